@@ -1,0 +1,41 @@
+# How tests are declared.
+include_guard()
+include(GoogleTest)
+
+# A GoogleTest program. LABEL: unit, conformance, ops, …; TIMEOUT in seconds for the whole program.
+function(farandole_add_test target)
+  cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;LIBRARIES;ENVIRONMENT" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  add_executable(${target} ${arg_SOURCES})
+  target_link_libraries(${target} PRIVATE farandole_test_support ${arg_LIBRARIES})
+  farandole_configure_target(${target})
+  add_test(NAME ${target} COMMAND ${target})
+  set_tests_properties(${target} PROPERTIES LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${arg_ENVIRONMENT}")
+endfunction()
+
+# The launcher of an MPI with `processes` processes, as a list in `out`.
+function(farandole_mpi_command out flavour processes)
+  set(${out} ${FARANDOLE_MPI_${flavour}_LAUNCHER} -n ${processes} ${FARANDOLE_MPI_${flavour}_LAUNCH_FLAGS} PARENT_SCOPE)
+endfunction()
+
+# One test per MPI and number of processes: <name>.<flavour>.<processes>
+function(farandole_add_mpi_test name)
+  cmake_parse_arguments(arg "" "TARGET;TIMEOUT;LABEL" "PROCESSES;ARGUMENTS;ENVIRONMENT" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  if(NOT arg_LABEL)
+    set(arg_LABEL mpi)
+  endif()
+  foreach(flavour ${FARANDOLE_MPI_FLAVOURS})
+    foreach(processes ${arg_PROCESSES})
+      farandole_mpi_command(launcher ${flavour} ${processes})
+      set(test ${name}.${flavour}.${processes})
+      add_test(NAME ${test} COMMAND ${launcher} $<TARGET_FILE:${arg_TARGET}> ${arg_ARGUMENTS})
+      set_tests_properties(${test} PROPERTIES LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT} PROCESSORS 2
+                           ENVIRONMENT "${arg_ENVIRONMENT}")
+    endforeach()
+  endforeach()
+endfunction()

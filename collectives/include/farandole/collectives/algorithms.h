@@ -1,0 +1,80 @@
+// The algorithms over point-to-point messages, each a pure function, and the table that lists them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "farandole/collectives/schedule.h"
+
+namespace farandole {
+
+enum class Collective : std::uint8_t {
+  kAllreduce,
+  kBroadcast,
+  kReduce,
+  kAllgather,
+  kReduceScatter,
+  kGather,
+  kScatter,
+  kAlltoall,
+  kBarrier,
+};
+inline constexpr int kCollectiveCount = 9;
+std::string_view name(Collective collective);
+/// @throws InvalidArgument  with the valid names
+Collective parse_collective(std::string_view text);
+/// True if ranks have a root in it: broadcast, reduce, gather, scatter.
+bool is_rooted(Collective collective);
+
+/// What an algorithm costs among `size` ranks with `segments` segments; checked against its schedules by the verifier.
+struct AlgorithmCost {
+  int turns = 0;
+  std::int64_t messages = 0;     ///< sent by all ranks together
+  std::int64_t pieces_sent = 0;  ///< by all ranks together; a piece is one segment of one chunk
+};
+
+/// One algorithm.
+struct Algorithm {
+  Collective collective;
+  std::string_view name;  ///< "ring", "binomial_tree", …
+  std::string_view title;
+  Schedule (*make)(const Place& place, int segments);
+  /// Formula of docs/algorithms.md.
+  AlgorithmCost (*cost)(const Place& place, int segments);
+  int (*chunks)(int size);         ///< chunks that a schedule cuts the vector into
+  bool (*supports)(int size);
+  bool pipelined = false;          ///< more than one segment is worthwhile
+  bool logarithmic = false;        ///< few steps: verified to 4096 ranks instead of 256
+  bool position_independent = false;  ///< every element is associated alike, as a binary tree over ranks
+};
+
+/// All algorithms, grouped by collective; the first one of each collective supports every size.
+std::span<const Algorithm> algorithms();
+/// Null if there is none of that name.
+const Algorithm* find_algorithm(Collective collective, std::string_view name);
+
+// One file per algorithm: collectives/src/<function>.cpp without the verb's order, e.g. allreduce_ring.cpp.
+Schedule ring_allreduce(const Place& at, int segments);
+Schedule binomial_tree_allreduce(const Place& at, int segments);
+Schedule double_tree_allreduce(const Place& at, int segments);
+Schedule recursive_doubling_allreduce(const Place& at, int segments);
+Schedule halving_doubling_allreduce(const Place& at, int segments);
+Schedule circulant_allreduce(const Place& at, int segments);
+Schedule binomial_broadcast(const Place& at, int segments);
+Schedule scatter_allgather_broadcast(const Place& at, int segments);
+Schedule binomial_reduce(const Place& at, int segments);
+Schedule reduce_scatter_gather_reduce(const Place& at, int segments);
+Schedule ring_allgather(const Place& at, int segments);
+Schedule bruck_allgather(const Place& at, int segments);
+Schedule ring_reduce_scatter(const Place& at, int segments);
+Schedule circulant_reduce_scatter(const Place& at, int segments);
+Schedule binomial_gather(const Place& at, int segments);
+Schedule linear_gather(const Place& at, int segments);
+Schedule binomial_scatter(const Place& at, int segments);
+Schedule linear_scatter(const Place& at, int segments);
+Schedule pairwise_alltoall(const Place& at, int segments);
+Schedule dissemination_barrier(const Place& at, int segments);
+
+}  // namespace farandole

@@ -1,0 +1,157 @@
+// Communicators: ordered groups of ranks and the collectives among them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "farandole/collectives/algorithms.h"
+#include "farandole/core/buffer.h"
+#include "farandole/core/world.h"
+
+namespace farandole {
+
+/// How a reduction treats its values, and which algorithm runs it.
+struct ReduceOptions {
+  double prescale = 1.0;   ///< every input is multiplied by this before it is reduced; floating-point types only
+  double postscale = 1.0;  ///< every result is multiplied by this; floating-point types only
+  std::string_view algorithm = {};  ///< "ring", …; empty: the setting's, or the cost model's choice. The same on all ranks.
+  int segments = 0;                 ///< 0: chosen from the size
+};
+
+/// An asynchronous collective. Copies refer to the same one. Its buffers must outlive its completion.
+class Work {
+ public:
+  Work() = default;
+  /// Blocks until complete. @throws Error  what the collective failed with; each time it is called
+  void wait();
+  /// True once complete or failed. Never blocks.
+  bool test();
+  bool valid() const { return state_ != nullptr; }
+
+  class State;
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// An ordered group of ranks with its own message space.
+///
+/// Every collective is called by all ranks of the communicator in the same order. Each first compares what the ranks
+/// called (unless FARANDOLE_CHECK=off): a disagreement raises Mismatch on every rank before data is touched, and the
+/// communicator stays usable. Timeout, PeerLost, TransportError and DeviceError poison the job.
+///
+/// The `_async` forms return at once; their buffers must stay valid and untouched until `wait` returns. Blocking calls
+/// may be mixed with them. One thread at a time per communicator of a rank; different communicators are independent.
+/// Creation (`split`, `duplicate`) is collective over the parent and must come in the same order on all its ranks.
+/// Copies refer to the same communicator. The World must outlive it.
+class Communicator {
+ public:
+  Communicator() = default;
+  /// All ranks of the job. Collective over them.
+  static Communicator of_world(World& world, int replica = 0);
+
+  int rank() const;
+  int size() const;
+  int local_rank() const;  ///< among the job's ranks on this host
+  int local_size() const;
+  int host_index() const;
+  int host_count() const;
+  /// "rank 3 (host node7, pid 4711)" of a rank of this communicator.
+  std::string describe(int rank) const;
+  const Settings& settings() const;
+
+  /// `output` = reduction of all ranks' `input`; they may be the same memory, but must not overlap otherwise.
+  /// @param input   `count` elements of any DType.   @param output  as many, of the same type.
+  /// @throws Mismatch, InvalidArgument  `output` is unchanged.   @throws PeerLost, Timeout, TransportError
+  /// Cost of the ring: 2(P-1) turns, 2N(P-1)/P bytes sent per rank; docs/algorithms.md has the others.
+  void allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options = {});
+  void allreduce(BufferView values, ReduceOp op, const ReduceOptions& options = {}) {
+    allreduce(values, values, op, options);
+  }
+  Work allreduce_async(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options = {});
+  Work allreduce_async(BufferView values, ReduceOp op, const ReduceOptions& options = {}) {
+    return allreduce_async(values, values, op, options);
+  }
+
+  /// Every rank's `values` become those of `root`.
+  void broadcast(BufferView values, int root, std::string_view algorithm = {});
+  Work broadcast_async(BufferView values, int root, std::string_view algorithm = {});
+
+  /// `output` on `root` = reduction of all ranks' `input`. On other ranks `output` is ignored and may be empty.
+  void reduce(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options = {});
+  Work reduce_async(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options = {});
+
+  /// `output` = all ranks' inputs, in order of rank. `counts[r]` elements come from rank r; empty: `input.count` from
+  /// each. The own input may lie at its place in `output`.
+  void allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts = {},
+                 std::string_view algorithm = {});
+  Work allgather_async(ConstBufferView input, BufferView output, std::span<const std::size_t> counts = {},
+                       std::string_view algorithm = {});
+
+  /// `output` = this rank's part of the reduction of all ranks' `input`. Rank r's part has `counts[r]` elements; empty:
+  /// equal parts. `output` may lie at its place in `input`.
+  void reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts = {},
+                      const ReduceOptions& options = {});
+  Work reduce_scatter_async(ConstBufferView input, BufferView output, ReduceOp op,
+                            std::span<const std::size_t> counts = {}, const ReduceOptions& options = {});
+
+  /// `output` on `root` = all ranks' inputs, in order of rank; `counts` as in allgather, the same on all ranks.
+  void gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
+              std::string_view algorithm = {});
+  Work gather_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
+                    std::string_view algorithm = {});
+
+  /// `output` = this rank's part of `root`'s `input`; `counts` as in reduce_scatter, the same on all ranks.
+  void scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
+               std::string_view algorithm = {});
+  Work scatter_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
+                     std::string_view algorithm = {});
+
+  /// Part r of `input` goes to rank r; `output` = the parts that the ranks sent here, in order of rank. The counts have
+  /// one entry per rank; empty: equal parts. What rank a sends to b must be what b expects from a. In place is allowed.
+  void alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts = {},
+                std::span<const std::size_t> recv_counts = {});
+  Work alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts = {},
+                      std::span<const std::size_t> recv_counts = {});
+
+  /// Returns once every rank has called it.
+  void barrier();
+  Work barrier_async();
+
+  /// A new communicator of the ranks that pass the same `color`, ordered by `key`, then by rank. A negative color gets
+  /// an invalid one. Collective; blocks.
+  Communicator split(int color, int key = 0);
+  /// A new communicator of the same ranks. Collective; blocks.
+  Communicator duplicate();
+  bool valid() const { return state_ != nullptr; }
+
+  /// What would run for this call and why, for farandole-info --explain.
+  std::string explain(Collective collective, std::size_t bytes) const;
+  /// The name of the algorithm that would run.
+  std::string choose(Collective collective, std::size_t bytes) const;
+  /// "inproc", "mpi", or "inproc+mpi".
+  std::string transport() const;
+  /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next one. Never blocks.
+  void abort(std::string_view text);
+
+  class State;
+
+ private:
+  explicit Communicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+};
+
+/// Runs `body` on `replicas` threads, each with its own rank of a job of this process only, and returns when all have.
+/// @throws  the first exception that left a body; the other ranks were woken with PeerLost.
+void run_replicas(int replicas, const std::function<void(Communicator&)>& body);
+/// The same with the ranks that live in this process of a larger job; `body` runs once per replica of `world`.
+void run_replicas(World& world, const std::function<void(Communicator&)>& body);
+
+}  // namespace farandole

@@ -1,0 +1,315 @@
+#include "collective_operation.h"
+
+#include <fmt/core.h>
+
+#include <bit>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "farandole/core/reduce.h"
+
+namespace farandole {
+namespace {
+
+std::size_t sum(const std::vector<std::size_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+
+std::uintptr_t address(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
+
+bool reduces(Collective collective) {
+  return collective == Collective::kAllreduce || collective == Collective::kReduce ||
+         collective == Collective::kReduceScatter;
+}
+
+Descriptor describe_call(const Call& call, const Choice& choice, int size, bool refused) {
+  Descriptor descriptor;
+  descriptor.collective = call.collective;
+  descriptor.dtype = call.input.dtype;
+  descriptor.op = call.op;
+  descriptor.root = call.root;
+  descriptor.count = call.collective == Collective::kAlltoall ? 0 : total_count(call, size);
+  descriptor.algorithm = choice.is_vendor() ? Descriptor::kVendor
+                                            : static_cast<std::uint8_t>(choice.algorithm - algorithms().data());
+  if (refused) descriptor.algorithm = Descriptor::kRefused;
+  std::uint64_t digest = mix(static_cast<std::uint64_t>(choice.segments), std::bit_cast<std::uint64_t>(call.postscale));
+  digest = mix(digest, call.uneven ? 1 : 0);
+  if (call.uneven && call.collective != Collective::kAlltoall) {
+    for (const std::size_t count : call.counts) digest = mix(digest, count);
+  }
+  descriptor.digest = digest;
+  return descriptor;
+}
+
+}  // namespace
+
+std::size_t total_count(const Call& call, int size) {
+  switch (call.collective) {
+    case Collective::kAllgather:
+    case Collective::kReduceScatter:
+    case Collective::kGather:
+    case Collective::kScatter:
+      return sum(call.counts);
+    case Collective::kAlltoall:
+      return std::max(sum(call.counts), sum(call.recv_counts));
+    default:
+      (void)size;
+      return call.input.count;
+  }
+}
+
+CollectiveOperation::CollectiveOperation(const Group& group, Call call, Choice choice, std::uint64_t sequence,
+                                         VendorSlot& vendor, bool check, std::string refusal)
+    : group_(group),
+      call_(std::move(call)),
+      choice_(choice),
+      sequence_(sequence),
+      lane_(static_cast<std::uint8_t>(sequence % kLanes)),
+      vendor_(vendor),
+      check_(check && group.size() > 1),
+      refusal_(std::move(refusal)),
+      descriptor_(describe_call(call_, choice_, group_.size(), !refusal_.empty())) {
+  if (choice_.is_vendor()) vendor_.waiting.insert(sequence_);
+  const bool exchange = check_ && call_.collective == Collective::kAlltoall && call_.uneven && refusal_.empty();
+  phase_ = exchange ? Phase::kExchangeCounts : check_ ? Phase::kCheck : Phase::kRun;
+}
+
+CollectiveOperation::~CollectiveOperation() {
+  if (choice_.is_vendor()) vendor_.waiting.erase(sequence_);
+}
+
+Operation::State CollectiveOperation::advance() {
+  bool moved = false;
+  while (phase_ != Phase::kDone && advance_phase()) moved = true;
+  if (phase_ == Phase::kDone) return State::kDone;
+  return moved ? State::kMoved : State::kWaiting;
+}
+
+/// True if the phase has changed.
+bool CollectiveOperation::advance_phase() {
+  if (phase_ == Phase::kVendor) {
+    if (!vendor_transfer_) begin_vendor();
+    if (!vendor_transfer_ || !vendor_transfer_->test()) return false;
+    const double factor = final_scale();
+    if (factor != 1.0) scale(call_.output.data, call_.output.data, call_.output.count, call_.output.dtype, factor);
+    phase_ = Phase::kDone;
+    return true;
+  }
+  if (!running_) {
+    if (phase_ == Phase::kExchangeCounts) begin_count_exchange();
+    if (phase_ == Phase::kCheck) begin_check();
+    if (phase_ == Phase::kRun) begin_run();
+    if (phase_ == Phase::kVendor) return true;
+  }
+  if (running_->advance() != State::kDone) return false;
+  running_.reset();
+  if (phase_ == Phase::kExchangeCounts) {
+    end_count_exchange();
+    phase_ = Phase::kCheck;
+  } else if (phase_ == Phase::kCheck) {
+    // Comparing descriptors is a dissemination among all ranks, which is all that a barrier needs.
+    phase_ = call_.collective == Collective::kBarrier ? Phase::kDone : Phase::kRun;
+  } else {
+    deliver();
+    phase_ = Phase::kDone;
+  }
+  return true;
+}
+
+void CollectiveOperation::begin_count_exchange() {
+  sent_counts_.assign(call_.counts.begin(), call_.counts.end());
+  heard_counts_.assign(call_.counts.size(), 0);
+  Execution execution;
+  execution.prepared = ScheduleCache::of_process().get(*choice_.algorithm, {group_.rank, group_.size(), 0}, 1);
+  execution.offsets.resize(2 * call_.counts.size() + 1);
+  std::iota(execution.offsets.begin(), execution.offsets.end(), std::size_t{0});
+  execution.dtype = DType::kI64;
+  execution.lane = lane_;
+  execution.input = address(sent_counts_.data());
+  execution.data = address(heard_counts_.data()) - call_.counts.size() * sizeof(std::uint64_t);
+  running_ = std::make_unique<Executor>(group_, std::move(execution));
+}
+
+void CollectiveOperation::end_count_exchange() {
+  for (std::size_t peer = 0; peer < heard_counts_.size(); ++peer) {
+    if (heard_counts_[peer] == call_.recv_counts[peer]) continue;
+    disagreement_ = fmt::format("alltoall: rank {} sends {} elements to rank {}, which expects {}; no data was touched", peer,
+                                heard_counts_[peer], group_.rank, call_.recv_counts[peer]);
+    descriptor_.algorithm = Descriptor::kRefused;
+    return;
+  }
+}
+
+void CollectiveOperation::begin_check() {
+  running_ = std::make_unique<DescriptorCheck>(group_, lane_, sequence_, descriptor_);
+  if (refusal_.empty() && disagreement_.empty()) return;
+  // This rank has its own error to raise, but first lets the others find out.
+  class Refusing final : public Operation {
+   public:
+    Refusing(std::unique_ptr<Operation> check, const std::string& refusal, const std::string& disagreement)
+        : check_(std::move(check)), refusal_(refusal), disagreement_(disagreement) {}
+    State advance() override {
+      State state = State::kDone;
+      try {
+        state = check_->advance();
+      } catch (const Mismatch&) {
+        state = State::kDone;  // what follows says more
+      }
+      if (state != State::kDone) return state;
+      if (!refusal_.empty()) throw InvalidArgument(refusal_);
+      throw Mismatch(disagreement_);
+    }
+    std::vector<int> waits_for() const override { return check_->waits_for(); }
+
+   private:
+    std::unique_ptr<Operation> check_;
+    const std::string &refusal_, &disagreement_;
+  };
+  running_ = std::make_unique<Refusing>(std::move(running_), refusal_, disagreement_);
+}
+
+void CollectiveOperation::begin_run() {
+  if (!refusal_.empty()) throw InvalidArgument(refusal_);
+  if (choice_.is_vendor()) {
+    phase_ = Phase::kVendor;
+    return;
+  }
+  running_ = std::make_unique<Executor>(group_, plan());
+}
+
+void CollectiveOperation::begin_vendor() {
+  if (*vendor_.waiting.begin() != sequence_) return;  // an earlier one has not started yet
+  if (!vendor_.collectives) vendor_.collectives = group_.endpoint->vendor_collectives(group_.members);
+  vendor_.waiting.erase(sequence_);
+  if (!vendor_.collectives) {
+    throw Unsupported(
+        "the algorithm vendor needs MPI and one rank per process in the communicator; choose another algorithm");
+  }
+  if (!vendor_.collectives->supports(call_.input.dtype, call_.op)) {
+    throw Unsupported(fmt::format("the vendor's allreduce does not support {} of {}; choose another algorithm",
+                                  name(call_.op), name(call_.input.dtype)));
+  }
+  const void* input = call_.input.data;
+  if (call_.prescale != 1.0) {
+    scale(call_.output.data, input, call_.input.count, call_.input.dtype, call_.prescale);
+    input = call_.output.data;
+  }
+  vendor_transfer_ =
+      vendor_.collectives->allreduce(input, call_.output.data, call_.input.count, call_.input.dtype, call_.op);
+}
+
+double CollectiveOperation::final_scale() const {
+  return call_.op == ReduceOp::kAverage && reduces(call_.collective) ? call_.postscale / group_.size() : call_.postscale;
+}
+
+Execution CollectiveOperation::plan() {
+  Execution execution;
+  const Place place{group_.rank, group_.size(), std::max(call_.root, 0)};
+  execution.prepared = ScheduleCache::of_process().get(*choice_.algorithm, place, choice_.segments);
+  execution.dtype = call_.input.dtype;
+  execution.op = call_.op;
+  execution.final_scale = final_scale();
+  execution.lane = lane_;
+  const Schedule& schedule = execution.prepared->schedule;
+  const std::size_t quantum = std::max<std::size_t>(1, 64 / size_in_bytes(call_.input.dtype));
+  switch (call_.collective) {
+    case Collective::kBarrier:
+      execution.offsets = offsets_of(std::vector<std::size_t>{1}, 1, 1);
+      execution.input = execution.data = address(&token_);
+      break;
+    case Collective::kAllreduce:
+    case Collective::kBroadcast:
+    case Collective::kReduce: {
+      execution.offsets = balanced_offsets(call_.input.count, schedule.chunks, schedule.segments, quantum);
+      stage_input(execution);
+      const bool has_result = call_.collective != Collective::kReduce || group_.rank == call_.root;
+      place_data(execution, has_result ? call_.output.data : nullptr, 0, has_result ? schedule.pieces() : 0);
+      break;
+    }
+    case Collective::kAllgather:
+    case Collective::kGather:
+    case Collective::kReduceScatter:
+    case Collective::kScatter:
+      execution.offsets = offsets_of(call_.counts, schedule.segments, quantum);
+      plan_chunk_result(execution, call_.collective != Collective::kScatter || group_.rank == call_.root);
+      break;
+    case Collective::kAlltoall: {
+      std::vector<std::size_t> counts = call_.counts;
+      counts.insert(counts.end(), call_.recv_counts.begin(), call_.recv_counts.end());
+      execution.offsets = offsets_of(counts, schedule.segments, quantum);
+      stage_input(execution);
+      place_data(execution, call_.output.data, group_.size() * schedule.segments, group_.size() * schedule.segments);
+      break;
+    }
+  }
+  return execution;
+}
+
+/// The collectives in which a rank owns one chunk, on one side or the other.
+void CollectiveOperation::plan_chunk_result(Execution& execution, bool has_input) {
+  const Schedule& schedule = execution.prepared->schedule;
+  const int own = group_.rank * schedule.segments;
+  const std::size_t own_bytes =
+      execution.offsets[static_cast<std::size_t>(own)] * size_in_bytes(call_.input.dtype);
+  const bool gathers = call_.collective == Collective::kAllgather || call_.collective == Collective::kGather;
+  if (has_input) stage_input(execution);
+  if (gathers) {
+    execution.input -= own_bytes;
+    const bool has_result = call_.collective == Collective::kAllgather || group_.rank == call_.root;
+    place_data(execution, has_result ? call_.output.data : nullptr, 0, has_result ? schedule.pieces() : 0);
+    execution.first_result = own;
+    execution.result_pieces = has_result ? schedule.segments : 0;
+  } else {
+    place_data(execution, call_.output.data, own, schedule.segments);
+  }
+}
+
+/// Lets the result's pieces lie at `memory`, or, where the schedule writes others too, all of them in memory of the
+/// operation, from which the result is delivered at the end.
+void CollectiveOperation::place_data(Execution& execution, void* memory, int first_piece, int pieces) {
+  const PreparedSchedule& prepared = *execution.prepared;
+  const std::size_t element = size_in_bytes(call_.input.dtype);
+  const std::size_t first_byte = execution.offsets[static_cast<std::size_t>(first_piece)] * element;
+  const std::size_t end_byte = execution.offsets[static_cast<std::size_t>(first_piece + pieces)] * element;
+  execution.first_result = first_piece;
+  execution.result_pieces = call_.collective == Collective::kAlltoall ? 0 : pieces;
+  const bool writes_nothing = prepared.end_written == prepared.first_written;
+  if (writes_nothing || (prepared.first_written >= first_piece && prepared.end_written <= first_piece + pieces)) {
+    execution.data = address(memory) - first_byte;
+    return;
+  }
+  whole_ = Scratch(execution.offsets.back() * element);
+  execution.data = address(whole_.data());
+  delivery_ = {whole_.data() + first_byte, end_byte - first_byte};
+}
+
+void CollectiveOperation::stage_input(Execution& execution) {
+  const ConstBufferView& input = call_.input;
+  execution.input = address(input.data);
+  const bool overwritten = call_.collective == Collective::kAlltoall && input.data == call_.output.data;
+  if (call_.prescale == 1.0 && !overwritten) return;
+  if (call_.collective == Collective::kAllreduce) {
+    scale(call_.output.data, input.data, input.count, input.dtype, call_.prescale);
+    execution.input = address(call_.output.data);
+    return;
+  }
+  staged_ = Scratch(input.size_in_bytes());
+  if (overwritten) {
+    if (staged_.size() > 0) std::memcpy(staged_.data(), input.data, staged_.size());
+  } else {
+    scale(staged_.data(), input.data, input.count, input.dtype, call_.prescale);
+  }
+  execution.input = address(staged_.data());
+}
+
+void CollectiveOperation::deliver() {
+  if (delivery_.bytes > 0) std::memcpy(call_.output.data, delivery_.from, delivery_.bytes);
+}
+
+std::vector<int> CollectiveOperation::waits_for() const {
+  if (running_) return running_->waits_for();
+  return phase_ == Phase::kVendor ? group_.members : std::vector<int>{};
+}
+
+}  // namespace farandole

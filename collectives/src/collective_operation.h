@@ -1,0 +1,98 @@
+// A collective from the caller's arguments to the result: check, prepare, run, deliver.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "descriptor.h"
+#include "executor.h"
+#include "farandole/collectives/communicator.h"
+#include "group.h"
+#include "operation.h"
+#include "selection.h"
+
+namespace farandole {
+
+/// What the caller asked for.
+struct Call {
+  Collective collective = Collective::kBarrier;
+  ConstBufferView input;
+  BufferView output;
+  ReduceOp op = ReduceOp::kSum;
+  int root = -1;
+  std::vector<std::size_t> counts;       ///< elements per rank; of alltoall: to each rank
+  std::vector<std::size_t> recv_counts;  ///< of alltoall: from each rank
+  bool uneven = false;                   ///< the caller passed counts
+  double prescale = 1.0, postscale = 1.0;
+  std::string algorithm;
+  int segments = 0;
+};
+
+/// The vendor's collectives of one communicator, made when first used. The order in which operations start is the same
+/// on all ranks, because each waits for its turn. Used by one thread at a time (the work queue's lock).
+struct VendorSlot {
+  std::unique_ptr<VendorCollectives> collectives;
+  std::set<std::uint64_t> waiting;  ///< sequence numbers of operations that have not started
+};
+
+/// Elements of the whole vector that the ranks hold together: what selection and descriptors count.
+std::size_t total_count(const Call& call, int size);
+/// @throws InvalidArgument  the call can not work, whatever the other ranks do
+void validate(const Call& call, const Group& group);
+
+/// One collective of one rank.
+class CollectiveOperation final : public Operation {
+ public:
+  /// @param refusal  if not empty, the call is invalid: ranks compare descriptors, then this one throws it
+  CollectiveOperation(const Group& group, Call call, Choice choice, std::uint64_t sequence, VendorSlot& vendor,
+                      bool check, std::string refusal);
+  ~CollectiveOperation() override;
+
+  State advance() override;
+  std::vector<int> waits_for() const override;
+  const Descriptor& descriptor() const { return descriptor_; }
+
+ private:
+  enum class Phase { kExchangeCounts, kCheck, kRun, kVendor, kDone };
+  bool advance_phase();
+  void begin_count_exchange();
+  void end_count_exchange();
+  void begin_check();
+  void begin_run();
+  void begin_vendor();
+  Execution plan();
+  void plan_chunk_result(Execution& execution, bool has_input);
+  void place_data(Execution& execution, void* memory, int first_piece, int pieces);
+  void stage_input(Execution& execution);
+  void deliver();
+  double final_scale() const;
+
+  const Group& group_;
+  const Call call_;
+  const Choice choice_;
+  const std::uint64_t sequence_;
+  const std::uint8_t lane_;
+  VendorSlot& vendor_;
+  const bool check_;
+  const std::string refusal_;
+  std::string disagreement_;  // found while exchanging counts
+  Descriptor descriptor_;
+  Phase phase_;
+  std::unique_ptr<Operation> running_;
+  std::unique_ptr<Transfer> vendor_transfer_;
+  std::vector<std::uint64_t> sent_counts_, heard_counts_;
+  Scratch staged_;  // a copy of the input: scaled, or because the output overwrites it
+  Scratch whole_;   // the data of ranks whose output is only a part of it, or nothing
+  struct Delivery {
+    const std::byte* from = nullptr;
+    std::size_t bytes = 0;
+  } delivery_;
+  std::uint8_t token_ = 0;  // what a barrier moves
+};
+
+}  // namespace farandole

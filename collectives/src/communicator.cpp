@@ -1,0 +1,377 @@
+#include "farandole/collectives/communicator.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "collective_operation.h"
+#include "farandole/core/error.h"
+#include "group.h"
+#include "selection.h"
+#include "work_queue.h"
+
+namespace farandole {
+
+/// `group_` is const after construction; `choices_` belongs to the one thread that uses the communicator.
+class Communicator::State {
+ public:
+  explicit State(Group group) : group_(std::move(group)), queue_(std::make_shared<WorkQueue>(group_)) {
+    group_.endpoint->take_id(group_.id);
+    if (ProgressThread* progress = group_.endpoint->progress_thread()) progress->attach(queue_);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    // Collectives that an exception leaves behind will not be joined by this rank any more: the others must not wait.
+    if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) {
+      Endpoint& endpoint = *group_.endpoint;
+      endpoint.poison(ErrorKind::kPeerLost, endpoint.topology().describe(endpoint.rank()) +
+                                                " failed with an exception while collectives were pending");
+    }
+    queue_->drain();
+    group_.endpoint->release_id(group_.id);
+  }
+
+  const Group& group() const { return group_; }
+  WorkQueue& queue() { return *queue_; }
+
+  LinkCost link() const {
+    const Topology& topology = group_.endpoint->topology();
+    const int process = topology.rank(group_.members.front()).process;
+    for (const int member : group_.members) {
+      // One slow link sets the pace of all; ranks of other processes share one transport.
+      if (topology.rank(member).process != process) return other_process_route().cost();
+    }
+    return group_.endpoint->route(group_.endpoint->rank()).cost();
+  }
+
+  Choice choose(const Question& question) {
+    const auto key = std::tuple(question.collective, question.bytes, std::string(question.forced), question.segments);
+    const auto found = choices_.find(key);
+    if (found != choices_.end()) return found->second;
+    constexpr std::size_t kRemembered = 1024;
+    if (choices_.size() >= kRemembered) choices_.clear();
+    return choices_[key] = farandole::choose(question, group_.endpoint->settings());
+  }
+
+  Question question(Collective collective, std::size_t bytes) const {
+    return {collective, bytes, group_.size(), link_, {}, 0};
+  }
+
+  Work submit(Call call);
+  void run(Call call) {
+    Work work = submit(std::move(call));
+    work.wait();
+  }
+  Work start(Call call) {
+    Work work = submit(std::move(call));
+    if (ProgressThread* progress = group_.endpoint->progress_thread()) progress->wake();
+    return work;
+  }
+
+ private:
+  Transport& other_process_route() const {
+    const Topology& topology = group_.endpoint->topology();
+    const int here = topology.rank(group_.endpoint->rank()).process;
+    const auto other = std::find_if(group_.members.begin(), group_.members.end(),
+                                    [&](int member) { return topology.rank(member).process != here; });
+    return group_.endpoint->route(*other);
+  }
+
+  const Group group_;
+  const int exceptions_at_start_ = std::uncaught_exceptions();
+  const std::shared_ptr<WorkQueue> queue_;
+  const LinkCost link_ = link();
+  std::map<std::tuple<Collective, std::size_t, std::string, int>, Choice> choices_;
+};
+
+Work Communicator::State::submit(Call call) {
+  std::string refusal;
+  Choice choice{&algorithms().front(), 1};
+  try {
+    validate(call, group_);
+    const std::size_t bytes = total_count(call, group_.size()) * size_in_bytes(call.input.dtype);
+    Question asked = question(call.collective, bytes);
+    asked.forced = call.algorithm;
+    asked.segments = call.segments;
+    choice = choose(asked);
+  } catch (const InvalidArgument& error) {
+    // With the check on, the other ranks hear of it in their own call; without it this rank just raises.
+    if (group_.size() == 1 || !group_.endpoint->settings().check) throw;
+    refusal = error.what();
+  }
+  return Work(queue_->submit(std::move(call), choice, std::move(refusal)));
+}
+
+void Work::wait() {
+  if (!state_) throw InvalidArgument("wait: this Work does not refer to a collective");
+  if (!state_->done.load(std::memory_order_acquire)) state_->queue->wait(*state_);
+  if (state_->error) std::rethrow_exception(state_->error);
+}
+
+bool Work::test() {
+  if (!state_) throw InvalidArgument("test: this Work does not refer to a collective");
+  if (!state_->done.load(std::memory_order_acquire)) (void)state_->queue->advance();
+  return state_->done.load(std::memory_order_acquire);
+}
+
+namespace {
+
+std::vector<std::size_t> counts_or_equal(std::span<const std::size_t> counts, std::size_t each, int size) {
+  if (!counts.empty()) return {counts.begin(), counts.end()};
+  return std::vector<std::size_t>(static_cast<std::size_t>(size), each);
+}
+
+/// An equal part of `count`. What does not divide is found by validate(), because the parts do not add up.
+std::size_t part_of(std::size_t count, int size) { return count / static_cast<std::size_t>(size); }
+
+Call reduction(Collective collective, ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+  Call call;
+  call.collective = collective;
+  call.input = input;
+  call.output = output;
+  call.op = op;
+  call.prescale = options.prescale;
+  call.postscale = options.postscale;
+  call.algorithm = options.algorithm;
+  call.segments = options.segments;
+  return call;
+}
+
+Call movement(Collective collective, ConstBufferView input, BufferView output, int root,
+              std::span<const std::size_t> counts, std::size_t each, int size, std::string_view algorithm) {
+  Call call;
+  call.collective = collective;
+  call.input = input;
+  call.output = output;
+  call.root = root;
+  call.counts = counts_or_equal(counts, each, size);
+  call.uneven = !counts.empty();
+  call.algorithm = algorithm;
+  return call;
+}
+
+}  // namespace
+
+void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+  state_->run(reduction(Collective::kAllreduce, input, output, op, options));
+}
+Work Communicator::allreduce_async(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+  return state_->start(reduction(Collective::kAllreduce, input, output, op, options));
+}
+
+namespace {
+Call broadcast_call(BufferView values, int root, std::string_view algorithm) {
+  Call call;
+  call.collective = Collective::kBroadcast;
+  call.input = values;
+  call.output = values;
+  call.root = root;
+  call.algorithm = algorithm;
+  return call;
+}
+}  // namespace
+
+void Communicator::broadcast(BufferView values, int root, std::string_view algorithm) {
+  state_->run(broadcast_call(values, root, algorithm));
+}
+Work Communicator::broadcast_async(BufferView values, int root, std::string_view algorithm) {
+  return state_->start(broadcast_call(values, root, algorithm));
+}
+
+namespace {
+Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options) {
+  Call call = reduction(Collective::kReduce, input, output, op, options);
+  call.root = root;
+  return call;
+}
+}  // namespace
+
+void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options) {
+  state_->run(reduce_call(input, output, op, root, options));
+}
+Work Communicator::reduce_async(ConstBufferView input, BufferView output, ReduceOp op, int root,
+                                const ReduceOptions& options) {
+  return state_->start(reduce_call(input, output, op, root, options));
+}
+
+void Communicator::allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
+                             std::string_view algorithm) {
+  state_->run(movement(Collective::kAllgather, input, output, -1, counts, input.count, size(), algorithm));
+}
+Work Communicator::allgather_async(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
+                                   std::string_view algorithm) {
+  return state_->start(movement(Collective::kAllgather, input, output, -1, counts, input.count, size(), algorithm));
+}
+
+namespace {
+Call reduce_scatter_call(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts,
+                         const ReduceOptions& options, int size) {
+  Call call = reduction(Collective::kReduceScatter, input, output, op, options);
+  call.counts = counts_or_equal(counts, part_of(input.count, size), size);
+  call.uneven = !counts.empty();
+  return call;
+}
+}  // namespace
+
+void Communicator::reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op,
+                                  std::span<const std::size_t> counts, const ReduceOptions& options) {
+  state_->run(reduce_scatter_call(input, output, op, counts, options, size()));
+}
+Work Communicator::reduce_scatter_async(ConstBufferView input, BufferView output, ReduceOp op,
+                                        std::span<const std::size_t> counts, const ReduceOptions& options) {
+  return state_->start(reduce_scatter_call(input, output, op, counts, options, size()));
+}
+
+void Communicator::gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
+                          std::string_view algorithm) {
+  state_->run(movement(Collective::kGather, input, output, root, counts, input.count, size(), algorithm));
+}
+Work Communicator::gather_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
+                                std::string_view algorithm) {
+  return state_->start(movement(Collective::kGather, input, output, root, counts, input.count, size(), algorithm));
+}
+
+namespace {
+Call scatter_call(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
+                  std::string_view algorithm, int rank, int size) {
+  // Only the root has an input; the others' type is that of the output.
+  if (rank != root) input = ConstBufferView(nullptr, 0, output.dtype);
+  return movement(Collective::kScatter, input, output, root, counts, output.count, size, algorithm);
+}
+}  // namespace
+
+void Communicator::scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
+                           std::string_view algorithm) {
+  state_->run(scatter_call(input, output, root, counts, algorithm, rank(), size()));
+}
+Work Communicator::scatter_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
+                                 std::string_view algorithm) {
+  return state_->start(scatter_call(input, output, root, counts, algorithm, rank(), size()));
+}
+
+namespace {
+Call alltoall_call(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
+                   std::span<const std::size_t> recv_counts, int size) {
+  Call call = movement(Collective::kAlltoall, input, output, -1, send_counts, part_of(input.count, size), size, {});
+  call.recv_counts = counts_or_equal(recv_counts, part_of(output.count, size), size);
+  // Equal parts on one side and given ones on the other would leave ranks with different ideas of what is exchanged.
+  call.uneven = !send_counts.empty() || !recv_counts.empty();
+  return call;
+}
+}  // namespace
+
+void Communicator::alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
+                            std::span<const std::size_t> recv_counts) {
+  state_->run(alltoall_call(input, output, send_counts, recv_counts, size()));
+}
+Work Communicator::alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
+                                  std::span<const std::size_t> recv_counts) {
+  return state_->start(alltoall_call(input, output, send_counts, recv_counts, size()));
+}
+
+void Communicator::barrier() { state_->run(Call{}); }
+Work Communicator::barrier_async() { return state_->start(Call{}); }
+
+Communicator Communicator::of_world(World& world, int replica) {
+  if (replica < 0 || replica >= world.replicas()) {
+    throw InvalidArgument(fmt::format("replica {} is not one of this process's 0 … {}", replica, world.replicas() - 1));
+  }
+  constexpr std::uint16_t kWorldId = 0;
+  Group group;
+  group.endpoint = &world.endpoint(replica);
+  if (group.endpoint->used_ids()[kWorldId] != 0) {
+    throw InvalidArgument("the communicator of this world exists already; use its duplicate()");
+  }
+  group.id = kWorldId;
+  group.rank = group.endpoint->rank();
+  for (int rank = 0; rank < world.size(); ++rank) group.members.push_back(rank);
+  return Communicator(std::make_shared<State>(std::move(group)));
+}
+
+Communicator Communicator::split(int color, int key) {
+  const Group& parent = state_->group();
+  const std::vector<std::int32_t> mine{color, key};
+  std::vector<std::int32_t> all(2 * static_cast<std::size_t>(size()));
+  allgather(mine, all);
+  std::vector<std::uint8_t> used = parent.endpoint->used_ids();
+  allreduce(used, ReduceOp::kMax);
+  if (color < 0) return {};
+  const auto free = std::find(used.begin(), used.end(), std::uint8_t{0});
+  if (free == used.end()) {
+    throw InvalidArgument(fmt::format("no communicator id is free: {} are in use; destroy some", used.size()));
+  }
+  std::vector<std::pair<int, int>> order;  // (key, rank in the parent)
+  for (int rank = 0; rank < size(); ++rank) {
+    const auto entry = 2 * static_cast<std::size_t>(rank);
+    if (all[entry] == color) order.emplace_back(all[entry + 1], rank);
+  }
+  std::sort(order.begin(), order.end());
+  Group group;
+  group.endpoint = parent.endpoint;
+  group.id = static_cast<std::uint16_t>(free - used.begin());
+  for (const auto& [unused, rank] : order) {
+    if (rank == parent.rank) group.rank = static_cast<int>(group.members.size());
+    group.members.push_back(parent.member(rank));
+  }
+  return Communicator(std::make_shared<State>(std::move(group)));
+}
+
+Communicator Communicator::duplicate() { return split(0, rank()); }
+
+int Communicator::rank() const { return state_->group().rank; }
+int Communicator::size() const { return state_->group().size(); }
+
+namespace {
+const RankInfo& info(const Group& group) { return group.endpoint->topology().rank(group.endpoint->rank()); }
+}  // namespace
+
+int Communicator::local_rank() const { return info(state_->group()).local_rank; }
+int Communicator::local_size() const { return info(state_->group()).local_size; }
+int Communicator::host_index() const { return info(state_->group()).host_index; }
+int Communicator::host_count() const { return state_->group().endpoint->topology().host_count(); }
+std::string Communicator::describe(int rank) const {
+  return state_->group().endpoint->topology().describe(state_->group().member(rank));
+}
+const Settings& Communicator::settings() const { return state_->group().endpoint->settings(); }
+
+std::string Communicator::choose(Collective collective, std::size_t bytes) const {
+  return std::string(state_->choose(state_->question(collective, bytes)).name());
+}
+
+std::string Communicator::explain(Collective collective, std::size_t bytes) const {
+  const Question asked = state_->question(collective, bytes);
+  const Choice choice = state_->choose(asked);
+  std::string text = fmt::format("{} of {} bytes among {} ranks over {}: {}, {} segment{}\n", name(collective), bytes,
+                                 size(), transport(), choice.name(), choice.segments, choice.segments == 1 ? "" : "s");
+  const std::string& forced = forced_algorithm(collective, settings());
+  text += forced == "auto" ? "chosen by the cost model" : fmt::format("forced by a setting ({})", forced);
+  text += fmt::format(" (latency {} us per message, {} GB/s)\n", asked.link.latency_us, 1e-3 / asked.link.us_per_byte);
+  for (const Candidate& candidate : candidates(asked, settings())) {
+    text += fmt::format("  {:<22} {:>3} segments {:>14.2f} us predicted\n", candidate.algorithm->name, candidate.segments,
+                        candidate.predicted_us);
+  }
+  return text;
+}
+
+std::string Communicator::transport() const {
+  const Group& group = state_->group();
+  std::string names;
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::string route(group.route(peer).name());
+    if (peer == group.rank && size() > 1) continue;
+    if (names.find(route) == std::string::npos) names += (names.empty() ? "" : "+") + route;
+  }
+  return names;
+}
+
+void Communicator::abort(std::string_view text) {
+  Endpoint& endpoint = *state_->group().endpoint;
+  endpoint.poison(ErrorKind::kPeerLost, fmt::format("{} aborted: {}", endpoint.topology().describe(endpoint.rank()), text));
+}
+
+}  // namespace farandole

@@ -1,0 +1,119 @@
+#include "descriptor.h"
+
+#include <fmt/core.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+bool same(const Descriptor& a, const Descriptor& b) {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+}  // namespace
+
+std::string describe(const Descriptor& descriptor) {
+  std::string text(name(descriptor.collective));
+  if (descriptor.collective == Collective::kBarrier) return text;
+  if (descriptor.collective == Collective::kAlltoall) {
+    text += fmt::format(" of {} elements", name(descriptor.dtype));
+  } else {
+    text += fmt::format(" of {} {} elements", descriptor.count, name(descriptor.dtype));
+  }
+  const bool reduces = descriptor.collective == Collective::kAllreduce ||
+                       descriptor.collective == Collective::kReduce ||
+                       descriptor.collective == Collective::kReduceScatter;
+  if (reduces) text += fmt::format(", {}", name(descriptor.op));
+  if (descriptor.root >= 0) text += fmt::format(", root {}", descriptor.root);
+  const auto table = algorithms();
+  if (descriptor.algorithm < table.size()) {
+    text += fmt::format(", {}", table[descriptor.algorithm].name);
+  } else if (descriptor.algorithm == Descriptor::kVendor) {
+    text += ", vendor";
+  } else {
+    text += ", with arguments that it refuses";
+  }
+  return text;
+}
+
+std::uint64_t mix(std::uint64_t digest, std::uint64_t value) {
+  // splitmix64's finaliser
+  std::uint64_t z = digest * 0x9e3779b97f4a7c15ULL + value + 0x632be59bd9b4e019ULL;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+DescriptorCheck::DescriptorCheck(const Group& group, std::uint8_t lane, std::uint64_t sequence, const Descriptor& mine)
+    : group_(group), lane_(lane) {
+  known_.lowest = {group.rank, 0, mine};
+  // The digest carries the sequence number, so that ranks which lost count of each other are told apart as well.
+  known_.lowest.descriptor.digest = mix(mine.digest, sequence);
+}
+
+void DescriptorCheck::start_round() {
+  const int size = group_.size();
+  const int to = (group_.rank + distance_) % size;
+  const int from = (group_.rank + size - distance_) % size;
+  outgoing_.push_back(std::make_unique<Message>(known_));
+  receive_ = group_.route(from).recv(group_.channel_from(from, lane_), &incoming_, sizeof incoming_);
+  sends_.push_back(group_.route(to).send(group_.channel_to(to, lane_), outgoing_.back().get(), sizeof(Message)));
+  receiving_ = true;
+}
+
+void DescriptorCheck::merge(const Entry& entry) {
+  if (entry.rank < 0) return;
+  Entry other = entry;
+  if (other.rank < known_.lowest.rank) std::swap(other, known_.lowest);
+  // `other` is now the higher one; the old pair's differing entry may agree with a new lowest one.
+  if (same(known_.differing.descriptor, known_.lowest.descriptor)) known_.differing.rank = -1;
+  if (same(other.descriptor, known_.lowest.descriptor)) return;
+  if (known_.differing.rank < 0 || other.rank < known_.differing.rank) known_.differing = other;
+}
+
+Operation::State DescriptorCheck::advance() {
+  bool moved = false;
+  while (distance_ < group_.size()) {
+    if (!receiving_) start_round();
+    if (!receive_->test()) return moved ? State::kMoved : State::kWaiting;
+    receive_.reset();
+    receiving_ = false;
+    const Message heard = incoming_;
+    merge(heard.lowest);
+    merge(heard.differing);
+    distance_ *= 2;
+    moved = true;
+  }
+  std::erase_if(sends_, [](const auto& send) { return send->test(); });
+  if (!sends_.empty()) return moved ? State::kMoved : State::kWaiting;
+  judge();
+  return State::kDone;
+}
+
+void DescriptorCheck::judge() const {
+  const Entry& a = known_.lowest;
+  const Entry& b = known_.differing;
+  if (b.rank < 0 && a.descriptor.algorithm != Descriptor::kRefused) return;
+  if (b.rank < 0) {
+    throw Mismatch(fmt::format("the ranks disagree on what they send each other in {}", describe(a.descriptor)));
+  }
+  const auto description = [&](const Entry& entry) {
+    return group_.endpoint->topology().describe(group_.member(entry.rank)) + " called " + describe(entry.descriptor);
+  };
+  std::string_view hint = "every rank must make the same calls in the same order; no data was touched";
+  if (describe(a.descriptor) == describe(b.descriptor)) {
+    hint = "they differ in uneven counts, scale, segments, or the number of calls before; no data was touched";
+  }
+  throw Mismatch(fmt::format("{}, but {}: {}", description(a), description(b), hint));
+}
+
+std::vector<int> DescriptorCheck::waits_for() const {
+  if (!receiving_) return {};
+  return {group_.member((group_.rank + group_.size() - distance_) % group_.size())};
+}
+
+}  // namespace farandole

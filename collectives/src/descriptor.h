@@ -1,0 +1,74 @@
+// Descriptors: what a rank called, in a form that ranks can compare before data is touched.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "farandole/collectives/algorithms.h"
+#include "farandole/core/buffer.h"
+#include "group.h"
+#include "operation.h"
+
+namespace farandole {
+
+/// One rank's call. Compared bytewise.
+struct Descriptor {
+  static constexpr std::uint8_t kRefused = 0xff;  ///< as `algorithm`: this rank can not go on, whatever the others say
+  static constexpr std::uint8_t kVendor = 0xfe;   ///< as `algorithm`: the vendor's
+
+  Collective collective = Collective::kBarrier;
+  DType dtype = DType::kU8;
+  ReduceOp op = ReduceOp::kSum;
+  std::uint8_t algorithm = 0;  ///< index in the table of algorithms
+  std::int32_t root = -1;
+  std::uint64_t count = 0;     ///< elements; for alltoall, which may differ, 0
+  std::uint64_t digest = 0;    ///< of uneven counts, scale and segments
+};
+static_assert(sizeof(Descriptor) == 24);
+
+/// "allreduce of 1024 f32 elements, sum, ring"
+std::string describe(const Descriptor& descriptor);
+
+/// Mixes `value` into a digest.
+std::uint64_t mix(std::uint64_t digest, std::uint64_t value);
+
+/// Compares {sequence number, descriptor} over all ranks by dissemination: ⌈log₂P⌉ rounds of 64 bytes per rank.
+///
+/// What travels is the descriptor of the lowest rank known, and that of the lowest rank known to differ from it. Both
+/// are minima, so hearing of a rank twice does no harm, and after the last round every rank knows the same two.
+class DescriptorCheck final : public Operation {
+ public:
+  DescriptorCheck(const Group& group, std::uint8_t lane, std::uint64_t sequence, const Descriptor& mine);
+
+  /// @throws Mismatch  with both descriptions, on every rank
+  State advance() override;
+  std::vector<int> waits_for() const override;
+
+ private:
+  struct Entry {
+    std::int32_t rank = -1;  // -1: none
+    std::uint32_t unused = 0;
+    Descriptor descriptor;
+  };
+  struct Message {
+    Entry lowest, differing;
+  };
+  static_assert(sizeof(Message) == 64);
+  void start_round();
+  void merge(const Entry& entry);
+  void judge() const;
+
+  const Group& group_;
+  const std::uint8_t lane_;
+  Message known_;
+  int distance_ = 1;
+  bool receiving_ = false;
+  Message incoming_;
+  std::vector<std::unique_ptr<Message>> outgoing_;  // one per round; stay until sent
+  std::vector<std::unique_ptr<Transfer>> sends_;
+  std::unique_ptr<Transfer> receive_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,44 @@
+// Schedules ready to run, kept for the next call.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "farandole/collectives/algorithms.h"
+
+namespace farandole {
+
+/// A schedule with its edges turned round, as the executor follows them.
+struct PreparedSchedule {
+  explicit PreparedSchedule(Schedule made);
+
+  Schedule schedule;
+  std::vector<int> waits;                     ///< how many events each step waits for
+  std::vector<std::vector<int>> on_complete;  ///< steps that a step's completion brings closer
+  int first_written = 0, end_written = 0;     ///< pieces of the data that steps write lie in this range
+  std::vector<int> on_start;                  ///< the next message of the same direction and peer; -1: none
+};
+
+/// Makes schedules and keeps the most recently used ones of all communicators of the process. Thread-safe.
+class ScheduleCache {
+ public:
+  explicit ScheduleCache(std::size_t capacity) : capacity_(capacity) {}
+  static ScheduleCache& of_process();
+  std::shared_ptr<const PreparedSchedule> get(const Algorithm& algorithm, const Place& place, int segments);
+
+ private:
+  struct Entry {
+    const Algorithm* algorithm;
+    Place place;
+    int segments;
+    std::shared_ptr<const PreparedSchedule> prepared;
+  };
+  const std::size_t capacity_;
+  std::mutex mutex_;
+  std::list<Entry> entries_;  // guarded by mutex_; most recently used first
+};
+
+}  // namespace farandole

@@ -1,0 +1,102 @@
+#include "selection.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+constexpr int kMostSegments = 64;
+constexpr double kMessageShare = 0.25;  // of the latency: posting and completing a message, however much overlaps
+
+int segments_for(const Algorithm& algorithm, const Question& question, const Settings& settings) {
+  if (question.segments > 0) return question.segments;
+  if (!algorithm.pipelined) return 1;
+  const auto chunks = static_cast<std::size_t>(algorithm.chunks(question.size));
+  const std::size_t chunk_bytes = question.bytes / chunks;
+  const auto segment_bytes = static_cast<std::size_t>(settings.segment_bytes);
+  return static_cast<int>(std::clamp<std::size_t>((chunk_bytes + segment_bytes - 1) / segment_bytes, 1, kMostSegments));
+}
+
+const Algorithm& find_or_explain(const Question& question, std::string_view forced) {
+  const Algorithm* found = find_algorithm(question.collective, forced);
+  if (found == nullptr) {
+    std::string names;
+    for (const Algorithm& algorithm : algorithms()) {
+      if (algorithm.collective == question.collective) names += fmt::format(" {}", algorithm.name);
+    }
+    throw InvalidArgument(
+        fmt::format("{} has no algorithm '{}'; there are:{}", name(question.collective), forced, names));
+  }
+  if (!found->supports(question.size)) {
+    throw InvalidArgument(fmt::format("{} by {} does not work for {} ranks; leave the choice to Farandole (auto)",
+                                      name(question.collective), forced, question.size));
+  }
+  return *found;
+}
+
+}  // namespace
+
+const std::string& forced_algorithm(Collective collective, const Settings& settings) {
+  static const std::string automatic = "auto";
+  switch (collective) {
+    case Collective::kAllreduce:
+      return settings.allreduce;
+    case Collective::kBroadcast:
+      return settings.broadcast;
+    case Collective::kReduce:
+      return settings.reduce;
+    case Collective::kAllgather:
+      return settings.allgather;
+    case Collective::kReduceScatter:
+      return settings.reduce_scatter;
+    case Collective::kGather:
+      return settings.gather;
+    case Collective::kScatter:
+      return settings.scatter;
+    default:
+      return automatic;
+  }
+}
+
+double predict_us(const Algorithm& algorithm, int segments, const Question& question) {
+  const AlgorithmCost cost = algorithm.cost(Place{0, question.size, 0}, segments);
+  if (cost.messages == 0) return 0;
+  const double piece_bytes = static_cast<double>(question.bytes) / (algorithm.chunks(question.size) * segments);
+  const double sent_bytes = static_cast<double>(cost.pieces_sent) * piece_bytes;
+  // A turn takes as long as its longest message, or as what a rank sends in it on average.
+  const double message_bytes = sent_bytes / static_cast<double>(cost.messages);
+  const double rank_bytes = sent_bytes / (static_cast<double>(question.size) * cost.turns);
+  const double turn_us = question.link.latency_us + std::max(message_bytes, rank_bytes) * question.link.us_per_byte;
+  const double messages_per_rank = static_cast<double>(cost.messages) / question.size;
+  return cost.turns * turn_us + messages_per_rank * kMessageShare * question.link.latency_us;
+}
+
+std::vector<Candidate> candidates(const Question& question, const Settings& settings) {
+  std::vector<Candidate> found;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.collective != question.collective || !algorithm.supports(question.size)) continue;
+    const int segments = segments_for(algorithm, question, settings);
+    found.push_back({&algorithm, segments, predict_us(algorithm, segments, question)});
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });
+  return found;
+}
+
+Choice choose(const Question& question, const Settings& settings) {
+  const std::string_view forced =
+      question.forced.empty() ? std::string_view(forced_algorithm(question.collective, settings)) : question.forced;
+  if (forced == "vendor" && question.collective == Collective::kAllreduce) return {nullptr, 1};
+  if (forced != "auto") {
+    const Algorithm& algorithm = find_or_explain(question, forced);
+    return {&algorithm, segments_for(algorithm, question, settings)};
+  }
+  const Candidate best = candidates(question, settings).front();
+  return {best.algorithm, best.segments};
+}
+
+}  // namespace farandole

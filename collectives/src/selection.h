@@ -1,0 +1,52 @@
+// Selection: which algorithm runs, as a pure function of what all ranks know.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farandole/collectives/algorithms.h"
+#include "farandole/core/settings.h"
+#include "farandole/core/transport.h"
+
+namespace farandole {
+
+/// What runs. `algorithm` is null for the vendor's own.
+struct Choice {
+  const Algorithm* algorithm = nullptr;
+  int segments = 1;
+  bool is_vendor() const { return algorithm == nullptr; }
+  std::string_view name() const { return is_vendor() ? "vendor" : algorithm->name; }
+};
+
+/// What is to be chosen for.
+struct Question {
+  Collective collective = Collective::kAllreduce;
+  std::size_t bytes = 0;  ///< of the whole vector
+  int size = 1;
+  LinkCost link;
+  std::string_view forced;   ///< by the caller; empty: the setting's
+  int segments = 0;          ///< by the caller; 0: from the size
+};
+
+/// Forced by the caller, else by the setting, else the cheapest by the cost model.
+/// @throws InvalidArgument  the forced algorithm does not exist, or not for this number of ranks
+Choice choose(const Question& question, const Settings& settings);
+
+/// One candidate of the cost model.
+struct Candidate {
+  const Algorithm* algorithm;
+  int segments;
+  double predicted_us;
+};
+/// All algorithms that support the size, cheapest first.
+std::vector<Candidate> candidates(const Question& question, const Settings& settings);
+
+/// Predicted time: turns × (latency + bytes per turn × cost per byte) + a share of the latency per message.
+double predict_us(const Algorithm& algorithm, int segments, const Question& question);
+
+/// The setting that forces an algorithm of this collective; "auto" where there is none.
+const std::string& forced_algorithm(Collective collective, const Settings& settings);
+
+}  // namespace farandole

@@ -1,0 +1,209 @@
+#include "work_queue.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "farandole/core/error.h"
+#include "farandole/core/log.h"
+
+namespace farandole {
+namespace {
+
+// The other ranks are asked how far they are this long before a warning or a deadline, so that it can say so.
+constexpr Seconds kLongestAsking{1.0};
+constexpr double kAskingShare = 0.25;
+// Messages of a rank that left in good order may still be on their way for this long.
+constexpr Seconds kFarewell{1.0};
+
+}  // namespace
+
+std::shared_ptr<Work::State> WorkQueue::submit(Call call, const Choice& choice, std::string refusal) {
+  Endpoint& endpoint = *group_.endpoint;
+  endpoint.check_fault();
+  auto work = std::make_shared<Work::State>();
+  work->queue = shared_from_this();
+  const Settings& settings = endpoint.settings();
+  const std::lock_guard lock(mutex_);
+  work->sequence = next_sequence_++;
+  work->operation = std::make_unique<CollectiveOperation>(group_, std::move(call), choice, work->sequence, vendor_,
+                                                          settings.check, std::move(refusal));
+  work->descriptor = work->operation->descriptor();
+  work->queued = work->moved = Clock::now();
+  work->warning_interval = settings.warn_after;
+  work->next_warning = work->queued + std::chrono::duration_cast<Clock::duration>(settings.warn_after);
+  work->record = endpoint.recorder().begin(group_.id, work->sequence, describe(work->descriptor));
+  endpoint.enter(group_.id, work->sequence);
+  pending_.push_back(work);
+  return work;
+}
+
+void WorkQueue::wait(const Work::State& work) {
+  Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
+  while (!work.done.load(std::memory_order_acquire)) {
+    waiter.look();
+    if (advance() == Progressable::State::kMoved) {
+      waiter.reset();
+    } else if (!work.done.load(std::memory_order_acquire) && waiter.rest()) {
+      group_.endpoint->look_around();
+      check_stalls();
+    }
+  }
+}
+
+bool WorkQueue::is_empty() {
+  const std::lock_guard lock(mutex_);
+  return pending_.empty();
+}
+
+void WorkQueue::drain() {
+  for (;;) {
+    std::shared_ptr<Work::State> last;
+    {
+      const std::lock_guard lock(mutex_);
+      if (pending_.empty()) return;
+      last = pending_.back();
+    }
+    wait(*last);
+  }
+}
+
+Progressable::State WorkQueue::advance() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return Progressable::State::kWaiting;
+  if (pending_.empty()) return Progressable::State::kIdle;
+  return advance_locked() ? Progressable::State::kMoved : Progressable::State::kWaiting;
+}
+
+bool WorkQueue::advance_locked() {
+  try {
+    group_.endpoint->check_fault();
+  } catch (const Error&) {
+    fail_all(std::current_exception());
+    return true;
+  }
+  bool moved = false;
+  const std::uint64_t end_of_window = pending_.front()->sequence + kLanes;
+  for (std::size_t i = 0; i < pending_.size() && pending_[i]->sequence < end_of_window;) {
+    // Copied: when it ends it leaves the queue, which may hold its last reference.
+    const std::shared_ptr<Work::State> work = pending_[i];
+    moved = advance_one(*work) || moved;
+    if (pending_.empty()) break;
+    if (i < pending_.size() && pending_[i] == work) ++i;
+  }
+  return moved;
+}
+
+bool WorkQueue::advance_one(Work::State& work) {
+  if (!work.started) {
+    work.started = true;
+    group_.endpoint->recorder().mark(work.record, FlightRecord::Stage::kRunning);
+  }
+  try {
+    const Operation::State state = work.operation->advance();
+    if (state == Operation::State::kWaiting) return false;
+    work.moved = Clock::now();
+    work.asked = false;
+    if (state == Operation::State::kDone) end(work, nullptr);
+  } catch (...) {
+    fail(std::current_exception(), work);
+  }
+  return true;
+}
+
+void WorkQueue::end(Work::State& work, std::exception_ptr error) {
+  group_.endpoint->recorder().mark(work.record, error ? FlightRecord::Stage::kFailed : FlightRecord::Stage::kDone);
+  work.operation.reset();
+  work.error = std::move(error);
+  std::erase_if(pending_, [&](const auto& entry) { return entry.get() == &work; });
+  work.done.store(true, std::memory_order_release);
+  group_.endpoint->doorbell().ring();
+}
+
+void WorkQueue::fail_all(const std::exception_ptr& error) {
+  while (!pending_.empty()) {
+    const std::shared_ptr<Work::State> work = pending_.front();
+    end(*work, error);
+  }
+}
+
+/// Ends `work` with `error`; where the collective can not have failed alike on all ranks, the whole job.
+void WorkQueue::fail(const std::exception_ptr& error, Work::State& work) {
+  Endpoint& endpoint = *group_.endpoint;
+  const std::string where = fmt::format("{} in collective {} of communicator {} ({})",
+                                        endpoint.topology().describe(endpoint.rank()), work.sequence, group_.id,
+                                        describe(work.descriptor));
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    if (!poisons_job(known.kind())) {
+      end(work, error);
+      return;
+    }
+    endpoint.poison(known.kind(), fmt::format("{}: {}", where, known.what()));
+  } catch (const std::exception& unknown) {
+    endpoint.poison(ErrorKind::kInternal, fmt::format("{}: {}", where, unknown.what()));
+  }
+  try {
+    endpoint.check_fault();
+  } catch (const Error&) {
+    fail_all(std::current_exception());
+  }
+}
+
+void WorkQueue::check_stalls() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || pending_.empty()) return;
+  check_stall(*pending_.front(), Clock::now());
+}
+
+void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
+  const Settings& settings = group_.endpoint->settings();
+  const Seconds waited = now - work.queued;
+  const Seconds until_warning = work.next_warning - now;
+  Seconds ahead = until_warning;
+  Seconds interval = work.warning_interval;
+  if (settings.timeout.count() > 0 && settings.timeout - waited < ahead) {
+    ahead = settings.timeout - waited;
+    interval = settings.timeout;
+  }
+  if (!work.asked && ahead < std::min(kLongestAsking, kAskingShare * interval)) {
+    work.asked = true;
+    group_.endpoint->ask(group_.id);
+  }
+  std::exception_ptr fault;
+  if (settings.timeout.count() > 0 && waited >= settings.timeout) {
+    fault = std::make_exception_ptr(Timeout(fmt::format(
+        "the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {}", settings.timeout.count(), describe_stall(work, now))));
+  } else if (now - work.moved > kFarewell && waits_for_someone_who_left(work)) {
+    fault = std::make_exception_ptr(PeerLost(describe_stall(work, now)));
+  } else if (until_warning.count() <= 0) {
+    log(LogLevel::kWarning, fmt::format("{}: {}", describe(work.descriptor), describe_stall(work, now)));
+    work.warning_interval *= 2;
+    work.next_warning = now + std::chrono::duration_cast<Clock::duration>(work.warning_interval);
+    work.asked = false;
+  }
+  if (fault) fail(fault, work);
+}
+
+bool WorkQueue::waits_for_someone_who_left(const Work::State& work) const {
+  const std::vector<int> ranks = work.operation->waits_for();
+  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return group_.endpoint->has_left(rank); });
+}
+
+std::string WorkQueue::describe_stall(const Work::State& work, Clock::time_point now) const {
+  std::string text = fmt::format("waiting for {:.1f} s", Seconds(now - work.queued).count());
+  const std::string missing = group_.endpoint->describe_missing(group_.id, work.sequence, group_.members);
+  if (!missing.empty()) {
+    text += "; not in it yet: " + missing;
+  } else {
+    text += "; all ranks are in it";
+  }
+  std::string peers;
+  for (const int rank : work.operation->waits_for()) peers += fmt::format(" {}", rank);
+  if (!peers.empty()) text += "; this rank waits for messages from or to rank" + peers;
+  return text;
+}
+
+}  // namespace farandole

@@ -1,0 +1,152 @@
+// farandole-bench: how long collectives take.
+#include <fmt/core.h>
+
+#include <boost/program_options.hpp>
+#include <cstdio>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "bench.h"
+#include "farandole/core/error.h"
+#include "farandole/core/settings.h"
+
+namespace po = boost::program_options;
+
+namespace {
+
+using farandole::bench::Options;
+
+constexpr const char* kIntroduction =
+    "Measures collectives and checks their results.\n"
+    "  mpirun -np 2 farandole-bench --collective allreduce\n"
+    "  farandole-bench --replicas 4 --collective all --max-bytes 1MiB\n";
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+po::options_description description() {
+  po::options_description all("Options");
+  const auto text = [](const char* value) { return po::value<std::string>()->default_value(value); };
+  all.add_options()("help,h", "show this text")(
+      "collective,c", text("allreduce"), "one or more of allreduce, broadcast, …, separated by commas, or 'all'")(
+      "algorithm,a", po::value<std::string>(), "one or more algorithms, or 'all' (default: what would be chosen)")(
+      "min-bytes", text("4"), "smallest vector, e.g. 1K")("max-bytes", text("64MiB"), "largest vector")(
+      "factor", po::value<double>()->default_value(4), "from one size to the next")("dtype,d", text("f32"),
+                                                                                    "type of the elements")(
+      "op,o", text("sum"), "reduction: sum, product, min, max, average")("root", po::value<int>()->default_value(0),
+                                                                         "root of the rooted collectives")(
+      "replicas", po::value<int>()->default_value(1), "ranks per process, as threads")(
+      "iterations,n", po::value<int>()->default_value(0), "samples per size; 0: from the size")(
+      "place", text("both"), "in, out, or both: whether input and output are the same memory")(
+      "no-check", "do not check the results")("json", po::value<std::string>(), "also write the results to this file");
+  return all;
+}
+
+/// Throws InvalidArgument with the nearest option if one is unknown.
+po::variables_map parse(int argc, char** argv, const po::options_description& options) {
+  po::variables_map values;
+  try {
+    po::store(po::command_line_parser(argc, argv).options(options).positional({}).run(), values);
+  } catch (const po::unknown_option& error) {
+    std::vector<std::string> names;
+    for (const auto& option : options.options()) names.push_back("--" + option->long_name());
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    const auto near = farandole::nearest(error.get_option_name(), views);
+    throw farandole::InvalidArgument(fmt::format("unknown option '{}'{}; see --help", error.get_option_name(),
+                                                 near ? fmt::format(", did you mean {}?", *near) : ""));
+  } catch (const po::error& error) {
+    throw farandole::InvalidArgument(fmt::format("{}; see --help", error.what()));
+  }
+  return values;
+}
+
+Options options_from(const po::variables_map& values) {
+  Options options;
+  const auto& collective = values["collective"].as<std::string>();
+  for (int i = 0; collective == "all" && i < farandole::kCollectiveCount; ++i) {
+    options.collectives.push_back(static_cast<farandole::Collective>(i));
+  }
+  if (collective != "all") {
+    for (const std::string& part : split(collective)) options.collectives.push_back(farandole::parse_collective(part));
+  }
+  if (values.contains("algorithm")) options.algorithms = split(values["algorithm"].as<std::string>());
+  options.min_bytes = static_cast<std::size_t>(farandole::parse_bytes(values["min-bytes"].as<std::string>()));
+  options.max_bytes = static_cast<std::size_t>(farandole::parse_bytes(values["max-bytes"].as<std::string>()));
+  options.factor = values["factor"].as<double>();
+  options.dtype = farandole::parse_dtype(values["dtype"].as<std::string>());
+  options.op = farandole::parse_reduce_op(values["op"].as<std::string>());
+  options.root = values["root"].as<int>();
+  options.replicas = values["replicas"].as<int>();
+  options.iterations = values["iterations"].as<int>();
+  options.check = !values.contains("no-check");
+  const auto& place = values["place"].as<std::string>();
+  if (place != "in" && place != "out" && place != "both") {
+    throw farandole::InvalidArgument(fmt::format("--place is '{}'; it must be in, out or both", place));
+  }
+  options.in_place = place != "out";
+  options.out_of_place = place != "in";
+  if (values.contains("json")) options.json_file = values["json"].as<std::string>();
+  if (options.factor <= 1) throw farandole::InvalidArgument("--factor must be greater than 1");
+  if (options.min_bytes < 1 || options.min_bytes > options.max_bytes) {
+    throw farandole::InvalidArgument("--min-bytes must be at least 1 and at most --max-bytes");
+  }
+  return options;
+}
+
+/// "all" stands for every algorithm of the one collective named.
+void expand_algorithms(Options& options, int size) {
+  if (options.algorithms != std::vector<std::string>{"all"}) return;
+  if (options.collectives.size() != 1) throw farandole::InvalidArgument("--algorithm all needs one --collective");
+  options.algorithms.clear();
+  for (const auto& algorithm : farandole::algorithms()) {
+    if (algorithm.collective == options.collectives[0] && algorithm.supports(size)) {
+      options.algorithms.emplace_back(algorithm.name);
+    }
+  }
+}
+
+int run(Options options) {
+  farandole::WorldOptions world_options;
+  world_options.replicas = options.replicas;
+  farandole::World world(world_options);
+  expand_algorithms(options, world.size());
+  if (options.root < 0 || options.root >= world.size()) {
+    throw farandole::InvalidArgument(fmt::format("--root is {}; it must be 0 … {}", options.root, world.size() - 1));
+  }
+  long long wrong = 0;
+  farandole::run_replicas(world, [&](farandole::Communicator& ranks) {
+    if (ranks.rank() == 0) farandole::bench::print_header(options, ranks);
+    const auto results = farandole::bench::run(ranks, options);
+    if (ranks.rank() != 0) return;
+    for (const auto& result : results) wrong += result.wrong;
+    if (!options.json_file.empty()) farandole::bench::write_json(options.json_file, options, results);
+  });
+  return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const po::options_description options = description();
+    const po::variables_map values = parse(argc, argv, options);
+    if (values.contains("help")) {
+      std::ostringstream text;
+      text << options;
+      fmt::print("{}\n{}", kIntroduction, text.str());
+      return 0;
+    }
+    return run(options_from(values));
+  } catch (const farandole::InvalidArgument& error) {
+    fmt::print(stderr, "farandole-bench: {}\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "farandole-bench: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,193 @@
+// farandole-info: what this build and this environment would do.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <boost/program_options.hpp>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+#include "farandole/core/backend.h"
+#include "farandole/core/error.h"
+#include "farandole/core/reduce.h"
+#include "farandole/core/settings.h"
+#include "farandole/core/transport.h"
+#include "farandole/core/version.h"
+#include "farandole/core/waiter.h"
+#include "farandole/core/world.h"
+
+namespace farandole {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr int kUsageError = 2;
+
+po::options_description describe_options() {
+  po::options_description options("farandole-info [options]");
+  options.add_options()("help,h", "show this text")("version", "print the version")("json",
+                                                                                    "print the default report as JSON")(
+      "config", po::value<std::string>()->implicit_value("text")->value_name("text|markdown"),
+      "print all settings; markdown is docs/configuration.md")(
+      "explain", po::value<std::vector<std::string>>()->multitoken()->value_name("COLLECTIVE BYTES"),
+      "say which algorithm would run in this job and why, e.g. allreduce 1MiB; also under mpirun")(
+      "size", po::value<int>()->value_name("N"),
+      "with --explain: for a job of N ranks that are threads of one process");
+  return options;
+}
+
+struct Report {
+  std::vector<std::string> plugins;
+  BackendChoice backend;
+  std::vector<const SettingInfo*> changed;  ///< settings that differ from their defaults
+};
+
+Report make_report(const Settings& settings) {
+  Report report{available_backends(settings), choose_backend(settings, JoinOptions{}), {}};
+  const Settings defaults;
+  for (const SettingInfo& info : settings_table()) {
+    if (value_text(settings, info) != value_text(defaults, info)) report.changed.push_back(&info);
+  }
+  return report;
+}
+
+void print_report(const Settings& settings) {
+  const Report report = make_report(settings);
+  const auto line = [](std::string_view label, const std::string& text) { fmt::print("{:<17}{}\n", label, text); };
+  line("version", std::string(version()));
+  line("build", build_id());
+  line("instruction set", std::string(name(active_isa())));
+  line("allowed cores", std::to_string(allowed_cores()));
+  line("plug-ins", report.plugins.empty() ? "none" : fmt::format("{}", fmt::join(report.plugins, ", ")));
+  line("backend",
+       fmt::format("{} ({})", report.backend.plugin.empty() ? "none" : report.backend.plugin, report.backend.reason));
+  line("settings", report.changed.empty() ? "all have their defaults" : "");
+  for (const SettingInfo* info : report.changed) {
+    fmt::print("  {}={} (default: {})\n", info->variable, value_text(settings, *info), value_text(Settings{}, *info));
+  }
+}
+
+void print_json_report(const Settings& settings) {
+  const Report report = make_report(settings);
+  nlohmann::ordered_json changed = nlohmann::ordered_json::object();
+  for (const SettingInfo* info : report.changed) changed[std::string(info->variable)] = value_text(settings, *info);
+  const nlohmann::ordered_json json{
+      {"version", version()},       {"build", build_id()},
+      {"isa", name(active_isa())},  {"allowed_cores", allowed_cores()},
+      {"plugins", report.plugins},  {"backend", {{"plugin", report.backend.plugin}, {"reason", report.backend.reason}}},
+      {"changed_settings", changed}};
+  fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+void print_settings(const Settings& settings, const std::string& format) {
+  if (format == "markdown") {
+    fmt::print("{}", settings_markdown());
+    return;
+  }
+  if (format != "text") {
+    throw InvalidArgument(fmt::format("--config is '{}'; it must be text or markdown.", format));
+  }
+  for (const SettingInfo& info : settings_table()) {
+    fmt::print("{}={}\n    {}\n    default: {}; {}{}\n", info.variable, value_text(settings, info), info.meaning,
+               value_text(Settings{}, info), expected_text(info),
+               info.agreed ? "; rank 0's value holds for all ranks" : "");
+  }
+}
+
+void explain(const std::vector<std::string>& words, std::optional<int> size) {
+  if (words.size() != 2) {
+    throw InvalidArgument("--explain needs a collective and a number of bytes, e.g. --explain allreduce 1MiB.");
+  }
+  const Collective collective = parse_collective(words[0]);
+  const auto bytes = static_cast<std::size_t>(parse_bytes(words[1]));
+  const auto print = [&](Communicator& communicator) {
+    if (communicator.rank() == 0) fmt::print("{}\n", communicator.explain(collective, bytes));
+  };
+  if (size) {
+    if (*size < 1 || *size > kMaxReplicas) {
+      throw InvalidArgument(fmt::format("--size is {}; it must be a number from 1 to {}.", *size, kMaxReplicas));
+    }
+    run_replicas(*size, print);
+  } else {
+    World world{WorldOptions{}};
+    Communicator communicator = Communicator::of_world(world);
+    print(communicator);
+  }
+}
+
+void run(const po::variables_map& options) {
+  if (options.count("version") != 0) {
+    fmt::print("{}\n", version());
+    return;
+  }
+  const bool with_explain = options.count("explain") != 0;
+  if (options.count("size") != 0 && !with_explain) throw InvalidArgument("--size is only of use with --explain.");
+  // The table as documentation does not depend on the environment, and can be had while that is wrong.
+  if (options.count("config") != 0 && options["config"].as<std::string>() == "markdown") {
+    print_settings(Settings{}, "markdown");
+    return;
+  }
+  const Settings settings = Settings::from_environment();
+  if (options.count("config") != 0) {
+    print_settings(settings, options["config"].as<std::string>());
+  } else if (with_explain) {
+    explain(options["explain"].as<std::vector<std::string>>(),
+            options.count("size") != 0 ? std::optional(options["size"].as<int>()) : std::nullopt);
+  } else if (options.count("json") != 0) {
+    print_json_report(settings);
+  } else {
+    print_report(settings);
+  }
+}
+
+// " (did you mean --explain?)", or nothing.
+std::string suggestion_for(const std::string& option, const po::options_description& known) {
+  std::vector<std::string_view> names;
+  for (const auto& description : known.options()) names.emplace_back(description->long_name());
+  const auto meant = nearest(option.substr(option.find_first_not_of('-')), names);
+  return meant ? fmt::format(" (did you mean --{}?)", *meant) : "";
+}
+
+int main_with(int argc, char** argv) {
+  const po::options_description known = describe_options();
+  try {
+    po::variables_map options;
+    // No positional arguments: without this, stray words would be ignored.
+    const po::positional_options_description no_positions;
+    po::store(po::command_line_parser(argc, argv).options(known).positional(no_positions).run(), options);
+    po::notify(options);
+    if (options.count("help") != 0) {
+      std::ostringstream text;
+      text << known;
+      fmt::print("{}", text.str());
+      return 0;
+    }
+    run(options);
+    return 0;
+  } catch (const po::unknown_option& error) {
+    fmt::print(stderr, "farandole-info: there is no option '{}'{}; --help lists all.\n", error.get_option_name(),
+               suggestion_for(error.get_option_name(), known));
+    return kUsageError;
+  } catch (const po::error& error) {
+    fmt::print(stderr, "farandole-info: {}; --help lists the options.\n", error.what());
+    return kUsageError;
+  } catch (const Error& error) {
+    fmt::print(stderr, "farandole-info: {}: {}\n", name(error.kind()), error.what());
+    return error.kind() == ErrorKind::kInvalidArgument ? kUsageError : 1;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "farandole-info: {}\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace
+}  // namespace farandole
+
+int main(int argc, char** argv) {
+  return farandole::main_with(argc, argv);
+}

@@ -1,0 +1,400 @@
+// farandole-schedule: verifies, shows, draws and costs the algorithms' schedules. Needs no job and no network.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farandole/collectives/algorithms.h"
+#include "farandole/collectives/verifier.h"
+#include "farandole/core/error.h"
+#include "farandole/core/settings.h"
+#include "schedule_report.h"
+
+namespace farandole::tools {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr int kExitFault = 1;
+constexpr int kExitUsage = 2;
+constexpr int kMostRanks = 1 << 16;
+constexpr int kMostRanksDrawn = 128;
+
+int parse_number(std::string_view text, int low, int high, std::string_view option) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < low || number > high) {
+    throw InvalidArgument(fmt::format("{} has '{}'; it takes numbers from {} to {}.", option, text, low, high));
+  }
+  return number;
+}
+
+/// "1-4,8" → 1, 2, 3, 4, 8.
+std::set<int> parse_numbers(const std::string& text, int low, int high, std::string_view option) {
+  std::set<int> numbers;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const auto dash = part.find('-');
+    const int first = parse_number(part.substr(0, dash), low, high, option);
+    const int last = dash == std::string::npos ? first : parse_number(part.substr(dash + 1), low, high, option);
+    if (last < first) {
+      throw InvalidArgument(fmt::format("{} has the range '{}', which ends before it begins.", option, part));
+    }
+    for (int number = first; number <= last; ++number) {
+      numbers.insert(number);
+    }
+  }
+  if (numbers.empty()) {
+    throw InvalidArgument(fmt::format("{} is empty; it takes numbers such as 1-8 or 1,2,4.", option));
+  }
+  return numbers;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates) {
+  const auto meant = nearest(word, candidates);
+  return meant ? fmt::format(" Did you mean '{}'?", *meant) : std::string();
+}
+
+/// The algorithms that the options name; all if they name none.
+/// @throws InvalidArgument  there is none, with the valid names
+std::vector<const Algorithm*> select_algorithms(const po::variables_map& options) {
+  std::vector<const Algorithm*> selected;
+  std::vector<std::string_view> names;
+  for (const Algorithm& algorithm : algorithms()) {
+    const bool in_collective = options.count("collective") == 0 ||
+                               algorithm.collective == parse_collective(options["collective"].as<std::string>());
+    if (in_collective && std::find(names.begin(), names.end(), algorithm.name) == names.end()) {
+      names.push_back(algorithm.name);
+    }
+    if (in_collective &&
+        (options.count("algorithm") == 0 || algorithm.name == options["algorithm"].as<std::string>())) {
+      selected.push_back(&algorithm);
+    }
+  }
+  if (selected.empty()) {
+    const auto word = options["algorithm"].as<std::string>();
+    const std::string of = options.count("collective") > 0 ? " of " + options["collective"].as<std::string>() : "";
+    throw InvalidArgument(fmt::format("There is no algorithm '{}'{}; valid are {}.{}", word, of, fmt::join(names, ", "),
+                                      did_you_mean(word, names)));
+  }
+  return selected;
+}
+
+struct Request {
+  const Algorithm* algorithm;
+  int size, root, segments;
+};
+
+int option_number(const po::variables_map& options, const char* option, int low, int high) {
+  return parse_number(options[option].as<std::string>(), low, high, std::string("--") + option);
+}
+
+/// One algorithm at one size, as show and svg take it.
+Request parse_request(const po::variables_map& options) {
+  if (options.count("algorithm") == 0) {
+    throw InvalidArgument("Which algorithm? Name one, for example: farandole-schedule show ring --size 8");
+  }
+  const Algorithm* algorithm = select_algorithms(options).front();
+  const int size = option_number(options, "size", 1, kMostRanks);
+  if (!algorithm->supports(size)) {
+    throw InvalidArgument(fmt::format("{} {} does not support {} ranks; it needs a power of two.",
+                                      name(algorithm->collective), algorithm->name, size));
+  }
+  return {algorithm, size, option_number(options, "root", 0, size - 1), option_number(options, "segments", 1, 1024)};
+}
+
+void write_text(const std::string& file, const std::string& text) {
+  if (file == "-") {
+    std::cout << text;
+    return;
+  }
+  std::ofstream out(file);
+  out << text;
+  out.close();
+  if (!out) {
+    throw DataError(fmt::format("Cannot write '{}'; check that its directory exists and has room.", file));
+  }
+}
+
+void draw(const Request& request, const std::string& file) {
+  if (request.size > kMostRanksDrawn) {
+    throw InvalidArgument(
+        fmt::format("A picture of {} ranks cannot be read; draw up to {}.", request.size, kMostRanksDrawn));
+  }
+  write_text(file, svg_picture(*request.algorithm,
+                               make_schedules(*request.algorithm, request.size, request.root, request.segments)));
+}
+
+struct Tally {
+  int cases = 0;
+  std::int64_t schedules = 0;
+  int faults = 0;
+  int most_dependencies = 0;
+};
+
+/// Verifies one algorithm and prints its faults, up to three.
+Tally verify_algorithm(const Algorithm& algorithm, const std::set<int>& sizes, const std::set<int>& all_segments) {
+  Tally tally;
+  for (const int size : sizes) {
+    if (!algorithm.supports(size)) {
+      continue;
+    }
+    const std::set<int> roots =
+        is_rooted(algorithm.collective) ? std::set<int>{0, size / 2, size - 1} : std::set<int>{0};
+    for (const int segments : algorithm.pipelined ? all_segments : std::set<int>{1}) {
+      for (const int root : roots) {
+        const Verdict verdict = verify(algorithm, size, root, segments);
+        ++tally.cases;
+        tally.schedules += size;
+        tally.most_dependencies = std::max(tally.most_dependencies, verdict.most_dependencies);
+        if (!verdict.correct && ++tally.faults <= 3) {
+          fmt::print("FAULT {} {}, size {}, root {}, segments {}: {}\n", name(algorithm.collective), algorithm.name,
+                     size, root, segments, verdict.fault);
+        }
+      }
+    }
+  }
+  return tally;
+}
+
+int run_verify(const po::variables_map& options) {
+  const auto selected = select_algorithms(options);
+  const auto sizes_text = options["sizes"].as<std::string>();
+  const std::set<int> sizes = parse_numbers(sizes_text, 1, kMostRanks, "--sizes");
+  const std::set<int> segments = parse_numbers(options["segments"].as<std::string>(), 1, 1024, "--segments");
+  using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  const auto begin = Clock::now();
+  Tally all;
+  fmt::print("{:<15} {:<22} {:<10} {:>9}  {:<17} {:>17} {:>8}\n", "collective", "algorithm", "sizes", "schedules",
+             "steps and turns", "most dependencies", "seconds");
+  for (const Algorithm* algorithm : selected) {
+    const auto start = Clock::now();
+    const Tally tally = verify_algorithm(*algorithm, sizes, segments);
+    const std::string result = tally.faults > 0  ? fmt::format("{} faults", tally.faults)
+                               : tally.cases > 0 ? "correct, =formula"
+                                                 : "size unsupported";
+    fmt::print("{:<15} {:<22} {:<10} {:>9}  {:<17} {:>17} {:>8.2f}\n", name(algorithm->collective), algorithm->name,
+               sizes_text, tally.schedules, result, tally.most_dependencies, seconds_since(start));
+    std::fflush(stdout);
+    all.cases += tally.cases;
+    all.schedules += tally.schedules;
+    all.faults += tally.faults;
+  }
+  fmt::print("{} algorithms, {} cases, {} schedules: {} in {:.1f} s\n", selected.size(), all.cases, all.schedules,
+             all.faults == 0 ? "all correct, free of deadlock and hazards, turns and messages as their formulas say"
+                             : fmt::format("{} cases are faulty", all.faults),
+             seconds_since(begin));
+  return all.faults == 0 ? 0 : kExitFault;
+}
+
+int run_show(const po::variables_map& options) {
+  const Request request = parse_request(options);
+  const bool one = options.count("rank") > 0;
+  const int first = one ? option_number(options, "rank", 0, request.size - 1) : 0;
+  const int last = one ? first : request.size - 1;
+  for (int rank = first; rank <= last; ++rank) {
+    const Place place{rank, request.size, request.root};
+    std::cout << (rank > first ? "\n" : "")
+              << step_table(*request.algorithm, request.algorithm->make(place, request.segments));
+  }
+  if (options.count("svg") > 0) {
+    draw(request, options["svg"].as<std::string>());
+  }
+  return 0;
+}
+
+int run_svg(const po::variables_map& options) {
+  draw(parse_request(options), options["output"].as<std::string>());
+  return 0;
+}
+
+int run_cost(const po::variables_map& options) {
+  const int size = option_number(options, "size", 1, 4096);
+  const Place place{0, size, option_number(options, "root", 0, size - 1)};
+  const std::int64_t bytes = parse_bytes(options["bytes"].as<std::string>());
+  const double latency_us = options["latency-us"].as<double>();
+  const double gbps = options["gbps"].as<double>();
+  if (latency_us < 0 || gbps <= 0) {
+    throw InvalidArgument("--latency-us must be 0 or more and --gbps more than 0.");
+  }
+  const Network network{latency_us * 1e-6, gbps * 1e9 / 8};
+  fmt::print("{} of {} among {} ranks; {} us a turn, {} Gbit/s for each rank and direction\n",
+             options["collective"].as<std::string>(), bytes_text(static_cast<double>(bytes)), size, latency_us, gbps);
+  fmt::print("{:<22} {:>8} {:>7} {:>9} {:>18} {:>14}\n", "algorithm", "segments", "turns", "messages",
+             "most sent by rank", "predicted time");
+  for (const Algorithm* algorithm : select_algorithms(options)) {
+    if (!algorithm->supports(size)) {
+      fmt::print("{:<22} does not support {} ranks\n", algorithm->name, size);
+      continue;
+    }
+    const auto total = static_cast<double>(bytes);
+    const Prediction prediction =
+        options.count("segments") > 0
+            ? predict(*algorithm, place, algorithm->pipelined ? option_number(options, "segments", 1, 1024) : 1, total,
+                      network)
+            : predict_best(*algorithm, place, total, network);
+    fmt::print("{:<22} {:>8} {:>7} {:>9} {:>18} {:>14}\n", algorithm->name, prediction.segments, prediction.cost.turns,
+               prediction.cost.messages, bytes_text(prediction.bytes_sent), seconds_text(prediction.seconds));
+  }
+  return 0;
+}
+
+struct Command {
+  std::string_view name;
+  std::string_view usage;
+  std::string_view meaning;
+  void (*add_options)(po::options_description_easy_init add);
+  int (*run)(const po::variables_map& options);
+};
+
+void add_common(po::options_description_easy_init add) {
+  add("help,h", "print this");
+  add("collective,c", po::value<std::string>()->value_name("NAME"), "allreduce, broadcast, reduce, ...");
+}
+
+void add_request(po::options_description_easy_init add) {
+  add_common(add);
+  add("algorithm,a", po::value<std::string>()->value_name("NAME"),
+      "ring, binomial_tree, ... (also without --algorithm)");
+  add("size,n", po::value<std::string>()->default_value("8")->value_name("P"), "number of ranks");
+  add("root", po::value<std::string>()->default_value("0")->value_name("R"),
+      "for broadcast, reduce, gather and scatter");
+  add("segments,s", po::value<std::string>()->default_value("1")->value_name("S"), "segments of each chunk");
+}
+
+const Command kCommands[] = {
+    {"verify", "verify [--collective NAME] [--algorithm NAME] [--sizes 1-64] [--segments 1,3]",
+     "run all ranks' schedules on symbols and prove them correct",
+     [](po::options_description_easy_init add) {
+       add_common(add);
+       add("algorithm,a", po::value<std::string>()->value_name("NAME"), "only algorithms of this name");
+       add("sizes,n", po::value<std::string>()->default_value("1-64")->value_name("LIST"), "numbers of ranks: 1-8,16");
+       add("segments,s", po::value<std::string>()->default_value("1,3")->value_name("LIST"),
+           "segments of each chunk, for algorithms that have them");
+     },
+     run_verify},
+    {"show", "show ALGORITHM [--size 8] [--rank 2] [--collective NAME] [--root 0] [--segments 1] [--svg FILE]",
+     "print the steps of one rank or of all",
+     [](po::options_description_easy_init add) {
+       add_request(add);
+       add("rank,r", po::value<std::string>()->value_name("RANK"), "only this rank");
+       add("svg", po::value<std::string>()->value_name("FILE"), "draw it too, into this file");
+     },
+     run_show},
+    {"svg", "svg ALGORITHM [--size 8] [--output FILE] [--collective NAME] [--root 0] [--segments 1]",
+     "draw the messages of all ranks, turn by turn",
+     [](po::options_description_easy_init add) {
+       add_request(add);
+       add("output,o", po::value<std::string>()->default_value("-")->value_name("FILE"), "where to; - is the terminal");
+     },
+     run_svg},
+    {"cost", "cost [--collective NAME] [--size 8] [--bytes 1MiB] [--latency-us 1] [--gbps 10] [--segments S]",
+     "compare what the algorithms of a collective cost",
+     [](po::options_description_easy_init add) {
+       add("help,h", "print this");
+       add("collective,c", po::value<std::string>()->default_value("allreduce")->value_name("NAME"),
+           "which collective");
+       add("algorithm,a", po::value<std::string>()->value_name("NAME"), "only this algorithm");
+       add("size,n", po::value<std::string>()->default_value("8")->value_name("P"), "number of ranks");
+       add("bytes,b", po::value<std::string>()->default_value("1MiB")->value_name("BYTES"),
+           "of the whole vector (allgather, gather: all ranks' together)");
+       add("root", po::value<std::string>()->default_value("0")->value_name("R"), "for rooted collectives");
+       add("segments,s", po::value<std::string>()->value_name("S"),
+           "segments of each chunk; without it the best of 1-256");
+       add("latency-us", po::value<double>()->default_value(1, "1")->value_name("US"), "of each turn, in microseconds");
+       add("gbps", po::value<double>()->default_value(10, "10")->value_name("GBPS"),
+           "Gbit/s of each rank, in each direction");
+     },
+     run_cost},
+};
+
+void print_usage() {
+  fmt::print("farandole-schedule: the algorithms of the collectives as data\n\n");
+  for (const Command& command : kCommands) {
+    fmt::print("  farandole-schedule {}\n      {}\n", command.usage, command.meaning);
+  }
+  fmt::print(
+      "\nfarandole-schedule COMMAND --help lists a command's options. Exit status: 0, 1 a schedule is faulty, 2 "
+      "usage.\n");
+}
+
+int run_command(const Command& command, const std::vector<std::string>& arguments) {
+  po::options_description described("Options");
+  command.add_options(described.add_options());
+  po::positional_options_description positional;
+  positional.add("algorithm", 1);
+  // Without guessing: an option that is cut short would change its meaning when another one is added.
+  const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+  po::variables_map options;
+  try {
+    po::store(po::command_line_parser(arguments).options(described).positional(positional).style(style).run(), options);
+  } catch (const po::unknown_option& error) {
+    std::vector<std::string> names;
+    for (const auto& option : described.options()) {
+      names.push_back("--" + option->long_name());
+    }
+    const std::string word = error.get_option_name();
+    throw InvalidArgument(
+        fmt::format("{} has no option '{}'.{}", command.name, word, did_you_mean(word, {names.begin(), names.end()})));
+  }
+  if (options.count("help") > 0) {
+    std::cout << "farandole-schedule " << command.usage << "\n  " << command.meaning << "\n\n" << described;
+    return 0;
+  }
+  return command.run(options);
+}
+
+int run(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) {
+    print_usage();
+    return kExitUsage;
+  }
+  if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    print_usage();
+    return 0;
+  }
+  std::vector<std::string_view> names;
+  for (const Command& command : kCommands) {
+    names.push_back(command.name);
+    if (arguments[0] == command.name) {
+      return run_command(command, {arguments.begin() + 1, arguments.end()});
+    }
+  }
+  throw InvalidArgument(fmt::format("There is no command '{}'; valid are {}.{}", arguments[0], fmt::join(names, ", "),
+                                    did_you_mean(arguments[0], names)));
+}
+
+}  // namespace
+}  // namespace farandole::tools
+
+int main(int argc, char** argv) {
+  using farandole::tools::kExitFault;
+  using farandole::tools::kExitUsage;
+  try {
+    return farandole::tools::run({argv + 1, argv + argc});
+  } catch (const farandole::InvalidArgument& error) {
+    fmt::print(stderr, "farandole-schedule: {}\n", error.what());
+    return kExitUsage;
+  } catch (const boost::program_options::error& error) {
+    fmt::print(stderr, "farandole-schedule: {}\n", error.what());
+    return kExitUsage;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "farandole-schedule: {}\n", error.what());
+    return kExitFault;
+  }
+}

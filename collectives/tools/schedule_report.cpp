@@ -1,0 +1,149 @@
+#include "schedule_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+namespace farandole::tools {
+namespace {
+
+std::string memory_text(const Region& region) {
+  switch (region.space) {
+    case Space::kInput:
+      return "input";
+    case Space::kData:
+      return "data";
+    case Space::kScratch:
+      return fmt::format("scratch {}", region.slot);
+  }
+  return "";
+}
+
+/// Where the step's values come from and go to.
+std::string flow_text(const Step& step) {
+  switch (step.kind) {
+    case StepKind::kSend:
+      return memory_text(step.operand) + " -> message";
+    case StepKind::kRecv:
+      return "message -> " + memory_text(step.target);
+    case StepKind::kRecvReduce:
+      return fmt::format("{} op message -> {}", memory_text(step.operand), memory_text(step.target));
+    case StepKind::kReduce:
+      return fmt::format("{} op {} -> {}", memory_text(step.operand), memory_text(step.other),
+                         memory_text(step.target));
+    case StepKind::kCopy:
+      return fmt::format("{} -> {}", memory_text(step.operand), memory_text(step.target));
+    case StepKind::kFinish:
+      return fmt::format("{} * scale -> {}", memory_text(step.operand), memory_text(step.target));
+  }
+  return "";
+}
+
+std::string peer_text(const Step& step) {
+  if (step.peer < 0) {
+    return "";
+  }
+  return fmt::format("{} {}", step.kind == StepKind::kSend ? "to" : "from", step.peer);
+}
+
+/// Bytes of one piece; of an alltoall's chunks only half are sent.
+double piece_bytes(const Algorithm& algorithm, const Schedule& schedule, double bytes) {
+  const int blocks = algorithm.collective == Collective::kAlltoall ? schedule.place.size : schedule.chunks;
+  return bytes / (static_cast<double>(blocks) * schedule.segments);
+}
+
+}  // namespace
+
+std::vector<Schedule> make_schedules(const Algorithm& algorithm, int size, int root, int segments) {
+  std::vector<Schedule> schedules;
+  for (int rank = 0; rank < size; ++rank) {
+    schedules.push_back(algorithm.make({rank, size, root}, segments));
+  }
+  return schedules;
+}
+
+std::string step_table(const Algorithm& algorithm, const Schedule& schedule) {
+  const std::string root = is_rooted(algorithm.collective) ? fmt::format(", root {}", schedule.place.root) : "";
+  std::string text = fmt::format("{} {}: rank {} of {}{}; {} chunk{} of {} segment{}, {} turn{}, {} scratch slot{}\n",
+                                 name(algorithm.collective), algorithm.name, schedule.place.rank, schedule.place.size,
+                                 root, schedule.chunks, schedule.chunks == 1 ? "" : "s", schedule.segments,
+                                 schedule.segments == 1 ? "" : "s", schedule.turns, schedule.turns == 1 ? "" : "s",
+                                 schedule.scratch_slots, schedule.scratch_slots == 1 ? "" : "s");
+  text += fmt::format("{:>5} {:>5}  {:<12} {:<10} {:<18} {:<32} {}\n", "step", "turn", "action", "peer", "pieces",
+                      "memory", "waits for");
+  for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
+    const Step& step = schedule.steps[i];
+    const Region& region = step.kind == StepKind::kSend ? step.operand : step.target;
+    std::string waits = step.after.empty() ? "-" : fmt::format("{}", fmt::join(step.after, ", "));
+    if (step.posted_after >= 0) {
+      waits += fmt::format("; posted after {}", step.posted_after);
+    }
+    text += fmt::format("{:>5} {:>5}  {:<12} {:<10} {:<18} {:<32} {}\n", i, step.turn, name(step.kind), peer_text(step),
+                        describe(schedule, region), flow_text(step), waits);
+  }
+  return text;
+}
+
+Prediction predict(const Algorithm& algorithm, const Place& place, int segments, double bytes, const Network& network) {
+  Prediction prediction;
+  prediction.segments = segments;
+  prediction.cost = algorithm.cost(place, segments);
+  std::vector<double> most_in_turn(static_cast<std::size_t>(prediction.cost.turns), 0.0);
+  for (int rank = 0; rank < place.size; ++rank) {
+    const Schedule schedule = algorithm.make({rank, place.size, place.root}, segments);
+    const double piece = piece_bytes(algorithm, schedule, bytes);
+    std::vector<double> sent(most_in_turn.size(), 0.0);
+    std::vector<double> received = sent;
+    double sent_by_rank = 0;
+    for (const Step& step : schedule.steps) {
+      const auto turn = static_cast<std::size_t>(step.turn);
+      if (step.kind == StepKind::kSend) {
+        sent[turn] += step.operand.count * piece;
+        sent_by_rank += step.operand.count * piece;
+      } else if (step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce) {
+        received[turn] += step.target.count * piece;
+      }
+    }
+    for (std::size_t turn = 0; turn < most_in_turn.size(); ++turn) {
+      most_in_turn[turn] = std::max({most_in_turn[turn], sent[turn], received[turn]});
+    }
+    prediction.bytes_sent = std::max(prediction.bytes_sent, sent_by_rank);
+  }
+  for (const double most : most_in_turn) {
+    prediction.seconds += network.latency_seconds + most / network.bytes_per_second;
+  }
+  return prediction;
+}
+
+Prediction predict_best(const Algorithm& algorithm, const Place& place, double bytes, const Network& network) {
+  Prediction best = predict(algorithm, place, 1, bytes, network);
+  // With a chunk per rank the turns do not depend on the segments, and neither does this model's time.
+  const bool few_chunks = algorithm.chunks(2) == algorithm.chunks(3);
+  for (int segments = 2; algorithm.pipelined && few_chunks && segments <= 256; segments *= 2) {
+    const Prediction next = predict(algorithm, place, segments, bytes, network);
+    if (next.seconds < best.seconds) {
+      best = next;
+    }
+  }
+  return best;
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds < 1e-3) {
+    return fmt::format("{:.2f} us", seconds * 1e6);
+  }
+  return seconds < 1 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
+}
+
+std::string bytes_text(double bytes) {
+  static constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < kUnits.size(); ++unit) {
+    bytes /= 1024;
+  }
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, kUnits[unit]);
+}
+
+}  // namespace farandole::tools

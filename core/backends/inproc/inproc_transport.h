@@ -1,0 +1,43 @@
+// Messages between ranks that are threads of this process: the receiver reads the sender's memory.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "farandole/core/transport.h"
+
+namespace farandole {
+
+/// Connects the ranks of one process. A send is an entry in the mailbox of its target; the receiver copies or reduces
+/// straight from the sender's memory, so a send completes only when it has been received (unbuffered).
+class InprocTransport final : public Transport {
+ public:
+  /// @param first_rank, count  ranks `first_rank` … `first_rank + count - 1` live in this process.
+  /// @param ring   wakes the threads that wait for a rank; called without locks held.
+  InprocTransport(int first_rank, int count, std::function<void(int)> ring);
+  ~InprocTransport() override;
+
+  std::string_view name() const override { return "inproc"; }
+  std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override;
+  std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
+  std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand, std::size_t count,
+                                        DType dtype, ReduceOp op) override;
+  bool fuses_reduction() const override { return true; }
+  LinkCost cost() const override { return {0.5, 1e-4}; }
+
+ private:
+  struct Envelope;
+  struct Mailbox;
+  class SendTransfer;
+  class RecvTransfer;
+  Mailbox& mailbox_of(int rank) { return *mailboxes_[static_cast<std::size_t>(rank - first_rank_)]; }
+
+  const int first_rank_;
+  const std::function<void(int)> ring_;
+  std::vector<std::unique_ptr<Mailbox>> mailboxes_;
+};
+
+}  // namespace farandole

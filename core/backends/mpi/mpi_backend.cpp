@@ -1,0 +1,45 @@
+// The plug-in's entry.
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include <unistd.h>
+
+#include "farandole/core/backend.h"
+#include "mpi_process_group.h"
+#include "mpi_runtime.h"
+
+namespace farandole::mpi {
+
+namespace {
+
+class MpiBackend final : public Backend {
+ public:
+  std::string_view name() const override { return FARANDOLE_MPI_PLUGIN; }
+  std::string version() const override { return library_version(); }
+  std::unique_ptr<ProcessGroup> join(const Settings&, const JoinOptions& options) override {
+    auto group = std::make_unique<MpiProcessGroup>(start_runtime(options.mpi_communicator, options.many_threads));
+    // Programs that this process starts inherit the launcher's variables, but are not part of the job.
+    setenv("_FARANDOLE_JOINED_BY", std::to_string(getpid()).c_str(), /*replace=*/1);
+    return group;
+  }
+};
+
+}  // namespace
+
+}  // namespace farandole::mpi
+
+#define FARANDOLE_EXPORT extern "C" __attribute__((visibility("default")))
+
+/// Read by the loader to say what differs when the entry returns null.
+FARANDOLE_EXPORT const char farandole_backend_build_id[];
+const char farandole_backend_build_id[] = FARANDOLE_BUILD_ID;
+
+FARANDOLE_EXPORT farandole::Backend* farandole_backend_v1(const farandole::HostApi* host);
+farandole::Backend* farandole_backend_v1(const farandole::HostApi* host) {
+  if (host->size_bytes != sizeof(farandole::HostApi)) return nullptr;
+  if (host->build_id == nullptr || std::strcmp(host->build_id, farandole_backend_build_id) != 0) return nullptr;
+  static farandole::mpi::MpiBackend backend;
+  return &backend;
+}

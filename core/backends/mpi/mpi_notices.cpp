@@ -1,0 +1,107 @@
+#include "mpi_notices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "farandole/core/error.h"
+#include "mpi_error.h"
+
+namespace farandole::mpi {
+
+namespace {
+// Notices have a communicator of their own, so that this receive from anybody slows no match of messages.
+constexpr int kNoticeTag = 0;
+}  // namespace
+
+MpiNotices::MpiNotices(MpiSession& session) : session_(session), incoming_(std::make_unique<Notice>()) {
+  listen();
+}
+
+MpiNotices::~MpiNotices() {
+  close();
+}
+
+void MpiNotices::listen() {
+  const auto guard = session_.enter("MPI_Irecv of the next notice");
+  check(MPI_Irecv(incoming_.get(), sizeof(Notice), MPI_BYTE, MPI_ANY_SOURCE, kNoticeTag, session_.notices(), &receive_),
+        "MPI_Irecv of the next notice");
+}
+
+void MpiNotices::post(int process, const Notice& notice) {
+  const std::lock_guard own(mutex_);
+  sweep();
+  Outgoing& entry = outgoing_.emplace_back(Outgoing{MPI_REQUEST_NULL, std::make_unique<Notice>(notice)});
+  const auto guard = session_.enter("MPI_Isend of a notice");
+  const int code =
+      MPI_Isend(entry.notice.get(), sizeof(Notice), MPI_BYTE, process, kNoticeTag, session_.notices(), &entry.request);
+  if (code != MPI_SUCCESS) {
+    outgoing_.pop_back();
+    throw_mpi_error(code,
+                    fmt::format("MPI_Isend of a notice from process {} to process {}", session_.process(), process));
+  }
+}
+
+std::optional<Notice> MpiNotices::poll() {
+  const std::lock_guard own(mutex_);
+  sweep();
+  std::optional<Notice> notice;
+  {
+    const auto guard = session_.enter("MPI_Test for notices");
+    if (!incoming_) return notice;
+    int done = 0;
+    MPI_Status status;
+    check(MPI_Test(&receive_, &done, &status), "MPI_Test for notices");
+    if (done == 0) return notice;
+    int bytes = 0;
+    check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count of a notice");
+    if (bytes != static_cast<int>(sizeof(Notice))) {
+      throw TransportError(
+          fmt::format("process {}: a notice from process {} has {} bytes, expected {}: the processes run "
+                      "different versions of Farandole",
+                      session_.process(), status.MPI_SOURCE, bytes, sizeof(Notice)));
+    }
+    notice = *incoming_;
+  }
+  listen();
+  if (notice->kind == Notice::Kind::kFault && !fault_) fault_ = notice;
+  return notice;
+}
+
+bool MpiNotices::is_flushed() {
+  const std::lock_guard own(mutex_);
+  sweep();
+  return outgoing_.empty();
+}
+
+std::optional<Notice> MpiNotices::fault() {
+  const std::lock_guard own(mutex_);
+  return fault_;
+}
+
+void MpiNotices::sweep() {
+  if (outgoing_.empty()) return;
+  const auto guard = session_.enter("MPI_Test of posted notices");
+  std::erase_if(outgoing_, [](Outgoing& entry) {
+    int done = 0;
+    // A notice that cannot be delivered is dropped: its target is gone, and there is nobody to tell.
+    return MPI_Test(&entry.request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
+  });
+}
+
+void MpiNotices::close() {
+  const std::lock_guard own(mutex_);
+  for (Outgoing& entry : std::exchange(outgoing_, {})) {
+    if (!session_.settle(entry.request)) session_.keep(std::move(entry.notice));
+  }
+  if (!incoming_) return;
+  if (session_.is_usable() && receive_ != MPI_REQUEST_NULL) {
+    const auto guard = session_.lock();
+    MPI_Cancel(&receive_);
+  }
+  if (!session_.settle(receive_)) session_.keep(std::move(incoming_));
+  incoming_.reset();
+}
+
+}  // namespace farandole::mpi

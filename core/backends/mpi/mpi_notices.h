@@ -1,0 +1,50 @@
+// Notices between processes, outside every collective: one receive is always posted, sends are swept when complete.
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "farandole/core/backend.h"
+#include "mpi_session.h"
+
+namespace farandole::mpi {
+
+/// Thread-safe. Notices of one sender arrive in the order in which they were posted.
+class MpiNotices {
+ public:
+  explicit MpiNotices(MpiSession& session);
+  ~MpiNotices();
+  MpiNotices(const MpiNotices&) = delete;
+  MpiNotices& operator=(const MpiNotices&) = delete;
+
+  /// Never blocks. @throws TransportError
+  void post(int process, const Notice& notice);
+  std::optional<Notice> poll();
+  /// True if MPI holds no posted notice any more.
+  bool is_flushed();
+  /// The first fault that `poll` has handed out.
+  std::optional<Notice> fault();
+  /// Gives posted notices a moment to leave and withdraws the receive. Never throws.
+  void close();
+
+ private:
+  struct Outgoing {
+    MPI_Request request = MPI_REQUEST_NULL;
+    std::unique_ptr<Notice> notice;
+  };
+  void listen();
+  void sweep();
+
+  MpiSession& session_;
+  std::mutex mutex_;  // guards everything below
+  std::unique_ptr<Notice> incoming_;
+  MPI_Request receive_ = MPI_REQUEST_NULL;
+  std::vector<Outgoing> outgoing_;
+  std::optional<Notice> fault_;
+};
+
+}  // namespace farandole::mpi

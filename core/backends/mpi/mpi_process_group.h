@@ -1,0 +1,57 @@
+// The processes of a job that MPI has started, or of a communicator that the program has handed over.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "farandole/core/backend.h"
+#include "mpi_notices.h"
+#include "mpi_runtime.h"
+#include "mpi_session.h"
+#include "mpi_transport.h"
+
+namespace farandole::mpi {
+
+/// Where long messages are cut, because MPI counts in int. Tests use small parts.
+struct PartLimits {
+  std::size_t message_bytes = std::size_t{1} << 30;
+  std::size_t collective_count = std::size_t{1} << 30;
+};
+
+/// Thread-safe as far as `thread_use` says; const after `set_topology`.
+class MpiProcessGroup final : public ProcessGroup {
+ public:
+  /// Collective over the processes of the runtime's parent communicator. Blocks.
+  explicit MpiProcessGroup(const Runtime& runtime, PartLimits limits = {});
+  /// Without `leave` before it, stops using MPI and lets the launcher notice.
+  ~MpiProcessGroup() override;
+
+  int process() const override { return session_.process(); }
+  int process_count() const override { return session_.process_count(); }
+  ThreadUse thread_use() const override;
+  std::string thread_advice() const override;
+  Transport& transport() override { return transport_; }
+  void set_topology(const Topology& topology) override { transport_.set_topology(topology); }
+
+  void allgather(const void* mine, void* all, std::size_t bytes) override;
+  void post(int process, const Notice& notice) override { notices_.post(process, notice); }
+  std::optional<Notice> poll() override { return notices_.poll(); }
+  std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes) override;
+  /// @throws Error  of the kind that a fault notice names, if one arrives while the others are waited for
+  void leave() override;
+
+ private:
+  void look_for_faults_and_rest();
+
+  MpiSession& session_;
+  const PartLimits limits_;
+  MpiNotices notices_;
+  MpiTransport transport_;
+  std::vector<int> thread_levels_;  // by process; const after construction
+};
+
+}  // namespace farandole::mpi

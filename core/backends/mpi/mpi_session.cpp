@@ -1,0 +1,163 @@
+#include "mpi_session.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "farandole/core/deadline.h"
+#include "farandole/core/error.h"
+#include "farandole/core/log.h"
+#include "mpi_error.h"
+
+namespace farandole::mpi {
+
+namespace {
+
+constexpr std::chrono::milliseconds kSettleTime{500};
+
+std::mutex& process_wide_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+/// Yields at first, because other ranks may need this core; then sleeps, because they may be minutes late.
+class Rest {
+ public:
+  void operator()() {
+    if (++turns_ < 2000) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+ private:
+  int turns_ = 0;
+};
+
+}  // namespace
+
+int on_finalize(MPI_Comm, int, void* attribute, void*) {
+  static_cast<MpiSession*>(attribute)->mpi_is_being_finalized();
+  return MPI_SUCCESS;
+}
+
+MpiSession& MpiSession::open(const Runtime& runtime) {
+  static std::mutex mutex;
+  static auto& sessions = *new std::vector<std::unique_ptr<MpiSession>>;  // never destroyed, see the class
+  const std::lock_guard guard(mutex);
+  sessions.push_back(std::unique_ptr<MpiSession>(new MpiSession(runtime)));
+  sessions.back()->watch_finalize();
+  return *sessions.back();
+}
+
+MpiSession::MpiSession(const Runtime& runtime) : runtime_(runtime), pid_(getpid()) {
+  messages_ = duplicate_parent();
+  notices_ = duplicate_parent();
+  check(MPI_Comm_rank(messages_, &process_), "MPI_Comm_rank");
+  check(MPI_Comm_size(messages_, &process_count_), "MPI_Comm_size");
+}
+
+MPI_Comm MpiSession::duplicate_parent() const {
+  MPI_Comm duplicate = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  {
+    const auto guard = lock();
+    check(MPI_Comm_idup(runtime_.parent, &duplicate, &request), "MPI_Comm_idup of the job's communicator");
+  }
+  wait(request, "MPI_Comm_idup of the job's communicator");
+  const auto guard = lock();
+  check(MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return duplicate;
+}
+
+// MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
+void MpiSession::watch_finalize() {
+  const auto guard = lock();
+  check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &keyval_, nullptr), "MPI_Comm_create_keyval");
+  check(MPI_Comm_set_attr(MPI_COMM_SELF, keyval_, this), "MPI_Comm_set_attr on MPI_COMM_SELF");
+}
+
+void MpiSession::mpi_is_being_finalized() {
+  if (state_.load() != State::kOpen) return;
+  log(LogLevel::kError, "MPI_Finalize was called while a World is alive: destroy the World before MPI_Finalize");
+  if (farewell_) farewell_();
+  state_.store(State::kFinalized);
+}
+
+std::unique_lock<std::mutex> MpiSession::lock() const {
+  if (runtime_.thread_level != MPI_THREAD_SERIALIZED) return {};
+  return std::unique_lock(process_wide_mutex());
+}
+
+std::unique_lock<std::mutex> MpiSession::enter(std::string_view call) const {
+  auto guard = lock();
+  const State state = state_.load(std::memory_order_relaxed);
+  if (state == State::kFinalized) {
+    throw TransportError(
+        fmt::format("process {}: {}: MPI was finalised while a World was alive: destroy the World before "
+                    "MPI_Finalize",
+                    process_, call));
+  }
+  if (state == State::kLeft) {
+    throw TransportError(fmt::format("process {}: {}: the job was left already", process_, call));
+  }
+  return guard;
+}
+
+bool MpiSession::is_usable() const {
+  return state_.load(std::memory_order_relaxed) == State::kOpen && getpid() == pid_;
+}
+
+void MpiSession::wait(MPI_Request& request, std::string_view call) const {
+  for (Rest rest;; rest()) {
+    const auto guard = enter(call);
+    int done = 0;
+    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call);
+    if (done != 0) return;
+  }
+}
+
+bool MpiSession::settle(MPI_Request& request) {
+  const Deadline deadline = Deadline::after(has_stuck_.load() ? Seconds(0) : Seconds(kSettleTime));
+  for (Rest rest;; rest()) {
+    if (!is_usable()) return false;
+    int done = 0;
+    {
+      const auto guard = lock();
+      // An error ends the request as well: nothing is left to wait for.
+      if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return true;
+    }
+    if (done != 0) return true;
+    if (deadline.passed()) {
+      has_stuck_.store(true);
+      return false;
+    }
+  }
+}
+
+void MpiSession::keep(std::unique_ptr<Notice> memory) {
+  const std::lock_guard guard(kept_mutex_);
+  kept_.push_back(std::move(memory));
+}
+
+void MpiSession::close(bool in_good_order) {
+  if (!is_usable()) {
+    farewell_ = nullptr;
+    return;
+  }
+  const auto guard = lock();
+  state_.store(State::kLeft);
+  farewell_ = nullptr;
+  // Errors are not reported: what follows can no longer lose anybody's data, and this runs in destructors.
+  MPI_Comm_delete_attr(MPI_COMM_SELF, keyval_);
+  MPI_Comm_free_keyval(&keyval_);
+  if (!in_good_order) return;
+  MPI_Comm_free(&messages_);
+  MPI_Comm_free(&notices_);
+  if (runtime_.ours) MPI_Finalize();
+}
+
+}  // namespace farandole::mpi

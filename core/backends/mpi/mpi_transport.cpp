@@ -1,0 +1,203 @@
+#include "mpi_transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <climits>
+#include <utility>
+
+#include "farandole/core/error.h"
+#include "farandole/core/log.h"
+#include "mpi_error.h"
+
+namespace farandole::mpi {
+
+namespace {
+
+// Measured orders of magnitude: both ends on one host, and over a 10 Gbit/s network.
+constexpr LinkCost kHostCost{1.0, 1e6 / 8e9};
+constexpr LinkCost kNetworkCost{20.0, 1e6 / 1.2e9};
+
+/// A message under way: one request per part, completed in order.
+class MpiTransfer : public Transfer {
+ public:
+  MpiTransfer(MpiSession& session, const Channel& channel, std::size_t bytes, std::size_t part_bytes)
+      : session_(session), channel_(channel), bytes_(bytes), part_bytes_(part_bytes) {
+    parts_ = bytes == 0 ? 1 : (bytes - 1) / part_bytes + 1;
+    if (parts_ > 1) more_.assign(parts_ - 1, MPI_REQUEST_NULL);
+  }
+
+ protected:
+  MPI_Request& request(std::size_t part) { return part == 0 ? first_ : more_[part - 1]; }
+  std::size_t part_size(std::size_t part) const { return std::min(part_bytes_, bytes_ - part * part_bytes_); }
+  bool is_complete() const { return done_ == parts_; }
+  std::string describe(std::string_view what) const {
+    return fmt::format("{} of {} bytes from rank {} to rank {} (communicator {}, lane {})", what, bytes_,
+                       channel_.source, channel_.target, channel_.communicator, channel_.lane);
+  }
+
+  MpiSession& session_;
+  const Channel channel_;
+  const std::size_t bytes_;
+  const std::size_t part_bytes_;
+  std::size_t parts_ = 1;
+  std::size_t done_ = 0;
+
+ private:
+  MPI_Request first_ = MPI_REQUEST_NULL;
+  std::vector<MPI_Request> more_;  // nearly always empty, so that a message costs one allocation
+};
+
+class SendTransfer final : public MpiTransfer {
+ public:
+  using MpiTransfer::MpiTransfer;
+  ~SendTransfer() override {
+    if (is_complete() || !session_.is_usable()) return;
+    const auto guard = session_.lock();
+    for (std::size_t part = done_; part < parts_; ++part) {
+      if (request(part) != MPI_REQUEST_NULL) MPI_Request_free(&request(part));
+    }
+  }
+  void start(const void* data, int process, int tag) {
+    const auto guard = session_.enter("MPI_Isend");
+    for (std::size_t part = 0; part < parts_; ++part) {
+      const void* from = static_cast<const std::byte*>(data) + part * part_bytes_;
+      const int code = MPI_Isend(from, static_cast<int>(part_size(part)), MPI_BYTE, process, tag, session_.messages(),
+                                 &request(part));
+      if (code != MPI_SUCCESS) throw_mpi_error(code, describe("MPI_Isend"));
+    }
+  }
+  bool test() override {
+    if (is_complete()) return true;
+    const auto guard = session_.enter("MPI_Test of a send");
+    for (; !is_complete(); ++done_) {
+      int arrived = 0;
+      const int code = MPI_Test(&request(done_), &arrived, MPI_STATUS_IGNORE);
+      if (code != MPI_SUCCESS) throw_mpi_error(code, describe("send"));
+      if (arrived == 0) return false;
+    }
+    return true;
+  }
+};
+
+class RecvTransfer final : public MpiTransfer {
+ public:
+  using MpiTransfer::MpiTransfer;
+  ~RecvTransfer() override {
+    if (is_complete() || !session_.is_usable()) return;
+    withdraw();
+  }
+  void start(void* data, int process, int tag) {
+    const auto guard = session_.enter("MPI_Irecv");
+    for (std::size_t part = 0; part < parts_; ++part) {
+      void* to = static_cast<std::byte*>(data) + part * part_bytes_;
+      const int code =
+          MPI_Irecv(to, static_cast<int>(part_size(part)), MPI_BYTE, process, tag, session_.messages(), &request(part));
+      if (code != MPI_SUCCESS) throw_mpi_error(code, describe("MPI_Irecv"));
+    }
+  }
+  bool test() override {
+    if (is_complete()) return true;
+    const auto guard = session_.enter("MPI_Test of a receive");
+    for (; !is_complete(); ++done_) {
+      int arrived = 0;
+      MPI_Status status;
+      const int code = MPI_Test(&request(done_), &arrived, &status);
+      if (code != MPI_SUCCESS) throw_failed(code);
+      if (arrived == 0) return false;
+      int came = 0;
+      check(MPI_Get_count(&status, MPI_BYTE, &came), "MPI_Get_count");
+      if (static_cast<std::size_t>(came) != part_size(done_)) {
+        throw_wrong_size(fmt::format("{} bytes", done_ * part_bytes_ + static_cast<std::size_t>(came)));
+      }
+    }
+    return true;
+  }
+
+ private:
+  [[noreturn]] void throw_failed(int code) const {
+    int error_class = 0;
+    if (MPI_Error_class(code, &error_class) == MPI_SUCCESS && error_class == MPI_ERR_TRUNCATE) throw_wrong_size("more");
+    throw_mpi_error(code, describe("receive"));
+  }
+  [[noreturn]] void throw_wrong_size(std::string_view came) const {
+    throw TransportError(
+        fmt::format("{}: {} came; both ranks must call the same collectives in the same order with the same counts",
+                    describe("receive"), came));
+  }
+  void withdraw() {
+    {
+      const auto guard = session_.lock();
+      for (std::size_t part = done_; part < parts_; ++part) {
+        if (request(part) != MPI_REQUEST_NULL) MPI_Cancel(&request(part));
+      }
+    }
+    bool settled = true;
+    for (std::size_t part = done_; part < parts_; ++part) settled = session_.settle(request(part)) && settled;
+    if (!settled) {
+      log(LogLevel::kError, describe("receive") +
+                                ": its sender has stopped in the middle of the message; MPI cannot withdraw "
+                                "it, and may still write to its memory");
+    }
+  }
+};
+
+}  // namespace
+
+TagLayout::TagLayout(int most_replicas, int tag_upper_bound)
+    : replica_bits_(std::bit_width(static_cast<unsigned>(most_replicas - 1))) {
+  const Channel last{kMaxCommunicators - 1, kLanes - 1, 0, 0};
+  const int highest = pack(last, most_replicas - 1, most_replicas - 1);
+  if (highest > tag_upper_bound) {
+    throw Unsupported(
+        fmt::format("this MPI allows tags up to {}, but {} replicas per process need tags up to {}; use fewer "
+                    "replicas per process and more processes, or another MPI",
+                    tag_upper_bound, most_replicas, highest));
+  }
+}
+
+MpiTransport::MpiTransport(MpiSession& session, std::size_t part_bytes)
+    : session_(session),
+      part_bytes_(std::min<std::size_t>(part_bytes, INT_MAX)),
+      tags_(1, session.runtime().tag_upper_bound) {}
+
+void MpiTransport::set_topology(const Topology& topology) {
+  int most_replicas = 1;
+  for (int process = 0; process < topology.process_count(); ++process) {
+    most_replicas = std::max(most_replicas, topology.process(process).replicas);
+  }
+  tags_ = TagLayout(most_replicas, session_.runtime().tag_upper_bound);
+  cost_ = topology.host_count() > 1 ? kNetworkCost : kHostCost;
+  seats_.clear();
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    seats_.push_back({topology.rank(rank).process, topology.rank(rank).replica});
+  }
+}
+
+int MpiTransport::tag_of(const Channel& channel) const {
+  const auto is_rank = [this](int rank) { return rank >= 0 && static_cast<std::size_t>(rank) < seats_.size(); };
+  if (channel.communicator >= kMaxCommunicators || channel.lane >= kLanes || !is_rank(channel.source) ||
+      !is_rank(channel.target)) {
+    throw InternalError(fmt::format("no such channel: communicator {}, lane {}, from rank {} to rank {} of {}",
+                                    channel.communicator, channel.lane, channel.source, channel.target, seats_.size()));
+  }
+  return tags_.pack(channel, seats_[static_cast<std::size_t>(channel.source)].replica,
+                    seats_[static_cast<std::size_t>(channel.target)].replica);
+}
+
+std::unique_ptr<Transfer> MpiTransport::send(const Channel& channel, const void* data, std::size_t bytes) {
+  const int tag = tag_of(channel);
+  auto transfer = std::make_unique<SendTransfer>(session_, channel, bytes, part_bytes_);
+  transfer->start(data, seats_[static_cast<std::size_t>(channel.target)].process, tag);
+  return transfer;
+}
+
+std::unique_ptr<Transfer> MpiTransport::recv(const Channel& channel, void* data, std::size_t bytes) {
+  const int tag = tag_of(channel);
+  auto transfer = std::make_unique<RecvTransfer>(session_, channel, bytes, part_bytes_);
+  transfer->start(data, seats_[static_cast<std::size_t>(channel.source)].process, tag);
+  return transfer;
+}
+
+}  // namespace farandole::mpi

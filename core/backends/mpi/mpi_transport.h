@@ -1,0 +1,62 @@
+// Channels over MPI point-to-point messages: the channel is the tag, and large messages travel in parts.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "farandole/core/topology.h"
+#include "farandole/core/transport.h"
+#include "mpi_session.h"
+
+namespace farandole::mpi {
+
+/// How a channel is packed into a tag: communicator (12 bits), lane (2), source replica and target replica (as many
+/// bits as the job's largest process needs; 0 with one replica per process, so that an MPI with 16-bit tags will do).
+class TagLayout {
+ public:
+  /// @throws Unsupported  tags of `tag_upper_bound` have too few bits
+  TagLayout(int most_replicas, int tag_upper_bound);
+  int pack(const Channel& channel, int source_replica, int target_replica) const {
+    int tag = channel.communicator;
+    tag = tag * kLanes + channel.lane;
+    tag = (tag << replica_bits_) + source_replica;
+    return (tag << replica_bits_) + target_replica;
+  }
+
+ private:
+  int replica_bits_ = 0;
+};
+
+/// Thread-safe where the session is. `set_topology` comes before everything else, once.
+class MpiTransport final : public Transport {
+ public:
+  /// Messages of more than `part_bytes` bytes (at most INT_MAX) are cut into parts of that size.
+  MpiTransport(MpiSession& session, std::size_t part_bytes);
+  void set_topology(const Topology& topology);
+
+  std::string_view name() const override { return "mpi"; }
+  std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override;
+  std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
+  bool is_polled() const override { return true; }
+  LinkCost cost() const override { return cost_; }
+
+ private:
+  struct Seat {
+    int process = 0;
+    int replica = 0;
+  };
+  int tag_of(const Channel& channel) const;
+
+  MpiSession& session_;
+  const std::size_t part_bytes_;
+  // Written by `set_topology`, const afterwards.
+  std::vector<Seat> seats_;
+  TagLayout tags_;
+  LinkCost cost_;
+};
+
+}  // namespace farandole::mpi

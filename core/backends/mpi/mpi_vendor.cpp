@@ -1,0 +1,201 @@
+#include "mpi_vendor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "farandole/core/log.h"
+#include "farandole/core/reduce.h"
+#include "mpi_error.h"
+
+namespace farandole::mpi {
+
+namespace {
+
+/// MPI has no 16-bit floating-point types; it calls this for them. MPI's order is inout = in op inout.
+template <DType kDType, ReduceOp kOp>
+void combine(void* in, void* inout, int* count, MPI_Datatype*) {
+  reduce(inout, in, inout, static_cast<std::size_t>(*count), kDType, kOp);
+}
+
+template <DType kDType>
+MPI_User_function* combiner(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kProduct:
+      return combine<kDType, ReduceOp::kProduct>;
+    case ReduceOp::kMin:
+      return combine<kDType, ReduceOp::kMin>;
+    case ReduceOp::kMax:
+      return combine<kDType, ReduceOp::kMax>;
+    default:
+      return combine<kDType, ReduceOp::kSum>;
+  }
+}
+
+bool needs_own_type(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+MPI_Datatype native_type(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return MPI_C_BOOL;
+    case DType::kU8:
+      return MPI_UINT8_T;
+    case DType::kI8:
+      return MPI_INT8_T;
+    case DType::kU16:
+      return MPI_UINT16_T;
+    case DType::kI16:
+      return MPI_INT16_T;
+    case DType::kI32:
+      return MPI_INT32_T;
+    case DType::kI64:
+      return MPI_INT64_T;
+    case DType::kF32:
+      return MPI_FLOAT;
+    default:
+      return MPI_DOUBLE;
+  }
+}
+
+MPI_Op native_op(DType dtype, ReduceOp op) {
+  const bool is_bool = dtype == DType::kBool;
+  switch (op) {
+    case ReduceOp::kProduct:
+      return is_bool ? MPI_LAND : MPI_PROD;
+    case ReduceOp::kMin:
+      return is_bool ? MPI_LAND : MPI_MIN;
+    case ReduceOp::kMax:
+      return is_bool ? MPI_LOR : MPI_MAX;
+    default:
+      return is_bool ? MPI_LOR : MPI_SUM;
+  }
+}
+
+/// One or more nonblocking collectives, completed in order.
+class VendorTransfer final : public Transfer {
+ public:
+  VendorTransfer(MpiSession& session, std::vector<MPI_Request> requests)
+      : session_(session), requests_(std::move(requests)) {}
+  ~VendorTransfer() override {
+    // A nonblocking collective can be neither cancelled nor freed.
+    for (; done_ < requests_.size() && session_.is_usable(); ++done_) {
+      if (session_.settle(requests_[done_])) continue;
+      log(LogLevel::kError, "an allreduce of MPI was given up before it was complete; MPI may still use its memory");
+      return;
+    }
+  }
+  bool test() override {
+    if (done_ == requests_.size()) return true;
+    const auto guard = session_.enter("MPI_Test of an allreduce of MPI");
+    for (; done_ < requests_.size(); ++done_) {
+      int complete = 0;
+      check(MPI_Test(&requests_[done_], &complete, MPI_STATUS_IGNORE), "MPI_Iallreduce");
+      if (complete == 0) return false;
+    }
+    return true;
+  }
+
+ private:
+  MpiSession& session_;
+  std::vector<MPI_Request> requests_;
+  std::size_t done_ = 0;
+};
+
+/// Used by one thread at a time, as collectives of one communicator are.
+class MpiVendorCollectives final : public VendorCollectives {
+ public:
+  MpiVendorCollectives(MpiSession& session, MPI_Comm communicator, std::size_t part_count)
+      : session_(session), communicator_(communicator), part_count_(std::min<std::size_t>(part_count, INT_MAX)) {}
+
+  ~MpiVendorCollectives() override {
+    if (!session_.is_usable()) return;
+    const auto guard = session_.lock();
+    for (auto& [key, op] : own_ops_) MPI_Op_free(&op);
+    if (half_type_ != MPI_DATATYPE_NULL) MPI_Type_free(&half_type_);
+    MPI_Comm_free(&communicator_);
+  }
+
+  bool supports(DType, ReduceOp) const override { return true; }
+
+  std::unique_ptr<Transfer> allreduce(const void* input, void* output, std::size_t count, DType dtype,
+                                      ReduceOp op) override {
+    const auto guard = session_.enter("MPI_Iallreduce");
+    const MPI_Datatype type = needs_own_type(dtype) ? half_type() : native_type(dtype);
+    const MPI_Op operation = needs_own_type(dtype) ? own_op(dtype, op) : native_op(dtype, op);
+    const std::size_t element_bytes = size_in_bytes(dtype);
+    std::vector<MPI_Request> requests;
+    requests.reserve(count / part_count_ + 1);
+    for (std::size_t first = 0; first < count; first += part_count_) {
+      const int length = static_cast<int>(std::min(part_count_, count - first));
+      const void* from = input == output ? MPI_IN_PLACE : static_cast<const std::byte*>(input) + first * element_bytes;
+      void* to = static_cast<std::byte*>(output) + first * element_bytes;
+      MPI_Request request = MPI_REQUEST_NULL;
+      const int code = MPI_Iallreduce(from, to, length, type, operation, communicator_, &request);
+      if (code != MPI_SUCCESS) {
+        throw_mpi_error(code, fmt::format("MPI_Iallreduce of {} elements of {}, {}", count, farandole::name(dtype),
+                                          farandole::name(op)));
+      }
+      requests.push_back(request);
+    }
+    return std::make_unique<VendorTransfer>(session_, std::move(requests));
+  }
+
+ private:
+  MPI_Datatype half_type() {
+    if (half_type_ == MPI_DATATYPE_NULL) {
+      check(MPI_Type_contiguous(2, MPI_BYTE, &half_type_), "MPI_Type_contiguous for 16-bit floating-point types");
+      check(MPI_Type_commit(&half_type_), "MPI_Type_commit for 16-bit floating-point types");
+    }
+    return half_type_;
+  }
+  MPI_Op own_op(DType dtype, ReduceOp op) {
+    MPI_Op& own = own_ops_.try_emplace({dtype, op}, MPI_OP_NULL).first->second;
+    if (own == MPI_OP_NULL) {
+      MPI_User_function* function = dtype == DType::kF16 ? combiner<DType::kF16>(op) : combiner<DType::kBF16>(op);
+      check(MPI_Op_create(function, /*commute=*/1, &own), "MPI_Op_create for 16-bit floating-point types");
+    }
+    return own;
+  }
+
+  MpiSession& session_;
+  MPI_Comm communicator_;
+  const std::size_t part_count_;
+  MPI_Datatype half_type_ = MPI_DATATYPE_NULL;
+  std::map<std::pair<DType, ReduceOp>, MPI_Op> own_ops_;
+};
+
+/// Two threads may make communicators among overlapping processes at once; the tag keeps them apart.
+int creation_tag(std::span<const int> processes, int tag_upper_bound) {
+  std::uint32_t hash = 2166136261U;
+  for (const int process : processes) hash = (hash ^ static_cast<std::uint32_t>(process)) * 16777619U;
+  return static_cast<int>(hash % static_cast<std::uint32_t>(tag_upper_bound));
+}
+
+}  // namespace
+
+std::unique_ptr<VendorCollectives> make_vendor_collectives(MpiSession& session, std::span<const int> processes,
+                                                           std::size_t part_count) {
+  const auto guard = session.enter("MPI_Comm_create_group");
+  MPI_Group everybody = MPI_GROUP_NULL;
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Comm communicator = MPI_COMM_NULL;
+  check(MPI_Comm_group(session.messages(), &everybody), "MPI_Comm_group");
+  check(MPI_Group_incl(everybody, static_cast<int>(processes.size()), processes.data(), &members), "MPI_Group_incl");
+  check(MPI_Comm_create_group(session.messages(), members, creation_tag(processes, session.runtime().tag_upper_bound),
+                              &communicator),
+        "MPI_Comm_create_group");
+  MPI_Group_free(&members);
+  MPI_Group_free(&everybody);
+  check(MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return std::make_unique<MpiVendorCollectives>(session, communicator, part_count);
+}
+
+}  // namespace farandole::mpi

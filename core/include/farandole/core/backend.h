@@ -1,0 +1,119 @@
+// What a plug-in gives to Farandole: a way to join a job's processes and to move bytes between them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farandole/core/buffer.h"
+#include "farandole/core/settings.h"
+#include "farandole/core/topology.h"
+#include "farandole/core/transport.h"
+
+namespace farandole {
+
+/// A short message between processes outside every collective: faults, farewells, and questions about late ranks.
+struct Notice {
+  enum class Kind : std::uint32_t {
+    kFault,  ///< the job is poisoned: `rank`, `error_kind` and `text` say why
+    kLeave,  ///< `process` leaves the job in good order
+    kQuery,  ///< which collective of `communicator` have your ranks entered?
+    kReply,  ///< `rank` has entered `sequence` of `communicator`
+  };
+  Kind kind = Kind::kFault;
+  std::int32_t process = 0;  ///< the sender
+  std::int32_t rank = 0;
+  std::uint32_t communicator = 0;
+  std::uint64_t sequence = 0;
+  std::uint32_t error_kind = 0;
+  char text[484] = {};
+};
+static_assert(sizeof(Notice) == 512);
+
+/// From which threads the process group may be used.
+enum class ThreadUse { kMainThreadOnly, kAnyThread };
+
+/// The vendor's own collectives among some processes (the algorithm `vendor`). Calls are made in the same order by all.
+class VendorCollectives {
+ public:
+  virtual ~VendorCollectives() = default;
+  virtual bool supports(DType dtype, ReduceOp op) const = 0;
+  /// Starts an allreduce; `input` may equal `output`. kAverage sums.
+  virtual std::unique_ptr<Transfer> allreduce(const void* input, void* output, std::size_t count, DType dtype,
+                                              ReduceOp op) = 0;
+};
+
+/// The processes of a job, joined through one backend. The blocking calls are collective over all processes and are
+/// used while a job is joined or left; everything else never blocks. Leaves the job when destroyed.
+class ProcessGroup {
+ public:
+  virtual ~ProcessGroup() = default;
+  virtual int process() const = 0;
+  virtual int process_count() const = 0;
+  virtual ThreadUse thread_use() const = 0;
+  /// Why threads are restricted and what to change, for messages; empty if they are not.
+  virtual std::string thread_advice() const = 0;
+  /// Bytes between ranks of different processes; valid after `set_topology`.
+  virtual Transport& transport() = 0;
+  virtual void set_topology(const Topology& topology) = 0;
+
+  /// Gathers `bytes` bytes of every process into `all`, in order of processes. Blocks.
+  virtual void allgather(const void* mine, void* all, std::size_t bytes) = 0;
+  /// Sends a notice, and forgets it.
+  virtual void post(int process, const Notice& notice) = 0;
+  /// The next notice that has arrived, if any.
+  virtual std::optional<Notice> poll() = 0;
+  /// The vendor's collectives among `processes` (ascending; collective over them, blocks), or null if there are none.
+  virtual std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes) = 0;
+  /// Waits for all processes and ends the group, for a job in good order. Not called after a fault.
+  /// @throws Error  a fault notice arrived meanwhile (of its kind), or the backend failed; the group is not left then
+  virtual void leave() = 0;
+};
+
+/// How a World wants to join.
+struct JoinOptions {
+  /// Fortran handle (MPI_Comm_c2f) of a communicator of the caller's; else all processes of the job.
+  std::optional<int> mpi_communicator;
+  bool many_threads = true;  ///< ask the vendor for use from any thread
+};
+
+/// One way to join a job.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;
+  /// "Open MPI 4.1.4", for farandole-info.
+  virtual std::string version() const = 0;
+  virtual std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) = 0;
+};
+
+/// What a plug-in is told about the library that loads it; it refuses another size or build.
+struct HostApi {
+  std::uint32_t size_bytes = sizeof(HostApi);
+  const char* build_id = nullptr;
+};
+/// The one function of a plug-in, `farandole_backend_v1`. Returns null if size or build id differ from its own. Beside it
+/// the text `farandole_backend_build_id` tells the plug-in's own build, for the message of the refusal.
+using BackendEntry = Backend* (*)(const HostApi*);
+/// Identifies this build of the library: version, compiler and ABI.
+const char* build_id();
+
+/// An MPI that this process should use, and how that was found out.
+struct BackendChoice {
+  std::string plugin;  ///< "mpi_openmpi", "mpi_mpich", or empty for a job of one process
+  std::string reason;
+  int launched_size = 0;  ///< processes that the launcher says it started; 0 if it says nothing
+};
+/// Loaded libmpi, else the launcher's variables, else FARANDOLE_MPI. @throws InvalidArgument FARANDOLE_MPI contradicts the launcher
+BackendChoice choose_backend(const Settings& settings, const JoinOptions& options);
+/// Loads a plug-in (once per process). @throws Unsupported  not built or not loadable; the message says which and where it looked.
+Backend& load_backend(std::string_view plugin, const Settings& settings);
+/// The plug-ins that can be found, by name.
+std::vector<std::string> available_backends(const Settings& settings);
+
+}  // namespace farandole

@@ -1,0 +1,90 @@
+// Memory: owners (Buffer) and views (BufferView, ConstBufferView) are different types.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <iterator>
+#include <memory>
+#include <ranges>
+#include <type_traits>
+
+#include "farandole/core/dtype.h"
+
+namespace farandole {
+
+enum class Device : std::uint8_t { kHost };
+
+/// `count` contiguous elements that somebody else owns, to be read only.
+struct ConstBufferView {
+  const void* data = nullptr;
+  std::size_t count = 0;
+  DType dtype = DType::kU8;
+  Device device = Device::kHost;
+
+  ConstBufferView() = default;
+  ConstBufferView(const void* elements, std::size_t element_count, DType element_type, Device where = Device::kHost)
+      : data(elements), count(element_count), dtype(element_type), device(where) {}
+  /// From a std::span, std::vector, std::array, or any other contiguous range of a type with a DType.
+  template <class Range>
+    requires(std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range>)
+  ConstBufferView(const Range& range)  // NOLINT: implicit, so that spans and vectors can be passed as they are
+      : data(std::ranges::data(range)),
+        count(std::ranges::size(range)),
+        dtype(dtype_of<std::ranges::range_value_t<Range>>) {}
+
+  std::size_t size_in_bytes() const { return count * farandole::size_in_bytes(dtype); }
+};
+
+/// `count` contiguous elements that somebody else owns, to be read and written.
+struct BufferView {
+  void* data = nullptr;
+  std::size_t count = 0;
+  DType dtype = DType::kU8;
+  Device device = Device::kHost;
+
+  BufferView() = default;
+  BufferView(void* elements, std::size_t element_count, DType element_type, Device where = Device::kHost)
+      : data(elements), count(element_count), dtype(element_type), device(where) {}
+  template <class Range>
+    requires(std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
+             !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>> &&
+             !std::same_as<std::remove_cvref_t<Range>, BufferView>)
+  BufferView(Range&& range)  // NOLINT: implicit, see above
+      : data(std::ranges::data(range)),
+        count(std::ranges::size(range)),
+        dtype(dtype_of<std::ranges::range_value_t<Range>>) {}
+
+  operator ConstBufferView() const { return {data, count, dtype, device}; }  // NOLINT: a reader of writable memory
+  std::size_t size_in_bytes() const { return count * farandole::size_in_bytes(dtype); }
+  /// Elements [first, first + length).
+  BufferView part(std::size_t first, std::size_t length) const {
+    return {static_cast<std::byte*>(data) + first * farandole::size_in_bytes(dtype), length, dtype, device};
+  }
+};
+
+/// Owns `count` zeroed elements, aligned to 64 bytes. Movable. Throws std::bad_alloc.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(std::size_t count, DType dtype);
+
+  BufferView view() { return {memory_.get(), count_, dtype_}; }
+  ConstBufferView view() const { return {memory_.get(), count_, dtype_}; }
+  std::size_t count() const { return count_; }
+  DType dtype() const { return dtype_; }
+  /// The elements as `T`, which must be the C++ type of the buffer's DType.
+  template <class T>
+  T* as() {
+    return static_cast<T*>(memory_.get());
+  }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const;
+  };
+  std::unique_ptr<void, Free> memory_;
+  std::size_t count_ = 0;
+  DType dtype_ = DType::kU8;
+};
+
+}  // namespace farandole

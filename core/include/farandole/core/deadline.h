@@ -1,0 +1,25 @@
+// Points in time on the monotonic clock.
+#pragma once
+
+#include <chrono>
+
+namespace farandole {
+
+using Clock = std::chrono::steady_clock;
+
+/// A moment after which something is too late, or never.
+class Deadline {
+ public:
+  static Deadline never() { return Deadline(Clock::time_point::max()); }
+  static Deadline after(std::chrono::duration<double> delay) {
+    return Deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(delay));
+  }
+  bool is_never() const { return when_ == Clock::time_point::max(); }
+  bool passed(Clock::time_point now = Clock::now()) const { return now >= when_; }
+
+ private:
+  explicit Deadline(Clock::time_point when) : when_(when) {}
+  Clock::time_point when_;
+};
+
+}  // namespace farandole

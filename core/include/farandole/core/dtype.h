@@ -1,0 +1,75 @@
+// Element types and reduction operations.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+namespace farandole {
+
+enum class DType : std::uint8_t { kBool, kU8, kI8, kU16, kI16, kI32, kI64, kF16, kBF16, kF32, kF64 };
+inline constexpr int kDTypeCount = 11;
+inline constexpr std::array kAllDTypes{DType::kBool, DType::kU8,  DType::kI8,   DType::kU16, DType::kI16, DType::kI32,
+                                       DType::kI64,  DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
+
+/// kAverage is a sum that is divided by the number of ranks; for floating-point types only.
+enum class ReduceOp : std::uint8_t { kSum, kProduct, kMin, kMax, kAverage };
+inline constexpr std::array kAllReduceOps{ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
+                                          ReduceOp::kAverage};
+
+/// IEEE binary16 as storage; arithmetic is done in float.
+struct Half {
+  std::uint16_t bits = 0;
+};
+
+/// bfloat16 as storage; arithmetic is done in float.
+struct BFloat16 {
+  std::uint16_t bits = 0;
+};
+
+std::size_t size_in_bytes(DType dtype);
+bool is_floating_point(DType dtype);
+
+/// Short names as in "f32", "sum"; the parsers throw InvalidArgument with the valid names.
+std::string_view name(DType dtype);
+std::string_view name(ReduceOp op);
+DType parse_dtype(std::string_view text);
+ReduceOp parse_reduce_op(std::string_view text);
+
+/// Round to nearest even; NaN stays NaN, overflow gives infinity.
+Half to_half(float value);
+float to_float(Half value);
+BFloat16 to_bfloat16(float value);
+float to_float(BFloat16 value);
+
+/// The DType of a C++ type: `dtype_of<float>` is DType::kF32.
+template <class T>
+constexpr DType dtype_for() {
+  using U = std::remove_cv_t<T>;
+  if constexpr (std::is_same_v<U, bool>) {
+    return DType::kBool;
+  } else if constexpr (std::is_same_v<U, Half>) {
+    return DType::kF16;
+  } else if constexpr (std::is_same_v<U, BFloat16>) {
+    return DType::kBF16;
+  } else if constexpr (std::is_same_v<U, float>) {
+    return DType::kF32;
+  } else if constexpr (std::is_same_v<U, double>) {
+    return DType::kF64;
+  } else if constexpr (std::is_integral_v<U> && sizeof(U) == 1) {
+    return std::is_signed_v<U> ? DType::kI8 : DType::kU8;
+  } else if constexpr (std::is_integral_v<U> && sizeof(U) == 2) {
+    return std::is_signed_v<U> ? DType::kI16 : DType::kU16;
+  } else if constexpr (std::is_integral_v<U> && std::is_signed_v<U> && sizeof(U) == 4) {
+    return DType::kI32;
+  } else {
+    static_assert(std::is_integral_v<U> && std::is_signed_v<U> && sizeof(U) == 8, "no DType for this C++ type");
+    return DType::kI64;
+  }
+}
+template <class T>
+inline constexpr DType dtype_of = dtype_for<T>();
+
+}  // namespace farandole

@@ -1,0 +1,82 @@
+// An endpoint is one rank's seat in the job: who the others are, how to reach them, and whether all is well.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "farandole/core/backend.h"
+#include "farandole/core/error.h"
+#include "farandole/core/flight_recorder.h"
+#include "farandole/core/progress.h"
+#include "farandole/core/waiter.h"
+
+namespace farandole {
+
+class Job;
+
+/// Made by a World, one per rank of the process. Thread-safe.
+class Endpoint {
+ public:
+  Endpoint(Job& job, int rank);
+
+  int rank() const { return rank_; }
+  const Topology& topology() const;
+  const Settings& settings() const;
+  /// The best transport to another rank of the job.
+  Transport& route(int peer) const;
+  /// The vendor's collectives among these ranks, or null if some share a process or there is no vendor. Collective, blocks.
+  std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> ranks) const;
+
+  // Waiting.
+  Doorbell& doorbell() { return doorbell_; }
+  /// Wakes whoever waits for this rank: its own thread and the progress thread.
+  void ring();
+  Waiter::Options waiting() const;
+  /// Null if the vendor allows only the main thread: asynchronous operations then advance inside calls.
+  ProgressThread* progress_thread() const;
+
+  // Faults. The first fault of the job is what every rank raises from then on.
+  /// @throws Error  the job's fault, if there is one. One relaxed load while there is none.
+  void check_fault() const;
+  /// Poisons the job on all ranks. Never blocks. The first caller wins.
+  void poison(ErrorKind kind, const std::string& text);
+  /// Reads notices and looks whether local peers still live; poisons the job if one does not. For slow paths.
+  void look_around();
+
+  // Late ranks.
+  /// Publishes that this rank has entered collective `sequence` of `communicator`.
+  void enter(std::uint16_t communicator, std::uint64_t sequence);
+  /// Asks other processes how far their ranks are; answers come in through `look_around`.
+  void ask(std::uint16_t communicator);
+  /// This rank enters no further collective. Ranks that wait for it in vain raise PeerLost.
+  void mark_left();
+  bool has_left(int rank) const;
+  /// Describes the ranks of `members` that have not entered `sequence`; empty if all have.
+  std::string describe_missing(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> members) const;
+
+  // Communicator ids of this rank; agreed on by the ranks that make a communicator.
+  std::vector<std::uint8_t> used_ids() const;
+  void take_id(std::uint16_t id);
+  void release_id(std::uint16_t id);
+
+  FlightRecorder& recorder() { return recorder_; }
+  const FlightRecorder& recorder() const { return recorder_; }
+
+ private:
+  friend class Job;
+  Job& job_;
+  const int rank_;
+  Doorbell doorbell_;
+  FlightRecorder recorder_;
+  // Sequence number last entered, by communicator id; written by this rank, read by any.
+  std::vector<std::atomic<std::uint64_t>> entered_;
+  mutable std::mutex ids_mutex_;
+  std::vector<std::uint8_t> ids_;  // guarded by ids_mutex_; 1: in use
+};
+
+}  // namespace farandole

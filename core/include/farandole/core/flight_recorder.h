@@ -1,0 +1,45 @@
+// The flight recorder: the last 1024 collectives of a rank, written out on a fault.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "farandole/core/deadline.h"
+
+namespace farandole {
+
+/// One collective as one rank saw it.
+struct FlightRecord {
+  enum class Stage : std::uint8_t { kQueued, kChecking, kRunning, kDone, kFailed };
+  std::uint16_t communicator = 0;
+  std::uint64_t sequence = 0;
+  std::string what;  ///< e.g. "allreduce of 1024 f32 elements, sum, ring"
+  Stage stage = Stage::kQueued;
+  Clock::time_point queued{}, finished{};
+};
+
+/// Keeps the newest records of one rank. Thread-safe: a mutex guards all members.
+class FlightRecorder {
+ public:
+  static constexpr std::size_t kCapacity = 1024;
+  using Id = std::uint64_t;
+
+  Id begin(std::uint16_t communicator, std::uint64_t sequence, std::string what);
+  /// Ignored when the record has been overwritten.
+  void mark(Id id, FlightRecord::Stage stage);
+  /// Oldest first.
+  std::vector<FlightRecord> records() const;
+  /// JSON lines, oldest first: communicator, sequence, what, stage, age_s, duration_s.
+  std::string to_json_lines() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::array<FlightRecord, kCapacity> ring_;
+  Id next_ = 0;
+};
+
+}  // namespace farandole

@@ -1,0 +1,46 @@
+// The progress thread: advances asynchronous operations while the program computes.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "farandole/core/waiter.h"
+
+namespace farandole {
+
+/// Something that can be moved on by any thread.
+class Progressable {
+ public:
+  virtual ~Progressable() = default;
+  enum class State { kIdle, kWaiting, kMoved };
+  /// Moves on without blocking. kIdle: nothing is pending. Never throws.
+  virtual State advance() = 0;
+};
+
+/// One thread per process that advances everything attached to it. Started by the first `wake`.
+class ProgressThread {
+ public:
+  explicit ProgressThread(Waiter::Options options) : options_(options) {}
+  ~ProgressThread();
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
+
+  /// Adds `work`, which is dropped when its owner lets go of it.
+  void attach(std::weak_ptr<Progressable> work);
+  /// Tells the thread that there is something to advance.
+  void wake();
+  Doorbell& doorbell() { return doorbell_; }
+
+ private:
+  void run(const std::stop_token& stop);
+
+  const Waiter::Options options_;
+  Doorbell doorbell_;
+  std::mutex mutex_;                                // guards attached_ and thread_
+  std::vector<std::weak_ptr<Progressable>> attached_;
+  std::jthread thread_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,89 @@
+// Settings: one table from which come the environment variables, --help, farandole-info --config and docs/configuration.md.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace farandole {
+
+using Seconds = std::chrono::duration<double>;
+
+/// All settings of a process, with their defaults. Read from the environment once, when a World is made.
+struct Settings {
+  // How collectives run; rank 0's values hold for all ranks.
+  std::string allreduce = "auto";
+  std::string broadcast = "auto";
+  std::string reduce = "auto";
+  std::string allgather = "auto";
+  std::string reduce_scatter = "auto";
+  std::string gather = "auto";
+  std::string scatter = "auto";
+  std::int64_t segment_bytes = 256 << 10;
+  bool check = true;
+  std::int64_t bucket_bytes = 4 << 20;
+  std::int64_t last_bucket_bytes = 256 << 10;
+  // Waiting and faults.
+  Seconds timeout{0};
+  Seconds warn_after{30};
+  std::string flight_directory = "off";
+  // Joining a job.
+  std::string mpi = "auto";
+  std::string plugin_directory;
+  std::string host_id;
+  std::int64_t rank = -1;
+  std::int64_t size = -1;
+  std::string job;
+  // This process.
+  std::string log_level = "warning";
+  std::string isa = "auto";
+
+  /// Reads the FARANDOLE_* variables of the environment.
+  /// @throws InvalidArgument  a value is malformed or out of range, or a FARANDOLE_* variable does not exist (with the nearest one).
+  static Settings from_environment();
+  /// The same from a list of "NAME=value" strings.
+  static Settings parse(std::span<const std::string> variables);
+};
+
+/// One row of the table.
+struct SettingInfo {
+  using Member = std::variant<std::string Settings::*, std::int64_t Settings::*, bool Settings::*, Seconds Settings::*>;
+
+  std::string_view variable;              ///< FARANDOLE_…
+  Member member;                          ///< where the value lives
+  std::string_view unit;                  ///< "bytes", "seconds", "" …
+  double minimum = 0, maximum = 0;        ///< for numbers
+  std::vector<std::string_view> choices;  ///< for texts with a fixed set of values, else empty
+  bool agreed = false;                    ///< rank 0's value holds for all ranks
+  std::string_view meaning;
+};
+
+/// Every setting, in the order of the documentation.
+std::span<const SettingInfo> settings_table();
+
+/// The value of one setting as text, in the form that its variable accepts.
+std::string value_text(const Settings& settings, const SettingInfo& info);
+
+/// What the variable accepts: "one of auto, ring", "bytes from 64 to 1GiB".
+std::string expected_text(const SettingInfo& info);
+
+/// The whole of docs/configuration.md.
+std::string settings_markdown();
+
+/// The agreed settings as one text, and back; what rank 0 sends to the others.
+std::string encode_agreed(const Settings& settings);
+/// Overwrites the agreed settings and returns a description of each one that differed.
+std::vector<std::string> adopt_agreed(Settings& settings, std::string_view encoded);
+
+/// The entry of `candidates` closest to `word` by edit distance, if one is close enough to be what was meant.
+std::optional<std::string_view> nearest(std::string_view word, std::span<const std::string_view> candidates);
+
+/// "64K", "4MiB", "1000" → bytes. @throws InvalidArgument
+std::int64_t parse_bytes(std::string_view text);
+
+}  // namespace farandole

@@ -1,0 +1,53 @@
+// How a thread waits: pause, then yield, then sleep on a doorbell that local peers ring.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace farandole {
+
+/// A futex that sleepers wait on. Ringing costs one atomic increment while nobody sleeps.
+class Doorbell {
+ public:
+  /// The current ring count; pass it to `sleep` so that a ring in between is not missed.
+  std::uint32_t rings() const { return rings_.load(std::memory_order_seq_cst); }
+  /// Wakes every sleeper.
+  void ring();
+  /// Sleeps until rung since `seen`, or until `limit` has passed.
+  void sleep(std::uint32_t seen, std::chrono::microseconds limit);
+
+ private:
+  std::atomic<std::uint32_t> rings_{0};    // pairs with sleepers_: each side writes its own, then reads the other's
+  std::atomic<std::uint32_t> sleepers_{0};
+};
+
+/// The waiting ladder of one waiting thread. Call `rest` while nothing happens and `reset` when something did.
+/// Owned by one thread; not thread-safe.
+class Waiter {
+ public:
+  struct Options {
+    bool crowded = false;  ///< more ranks than cores: starts at yield, so that a blocked rank does not slow the others
+    bool polled = false;   ///< a polled transport (MPI) is in use: sleeps are capped at 50 µs, doubling to 5 ms when idle
+  };
+  Waiter(Doorbell& doorbell, Options options) : doorbell_(doorbell), options_(options) {}
+
+  /// Back to the first rung.
+  void reset();
+  /// Marks the moment before the caller looks for work; a ring after it ends the next sleep at once.
+  void look() { seen_ = doorbell_.rings(); }
+  /// One rung: pauses, yields or sleeps. True once it has reached the sleeping rung, where slow checks belong.
+  bool rest();
+
+ private:
+  Doorbell& doorbell_;
+  Options options_;
+  std::uint32_t seen_ = 0;
+  int turns_ = 0;
+  std::chrono::microseconds sleep_{50};
+};
+
+/// Cores that this process may run on (its affinity mask).
+int allowed_cores();
+
+}  // namespace farandole

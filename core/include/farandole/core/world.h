@@ -1,0 +1,50 @@
+// A World is this process's membership in a job.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "farandole/core/endpoint.h"
+#include "farandole/core/settings.h"
+#include "farandole/core/topology.h"
+
+namespace farandole {
+
+/// How to join.
+struct WorldOptions {
+  int replicas = 1;                      ///< ranks that live in this process as threads, 1 … 64
+  std::optional<int> mpi_communicator;   ///< MPI_Comm_c2f of a communicator of yours; else all processes that were started
+  int expected_size = 0;                 ///< ranks that there must be in all; 0: any number
+  bool alone = false;                    ///< a job of this process only, whatever started it
+};
+
+/// Joins the job that it finds: one started by mpirun or Slurm through the MPI plug-in, or an MPI that the program has
+/// initialised itself; without them the job is this process alone. Leaves it when destroyed: waits for the other
+/// processes if all is well, and tells them if an exception is on its way through.
+///
+/// Collective over all processes of the job. Blocks. One World at a time per process.
+/// @throws InvalidArgument  a setting is wrong, or the number of ranks is not the expected one.
+/// @throws Unsupported  no plug-in for the MPI that started the program, or replicas with an MPI without thread support.
+class World {
+ public:
+  explicit World(const WorldOptions& options = {});
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  /// The job's rank of this process's first replica.
+  int rank() const;
+  /// Ranks in the job.
+  int size() const;
+  int replicas() const;
+  const Topology& topology() const;
+  const Settings& settings() const;
+  /// "Open MPI 4.1.4" or "none", and why.
+  const std::string& backend_description() const;
+  Endpoint& endpoint(int replica = 0);
+
+ private:
+  std::unique_ptr<Job> job_;
+};
+
+}  // namespace farandole

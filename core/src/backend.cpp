@@ -1,0 +1,330 @@
+// Which MPI this process should use, and the plug-ins that speak to it.
+#include "farandole/core/backend.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include "farandole/core/error.h"
+
+namespace farandole {
+
+namespace {
+
+constexpr std::string_view kOpenMpi = "mpi_openmpi";
+constexpr std::string_view kMpich = "mpi_mpich";
+constexpr std::array kPlugins{kOpenMpi, kMpich};
+
+/// The process that loaded the first plug-in; another one that finds it here is a forked child. 0: none yet.
+std::atomic<pid_t> joining_process{0};
+
+std::string_view product(std::string_view plugin) {
+  return plugin == kOpenMpi ? "Open MPI" : "MPICH";
+}
+
+const char* variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+int positive_number(const char* text) {
+  if (text == nullptr) return 0;
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  return *end == '\0' && value > 0 && value <= 1 << 30 ? static_cast<int>(value) : 0;
+}
+
+/// Paths of the loaded libraries whose file name is one of `names`, with or without a version behind it.
+std::vector<std::string> loaded_libraries(std::vector<std::string_view> names) {
+  struct Search {
+    std::vector<std::string_view> names;
+    std::vector<std::string> found;
+  } search{std::move(names), {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* data) {
+        auto& wanted = *static_cast<Search*>(data);
+        const std::string_view path = info->dlpi_name;
+        const std::string_view file = path.substr(path.rfind('/') + 1);
+        for (const std::string_view name : wanted.names) {
+          if (file == name || (file.starts_with(name) && file[name.size()] == '.')) wanted.found.emplace_back(path);
+        }
+        return 0;
+      },
+      &search);
+  return search.found;
+}
+
+struct LoadedMpi {
+  std::string_view plugin;
+  std::string path;
+  bool is_running = false;  ///< initialised, and not finalised
+};
+
+/// The MPI libraries in this process. File names do not tell them apart (MPICH's may be libmpi.so.12), symbols do.
+std::vector<LoadedMpi> loaded_mpis() {
+  std::vector<LoadedMpi> mpis;
+  for (const std::string& path : loaded_libraries({"libmpi.so", "libmpich.so"})) {
+    void* handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (handle == nullptr) continue;
+    LoadedMpi mpi{dlsym(handle, "ompi_mpi_comm_world") != nullptr ? kOpenMpi : kMpich, path};
+    using Query = int (*)(int*);
+    const auto initialized = reinterpret_cast<Query>(dlsym(handle, "MPI_Initialized"));
+    const auto finalized = reinterpret_cast<Query>(dlsym(handle, "MPI_Finalized"));
+    int was_initialized = 0;
+    int was_finalized = 0;
+    if (initialized != nullptr) initialized(&was_initialized);
+    if (finalized != nullptr) finalized(&was_finalized);
+    mpi.is_running = was_initialized != 0 && was_finalized == 0;
+    dlclose(handle);
+    mpis.push_back(std::move(mpi));
+  }
+  return mpis;
+}
+
+/// What the environment says about how this process was started.
+struct Launcher {
+  std::string_view plugin;  ///< empty if it does not tell
+  std::string evidence;     ///< empty: not started by a launcher
+  int size = 0;
+  bool is_certain = true;  ///< false: other MPIs can be started in the same way
+};
+
+Launcher find_launcher() {
+  if (const char* size = variable("OMPI_COMM_WORLD_SIZE"))
+    return {kOpenMpi, "OMPI_COMM_WORLD_SIZE is set", positive_number(size)};
+  const char* slurm = variable("SLURM_STEP_ID") != nullptr ? variable("SLURM_PROCID") : nullptr;
+  if (variable("PMI_RANK") != nullptr || variable("PMI_SIZE") != nullptr) {
+    return {kMpich, variable("PMI_RANK") != nullptr ? "PMI_RANK is set" : "PMI_SIZE is set",
+            positive_number(variable("PMI_SIZE")), slurm == nullptr};
+  }
+  const int slurm_size = slurm != nullptr ? positive_number(variable("SLURM_NTASKS")) : 0;
+  if (variable("PMIX_RANK") != nullptr) return {{}, "PMIX_RANK is set", slurm_size, false};
+  if (slurm != nullptr) return {{}, "SLURM_PROCID is set", slurm_size, false};
+  return {};
+}
+
+std::optional<std::string> why_child() {
+  const pid_t joined = joining_process.load(std::memory_order_relaxed);
+  if (joined != 0 && joined != getpid()) return fmt::format("forked from process {}, which has joined a job", joined);
+  return std::nullopt;
+}
+
+/// Set by plug-ins when they join: a program that a rank starts inherits the launcher's variables.
+std::optional<std::string> why_inherited() {
+  const char* joined = variable("_FARANDOLE_JOINED_BY");
+  if (joined == nullptr || std::to_string(getpid()) == joined) return std::nullopt;
+  return fmt::format("the launcher's variables are inherited from process {}, which has joined the job", joined);
+}
+
+void refuse_rendezvous(const Settings& settings) {
+  if (settings.rank < 0 && settings.size < 0 && settings.job.empty()) return;
+  throw Unsupported(
+      "FARANDOLE_RANK, FARANDOLE_SIZE or FARANDOLE_JOB is set: joining by them needs the shared-memory backend, which "
+      "this version does not have; start the program with mpirun, or use run_replicas");
+}
+
+[[noreturn]] void contradiction(const Settings& settings, std::string_view other) {
+  throw InvalidArgument(
+      fmt::format("FARANDOLE_MPI={}, but {}; unset FARANDOLE_MPI, or start the program with the mpirun of that MPI",
+                  settings.mpi, other));
+}
+
+std::string forced_plugin(const Settings& settings) {
+  return settings.mpi == "auto" || settings.mpi == "off" ? std::string() : "mpi_" + settings.mpi;
+}
+
+BackendChoice choose_for_communicator(const Settings& settings, const std::vector<LoadedMpi>& mpis) {
+  const auto mpi = std::find_if(mpis.begin(), mpis.end(), [](const LoadedMpi& each) { return each.is_running; });
+  if (mpi == mpis.end()) {
+    throw InvalidArgument(
+        "an MPI communicator was passed, but this process has loaded no libmpi that is initialised; call MPI_Init "
+        "first, and link MPI as a shared library");
+  }
+  if (settings.mpi == "off") contradiction(settings, "an MPI communicator was passed");
+  if (const std::string forced = forced_plugin(settings); !forced.empty() && forced != mpi->plugin) {
+    contradiction(settings,
+                  fmt::format("the communicator that was passed belongs to {} ({})", product(mpi->plugin), mpi->path));
+  }
+  return {std::string(mpi->plugin), fmt::format("a communicator of {} was passed", product(mpi->plugin)), 0};
+}
+
+/// An MPI is initialised already: it is joined, whatever started the program.
+BackendChoice choose_running(const Settings& settings, const LoadedMpi& mpi) {
+  if (const std::string forced = forced_plugin(settings); !forced.empty() && forced != mpi.plugin) {
+    contradiction(settings, fmt::format("this process has initialised {} ({})", product(mpi.plugin), mpi.path));
+  }
+  const Launcher launcher = why_inherited() ? Launcher{} : find_launcher();
+  return {std::string(mpi.plugin), fmt::format("{} is initialised ({})", product(mpi.plugin), mpi.path), launcher.size};
+}
+
+std::string only_available(const Settings& settings, const Launcher& launcher) {
+  const std::vector<std::string> available = available_backends(settings);
+  if (available.size() == 1) return available.front();
+  if (available.empty()) {
+    throw Unsupported(
+        fmt::format("{}, but this build of Farandole has no MPI plug-in; install the development files of the MPI that "
+                    "started the program and build again",
+                    launcher.evidence));
+  }
+  throw InvalidArgument(
+      fmt::format("{}, which does not tell Open MPI from MPICH, and there are plug-ins for both; set "
+                  "FARANDOLE_MPI=openmpi or FARANDOLE_MPI=mpich",
+                  launcher.evidence));
+}
+
+/// No MPI is initialised: the launcher, the libmpi that the program was linked with, and FARANDOLE_MPI must agree.
+BackendChoice choose_by_environment(const Settings& settings, const std::vector<LoadedMpi>& mpis) {
+  const Launcher launcher = find_launcher();
+  const std::string forced = forced_plugin(settings);
+  const bool knows = launcher.is_certain && !launcher.plugin.empty();
+  if (!forced.empty()) {
+    if (knows && forced != launcher.plugin) {
+      contradiction(settings, fmt::format("the launcher of {} started this process ({})", product(launcher.plugin),
+                                          launcher.evidence));
+    }
+    return {forced, fmt::format("FARANDOLE_MPI={}", settings.mpi), launcher.size};
+  }
+  if (launcher.evidence.empty()) return {{}, "no launcher's variables, and no initialised MPI", 0};
+  const bool loads_one = mpis.size() == 1;
+  if (knows && loads_one && mpis.front().plugin != launcher.plugin) {
+    throw InvalidArgument(
+        fmt::format("this program is linked with {} ({}), but the launcher of {} started it ({}); start it with the "
+                    "mpirun of {}",
+                    product(mpis.front().plugin), mpis.front().path, product(launcher.plugin), launcher.evidence,
+                    product(mpis.front().plugin)));
+  }
+  if (!knows && loads_one) {
+    return {std::string(mpis.front().plugin), fmt::format("{}, and {} is loaded", launcher.evidence, mpis.front().path),
+            launcher.size};
+  }
+  if (!launcher.plugin.empty()) return {std::string(launcher.plugin), launcher.evidence, launcher.size};
+  return {only_available(settings, launcher), launcher.evidence + ", and there is one MPI plug-in", launcher.size};
+}
+
+std::string own_path() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&build_id), &info) == 0 || info.dli_fname == nullptr) return {};
+  return info.dli_fname;
+}
+
+/// Where plug-ins are looked for, before the loader's own path.
+std::vector<std::filesystem::path> plugin_directories(const Settings& settings) {
+  std::vector<std::filesystem::path> directories;
+  if (!settings.plugin_directory.empty()) directories.emplace_back(settings.plugin_directory);
+  if (const std::string path = own_path(); path.find('/') != std::string::npos) {
+    directories.push_back(std::filesystem::path(path).parent_path());
+  }
+  return directories;
+}
+
+std::string file_of(std::string_view plugin) {
+  return fmt::format("libfarandole_{}.so", plugin);
+}
+
+bool is_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+void refuse_second_core() {
+  const std::vector<std::string> copies = loaded_libraries({"libfarandole.so"});
+  if (copies.size() < 2) return;
+  throw Unsupported(
+      fmt::format("two copies of Farandole are loaded: {} and {}; use one, and the plug-ins that were built with it",
+                  copies[0], copies[1]));
+}
+
+Backend& open_plugin(std::string_view plugin, const std::string& path, void* handle) {
+  refuse_second_core();
+  const auto entry = reinterpret_cast<BackendEntry>(dlsym(handle, "farandole_backend_v1"));
+  if (entry == nullptr)
+    throw Unsupported(fmt::format("{} is no plug-in of this version: it has no farandole_backend_v1", path));
+  const HostApi host{sizeof(HostApi), build_id()};
+  Backend* backend = entry(&host);
+  if (backend == nullptr) {
+    const auto* id = static_cast<const char*>(dlsym(handle, "farandole_backend_build_id"));
+    throw Unsupported(
+        fmt::format("plug-in {} ({}) was built with another Farandole: its build is {}, this library is {}; build both "
+                    "together, or set FARANDOLE_PLUGIN_DIR to the plug-ins of this library",
+                    plugin, path, id != nullptr ? id : "unknown", build_id()));
+  }
+  return *backend;
+}
+
+/// Tries the directories, then the loader's own path. RTLD_GLOBAL, because Open MPI's components expect its symbols
+/// there.
+Backend& search_plugin(std::string_view plugin, const Settings& settings) {
+  const std::string file = file_of(plugin);
+  std::string looked;
+  for (const std::filesystem::path& directory : plugin_directories(settings)) {
+    const std::string path = (directory / file).string();
+    looked += directory.string() + ", ";
+    if (!is_file(path)) continue;
+    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (handle == nullptr) throw Unsupported(fmt::format("plug-in {} cannot be loaded: {}", plugin, dlerror()));
+    return open_plugin(plugin, path, handle);
+  }
+  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (handle == nullptr) {
+    throw Unsupported(
+        fmt::format("no plug-in {}: looked for {} in {}and the loader's path; build Farandole where the development "
+                    "files of that MPI are installed, or set FARANDOLE_PLUGIN_DIR",
+                    plugin, file, looked));
+  }
+  return open_plugin(plugin, file, handle);
+}
+
+}  // namespace
+
+const char* build_id() {
+  return FARANDOLE_BUILD_ID;
+}
+
+BackendChoice choose_backend(const Settings& settings, const JoinOptions& options) {
+  refuse_rendezvous(settings);
+  if (const auto reason = why_child()) return {{}, *reason, 0};
+  const std::vector<LoadedMpi> mpis = loaded_mpis();
+  if (options.mpi_communicator) return choose_for_communicator(settings, mpis);
+  if (settings.mpi == "off") return {{}, "FARANDOLE_MPI=off", 0};
+  const auto running = std::find_if(mpis.begin(), mpis.end(), [](const LoadedMpi& mpi) { return mpi.is_running; });
+  if (running != mpis.end()) return choose_running(settings, *running);
+  if (const auto reason = why_inherited()) return {{}, *reason, 0};
+  return choose_by_environment(settings, mpis);
+}
+
+Backend& load_backend(std::string_view plugin, const Settings& settings) {
+  static std::mutex mutex;
+  static std::map<std::string, Backend*, std::less<>> backends;
+  const std::lock_guard guard(mutex);
+  if (const auto known = backends.find(plugin); known != backends.end()) return *known->second;
+  Backend& backend = search_plugin(plugin, settings);
+  backends.emplace(plugin, &backend);
+  pid_t none = 0;
+  joining_process.compare_exchange_strong(none, getpid());
+  return backend;
+}
+
+std::vector<std::string> available_backends(const Settings& settings) {
+  std::vector<std::string> names;
+  const std::vector<std::filesystem::path> directories = plugin_directories(settings);
+  for (const std::string_view plugin : kPlugins) {
+    const bool found =
+        std::any_of(directories.begin(), directories.end(),
+                    [plugin](const std::filesystem::path& directory) { return is_file(directory / file_of(plugin)); });
+    if (found) names.emplace_back(plugin);
+  }
+  return names;
+}
+
+}  // namespace farandole

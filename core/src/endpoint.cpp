@@ -1,0 +1,59 @@
+#include "farandole/core/endpoint.h"
+
+#include <set>
+
+#include "job.h"
+
+namespace farandole {
+
+Endpoint::Endpoint(Job& job, int rank) : job_(job), rank_(rank), entered_(kMaxCommunicators), ids_(kMaxCommunicators, 0) {}
+
+const Topology& Endpoint::topology() const { return job_.topology(); }
+const Settings& Endpoint::settings() const { return job_.settings(); }
+Transport& Endpoint::route(int peer) const { return job_.route(peer); }
+ProgressThread* Endpoint::progress_thread() const { return job_.progress_thread(); }
+Waiter::Options Endpoint::waiting() const { return job_.waiting(/*progress_thread=*/false); }
+
+std::unique_ptr<VendorCollectives> Endpoint::vendor_collectives(std::span<const int> ranks) const {
+  if (job_.group() == nullptr) return nullptr;
+  std::set<int> processes;
+  for (const int rank : ranks) processes.insert(topology().rank(rank).process);
+  if (processes.size() != ranks.size()) return nullptr;
+  return job_.group()->vendor_collectives(std::vector<int>(processes.begin(), processes.end()));
+}
+
+void Endpoint::ring() {
+  doorbell_.ring();
+  if (ProgressThread* progress = progress_thread()) progress->doorbell().ring();
+}
+
+void Endpoint::check_fault() const { job_.check_fault(); }
+void Endpoint::poison(ErrorKind kind, const std::string& text) { job_.poison(rank_, kind, text, true); }
+void Endpoint::look_around() { job_.look_around(); }
+
+void Endpoint::enter(std::uint16_t communicator, std::uint64_t sequence) {
+  entered_[communicator].store(sequence, std::memory_order_relaxed);
+}
+void Endpoint::ask(std::uint16_t communicator) { job_.ask(rank_, communicator); }
+void Endpoint::mark_left() { job_.mark_left(rank_); }
+bool Endpoint::has_left(int rank) const { return job_.has_left(rank); }
+
+std::string Endpoint::describe_missing(std::uint16_t communicator, std::uint64_t sequence,
+                                       std::span<const int> members) const {
+  return job_.describe_missing(communicator, sequence, members);
+}
+
+std::vector<std::uint8_t> Endpoint::used_ids() const {
+  const std::lock_guard lock(ids_mutex_);
+  return ids_;
+}
+void Endpoint::take_id(std::uint16_t id) {
+  const std::lock_guard lock(ids_mutex_);
+  ids_[id] = 1;
+}
+void Endpoint::release_id(std::uint16_t id) {
+  const std::lock_guard lock(ids_mutex_);
+  ids_[id] = 0;
+}
+
+}  // namespace farandole

@@ -1,0 +1,69 @@
+#include "farandole/core/flight_recorder.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+namespace farandole {
+namespace {
+
+std::string_view name(FlightRecord::Stage stage) {
+  switch (stage) {
+    case FlightRecord::Stage::kQueued:
+      return "queued";
+    case FlightRecord::Stage::kChecking:
+      return "checking";
+    case FlightRecord::Stage::kRunning:
+      return "running";
+    case FlightRecord::Stage::kDone:
+      return "done";
+    case FlightRecord::Stage::kFailed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+double seconds(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+FlightRecorder::Id FlightRecorder::begin(std::uint16_t communicator, std::uint64_t sequence, std::string what) {
+  const std::lock_guard lock(mutex_);
+  ring_[next_ % kCapacity] =
+      FlightRecord{communicator, sequence, std::move(what), FlightRecord::Stage::kQueued, Clock::now(), {}};
+  return next_++;
+}
+
+void FlightRecorder::mark(Id id, FlightRecord::Stage stage) {
+  const std::lock_guard lock(mutex_);
+  if (id >= next_ || next_ - id > kCapacity) return;
+  FlightRecord& record = ring_[id % kCapacity];
+  record.stage = stage;
+  if (stage == FlightRecord::Stage::kDone || stage == FlightRecord::Stage::kFailed) record.finished = Clock::now();
+}
+
+std::vector<FlightRecord> FlightRecorder::records() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<FlightRecord> result;
+  for (Id id = next_ - std::min<Id>(next_, kCapacity); id < next_; ++id) result.push_back(ring_[id % kCapacity]);
+  return result;
+}
+
+std::string FlightRecorder::to_json_lines() const {
+  const Clock::time_point now = Clock::now();
+  std::string lines;
+  for (const FlightRecord& record : records()) {
+    nlohmann::ordered_json line{
+        {"communicator", record.communicator}, {"sequence", record.sequence},           {"what", record.what},
+        {"stage", name(record.stage)},         {"age_s", seconds(now - record.queued)}, {"duration_s", nullptr}};
+    if (record.finished != Clock::time_point{}) line["duration_s"] = seconds(record.finished - record.queued);
+    // A description may hold a name in any encoding; the line must be written all the same.
+    lines += line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  }
+  return lines;
+}
+
+}  // namespace farandole

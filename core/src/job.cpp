@@ -1,0 +1,312 @@
+#include "job.h"
+
+#include <fmt/core.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "farandole/core/log.h"
+
+namespace farandole {
+namespace {
+
+constexpr auto kLivenessInterval = std::chrono::milliseconds(100);
+
+Notice make_notice(Notice::Kind kind, int process, int rank, std::string_view text = {}) {
+  Notice notice;
+  notice.kind = kind;
+  notice.process = process;
+  notice.rank = rank;
+  text.copy(notice.text, sizeof notice.text - 1);
+  return notice;
+}
+
+}  // namespace
+
+Liveness::~Liveness() {
+  for (const auto& [process, descriptor] : descriptors_) close(descriptor);
+}
+
+void Liveness::watch(int process, int pid) {
+  const auto descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (descriptor >= 0) descriptors_.emplace(process, descriptor);
+}
+
+void Liveness::forget(int process) {
+  const auto found = descriptors_.find(process);
+  if (found == descriptors_.end()) return;
+  close(found->second);
+  descriptors_.erase(found);
+}
+
+std::optional<int> Liveness::first_dead() const {
+  for (const auto& [process, descriptor] : descriptors_) {
+    pollfd entry{descriptor, POLLIN, 0};
+    if (poll(&entry, 1, 0) > 0) return process;
+  }
+  return std::nullopt;
+}
+
+/// What each process tells all others when they meet.
+struct Job::Introduction {
+  HostProof::Claim claim;
+  int replicas = 1;
+  char agreed[3072] = {};  // process 0's agreed settings, as text
+};
+
+Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) {
+  if (options.replicas < 1 || options.replicas > kMaxReplicas) {
+    throw InvalidArgument(fmt::format("replicas is {}; it must be 1 … {}", options.replicas, kMaxReplicas));
+  }
+  configure_log(parse_log_level(settings_.log_level), 0, "");
+  join(options);
+  introduce(options);
+  const int first = topology_->first_rank_of(process_);
+  configure_log(parse_log_level(settings_.log_level), first, topology_->process(process_).hostname);
+  inproc_ = std::make_unique<InprocTransport>(first, options.replicas,
+                                              [this, first](int rank) { endpoint(rank - first).ring(); });
+  for (int i = 0; i < options.replicas; ++i) endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i));
+  if (group_ == nullptr || group_->thread_use() == ThreadUse::kAnyThread) {
+    progress_ = std::make_unique<ProgressThread>(waiting(/*progress_thread=*/true));
+  }
+}
+
+void Job::join(const WorldOptions& options) {
+  const JoinOptions join_options{options.mpi_communicator, /*many_threads=*/true};
+  BackendChoice choice;
+  if (!options.alone) choice = choose_backend(settings_, join_options);
+  if (choice.plugin.empty()) {
+    backend_description_ = "none (" + (options.alone ? "this process alone" : choice.reason) + ")";
+  } else {
+    Backend& backend = load_backend(choice.plugin, settings_);
+    group_ = backend.join(settings_, join_options);
+    process_ = group_->process();
+    backend_description_ = fmt::format("{} ({})", backend.version(), choice.reason);
+    if (options.replicas > 1 && group_->thread_use() != ThreadUse::kAnyThread) {
+      throw Unsupported(fmt::format("{} replicas per process need an MPI that any thread may call: {}", options.replicas,
+                                    group_->thread_advice()));
+    }
+  }
+  check_size(options, options.mpi_communicator ? 0 : choice.launched_size);
+}
+
+void Job::check_size(const WorldOptions& options, int launched_size) const {
+  const int processes = group_ ? group_->process_count() : 1;
+  if (!options.alone && launched_size > 0 && launched_size != processes && settings_.mpi != "off") {
+    throw InvalidArgument(fmt::format(
+        "the launcher started {} processes, but {} sees {}: the program was started by the launcher of another MPI; "
+        "start it with the mpirun that belongs to this MPI, or set FARANDOLE_MPI",
+        launched_size, backend_description_, processes));
+  }
+}
+
+void Job::introduce(const WorldOptions& options) {
+  const HostProof proof(settings_.host_id);
+  const int count = group_ ? group_->process_count() : 1;
+  Introduction mine;
+  mine.claim = proof.claim();
+  mine.replicas = options.replicas;
+  const std::string agreed = encode_agreed(settings_);
+  if (agreed.size() >= sizeof mine.agreed) throw InternalError("the agreed settings do not fit the introduction");
+  agreed.copy(mine.agreed, sizeof mine.agreed - 1);
+  std::vector<Introduction> all(static_cast<std::size_t>(count), mine);
+  if (group_) group_->allgather(&mine, all.data(), sizeof mine);
+
+  int neighbour = process_;
+  for (int p = process_ - 1; p >= 0; --p) {
+    if (proof.shares_host_with(all[static_cast<std::size_t>(p)].claim)) neighbour = p;
+  }
+  std::vector<int> neighbours(static_cast<std::size_t>(count), neighbour);
+  // The proofs must stay open until everybody has looked: this gathering is also that barrier.
+  if (group_) group_->allgather(&neighbour, neighbours.data(), sizeof neighbour);
+
+  const std::vector<int> hosts = host_indices(neighbours);
+  std::vector<ProcessInfo> processes;
+  int ranks = 0;
+  for (std::size_t p = 0; p < all.size(); ++p) {
+    processes.push_back({hosts[p], all[p].replicas, all[p].claim.pid, all[p].claim.hostname});
+    ranks += all[p].replicas;
+  }
+  topology_.emplace(std::move(processes));
+  left_.assign(static_cast<std::size_t>(ranks), false);
+  if (options.expected_size > 0 && ranks != options.expected_size) {
+    throw InvalidArgument(fmt::format("{} ranks were expected and {} are there ({} processes, {} replicas in this one)",
+                                      options.expected_size, ranks, count, options.replicas));
+  }
+  for (const std::string& difference : adopt_agreed(settings_, all.front().agreed)) {
+    log(LogLevel::kWarning, "rank 0's setting is used: " + difference);
+  }
+  if (group_ == nullptr) return;
+  group_->set_topology(*topology_);
+  for (int p = 0; p < count; ++p) {
+    if (p != process_ && topology_->process(p).host_index == topology_->process(process_).host_index) {
+      liveness_.watch(p, topology_->process(p).pid);
+    }
+  }
+}
+
+Job::~Job() {
+  try {
+    const int first = endpoints_.empty() ? 0 : endpoints_.front()->rank();
+    if (std::uncaught_exceptions() > exceptions_at_start_) {
+      poison(first, ErrorKind::kPeerLost, fmt::format("{} failed with an exception", topology_->describe(first)), true);
+    }
+    progress_.reset();
+    if (group_ == nullptr || faulted_) return;
+    post_to_others(make_notice(Notice::Kind::kLeave, process_, first));
+    group_->leave();
+  } catch (const std::exception& error) {
+    log(LogLevel::kError, std::string("leaving the job failed: ") + error.what());
+  }
+}
+
+Waiter::Options Job::waiting(bool progress_thread) const {
+  const int threads = topology_->rank(topology_->first_rank_of(process_)).local_size * (progress_thread ? 2 : 1);
+  return {threads > allowed_cores(), group_ != nullptr && group_->transport().is_polled()};
+}
+
+void Job::check_fault() const {
+  if (!faulted_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(fault_mutex_);
+  throw_error(fault_kind_, fault_text_);
+}
+
+void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
+  {
+    const std::lock_guard lock(fault_mutex_);
+    if (faulted_) return;
+    fault_kind_ = kind;
+    fault_text_ = text;
+    faulted_.store(true, std::memory_order_release);
+  }
+  if (tell && group_) {
+    Notice notice = make_notice(Notice::Kind::kFault, process_, rank, text);
+    notice.error_kind = static_cast<std::uint32_t>(kind);
+    try {
+      post_to_others(notice);
+    } catch (const Error& error) {
+      log(LogLevel::kError, std::string("the other ranks could not be told of a fault: ") + error.what());
+    }
+  }
+  for (const auto& endpoint : endpoints_) endpoint->ring();
+  write_flight_records(text);
+}
+
+void Job::post_to_others(const Notice& notice) {
+  for (int p = 0; p < topology_->process_count(); ++p) {
+    if (p != process_) group_->post(p, notice);
+  }
+}
+
+void Job::write_flight_records(const std::string& text) const {
+  if (settings_.flight_directory == "off") return;
+  std::error_code ignored;
+  std::filesystem::create_directories(settings_.flight_directory, ignored);
+  for (const auto& endpoint : endpoints_) {
+    const std::string path = fmt::format("{}/rank-{}.farandole-flight.json", settings_.flight_directory, endpoint->rank());
+    std::ofstream file(path);
+    file << endpoint->recorder().to_json_lines();
+    if (!file) log(LogLevel::kError, "the flight record could not be written to " + path);
+  }
+  log(LogLevel::kError, fmt::format("{}; the last collectives of each rank are in {}", text, settings_.flight_directory));
+}
+
+void Job::look_around() {
+  if (group_ == nullptr) return;
+  const std::unique_lock lock(look_mutex_, std::try_to_lock);
+  if (!lock) return;
+  while (const auto notice = group_->poll()) handle(*notice);
+  const auto now = Clock::now();
+  if (now < next_liveness_) return;
+  next_liveness_ = now + kLivenessInterval;
+  if (const auto dead = liveness_.first_dead()) {
+    const int rank = topology_->first_rank_of(*dead);
+    // What it said before it died tells more than that it died.
+    while (const auto notice = group_->poll()) handle(*notice);
+    poison(endpoints_.front()->rank(), ErrorKind::kPeerLost, topology_->describe(rank) + " died", true);
+  }
+}
+
+void Job::handle(const Notice& notice) {
+  switch (notice.kind) {
+    case Notice::Kind::kFault:
+      poison(notice.rank, static_cast<ErrorKind>(notice.error_kind), notice.text, false);
+      break;
+    case Notice::Kind::kLeave: {
+      liveness_.forget(notice.process);
+      const int first = topology_->first_rank_of(notice.process);
+      for (int i = 0; i < topology_->process(notice.process).replicas; ++i) mark_left(first + i);
+      break;
+    }
+    case Notice::Kind::kQuery:
+      for (const auto& endpoint : endpoints_) {
+        Notice reply = make_notice(Notice::Kind::kReply, process_, endpoint->rank());
+        reply.communicator = notice.communicator;
+        reply.sequence = endpoint->entered_[notice.communicator].load(std::memory_order_relaxed);
+        group_->post(notice.process, reply);
+      }
+      break;
+    case Notice::Kind::kReply: {
+      const std::lock_guard lock(answers_mutex_);
+      answers_[{notice.rank, notice.communicator}] = notice.sequence;
+      break;
+    }
+  }
+}
+
+void Job::ask(int rank, std::uint16_t communicator) {
+  if (group_ == nullptr) return;
+  {
+    const std::lock_guard lock(answers_mutex_);
+    std::erase_if(answers_, [&](const auto& answer) { return answer.first.second == communicator; });
+  }
+  Notice notice = make_notice(Notice::Kind::kQuery, process_, rank);
+  notice.communicator = communicator;
+  post_to_others(notice);
+}
+
+void Job::mark_left(int rank) {
+  {
+    const std::lock_guard lock(answers_mutex_);
+    left_[static_cast<std::size_t>(rank)] = true;
+  }
+  for (const auto& endpoint : endpoints_) endpoint->ring();
+}
+
+bool Job::has_left(int rank) {
+  const std::lock_guard lock(answers_mutex_);
+  return left_[static_cast<std::size_t>(rank)];
+}
+
+std::string Job::describe_missing(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> members) {
+  std::string text;
+  const std::lock_guard lock(answers_mutex_);
+  for (const int member : members) {
+    std::optional<std::uint64_t> entered;
+    if (is_here(member)) {
+      const auto& endpoint = *endpoints_[static_cast<std::size_t>(topology_->rank(member).replica)];
+      entered = endpoint.entered_[communicator].load(std::memory_order_relaxed);
+    } else if (const auto answer = answers_.find({member, communicator}); answer != answers_.end()) {
+      entered = answer->second;
+    }
+    if (entered && *entered >= sequence) continue;
+    if (!text.empty()) text += "; ";
+    text += topology_->describe(member);
+    if (left_[static_cast<std::size_t>(member)]) {
+      text += " has left the job";
+    } else if (entered) {
+      text += fmt::format(" has entered only collective {}", *entered);
+    } else {
+      text += " does not answer: it computes, is stopped, or is gone";
+    }
+  }
+  return text;
+}
+
+}  // namespace farandole

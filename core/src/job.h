@@ -1,0 +1,98 @@
+// A job as one process sees it: what a World owns and what its endpoints share.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "farandole/core/world.h"
+#include "inproc/inproc_transport.h"
+
+namespace farandole {
+
+/// Notices when a process of the same host dies (pidfd). Not thread-safe.
+class Liveness {
+ public:
+  Liveness() = default;
+  ~Liveness();
+  Liveness(const Liveness&) = delete;
+  Liveness& operator=(const Liveness&) = delete;
+  /// Starts to watch; processes that can not be watched are ignored.
+  void watch(int process, int pid);
+  void forget(int process);
+  /// A watched process that has died, if any.
+  std::optional<int> first_dead() const;
+
+ private:
+  std::map<int, int> descriptors_;  // by process
+};
+
+/// Shared by all threads of the process. Members are const after construction unless a comment says otherwise.
+class Job {
+ public:
+  explicit Job(const WorldOptions& options);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  const Settings& settings() const { return settings_; }
+  const Topology& topology() const { return *topology_; }
+  const std::string& backend_description() const { return backend_description_; }
+  int process() const { return process_; }
+  int replicas() const { return static_cast<int>(endpoints_.size()); }
+  Endpoint& endpoint(int replica) { return *endpoints_[static_cast<std::size_t>(replica)]; }
+  bool is_here(int rank) const { return topology_->rank(rank).process == process_; }
+  Transport& route(int peer) { return is_here(peer) ? *inproc_ : group_->transport(); }
+  ProcessGroup* group() { return group_.get(); }
+  ProgressThread* progress_thread() { return progress_.get(); }
+  Waiter::Options waiting(bool progress_thread) const;
+
+  void check_fault() const;
+  /// `rank`: who found the fault. Tells the other processes unless the fault came from one of them.
+  void poison(int rank, ErrorKind kind, const std::string& text, bool tell);
+  void look_around();
+  void ask(int rank, std::uint16_t communicator);
+  void mark_left(int rank);
+  bool has_left(int rank);
+  std::string describe_missing(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> members);
+
+ private:
+  struct Introduction;
+  void join(const WorldOptions& options);
+  void introduce(const WorldOptions& options);
+  void check_size(const WorldOptions& options, int launched_size) const;
+  void handle(const Notice& notice);
+  void post_to_others(const Notice& notice);
+  void write_flight_records(const std::string& text) const;
+
+  Settings settings_;
+  std::string backend_description_;
+  std::unique_ptr<ProcessGroup> group_;  // null: this process alone; thread-safe
+  int process_ = 0;
+  std::optional<Topology> topology_;
+  std::unique_ptr<InprocTransport> inproc_;
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;
+  std::unique_ptr<ProgressThread> progress_;
+  const int exceptions_at_start_ = std::uncaught_exceptions();
+
+  std::atomic<bool> faulted_{false};  // its release pairs with the acquire in check_fault
+  mutable std::mutex fault_mutex_;    // guards kind and text, written once before faulted_ is set
+  ErrorKind fault_kind_ = ErrorKind::kInternal;
+  std::string fault_text_;
+
+  std::mutex look_mutex_;  // guards liveness_, next_liveness_ and the polling of notices
+  Liveness liveness_;
+  Clock::time_point next_liveness_{};
+
+  std::mutex answers_mutex_;                                              // guards answers_ and left_
+  std::map<std::pair<int, std::uint32_t>, std::uint64_t> answers_;        // (rank, communicator) → entered
+  std::vector<bool> left_;                                                // by rank
+};
+
+}  // namespace farandole

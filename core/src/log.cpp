@@ -1,0 +1,82 @@
+#include "farandole/core/log.h"
+
+#include <fmt/format.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "choice.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, LogLevel>, 5> kLevels{{{"debug", LogLevel::kDebug},
+                                                                        {"info", LogLevel::kInfo},
+                                                                        {"warning", LogLevel::kWarning},
+                                                                        {"error", LogLevel::kError},
+                                                                        {"off", LogLevel::kOff}}};
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+    case LogLevel::kOff:
+      return spdlog::level::off;
+  }
+  return spdlog::level::warn;
+}
+
+std::string pattern(std::string_view who) {
+  std::string text = "%Y-%m-%d %H:%M:%S.%e farandole %l";
+  if (!who.empty()) text += " [";
+  for (const char character : who) {
+    // A percent sign in a host name is no pattern of spdlog's.
+    text += character == '%' ? "%%" : std::string(1, character);
+  }
+  return text + (who.empty() ? ": %v" : "]: %v");
+}
+
+// Never destroyed, so that destructors of static objects can still log.
+spdlog::logger& logger() {
+  static spdlog::logger* const instance = [] {
+    auto made = std::make_unique<spdlog::logger>("farandole", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made->set_level(spdlog::level::warn);
+    made->set_pattern(pattern(""));
+    return made.release();
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+void configure_log(LogLevel level, int rank, std::string_view host) {
+  logger().set_pattern(pattern(fmt::format("rank {} {}", rank, host)));
+  logger().set_level(to_spdlog(level));
+}
+
+LogLevel parse_log_level(std::string_view text) {
+  std::vector<std::string_view> names;
+  for (const auto& [level_name, level] : kLevels) {
+    if (level_name == text) return level;
+    names.push_back(level_name);
+  }
+  throw_no_such(text, "log level", names);
+}
+
+void log(LogLevel level, std::string_view message) {
+  if (level == LogLevel::kOff) return;
+  logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+}
+
+}  // namespace farandole

@@ -1,0 +1,57 @@
+#include "farandole/core/progress.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace farandole {
+
+ProgressThread::~ProgressThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    thread_.request_stop();
+  }
+  doorbell_.ring();
+}
+
+void ProgressThread::attach(std::weak_ptr<Progressable> work) {
+  const std::lock_guard lock(mutex_);
+  attached_.push_back(std::move(work));
+}
+
+void ProgressThread::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  }
+  doorbell_.ring();
+}
+
+void ProgressThread::run(const std::stop_token& stop) {
+  Waiter waiter(doorbell_, options_);
+  std::vector<std::shared_ptr<Progressable>> held;
+  while (!stop.stop_requested()) {
+    const std::uint32_t seen = doorbell_.rings();
+    waiter.look();
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(attached_, [](const auto& work) { return work.expired(); });
+      for (const auto& work : attached_) {
+        if (auto owner = work.lock()) held.push_back(std::move(owner));
+      }
+    }
+    auto best = Progressable::State::kIdle;
+    for (const auto& work : held) best = std::max(best, work->advance());
+    held.clear();
+    if (best == Progressable::State::kMoved) {
+      waiter.reset();
+    } else if (best == Progressable::State::kWaiting) {
+      waiter.rest();
+    } else if (!stop.stop_requested()) {
+      // Nothing is pending: sleep until somebody wakes us. The limit only bounds the harm of a lost ring.
+      doorbell_.sleep(seen, std::chrono::seconds(1));
+      waiter.reset();
+    }
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,217 @@
+#include "farandole/core/reduce.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "farandole/core/settings.h"
+#include "reduce_tables.h"
+
+namespace farandole {
+namespace {
+
+using kernels::Kernel;
+using kernels::KernelSet;
+
+constexpr kernels::IsaTable kBaselineTable = kernels::isa_table<Isa::kBaseline>();
+#if defined(__x86_64__)
+constexpr kernels::IsaTable kAvx2Table = kernels::isa_table<Isa::kAvx2>();
+constexpr kernels::IsaTable kAvx512Table = kernels::isa_table<Isa::kAvx512>();
+#endif
+
+const kernels::IsaTable& table_of(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512) return kAvx512Table;
+  if (isa == Isa::kAvx2) return kAvx2Table;
+#endif
+  assert(is_supported(isa));
+  (void)isa;
+  return kBaselineTable;
+}
+
+const KernelSet& kernels_of(Isa isa, DType dtype, ReduceOp op) {
+  const ReduceOp kind = op == ReduceOp::kAverage ? ReduceOp::kSum : op;
+  return table_of(isa).combine[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(kind)];
+}
+
+// Elements of each input that are combined before the next ones: with 8 bytes each, the scratch memory of a tree of
+// depth 4 stays within a level-1 cache.
+constexpr std::size_t kBlockElements = 512;
+struct alignas(64) Scratch {
+  std::array<std::byte, kBlockElements * sizeof(double)> bytes;
+};
+
+// Inputs in the left subtree of a tree over `inputs` >= 2: the largest power of two below that.
+std::size_t left_inputs(std::size_t inputs) {
+  return std::bit_floor(inputs - 1);
+}
+
+// Combines one block, elements [first, first + count) of every input, and returns where the result lies: in `scratch`,
+// or in the input itself if there is one and it needs no conversion.
+const void* combine_block(const KernelSet& kernels, std::span<const void* const> inputs, std::size_t first,
+                          std::size_t count, std::size_t element_bytes, Scratch& scratch) {
+  if (inputs.size() == 1) {
+    if (kernels.widen == nullptr) return static_cast<const std::byte*>(inputs[0]) + first * element_bytes;
+    kernels.widen(scratch.bytes.data(), inputs.data(), first, count);
+  } else if (inputs.size() == 2) {
+    kernels.pair_wide(scratch.bytes.data(), inputs.data(), first, count);
+  } else if (inputs.size() == 4) {
+    kernels.quad_wide(scratch.bytes.data(), inputs.data(), first, count);
+  } else {
+    Scratch right_scratch;
+    const std::size_t split = left_inputs(inputs.size());
+    const std::array<const void*, 2> halves{
+        combine_block(kernels, inputs.first(split), first, count, element_bytes, scratch),
+        combine_block(kernels, inputs.subspan(split), first, count, element_bytes, right_scratch)};
+    kernels.wide_pair(scratch.bytes.data(), halves.data(), 0, count);
+  }
+  return scratch.bytes.data();
+}
+
+// double → integer toward zero; values outside the type's range, which a cast must not see, become its nearest end.
+template <class T>
+T truncate(double value) {
+  if (std::isnan(value)) return 0;
+  // 2^(bits of the value): exact in double, unlike the maximum of a 64-bit type.
+  const double above = std::ldexp(1.0, std::numeric_limits<T>::digits);
+  if (value >= above) return std::numeric_limits<T>::max();
+  if (value <= static_cast<double>(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
+  return static_cast<T>(value);
+}
+
+template <class T>
+void scale_integers(void* out, const void* in, std::size_t count, double factor) {
+  for (std::size_t i = 0; i < count; ++i) {
+    static_cast<T*>(out)[i] = truncate<T>(static_cast<double>(static_cast<const T*>(in)[i]) * factor);
+  }
+}
+
+void scale_bools(void* out, const void* in, std::size_t count, double factor) {
+  const auto of_true = static_cast<std::uint8_t>(truncate<std::int32_t>(factor) != 0);
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool value = static_cast<const std::uint8_t*>(in)[i] != 0;
+    static_cast<std::uint8_t*>(out)[i] = value ? of_true : std::uint8_t{0};
+  }
+}
+
+#if defined(__x86_64__)
+// Not among the names that clang's __builtin_cpu_supports knows.
+bool has_f16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
+Isa choose_isa() {
+  const std::string bound = Settings::from_environment().isa;
+  for (const Isa isa : {Isa::kAvx512, Isa::kAvx2}) {
+    const bool allowed = bound == "auto" || bound == name(isa) || (bound == "avx512" && isa == Isa::kAvx2);
+    if (allowed && is_supported(isa)) return isa;
+  }
+  return Isa::kBaseline;
+}
+
+}  // namespace
+
+std::string_view name(Isa isa) {
+  switch (isa) {
+    case Isa::kBaseline:
+      return "baseline";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+bool is_supported(Isa isa) {
+#if defined(__x86_64__)
+  // The functions also ask whether the operating system saves the registers.
+  if (isa == Isa::kAvx512) {
+    return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+           __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+  }
+  if (isa == Isa::kAvx2) return __builtin_cpu_supports("avx2") != 0 && has_f16c();
+#endif
+  return isa == Isa::kBaseline;
+}
+
+Isa active_isa() {
+  static const Isa isa = choose_isa();
+  return isa;
+}
+
+void reduce(void* out, const void* left, const void* right, std::size_t count, DType dtype, ReduceOp op) {
+  reduce(out, left, right, count, dtype, op, active_isa());
+}
+
+void reduce(void* out, const void* left, const void* right, std::size_t count, DType dtype, ReduceOp op, Isa isa) {
+  const std::array<const void*, 2> inputs{left, right};
+  kernels_of(isa, dtype, op).pair(out, inputs.data(), 0, count);
+}
+
+void reduce_many(void* out, std::span<const void* const> inputs, std::size_t count, DType dtype, ReduceOp op) {
+  reduce_many(out, inputs, count, dtype, op, active_isa());
+}
+
+void reduce_many(void* out, std::span<const void* const> inputs, std::size_t count, DType dtype, ReduceOp op, Isa isa) {
+  assert(!inputs.empty());
+  const KernelSet& kernels = kernels_of(isa, dtype, op);
+  const std::size_t element_bytes = size_in_bytes(dtype);
+  if (inputs.size() == 2) return kernels.pair(out, inputs.data(), 0, count);
+  if (inputs.size() == 4) return kernels.quad(out, inputs.data(), 0, count);
+  if (inputs.size() == 1) {
+    // A bool may be stored as any byte, but results are 0 or 1: "x or x" and "x and x" are x.
+    if (dtype == DType::kBool) return reduce(out, inputs[0], inputs[0], count, dtype, op, isa);
+    if (out != inputs[0] && count > 0) std::memcpy(out, inputs[0], count * element_bytes);
+    return;
+  }
+  Scratch left_scratch;
+  Scratch right_scratch;
+  const std::size_t split = left_inputs(inputs.size());
+  for (std::size_t first = 0; first < count; first += kBlockElements) {
+    const std::size_t length = std::min(kBlockElements, count - first);
+    const std::array<const void*, 2> halves{
+        combine_block(kernels, inputs.first(split), first, length, element_bytes, left_scratch),
+        combine_block(kernels, inputs.subspan(split), first, length, element_bytes, right_scratch)};
+    kernels.wide_pair_final(static_cast<std::byte*>(out) + first * element_bytes, halves.data(), 0, length);
+  }
+}
+
+void scale(void* out, const void* in, std::size_t count, DType dtype, double factor) {
+  switch (dtype) {
+    case DType::kBool:
+      return scale_bools(out, in, count, factor);
+    case DType::kU8:
+      return scale_integers<std::uint8_t>(out, in, count, factor);
+    case DType::kI8:
+      return scale_integers<std::int8_t>(out, in, count, factor);
+    case DType::kU16:
+      return scale_integers<std::uint16_t>(out, in, count, factor);
+    case DType::kI16:
+      return scale_integers<std::int16_t>(out, in, count, factor);
+    case DType::kI32:
+      return scale_integers<std::int32_t>(out, in, count, factor);
+    case DType::kI64:
+      return scale_integers<std::int64_t>(out, in, count, factor);
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+    case DType::kF64:
+      return table_of(active_isa()).scale[static_cast<std::size_t>(dtype)](out, in, count, factor);
+  }
+}
+
+}  // namespace farandole

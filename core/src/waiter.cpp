@@ -1,0 +1,81 @@
+#include "farandole/core/waiter.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <ctime>
+#include <thread>
+
+namespace farandole {
+namespace {
+
+// The rungs: how often a waiting thread pauses, then yields, before it sleeps.
+constexpr int kPauses = 2000;
+constexpr int kYields = 200;
+constexpr int kShortSleeps = 400;  // about 40 ms: a polled transfer still counts as active
+constexpr std::chrono::microseconds kShortestSleep{50};
+constexpr std::chrono::microseconds kLongestPolledSleep{5000};
+constexpr std::chrono::microseconds kLongestSleep{100'000};  // liveness of peers is looked at this often
+
+void pause_once() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
+void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* limit) {
+  static_assert(sizeof(word) == sizeof(std::uint32_t));
+  syscall(SYS_futex, &word, operation, value, limit, nullptr, 0);
+}
+
+}  // namespace
+
+void Doorbell::ring() {
+  rings_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) futex(rings_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr);
+}
+
+void Doorbell::sleep(std::uint32_t seen, std::chrono::microseconds limit) {
+  const timespec time{limit.count() / 1'000'000, (limit.count() % 1'000'000) * 1000};
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  if (rings() == seen) futex(rings_, FUTEX_WAIT_PRIVATE, seen, &time);
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void Waiter::reset() {
+  turns_ = 0;
+  sleep_ = kShortestSleep;
+}
+
+bool Waiter::rest() {
+  const int pauses = options_.crowded ? 0 : kPauses;
+  if (turns_ < pauses) {
+    ++turns_;
+    pause_once();
+    return false;
+  }
+  if (turns_ < pauses + kYields) {
+    ++turns_;
+    std::this_thread::yield();
+    return false;
+  }
+  doorbell_.sleep(seen_, sleep_);
+  if (options_.polled && ++turns_ < pauses + kYields + kShortSleeps) return true;
+  sleep_ = std::min(2 * sleep_, options_.polled ? kLongestPolledSleep : kLongestSleep);
+  return true;
+}
+
+int allowed_cores() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (sched_getaffinity(0, sizeof mask, &mask) == 0) return std::max(1, CPU_COUNT(&mask));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace farandole

@@ -1,0 +1,55 @@
+// Gradient averaging for any training loop: buckets, reduced while backward still runs.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+
+namespace farandole {
+
+/// The gradient of one parameter.
+struct GradientSpan {
+  BufferView values;  ///< memory that stays in place for the life of the averager
+  std::string name;   ///< for messages
+};
+
+struct GradientOptions {
+  ReduceOp op = ReduceOp::kAverage;    ///< kSum where the loop weights samples itself
+  std::size_t bucket_bytes = 0;        ///< 0: FARANDOLE_BUCKET_BYTES
+  std::size_t last_bucket_bytes = 0;   ///< 0: FARANDOLE_LAST_BUCKET_BYTES. Small: nothing hides it
+  std::string_view algorithm = {};     ///< of the allreduces
+};
+
+/// Reduces gradients over all ranks of a communicator in buckets, in one fixed order: from the last span given to the
+/// first, as backward produces them. A bucket starts once all its gradients are ready and the buckets before it have
+/// started. Spans that follow each other in memory are reduced where they lie; others are packed.
+///
+/// One thread. The communicator must not be used for anything else between the first `ready` and the end of `wait`.
+class GradientAverager {
+ public:
+  /// Collective: all ranks name the same sizes and types in the same order. @throws Mismatch  they do not.
+  GradientAverager(Communicator communicator, std::vector<GradientSpan> gradients, const GradientOptions& options = {});
+  ~GradientAverager();
+  GradientAverager(GradientAverager&&) noexcept;
+  GradientAverager& operator=(GradientAverager&&) noexcept;
+
+  /// Gradient `index` holds its final value for this training step; it is not to be touched until `wait` returns.
+  /// Does not block. @throws InvalidArgument  it was ready already.
+  void ready(std::size_t index);
+  /// Blocks until every gradient is reduced; those not marked are taken as ready. Afterwards the next training step
+  /// may begin. @throws Error  as Communicator::allreduce.
+  void wait();
+
+  std::size_t bucket_count() const;
+  /// Seconds that `wait` blocked in the last training step: communication that computation did not hide.
+  Seconds exposed() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,209 @@
+#include "farandole/gradients/gradient_averager.h"
+
+#include <fmt/core.h>
+
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "farandole/core/deadline.h"
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+/// Gradients that are reduced together: spans [first, first + count) of the list.
+struct Bucket {
+  std::size_t first = 0, count = 0;
+  std::size_t missing = 0;  ///< gradients that are not ready yet in this training step
+  bool contiguous = false;  ///< reduced where they lie; else packed
+  Buffer packed;
+  BufferView view;
+  Work work;
+};
+
+bool follows(const BufferView& before, const BufferView& after) {
+  return static_cast<const std::byte*>(before.data) + before.size_in_bytes() == after.data;
+}
+
+/// Cuts the spans, from the last to the first, into buckets of at most `bucket_bytes`; the bucket that is reduced last
+/// has at most `last_bucket_bytes`. A span that is larger is a bucket of its own; types do not mix.
+std::vector<Bucket> cut(const std::vector<GradientSpan>& spans, std::size_t bucket_bytes, std::size_t last_bucket_bytes) {
+  std::size_t tail = 0;  // spans [0, tail) form the last bucket
+  for (std::size_t bytes = 0; tail < spans.size(); ++tail) {
+    bytes += spans[tail].values.size_in_bytes();
+    if (tail > 0 && (bytes > last_bucket_bytes || spans[tail].values.dtype != spans[0].values.dtype)) break;
+  }
+  std::vector<Bucket> buckets;
+  std::size_t bytes = 0;
+  for (std::size_t i = spans.size(); i-- > 0;) {
+    const std::size_t next = spans[i].values.size_in_bytes();
+    const bool opens = buckets.empty() || i + 1 == tail || bytes + next > bucket_bytes ||
+                       spans[i].values.dtype != spans[i + 1].values.dtype;
+    if (opens) {
+      buckets.emplace_back();
+      bytes = 0;
+    }
+    bytes += next;
+    buckets.back().first = i;
+    ++buckets.back().count;
+  }
+  return buckets;
+}
+
+}  // namespace
+
+/// Belongs to one thread.
+class GradientAverager::State {
+ public:
+  State(Communicator communicator, std::vector<GradientSpan> spans, const GradientOptions& options)
+      : communicator_(std::move(communicator)), spans_(std::move(spans)), options_(options), algorithm_(options.algorithm) {
+    options_.algorithm = algorithm_;
+    const Settings& settings = communicator_.settings();
+    if (options_.bucket_bytes == 0) options_.bucket_bytes = static_cast<std::size_t>(settings.bucket_bytes);
+    if (options_.last_bucket_bytes == 0) {
+      options_.last_bucket_bytes = static_cast<std::size_t>(settings.last_bucket_bytes);
+    }
+    compare_with_other_ranks();
+    buckets_ = cut(spans_, options_.bucket_bytes, options_.last_bucket_bytes);
+    bucket_of_.resize(spans_.size());
+    for (std::size_t b = 0; b < buckets_.size(); ++b) prepare(b);
+    begin_training_step();
+  }
+
+  void ready(std::size_t index) {
+    if (index >= spans_.size()) {
+      throw InvalidArgument(fmt::format("gradient {} does not exist; there are {}", index, spans_.size()));
+    }
+    if (is_ready_[index]) {
+      throw InvalidArgument(
+          fmt::format("gradient {} ({}) was ready already in this training step; call wait() between training steps", index,
+                      spans_[index].name));
+    }
+    is_ready_[index] = true;
+    --buckets_[bucket_of_[index]].missing;
+    launch();
+  }
+
+  void wait() {
+    for (std::size_t i = spans_.size(); i-- > 0;) {
+      if (!is_ready_[i]) ready(i);
+    }
+    const auto start = Clock::now();
+    for (Bucket& bucket : buckets_) {
+      if (bucket.work.valid()) bucket.work.wait();
+      unpack(bucket);
+    }
+    exposed_ = Clock::now() - start;
+    begin_training_step();
+  }
+
+  std::size_t bucket_count() const { return buckets_.size(); }
+  Seconds exposed() const { return exposed_; }
+
+ private:
+  void compare_with_other_ranks() {
+    // FNV-1a over sizes and types, in order.
+    std::uint64_t digest = 0xcbf29ce484222325ULL;
+    const auto add = [&](std::uint64_t value) { digest = (digest ^ value) * 0x100000001b3ULL; };
+    for (const GradientSpan& span : spans_) {
+      add(span.values.count);
+      add(static_cast<std::uint64_t>(span.values.dtype));
+    }
+    const std::vector<std::int64_t> mine{static_cast<std::int64_t>(digest), static_cast<std::int64_t>(spans_.size())};
+    std::vector<std::int64_t> all(2 * static_cast<std::size_t>(communicator_.size()));
+    communicator_.allgather(mine, all);
+    for (int rank = 0; rank < communicator_.size(); ++rank) {
+      const auto entry = 2 * static_cast<std::size_t>(rank);
+      if (all[entry] == all[0] && all[entry + 1] == all[1]) continue;
+      throw Mismatch(fmt::format(
+          "{} has {} gradients and {} has {}, or their sizes or types differ; every rank must give the same list",
+          communicator_.describe(0), all[1], communicator_.describe(rank), all[entry + 1]));
+    }
+  }
+
+  void prepare(std::size_t index) {
+    Bucket& bucket = buckets_[index];
+    const BufferView& front = spans_[bucket.first].values;
+    bucket.contiguous = true;
+    std::size_t elements = 0;
+    for (std::size_t i = bucket.first; i < bucket.first + bucket.count; ++i) {
+      bucket_of_[i] = index;
+      elements += spans_[i].values.count;
+      if (i > bucket.first) bucket.contiguous = bucket.contiguous && follows(spans_[i - 1].values, spans_[i].values);
+    }
+    if (bucket.contiguous) {
+      bucket.view = BufferView(front.data, elements, front.dtype, front.device);
+    } else {
+      bucket.packed = Buffer(elements, front.dtype);
+      bucket.view = bucket.packed.view();
+    }
+  }
+
+  void begin_training_step() {
+    is_ready_.assign(spans_.size(), false);
+    for (Bucket& bucket : buckets_) {
+      bucket.missing = bucket.count;
+      bucket.work = Work();
+    }
+    next_to_launch_ = 0;
+  }
+
+  /// Starts the buckets that are complete, in order: all ranks then reduce them in the same order.
+  void launch() {
+    for (; next_to_launch_ < buckets_.size() && buckets_[next_to_launch_].missing == 0; ++next_to_launch_) {
+      if (communicator_.size() == 1) continue;
+      Bucket& bucket = buckets_[next_to_launch_];
+      ReduceOptions options;
+      options.algorithm = options_.algorithm;
+      pack(bucket);
+      bucket.work = communicator_.allreduce_async(bucket.view, options_.op, options);
+    }
+  }
+
+  /// Calls `move(span, its place in the packed memory)` for each span of a packed bucket.
+  template <class Move>
+  void for_each_packed(Bucket& bucket, const Move& move) {
+    if (bucket.contiguous || communicator_.size() == 1) return;
+    std::size_t first = 0;
+    for (std::size_t i = bucket.first; i < bucket.first + bucket.count; ++i) {
+      const BufferView& values = spans_[i].values;
+      if (values.count > 0) move(values, bucket.view.part(first, values.count));
+      first += values.count;
+    }
+  }
+  void pack(Bucket& bucket) {
+    for_each_packed(bucket, [](const BufferView& span, const BufferView& packed) {
+      std::memcpy(packed.data, span.data, span.size_in_bytes());
+    });
+  }
+  void unpack(Bucket& bucket) {
+    for_each_packed(bucket, [](const BufferView& span, const BufferView& packed) {
+      std::memcpy(span.data, packed.data, span.size_in_bytes());
+    });
+  }
+
+  Communicator communicator_;
+  const std::vector<GradientSpan> spans_;
+  GradientOptions options_;
+  const std::string algorithm_;
+  std::vector<Bucket> buckets_;           // in the order of reduction
+  std::vector<std::size_t> bucket_of_;    // by span
+  std::vector<bool> is_ready_;            // by span
+  std::size_t next_to_launch_ = 0;
+  Seconds exposed_{0};
+};
+
+GradientAverager::GradientAverager(Communicator communicator, std::vector<GradientSpan> gradients,
+                                   const GradientOptions& options)
+    : state_(std::make_unique<State>(std::move(communicator), std::move(gradients), options)) {}
+GradientAverager::~GradientAverager() = default;
+GradientAverager::GradientAverager(GradientAverager&&) noexcept = default;
+GradientAverager& GradientAverager::operator=(GradientAverager&&) noexcept = default;
+
+void GradientAverager::ready(std::size_t index) { state_->ready(index); }
+void GradientAverager::wait() { state_->wait(); }
+std::size_t GradientAverager::bucket_count() const { return state_->bucket_count(); }
+Seconds GradientAverager::exposed() const { return state_->exposed(); }
+
+}  // namespace farandole

@@ -1,0 +1,33 @@
+// Learning-rate schedules.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace farandole::trainer {
+
+enum class LearningRateSchedule { kConstant, kStep, kCosine };
+/// "constant", "step", "cosine"
+std::string_view name(LearningRateSchedule schedule);
+/// @throws InvalidArgument  with the valid names
+LearningRateSchedule parse_learning_rate_schedule(std::string_view text);
+
+struct LearningRateOptions {
+  double base = 0.05;
+  LearningRateSchedule schedule = LearningRateSchedule::kConstant;
+  std::int64_t warmup_steps = 0;  ///< training steps in which the rate rises linearly to its base
+  double step_factor = 0.1;       ///< kStep: the rate is multiplied by this …
+  std::int64_t step_epochs = 10;  ///< … every so many epochs
+  bool scale_by_replicas = false; ///< multiplies the base by the number of replicas (Goyal et al., 2017)
+};
+
+/// The rate of a training step (0-based): warm-up, then constant; or base * factor^(epoch / step_epochs); or half a
+/// cosine from the base at the end of the warm-up to 0 at `total_steps`.
+/// @param replicas  number of replicas in sync
+double learning_rate(const LearningRateOptions& options, int replicas, std::int64_t training_step,
+                     std::int64_t steps_per_epoch, std::int64_t total_steps);
+
+/// @throws InvalidArgument  an option is out of range
+void check(const LearningRateOptions& options);
+
+}  // namespace farandole::trainer

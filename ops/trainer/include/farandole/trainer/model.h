@@ -1,0 +1,84 @@
+// A model: layers in a row, with all parameters and all gradients each in one flat vector.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "farandole/core/buffer.h"
+#include "farandole/trainer/layers.h"
+
+namespace farandole::trainer {
+
+/// Where a parameter or statistic lies in its flat vector.
+struct NamedSpan {
+  std::string name;  ///< "3.conv2d.weight"
+  Shape shape;
+  std::size_t first = 0, count = 0;
+  bool decays = true;
+};
+
+/// Sum of losses and number of right answers of a batch.
+struct BatchResult {
+  double loss_sum = 0;
+  std::int64_t correct = 0;
+  std::int64_t samples = 0;
+};
+
+/// Owns its layers and their memory. One object serves one replica; not thread-safe.
+///
+/// `reducible()` is what replicas sum up in each training step: the gradients, then the batch statistics.
+template <class Scalar>
+class Model {
+ public:
+  /// @throws InvalidArgument  a layer does not fit its input (names both)
+  Model(Shape input, LayerList<Scalar> layers);
+  ~Model();
+  Model(Model&&) noexcept;
+
+  /// Sets parameters to their initial values for `seed` and statistics to theirs. The same on every replica.
+  void initialize(std::uint64_t seed);
+
+  const Shape& input_shape() const;
+  const Shape& output_shape() const;
+  std::string describe() const;  ///< a line per layer: name, output shape, parameters
+
+  std::span<Scalar> parameters();
+  std::span<Scalar> gradients();         ///< as many as parameters
+  std::span<Scalar> statistics();        ///< moving statistics
+  std::span<Scalar> batch_statistics();  ///< as many as statistics
+  std::span<Scalar> reducible();         ///< gradients and batch statistics, contiguous
+  const std::vector<NamedSpan>& parameter_layout() const;
+  const std::vector<NamedSpan>& statistic_layout() const;
+  /// moving += momentum * (batch - moving), with the batch statistics as they are now.
+  void move_statistics();
+
+  /// The outputs for `input`; valid until the next call.
+  const Tensor<Scalar>& forward(Pass pass, const Tensor<Scalar>& input);
+  /// After `forward` of the same input: overwrites all gradients, last layer first. `on_ready(index)` is called when the
+  /// gradient of parameter_layout()[index] has its value.
+  void backward(Pass pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient,
+                const std::function<void(std::size_t)>& on_ready = {});
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Softmax cross-entropy. `gradient` (unless null) becomes scale * d(sum of losses)/d(logits).
+/// @param labels  one class per sample, in [0, classes)
+template <class Scalar>
+BatchResult softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels, double scale,
+                                  Tensor<Scalar>* gradient);
+
+/// "mlp": dense 128, relu, dense 10.  "cnn": conv 3x3 32, relu, conv 3x3 64, relu, max pool 2, dense 128, relu,
+/// dense 10.  "cnn_bn": the cnn with batch normalisation after each convolution and dropout 0.25 before the last layer.
+template <class Scalar>
+LayerList<Scalar> layers_of(const std::string& model, bool synchronized_batch_normalization = false);
+/// The names that `layers_of` knows.
+std::vector<std::string> model_names();
+
+}  // namespace farandole::trainer

@@ -1,0 +1,47 @@
+// Batches of samples, channels last, as TensorFlow lays them out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace farandole::trainer {
+
+/// The shape of one sample: {height, width, channels} of an image, {features} of a vector.
+using Shape = std::vector<std::int64_t>;
+std::int64_t elements(const Shape& shape);
+/// "28x28x1"
+std::string describe(const Shape& shape);
+
+/// Owns a batch of `samples` samples of one shape, contiguous, 64-byte aligned. `Scalar` is float or double.
+template <class Scalar>
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(std::int64_t samples, Shape shape) { resize(samples, std::move(shape)); }
+
+  /// Changes the extent; memory grows but never shrinks, and contents are undefined afterwards.
+  void resize(std::int64_t samples, Shape shape);
+
+  std::int64_t samples() const { return samples_; }
+  const Shape& shape() const { return shape_; }
+  std::int64_t sample_elements() const { return sample_elements_; }
+  std::int64_t size() const { return samples_ * sample_elements_; }
+  Scalar* data() { return memory_.get(); }
+  const Scalar* data() const { return memory_.get(); }
+  std::span<Scalar> values() { return {data(), static_cast<std::size_t>(size())}; }
+  std::span<const Scalar> values() const { return {data(), static_cast<std::size_t>(size())}; }
+
+ private:
+  struct Free {
+    void operator()(Scalar* memory) const;
+  };
+  std::unique_ptr<Scalar, Free> memory_;
+  std::int64_t capacity_ = 0, samples_ = 0, sample_elements_ = 0;
+  Shape shape_;
+};
+
+}  // namespace farandole::trainer

@@ -1,0 +1,217 @@
+// Batch normalisation over all axes but the channels.
+//   forward    x' = (x - mean) / sqrt(variance + epsilon),  y = scale * x' + shift
+//   backward   dx = scale / sqrt(variance + epsilon) * (dy - mean(dy) - x' * mean(dy * x'))
+// Means are over this replica's batch, or over all replicas' batches together: then one allreduce of
+// [sum(x), sum(x^2), count] in forward and one of [sum(dy), sum(dy * x')] in backward. All sums are in double, in the
+// order of the rows. Source: Ioffe, Szegedy, ICML 2015.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "farandole/core/error.h"
+#include "farandole/trainer/layers.h"
+#include "vectorized.h"
+
+namespace farandole::trainer {
+namespace {
+
+/// to[c] += sum of x over rows, to[channels + c] += sum of x * x.
+template <class Scalar>
+void add_moments(const Scalar* values, std::int64_t rows, std::int64_t channels, double* to) {
+  vectorized([=]() FARANDOLE_INLINED {
+    double* __restrict sums = to, * __restrict squares = to + channels;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const Scalar* __restrict x = values + row * channels;
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const double value = x[c];
+        sums[c] += value;
+        squares[c] += value * value;
+      }
+    }
+  });
+}
+
+template <class Scalar>
+class BatchNormalization final : public Layer<Scalar> {
+ public:
+  explicit BatchNormalization(const BatchNormalizationOptions& options) : options_(options) {
+    if (!(options.epsilon > 0) || !(options.momentum >= 0 && options.momentum <= 1)) {
+      throw InvalidArgument(
+          fmt::format("batch_normalization: epsilon must be positive and momentum in [0, 1], got {} and {}",
+                      options.epsilon, options.momentum));
+    }
+  }
+
+  std::string name() const override {
+    return options_.synchronized ? "batch_normalization, synchronized" : "batch_normalization";
+  }
+
+  Shape prepare(const Shape& input) override {
+    if (input.empty() || elements(input) < 1) {
+      throw InvalidArgument(fmt::format("{}: the input {} has no channels", name(), trainer::describe(input)));
+    }
+    channels_ = input.back();
+    rows_per_sample_ = elements(input) / channels_;
+    mean_.resize(static_cast<std::size_t>(channels_));
+    inverse_deviation_.resize(mean_.size());
+    return input;
+  }
+
+  std::vector<ParameterSpec> parameters() const override {
+    return {{"scale", {channels_}, Initial::kOne, 1, false}, {"shift", {channels_}, Initial::kZero, 1, false}};
+  }
+  std::vector<StatisticSpec> statistics() const override {
+    return {{"mean", channels_, 0, options_.momentum}, {"variance", channels_, 1, options_.momentum}};
+  }
+  void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
+
+  void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
+    if (pass.training) {
+      use_batch(pass, input);
+    } else {
+      use_moving();
+    }
+    normalize(input, output);
+  }
+
+  void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
+                const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
+    sums_.assign(mean_.size() * 2, 0);
+    add_gradient_sums(input, output_gradient);
+    for (std::size_t c = 0; c < mean_.size(); ++c) {
+      memory_.gradients[0][c] = static_cast<Scalar>(sums_[mean_.size() + c]);
+      memory_.gradients[1][c] = static_cast<Scalar>(sums_[c]);
+    }
+    if (is_synchronized(pass)) {
+      // Also where this replica needs no input gradient: the others may, and all must take part.
+      pass.replicas->allreduce(std::span<double>(sums_), ReduceOp::kSum);
+    }
+    if (input_gradient == nullptr || input.samples() == 0) return;
+    // In evaluation the statistics are constants.
+    if (!pass.training) std::fill(sums_.begin(), sums_.end(), 0);
+    propagate(input, output_gradient, *input_gradient);
+  }
+
+ private:
+  bool is_synchronized(const Pass& pass) const {
+    return options_.synchronized && pass.training && pass.replicas != nullptr && pass.replicas->size() > 1;
+  }
+  std::int64_t rows(const Tensor<Scalar>& tensor) const { return tensor.samples() * rows_per_sample_; }
+
+  void use_batch(const Pass& pass, const Tensor<Scalar>& input) {
+    const std::size_t channels = mean_.size();
+    sums_.assign(2 * channels + 1, 0);
+    add_moments(input.data(), rows(input), channels_, sums_.data());
+    sums_.back() = static_cast<double>(rows(input));
+    if (is_synchronized(pass)) pass.replicas->allreduce(std::span<double>(sums_), ReduceOp::kSum);
+    count_ = sums_.back();
+    for (std::size_t c = 0; c < channels; ++c) {
+      const double mean = count_ > 0 ? sums_[c] / count_ : 0;
+      const double variance = count_ > 0 ? nonnegative(sums_[channels + c] / count_ - mean * mean) : 0;
+      set(c, mean, variance);
+      memory_.batch_statistics[0][c] = static_cast<Scalar>(mean);
+      memory_.batch_statistics[1][c] = static_cast<Scalar>(variance * count_ / std::max(count_ - 1, 1.0));
+    }
+  }
+
+  void use_moving() {
+    for (std::size_t c = 0; c < mean_.size(); ++c) {
+      set(c, memory_.moving_statistics[0][c], memory_.moving_statistics[1][c]);
+    }
+    count_ = 1;
+  }
+
+  /// Rounding can make a difference of squares slightly negative; NaN passes.
+  static double nonnegative(double value) { return value < 0 ? 0 : value; }
+
+  void set(std::size_t channel, double mean, double variance) {
+    mean_[channel] = static_cast<Scalar>(mean);
+    inverse_deviation_[channel] = static_cast<Scalar>(1 / std::sqrt(variance + options_.epsilon));
+  }
+
+  void normalize(const Tensor<Scalar>& input, Tensor<Scalar>& output) const {
+    const std::int64_t count = rows(input), channels = channels_;
+    const Scalar *from = input.data(), *means = mean_.data(), *inverses = inverse_deviation_.data();
+    const Scalar *scales = memory_.parameters[0].data(), *shifts = memory_.parameters[1].data();
+    Scalar* to = output.data();
+    vectorized([=]() FARANDOLE_INLINED {
+      const Scalar* __restrict mean = means, * __restrict inverse = inverses;
+      const Scalar* __restrict scale = scales, * __restrict shift = shifts;
+      for (std::int64_t row = 0; row < count; ++row) {
+        const Scalar* __restrict x = from + row * channels;
+        Scalar* __restrict y = to + row * channels;
+        for (std::int64_t c = 0; c < channels; ++c) y[c] = (x[c] - mean[c]) * inverse[c] * scale[c] + shift[c];
+      }
+    });
+  }
+
+  /// sums_ = [sum(dy), sum(dy * x')] per channel.
+  void add_gradient_sums(const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient) {
+    const std::int64_t count = rows(input), channels = channels_;
+    const Scalar *from = input.data(), *gradient = output_gradient.data();
+    const Scalar *means = mean_.data(), *inverses = inverse_deviation_.data();
+    double* to = sums_.data();
+    vectorized([=]() FARANDOLE_INLINED {
+      const Scalar* __restrict mean = means, * __restrict inverse = inverses;
+      double* __restrict sums = to, * __restrict products = to + channels;
+      for (std::int64_t row = 0; row < count; ++row) {
+        const Scalar* __restrict x = from + row * channels;
+        const Scalar* __restrict dy = gradient + row * channels;
+        for (std::int64_t c = 0; c < channels; ++c) {
+          sums[c] += static_cast<double>(dy[c]);
+          products[c] += static_cast<double>(dy[c]) * static_cast<double>((x[c] - mean[c]) * inverse[c]);
+        }
+      }
+    });
+  }
+
+  void propagate(const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient, Tensor<Scalar>& input_gradient) {
+    const std::size_t size = mean_.size();
+    factors_.resize(3 * size);
+    for (std::size_t c = 0; c < size; ++c) {
+      factors_[c] = memory_.parameters[0][c] * inverse_deviation_[c];
+      factors_[size + c] = static_cast<Scalar>(sums_[c] / count_);
+      factors_[2 * size + c] = static_cast<Scalar>(sums_[size + c] / count_);
+    }
+    const std::int64_t count = rows(input), channels = channels_;
+    const Scalar *from = input.data(), *gradient = output_gradient.data(), *factors = factors_.data();
+    const Scalar *means = mean_.data(), *inverses = inverse_deviation_.data();
+    Scalar* to = input_gradient.data();
+    vectorized([=]() FARANDOLE_INLINED {
+      const Scalar* __restrict mean = means, * __restrict inverse = inverses, * __restrict factor = factors;
+      const Scalar* __restrict mean_gradient = factors + channels, * __restrict mean_product = factors + 2 * channels;
+      for (std::int64_t row = 0; row < count; ++row) {
+        const Scalar* __restrict x = from + row * channels;
+        const Scalar* __restrict dy = gradient + row * channels;
+        Scalar* __restrict dx = to + row * channels;
+        for (std::int64_t c = 0; c < channels; ++c) {
+          const Scalar normalized = (x[c] - mean[c]) * inverse[c];
+          dx[c] = factor[c] * (dy[c] - mean_gradient[c] - normalized * mean_product[c]);
+        }
+      }
+    });
+  }
+
+  const BatchNormalizationOptions options_;
+  std::int64_t channels_ = 0, rows_per_sample_ = 0;
+  LayerMemory<Scalar> memory_;
+  // Of the last forward pass.
+  double count_ = 0;  ///< rows that the means are over
+  std::vector<Scalar> mean_, inverse_deviation_;
+  // Scratch memory.
+  std::vector<double> sums_;
+  std::vector<Scalar> factors_;
+};
+
+}  // namespace
+
+template <class Scalar>
+std::unique_ptr<Layer<Scalar>> batch_normalization(const BatchNormalizationOptions& options) {
+  return std::make_unique<BatchNormalization<Scalar>>(options);
+}
+template std::unique_ptr<Layer<float>> batch_normalization<float>(const BatchNormalizationOptions&);
+template std::unique_ptr<Layer<double>> batch_normalization<double>(const BatchNormalizationOptions&);
+
+}  // namespace farandole::trainer

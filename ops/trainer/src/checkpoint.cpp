@@ -1,0 +1,277 @@
+#include "farandole/trainer/checkpoint.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "durable_file.h"
+#include "farandole/core/error.h"
+#include "safetensors.h"
+
+namespace farandole::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using Tensors = std::span<const CheckpointTensor>;
+using Options = std::vector<std::pair<std::string, std::string>>;
+
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kAsidePrefix = ".farandole-writing-";
+constexpr const char* kFormat = "farandole checkpoint";
+constexpr int kVersion = 1;
+constexpr const char* kOwnChecksum = "manifest_crc32";
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kModelFile = "model.safetensors";
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+
+std::string checksum(std::span<const std::byte> bytes) {
+  const auto crc = crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
+  return fmt::format("{:08x}", crc);
+}
+
+std::span<const std::byte> bytes_of(const BufferView& values) {
+  return {static_cast<const std::byte*>(values.data), values.size_in_bytes()};
+}
+
+/// Of a manifest without its own checksum.
+std::string checksum_of_text(const Json& manifest) {
+  const std::string text = manifest.dump();
+  return checksum(std::as_bytes(std::span(text)));
+}
+
+/// The training step of "step-000123"; -1 for other names.
+std::int64_t step_of(const fs::path& checkpoint) {
+  const std::string file = checkpoint.filename().string();
+  if (!file.starts_with(kPrefix)) return -1;
+  std::int64_t step = -1;
+  const auto [end, error] = std::from_chars(file.data() + kPrefix.size(), file.data() + file.size(), step);
+  return error == std::errc() && end == file.data() + file.size() ? step : -1;
+}
+
+/// Checkpoints with their training steps, oldest first.
+std::vector<std::pair<std::int64_t, fs::path>> list(const fs::path& directory) {
+  std::vector<std::pair<std::int64_t, fs::path>> found;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(directory, missing)) {
+    const std::int64_t step = step_of(entry.path());
+    if (step >= 0 && fs::exists(entry.path() / kManifest)) found.emplace_back(step, entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+Json describe_tensors(Tensors tensors) {
+  Json list = Json::array();
+  for (const CheckpointTensor& tensor : tensors) {
+    list.push_back({{"name", tensor.name},
+                    {"shape", tensor.shape},
+                    {"dtype", name(tensor.values.dtype)},
+                    {"crc32", checksum(bytes_of(tensor.values))}});
+  }
+  return list;
+}
+
+Json make_manifest(const CheckpointState& state, Tensors model, Tensors optimizer) {
+  Json options = Json::object();
+  for (const auto& [option, value] : state.options) options[option] = value;
+  Json manifest{{"format", kFormat},
+                {"version", kVersion},
+                {"training_step", state.training_step},
+                {"epoch", state.epoch},
+                {"position", state.position},
+                {"epoch_loss_sum", state.loss_sum},
+                {"epoch_correct", state.correct},
+                {"options", options},
+                {"model", describe_tensors(model)},
+                {"optimizer", describe_tensors(optimizer)}};
+  manifest[kOwnChecksum] = checksum_of_text(manifest);
+  return manifest;
+}
+
+Json read_manifest(const fs::path& file) {
+  const std::vector<std::byte> bytes = read_file(file);
+  const auto* text = reinterpret_cast<const char*>(bytes.data());
+  try {
+    Json manifest = Json::parse(text, text + bytes.size());
+    if (manifest.at("format") != kFormat) throw DataError(file.string() + ": not the manifest of a checkpoint");
+    if (manifest.at("version") != kVersion) {
+      throw DataError(fmt::format("{}: version {} of the format; this program reads version {}", file.string(),
+                                  manifest.at("version").dump(), kVersion));
+    }
+    const auto own_checksum = manifest.at(kOwnChecksum).get<std::string>();
+    manifest.erase(kOwnChecksum);
+    if (own_checksum != checksum_of_text(manifest)) throw DataError(file.string() + ": altered: its checksum differs");
+    return manifest;
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(fmt::format("{}: cut or altered: {}", file.string(), error.what()));
+  }
+}
+
+void compare_options(const fs::path& checkpoint, const Json& stored, const Options& expected) {
+  for (const auto& [option, value] : expected) {
+    const auto found = stored.value(option, std::string("nothing"));
+    if (found != value) {
+      throw InvalidArgument(fmt::format(
+          "{} was written with {} {}, but this training has {}; resume with the same, or without a checkpoint",
+          checkpoint.string(), option, found, value));
+    }
+  }
+}
+
+std::string describe_tensor(const std::string& name, const Shape& shape, std::string_view dtype) {
+  return fmt::format("'{}' of shape {} and type {}", name, describe(shape), dtype);
+}
+
+/// Compares what the manifest lists with what the model has.
+void compare_layout(const fs::path& checkpoint, const Json& stored, Tensors expected) {
+  constexpr const char* kNothing = "nothing";
+  for (std::size_t i = 0; i < std::max(stored.size(), expected.size()); ++i) {
+    std::string theirs = kNothing, ours = kNothing;
+    if (i < stored.size()) {
+      theirs = describe_tensor(stored[i].at("name").get<std::string>(), stored[i].at("shape").get<Shape>(),
+                               stored[i].at("dtype").get<std::string>());
+    }
+    if (i < expected.size()) {
+      ours = describe_tensor(expected[i].name, expected[i].shape, name(expected[i].values.dtype));
+    }
+    if (theirs != ours) {
+      throw InvalidArgument(fmt::format("{} is a checkpoint of another model: its tensor {} is {}, the model's is {}",
+                                        checkpoint.string(), i, theirs, ours));
+    }
+  }
+}
+
+/// Compares the tensors of a file with the manifest. @param expected  agrees with the manifest in names and shapes
+void verify_tensors(const fs::path& file, const SafetensorsFile& content, const Json& stored, Tensors expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const CheckpointTensor& tensor = expected[i];
+    const SafetensorsFile::Entry* entry = content.find(tensor.name);
+    if (entry == nullptr) throw DataError(fmt::format("{}: tensor '{}' is missing", file.string(), tensor.name));
+    if (entry->shape != tensor.shape || entry->dtype != tensor.values.dtype) {
+      throw DataError(fmt::format("{}: tensor {} should be {} by the manifest; the file is altered", file.string(),
+                                  describe_tensor(entry->name, entry->shape, name(entry->dtype)),
+                                  describe_tensor(tensor.name, tensor.shape, name(tensor.values.dtype))));
+    }
+    const std::string wanted = stored[i].at("crc32").get<std::string>();
+    const std::string found = checksum(entry->bytes);
+    if (wanted != found) {
+      throw DataError(
+          fmt::format("{}: tensor '{}' is altered: its checksum is {}, the manifest says {}. Remove {} to resume from "
+                      "an older checkpoint",
+                      file.string(), tensor.name, found, wanted, file.parent_path().string()));
+    }
+  }
+}
+
+void copy_tensors(const SafetensorsFile& content, Tensors into) {
+  for (const CheckpointTensor& tensor : into) {
+    const auto bytes = content.find(tensor.name)->bytes;
+    std::memcpy(tensor.values.data, bytes.data(), bytes.size());
+  }
+}
+
+/// A directory that is removed unless it is moved to its place.
+class Aside {
+ public:
+  explicit Aside(fs::path path) : path_(std::move(path)) { fs::create_directory(path_); }
+  ~Aside() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+
+  const fs::path& path() const { return path_; }
+  void move_to(const fs::path& target) { fs::rename(path_, target); }
+
+ private:
+  fs::path path_;
+};
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(fs::path directory, int keep) : directory_(std::move(directory)), keep_(keep) {
+  if (keep_ < 1) throw InvalidArgument(fmt::format("keeping {} checkpoints; at least 1", keep_));
+}
+
+void CheckpointStore::prepare() {
+  try {
+    fs::create_directories(directory_);
+    for (const auto& entry : fs::directory_iterator(directory_)) {
+      if (entry.path().filename().string().starts_with(kAsidePrefix)) fs::remove_all(entry.path());
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw DataError(fmt::format("checkpoint directory {} cannot be used: {}", directory_.string(), error.what()));
+  }
+}
+
+std::optional<fs::path> CheckpointStore::latest() const {
+  const auto found = list(directory_);
+  if (found.empty()) return std::nullopt;
+  return found.back().second;
+}
+
+void CheckpointStore::save(const CheckpointState& state, Tensors model, Tensors optimizer) const {
+  const std::string step = fmt::format("{}{:06}", kPrefix, state.training_step);
+  const fs::path target = directory_ / step;
+  if (fs::exists(target)) throw DataError(target.string() + " exists already; checkpoints are never overwritten");
+  try {
+    Aside aside(directory_ / fmt::format("{}{}-{}", kAsidePrefix, step, ::getpid()));
+    write_safetensors(aside.path() / kModelFile, model);
+    write_safetensors(aside.path() / kOptimizerFile, optimizer);
+    DurableFile manifest(aside.path() / kManifest);
+    manifest.write(make_manifest(state, model, optimizer).dump(2) + "\n");
+    manifest.commit();
+    synchronize_directory(aside.path());
+    aside.move_to(target);
+    synchronize_directory(directory_);
+  } catch (const std::exception& error) {
+    throw DataError(fmt::format("checkpoint {} could not be written: {}. Older checkpoints are untouched",
+                                target.string(), error.what()));
+  }
+  remove_old();
+}
+
+void CheckpointStore::remove_old() const {
+  const auto found = list(directory_);
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) < found.size(); ++i) {
+    // Renamed first: a checkpoint is complete or not there, also while it is being removed.
+    const fs::path aside = directory_ / fmt::format("{}removed-{}", kAsidePrefix, found[i].second.filename().string());
+    fs::rename(found[i].second, aside);
+    fs::remove_all(aside);
+  }
+}
+
+CheckpointState CheckpointStore::load(const fs::path& checkpoint, const Options& options, Tensors model,
+                                      Tensors optimizer) const {
+  const Json manifest = read_manifest(checkpoint / kManifest);
+  try {
+    compare_layout(checkpoint, manifest.at("model"), model);
+    compare_options(checkpoint, manifest.at("options"), options);
+    compare_layout(checkpoint, manifest.at("optimizer"), optimizer);
+    const SafetensorsFile model_file(checkpoint / kModelFile);
+    const SafetensorsFile optimizer_file(checkpoint / kOptimizerFile);
+    verify_tensors(checkpoint / kModelFile, model_file, manifest.at("model"), model);
+    verify_tensors(checkpoint / kOptimizerFile, optimizer_file, manifest.at("optimizer"), optimizer);
+
+    CheckpointState state{.training_step = manifest.at("training_step").get<std::int64_t>(),
+                          .epoch = manifest.at("epoch").get<std::int64_t>(),
+                          .position = manifest.at("position").get<std::int64_t>(),
+                          .loss_sum = manifest.at("epoch_loss_sum").get<double>(),
+                          .correct = manifest.at("epoch_correct").get<std::int64_t>(),
+                          .options = options};
+    copy_tensors(model_file, model);
+    copy_tensors(optimizer_file, optimizer);
+    return state;
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(fmt::format("{}: altered: {}", (checkpoint / kManifest).string(), error.what()));
+  }
+}
+
+}  // namespace farandole::trainer

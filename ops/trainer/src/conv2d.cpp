@@ -1,0 +1,103 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "convolution.h"
+#include "farandole/core/error.h"
+#include "farandole/trainer/layers.h"
+
+namespace farandole::trainer {
+namespace {
+
+template <class Scalar>
+class Conv2d final : public Layer<Scalar> {
+ public:
+  explicit Conv2d(const Conv2dOptions& options) : options_(options) {
+    if (options.channels < 1 || options.kernel < 1 || options.stride < 1 || options.padding < 0) {
+      throw InvalidArgument(fmt::format(
+          "conv2d: channels, kernel and stride must be at least 1 and padding at least 0, got {}, {}, {} and {}",
+          options.channels, options.kernel, options.stride, options.padding));
+    }
+    if (!std::is_same_v<Scalar, float> && options.library == ConvolutionLibrary::kOneDnn) {
+      throw Unsupported("conv2d: oneDNN computes in f32 only; use ConvolutionLibrary::kAutomatic or kEigen for f64");
+    }
+  }
+
+  std::string name() const override {
+    return fmt::format("conv2d {0}x{0}, {1} channels", options_.kernel, options_.channels);
+  }
+
+  Shape prepare(const Shape& input) override {
+    if (input.size() != 3) {
+      throw InvalidArgument(fmt::format("{}: expects images {{height, width, channels}}, the input is {}", name(),
+                                        trainer::describe(input)));
+    }
+    const std::int64_t kernel = options_.kernel, around = 2 * options_.padding;
+    if (input[0] + around < kernel || input[1] + around < kernel || input[2] < 1) {
+      throw InvalidArgument(fmt::format("{}: the kernel is larger than its input {} with {} zeros on each side", name(),
+                                        trainer::describe(input), options_.padding));
+    }
+    geometry_ = {input[0],
+                 input[1],
+                 input[2],
+                 options_.channels,
+                 kernel,
+                 options_.stride,
+                 options_.padding,
+                 (input[0] + around - kernel) / options_.stride + 1,
+                 (input[1] + around - kernel) / options_.stride + 1};
+    library_ = make_library();
+    return {geometry_.output_height, geometry_.output_width, geometry_.channels};
+  }
+
+  std::vector<ParameterSpec> parameters() const override {
+    const ConvolutionGeometry& g = geometry_;
+    return {{"weight", {g.kernel, g.kernel, g.inputs, g.channels}, Initial::kUniformFanIn, g.patch_elements(), true},
+            {"bias", {g.channels}, Initial::kUniformFanIn, g.patch_elements(), false}};
+  }
+
+  void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
+
+  void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
+    if (input.samples() == 0) return;
+    library_->forward(input.samples(), input.data(), memory_.parameters[0].data(), memory_.parameters[1].data(),
+                      output.data());
+  }
+
+  void backward(const Pass&, const Tensor<Scalar>& input, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
+                Tensor<Scalar>* input_gradient) override {
+    if (input.samples() == 0) {
+      for (const std::span<Scalar> gradient : memory_.gradients) std::fill(gradient.begin(), gradient.end(), Scalar{0});
+      return;
+    }
+    library_->backward(input.samples(), input.data(), memory_.parameters[0].data(), output_gradient.data(),
+                       memory_.gradients[0].data(), memory_.gradients[1].data(),
+                       input_gradient == nullptr ? nullptr : input_gradient->data());
+  }
+
+ private:
+  std::unique_ptr<Convolution<Scalar>> make_library() const {
+    if constexpr (std::is_same_v<Scalar, float>) {
+      if (options_.library != ConvolutionLibrary::kEigen) return onednn_convolution(geometry_, options_.winograd);
+    }
+    return eigen_convolution<Scalar>(geometry_);
+  }
+
+  Conv2dOptions options_;
+  ConvolutionGeometry geometry_;
+  std::unique_ptr<Convolution<Scalar>> library_;
+  LayerMemory<Scalar> memory_;
+};
+
+}  // namespace
+
+template <class Scalar>
+std::unique_ptr<Layer<Scalar>> conv2d(const Conv2dOptions& options) {
+  return std::make_unique<Conv2d<Scalar>>(options);
+}
+template std::unique_ptr<Layer<float>> conv2d<float>(const Conv2dOptions&);
+template std::unique_ptr<Layer<double>> conv2d<double>(const Conv2dOptions&);
+
+}  // namespace farandole::trainer

@@ -1,0 +1,109 @@
+// Convolution as a matrix product, sample by sample.
+//   forward              output   = patches x weights + bias        {positions, patch} x {patch, channels}
+//   backward, weights    gradient = sum over samples of patches^T x output gradient
+//   backward, input      patches' = output gradient x weights^T, each added where its patch came from
+// Source: Chellapilla, Puri, Simard: High performance convolutional neural networks for document processing, 2006.
+#include <algorithm>
+#include <vector>
+
+#include "convolution.h"
+#include "matrix.h"
+
+namespace farandole::trainer {
+namespace {
+
+template <class Scalar>
+class EigenConvolution final : public Convolution<Scalar> {
+ public:
+  explicit EigenConvolution(const ConvolutionGeometry& geometry)
+      : geometry_(geometry), patches_(geometry.output_positions(), geometry.patch_elements()) {}
+
+  void forward(std::int64_t samples, const Scalar* input, const Scalar* weights, const Scalar* bias,
+               Scalar* output) override {
+    const ConvolutionGeometry& g = geometry_;
+    const ConstMatrixView<Scalar> weight_matrix(weights, g.patch_elements(), g.channels);
+    const ConstRowVectorView<Scalar> bias_vector(bias, g.channels);
+    for (std::int64_t sample = 0; sample < samples; ++sample) {
+      gather_patches(input + sample * g.input_elements());
+      MatrixView<Scalar> result(output + sample * g.output_positions() * g.channels, g.output_positions(), g.channels);
+      result.noalias() = patches_ * weight_matrix;
+      result.rowwise() += bias_vector;
+    }
+  }
+
+  void backward(std::int64_t samples, const Scalar* input, const Scalar* weights, const Scalar* output_gradient,
+                Scalar* weight_gradient, Scalar* bias_gradient, Scalar* input_gradient) override {
+    const ConvolutionGeometry& g = geometry_;
+    const ConstMatrixView<Scalar> weight_matrix(weights, g.patch_elements(), g.channels);
+    MatrixView<Scalar> weight_sum(weight_gradient, g.patch_elements(), g.channels);
+    RowVectorView<Scalar> bias_sum(bias_gradient, g.channels);
+    weight_sum.setZero();
+    bias_sum.setZero();
+    if (input_gradient != nullptr) std::fill_n(input_gradient, samples * g.input_elements(), Scalar{0});
+    for (std::int64_t sample = 0; sample < samples; ++sample) {
+      const ConstMatrixView<Scalar> gradient(output_gradient + sample * g.output_positions() * g.channels,
+                                             g.output_positions(), g.channels);
+      gather_patches(input + sample * g.input_elements());
+      weight_sum.noalias() += patches_.transpose() * gradient;
+      bias_sum += gradient.colwise().sum();
+      if (input_gradient == nullptr) continue;
+      patches_.noalias() = gradient * weight_matrix.transpose();
+      scatter_patches(input_gradient + sample * g.input_elements());
+    }
+  }
+
+ private:
+  /// Calls visit(piece of a patch, offset in the image, count) for each run of pixels that lies inside the image, and
+  /// visit(piece, -1, count) for what lies outside.
+  template <class Visit>
+  void for_each_run(const Visit& visit) {
+    const ConvolutionGeometry& g = geometry_;
+    Scalar* piece = patches_.data();
+    for (std::int64_t position = 0; position < g.output_positions(); ++position) {
+      const std::int64_t top = position / g.output_width * g.stride - g.padding;
+      const std::int64_t left = position % g.output_width * g.stride - g.padding;
+      const std::int64_t first = std::clamp<std::int64_t>(-left, 0, g.kernel);
+      const std::int64_t last = std::clamp<std::int64_t>(g.width - left, first, g.kernel);
+      for (std::int64_t y = top; y < top + g.kernel; ++y, piece += g.kernel * g.inputs) {
+        if (y < 0 || y >= g.height) {
+          visit(piece, -1, g.kernel * g.inputs);
+          continue;
+        }
+        visit(piece, -1, first * g.inputs);
+        visit(piece + first * g.inputs, (y * g.width + left + first) * g.inputs, (last - first) * g.inputs);
+        visit(piece + last * g.inputs, -1, (g.kernel - last) * g.inputs);
+      }
+    }
+  }
+
+  void gather_patches(const Scalar* image) {
+    for_each_run([&](Scalar* piece, std::int64_t offset, std::int64_t count) {
+      if (offset < 0) {
+        std::fill_n(piece, count, Scalar{0});
+      } else {
+        std::copy_n(image + offset, count, piece);
+      }
+    });
+  }
+
+  void scatter_patches(Scalar* image) {
+    for_each_run([&](const Scalar* piece, std::int64_t offset, std::int64_t count) {
+      if (offset < 0) return;
+      for (std::int64_t k = 0; k < count; ++k) image[offset + k] += piece[k];
+    });
+  }
+
+  const ConvolutionGeometry geometry_;
+  RowMatrix<Scalar> patches_;  ///< of one sample: a row per output position
+};
+
+}  // namespace
+
+template <class Scalar>
+std::unique_ptr<Convolution<Scalar>> eigen_convolution(const ConvolutionGeometry& geometry) {
+  return std::make_unique<EigenConvolution<Scalar>>(geometry);
+}
+template std::unique_ptr<Convolution<float>> eigen_convolution<float>(const ConvolutionGeometry&);
+template std::unique_ptr<Convolution<double>> eigen_convolution<double>(const ConvolutionGeometry&);
+
+}  // namespace farandole::trainer

@@ -1,0 +1,319 @@
+// Convolution by oneDNN, in f32: Winograd's algorithm F(4x4, 3x3) where it applies (Lavin, Gray, CVPR 2016), else the
+// direct one. Images are channels last for the caller; where an algorithm wants images or weights in another form, they
+// are converted. A batch is computed in chunks of samples that stay in cache between conversion and product; weight
+// gradients of chunks are added in order. Primitives are kept per number of samples of a chunk.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "convolution.h"
+#include "onednn.h"
+#include "vectorized.h"
+
+namespace farandole::trainer {
+namespace {
+
+using dnnl::memory;
+using Form = memory::desc;
+
+memory unbound(const Form& form) {
+  return {form, onednn_engine(), DNNL_MEMORY_NONE};
+}
+
+/// oneDNN's handles are not const; what is an input to a primitive is only read.
+void bind(memory& where, const float* values) {
+  where.set_data_handle(const_cast<float*>(values));
+}
+
+/// A primitive with the memories it works on.
+struct Step {
+  dnnl::primitive primitive;
+  std::unordered_map<int, memory> arguments;
+};
+
+/// What one number of samples needs. Memories are handles: binding one here binds it in the steps that use it.
+struct Plan {
+  memory input, weights, bias, output;  ///< in the caller's form; in backward, `output` is the output's gradient
+  memory input_gradient, weight_gradient, bias_gradient;
+  std::vector<Step> forward, backward_parameters, backward_input;
+};
+
+/// Adds the steps of one product to a plan: conversions of what it reads, the product, conversions of what it writes.
+class StepWriter {
+ public:
+  explicit StepWriter(std::vector<Step>& steps) : steps_(steps) {
+    // Otherwise oneDNN would keep scratch memory per thread, and a model must be usable from another thread.
+    attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  }
+
+  /// `packed` keeps the converted values; it is made if it does not exist or has another form.
+  void reads(int argument, memory& plain, const Form& wanted, memory& packed) {
+    if (place(argument, plain, wanted, packed)) convert(steps_, plain, packed);
+  }
+  void writes(int argument, memory& plain, const Form& wanted, memory& packed) {
+    if (place(argument, plain, wanted, packed)) convert(conversions_after_, packed, plain);
+  }
+  /// What an earlier product of the same call has converted.
+  void reads_converted(int argument, const memory& values) { arguments_.emplace(argument, values); }
+
+  void run(const dnnl::primitive& primitive, const Form& scratch) {
+    arguments_.emplace(DNNL_ARG_SCRATCHPAD, unbound(scratch));
+    steps_.push_back({primitive, std::move(arguments_)});
+    for (Step& step : conversions_after_) steps_.push_back(std::move(step));
+  }
+
+ private:
+  bool place(int argument, memory& plain, const Form& wanted, memory& packed) {
+    const bool converted = wanted != plain.get_desc();
+    if (!converted) {
+      packed = plain;
+    } else if (!packed || packed.get_desc() != wanted || packed.get_data_handle() == nullptr) {
+      packed = memory(wanted, onednn_engine());
+    }
+    arguments_.emplace(argument, packed);
+    return converted;
+  }
+
+  void convert(std::vector<Step>& steps, const memory& from, const memory& to) {
+    const dnnl::engine& engine = onednn_engine();
+    const dnnl::reorder::primitive_desc reorder(engine, from.get_desc(), engine, to.get_desc(), attributes_);
+    steps.push_back(
+        {dnnl::reorder(reorder),
+         {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, unbound(reorder.scratchpad_desc())}}});
+  }
+
+  std::vector<Step>& steps_;
+  std::vector<Step> conversions_after_;
+  std::unordered_map<int, memory> arguments_;
+  dnnl::primitive_attr attributes_;
+};
+
+/// The three products of one algorithm; empty if oneDNN has none for this processor and these shapes.
+struct Descriptions {
+  dnnl::convolution_forward::primitive_desc forward;
+  dnnl::convolution_backward_weights::primitive_desc backward_parameters;
+  dnnl::convolution_backward_data::primitive_desc backward_input;
+  bool complete = false;
+};
+
+class OneDnnConvolution final : public Convolution<float> {
+ public:
+  OneDnnConvolution(const ConvolutionGeometry& geometry, bool winograd)
+      : geometry_(geometry),
+        winograd_(winograd && geometry.kernel == 3 && geometry.stride == 1 && geometry.inputs % 16 == 0 &&
+                  geometry.channels % 16 == 0),
+        chunk_(samples_per_chunk()),
+        stream_(onednn_engine()),
+        partial_weights_(static_cast<std::size_t>(weight_elements())),
+        partial_bias_(static_cast<std::size_t>(geometry.channels)) {}
+
+  void forward(std::int64_t samples, const float* input, const float* weights, const float* bias,
+               float* output) override {
+    with_onednn(describe("forward"), [&] {
+      for_each_chunk(samples, [&](std::int64_t first, Plan& plan) {
+        bind(plan.input, input + first * geometry_.input_elements());
+        bind(plan.weights, weights);
+        bind(plan.bias, bias);
+        bind(plan.output, output + first * output_elements());
+        run(plan.forward);
+      });
+    });
+  }
+
+  void backward(std::int64_t samples, const float* input, const float* weights, const float* output_gradient,
+                float* weight_gradient, float* bias_gradient, float* input_gradient) override {
+    with_onednn(describe("backward"), [&] {
+      for_each_chunk(samples, [&](std::int64_t first, Plan& plan) {
+        bind(plan.input, input + first * geometry_.input_elements());
+        bind(plan.output, output_gradient + first * output_elements());
+        bind(plan.weight_gradient, first == 0 ? weight_gradient : partial_weights_.data());
+        bind(plan.bias_gradient, first == 0 ? bias_gradient : partial_bias_.data());
+        run(plan.backward_parameters);
+        if (first > 0) {
+          add(partial_weights_, weight_gradient);
+          add(partial_bias_, bias_gradient);
+        }
+        if (input_gradient == nullptr) return;
+        bind(plan.weights, weights);
+        bind(plan.input_gradient, input_gradient + first * geometry_.input_elements());
+        run(plan.backward_input);
+      });
+    });
+  }
+
+ private:
+  std::string describe(const char* pass) const {
+    const ConvolutionGeometry& g = geometry_;
+    return fmt::format("conv2d {0}x{0}, {1} to {2} channels, images of {3}x{4}, {5}", g.kernel, g.inputs, g.channels,
+                       g.height, g.width, pass);
+  }
+
+  std::int64_t output_elements() const { return geometry_.output_positions() * geometry_.channels; }
+  std::int64_t weight_elements() const { return geometry_.patch_elements() * geometry_.channels; }
+
+  /// Samples whose input and output together fill about the cache of a core, or more where weights, which are
+  /// transformed once per chunk, are large. Depends on nothing else, so that results do not.
+  std::int64_t samples_per_chunk() const {
+    constexpr std::int64_t kCacheElements = std::int64_t{1} << 20;
+    constexpr std::int64_t kImagesPerWeight = 16;
+    const std::int64_t elements = std::max(kCacheElements, kImagesPerWeight * weight_elements());
+    return std::max<std::int64_t>(elements / (geometry_.input_elements() + output_elements()), 1);
+  }
+
+  /// Calls `compute` with the first sample of each chunk and the plan for its size.
+  template <class Compute>
+  void for_each_chunk(std::int64_t samples, const Compute& compute) {
+    for (std::int64_t first = 0; first < samples; first += chunk_) {
+      const std::int64_t count = std::min(chunk_, samples - first);
+      if (!plans_.contains(count)) {
+        if (plans_.size() >= kMostPlans) plans_.clear();
+        plans_.emplace(count, make_plan(count));
+      }
+      compute(first, plans_.at(count));
+    }
+  }
+
+  static void add(const std::vector<float>& from, float* to) {
+    const std::size_t count = from.size();
+    const float* values = from.data();
+    vectorized([=]() FARANDOLE_INLINED {
+      const float* __restrict x = values;
+      float* __restrict sum = to;
+      for (std::size_t i = 0; i < count; ++i) sum[i] += x[i];
+    });
+  }
+
+  Form image_form(std::int64_t samples, bool output, memory::format_tag tag) const {
+    const ConvolutionGeometry& g = geometry_;
+    return output ? Form({samples, g.channels, g.output_height, g.output_width}, memory::data_type::f32, tag)
+                  : Form({samples, g.inputs, g.height, g.width}, memory::data_type::f32, tag);
+  }
+  Form weight_form(memory::format_tag tag) const {
+    const ConvolutionGeometry& g = geometry_;
+    return {{g.channels, g.inputs, g.kernel, g.kernel}, memory::data_type::f32, tag};
+  }
+  Form bias_form() const { return {{geometry_.channels}, memory::data_type::f32, memory::format_tag::x}; }
+
+  Descriptions describe_products(std::int64_t samples, dnnl::algorithm algorithm, memory::format_tag images) const {
+    const dnnl::engine& engine = onednn_engine();
+    const Form input = image_form(samples, false, images), output = image_form(samples, true, images);
+    const Form weights = weight_form(memory::format_tag::any), bias = bias_form();
+    const memory::dims strides{geometry_.stride, geometry_.stride}, padding{geometry_.padding, geometry_.padding};
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    constexpr bool kAllowEmpty = true;
+
+    Descriptions all;
+    all.forward = {
+        {dnnl::prop_kind::forward_training, algorithm, input, weights, bias, output, strides, padding, padding},
+        attributes,
+        engine,
+        kAllowEmpty};
+    if (!all.forward) return all;
+    all.backward_parameters = {{algorithm, input, weights, bias, output, strides, padding, padding},
+                               attributes,
+                               engine,
+                               all.forward,
+                               kAllowEmpty};
+    all.backward_input = {
+        {algorithm, input, weights, output, strides, padding, padding}, attributes, engine, all.forward, kAllowEmpty};
+    all.complete = all.backward_parameters && all.backward_input;
+    return all;
+  }
+
+  Descriptions describe_products(std::int64_t samples) const {
+    if (winograd_) {
+      Descriptions winograd =
+          describe_products(samples, dnnl::algorithm::convolution_winograd, memory::format_tag::any);
+      if (winograd.complete) return winograd;
+    }
+    Descriptions direct = describe_products(samples, dnnl::algorithm::convolution_direct, memory::format_tag::nhwc);
+    if (!direct.complete) throw Unsupported(describe("oneDNN has no algorithm; use ConvolutionLibrary::kEigen"));
+    return direct;
+  }
+
+  Plan make_plan(std::int64_t samples) const {
+    const Descriptions products = describe_products(samples);
+    Plan plan;
+    plan.input = unbound(image_form(samples, false, memory::format_tag::nhwc));
+    plan.output = unbound(image_form(samples, true, memory::format_tag::nhwc));
+    plan.weights = unbound(weight_form(memory::format_tag::hwio));
+    plan.bias = unbound(bias_form());
+    plan.input_gradient = unbound(plan.input.get_desc());
+    plan.weight_gradient = unbound(plan.weights.get_desc());
+    plan.bias_gradient = unbound(bias_form());
+
+    memory packed_input, packed_output, packed_weights, packed_weight_gradient;
+    {
+      const auto& product = products.forward;
+      StepWriter steps(plan.forward);
+      steps.reads(DNNL_ARG_SRC, plan.input, product.src_desc(), packed_input);
+      steps.reads(DNNL_ARG_WEIGHTS, plan.weights, product.weights_desc(), packed_weights);
+      steps.reads_converted(DNNL_ARG_BIAS, plan.bias);
+      steps.writes(DNNL_ARG_DST, plan.output, product.dst_desc(), packed_output);
+      steps.run(dnnl::convolution_forward(product), product.scratchpad_desc());
+    }
+    {
+      const auto& product = products.backward_parameters;
+      StepWriter steps(plan.backward_parameters);
+      steps.reads(DNNL_ARG_SRC, plan.input, product.src_desc(), packed_input);
+      steps.reads(DNNL_ARG_DIFF_DST, plan.output, product.diff_dst_desc(), packed_output);
+      steps.writes(DNNL_ARG_DIFF_WEIGHTS, plan.weight_gradient, product.diff_weights_desc(), packed_weight_gradient);
+      steps.reads_converted(DNNL_ARG_DIFF_BIAS, plan.bias_gradient);
+      steps.run(dnnl::convolution_backward_weights(product), product.scratchpad_desc());
+    }
+    {
+      const auto& product = products.backward_input;
+      StepWriter steps(plan.backward_input);
+      if (product.diff_dst_desc() == packed_output.get_desc()) {
+        steps.reads_converted(DNNL_ARG_DIFF_DST, packed_output);
+      } else {
+        steps.reads(DNNL_ARG_DIFF_DST, plan.output, product.diff_dst_desc(), packed_output);
+      }
+      steps.reads(DNNL_ARG_WEIGHTS, plan.weights, product.weights_desc(), packed_weights);
+      steps.writes(DNNL_ARG_DIFF_SRC, plan.input_gradient, product.diff_src_desc(), packed_input);
+      steps.run(dnnl::convolution_backward_data(product), product.scratchpad_desc());
+    }
+    return plan;
+  }
+
+  /// Runs the steps with the scratch memory that all of this layer share.
+  void run(std::vector<Step>& steps) {
+    for (Step& step : steps) {
+      memory& scratch = step.arguments.at(DNNL_ARG_SCRATCHPAD);
+      const std::size_t needed = scratch.get_desc().get_size();
+      if (needed > scratch_bytes_) {
+        const Form bytes({static_cast<memory::dim>(needed)}, memory::data_type::u8, memory::format_tag::x);
+        scratch_ = memory(bytes, onednn_engine());
+        scratch_bytes_ = needed;
+      }
+      if (needed > 0) scratch.set_data_handle(scratch_.get_data_handle());
+      step.primitive.execute(stream_, step.arguments);
+    }
+    stream_.wait();
+  }
+
+  static constexpr std::size_t kMostPlans = 8;
+
+  const ConvolutionGeometry geometry_;
+  const bool winograd_;
+  const std::int64_t chunk_;  ///< samples
+  dnnl::stream stream_;
+  std::map<std::int64_t, Plan> plans_;
+  memory scratch_;
+  std::size_t scratch_bytes_ = 0;
+  std::vector<float> partial_weights_, partial_bias_;  ///< gradients of one chunk
+};
+
+}  // namespace
+
+std::unique_ptr<Convolution<float>> onednn_convolution(const ConvolutionGeometry& geometry, bool winograd) {
+  return with_onednn("conv2d: start", [&] { return std::make_unique<OneDnnConvolution>(geometry, winograd); });
+}
+
+}  // namespace farandole::trainer

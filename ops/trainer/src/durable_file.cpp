@@ -1,0 +1,68 @@
+#include "durable_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "farandole/core/error.h"
+
+namespace farandole::trainer {
+
+DurableFile::DurableFile(std::filesystem::path file) : file_(std::move(file)) {
+  descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) fail("create");
+}
+
+DurableFile::~DurableFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void DurableFile::write(const void* data, std::size_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = ::write(descriptor_, next, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("write");
+    next += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+}
+
+void DurableFile::commit() {
+  if (::fsync(descriptor_) != 0) fail("write");
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (::close(descriptor) != 0) fail("write");
+}
+
+void DurableFile::fail(const char* action) const {
+  throw DataError(fmt::format("cannot {} {}: {}", action, file_.string(), std::strerror(errno)));
+}
+
+void synchronize_directory(const std::filesystem::path& directory) {
+  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synchronized = descriptor >= 0 && ::fsync(descriptor) == 0;
+  const int reason = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  // Some network file systems cannot synchronise a directory and say so with EINVAL; there is nothing better to do.
+  if (!synchronized && reason != EINVAL) {
+    throw DataError(fmt::format("cannot synchronise directory {}: {}", directory.string(), std::strerror(reason)));
+  }
+}
+
+std::vector<std::byte> read_file(const std::filesystem::path& file) {
+  std::ifstream input(file, std::ios::binary | std::ios::ate);
+  if (!input) throw DataError(fmt::format("cannot open {}: {}", file.string(), std::strerror(errno)));
+  std::vector<std::byte> bytes(static_cast<std::size_t>(input.tellg()));
+  input.seekg(0);
+  if (!input.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()))) {
+    throw DataError(fmt::format("cannot read {}: {}", file.string(), std::strerror(errno)));
+  }
+  return bytes;
+}
+
+}  // namespace farandole::trainer

@@ -1,0 +1,20 @@
+// The IDX format of MNIST's files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+namespace farandole::trainer {
+
+/// An array of unsigned bytes.
+struct IdxArray {
+  std::vector<std::int64_t> extents;  ///< images: {count, height, width}; labels: {count}
+  std::vector<std::uint8_t> bytes;
+};
+
+/// Reads `file`, gzipped or plain. @param dimensions  expected number of extents
+/// @throws DataError  not readable, of another format, cut or corrupt
+IdxArray read_idx_file(const std::filesystem::path& file, int dimensions);
+
+}  // namespace farandole::trainer

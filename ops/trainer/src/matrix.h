@@ -1,0 +1,27 @@
+// Row-major matrices over memory that somebody else owns, and their product.
+#pragma once
+
+// One replica computes on one thread, and always in the same order.
+#ifndef EIGEN_DONT_PARALLELIZE
+#define EIGEN_DONT_PARALLELIZE
+#endif
+#include <Eigen/Core>
+
+#include <cstdint>
+
+namespace farandole::trainer {
+
+template <class Scalar>
+using RowMatrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+template <class Scalar>
+using MatrixView = Eigen::Map<RowMatrix<Scalar>>;
+template <class Scalar>
+using ConstMatrixView = Eigen::Map<const RowMatrix<Scalar>>;
+template <class Scalar>
+using RowVector = Eigen::Matrix<Scalar, 1, Eigen::Dynamic>;
+template <class Scalar>
+using RowVectorView = Eigen::Map<RowVector<Scalar>>;
+template <class Scalar>
+using ConstRowVectorView = Eigen::Map<const RowVector<Scalar>>;
+
+}  // namespace farandole::trainer

@@ -1,0 +1,10 @@
+#include "farandole/trainer/strategy.h"
+
+namespace farandole::trainer {
+
+double MirroredStrategy::reduce(Communicator& replica, ReduceOp op, double value) {
+  replica.allreduce(BufferView(&value, 1, DType::kF64), op);
+  return value;
+}
+
+}  // namespace farandole::trainer

@@ -1,0 +1,255 @@
+#include "farandole/trainer/trainer.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "evaluation.h"
+#include "farandole/core/deadline.h"
+#include "farandole/core/waiter.h"
+#include "farandole/trainer/agreement.h"
+#include "farandole/trainer/loader.h"
+#include "mirror.h"
+#include "trainer_options.h"
+#include "training_checkpoints.h"
+#include "training_step.h"
+
+namespace farandole::trainer {
+namespace {
+
+/// Sums over training steps.
+struct Totals {
+  double loss_sum = 0;
+  std::int64_t correct = 0, samples = 0;      // of the epoch, including the part before a resume
+  std::int64_t trained = 0;                   // samples of this call
+  Seconds training{0}, exposed{0};            // of this call
+
+  double loss() const { return per_sample(loss_sum); }
+  double accuracy() const { return per_sample(static_cast<double>(correct)); }
+  double images_per_second() const { return training.count() > 0 ? static_cast<double>(trained) / training.count() : 0; }
+  double exposed_share() const { return training.count() > 0 ? exposed / training : 0; }
+
+ private:
+  double per_sample(double sum) const {
+    return samples > 0 ? sum / static_cast<double>(samples) : std::numeric_limits<double>::quiet_NaN();
+  }
+};
+
+int kernel_threads(const TrainerOptions& options, const Communicator& communicator) {
+  if (options.kernel_threads > 0) return options.kernel_threads;
+  return options.deterministic ? 1 : std::max(1, allowed_cores() / communicator.local_size());
+}
+
+}  // namespace
+
+template <class Scalar>
+struct Trainer<Scalar>::State {
+  State(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
+        std::shared_ptr<const Dataset> test_data, TrainerOptions wanted);
+
+  std::int64_t total_steps() const { return options.epochs * loader.batches_per_epoch(); }
+  std::int64_t last_step() const { return options.max_steps > 0 ? std::min(options.max_steps, total_steps()) : total_steps(); }
+  void train_one_step(Totals& epoch);
+  void update(const StepResult& result);
+  void report_step(const StepResult& result, const Totals& epoch) const;
+  void finish_epoch(const Totals& epoch);
+  EpochReport make_report(const Totals& totals);
+  void save(const Totals& epoch);
+  std::uint32_t check_replicas();
+
+  Communicator communicator;
+  Model<Scalar> model;
+  std::shared_ptr<const Dataset> training, test;
+  const TrainerOptions options;
+  Loader loader;
+  Optimizer<Scalar> optimizer;
+  TrainingCheckpoints<Scalar> checkpoints;
+  TrainingStep<Scalar> step;
+  std::int64_t steps_done = 0;
+  Totals resumed;                            // of the epoch that a checkpoint interrupted
+  std::optional<Evaluation> last_evaluation;  // of the parameters as they are
+};
+
+template <class Scalar>
+Trainer<Scalar>::State::State(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
+                              std::shared_ptr<const Dataset> test_data, TrainerOptions wanted)
+    : communicator(std::move(world)),
+      model(std::move(network)),
+      training(std::move(training_data)),
+      test(std::move(test_data)),
+      options(std::move(wanted)),
+      loader(training->size(), options.global_batch, options.seed),
+      optimizer(options.optimizer, model.parameter_layout(), model.parameters().size()),
+      checkpoints(communicator, model, optimizer, options, *training),
+      step(communicator, model, *training, options) {
+  omp_set_num_threads(kernel_threads(options, communicator));
+  if (options.initialize) model.initialize(options.seed);
+  const CheckpointState state = checkpoints.open();
+  steps_done = state.training_step;
+  resumed.loss_sum = state.loss_sum;
+  resumed.correct = state.correct;
+  resumed.samples = state.position;
+}
+
+template <class Scalar>
+void Trainer<Scalar>::State::train_one_step(Totals& epoch) {
+  const auto start = Clock::now();
+  loader.start_epoch(steps_done / loader.batches_per_epoch());
+  const auto batch = loader.batch(steps_done % loader.batches_per_epoch());
+  const StepResult result = step.run(batch, steps_done);
+  update(result);
+  ++steps_done;
+  last_evaluation.reset();
+  epoch.training += Clock::now() - start;
+  epoch.exposed += step.exposed();
+  epoch.loss_sum += result.loss_sum;
+  epoch.correct += result.correct;
+  epoch.samples += result.samples;
+  epoch.trained += static_cast<std::int64_t>(batch.size());
+  report_step(result, epoch);
+}
+
+template <class Scalar>
+void Trainer<Scalar>::State::update(const StepResult& result) {
+  if (!std::isfinite(result.loss_sum)) {
+    raise_on_all(ErrorKind::kDataError,
+                 fmt::format("training step {}, epoch {}: the loss is not a number ({}). Parameters are as they were "
+                             "before it. What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1",
+                             steps_done + 1, steps_done / loader.batches_per_epoch() + 1, result.loss_sum));
+  }
+  double scale = 1;
+  if (options.clip_norm > 0) {
+    scale = clipping_factor(global_norm<Scalar>(model.gradients()), options.clip_norm);
+  }
+  const double rate = learning_rate(options.learning_rate, communicator.size(), steps_done, loader.batches_per_epoch(),
+                                    total_steps());
+  optimizer.update(model.parameters(), model.gradients(), rate, scale, steps_done);
+  model.move_statistics();
+}
+
+template <class Scalar>
+void Trainer<Scalar>::State::report_step(const StepResult& result, const Totals& epoch) const {
+  if (!options.on_step) return;
+  const std::int64_t per_epoch = loader.batches_per_epoch();
+  options.on_step({.training_step = steps_done,
+                   .epoch = (steps_done - 1) / per_epoch + 1,
+                   .step_of_epoch = (steps_done - 1) % per_epoch + 1,
+                   .steps_per_epoch = per_epoch,
+                   .loss = result.loss_sum / static_cast<double>(result.samples),
+                   .epoch_loss = epoch.loss(),
+                   .epoch_accuracy = epoch.accuracy()});
+}
+
+template <class Scalar>
+std::uint32_t Trainer<Scalar>::State::check_replicas() {
+  const std::uint32_t parameters = checksum(std::as_bytes(model.parameters()));
+  if (options.averaging) check_mirrored(communicator, parameters, checksum(std::as_bytes(model.statistics())));
+  return parameters;
+}
+
+template <class Scalar>
+EpochReport Trainer<Scalar>::State::make_report(const Totals& totals) {
+  const std::int64_t per_epoch = loader.batches_per_epoch();
+  return {.epoch = (steps_done + per_epoch - 1) / per_epoch,
+          .training_steps = steps_done,
+          .loss = totals.loss(),
+          .accuracy = totals.accuracy(),
+          .test = last_evaluation,
+          .images_per_second = totals.images_per_second(),
+          .seconds = totals.training.count(),
+          .exposed_communication_share = totals.exposed_share(),
+          .parameters_checksum = check_replicas(),
+          .replicas = communicator.size()};
+}
+
+template <class Scalar>
+void Trainer<Scalar>::State::save(const Totals& epoch) {
+  const std::int64_t per_epoch = loader.batches_per_epoch();
+  CheckpointState state{.training_step = steps_done, .epoch = steps_done / per_epoch};
+  if (steps_done % per_epoch != 0) {
+    state.position = epoch.samples;
+    state.loss_sum = epoch.loss_sum;
+    state.correct = epoch.correct;
+  }
+  checkpoints.save(std::move(state));
+}
+
+template <class Scalar>
+void Trainer<Scalar>::State::finish_epoch(const Totals& epoch) {
+  const std::int64_t done = steps_done / loader.batches_per_epoch();
+  if (test && options.evaluate_every > 0 && done % options.evaluate_every == 0) {
+    last_evaluation = trainer::evaluate(communicator, model, *test, options.evaluation_batch);
+  }
+  const EpochReport report = make_report(epoch);
+  if (options.on_epoch) options.on_epoch(report);
+  if (done % options.checkpoints.every_epochs == 0) save(epoch);
+}
+
+template <class Scalar>
+Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::shared_ptr<const Dataset> training,
+                         std::shared_ptr<const Dataset> test, TrainerOptions options) {
+  agree(communicator, [&] {
+    if (!training) throw InvalidArgument("a trainer needs training data");
+    check(options, {communicator.size(), *training, test.get(), model.input_shape(), model.output_shape()});
+    const Optimizer<Scalar> checked(options.optimizer, {}, 0);
+  });
+  state_ = std::make_unique<State>(std::move(communicator), std::move(model), std::move(training), std::move(test),
+                                   std::move(options));
+}
+template <class Scalar>
+Trainer<Scalar>::~Trainer() = default;
+template <class Scalar>
+Trainer<Scalar>::Trainer(Trainer&&) noexcept = default;
+
+template <class Scalar>
+EpochReport Trainer<Scalar>::fit() {
+  State& state = *state_;
+  const std::int64_t per_epoch = state.loader.batches_per_epoch();
+  Totals epoch = std::exchange(state.resumed, {}), all;
+  while (state.steps_done < state.last_step()) {
+    if (state.steps_done % per_epoch == 0) epoch = {};
+    state.train_one_step(epoch);
+    if (state.steps_done % per_epoch != 0 && state.steps_done != state.last_step()) continue;
+    all.training += epoch.training;
+    all.exposed += epoch.exposed;
+    all.trained += epoch.trained;
+    if (state.steps_done % per_epoch == 0) state.finish_epoch(epoch);
+  }
+  state.save(epoch);
+  if (state.test && !state.last_evaluation) state.last_evaluation = evaluate(*state.test);
+  all.loss_sum = epoch.loss_sum;
+  all.correct = epoch.correct;
+  all.samples = epoch.samples;
+  // A later fit of this object goes on in the middle of the epoch.
+  state.resumed = {.loss_sum = epoch.loss_sum, .correct = epoch.correct, .samples = epoch.samples};
+  return state.make_report(all);
+}
+
+template <class Scalar>
+Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
+  return trainer::evaluate(state_->communicator, state_->model, dataset, state_->options.evaluation_batch);
+}
+
+template <class Scalar>
+Model<Scalar>& Trainer<Scalar>::model() {
+  return state_->model;
+}
+
+template <class Scalar>
+std::int64_t Trainer<Scalar>::training_steps() const {
+  return state_->steps_done;
+}
+
+template <class Scalar>
+std::filesystem::path Trainer<Scalar>::resumed_from() const {
+  return state_->checkpoints.resumed_from();
+}
+
+template class Trainer<float>;
+template class Trainer<double>;
+
+}  // namespace farandole::trainer

@@ -1,0 +1,112 @@
+#include "trainer_options.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "farandole/trainer/loader.h"
+
+namespace farandole::trainer {
+namespace {
+
+bool is_power_of_two(std::int64_t value) { return value > 0 && std::has_single_bit(static_cast<std::uint64_t>(value)); }
+
+void at_least(const char* what, std::int64_t value, std::int64_t least) {
+  if (value < least) throw InvalidArgument(fmt::format("{} is {}; it must be at least {}", what, value, least));
+}
+
+void check_deterministic(const TrainerOptions& options, int replicas) {
+  if (options.synchronized_layers) {
+    throw Unsupported(
+        "synchronised batch normalisation is not available in deterministic mode, because it sums over replicas instead "
+        "of micro-batches; use local batch normalisation, whose statistics are averaged over the micro-batches");
+  }
+  if (!options.averaging) throw InvalidArgument("deterministic mode needs averaging");
+  if (options.accumulate != 1) {
+    throw InvalidArgument(fmt::format(
+        "accumulation of {} micro-batches in deterministic mode, where the number of micro-batches of a global batch "
+        "({}) says it already; leave it at 1",
+        options.accumulate, options.micro_batches));
+  }
+  if (!is_power_of_two(replicas)) {
+    throw InvalidArgument(fmt::format("deterministic mode needs 1, 2, 4, 8, … replicas; there are {}", replicas));
+  }
+  if (!is_power_of_two(options.micro_batches) || options.micro_batches < replicas ||
+      options.micro_batches > options.global_batch) {
+    std::vector<std::string> valid;
+    for (std::int64_t count = replicas; count <= options.global_batch && count <= 1024; count *= 2) {
+      valid.push_back(std::to_string(count));
+    }
+    throw InvalidArgument(
+        fmt::format("{} micro-batches of a global batch of {} on {} replicas; valid are {}", options.micro_batches,
+                    options.global_batch, replicas,
+                    valid.empty() ? fmt::format("none: the global batch must have at least {} samples", replicas)
+                                  : fmt::format("{}", fmt::join(valid, ", "))));
+  }
+  if (options.kernel_threads > 1) {
+    throw InvalidArgument(
+        fmt::format("{} kernel threads in deterministic mode; it needs 1 per replica", options.kernel_threads));
+  }
+}
+
+void check_batches(const TrainerOptions& options, const TrainingFacts& facts) {
+  at_least("the global batch", options.global_batch, 1);
+  at_least("accumulation", options.accumulate, 1);
+  if (options.global_batch < facts.replicas * options.accumulate) {
+    const std::string with = options.accumulate == 1 ? "" : fmt::format(" x {} micro-batches", options.accumulate);
+    throw InvalidArgument(fmt::format("a global batch of {} samples does not split over {} replicas{}; it must be at least {}",
+                                      options.global_batch, facts.replicas, with, facts.replicas * options.accumulate));
+  }
+  const Loader loader(facts.training.size(), options.global_batch, options.seed);
+  const std::int64_t last = loader.last_batch();
+  if (options.synchronized_layers && last < facts.replicas * options.accumulate) {
+    throw InvalidArgument(fmt::format(
+        "the last global batch of an epoch has {} samples, but layers that synchronise need one for each of {} replicas x "
+        "{} micro-batches; choose another global batch",
+        last, facts.replicas, options.accumulate));
+  }
+  at_least("the evaluation batch", options.evaluation_batch, 1);
+}
+
+void check_data(const Dataset& data, const char* what, const TrainingFacts& facts) {
+  if (data.shape() != facts.model_input) {
+    throw InvalidArgument(fmt::format("the model takes samples of shape {}, but those of the {} data are {}",
+                                      describe(facts.model_input), what, describe(data.shape())));
+  }
+  if (elements(facts.model_output) < data.classes()) {
+    throw InvalidArgument(fmt::format("the model's output is {}, but the {} data have {} classes",
+                                      describe(facts.model_output), what, data.classes()));
+  }
+}
+
+}  // namespace
+
+void check(const TrainerOptions& options, const TrainingFacts& facts) {
+  at_least("the number of epochs", options.epochs, 1);
+  at_least("the limit of training steps", options.max_steps, 0);
+  at_least("the distance between evaluations", options.evaluate_every, 0);
+  at_least("the number of kernel threads", options.kernel_threads, 0);
+  if (!(options.clip_norm >= 0) || !std::isfinite(options.clip_norm)) {
+    throw InvalidArgument(fmt::format("a clipping norm of {}; it must be at least 0", options.clip_norm));
+  }
+  check(options.learning_rate);
+  check_batches(options, facts);
+  if (options.deterministic) check_deterministic(options, facts.replicas);
+  check_data(facts.training, "training", facts);
+  if (facts.test != nullptr) check_data(*facts.test, "test", facts);
+  const CheckpointOptions& checkpoints = options.checkpoints;
+  at_least("the distance between checkpoints in epochs", checkpoints.every_epochs, 1);
+  at_least("the number of checkpoints to keep", checkpoints.keep, 1);
+  if (checkpoints.resume && checkpoints.directory.empty()) {
+    throw InvalidArgument("resuming needs a checkpoint directory");
+  }
+  if (!options.averaging && !checkpoints.directory.empty()) {
+    throw InvalidArgument("without averaging each replica has a model of its own, which checkpoints cannot keep");
+  }
+}
+
+}  // namespace farandole::trainer

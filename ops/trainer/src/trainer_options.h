@@ -1,0 +1,20 @@
+// Whether options, model, data and the number of replicas fit together.
+#pragma once
+
+#include "farandole/trainer/trainer.h"
+
+namespace farandole::trainer {
+
+/// What the options must fit.
+struct TrainingFacts {
+  int replicas = 1;
+  const Dataset& training;
+  const Dataset* test = nullptr;
+  const Shape& model_input;
+  const Shape& model_output;
+};
+
+/// @throws InvalidArgument  with the valid choices   @throws Unsupported
+void check(const TrainerOptions& options, const TrainingFacts& facts);
+
+}  // namespace farandole::trainer

@@ -1,0 +1,42 @@
+// Checkpoints of a training on many replicas: rank 0 reads and writes, all get the result or the error.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "farandole/trainer/checkpoint.h"
+#include "farandole/trainer/trainer.h"
+
+namespace farandole::trainer {
+
+template <class Scalar>
+class TrainingCheckpoints {
+ public:
+  /// All references must outlive this object.
+  TrainingCheckpoints(Communicator& communicator, Model<Scalar>& model, Optimizer<Scalar>& optimizer,
+                      const TrainerOptions& options, const Dataset& training);
+
+  /// Prepares the directory, resumes if that is wanted and possible, and makes the state of rank 0 that of all replicas.
+  /// Collective; blocks. Returns where training stands. @throws InvalidArgument, DataError  on all ranks
+  CheckpointState open();
+  /// Writes a checkpoint, unless there is no directory or this training step has one. Collective; blocks.
+  /// @throws DataError  on all ranks
+  void save(CheckpointState state);
+  const std::filesystem::path& resumed_from() const { return resumed_from_; }
+
+ private:
+  void read(CheckpointState& state);
+
+  Communicator& communicator_;
+  Model<Scalar>& model_;
+  Optimizer<Scalar>& optimizer_;
+  std::optional<CheckpointStore> store_;
+  const bool resume_;
+  std::vector<std::pair<std::string, std::string>> must_match_;
+  std::vector<CheckpointTensor> model_tensors_, optimizer_tensors_;
+  std::filesystem::path resumed_from_;
+  std::int64_t last_saved_ = -1;  // training step
+};
+
+}  // namespace farandole::trainer

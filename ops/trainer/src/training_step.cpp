@@ -1,0 +1,151 @@
+#include "training_step.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace farandole::trainer {
+namespace {
+
+template <class Scalar>
+void add(std::span<Scalar> sum, std::span<const Scalar> more) {
+  Scalar* to = sum.data();
+  const Scalar* from = more.data();
+  for (std::size_t i = 0; i < sum.size(); ++i) to[i] += from[i];
+}
+
+}  // namespace
+
+template <class Scalar>
+TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& model, const Dataset& data,
+                                   const TrainerOptions& options)
+    : communicator_(communicator),
+      model_(model),
+      data_(data),
+      options_(options),
+      reducing_(options.averaging && communicator.size() > 1) {
+  if (reducing_ && !options.deterministic) make_averager();
+  pass_.seed = options.seed;
+  if (options.synchronized_layers) pass_.replicas = &communicator_;
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::make_averager() {
+  std::vector<GradientSpan> spans;
+  for (const NamedSpan& parameter : model_.parameter_layout()) {
+    spans.push_back({model_.gradients().subspan(parameter.first, parameter.count), parameter.name});
+  }
+  // Spans are reduced from the last to the first; batch statistics are known before any gradient.
+  if (!model_.batch_statistics().empty()) spans.push_back({model_.batch_statistics(), "batch statistics"});
+  // Its own communicator: layers that synchronise use the other one during backward.
+  averager_.emplace(communicator_.duplicate(), std::move(spans), GradientOptions{.op = ReduceOp::kSum});
+}
+
+template <class Scalar>
+StepResult TrainingStep<Scalar>::run(std::span<const std::uint32_t> batch, std::int64_t training_step) {
+  pass_.training_step = training_step;
+  exposed_ = Seconds{0};
+  return options_.deterministic ? run_deterministic(batch) : run_overlapped(batch);
+}
+
+template <class Scalar>
+StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> batch) {
+  const auto all = static_cast<std::int64_t>(batch.size());
+  const Range own = part_of(all, communicator_.size(), communicator_.rank());
+  const double scale = 1.0 / static_cast<double>(options_.averaging ? all : std::max<std::int64_t>(own.count, 1));
+  std::array<double, 3> result{0, 0, static_cast<double>(own.count)};  // loss, right answers, samples
+  bool accumulated = false;
+  for (std::int64_t index = 0; index < options_.accumulate; ++index) {
+    Range part = part_of(own.count, options_.accumulate, index);
+    if (part.count == 0) continue;  // the last one has samples if any has
+    part.first += own.first;
+    const BatchResult partial = forward(batch, {part, scale});
+    result[0] += partial.loss_sum;
+    result[1] += static_cast<double>(partial.correct);
+    if (index + 1 == options_.accumulate) {
+      backward_and_average(accumulated);
+    } else {
+      model_.backward(pass_, inputs_, logits_gradient_);
+      accumulate(!accumulated);
+      accumulated = true;
+    }
+  }
+  if (own.count == 0) std::fill(model_.reducible().begin(), model_.reducible().end(), Scalar{0});
+  if (averager_) {
+    averager_->wait();
+    exposed_ = averager_->exposed();
+    communicator_.allreduce(result, ReduceOp::kSum);
+  }
+  return {result[0], static_cast<std::int64_t>(result[1]), static_cast<std::int64_t>(result[2])};
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::backward_and_average(bool add_accumulated) {
+  const std::size_t parameters = model_.gradients().size();
+  const std::span<const Scalar> accumulated(accumulated_);
+  if (add_accumulated) add(model_.batch_statistics(), accumulated.subspan(parameters));
+  if (averager_ && !model_.batch_statistics().empty()) averager_->ready(model_.parameter_layout().size());
+  model_.backward(pass_, inputs_, logits_gradient_, [&](std::size_t index) {
+    const NamedSpan& span = model_.parameter_layout()[index];
+    if (add_accumulated) {
+      add(model_.gradients().subspan(span.first, span.count), accumulated.subspan(span.first, span.count));
+    }
+    if (averager_) averager_->ready(index);
+  });
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::accumulate(bool first) {
+  const std::span<Scalar> values = model_.reducible();
+  if (first) {
+    accumulated_.assign(values.begin(), values.end());
+  } else {
+    add(std::span(accumulated_), std::span<const Scalar>(values));
+  }
+}
+
+template <class Scalar>
+StepResult TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t> batch) {
+  const auto all = static_cast<std::int64_t>(batch.size());
+  const std::int64_t own = options_.micro_batches / communicator_.size();
+  std::array<double, 2> result{};  // loss, right answers
+  gradient_tree_.start();
+  result_tree_.start();
+  for (std::int64_t index = 0; index < own; ++index) {
+    const Range part = part_of(all, options_.micro_batches, communicator_.rank() * own + index);
+    result = {0, 0};
+    if (part.count > 0) {
+      const BatchResult partial = forward(batch, {part, 1.0 / static_cast<double>(all)});
+      result = {partial.loss_sum, static_cast<double>(partial.correct)};
+      model_.backward(pass_, inputs_, logits_gradient_);
+    } else {
+      std::fill(model_.reducible().begin(), model_.reducible().end(), Scalar{0});
+    }
+    gradient_tree_.add(model_.reducible());
+    result_tree_.add(result);
+  }
+  if (reducing_) {
+    const auto start = Clock::now();
+    const ReduceOptions tree{.algorithm = "recursive_doubling"};
+    communicator_.allreduce(model_.reducible(), ReduceOp::kSum, tree);
+    communicator_.allreduce(result, ReduceOp::kSum, tree);
+    exposed_ = Clock::now() - start;
+  }
+  return {result[0], static_cast<std::int64_t>(result[1]), all};
+}
+
+template <class Scalar>
+BatchResult TrainingStep<Scalar>::forward(std::span<const std::uint32_t> batch, const MicroBatch& part) {
+  data_.gather(batch.subspan(static_cast<std::size_t>(part.samples.first), static_cast<std::size_t>(part.samples.count)),
+               inputs_, labels_);
+  pass_.first_sample = part.samples.first;
+  const Tensor<Scalar>& logits = model_.forward(pass_, inputs_);
+  const BatchResult result = softmax_cross_entropy<Scalar>(logits, labels_, part.scale, &logits_gradient_);
+  const auto weight = static_cast<Scalar>(static_cast<double>(part.samples.count) * part.scale);
+  for (Scalar& statistic : model_.batch_statistics()) statistic *= weight;
+  return result;
+}
+
+template class TrainingStep<float>;
+template class TrainingStep<double>;
+
+}  // namespace farandole::trainer

@@ -1,0 +1,41 @@
+// Runs a loop that was compiled for several instruction sets, in the form that fits this processor.
+#pragma once
+
+#include "farandole/core/reduce.h"
+
+/// Marks a lambda for `vectorized`; only code that is inlined into the three forms is compiled three times.
+#define FARANDOLE_INLINED __attribute__((always_inline))
+
+namespace farandole::trainer {
+
+#if defined(__x86_64__)
+template <class Loop>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void run_avx512(const Loop& loop) {
+  loop();
+}
+template <class Loop>
+[[gnu::target("avx2")]] void run_avx2(const Loop& loop) {
+  loop();
+}
+
+/// Calls `loop`, a lambda marked FARANDOLE_INLINED that captures by value. Floating-point results are the same on every
+/// instruction set, because products and sums are not contracted.
+template <class Loop>
+void vectorized(const Loop& loop) {
+  switch (active_isa()) {
+    case Isa::kAvx512:
+      return run_avx512(loop);
+    case Isa::kAvx2:
+      return run_avx2(loop);
+    case Isa::kBaseline:
+      return loop();
+  }
+}
+#else
+template <class Loop>
+void vectorized(const Loop& loop) {
+  loop();
+}
+#endif
+
+}  // namespace farandole::trainer

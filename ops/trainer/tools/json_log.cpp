@@ -1,0 +1,45 @@
+#include "json_log.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "farandole/core/error.h"
+
+namespace farandole::trainer {
+
+JsonLog::JsonLog(std::filesystem::path file, bool append) : path_(std::move(file)) {
+  if (path_.empty()) return;
+  file_.reset(std::fopen(path_.c_str(), append ? "ae" : "we"));
+  if (!file_) throw DataError(fmt::format("--json {}: cannot be opened: {}", path_.string(), std::strerror(errno)));
+}
+
+void JsonLog::step(const StepReport& report) {
+  write(fmt::format("{{\"training_step\":{},\"loss\":{:.17g}}}", report.training_step, report.loss));
+}
+
+void JsonLog::epoch(const EpochReport& report, bool last) {
+  nlohmann::ordered_json line{{"epoch", report.epoch}, {"training_steps", report.training_steps}, {"loss", report.loss}};
+  line["test_loss"] = report.test ? nlohmann::ordered_json(report.test->loss) : nullptr;
+  line["test_accuracy"] = report.test ? nlohmann::ordered_json(report.test->accuracy) : nullptr;
+  line["images_per_second"] = report.images_per_second;
+  line["seconds"] = report.seconds;
+  line["exposed_communication_share"] = report.exposed_communication_share;
+  line["parameters_checksum"] = fmt::format("{:08x}", report.parameters_checksum);
+  line["replicas"] = report.replicas;
+  if (last) line["final"] = true;
+  write(line.dump());
+}
+
+void JsonLog::write(const std::string& line) {
+  std::FILE* file = file_ ? file_.get() : stdout;
+  if (std::fprintf(file, "%s\n", line.c_str()) < 0 || std::fflush(file) != 0) {
+    throw DataError(fmt::format("--json {}: cannot be written: {}", path_.string(), std::strerror(errno)));
+  }
+}
+
+}  // namespace farandole::trainer

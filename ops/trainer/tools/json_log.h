@@ -1,0 +1,32 @@
+// The JSON lines of --json and --log-steps.
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "farandole/trainer/trainer.h"
+
+namespace farandole::trainer {
+
+/// Writes to one file, a line at a time; each line is in the file when its call returns.
+class JsonLog {
+ public:
+  /// @param file  empty: standard output   @param append  keeps what the file holds   @throws DataError
+  JsonLog(std::filesystem::path file, bool append);
+
+  void step(const StepReport& report);
+  void epoch(const EpochReport& report, bool last);
+
+ private:
+  void write(const std::string& line);
+
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::filesystem::path path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace farandole::trainer

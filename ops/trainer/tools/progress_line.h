@@ -1,0 +1,33 @@
+// What rank 0 tells the terminal.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "farandole/core/deadline.h"
+#include "farandole/trainer/trainer.h"
+
+namespace farandole::trainer {
+
+/// One line that moves on a terminal; plain lines, one per epoch, elsewhere.
+class ProgressLine {
+ public:
+  /// @param global_batch, epochs  to tell images per second and the time left
+  ProgressLine(std::int64_t global_batch, std::int64_t epochs, std::int64_t max_steps);
+
+  void start(const std::string& text);
+  void step(const StepReport& report);
+  void epoch(const EpochReport& report);
+  void finish(const EpochReport& report);
+
+ private:
+  void clear();
+
+  const bool moving_;  // standard output is a terminal
+  const std::int64_t global_batch_, epochs_, max_steps_;
+  Clock::time_point begin_ = Clock::now(), last_shown_{};
+  std::int64_t first_step_ = -1;  // before the first training step of this run
+};
+
+}  // namespace farandole::trainer

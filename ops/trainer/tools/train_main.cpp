@@ -1,0 +1,161 @@
+// farandole-train: trains a model on Fashion-MNIST on many replicas.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <mutex>
+#include <optional>
+
+#include "farandole/trainer/agreement.h"
+#include "farandole/trainer/strategy.h"
+#include "farandole/trainer/trainer.h"
+#include "json_log.h"
+#include "progress_line.h"
+#include "train_options.h"
+
+namespace farandole::trainer {
+namespace {
+
+constexpr int kUsageError = 2;
+
+/// The rank that the launcher gave this process, for errors before the job is joined.
+int launched_rank() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "FARANDOLE_RANK"}) {
+    if (const char* value = std::getenv(variable)) return std::atoi(value);
+  }
+  return 0;
+}
+
+void print_error(int rank, std::string_view text) {
+  std::cerr << fmt::format("farandole-train: rank {}: {}\n", rank, text) << std::flush;
+}
+
+std::string describe_start(const TrainCommand& command, const World& world, const Communicator& replica,
+                           std::size_t parameters, const std::filesystem::path& resumed_from, std::int64_t steps) {
+  std::string text = fmt::format(
+      "model {}, {} parameters in {}, {} replica{} on {} host{}, global batch {}, transport {}, backend {}", command.model,
+      parameters, command.double_precision ? "f64" : "f32", replica.size(), replica.size() == 1 ? "" : "s",
+      replica.host_count(), replica.host_count() == 1 ? "" : "s", command.training.global_batch, replica.transport(),
+      world.backend_description());
+  if (command.training.deterministic) {
+    text += fmt::format(", deterministic with {} micro-batches", command.training.micro_batches);
+  }
+  if (!command.training.averaging) {
+    text += "\nWITHOUT AVERAGING: each replica trains a model of its own; loss and accuracy are rank 0's, use the times only";
+  }
+  if (!resumed_from.empty()) text += fmt::format("\nresumed from {} after {} training steps", resumed_from.string(), steps);
+  return text;
+}
+
+/// Training on one replica.
+template <class Scalar>
+void train(const TrainCommand& command, const TrainingData& data, const World& world, Communicator& replica) {
+  const bool speaks = replica.rank() == 0;
+  std::optional<ProgressLine> progress;
+  std::optional<JsonLog> json;
+  agree(replica, [&] {
+    if (!speaks) return;
+    if (!command.json_file.empty() || command.log_steps) {
+      json.emplace(command.json_file, command.training.checkpoints.resume);
+    }
+    if (!command.quiet) {
+      progress.emplace(command.training.global_batch, command.training.epochs, command.training.max_steps);
+    }
+  });
+  TrainerOptions options = command.training;
+  if (progress || command.log_steps) {
+    options.on_step = [&](const StepReport& report) {
+      if (progress) progress->step(report);
+      if (json && command.log_steps) json->step(report);
+    };
+  }
+  options.on_epoch = [&](const EpochReport& report) {
+    if (progress) progress->epoch(report);
+    if (json && !command.json_file.empty()) json->epoch(report, false);
+  };
+  Model<Scalar> model(data.training->shape(),
+                      layers_of<Scalar>(command.model, command.synchronized_batch_normalization));
+  const std::size_t parameters = model.parameters().size();
+  Trainer<Scalar> trainer(replica, std::move(model), data.training, data.test, std::move(options));
+  if (progress) {
+    progress->start(
+        describe_start(command, world, replica, parameters, trainer.resumed_from(), trainer.training_steps()));
+  }
+  const EpochReport report = trainer.fit();
+  if (progress) progress->finish(report);
+  if (json && !command.json_file.empty()) json->epoch(report, true);
+}
+
+/// The data, read once per process; what goes wrong is the error of each of its replicas.
+class SharedData {
+ public:
+  const TrainingData& load(const std::filesystem::path& directory) {
+    std::call_once(loaded_, [&] {
+      try {
+        data_ = load_fashion_mnist(directory);
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+    });
+    if (error_) std::rethrow_exception(error_);
+    return data_;
+  }
+
+ private:
+  std::once_flag loaded_;
+  TrainingData data_;
+  std::exception_ptr error_;
+};
+
+/// Joins the job and trains on the replicas of this process. An error that all ranks raise together is printed by the
+/// rank it comes from, and the job is left in good order, so that no launcher ends a rank before it has spoken.
+/// @param rank  set to the rank that an exception comes from
+int run(const TrainCommand& command, std::atomic<int>& rank) {
+  WorldOptions options;
+  options.replicas = command.replicas;
+  options.expected_size = command.expected_ranks;
+  MirroredStrategy strategy(options);
+  rank = strategy.world().rank();
+  SharedData shared;
+  std::atomic<bool> failed = false;
+  strategy.run([&](Communicator& replica) {
+    try {
+      TrainingData data;
+      agree(replica, [&] { data = shared.load(command.data_directory); });
+      command.double_precision ? train<double>(command, data, strategy.world(), replica)
+                               : train<float>(command, data, strategy.world(), replica);
+    } catch (const RaisedByAll& error) {
+      if (error.origin() == replica.rank()) print_error(replica.rank(), dynamic_cast<const std::exception&>(error).what());
+      failed = true;
+    } catch (...) {
+      // The first to fail; the others fail because of it.
+      if (!failed.exchange(true)) rank = replica.rank();
+      throw;
+    }
+  });
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(int argc, char** argv) {
+  std::optional<TrainCommand> command;
+  std::atomic<int> rank = launched_rank();
+  try {
+    command = parse_command_line(argc, argv);
+  } catch (const std::exception& error) {
+    print_error(rank, error.what());
+    return kUsageError;
+  }
+  try {
+    return command ? run(*command, rank) : EXIT_SUCCESS;
+  } catch (const std::exception& error) {
+    print_error(rank, error.what());
+    return EXIT_FAILURE;
+  }
+}
+
+}  // namespace
+}  // namespace farandole::trainer
+
+int main(int argc, char** argv) { return farandole::trainer::main(argc, argv); }

@@ -1,0 +1,248 @@
+#include "train_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cmath>
+#include <iostream>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "farandole/core/settings.h"
+
+namespace farandole::trainer {
+namespace {
+
+namespace po = boost::program_options;
+using std::int64_t;
+
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+/// What Boost writes into; checked and translated afterwards.
+struct Raw {
+  std::string optimizer, schedule, precision, data_directory, json_file, checkpoint_directory;
+  int64_t replicas, ranks, threads, keep, epochs, max_steps, batch, accumulate, seed, micro_batches, warmup, step_epochs,
+      evaluate_every, checkpoint_every;
+  double rate, momentum, decay, clip, step_factor;
+  bool alone;
+};
+
+/// A default that --help shows as it is written, not with all digits of a double.
+po::typed_value<double>* number(double* into, double fallback, const char* shown) {
+  return po::value(into)->default_value(fallback, shown)->value_name("X");
+}
+po::typed_value<int64_t>* count(int64_t* into, int64_t fallback) {
+  return po::value(into)->default_value(fallback)->value_name("N");
+}
+po::typed_value<std::string>* word(std::string* into, const char* fallback, const char* choices) {
+  return po::value(into)->default_value(fallback)->value_name(choices);
+}
+
+po::options_description model_options(Raw& raw, TrainCommand& command) {
+  po::options_description group("Model and data", 110);
+  group.add_options()                                                                                              //
+      ("model", word(&command.model, "cnn", "mlp|cnn|cnn_bn"), "model; cnn_bn has batch normalisation and dropout")  //
+      ("data-dir", po::value(&raw.data_directory)->value_name("DIR"),
+       fmt::format("directory of Fashion-MNIST's IDX files, gzipped or plain (default {})", kFashionMnistDirectory)
+           .c_str())                                                                                         //
+      ("precision", word(&raw.precision, "f32", "f32|f64"), "type of parameters and arithmetic")             //
+      ("sync-batch-norm", po::bool_switch(&command.synchronized_batch_normalization),
+       "batch normalisation over all replicas instead of each one's part");
+  return group;
+}
+
+po::options_description training_options(Raw& raw, TrainerOptions& training) {
+  po::options_description group("Training", 110);
+  group.add_options()                                                                                        //
+      ("epochs", count(&raw.epochs, 5), "passes over the training data")                                     //
+      ("max-steps", count(&raw.max_steps, 0), "stop after so many training steps in all; 0: after the last epoch")  //
+      ("global-batch", count(&raw.batch, 128), "samples per training step, all replicas together")           //
+      ("accumulate", count(&raw.accumulate, 1), "micro-batches that each replica computes its part in")      //
+      ("optimizer", word(&raw.optimizer, "sgd", "sgd|adam|adamw"), "update rule")                            //
+      ("learning-rate", number(&raw.rate, 0.05, "0.05"), "learning rate")                                    //
+      ("momentum", number(&raw.momentum, 0.9, "0.9"), "momentum of sgd, in [0, 1)")                          //
+      ("nesterov", po::bool_switch(&training.optimizer.nesterov), "Nesterov's form of momentum")             //
+      ("weight-decay", number(&raw.decay, 0, "0"), "weight decay; not of biases and normalisation")          //
+      ("lr-schedule", word(&raw.schedule, "constant", "constant|step|cosine"), "course of the learning rate")  //
+      ("lr-step-epochs", count(&raw.step_epochs, 10), "step: epochs between drops")                          //
+      ("lr-step-factor", number(&raw.step_factor, 0.1, "0.1"), "step: factor of each drop, in (0, 1]")       //
+      ("warmup-steps", count(&raw.warmup, 0), "training steps in which the rate rises linearly")             //
+      ("scale-learning-rate", po::bool_switch(&training.learning_rate.scale_by_replicas),
+       "multiply the learning rate by the number of replicas")                                               //
+      ("clip-norm", number(&raw.clip, 0, "0"), "limit of the gradients' global norm; 0: none")               //
+      ("seed", count(&raw.seed, 1), "of initial values, shuffling and dropout");
+  return group;
+}
+
+po::options_description job_options(Raw& raw, TrainCommand& command) {
+  po::options_description group("Replicas", 110);
+  group.add_options()                                                                                          //
+      ("replicas", count(&raw.replicas, 1), "replicas per process, as threads; mpirun multiplies them")        //
+      ("expect-ranks", count(&raw.ranks, 0), "refuse to start unless there are so many replicas in all; 0: any")  //
+      ("threads", count(&raw.threads, 0), "kernel threads per replica; 0: cores / local replicas")             //
+      ("deterministic", po::bool_switch(&command.training.deterministic),
+       "same bits on 1, 2, 4, 8 replicas of one type of machine")                                              //
+      ("micro-batches", count(&raw.micro_batches, 8),
+       "deterministic: parts of a global batch, a power of two that the replicas divide")                      //
+      ("no-averaging", po::bool_switch(&raw.alone),
+       "each replica trains a model of its own: only to measure what communication costs");
+  return group;
+}
+
+po::options_description output_options(Raw& raw, TrainCommand& command) {
+  po::options_description group("Checkpoints and output", 110);
+  group.add_options()                                                                                            //
+      ("checkpoint-dir", po::value(&raw.checkpoint_directory)->value_name("DIR"), "where to keep checkpoints")   //
+      ("checkpoint-every", count(&raw.checkpoint_every, 1), "epochs between checkpoints; one more at the end")   //
+      ("keep-checkpoints", count(&raw.keep, 3), "newest checkpoints that are kept")                              //
+      ("resume", po::bool_switch(&command.training.checkpoints.resume),
+       "go on from the newest checkpoint, with any number of replicas")                                          //
+      ("evaluate-every", count(&raw.evaluate_every, 1), "epochs between evaluations; 0: only at the end")        //
+      ("json", po::value(&raw.json_file)->value_name("FILE"), "write a JSON line per epoch and one at the end")  //
+      ("log-steps", po::bool_switch(&command.log_steps),
+       "also a JSON line per training step, to FILE or standard output")                                         //
+      ("quiet", po::bool_switch(&command.quiet), "print nothing but errors")                                     //
+      ("help", "print this and leave")                                                                           //
+      ("version", "print the version and leave");
+  return group;
+}
+
+void check_range(const char* option, int64_t value, int64_t low, int64_t high = kUnlimited) {
+  if (value >= low && value <= high) return;
+  const std::string range = high == kUnlimited ? fmt::format("at least {}", low) : fmt::format("from {} to {}", low, high);
+  throw InvalidArgument(fmt::format("--{} is {}; it must be {}", option, value, range));
+}
+
+void check_number(const char* option, double value, bool valid, const char* range) {
+  if (!valid || !std::isfinite(value)) {
+    throw InvalidArgument(fmt::format("--{} is {}; it must be {}", option, value, range));
+  }
+}
+
+void check_choice(const char* option, const std::string& value, std::span<const std::string_view> choices) {
+  for (const std::string_view choice : choices) {
+    if (value == choice) return;
+  }
+  const auto close = nearest(value, choices);
+  throw InvalidArgument(fmt::format("--{} cannot be '{}'; choose one of {}{}", option, value, fmt::join(choices, ", "),
+                                    close ? fmt::format(" (did you mean {}?)", *close) : ""));
+}
+
+void check_ranges(const Raw& raw) {
+  check_range("replicas", raw.replicas, 1, kMaxReplicas);
+  check_range("expect-ranks", raw.ranks, 0, 1'000'000);
+  check_range("threads", raw.threads, 0, 1024);
+  check_range("epochs", raw.epochs, 1, 1'000'000'000);
+  check_range("max-steps", raw.max_steps, 0);
+  check_range("global-batch", raw.batch, 1, 1'000'000'000);
+  check_range("accumulate", raw.accumulate, 1, 1'000'000);
+  check_range("micro-batches", raw.micro_batches, 1, 1024);
+  check_range("lr-step-epochs", raw.step_epochs, 1);
+  check_range("warmup-steps", raw.warmup, 0);
+  check_range("seed", raw.seed, 0);
+  check_range("checkpoint-every", raw.checkpoint_every, 1);
+  check_range("keep-checkpoints", raw.keep, 1, 1'000'000);
+  check_range("evaluate-every", raw.evaluate_every, 0);
+  check_number("learning-rate", raw.rate, raw.rate > 0, "greater than 0");
+  check_number("momentum", raw.momentum, raw.momentum >= 0 && raw.momentum < 1, "at least 0 and less than 1");
+  check_number("weight-decay", raw.decay, raw.decay >= 0, "at least 0");
+  check_number("lr-step-factor", raw.step_factor, raw.step_factor > 0 && raw.step_factor <= 1,
+               "greater than 0 and at most 1");
+  check_number("clip-norm", raw.clip, raw.clip >= 0, "at least 0");
+}
+
+void translate(const Raw& raw, TrainCommand& command) {
+  check_ranges(raw);
+  const std::vector<std::string> names = model_names();
+  check_choice("model", command.model, std::vector<std::string_view>(names.begin(), names.end()));
+  check_choice("precision", raw.precision, std::vector<std::string_view>{"f32", "f64"});
+  check_choice("optimizer", raw.optimizer, std::vector<std::string_view>{"sgd", "adam", "adamw"});
+  check_choice("lr-schedule", raw.schedule, std::vector<std::string_view>{"constant", "step", "cosine"});
+  command.data_directory = raw.data_directory;
+  command.json_file = raw.json_file;
+  command.double_precision = raw.precision == "f64";
+  command.replicas = static_cast<int>(raw.replicas);
+  command.expected_ranks = static_cast<int>(raw.ranks);
+
+  TrainerOptions& training = command.training;
+  training.averaging = !raw.alone;
+  training.epochs = raw.epochs;
+  training.max_steps = raw.max_steps;
+  training.global_batch = raw.batch;
+  training.accumulate = raw.accumulate;
+  training.seed = static_cast<std::uint64_t>(raw.seed);
+  training.micro_batches = raw.micro_batches;
+  training.clip_norm = raw.clip;
+  training.kernel_threads = static_cast<int>(raw.threads);
+  training.evaluate_every = raw.evaluate_every;
+  training.optimizer.kind = parse_optimizer(raw.optimizer);
+  training.optimizer.momentum = raw.momentum;
+  training.optimizer.weight_decay = raw.decay;
+  training.learning_rate.base = raw.rate;
+  training.learning_rate.schedule = parse_learning_rate_schedule(raw.schedule);
+  training.learning_rate.step_epochs = raw.step_epochs;
+  training.learning_rate.step_factor = raw.step_factor;
+  training.learning_rate.warmup_steps = raw.warmup;
+  training.synchronized_layers = command.synchronized_batch_normalization;
+  training.checkpoints.directory = raw.checkpoint_directory;
+  training.checkpoints.every_epochs = raw.checkpoint_every;
+  training.checkpoints.keep = static_cast<int>(raw.keep);
+  if (command.synchronized_batch_normalization && command.model != "cnn_bn") {
+    throw InvalidArgument(fmt::format("--sync-batch-norm needs --model cnn_bn; {} has no batch normalisation", command.model));
+  }
+  if (training.checkpoints.resume && training.checkpoints.directory.empty()) {
+    throw InvalidArgument("--resume needs --checkpoint-dir");
+  }
+}
+
+[[noreturn]] void refuse_unknown(const std::string& given, const po::options_description& all) {
+  std::vector<std::string_view> names;
+  for (const auto& option : all.options()) names.push_back(option->long_name());
+  const std::string bare = given.substr(std::min(given.find_first_not_of('-'), given.size()));
+  const auto close = nearest(bare.substr(0, bare.find('=')), names);
+  throw InvalidArgument(fmt::format("there is no option {}{}; --help lists all", given,
+                                    close ? fmt::format("; did you mean --{}?", *close) : ""));
+}
+
+}  // namespace
+
+std::optional<TrainCommand> parse_command_line(int argc, char** argv) {
+  TrainCommand command;
+  Raw raw{};
+  po::options_description all(
+      "farandole-train: trains a model on Fashion-MNIST on many replicas.\n"
+      "Usage: farandole-train [options], or mpirun -np N farandole-train [options]",
+      110);
+  all.add(model_options(raw, command))
+      .add(training_options(raw, command.training))
+      .add(job_options(raw, command))
+      .add(output_options(raw, command));
+  try {
+    namespace style = po::command_line_style;
+    const int exact = style::unix_style & ~style::allow_guessing & ~style::allow_short;
+    po::variables_map values;
+    po::store(po::command_line_parser(argc, argv).options(all).positional({}).style(exact).run(), values);
+    if (values.contains("help")) {
+      std::cout << all << "\nSettings of the library are FARANDOLE_* variables: farandole-info --config lists them.\n";
+      return std::nullopt;
+    }
+    if (values.contains("version")) {
+      std::cout << "farandole-train " FARANDOLE_VERSION "\n";
+      return std::nullopt;
+    }
+    po::notify(values);
+  } catch (const po::unknown_option& error) {
+    refuse_unknown(error.get_option_name(), all);
+  } catch (const po::too_many_positional_options_error&) {
+    throw InvalidArgument("arguments must be options that begin with --; --help lists all");
+  } catch (const po::error& error) {
+    throw InvalidArgument(fmt::format("{}; --help lists all options", error.what()));
+  }
+  translate(raw, command);
+  return command;
+}
+
+}  // namespace farandole::trainer

@@ -1,0 +1,29 @@
+// The command line of farandole-train.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "farandole/trainer/trainer.h"
+
+namespace farandole::trainer {
+
+struct TrainCommand {
+  std::string model = "cnn";
+  bool synchronized_batch_normalization = false;
+  std::filesystem::path data_directory;
+  bool double_precision = false;
+  int replicas = 1;
+  int expected_ranks = 0;
+  TrainerOptions training;
+  std::filesystem::path json_file;
+  bool log_steps = false;
+  bool quiet = false;
+};
+
+/// Reads the command line; empty if --help or --version was answered.
+/// @throws InvalidArgument  an option is unknown (names the nearest), malformed or out of range (says the range)
+std::optional<TrainCommand> parse_command_line(int argc, char** argv);
+
+}  // namespace farandole::trainer

@@ -1,0 +1,208 @@
+// What belongs to the communicator rather than to one collective: asynchrony, groups, mismatches, invalid calls.
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "groups.h"
+
+namespace farandole::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// The text of the `Kind` that `call` throws; fails the test if it throws something else or nothing.
+template <class Kind, class Callable>
+std::string text_of(const Callable& call) {
+  try {
+    call();
+  } catch (const Kind& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "another exception: " << error.what();
+    return {};
+  }
+  ADD_FAILURE() << "no exception";
+  return {};
+}
+
+/// The communicator still works.
+void expect_usable(Communicator& ranks) {
+  std::vector<std::int32_t> one{1};
+  ranks.allreduce(one, ReduceOp::kSum);
+  EXPECT_EQ(one[0], ranks.size());
+}
+
+TEST(Communicator, ManyAsynchronousCallsCompleteInAnyOrderOfWaiting) {
+  for_each_group({1, 2, 3, 4, 8}, [](Communicator& ranks) {
+    constexpr int kCalls = 25;  // more than there are lanes
+    std::vector<std::vector<std::int32_t>> data;
+    std::vector<Work> works;
+    for (int k = 0; k < kCalls; ++k) data.emplace_back(1 + 997 * static_cast<std::size_t>(k % 4), k + ranks.rank());
+    for (int k = 0; k < kCalls; ++k) works.push_back(ranks.allreduce_async(data[static_cast<std::size_t>(k)], ReduceOp::kMax));
+    for (int k = kCalls - 1; k >= 0; --k) {
+      works[static_cast<std::size_t>(k)].wait();
+      for (const std::int32_t x : data[static_cast<std::size_t>(k)]) ASSERT_EQ(x, k + ranks.size() - 1);
+    }
+  });
+}
+
+TEST(Communicator, BlockingCallsMayBeMixedWithAsynchronousOnes) {
+  for_each_group({2, 3, 5}, [](Communicator& ranks) {
+    std::vector<double> large(100'003, 1.0), small(3, 2.0);
+    Work work = ranks.allreduce_async(large, ReduceOp::kSum);
+    ranks.allreduce(small, ReduceOp::kSum);
+    EXPECT_EQ(small[2], 2.0 * ranks.size());
+    work.wait();
+    EXPECT_EQ(large.back(), ranks.size());
+  });
+}
+
+TEST(Communicator, OppositeOrdersOnTwoCommunicatorsDoNotBlock) {
+  for_each_group({2, 4}, [](Communicator& ranks) {
+    Communicator other = ranks.duplicate();
+    std::vector<float> a(70'001, 1.0F), b(70'001, 2.0F);
+    Work first, second;
+    if (ranks.rank() % 2 == 0) {
+      first = ranks.allreduce_async(a, ReduceOp::kSum);
+      second = other.allreduce_async(b, ReduceOp::kSum);
+      first.wait();
+      second.wait();
+    } else {
+      second = other.allreduce_async(b, ReduceOp::kSum);
+      first = ranks.allreduce_async(a, ReduceOp::kSum);
+      second.wait();
+      first.wait();
+    }
+    EXPECT_EQ(a.back(), static_cast<float>(ranks.size()));
+    EXPECT_EQ(b.back(), 2 * static_cast<float>(ranks.size()));
+  });
+}
+
+TEST(Communicator, SplitGroupsByColorAndOrdersByKey) {
+  for_each_group({1, 2, 3, 4, 7}, [](Communicator& ranks) {
+    const int color = ranks.rank() % 2;
+    Communicator half = ranks.split(color, -ranks.rank());
+    const int members = (ranks.size() + 1 - color) / 2;
+    ASSERT_EQ(half.size(), members);
+    EXPECT_EQ(half.rank(), members - 1 - ranks.rank() / 2);
+    std::vector<std::int32_t> sum{ranks.rank()};
+    half.allreduce(sum, ReduceOp::kSum);
+    std::int32_t expected = 0;
+    for (int rank = color; rank < ranks.size(); rank += 2) expected += rank;
+    EXPECT_EQ(sum[0], expected);
+    EXPECT_FALSE(ranks.split(-1).valid());
+  });
+}
+
+TEST(Communicator, IdsAreRecycled) {
+  for_each_group({2}, [](Communicator& ranks) {
+    for (int i = 0; i < 300; ++i) {
+      Communicator copy = ranks.duplicate();
+      expect_usable(copy);
+    }
+  });
+}
+
+TEST(Communicator, DisagreementIsFoundOnEveryRankBeforeDataIsTouched) {
+  for_each_group({2, 3, 4, 7}, [](Communicator& ranks) {
+    const bool odd_one_out = ranks.rank() == ranks.size() - 1;
+    if (ranks.size() == 1) return;
+    std::vector<float> data(16, 3.0F);
+    const std::vector<float> before = data;
+    const auto count = text_of<Mismatch>(
+        [&] { ranks.allreduce(BufferView(data.data(), odd_one_out ? 8 : 16, DType::kF32), ReduceOp::kSum); });
+    EXPECT_THAT(count, AllOf(HasSubstr("rank 0"), HasSubstr("16 f32"), HasSubstr("8 f32"),
+                             HasSubstr(fmt::format("rank {}", ranks.size() - 1))));
+    const auto type = text_of<Mismatch>([&] {
+      ranks.allreduce(BufferView(data.data(), 4, odd_one_out ? DType::kI32 : DType::kF32), ReduceOp::kSum);
+    });
+    EXPECT_THAT(type, AllOf(HasSubstr("4 f32"), HasSubstr("4 i32")));
+    const auto op =
+        text_of<Mismatch>([&] { ranks.allreduce(data, odd_one_out ? ReduceOp::kMax : ReduceOp::kMin); });
+    EXPECT_THAT(op, AllOf(HasSubstr("max"), HasSubstr("min")));
+    const auto root = text_of<Mismatch>([&] { ranks.broadcast(data, odd_one_out ? 1 : 0); });
+    EXPECT_THAT(root, AllOf(HasSubstr("root 0"), HasSubstr("root 1")));
+    const auto collective = text_of<Mismatch>([&] {
+      odd_one_out ? ranks.barrier() : ranks.broadcast(data, 0);
+    });
+    EXPECT_THAT(collective, AllOf(HasSubstr("barrier"), HasSubstr("broadcast")));
+    EXPECT_EQ(data, before);
+    expect_usable(ranks);
+  });
+}
+
+TEST(Communicator, AlltoallCountsThatDoNotFitAreAMismatchEverywhere) {
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    if (ranks.size() == 1) return;
+    const auto p = static_cast<std::size_t>(ranks.size());
+    const std::vector<std::size_t> counts(p, 2);
+    std::vector<std::size_t> wrong = counts;
+    if (ranks.rank() == 0) wrong[1] = 3;
+    std::vector<std::int32_t> input(2 * p), output(ranks.rank() == 0 ? 2 * p + 1 : 2 * p);
+    const auto text = text_of<Mismatch>([&] { ranks.alltoall(input, output, counts, wrong); });
+    if (ranks.rank() == 0) {
+      EXPECT_THAT(text, AllOf(HasSubstr("rank 1 sends 2"), HasSubstr("expects 3")));
+    }
+    expect_usable(ranks);
+  });
+}
+
+TEST(Communicator, AnInvalidCallOfOneRankIsInvalidThereAndAMismatchElsewhere) {
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    std::vector<float> input(8), output(8), too_small(7);
+    if (ranks.rank() == 0) {
+      const auto text = text_of<InvalidArgument>([&] { ranks.allreduce(input, too_small, ReduceOp::kSum); });
+      EXPECT_THAT(text, AllOf(HasSubstr("output"), HasSubstr("8"), HasSubstr("7")));
+    } else {
+      text_of<Mismatch>([&] { ranks.allreduce(input, output, ReduceOp::kSum); });
+    }
+    expect_usable(ranks);
+  });
+}
+
+TEST(Communicator, InvalidCallsSayWhatWasExpected) {
+  for_each_group({1, 2, 3}, [](Communicator& ranks) {
+    std::vector<std::int32_t> integers(4);
+    EXPECT_THAT(text_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kAverage); }),
+                AllOf(HasSubstr("average"), HasSubstr("i32"), HasSubstr("floating")));
+    EXPECT_THAT(text_of<InvalidArgument>([&] { ranks.broadcast(integers, ranks.size()); }),
+                HasSubstr(fmt::format("0 … {}", ranks.size() - 1)));
+    ReduceOptions options;
+    options.algorithm = "rign";
+    EXPECT_THAT(text_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kSum, options); }),
+                AllOf(HasSubstr("rign"), HasSubstr("ring"), HasSubstr("circulant")));
+    options.algorithm = "halving_doubling";
+    if (ranks.size() == 3) {
+      EXPECT_THAT(text_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kSum, options); }),
+                  HasSubstr("3 ranks"));
+    }
+    expect_usable(ranks);
+  });
+}
+
+TEST(Communicator, VendorWithoutMpiIsUnsupported) {
+  if (is_launched()) GTEST_SKIP() << "there is an MPI here";
+  for_each_group({2}, [](Communicator& ranks) {
+    std::vector<float> data(4);
+    ReduceOptions options;
+    options.algorithm = "vendor";
+    EXPECT_THAT(text_of<Unsupported>([&] { ranks.allreduce(data, ReduceOp::kSum, options); }), HasSubstr("MPI"));
+    expect_usable(ranks);
+  });
+}
+
+TEST(Communicator, ExplainNamesTheChoiceAndTheCandidates) {
+  for_each_group({4}, [](Communicator& ranks) {
+    const std::string text = ranks.explain(Collective::kAllreduce, 1 << 20);
+    EXPECT_THAT(text, AllOf(HasSubstr("allreduce of 1048576 bytes"), HasSubstr(ranks.choose(Collective::kAllreduce, 1 << 20)),
+                            HasSubstr("ring"), HasSubstr("cost model")));
+  });
+}
+
+}  // namespace
+}  // namespace farandole::test

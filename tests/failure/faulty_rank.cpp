@@ -1,0 +1,52 @@
+// A program whose rank 1 misbehaves after a few collectives; expect_fault.sh checks what the others say.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+#include "farandole/core/error.h"
+
+namespace {
+
+void misbehave(const std::string& fault) {
+  if (fault == "killed") raise(SIGKILL);
+  if (fault == "stopped") raise(SIGSTOP);
+  if (fault == "exits") _exit(7);
+  if (fault == "throws") throw std::runtime_error("no more data");
+}
+
+void run(const std::string& fault) {
+  farandole::World world;
+  farandole::Communicator ranks = farandole::Communicator::of_world(world);
+  std::vector<float> data(1000, 1.0F);
+  for (int i = 0; i < 10; ++i) ranks.allreduce(data, farandole::ReduceOp::kMax);
+  if (ranks.rank() == 1) {
+    misbehave(fault);
+    // A late rank comes when the others have warned about it: FARANDOLE_WARN_AFTER is far shorter than this.
+    if (fault == "late") usleep(1'500'000);
+    if (fault == "mismatch") data.resize(500);
+  }
+  ranks.allreduce(data, farandole::ReduceOp::kSum);
+  std::printf("rank %d is done\n", ranks.rank());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string fault = argc > 1 ? argv[1] : "none";
+  try {
+    run(fault);
+  } catch (const farandole::Error& error) {
+    std::fprintf(stderr, "%s: %s\n", std::string(name(error.kind())).c_str(), error.what());
+    return 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "exception: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,153 @@
+// Faults among ranks that are threads: who raises what.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <latch>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// Sets an environment variable for one test.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    setenv(name, value.c_str(), 1);
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { old_.empty() ? unsetenv(name_) : setenv(name_, old_.c_str(), 1); }
+
+ private:
+  const char* name_;
+  std::string old_;
+};
+
+TEST(ReplicaFaults, AnExceptionOnOneRankReachesTheOthersAndIsRethrown) {
+  std::atomic<int> raised{0};
+  try {
+    run_replicas(4, [&](Communicator& ranks) {
+      if (ranks.rank() == 2) throw std::runtime_error("no more data");
+      std::vector<float> data(8);
+      try {
+        ranks.allreduce(data, ReduceOp::kSum);
+      } catch (const PeerLost& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 2"), HasSubstr("no more data")));
+        ++raised;
+        EXPECT_THROW(ranks.barrier(), PeerLost) << "the job stays poisoned";
+        throw;
+      }
+    });
+    FAIL() << "no exception";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "no more data");
+  }
+  EXPECT_EQ(raised, 3);
+}
+
+TEST(ReplicaFaults, ARankThatReturnsWhileOthersWaitIsNamed) {
+  std::atomic<int> raised{0};
+  EXPECT_THROW(run_replicas(3,
+                            [&](Communicator& ranks) {
+                              if (ranks.rank() == 1) return;
+                              std::vector<float> data(8);
+                              try {
+                                ranks.allreduce(data, ReduceOp::kSum);
+                              } catch (const PeerLost& error) {
+                                EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1"), HasSubstr("has left")));
+                                ++raised;
+                                throw;
+                              }
+                            }),
+               PeerLost);
+  EXPECT_EQ(raised, 2);
+}
+
+TEST(ReplicaFaults, ADeadlineNamesTheRankThatIsMissing) {
+  const Variable timeout("FARANDOLE_TIMEOUT", "0.3");
+  std::latch timed_out(2);
+  EXPECT_THROW(run_replicas(3,
+                            [&](Communicator& ranks) {
+                              std::vector<float> data(8);
+                              ranks.allreduce(data, ReduceOp::kSum);
+                              if (ranks.rank() == 2) timed_out.wait();
+                              try {
+                                ranks.allreduce(data, ReduceOp::kMax);
+                              } catch (const Timeout& error) {
+                                EXPECT_THAT(error.what(), AllOf(HasSubstr("allreduce of 8 f32 elements, max"),
+                                                                HasSubstr("not in it yet: rank 2"),
+                                                                HasSubstr("entered only collective 1")));
+                                if (ranks.rank() != 2) timed_out.count_down();
+                                throw;
+                              }
+                            }),
+               Timeout);
+}
+
+TEST(ReplicaFaults, AbortReachesAllRanksWithItsText) {
+  EXPECT_THROW(run_replicas(3,
+                            [&](Communicator& ranks) {
+                              if (ranks.rank() == 0) ranks.abort("validation loss exploded");
+                              std::vector<float> data(8);
+                              try {
+                                ranks.allreduce(data, ReduceOp::kSum);
+                                ADD_FAILURE() << "no exception";
+                              } catch (const PeerLost& error) {
+                                EXPECT_THAT(error.what(), HasSubstr("validation loss exploded"));
+                                throw;
+                              }
+                            }),
+               PeerLost);
+}
+
+TEST(ReplicaFaults, UnwindingWithPendingCollectivesDoesNotHang) {
+  EXPECT_THROW(run_replicas(2,
+                            [&](Communicator& ranks) {
+                              Communicator copy = ranks.duplicate();
+                              std::vector<float> data(100'000);
+                              if (ranks.rank() == 0) {
+                                Communicator last = std::move(copy);
+                                const Work work = last.allreduce_async(data, ReduceOp::kSum);
+                                throw std::runtime_error("unwinding");
+                              }
+                              ranks.barrier();
+                            }),
+               std::runtime_error);
+}
+
+TEST(ReplicaFaults, TheFlightRecordIsWrittenOnAFault) {
+  const auto directory = std::filesystem::temp_directory_path() / ("farandole-flight-" + std::to_string(getpid()));
+  const Variable flight("FARANDOLE_FLIGHT_DIR", directory.string());
+  const Variable quiet("FARANDOLE_LOG", "off");
+  EXPECT_THROW(run_replicas(2,
+                            [&](Communicator& ranks) {
+                              std::vector<float> data(8);
+                              ranks.allreduce(data, ReduceOp::kSum);
+                              if (ranks.rank() == 1) throw std::runtime_error("fault");
+                              ranks.barrier();
+                            }),
+               std::runtime_error);
+  for (const char* name : {"rank-0.farandole-flight.json", "rank-1.farandole-flight.json"}) {
+    std::ifstream file(directory / name);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    EXPECT_THAT(text, HasSubstr("allreduce of 8 f32 elements, sum")) << name;
+  }
+  std::filesystem::remove_all(directory);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,350 @@
+// One training, computed by different numbers of replicas: the same losses, and in deterministic mode the same bits.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "farandole/trainer/layers.h"
+#include "farandole/trainer/trainer.h"
+#include "trainer_files.h"
+
+namespace farandole::trainer {
+namespace {
+
+const Shape kImage{8, 8, 1};
+constexpr std::int32_t kClasses = 4;
+constexpr std::uint64_t kSeed = 5;
+
+template <class Scalar>
+LayerList<Scalar> layers(std::initializer_list<std::function<std::unique_ptr<Layer<Scalar>>()>> makers) {
+  LayerList<Scalar> list;
+  for (const auto& make : makers) list.push_back(make());
+  return list;
+}
+
+template <class Scalar>
+LayerList<Scalar> mlp() {
+  return layers<Scalar>({[] { return dense<Scalar>(16); }, relu<Scalar>, [] { return dense<Scalar>(kClasses); }});
+}
+
+template <class Scalar>
+LayerList<Scalar> cnn() {
+  return layers<Scalar>({[] { return conv2d<Scalar>({.channels = 4}); }, relu<Scalar>,
+                         [] { return max_pool2d<Scalar>(2); }, [] { return dense<Scalar>(kClasses); }});
+}
+
+template <class Scalar>
+LayerList<Scalar> normalized(bool synchronized, double dropped) {
+  return layers<Scalar>({[] { return conv2d<Scalar>({.channels = 4}); },
+                         [&] { return batch_normalization<Scalar>({.synchronized = synchronized}); }, relu<Scalar>,
+                         [] { return max_pool2d<Scalar>(2); }, [&] { return dropout<Scalar>(dropped); },
+                         [] { return dense<Scalar>(kClasses); }});
+}
+
+/// What a training leaves behind, seen by rank 0.
+template <class Scalar>
+struct Outcome {
+  std::vector<double> losses;  // of each training step
+  std::vector<Scalar> parameters, statistics;
+  EpochReport report;
+};
+
+template <class Scalar>
+using Layers = std::function<LayerList<Scalar>()>;
+
+struct Data {
+  std::shared_ptr<const Dataset> training = synthetic_dataset(250, kImage, kClasses, kSeed);
+  std::shared_ptr<const Dataset> test = synthetic_dataset(130, kImage, kClasses, kSeed);
+};
+
+/// 250 samples in batches of 32: the last batch of an epoch has 26, which 4 replicas cut unevenly.
+TrainerOptions options_for(std::int64_t steps) {
+  TrainerOptions options;
+  options.global_batch = 32;
+  options.epochs = 100;
+  options.max_steps = steps;
+  options.learning_rate.base = 0.02;
+  options.seed = kSeed;
+  options.evaluate_every = 0;
+  options.evaluation_batch = 20;
+  return options;
+}
+
+template <class Scalar>
+Outcome<Scalar> train(int replicas, const Layers<Scalar>& make, const TrainerOptions& options, const Data& data = {}) {
+  Outcome<Scalar> outcome;
+  run_replicas(replicas, [&](Communicator& replica) {
+    TrainerOptions mine = options;
+    const bool first = replica.rank() == 0;
+    if (first) mine.on_step = [&](const StepReport& report) { outcome.losses.push_back(report.loss); };
+    Trainer<Scalar> trainer(replica, Model<Scalar>(kImage, make()), data.training, data.test, mine);
+    const EpochReport report = trainer.fit();
+    if (!first) return;
+    outcome.report = report;
+    const auto copy = [](std::span<Scalar> values) { return std::vector<Scalar>(values.begin(), values.end()); };
+    outcome.parameters = copy(trainer.model().parameters());
+    outcome.statistics = copy(trainer.model().statistics());
+  });
+  return outcome;
+}
+
+void expect_close(const std::vector<double>& found, const std::vector<double>& expected, const std::string& what,
+                  double tolerance = 1e-12) {
+  ASSERT_EQ(found.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    ASSERT_LE(std::abs(found[i] - expected[i]), tolerance * std::max(std::abs(expected[i]), 1e-3))
+        << what << ", entry " << i << ": " << found[i] << " and " << expected[i];
+  }
+}
+
+void expect_close(const Outcome<double>& found, const Outcome<double>& expected, const std::string& what) {
+  expect_close(found.losses, expected.losses, what + ", losses");
+  expect_close(found.parameters, expected.parameters, what + ", parameters", 1e-10);
+  expect_close(found.statistics, expected.statistics, what + ", statistics", 1e-10);
+}
+
+template <class Scalar>
+void expect_same_bits(const Outcome<Scalar>& found, const Outcome<Scalar>& expected, const std::string& what) {
+  const auto same = [](const auto& a, const auto& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
+  };
+  EXPECT_TRUE(same(found.losses, expected.losses)) << what;
+  EXPECT_TRUE(same(found.parameters, expected.parameters)) << what;
+  EXPECT_TRUE(same(found.statistics, expected.statistics)) << what;
+  EXPECT_EQ(found.report.parameters_checksum, expected.report.parameters_checksum) << what;
+  EXPECT_EQ(found.report.loss, expected.report.loss) << what;
+  EXPECT_EQ(found.report.test->loss, expected.report.test->loss) << what;
+}
+
+/// Trains on each number of replicas and compares with one.
+void expect_equivalent(const Layers<double>& make, const TrainerOptions& options, const std::vector<int>& sizes = {2, 3, 4},
+                       const Data& data = {}) {
+  const Outcome<double> one = train<double>(1, make, options, data);
+  ASSERT_EQ(one.losses.size(), static_cast<std::size_t>(options.max_steps));
+  EXPECT_LT(one.losses.back(), one.losses.front()) << "nothing was learned";
+  for (const int replicas : sizes) {
+    expect_close(train<double>(replicas, make, options, data), one, std::to_string(replicas) + " replicas");
+  }
+}
+
+TEST(Equivalence, Mlp) { expect_equivalent(mlp<double>, options_for(30)); }
+
+TEST(Equivalence, Cnn) { expect_equivalent(cnn<double>, options_for(30)); }
+
+TEST(Equivalence, SynchronizedBatchNormalization) {
+  TrainerOptions options = options_for(20);
+  options.synchronized_layers = true;
+  expect_equivalent([] { return normalized<double>(true, 0.25); }, options);
+}
+
+TEST(Equivalence, AdamWithWarmUpAndCosine) {
+  TrainerOptions options = options_for(30);
+  options.optimizer = {.kind = OptimizerKind::kAdamW, .weight_decay = 0.01};
+  options.learning_rate = {.base = 0.005, .schedule = LearningRateSchedule::kCosine, .warmup_steps = 5};
+  // Adam divides by the gradient's own size, which makes much of differences in tiny gradients.
+  expect_equivalent(cnn<double>, options, {2, 4});
+}
+
+TEST(Equivalence, ClippingByTheNormOfTheReducedGradient) {
+  TrainerOptions options = options_for(20);
+  options.clip_norm = 0.5;
+  expect_equivalent(mlp<double>, options);
+  TrainerOptions unclipped = options_for(20);
+  EXPECT_NE(train<double>(1, mlp<double>, options).losses.back(), train<double>(1, mlp<double>, unclipped).losses.back());
+}
+
+TEST(Equivalence, AccumulationIsOneBatch) {
+  const Outcome<double> whole = train<double>(1, cnn<double>, options_for(20));
+  TrainerOptions options = options_for(20);
+  options.accumulate = 4;
+  for (const int replicas : {1, 2, 4}) {
+    expect_close(train<double>(replicas, cnn<double>, options), whole, std::to_string(replicas) + " replicas");
+  }
+}
+
+TEST(Equivalence, BatchStatisticsOfMicroBatchesAndReplicasWeighAlike) {
+  // Two micro-batches on one replica are the same parts of the batch as one on each of two.
+  const auto make = [] { return normalized<double>(false, 0.25); };
+  TrainerOptions options = options_for(20);
+  const Outcome<double> replicated = train<double>(2, make, options);
+  options.accumulate = 2;
+  expect_close(train<double>(1, make, options), replicated, "accumulated");
+}
+
+TEST(Equivalence, ALastBatchOfOneSample) {
+  const Data data{.training = synthetic_dataset(65, kImage, kClasses, kSeed)};
+  expect_equivalent(mlp<double>, options_for(9), {2, 4}, data);
+  TrainerOptions options = options_for(9);
+  options.accumulate = 3;
+  expect_close(train<double>(4, mlp<double>, options, data), train<double>(1, mlp<double>, options_for(9), data),
+               "accumulated");
+}
+
+TEST(Equivalence, EvaluationIsExactForAnyNumberOfReplicas) {
+  const Outcome<double> one = train<double>(1, mlp<double>, options_for(5));
+  for (const int replicas : {2, 3, 8}) {
+    std::vector<Evaluation> found(static_cast<std::size_t>(replicas));
+    run_replicas(replicas, [&](Communicator& replica) {
+      Model<double> model(kImage, mlp<double>());
+      std::copy(one.parameters.begin(), one.parameters.end(), model.parameters().begin());
+      TrainerOptions options = options_for(5);
+      options.initialize = false;
+      const Data data;
+      Trainer<double> trainer(replica, std::move(model), data.training, data.test, options);
+      found[static_cast<std::size_t>(replica.rank())] = trainer.evaluate(*data.test);
+    });
+    for (const Evaluation& evaluation : found) {
+      EXPECT_EQ(evaluation.loss, one.report.test->loss);
+      EXPECT_EQ(evaluation.accuracy, one.report.test->accuracy);
+    }
+  }
+}
+
+TEST(Deterministic, SameBitsOnAnyNumberOfReplicas) {
+  const auto make = [] { return normalized<float>(false, 0.25); };
+  TrainerOptions options = options_for(25);
+  options.deterministic = true;
+  options.clip_norm = 2;
+  const Outcome<float> one = train<float>(1, make, options);
+  EXPECT_LT(one.losses.back(), one.losses.front());
+  for (const int replicas : {2, 4, 8}) {
+    expect_same_bits(train<float>(replicas, make, options), one, std::to_string(replicas) + " replicas");
+  }
+}
+
+TEST(Deterministic, SameBitsAfterStopsOnOtherNumbersOfReplicas) {
+  const auto make = [] { return normalized<float>(false, 0.25); };
+  TrainerOptions options = options_for(20);
+  options.deterministic = true;
+  options.optimizer.kind = OptimizerKind::kAdam;
+  options.learning_rate.base = 0.003;
+  const Outcome<float> whole = train<float>(1, make, options);
+
+  const test::TemporaryDirectory directory;
+  options.checkpoints.directory = directory.path();
+  options.checkpoints.resume = true;
+  Outcome<float> parts;
+  // Epochs have 8 training steps: stops in the first epoch, at an end of one, and in the third.
+  for (const auto& [replicas, stop] : {std::pair{2, 5}, {8, 16}, {4, 18}, {1, 20}}) {
+    options.max_steps = stop;
+    std::vector<double> losses = std::move(parts.losses);
+    parts = train<float>(replicas, make, options);
+    losses.insert(losses.end(), parts.losses.begin(), parts.losses.end());
+    parts.losses = std::move(losses);
+  }
+  expect_same_bits(parts, whole, "resumed");
+}
+
+TEST(Checkpointing, ResumesInTheMiddleOfAnEpochOnAnotherNumberOfReplicas) {
+  TrainerOptions options = options_for(20);
+  const Outcome<double> whole = train<double>(1, cnn<double>, options);
+  const test::TemporaryDirectory directory;
+  options.checkpoints.directory = directory.path();
+  options.checkpoints.resume = true;
+  options.max_steps = 11;
+  const Outcome<double> first = train<double>(3, cnn<double>, options);
+  options.max_steps = 20;
+  Outcome<double> second = train<double>(2, cnn<double>, options);
+  second.losses.insert(second.losses.begin(), first.losses.begin(), first.losses.end());
+  expect_close(second, whole, "resumed");
+  EXPECT_NEAR(second.report.loss, whole.report.loss, 1e-9);
+}
+
+/// What each replica's trainer throws.
+template <class Kind>
+std::vector<std::string> errors(int replicas, const Layers<double>& make, const TrainerOptions& options) {
+  std::vector<std::string> messages(static_cast<std::size_t>(replicas));
+  const Data data;
+  run_replicas(replicas, [&](Communicator& replica) {
+    messages[static_cast<std::size_t>(replica.rank())] = test::message_of<Kind>([&] {
+      Trainer<double> trainer(replica, Model<double>(kImage, make()), data.training, data.test, options);
+      trainer.fit();
+    });
+    replica.barrier();  // the communicator is still usable
+  });
+  return messages;
+}
+
+TEST(Errors, ALossThatIsNotANumberEndsAllReplicas) {
+  const test::TemporaryDirectory directory;
+  TrainerOptions options = options_for(0);
+  options.checkpoints.directory = directory.path();
+  options.learning_rate = {.base = 0.01};
+  options.epochs = 1;
+  train<double>(2, mlp<double>, options);
+  options.epochs = 3;
+  options.learning_rate.base = 1e200;
+  options.checkpoints.resume = true;
+  for (const std::string& message : errors<DataError>(3, mlp<double>, options)) {
+    EXPECT_TRUE(test::contains(message, "epoch 2: the loss is not a number"));
+    EXPECT_TRUE(test::contains(message, "--learning-rate"));
+  }
+  options.learning_rate.base = 0.01;
+  EXPECT_EQ(train<double>(2, mlp<double>, options).report.training_steps, 24) << "the good checkpoint is gone";
+}
+
+TEST(Errors, ADamagedCheckpointIsEveryReplicasError) {
+  const test::TemporaryDirectory directory;
+  TrainerOptions options = options_for(3);
+  options.checkpoints.directory = directory.path();
+  train<double>(1, mlp<double>, options);
+  EXPECT_TRUE(test::contains(errors<InvalidArgument>(2, mlp<double>, options)[0], "--resume"));
+  options.checkpoints.resume = true;
+  const auto other_model = errors<InvalidArgument>(2, cnn<double>, options);
+  EXPECT_TRUE(test::contains(other_model[0], "'0.dense.weight' of shape 64x16"));
+  EXPECT_TRUE(test::contains(other_model[1], "rank 0 reports: "));
+
+  const auto file = directory.path() / "step-000003" / "model.safetensors";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  for (const std::string& message : errors<DataError>(3, mlp<double>, options)) {
+    EXPECT_TRUE(test::contains(message, "'2.dense.bias' is cut"));
+  }
+}
+
+TEST(Errors, WhatDoesNotFitIsRefusedWithTheChoices) {
+  TrainerOptions options = options_for(3);
+  options.global_batch = 3;
+  EXPECT_TRUE(test::contains(errors<InvalidArgument>(4, mlp<double>, options)[3], "it must be at least 4"));
+  options = options_for(3);
+  options.deterministic = true;
+  EXPECT_TRUE(test::contains(errors<InvalidArgument>(3, mlp<double>, options)[0], "1, 2, 4, 8"));
+  options.micro_batches = 6;
+  EXPECT_TRUE(test::contains(errors<InvalidArgument>(4, mlp<double>, options)[0], "valid are 4, 8, 16, 32"));
+  options.micro_batches = 2;
+  EXPECT_TRUE(test::contains(errors<InvalidArgument>(4, mlp<double>, options)[0], "valid are 4, 8, 16, 32"));
+  options.micro_batches = 8;
+  options.synchronized_layers = true;
+  EXPECT_TRUE(test::contains(errors<Unsupported>(2, mlp<double>, options)[0], "deterministic"));
+  const Layers<double> narrow = [] { return layers<double>({[] { return dense<double>(kClasses - 1); }}); };
+  EXPECT_TRUE(test::contains(errors<InvalidArgument>(2, narrow, options_for(3))[0], "4 classes"));
+}
+
+TEST(Errors, ReplicasThatPartAreFound) {
+  const Data data;
+  std::vector<std::string> messages(3);
+  run_replicas(3, [&](Communicator& replica) {
+    Model<double>* model = nullptr;
+    TrainerOptions options = options_for(3);
+    options.on_step = [&](const StepReport&) {
+      if (replica.rank() == 2) model->parameters()[0] += 1e-9;
+    };
+    Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options);
+    model = &trainer.model();
+    messages[static_cast<std::size_t>(replica.rank())] = test::message_of<InternalError>([&] { trainer.fit(); });
+  });
+  for (const std::string& message : messages) EXPECT_TRUE(test::contains(message, "parameters is")) << message;
+  for (const std::string& message : messages) EXPECT_TRUE(test::contains(message, "on rank 2"));
+}
+
+TEST(WithoutAveraging, EachReplicaTrainsItsOwnPart) {
+  TrainerOptions options = options_for(5);
+  options.averaging = false;
+  const Outcome<double> alone = train<double>(2, mlp<double>, options);
+  const Outcome<double> averaged = train<double>(2, mlp<double>, options_for(5));
+  EXPECT_NE(alone.parameters, averaged.parameters);
+  EXPECT_EQ(alone.report.exposed_communication_share, 0);
+}
+
+}  // namespace
+}  // namespace farandole::trainer

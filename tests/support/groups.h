@@ -1,0 +1,29 @@
+// Groups of ranks for tests: threads of this process, or, under mpiexec, the processes of the job.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+
+namespace farandole::test {
+
+/// Joins the job when the program was started by an MPI launcher.
+class WorldEnvironment final : public testing::Environment {
+ public:
+  void SetUp() override;
+  void TearDown() override;
+};
+
+/// True under mpiexec, also with one process.
+bool is_launched();
+
+/// Runs `body` on a fresh communicator: of all processes of the job under mpiexec, else of threads, once per size.
+void for_each_group(const std::vector<int>& sizes, const std::function<void(Communicator&)>& body);
+/// The sizes of the conformance suite.
+const std::vector<int>& conformance_sizes();
+
+}  // namespace farandole::test

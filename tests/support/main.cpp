@@ -1,0 +1,31 @@
+// The main of every test program: GoogleTest, with nothing that can hang in silence.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "groups.h"
+#include "watchdog.h"
+
+namespace {
+
+class Listener final : public testing::EmptyTestEventListener {
+ public:
+  void OnTestStart(const testing::TestInfo& info) override {
+    watchdog_.restart(std::string(info.test_suite_name()) + "." + info.name());
+  }
+
+ private:
+  farandole::test::Watchdog watchdog_{std::chrono::seconds(240)};
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  // A collective that hangs raises Timeout and names ranks, operation and sequence number.
+  setenv("FARANDOLE_TIMEOUT", "100", /*overwrite=*/0);
+  testing::UnitTest::GetInstance()->listeners().Append(new Listener);  // GoogleTest owns it
+  testing::AddGlobalTestEnvironment(new farandole::test::WorldEnvironment);  // GoogleTest owns it
+  return RUN_ALL_TESTS();
+}

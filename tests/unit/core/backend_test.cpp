@@ -1,0 +1,216 @@
+#include "farandole/core/backend.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+using testing::ExitedWithCode;
+
+/// Every test starts without a launcher, whatever started the tests.
+class BackendTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : kVariables) {
+      if (const char* value = std::getenv(name)) before_[name] = value;
+      unsetenv(name);
+    }
+    directory_ = std::filesystem::path(testing::TempDir()) / ("farandole-backend-test-" + std::to_string(getpid()));
+    std::filesystem::create_directories(directory_);
+    settings_.plugin_directory = directory_.string();
+  }
+  void TearDown() override {
+    for (const char* name : kVariables) unsetenv(name);
+    for (const auto& [name, value] : before_) setenv(name.c_str(), value.c_str(), 1);
+    std::filesystem::remove_all(directory_);
+  }
+
+  BackendChoice choose() const { return choose_backend(settings_, {}); }
+
+  /// The message of the E that `call` throws.
+  template <class E>
+  static std::string message_of(const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const E& error) {
+      return error.what();
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return {};
+  }
+
+  static void expect_contains(const std::string& text, std::initializer_list<std::string> parts) {
+    for (const std::string& part : parts)
+      EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
+  }
+
+  static constexpr const char* kVariables[] = {
+      "OMPI_COMM_WORLD_SIZE", "PMI_RANK",      "PMI_SIZE",     "PMIX_RANK",
+      "SLURM_PROCID",         "SLURM_STEP_ID", "SLURM_NTASKS", "_FARANDOLE_JOINED_BY"};
+  Settings settings_;
+  std::filesystem::path directory_;
+
+ private:
+  std::map<std::string, std::string> before_;
+};
+
+TEST_F(BackendTest, IsAloneWithoutALauncher) {
+  const BackendChoice choice = choose();
+  EXPECT_EQ(choice.plugin, "");
+  EXPECT_EQ(choice.launched_size, 0);
+  EXPECT_NE(choice.reason, "");
+}
+
+TEST_F(BackendTest, FollowsTheLauncher) {
+  setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+  setenv("PMIX_RANK", "1", 1);
+  EXPECT_EQ(choose().plugin, "mpi_openmpi");
+  EXPECT_EQ(choose().launched_size, 4);
+  expect_contains(choose().reason, {"OMPI_COMM_WORLD_SIZE"});
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  unsetenv("PMIX_RANK");
+
+  setenv("PMI_RANK", "0", 1);
+  setenv("PMI_SIZE", "3", 1);
+  EXPECT_EQ(choose().plugin, "mpi_mpich");
+  EXPECT_EQ(choose().launched_size, 3);
+  expect_contains(choose().reason, {"PMI_RANK"});
+}
+
+TEST_F(BackendTest, IgnoresASizeThatIsNoNumber) {
+  setenv("OMPI_COMM_WORLD_SIZE", "many", 1);
+  EXPECT_EQ(choose().plugin, "mpi_openmpi");
+  EXPECT_EQ(choose().launched_size, 0);
+}
+
+TEST_F(BackendTest, FarandoleMpiForcesAndOffStaysAlone) {
+  settings_.mpi = "mpich";
+  EXPECT_EQ(choose().plugin, "mpi_mpich");
+  expect_contains(choose().reason, {"FARANDOLE_MPI=mpich"});
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  settings_.mpi = "openmpi";
+  EXPECT_EQ(choose().plugin, "mpi_openmpi");
+  EXPECT_EQ(choose().launched_size, 2);
+  settings_.mpi = "off";
+  EXPECT_EQ(choose().plugin, "");
+  EXPECT_EQ(choose().launched_size, 0);
+}
+
+TEST_F(BackendTest, RefusesContradictions) {
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  settings_.mpi = "mpich";
+  expect_contains(message_of<InvalidArgument>([&] { choose(); }),
+                  {"FARANDOLE_MPI=mpich", "Open MPI", "OMPI_COMM_WORLD_SIZE"});
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  setenv("PMI_RANK", "2", 1);
+  settings_.mpi = "openmpi";
+  expect_contains(message_of<InvalidArgument>([&] { choose(); }), {"FARANDOLE_MPI=openmpi", "MPICH", "PMI_RANK"});
+}
+
+TEST_F(BackendTest, SlurmDoesNotTellWhichMpi) {
+  setenv("SLURM_PROCID", "0", 1);
+  setenv("SLURM_NTASKS", "6", 1);
+  EXPECT_EQ(choose().plugin, "") << "a batch script is no task of srun";
+  setenv("SLURM_STEP_ID", "0", 1);
+  settings_.mpi = "mpich";
+  EXPECT_EQ(choose().plugin, "mpi_mpich");
+  EXPECT_EQ(choose().launched_size, 6);
+  setenv("PMI_RANK", "0", 1);
+  settings_.mpi = "openmpi";
+  EXPECT_EQ(choose().plugin, "mpi_openmpi") << "srun --mpi=pmi2 starts Open MPI too";
+}
+
+TEST_F(BackendTest, TakesTheOnlyPluginWhereTheLauncherDoesNotTell) {
+  setenv("PMIX_RANK", "0", 1);
+  const std::vector<std::string> beside_library = available_backends(Settings());
+  if (beside_library.empty()) {
+    expect_contains(message_of<Unsupported>([&] { choose(); }), {"PMIX_RANK", "no MPI plug-in"});
+  } else if (beside_library.size() == 1) {
+    EXPECT_EQ(choose().plugin, beside_library.front());
+  }
+  std::ofstream(directory_ / "libfarandole_mpi_mpich.so") << "no library";
+  std::ofstream(directory_ / "libfarandole_mpi_openmpi.so") << "no library";
+  EXPECT_EQ(available_backends(settings_), (std::vector<std::string>{"mpi_openmpi", "mpi_mpich"}));
+  expect_contains(message_of<InvalidArgument>([&] { choose(); }), {"PMIX_RANK", "FARANDOLE_MPI=openmpi"});
+}
+
+TEST_F(BackendTest, ProgramsStartedByARankAreAlone) {
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  setenv("_FARANDOLE_JOINED_BY", std::to_string(getppid()).c_str(), 1);
+  EXPECT_EQ(choose().plugin, "");
+  expect_contains(choose().reason, {"inherited", std::to_string(getppid())});
+  settings_.mpi = "openmpi";
+  EXPECT_EQ(choose().plugin, "") << "FARANDOLE_MPI is inherited as well";
+  setenv("_FARANDOLE_JOINED_BY", std::to_string(getpid()).c_str(), 1);
+  EXPECT_EQ(choose().plugin, "mpi_openmpi") << "this process joins again";
+}
+
+TEST_F(BackendTest, RefusesRendezvousVariables) {
+  settings_.rank = 0;
+  expect_contains(message_of<Unsupported>([&] { choose(); }), {"FARANDOLE_RANK", "run_replicas"});
+  settings_.rank = -1;
+  settings_.job = "somewhere";
+  EXPECT_THROW(choose(), Unsupported);
+}
+
+TEST_F(BackendTest, RefusesACommunicatorOfNoMpi) {
+  JoinOptions options;
+  options.mpi_communicator = 0;
+  expect_contains(message_of<InvalidArgument>([&] { choose_backend(settings_, options); }),
+                  {"communicator", "MPI_Init"});
+}
+
+TEST_F(BackendTest, TellsWhereItLookedForAPlugin) {
+  expect_contains(
+      message_of<Unsupported>([&] { load_backend("mpi_none", settings_); }),
+      {"mpi_none", "libfarandole_mpi_none.so", directory_.string(), "the loader's path", "FARANDOLE_PLUGIN_DIR"});
+}
+
+TEST_F(BackendTest, NamesTheReasonWhenAPluginCannotBeLoaded) {
+  std::ofstream(directory_ / "libfarandole_mpi_mpich.so") << "no library";
+  expect_contains(message_of<Unsupported>([&] { load_backend("mpi_mpich", settings_); }),
+                  {"mpi_mpich", (directory_ / "libfarandole_mpi_mpich.so").string()});
+}
+
+TEST_F(BackendTest, NamesBothBuildsWhenAPluginIsOfAnother) {
+  settings_.plugin_directory = FARANDOLE_REFUSING_PLUGIN_DIRECTORY;
+  expect_contains(message_of<Unsupported>([&] { load_backend("mpi_mpich", settings_); }),
+                  {"mpi_mpich", "0.0.0-of-another-build", build_id(), FARANDOLE_REFUSING_PLUGIN_DIRECTORY});
+}
+
+// In a process of its own, because plug-ins stay loaded.
+TEST_F(BackendTest, LoadsAPluginOnceAndNotInForkedChildren) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  settings_.plugin_directory = FARANDOLE_ACCEPTING_PLUGIN_DIRECTORY;
+  const auto check = [&] {
+    std::array<Backend*, 4> loaded{};
+    std::vector<std::thread> threads;
+    for (Backend*& each : loaded) threads.emplace_back([&] { each = &load_backend("mpi_openmpi", settings_); });
+    for (std::thread& thread : threads) thread.join();
+    const bool once = std::all_of(loaded.begin(), loaded.end(), [&](Backend* each) { return each == loaded[0]; });
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    const bool joins = choose().plugin == "mpi_openmpi";
+    const pid_t child = fork();
+    if (child == 0) _exit(choose().plugin.empty() && choose().reason.find("forked") != std::string::npos ? 0 : 1);
+    int status = 1;
+    waitpid(child, &status, 0);
+    _exit(once && loaded[0]->version() == "Fake MPI 1.0" && joins && status == 0 ? 0 : 1);
+  };
+  EXPECT_EXIT(check(), ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace farandole

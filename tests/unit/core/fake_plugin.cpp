@@ -1,0 +1,27 @@
+// A plug-in that joins nothing: built twice, once as a plug-in of this library and once as one of another version.
+#include "farandole/core/backend.h"
+#include "farandole/core/error.h"
+
+namespace {
+
+class FakeBackend final : public farandole::Backend {
+ public:
+  std::string_view name() const override { return "fake"; }
+  std::string version() const override { return "Fake MPI 1.0"; }
+  std::unique_ptr<farandole::ProcessGroup> join(const farandole::Settings&, const farandole::JoinOptions&) override {
+    throw farandole::Unsupported("the fake plug-in joins nothing");
+  }
+};
+
+}  // namespace
+
+extern "C" {
+extern const char farandole_backend_build_id[];
+const char farandole_backend_build_id[] = "0.0.0-of-another-build";
+
+farandole::Backend* farandole_backend_v1(const farandole::HostApi* host);
+farandole::Backend* farandole_backend_v1(const farandole::HostApi* host) {
+  static FakeBackend backend;
+  return FARANDOLE_FAKE_PLUGIN_ACCEPTS && host->size_bytes == sizeof(farandole::HostApi) ? &backend : nullptr;
+}
+}

@@ -1,0 +1,92 @@
+#include "farandole/gradients/gradient_averager.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+std::vector<GradientSpan> spans_of(std::vector<std::vector<float>>& gradients) {
+  std::vector<GradientSpan> spans;
+  for (auto& gradient : gradients) spans.push_back({gradient, "gradient"});
+  return spans;
+}
+
+void fill(std::vector<std::vector<float>>& gradients, float number) {
+  for (auto& gradient : gradients) gradient.assign(gradient.size(), number);
+}
+
+TEST(GradientAverager, AveragesScatteredGradientsOverSeveralTrainingSteps) {
+  run_replicas(3, [](Communicator& ranks) {
+    std::vector<std::vector<float>> gradients{std::vector<float>(10), std::vector<float>(0), std::vector<float>(3000),
+                                              std::vector<float>(7)};
+    GradientOptions options;
+    options.bucket_bytes = 4096;
+    GradientAverager averager(ranks, spans_of(gradients), options);
+    EXPECT_EQ(averager.bucket_count(), 3U);
+    for (int training_step = 0; training_step < 5; ++training_step) {
+      fill(gradients, static_cast<float>(training_step + ranks.rank()));
+      for (std::size_t i = gradients.size(); i-- > 0;) averager.ready(i);
+      averager.wait();
+      for (const auto& gradient : gradients) {
+        for (const float x : gradient) ASSERT_EQ(x, static_cast<float>(training_step + 1));
+      }
+    }
+  });
+}
+
+TEST(GradientAverager, RanksMayMarkInDifferentOrdersAndLeaveSomeToWait) {
+  run_replicas(4, [](Communicator& ranks) {
+    std::vector<std::vector<float>> gradients(8, std::vector<float>(500));
+    GradientOptions options;
+    options.op = ReduceOp::kSum;
+    options.bucket_bytes = 3000;
+    options.last_bucket_bytes = 2000;
+    GradientAverager averager(ranks, spans_of(gradients), options);
+    fill(gradients, 1.0F);
+    for (std::size_t k = 0; k < 6; ++k) averager.ready((k * 3 + static_cast<std::size_t>(ranks.rank())) % 8);
+    averager.wait();
+    for (const auto& gradient : gradients) ASSERT_EQ(gradient[499], 4.0F);
+  });
+}
+
+TEST(GradientAverager, GradientsInOneVectorAreReducedWhereTheyLieAndTheLastBucketIsSmall) {
+  run_replicas(2, [](Communicator& ranks) {
+    std::vector<double> flat(1000, ranks.rank() + 1.0);
+    std::vector<GradientSpan> spans;
+    for (std::size_t i = 0; i < 10; ++i) spans.push_back({BufferView(flat.data() + 100 * i, 100, DType::kF64), "part"});
+    GradientOptions options;
+    options.bucket_bytes = 4000;
+    options.last_bucket_bytes = 800;
+    GradientAverager averager(ranks, spans, options);
+    EXPECT_EQ(averager.bucket_count(), 3U);  // 5 spans, 4 spans, 1 span
+    for (std::size_t i = 10; i-- > 0;) averager.ready(i);
+    averager.wait();
+    for (const double x : flat) ASSERT_EQ(x, 1.5);
+  });
+}
+
+TEST(GradientAverager, MarkingTwiceIsAnError) {
+  run_replicas(2, [](Communicator& ranks) {
+    std::vector<std::vector<float>> gradients(2, std::vector<float>(4));
+    GradientAverager averager(ranks, spans_of(gradients));
+    averager.ready(1);
+    EXPECT_THROW(averager.ready(1), InvalidArgument);
+    EXPECT_THROW(averager.ready(2), InvalidArgument);
+    averager.wait();
+  });
+}
+
+TEST(GradientAverager, DifferentListsAreAMismatchOnEveryRank) {
+  run_replicas(3, [](Communicator& ranks) {
+    std::vector<std::vector<float>> gradients(2, std::vector<float>(ranks.rank() == 2 ? 5 : 4));
+    EXPECT_THROW(GradientAverager(ranks, spans_of(gradients)), Mismatch);
+  });
+}
+
+}  // namespace
+}  // namespace farandole

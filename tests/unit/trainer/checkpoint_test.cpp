@@ -1,0 +1,210 @@
+#include "farandole/trainer/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <numeric>
+#include <set>
+
+#include "trainer_files.h"
+
+namespace farandole::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using test::contains;
+using test::message_of;
+using test::read_bytes;
+using test::write_bytes;
+
+/// A model of two tensors and an optimizer of one.
+struct Content {
+  std::vector<float> weight = std::vector<float>(12), bias = std::vector<float>(4), momentum = std::vector<float>(12);
+
+  explicit Content(float first) {
+    std::iota(weight.begin(), weight.end(), first);
+    std::iota(bias.begin(), bias.end(), -first);
+    std::iota(momentum.begin(), momentum.end(), 10 * first);
+  }
+  std::vector<CheckpointTensor> model() { return {{"0.dense.weight", {3, 4}, weight}, {"0.dense.bias", {4}, bias}}; }
+  std::vector<CheckpointTensor> optimizer() { return {{"0.dense.weight.momentum", {3, 4}, momentum}}; }
+  friend bool operator==(const Content&, const Content&) = default;
+};
+
+const std::vector<std::pair<std::string, std::string>> kOptions{{"seed", "1"}, {"global batch", "128"}};
+
+class Checkpoints : public testing::Test {
+ protected:
+  void SetUp() override { store_.prepare(); }
+
+  void save(std::int64_t step, float first) {
+    Content content(first);
+    store_.save({.training_step = step, .epoch = 1, .position = 256, .loss_sum = 1.0 / 3, .correct = 77, .options = kOptions},
+                content.model(), content.optimizer());
+  }
+  CheckpointState load(Content& into, std::vector<std::pair<std::string, std::string>> options = kOptions) {
+    return store_.load(store_.latest().value(), options, into.model(), into.optimizer());
+  }
+  template <class Kind>
+  std::string refusal() {
+    Content into(0);
+    const std::string message = message_of<Kind>([&] { load(into); });
+    EXPECT_EQ(into, Content(0)) << "a refused checkpoint was loaded in part";
+    return message;
+  }
+  std::set<std::string> names() const {
+    std::set<std::string> found;
+    for (const auto& entry : fs::directory_iterator(directory())) found.insert(entry.path().filename().string());
+    return found;
+  }
+  fs::path directory() const { return temporary_.path() / "some" / "place"; }
+
+ private:
+  test::TemporaryDirectory temporary_;
+
+ protected:
+  CheckpointStore store_{directory(), 2};
+};
+
+TEST_F(Checkpoints, WhatWasSavedIsLoaded) {
+  EXPECT_FALSE(store_.latest());
+  save(123, 5);
+  EXPECT_EQ(store_.latest().value().filename(), "step-000123");
+  Content content(0);
+  const CheckpointState state = load(content);
+  EXPECT_EQ(content, Content(5));
+  EXPECT_EQ(state.training_step, 123);
+  EXPECT_EQ(state.epoch, 1);
+  EXPECT_EQ(state.position, 256);
+  EXPECT_EQ(state.loss_sum, 1.0 / 3);
+  EXPECT_EQ(state.correct, 77);
+}
+
+TEST_F(Checkpoints, TheNewestAreKeptByTrainingStep) {
+  for (const int step : {999'999, 1'000'000, 1'000'001}) save(step, static_cast<float>(step % 10));
+  EXPECT_EQ(names(), (std::set<std::string>{"step-1000000", "step-1000001"}));
+  Content content(0);
+  EXPECT_EQ(load(content).training_step, 1'000'001);
+}
+
+TEST_F(Checkpoints, RemainsOfAnInterruptedWriteAreIgnoredAndRemoved) {
+  save(1, 1);
+  fs::create_directory(directory() / ".farandole-writing-step-000002-77");
+  write_bytes(directory() / ".farandole-writing-step-000002-77" / "model.safetensors", "half");
+  fs::create_directory(directory() / "step-000003");  // no manifest: not a checkpoint
+  write_bytes(directory() / "step-4x", "not a checkpoint");
+  EXPECT_EQ(store_.latest().value().filename(), "step-000001");
+  store_.prepare();
+  EXPECT_EQ(names(), (std::set<std::string>{"step-000001", "step-000003", "step-4x"}));
+}
+
+TEST_F(Checkpoints, ExistingOnesAreNotOverwritten) {
+  save(1, 1);
+  EXPECT_TRUE(contains(message_of<DataError>([&] { save(1, 2); }), "exists already"));
+  Content content(0);
+  load(content);
+  EXPECT_EQ(content, Content(1));
+}
+
+TEST_F(Checkpoints, EveryAlteredBitOfATensorIsFoundAndNamed) {
+  save(1, 1);
+  const fs::path file = store_.latest().value() / "model.safetensors";
+  const std::string whole = read_bytes(file);
+  for (std::size_t byte = whole.size() - 64; byte < whole.size(); ++byte) {
+    std::string bytes = whole;
+    bytes[byte] ^= 4;
+    write_bytes(file, bytes);
+    const std::string tensor = byte < whole.size() - 16 ? "'0.dense.weight' is altered" : "'0.dense.bias' is altered";
+    EXPECT_TRUE(contains(refusal<DataError>(), tensor));
+  }
+}
+
+TEST_F(Checkpoints, AnyAlteredOrMissingByteIsFound) {
+  save(1, 1);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "manifest.json"}) {
+    const fs::path file = store_.latest().value() / name;
+    const std::string whole = read_bytes(file);
+    for (std::size_t byte = 0; byte + 1 < whole.size(); byte += 3) {  // the manifest ends with a line feed
+      std::string bytes = whole;
+      bytes[byte] ^= 1;
+      // White space is not part of what a JSON text says.
+      if (whole[byte] == ' ' || whole[byte] == '\n') continue;
+      write_bytes(file, bytes);
+      EXPECT_TRUE(contains(refusal<DataError>(), name)) << name << ", byte " << byte;
+      write_bytes(file, whole.substr(0, byte));
+      EXPECT_TRUE(contains(refusal<DataError>(), name)) << name << ", cut to " << byte;
+    }
+    write_bytes(file, whole);
+  }
+  Content content(0);
+  load(content);
+  EXPECT_EQ(content, Content(1));
+}
+
+TEST_F(Checkpoints, ACutFileNamesTheTensor) {
+  save(1, 1);
+  const fs::path file = store_.latest().value() / "optimizer.safetensors";
+  fs::resize_file(file, fs::file_size(file) - 10);
+  EXPECT_TRUE(contains(refusal<DataError>(), "'0.dense.weight.momentum' is cut"));
+  fs::remove(file);
+  EXPECT_TRUE(contains(refusal<DataError>(), "optimizer.safetensors"));
+}
+
+TEST_F(Checkpoints, AnotherModelIsRefusedWithBothTensors) {
+  save(1, 1);
+  Content content(0);
+  std::vector<CheckpointTensor> other = content.model();
+  other[1].shape = {2, 2};
+  const auto load_other = [&] { store_.load(store_.latest().value(), kOptions, other, content.optimizer()); };
+  EXPECT_TRUE(contains(message_of<InvalidArgument>(load_other),
+                       "its tensor 1 is '0.dense.bias' of shape 4 and type f32, the model's is '0.dense.bias' of shape 2x2"));
+  other.pop_back();
+  EXPECT_TRUE(contains(message_of<InvalidArgument>(load_other), "the model's is nothing"));
+  std::vector<double> wide(12);
+  other = {{"0.dense.weight", {3, 4}, wide}};
+  EXPECT_TRUE(contains(message_of<InvalidArgument>(load_other), "type f64"));
+  EXPECT_EQ(content, Content(0));
+}
+
+TEST_F(Checkpoints, OtherOptionsAreRefusedByName) {
+  save(1, 1);
+  Content content(0);
+  const std::string message =
+      message_of<InvalidArgument>([&] { load(content, {{"seed", "1"}, {"global batch", "64"}}); });
+  EXPECT_TRUE(contains(message, "global batch 128, but this training has 64"));
+}
+
+TEST_F(Checkpoints, AFileThatCannotBeWrittenLosesNothing) {
+  save(1, 1);
+  // A limit on the size of files stands for a full disk: write() fails in the middle of a tensor.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{200, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::string message;
+  try {
+    save(2, 2);
+  } catch (const DataError& error) {
+    message = error.what();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_TRUE(contains(message, "step-000002 could not be written"));
+  EXPECT_EQ(names(), (std::set<std::string>{"step-000001"}));
+  Content content(0);
+  load(content);
+  EXPECT_EQ(content, Content(1));
+}
+
+TEST_F(Checkpoints, AnUnusableDirectoryIsNamed) {
+  write_bytes(directory() / "file", "");
+  CheckpointStore store(directory() / "file" / "below", 1);
+  EXPECT_TRUE(contains(message_of<DataError>([&] { store.prepare(); }), "below"));
+}
+
+}  // namespace
+}  // namespace farandole::trainer

@@ -1,0 +1,157 @@
+#include "farandole/trainer/dataset.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <numeric>
+
+#include "trainer_files.h"
+
+namespace farandole::trainer {
+namespace {
+
+using test::contains;
+using test::message_of;
+using test::TemporaryDirectory;
+using test::write_bytes;
+
+std::string big_endian(std::uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
+          static_cast<char>(value)};
+}
+
+/// Images of 2x3 whose pixel i of image n is 10 n + i.
+std::string image_file(std::uint32_t count) {
+  std::string bytes = big_endian(0x803) + big_endian(count) + big_endian(2) + big_endian(3);
+  for (std::uint32_t image = 0; image < count; ++image) {
+    for (std::uint32_t pixel = 0; pixel < 6; ++pixel) bytes += static_cast<char>(10 * image + pixel);
+  }
+  return bytes;
+}
+
+std::string label_file(std::uint32_t count) {
+  std::string bytes = big_endian(0x801) + big_endian(count);
+  for (std::uint32_t image = 0; image < count; ++image) bytes += static_cast<char>(image % 10);
+  return bytes;
+}
+
+void write_gzip(const std::filesystem::path& file, const std::string& bytes) {
+  gzFile output = gzopen(file.c_str(), "wb");
+  ASSERT_EQ(gzwrite(output, bytes.data(), static_cast<unsigned>(bytes.size())), static_cast<int>(bytes.size()));
+  ASSERT_EQ(gzclose(output), Z_OK);
+}
+
+class FashionMnist : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_gzip(directory() / "train-images-idx3-ubyte.gz", image_file(5));
+    write_gzip(directory() / "train-labels-idx1-ubyte.gz", label_file(5));
+    write_bytes(directory() / "t10k-images-idx3-ubyte", image_file(2));
+    write_bytes(directory() / "t10k-labels-idx1-ubyte", label_file(2));
+  }
+  const std::filesystem::path& directory() const { return temporary_.path(); }
+  std::string refusal() const {
+    return message_of<DataError>([&] { load_fashion_mnist(directory()); });
+  }
+
+ private:
+  TemporaryDirectory temporary_;
+};
+
+TEST_F(FashionMnist, ReadsGzippedAndPlainFiles) {
+  const TrainingData data = load_fashion_mnist(directory());
+  EXPECT_EQ(data.training->size(), 5);
+  EXPECT_EQ(data.test->size(), 2);
+  EXPECT_EQ(data.training->shape(), (Shape{2, 3, 1}));
+
+  Tensor<double> inputs;
+  std::vector<std::int32_t> labels;
+  data.training->gather(std::vector<std::uint32_t>{4, 0}, inputs, labels);
+  EXPECT_EQ(labels, (std::vector<std::int32_t>{4, 0}));
+  ASSERT_EQ(inputs.size(), 12);
+  EXPECT_DOUBLE_EQ(inputs.data()[0], (40.0 / 255 - 0.2860) / 0.3530);
+  EXPECT_DOUBLE_EQ(inputs.data()[11], (5.0 / 255 - 0.2860) / 0.3530);
+  Tensor<float> rounded;
+  data.training->gather(std::vector<std::uint32_t>{4, 0}, rounded, labels);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(rounded.data()[i], static_cast<float>(inputs.data()[i]));
+}
+
+TEST_F(FashionMnist, AMissingFileIsNamedWithWhatToInstall) {
+  std::filesystem::remove(directory() / "train-labels-idx1-ubyte.gz");
+  const std::string message = refusal();
+  EXPECT_TRUE(contains(message, "train-labels-idx1-ubyte"));
+  EXPECT_TRUE(contains(message, "apt-get install dataset-fashion-mnist"));
+  EXPECT_TRUE(contains(message, "--data-dir"));
+}
+
+TEST_F(FashionMnist, ACutPlainFileIsNamedWithBothSizes) {
+  write_bytes(directory() / "t10k-images-idx3-ubyte", image_file(2).substr(0, 16 + 7));
+  const std::string message = refusal();
+  EXPECT_TRUE(contains(message, "t10k-images-idx3-ubyte: expected 12 bytes of data, found 7"));
+}
+
+TEST_F(FashionMnist, ACutHeaderIsNamed) {
+  write_bytes(directory() / "t10k-images-idx3-ubyte", image_file(2).substr(0, 9));
+  EXPECT_TRUE(contains(refusal(), "t10k-images-idx3-ubyte: expected a header of 16 bytes, found 9"));
+}
+
+TEST_F(FashionMnist, TrailingBytesAreRefused) {
+  write_bytes(directory() / "t10k-labels-idx1-ubyte", label_file(2) + "x");
+  EXPECT_TRUE(contains(refusal(), "expected 2 bytes of data, found more than 2"));
+}
+
+TEST_F(FashionMnist, ACutGzippedFileIsRefused) {
+  const auto file = directory() / "train-images-idx3-ubyte.gz";
+  const std::string whole = test::read_bytes(file);
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    write_bytes(file, whole.substr(0, length));
+    EXPECT_TRUE(contains(refusal(), "train-images-idx3-ubyte.gz")) << "cut to " << length << " bytes";
+  }
+}
+
+TEST_F(FashionMnist, AnAlteredGzippedFileIsRefused) {
+  const auto file = directory() / "train-images-idx3-ubyte.gz";
+  std::string bytes = test::read_bytes(file);
+  bytes[bytes.size() - 6] ^= 1;  // of the checksum at the end
+  write_bytes(file, bytes);
+  EXPECT_TRUE(contains(refusal(), "train-images-idx3-ubyte.gz"));
+}
+
+TEST_F(FashionMnist, AnotherFormatIsRefused) {
+  write_bytes(directory() / "t10k-labels-idx1-ubyte", image_file(2));
+  EXPECT_TRUE(contains(refusal(), "found 00000803"));
+}
+
+TEST_F(FashionMnist, CountsThatDifferAreRefused) {
+  write_bytes(directory() / "t10k-labels-idx1-ubyte", label_file(3));
+  EXPECT_TRUE(contains(refusal(), "has 3 labels"));
+}
+
+TEST_F(FashionMnist, AWrongLabelIsRefused) {
+  std::string bytes = label_file(2);
+  bytes.back() = 10;
+  write_bytes(directory() / "t10k-labels-idx1-ubyte", bytes);
+  EXPECT_TRUE(contains(refusal(), "label 1 is 10"));
+}
+
+TEST(Dataset, RefusesWhatDoesNotFit) {
+  const std::vector<float> values(6);
+  EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { Dataset({2}, values, {0, 0}, 1); }), "6 were given"));
+  EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { Dataset({2}, values, {0, 1, 2}, 2); }), "label 2 is 2"));
+}
+
+TEST(Dataset, SyntheticDataAreTheSameEachTimeAndHaveAllClasses) {
+  const auto first = synthetic_dataset(200, {3}, 4, 7), second = synthetic_dataset(200, {3}, 4, 7);
+  std::vector<std::uint32_t> all(200);
+  std::iota(all.begin(), all.end(), 0U);
+  Tensor<double> a, b;
+  std::vector<std::int32_t> labels_a, labels_b;
+  first->gather(all, a, labels_a);
+  second->gather(all, b, labels_b);
+  EXPECT_EQ(labels_a, labels_b);
+  EXPECT_TRUE(std::equal(a.values().begin(), a.values().end(), b.values().begin()));
+  for (int label = 0; label < 4; ++label) EXPECT_GT(std::count(labels_a.begin(), labels_a.end(), label), 20);
+}
+
+}  // namespace
+}  // namespace farandole::trainer

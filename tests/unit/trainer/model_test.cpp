@@ -1,0 +1,175 @@
+#include "farandole/trainer/model.h"
+
+#include <numeric>
+
+#include "farandole/core/error.h"
+#include "layer_harness.h"
+
+namespace farandole::trainer {
+namespace {
+
+template <class Scalar>
+Model<Scalar> small_model() {
+  LayerList<Scalar> layers;
+  layers.push_back(conv2d<Scalar>({.channels = 4}));
+  layers.push_back(batch_normalization<Scalar>({.momentum = 0.25}));
+  layers.push_back(relu<Scalar>());
+  layers.push_back(max_pool2d<Scalar>(2));
+  layers.push_back(dense<Scalar>(3));
+  return Model<Scalar>({6, 6, 2}, std::move(layers));
+}
+
+/// Forward, loss and backward; returns the sum of losses.
+template <class Scalar>
+double run(Model<Scalar>& model, const Tensor<Scalar>& input, const std::function<void(std::size_t)>& on_ready = {}) {
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(input.samples()));
+  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i % 3);
+  Tensor<Scalar> gradient;
+  const BatchResult result = softmax_cross_entropy<Scalar>(model.forward({}, input), labels, 1, &gradient);
+  model.backward({}, input, gradient, on_ready);
+  return result.loss_sum;
+}
+
+TEST(Model, LaysOutParametersAndStatistics) {
+  auto model = small_model<float>();
+  std::vector<std::string> names;
+  std::size_t next = 0;
+  for (const NamedSpan& span : model.parameter_layout()) {
+    names.push_back(span.name);
+    EXPECT_EQ(span.first, next);
+    EXPECT_EQ(span.count, static_cast<std::size_t>(elements(span.shape)));
+    EXPECT_EQ(span.decays, span.name.ends_with(".weight")) << span.name;
+    next += span.count;
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"0.conv2d.weight", "0.conv2d.bias", "1.batch_normalization.scale",
+                                             "1.batch_normalization.shift", "4.dense.weight", "4.dense.bias"}));
+  ASSERT_EQ(model.statistic_layout().size(), 2U);
+  EXPECT_EQ(model.statistic_layout()[1].name, "1.batch_normalization.variance");
+  EXPECT_EQ(model.statistic_layout()[1].first, 4U);
+
+  EXPECT_EQ(model.parameters().size(), next);
+  EXPECT_EQ(model.gradients().size(), next);
+  EXPECT_EQ(model.statistics().size(), 8U);
+  EXPECT_EQ(model.reducible().size(), next + 8);
+  EXPECT_EQ(model.reducible().data(), model.gradients().data());
+  EXPECT_EQ(model.batch_statistics().data(), model.gradients().data() + next);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(model.reducible().data()) % 64, 0U);
+  EXPECT_EQ(model.output_shape(), Shape({3}));
+  EXPECT_NE(model.describe().find("conv2d 3x3, 4 channels"), std::string::npos);
+}
+
+TEST(Model, GradientsMatchCentralDifferences) {
+  auto model = small_model<double>();
+  model.initialize(kTestSeed);
+  const auto input = normal_tensor<double>(5, {6, 6, 2}, 80);
+  run(model, input);
+  const std::vector<double> gradients(model.gradients().begin(), model.gradients().end());
+  constexpr double kStep = 1e-6;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    double& parameter = model.parameters()[i];
+    const double value = parameter;
+    parameter = value + kStep;
+    const double above = run(model, input);
+    parameter = value - kStep;
+    const double below = run(model, input);
+    parameter = value;
+    EXPECT_NEAR(gradients[i], (above - below) / (2 * kStep), 1e-6) << i << ", seed " << kTestSeed;
+  }
+}
+
+TEST(Model, TellsWhenGradientsAreReadyFromTheLastToTheFirst) {
+  auto model = small_model<double>();
+  model.initialize(1);
+  const auto input = normal_tensor<double>(4, {6, 6, 2}, 81);
+  run(model, input);
+  const std::vector<double> expected(model.gradients().begin(), model.gradients().end());
+  std::fill(model.gradients().begin(), model.gradients().end(), std::numeric_limits<double>::quiet_NaN());
+  std::vector<std::size_t> order;
+  run(model, input, [&](std::size_t index) {
+    order.push_back(index);
+    const NamedSpan& span = model.parameter_layout()[index];
+    for (std::size_t i = span.first; i < span.first + span.count; ++i) EXPECT_EQ(model.gradients()[i], expected[i]);
+  });
+  EXPECT_EQ(order, (std::vector<std::size_t>{5, 4, 3, 2, 1, 0}));
+}
+
+TEST(Model, InitialValuesDependOnTheSeedOnly) {
+  auto single = small_model<float>(), again = small_model<float>();
+  auto twice = small_model<double>();
+  single.initialize(5), again.initialize(5), twice.initialize(5);
+  EXPECT_TRUE(std::equal(single.parameters().begin(), single.parameters().end(), again.parameters().begin()));
+  for (std::size_t i = 0; i < twice.parameters().size(); ++i) {
+    EXPECT_EQ(single.parameters()[i], static_cast<float>(twice.parameters()[i]));
+  }
+  again.initialize(6);
+  EXPECT_FALSE(std::equal(single.parameters().begin(), single.parameters().end(), again.parameters().begin()));
+
+  const double bound = 1 / std::sqrt(3 * 3 * 2);  // of the convolution
+  const NamedSpan& weight = twice.parameter_layout()[0];
+  double largest = 0, sum = 0;
+  for (const double value : twice.parameters().subspan(weight.first, weight.count)) {
+    largest = std::max(largest, std::abs(value));
+    sum += value;
+  }
+  EXPECT_LE(largest, bound);
+  EXPECT_GT(largest, 0.9 * bound);
+  EXPECT_LT(std::abs(sum) / static_cast<double>(weight.count), bound / 3);
+  EXPECT_EQ(twice.parameters()[twice.parameter_layout()[2].first], 1);  // scale
+  EXPECT_EQ(twice.statistics()[0], 0);
+  EXPECT_EQ(twice.statistics()[4], 1);
+}
+
+TEST(Model, MovesStatistics) {
+  auto model = small_model<double>();
+  model.initialize(1);
+  std::iota(model.batch_statistics().begin(), model.batch_statistics().end(), 8.0);
+  model.move_statistics();
+  EXPECT_DOUBLE_EQ(model.statistics()[0], 0.25 * 8);
+  EXPECT_DOUBLE_EQ(model.statistics()[7], 1 + 0.25 * (15 - 1));
+}
+
+TEST(Model, FloatFollowsDoubleAndBitsDependOnNoHistory) {
+  for (const std::string& name : model_names()) {
+    const Shape image{28, 28, 1};
+    Model<float> fresh(image, layers_of<float>(name)), used(image, layers_of<float>(name));
+    Model<double> exact(image, layers_of<double>(name));
+    fresh.initialize(3), used.initialize(3), exact.initialize(3);
+    const auto input = normal_tensor<float>(20, image, 82);
+    for (const std::int64_t samples : {7, 1, 0, 33}) run(used, normal_tensor<float>(samples, image, 83));
+    const double loss = run(fresh, input);
+    EXPECT_EQ(loss, run(used, input)) << name;
+    EXPECT_TRUE(std::equal(fresh.reducible().begin(), fresh.reducible().end(), used.reducible().begin())) << name;
+    EXPECT_NEAR(loss, run(exact, converted<double>(input)), 1e-5 * loss) << name;
+  }
+}
+
+TEST(Model, NoSamplesGiveZeroGradients) {
+  Model<float> model({28, 28, 1}, layers_of<float>("cnn_bn"));
+  model.initialize(1);
+  std::fill(model.reducible().begin(), model.reducible().end(), 7.0F);
+  run(model, Tensor<float>(0, {28, 28, 1}));
+  for (const float value : model.reducible()) ASSERT_EQ(value, 0);
+}
+
+TEST(Model, MisfitsAreNamed) {
+  LayerList<float> layers;
+  layers.push_back(dense<float>(4));
+  layers.push_back(conv2d<float>({}));
+  try {
+    Model<float> model({8}, std::move(layers));
+    FAIL() << "a convolution after a dense layer was accepted";
+  } catch (const InvalidArgument& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("conv2d 3x3"), std::string::npos) << text;
+    EXPECT_NE(text.find("dense, 4 units"), std::string::npos) << text;
+  }
+  EXPECT_THROW(Model<float>({8}, {}), InvalidArgument);
+  EXPECT_THROW(layers_of<float>("resnet"), InvalidArgument);
+  auto model = small_model<float>();
+  EXPECT_THROW(model.forward({}, Tensor<float>(1, {6, 6, 1})), InvalidArgument);
+  const Tensor<float> input(2, {6, 6, 2});
+  EXPECT_THROW(model.backward({}, input, Tensor<float>(2, {3})), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace farandole::trainer
