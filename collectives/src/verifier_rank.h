@@ -52,8 +52,9 @@ inline void check_regions(Collective collective, const Schedule& schedule, int n
   }
 }
 
-/// Turns never fall along a dependency or a channel, and what a message needs was there before its turn: so that the messages of one
-/// turn can be posted together. A reduction on arrival is exempt, because it can be received aside and reduced after.
+/// Turns never fall along a dependency or a channel, and what a message needs was there before its turn: so that the
+/// messages of one turn can be posted together. A reduction on arrival is exempt, because it can be received aside and
+/// reduced after.
 inline void check_turns(const Schedule& schedule) {
   std::vector<bool> late(schedule.steps.size(), false);  // waits for a message of its own turn
   for (int i = 0; i < static_cast<int>(schedule.steps.size()); ++i) {

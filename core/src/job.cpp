@@ -16,7 +16,8 @@
 namespace farandole {
 namespace {
 
-constexpr auto kLivenessInterval = std::chrono::milliseconds(100);
+// Launchers end the survivors of a crash at once; who looks more often than that can still say who died.
+constexpr auto kLivenessInterval = std::chrono::milliseconds(1);
 
 Notice make_notice(Notice::Kind kind, int process, int rank, std::string_view text = {}) {
   Notice notice;
@@ -46,11 +47,12 @@ void Liveness::forget(int process) {
 }
 
 std::optional<int> Liveness::first_dead() const {
-  for (const auto& [process, descriptor] : descriptors_) {
-    pollfd entry{descriptor, POLLIN, 0};
-    if (poll(&entry, 1, 0) > 0) return process;
-  }
-  return std::nullopt;
+  std::vector<pollfd> entries;
+  for (const auto& [process, descriptor] : descriptors_) entries.push_back({descriptor, POLLIN, 0});
+  if (entries.empty() || poll(entries.data(), entries.size(), 0) <= 0) return std::nullopt;
+  auto process = descriptors_.begin();
+  for (auto entry = entries.begin(); entry->revents == 0; ++entry) ++process;
+  return process->first;
 }
 
 /// What each process tells all others when they meet.

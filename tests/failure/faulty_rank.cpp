@@ -20,15 +20,19 @@ void misbehave(const std::string& fault) {
   if (fault == "throws") throw std::runtime_error("no more data");
 }
 
-void run(const std::string& fault) {
+/// Comes late: when the file appears, which the test makes once the others have warned.
+void wait_for_file(const char* path) {
+  while (access(path, F_OK) != 0) usleep(1000);
+}
+
+void run(const std::string& fault, const char* signal_file) {
   farandole::World world;
   farandole::Communicator ranks = farandole::Communicator::of_world(world);
   std::vector<float> data(1000, 1.0F);
   for (int i = 0; i < 10; ++i) ranks.allreduce(data, farandole::ReduceOp::kMax);
   if (ranks.rank() == 1) {
     misbehave(fault);
-    // A late rank comes when the others have warned about it: FARANDOLE_WARN_AFTER is far shorter than this.
-    if (fault == "late") usleep(1'500'000);
+    if (fault == "late") wait_for_file(signal_file);
     if (fault == "mismatch") data.resize(500);
   }
   ranks.allreduce(data, farandole::ReduceOp::kSum);
@@ -40,7 +44,7 @@ void run(const std::string& fault) {
 int main(int argc, char** argv) {
   const std::string fault = argc > 1 ? argv[1] : "none";
   try {
-    run(fault);
+    run(fault, argc > 2 ? argv[2] : "");
   } catch (const farandole::Error& error) {
     std::fprintf(stderr, "%s: %s\n", std::string(name(error.kind())).c_str(), error.what());
     return 1;

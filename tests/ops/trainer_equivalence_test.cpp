@@ -118,8 +118,8 @@ void expect_same_bits(const Outcome<Scalar>& found, const Outcome<Scalar>& expec
 }
 
 /// Trains on each number of replicas and compares with one.
-void expect_equivalent(const Layers<double>& make, const TrainerOptions& options, const std::vector<int>& sizes = {2, 3, 4},
-                       const Data& data = {}) {
+void expect_equivalent(const Layers<double>& make, const TrainerOptions& options,
+                       const std::vector<int>& sizes = {2, 3, 4}, const Data& data = {}) {
   const Outcome<double> one = train<double>(1, make, options, data);
   ASSERT_EQ(one.losses.size(), static_cast<std::size_t>(options.max_steps));
   EXPECT_LT(one.losses.back(), one.losses.front()) << "nothing was learned";
@@ -128,9 +128,13 @@ void expect_equivalent(const Layers<double>& make, const TrainerOptions& options
   }
 }
 
-TEST(Equivalence, Mlp) { expect_equivalent(mlp<double>, options_for(30)); }
+TEST(Equivalence, Mlp) {
+  expect_equivalent(mlp<double>, options_for(30));
+}
 
-TEST(Equivalence, Cnn) { expect_equivalent(cnn<double>, options_for(30)); }
+TEST(Equivalence, Cnn) {
+  expect_equivalent(cnn<double>, options_for(30));
+}
 
 TEST(Equivalence, SynchronizedBatchNormalization) {
   TrainerOptions options = options_for(20);
@@ -151,7 +155,8 @@ TEST(Equivalence, ClippingByTheNormOfTheReducedGradient) {
   options.clip_norm = 0.5;
   expect_equivalent(mlp<double>, options);
   TrainerOptions unclipped = options_for(20);
-  EXPECT_NE(train<double>(1, mlp<double>, options).losses.back(), train<double>(1, mlp<double>, unclipped).losses.back());
+  EXPECT_NE(train<double>(1, mlp<double>, options).losses.back(),
+            train<double>(1, mlp<double>, unclipped).losses.back());
 }
 
 TEST(Equivalence, AccumulationIsOneBatch) {

@@ -27,6 +27,7 @@ struct InprocTransport::Mailbox {
   struct Line {
     std::deque<std::shared_ptr<Envelope>> sends;
     std::deque<const RecvTransfer*> receivers;  // in posted order: the front one gets the next message
+    std::atomic<int> waiting{0};                // sends.size(), for receivers that poll without taking the lock
   };
   static std::uint64_t key(const Channel& channel) {
     return (static_cast<std::uint64_t>(channel.source) << 24) | (static_cast<std::uint64_t>(channel.communicator) << 8) |
@@ -94,11 +95,13 @@ class InprocTransport::RecvTransfer final : public Transfer {
 
  private:
   std::shared_ptr<Envelope> take() {
+    if (line_->waiting.load(std::memory_order_relaxed) == 0) return nullptr;
     const std::lock_guard lock(box_.mutex);
     if (line_->receivers.front() != this) return nullptr;
     while (!line_->sends.empty()) {
       auto envelope = std::move(line_->sends.front());
       line_->sends.pop_front();
+      line_->waiting.fetch_sub(1, std::memory_order_relaxed);
       int expected = Envelope::kPosted;
       if (envelope->state.compare_exchange_strong(expected, Envelope::kTaken)) {
         line_->receivers.pop_front();
@@ -144,7 +147,9 @@ std::unique_ptr<Transfer> InprocTransport::send(const Channel& channel, const vo
   {
     Mailbox& box = mailbox_of(channel.target);
     const std::lock_guard lock(box.mutex);
-    box.lines[Mailbox::key(channel)].sends.push_back(envelope);
+    Mailbox::Line& line = box.lines[Mailbox::key(channel)];
+    line.sends.push_back(envelope);
+    line.waiting.fetch_add(1, std::memory_order_relaxed);
   }
   ring_(channel.target);
   return std::make_unique<SendTransfer>(std::move(envelope));

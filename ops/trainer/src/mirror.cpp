@@ -20,10 +20,11 @@ void check_mirrored(Communicator& communicator, std::uint32_t parameters, std::u
   communicator.allgather(mine, all);
   for (std::size_t i = 2; i < all.size(); ++i) {
     if (all[i] == all[i % 2]) continue;
-    raise_on_all(ErrorKind::kInternal,
-                 fmt::format("replicas have parted: the checksum of the {} is {:08x} on rank {}, but {:08x} on rank 0. A "
-                             "layer that computes something else on each replica can be the cause",
-                             i % 2 == 0 ? "parameters" : "moving statistics", all[i], i / 2, all[i % 2]));
+    raise_on_all(
+        ErrorKind::kInternal,
+        fmt::format("replicas have parted: the checksum of the {} is {:08x} on rank {}, but {:08x} on rank 0. A "
+                    "layer that computes something else on each replica can be the cause",
+                    i % 2 == 0 ? "parameters" : "moving statistics", all[i], i / 2, all[i % 2]));
   }
 }
 

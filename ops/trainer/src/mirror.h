@@ -11,7 +11,8 @@ namespace farandole::trainer {
 /// CRC-32 of the bytes.
 std::uint32_t checksum(std::span<const std::byte> bytes);
 
-/// Compares a checksum over all replicas. Collective; blocks. @throws InternalError  on all ranks; names the first rank that differs
+/// Compares a checksum over all replicas. Collective; blocks. @throws InternalError  on all ranks; names the first rank
+/// that differs
 void check_mirrored(Communicator& communicator, std::uint32_t parameters, std::uint32_t statistics);
 
 }  // namespace farandole::trainer

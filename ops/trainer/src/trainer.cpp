@@ -24,13 +24,15 @@ namespace {
 /// Sums over training steps.
 struct Totals {
   double loss_sum = 0;
-  std::int64_t correct = 0, samples = 0;      // of the epoch, including the part before a resume
-  std::int64_t trained = 0;                   // samples of this call
-  Seconds training{0}, exposed{0};            // of this call
+  std::int64_t correct = 0, samples = 0;  // of the epoch, including the part before a resume
+  std::int64_t trained = 0;               // samples of this call
+  Seconds training{0}, exposed{0};        // of this call
 
   double loss() const { return per_sample(loss_sum); }
   double accuracy() const { return per_sample(static_cast<double>(correct)); }
-  double images_per_second() const { return training.count() > 0 ? static_cast<double>(trained) / training.count() : 0; }
+  double images_per_second() const {
+    return training.count() > 0 ? static_cast<double>(trained) / training.count() : 0;
+  }
   double exposed_share() const { return training.count() > 0 ? exposed / training : 0; }
 
  private:
@@ -52,7 +54,9 @@ struct Trainer<Scalar>::State {
         std::shared_ptr<const Dataset> test_data, TrainerOptions wanted);
 
   std::int64_t total_steps() const { return options.epochs * loader.batches_per_epoch(); }
-  std::int64_t last_step() const { return options.max_steps > 0 ? std::min(options.max_steps, total_steps()) : total_steps(); }
+  std::int64_t last_step() const {
+    return options.max_steps > 0 ? std::min(options.max_steps, total_steps()) : total_steps();
+  }
   void train_one_step(Totals& epoch);
   void update(const StepResult& result);
   void report_step(const StepResult& result, const Totals& epoch) const;
@@ -70,7 +74,7 @@ struct Trainer<Scalar>::State {
   TrainingCheckpoints<Scalar> checkpoints;
   TrainingStep<Scalar> step;
   std::int64_t steps_done = 0;
-  Totals resumed;                            // of the epoch that a checkpoint interrupted
+  Totals resumed;                             // of the epoch that a checkpoint interrupted
   std::optional<Evaluation> last_evaluation;  // of the parameters as they are
 };
 
@@ -119,14 +123,15 @@ void Trainer<Scalar>::State::update(const StepResult& result) {
     raise_on_all(ErrorKind::kDataError,
                  fmt::format("training step {}, epoch {}: the loss is not a number ({}). Parameters are as they were "
                              "before it. What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1",
-                             steps_done + 1, steps_done / loader.batches_per_epoch() + 1, result.loss_sum));
+                             steps_done + 1, steps_done / loader.batches_per_epoch() + 1,
+                             std::isnan(result.loss_sum) ? "NaN" : "infinite"));
   }
   double scale = 1;
   if (options.clip_norm > 0) {
     scale = clipping_factor(global_norm<Scalar>(model.gradients()), options.clip_norm);
   }
-  const double rate = learning_rate(options.learning_rate, communicator.size(), steps_done, loader.batches_per_epoch(),
-                                    total_steps());
+  const double rate =
+      learning_rate(options.learning_rate, communicator.size(), steps_done, loader.batches_per_epoch(), total_steps());
   optimizer.update(model.parameters(), model.gradients(), rate, scale, steps_done);
   model.move_statistics();
 }

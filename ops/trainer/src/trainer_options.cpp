@@ -13,7 +13,9 @@
 namespace farandole::trainer {
 namespace {
 
-bool is_power_of_two(std::int64_t value) { return value > 0 && std::has_single_bit(static_cast<std::uint64_t>(value)); }
+bool is_power_of_two(std::int64_t value) {
+  return value > 0 && std::has_single_bit(static_cast<std::uint64_t>(value));
+}
 
 void at_least(const char* what, std::int64_t value, std::int64_t least) {
   if (value < least) throw InvalidArgument(fmt::format("{} is {}; it must be at least {}", what, value, least));
@@ -22,7 +24,8 @@ void at_least(const char* what, std::int64_t value, std::int64_t least) {
 void check_deterministic(const TrainerOptions& options, int replicas) {
   if (options.synchronized_layers) {
     throw Unsupported(
-        "synchronised batch normalisation is not available in deterministic mode, because it sums over replicas instead "
+        "synchronised batch normalisation is not available in deterministic mode, because it sums over replicas "
+        "instead "
         "of micro-batches; use local batch normalisation, whose statistics are averaged over the micro-batches");
   }
   if (!options.averaging) throw InvalidArgument("deterministic mode needs averaging");
@@ -58,16 +61,18 @@ void check_batches(const TrainerOptions& options, const TrainingFacts& facts) {
   at_least("accumulation", options.accumulate, 1);
   if (options.global_batch < facts.replicas * options.accumulate) {
     const std::string with = options.accumulate == 1 ? "" : fmt::format(" x {} micro-batches", options.accumulate);
-    throw InvalidArgument(fmt::format("a global batch of {} samples does not split over {} replicas{}; it must be at least {}",
-                                      options.global_batch, facts.replicas, with, facts.replicas * options.accumulate));
+    throw InvalidArgument(
+        fmt::format("a global batch of {} samples does not split over {} replicas{}; it must be at least {}",
+                    options.global_batch, facts.replicas, with, facts.replicas * options.accumulate));
   }
   const Loader loader(facts.training.size(), options.global_batch, options.seed);
   const std::int64_t last = loader.last_batch();
   if (options.synchronized_layers && last < facts.replicas * options.accumulate) {
-    throw InvalidArgument(fmt::format(
-        "the last global batch of an epoch has {} samples, but layers that synchronise need one for each of {} replicas x "
-        "{} micro-batches; choose another global batch",
-        last, facts.replicas, options.accumulate));
+    throw InvalidArgument(
+        fmt::format("the last global batch of an epoch has {} samples, but layers that synchronise need one for each "
+                    "of {} replicas x "
+                    "{} micro-batches; choose another global batch",
+                    last, facts.replicas, options.accumulate));
   }
   at_least("the evaluation batch", options.evaluation_batch, 1);
 }

@@ -72,10 +72,10 @@ void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
   const auto latest = store_->latest();
   if (!latest) return;
   if (!resume_) {
-    throw InvalidArgument(
-        fmt::format("{} holds checkpoints of an earlier training, the newest {}. Add --resume to go on from it, or choose "
-                    "another directory",
-                    store_->directory().string(), latest->filename().string()));
+    throw InvalidArgument(fmt::format(
+        "{} holds checkpoints of an earlier training, the newest {}. Add --resume to go on from it, or choose "
+        "another directory",
+        store_->directory().string(), latest->filename().string()));
   }
   state = store_->load(*latest, must_match_, model_tensors_, optimizer_tensors_);
   resumed_from_ = *latest;

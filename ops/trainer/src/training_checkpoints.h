@@ -17,8 +17,8 @@ class TrainingCheckpoints {
   TrainingCheckpoints(Communicator& communicator, Model<Scalar>& model, Optimizer<Scalar>& optimizer,
                       const TrainerOptions& options, const Dataset& training);
 
-  /// Prepares the directory, resumes if that is wanted and possible, and makes the state of rank 0 that of all replicas.
-  /// Collective; blocks. Returns where training stands. @throws InvalidArgument, DataError  on all ranks
+  /// Prepares the directory, resumes if that is wanted and possible, and makes the state of rank 0 that of all
+  /// replicas. Collective; blocks. Returns where training stands. @throws InvalidArgument, DataError  on all ranks
   CheckpointState open();
   /// Writes a checkpoint, unless there is no directory or this training step has one. Collective; blocks.
   /// @throws DataError  on all ranks

@@ -135,8 +135,9 @@ StepResult TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t
 
 template <class Scalar>
 BatchResult TrainingStep<Scalar>::forward(std::span<const std::uint32_t> batch, const MicroBatch& part) {
-  data_.gather(batch.subspan(static_cast<std::size_t>(part.samples.first), static_cast<std::size_t>(part.samples.count)),
-               inputs_, labels_);
+  data_.gather(
+      batch.subspan(static_cast<std::size_t>(part.samples.first), static_cast<std::size_t>(part.samples.count)),
+      inputs_, labels_);
   pass_.first_sample = part.samples.first;
   const Tensor<Scalar>& logits = model_.forward(pass_, inputs_);
   const BatchResult result = softmax_cross_entropy<Scalar>(logits, labels_, part.scale, &logits_gradient_);

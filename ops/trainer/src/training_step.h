@@ -25,12 +25,12 @@ struct StepResult {
 /// the replicas. Gradients are those of the mean loss of the global batch: every micro-batch is scaled by 1 / (samples
 /// of the global batch), so that uneven parts weigh right and everything is a plain sum.
 ///
-/// Overlapped (the normal way): the replica's part is cut into `accumulate` micro-batches; the gradients of the last one
-/// are added to those before and handed to the averager one by one, while backward goes on.
+/// Overlapped (the normal way): the replica's part is cut into `accumulate` micro-batches; the gradients of the last
+/// one are added to those before and handed to the averager one by one, while backward goes on.
 ///
-/// Deterministic: the global batch is cut into `micro_batches`, whatever the number of replicas. Replica r of R computes
-/// M/R neighbours and sums them pairwise as a binary tree; R and M being powers of two, that is a whole subtree, and the
-/// allreduce by recursive doubling goes on with the same tree over the replicas.
+/// Deterministic: the global batch is cut into `micro_batches`, whatever the number of replicas. Replica r of R
+/// computes M/R neighbours and sums them pairwise as a binary tree; R and M being powers of two, that is a whole
+/// subtree, and the allreduce by recursive doubling goes on with the same tree over the replicas.
 template <class Scalar>
 class TrainingStep {
  public:

@@ -23,7 +23,8 @@ void JsonLog::step(const StepReport& report) {
 }
 
 void JsonLog::epoch(const EpochReport& report, bool last) {
-  nlohmann::ordered_json line{{"epoch", report.epoch}, {"training_steps", report.training_steps}, {"loss", report.loss}};
+  nlohmann::ordered_json line{
+      {"epoch", report.epoch}, {"training_steps", report.training_steps}, {"loss", report.loss}};
   line["test_loss"] = report.test ? nlohmann::ordered_json(report.test->loss) : nullptr;
   line["test_accuracy"] = report.test ? nlohmann::ordered_json(report.test->accuracy) : nullptr;
   line["images_per_second"] = report.images_per_second;

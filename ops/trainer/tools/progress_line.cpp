@@ -34,7 +34,9 @@ std::string test_text(const EpochReport& report) {
 ProgressLine::ProgressLine(std::int64_t global_batch, std::int64_t epochs, std::int64_t max_steps)
     : moving_(isatty(STDOUT_FILENO) == 1), global_batch_(global_batch), epochs_(epochs), max_steps_(max_steps) {}
 
-void ProgressLine::start(const std::string& text) { print(text + "\n"); }
+void ProgressLine::start(const std::string& text) {
+  print(text + "\n");
+}
 
 void ProgressLine::step(const StepReport& report) {
   const auto now = Clock::now();
@@ -51,9 +53,9 @@ void ProgressLine::step(const StepReport& report) {
   const double left = done > 0 ? elapsed / done * static_cast<double>(last - report.training_step) : 0;
   const double rate = elapsed > 0 ? done * static_cast<double>(global_batch_) / elapsed : 0;
   clear();
-  print(fmt::format("epoch {}/{} [{}/{}]  loss {:.4f}  accuracy {:.2f} %  {:.0f} images/s  {} left", report.epoch, epochs_,
-                    report.step_of_epoch, report.steps_per_epoch, report.epoch_loss, 100 * report.epoch_accuracy, rate,
-                    duration(left)));
+  print(fmt::format("epoch {}/{} [{}/{}]  loss {:.4f}  accuracy {:.2f} %  {:.0f} images/s  {} left", report.epoch,
+                    epochs_, report.step_of_epoch, report.steps_per_epoch, report.epoch_loss,
+                    100 * report.epoch_accuracy, rate, duration(left)));
 }
 
 void ProgressLine::epoch(const EpochReport& report) {
@@ -64,10 +66,11 @@ void ProgressLine::epoch(const EpochReport& report) {
 
 void ProgressLine::finish(const EpochReport& report) {
   if (moving_) clear();
-  print(fmt::format(
-      "done: {} training steps{}, {:.0f} images/s, {:.1f} s, {:.1f} % of it waiting for communication, parameters {:08x}\n",
-      report.training_steps, test_text(report), report.images_per_second, report.seconds,
-      100 * report.exposed_communication_share, report.parameters_checksum));
+  print(
+      fmt::format("done: {} training steps{}, {:.0f} images/s, {:.1f} s, {:.1f} % of it waiting for communication, "
+                  "parameters {:08x}\n",
+                  report.training_steps, test_text(report), report.images_per_second, report.seconds,
+                  100 * report.exposed_communication_share, report.parameters_checksum));
 }
 
 void ProgressLine::clear() {

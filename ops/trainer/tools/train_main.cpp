@@ -34,18 +34,21 @@ void print_error(int rank, std::string_view text) {
 
 std::string describe_start(const TrainCommand& command, const World& world, const Communicator& replica,
                            std::size_t parameters, const std::filesystem::path& resumed_from, std::int64_t steps) {
-  std::string text = fmt::format(
-      "model {}, {} parameters in {}, {} replica{} on {} host{}, global batch {}, transport {}, backend {}", command.model,
-      parameters, command.double_precision ? "f64" : "f32", replica.size(), replica.size() == 1 ? "" : "s",
-      replica.host_count(), replica.host_count() == 1 ? "" : "s", command.training.global_batch, replica.transport(),
-      world.backend_description());
+  std::string text =
+      fmt::format("model {}, {} parameters in {}, {} replica{} on {} host{}, global batch {}, transport {}, backend {}",
+                  command.model, parameters, command.double_precision ? "f64" : "f32", replica.size(),
+                  replica.size() == 1 ? "" : "s", replica.host_count(), replica.host_count() == 1 ? "" : "s",
+                  command.training.global_batch, replica.transport(), world.backend_description());
   if (command.training.deterministic) {
     text += fmt::format(", deterministic with {} micro-batches", command.training.micro_batches);
   }
   if (!command.training.averaging) {
-    text += "\nWITHOUT AVERAGING: each replica trains a model of its own; loss and accuracy are rank 0's, use the times only";
+    text +=
+        "\nWITHOUT AVERAGING: each replica trains a model of its own; loss and accuracy are rank 0's, use the times "
+        "only";
   }
-  if (!resumed_from.empty()) text += fmt::format("\nresumed from {} after {} training steps", resumed_from.string(), steps);
+  if (!resumed_from.empty())
+    text += fmt::format("\nresumed from {} after {} training steps", resumed_from.string(), steps);
   return text;
 }
 
@@ -127,7 +130,8 @@ int run(const TrainCommand& command, std::atomic<int>& rank) {
       command.double_precision ? train<double>(command, data, strategy.world(), replica)
                                : train<float>(command, data, strategy.world(), replica);
     } catch (const RaisedByAll& error) {
-      if (error.origin() == replica.rank()) print_error(replica.rank(), dynamic_cast<const std::exception&>(error).what());
+      if (error.origin() == replica.rank())
+        print_error(replica.rank(), dynamic_cast<const std::exception&>(error).what());
       failed = true;
     } catch (...) {
       // The first to fail; the others fail because of it.
@@ -158,4 +162,6 @@ int main(int argc, char** argv) {
 }  // namespace
 }  // namespace farandole::trainer
 
-int main(int argc, char** argv) { return farandole::trainer::main(argc, argv); }
+int main(int argc, char** argv) {
+  return farandole::trainer::main(argc, argv);
+}

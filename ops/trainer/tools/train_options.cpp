@@ -24,8 +24,8 @@ constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 /// What Boost writes into; checked and translated afterwards.
 struct Raw {
   std::string optimizer, schedule, precision, data_directory, json_file, checkpoint_directory;
-  int64_t replicas, ranks, threads, keep, epochs, max_steps, batch, accumulate, seed, micro_batches, warmup, step_epochs,
-      evaluate_every, checkpoint_every;
+  int64_t replicas, ranks, threads, keep, epochs, max_steps, batch, accumulate, seed, micro_batches, warmup,
+      step_epochs, evaluate_every, checkpoint_every;
   double rate, momentum, decay, clip, step_factor;
   bool alone;
 };
@@ -43,12 +43,12 @@ po::typed_value<std::string>* word(std::string* into, const char* fallback, cons
 
 po::options_description model_options(Raw& raw, TrainCommand& command) {
   po::options_description group("Model and data", 110);
-  group.add_options()                                                                                              //
+  group.add_options()                                                                                                //
       ("model", word(&command.model, "cnn", "mlp|cnn|cnn_bn"), "model; cnn_bn has batch normalisation and dropout")  //
       ("data-dir", po::value(&raw.data_directory)->value_name("DIR"),
        fmt::format("directory of Fashion-MNIST's IDX files, gzipped or plain (default {})", kFashionMnistDirectory)
-           .c_str())                                                                                         //
-      ("precision", word(&raw.precision, "f32", "f32|f64"), "type of parameters and arithmetic")             //
+           .c_str())                                                                              //
+      ("precision", word(&raw.precision, "f32", "f32|f64"), "type of parameters and arithmetic")  //
       ("sync-batch-norm", po::bool_switch(&command.synchronized_batch_normalization),
        "batch normalisation over all replicas instead of each one's part");
   return group;
@@ -56,37 +56,37 @@ po::options_description model_options(Raw& raw, TrainCommand& command) {
 
 po::options_description training_options(Raw& raw, TrainerOptions& training) {
   po::options_description group("Training", 110);
-  group.add_options()                                                                                        //
-      ("epochs", count(&raw.epochs, 5), "passes over the training data")                                     //
+  group.add_options()                                                                                               //
+      ("epochs", count(&raw.epochs, 5), "passes over the training data")                                            //
       ("max-steps", count(&raw.max_steps, 0), "stop after so many training steps in all; 0: after the last epoch")  //
-      ("global-batch", count(&raw.batch, 128), "samples per training step, all replicas together")           //
-      ("accumulate", count(&raw.accumulate, 1), "micro-batches that each replica computes its part in")      //
-      ("optimizer", word(&raw.optimizer, "sgd", "sgd|adam|adamw"), "update rule")                            //
-      ("learning-rate", number(&raw.rate, 0.05, "0.05"), "learning rate")                                    //
-      ("momentum", number(&raw.momentum, 0.9, "0.9"), "momentum of sgd, in [0, 1)")                          //
-      ("nesterov", po::bool_switch(&training.optimizer.nesterov), "Nesterov's form of momentum")             //
-      ("weight-decay", number(&raw.decay, 0, "0"), "weight decay; not of biases and normalisation")          //
-      ("lr-schedule", word(&raw.schedule, "constant", "constant|step|cosine"), "course of the learning rate")  //
-      ("lr-step-epochs", count(&raw.step_epochs, 10), "step: epochs between drops")                          //
-      ("lr-step-factor", number(&raw.step_factor, 0.1, "0.1"), "step: factor of each drop, in (0, 1]")       //
-      ("warmup-steps", count(&raw.warmup, 0), "training steps in which the rate rises linearly")             //
+      ("global-batch", count(&raw.batch, 128), "samples per training step, all replicas together")                  //
+      ("accumulate", count(&raw.accumulate, 1), "micro-batches that each replica computes its part in")             //
+      ("optimizer", word(&raw.optimizer, "sgd", "sgd|adam|adamw"), "update rule")                                   //
+      ("learning-rate", number(&raw.rate, 0.05, "0.05"), "learning rate")                                           //
+      ("momentum", number(&raw.momentum, 0.9, "0.9"), "momentum of sgd, in [0, 1)")                                 //
+      ("nesterov", po::bool_switch(&training.optimizer.nesterov), "Nesterov's form of momentum")                    //
+      ("weight-decay", number(&raw.decay, 0, "0"), "weight decay; not of biases and normalisation")                 //
+      ("lr-schedule", word(&raw.schedule, "constant", "constant|step|cosine"), "course of the learning rate")       //
+      ("lr-step-epochs", count(&raw.step_epochs, 10), "step: epochs between drops")                                 //
+      ("lr-step-factor", number(&raw.step_factor, 0.1, "0.1"), "step: factor of each drop, in (0, 1]")              //
+      ("warmup-steps", count(&raw.warmup, 0), "training steps in which the rate rises linearly")                    //
       ("scale-learning-rate", po::bool_switch(&training.learning_rate.scale_by_replicas),
-       "multiply the learning rate by the number of replicas")                                               //
-      ("clip-norm", number(&raw.clip, 0, "0"), "limit of the gradients' global norm; 0: none")               //
+       "multiply the learning rate by the number of replicas")                                  //
+      ("clip-norm", number(&raw.clip, 0, "0"), "limit of the gradients' global norm; 0: none")  //
       ("seed", count(&raw.seed, 1), "of initial values, shuffling and dropout");
   return group;
 }
 
 po::options_description job_options(Raw& raw, TrainCommand& command) {
   po::options_description group("Replicas", 110);
-  group.add_options()                                                                                          //
-      ("replicas", count(&raw.replicas, 1), "replicas per process, as threads; mpirun multiplies them")        //
+  group.add_options()                                                                                             //
+      ("replicas", count(&raw.replicas, 1), "replicas per process, as threads; mpirun multiplies them")           //
       ("expect-ranks", count(&raw.ranks, 0), "refuse to start unless there are so many replicas in all; 0: any")  //
-      ("threads", count(&raw.threads, 0), "kernel threads per replica; 0: cores / local replicas")             //
+      ("threads", count(&raw.threads, 0), "kernel threads per replica; 0: cores / local replicas")                //
       ("deterministic", po::bool_switch(&command.training.deterministic),
-       "same bits on 1, 2, 4, 8 replicas of one type of machine")                                              //
+       "same bits on 1, 2, 4, 8 replicas of one type of machine")  //
       ("micro-batches", count(&raw.micro_batches, 8),
-       "deterministic: parts of a global batch, a power of two that the replicas divide")                      //
+       "deterministic: parts of a global batch, a power of two that the replicas divide")  //
       ("no-averaging", po::bool_switch(&raw.alone),
        "each replica trains a model of its own: only to measure what communication costs");
   return group;
@@ -94,25 +94,26 @@ po::options_description job_options(Raw& raw, TrainCommand& command) {
 
 po::options_description output_options(Raw& raw, TrainCommand& command) {
   po::options_description group("Checkpoints and output", 110);
-  group.add_options()                                                                                            //
-      ("checkpoint-dir", po::value(&raw.checkpoint_directory)->value_name("DIR"), "where to keep checkpoints")   //
-      ("checkpoint-every", count(&raw.checkpoint_every, 1), "epochs between checkpoints; one more at the end")   //
-      ("keep-checkpoints", count(&raw.keep, 3), "newest checkpoints that are kept")                              //
+  group.add_options()                                                                                           //
+      ("checkpoint-dir", po::value(&raw.checkpoint_directory)->value_name("DIR"), "where to keep checkpoints")  //
+      ("checkpoint-every", count(&raw.checkpoint_every, 1), "epochs between checkpoints; one more at the end")  //
+      ("keep-checkpoints", count(&raw.keep, 3), "newest checkpoints that are kept")                             //
       ("resume", po::bool_switch(&command.training.checkpoints.resume),
        "go on from the newest checkpoint, with any number of replicas")                                          //
       ("evaluate-every", count(&raw.evaluate_every, 1), "epochs between evaluations; 0: only at the end")        //
       ("json", po::value(&raw.json_file)->value_name("FILE"), "write a JSON line per epoch and one at the end")  //
       ("log-steps", po::bool_switch(&command.log_steps),
-       "also a JSON line per training step, to FILE or standard output")                                         //
-      ("quiet", po::bool_switch(&command.quiet), "print nothing but errors")                                     //
-      ("help", "print this and leave")                                                                           //
+       "also a JSON line per training step, to FILE or standard output")      //
+      ("quiet", po::bool_switch(&command.quiet), "print nothing but errors")  //
+      ("help", "print this and leave")                                        //
       ("version", "print the version and leave");
   return group;
 }
 
 void check_range(const char* option, int64_t value, int64_t low, int64_t high = kUnlimited) {
   if (value >= low && value <= high) return;
-  const std::string range = high == kUnlimited ? fmt::format("at least {}", low) : fmt::format("from {} to {}", low, high);
+  const std::string range =
+      high == kUnlimited ? fmt::format("at least {}", low) : fmt::format("from {} to {}", low, high);
   throw InvalidArgument(fmt::format("--{} is {}; it must be {}", option, value, range));
 }
 
@@ -191,7 +192,8 @@ void translate(const Raw& raw, TrainCommand& command) {
   training.checkpoints.every_epochs = raw.checkpoint_every;
   training.checkpoints.keep = static_cast<int>(raw.keep);
   if (command.synchronized_batch_normalization && command.model != "cnn_bn") {
-    throw InvalidArgument(fmt::format("--sync-batch-norm needs --model cnn_bn; {} has no batch normalisation", command.model));
+    throw InvalidArgument(
+        fmt::format("--sync-batch-norm needs --model cnn_bn; {} has no batch normalisation", command.model));
   }
   if (training.checkpoints.resume && training.checkpoints.directory.empty()) {
     throw InvalidArgument("--resume needs --checkpoint-dir");

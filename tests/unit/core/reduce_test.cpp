@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -35,7 +35,7 @@ class Elements {
   }
   void* data() { return memory() + start_; }
   Bytes copy() const { return {memory() + start_, memory() + start_ + bytes_}; }
-  void set(const Bytes& bytes) { std::memcpy(data(), bytes.data(), bytes_); }
+  void set(const Bytes& bytes) { std::copy(bytes.begin(), bytes.end(), memory() + start_); }
   bool guards_hold() const {
     for (std::size_t i = 0; i < lines_.size() * sizeof(Line); ++i) {
       if ((i < start_ || i >= start_ + bytes_) && memory()[i] != kGuard) return false;

@@ -151,6 +151,7 @@ TEST(Nearest, FindsSlipsAndNothingElse) {
   const std::vector<std::string_view> words{"ring", "binomial_tree", "circulant"};
   EXPECT_EQ(nearest("rnig", words), "ring");
   EXPECT_EQ(nearest("RING", words), "ring");
+  EXPECT_EQ(nearest("mip", std::vector<std::string_view>{"mpi"}), "mpi") << "an exchange is one slip";
   EXPECT_EQ(nearest("binomialtree", words), "binomial_tree");
   EXPECT_EQ(nearest("xyz", words), std::nullopt);
   EXPECT_EQ(nearest("", words), std::nullopt);

@@ -42,8 +42,9 @@ class Checkpoints : public testing::Test {
 
   void save(std::int64_t step, float first) {
     Content content(first);
-    store_.save({.training_step = step, .epoch = 1, .position = 256, .loss_sum = 1.0 / 3, .correct = 77, .options = kOptions},
-                content.model(), content.optimizer());
+    store_.save(
+        {.training_step = step, .epoch = 1, .position = 256, .loss_sum = 1.0 / 3, .correct = 77, .options = kOptions},
+        content.model(), content.optimizer());
   }
   CheckpointState load(Content& into, std::vector<std::pair<std::string, std::string>> options = kOptions) {
     return store_.load(store_.latest().value(), options, into.model(), into.optimizer());
@@ -159,8 +160,9 @@ TEST_F(Checkpoints, AnotherModelIsRefusedWithBothTensors) {
   std::vector<CheckpointTensor> other = content.model();
   other[1].shape = {2, 2};
   const auto load_other = [&] { store_.load(store_.latest().value(), kOptions, other, content.optimizer()); };
-  EXPECT_TRUE(contains(message_of<InvalidArgument>(load_other),
-                       "its tensor 1 is '0.dense.bias' of shape 4 and type f32, the model's is '0.dense.bias' of shape 2x2"));
+  EXPECT_TRUE(
+      contains(message_of<InvalidArgument>(load_other),
+               "its tensor 1 is '0.dense.bias' of shape 4 and type f32, the model's is '0.dense.bias' of shape 2x2"));
   other.pop_back();
   EXPECT_TRUE(contains(message_of<InvalidArgument>(load_other), "the model's is nothing"));
   std::vector<double> wide(12);
@@ -172,8 +174,9 @@ TEST_F(Checkpoints, AnotherModelIsRefusedWithBothTensors) {
 TEST_F(Checkpoints, OtherOptionsAreRefusedByName) {
   save(1, 1);
   Content content(0);
-  const std::string message =
-      message_of<InvalidArgument>([&] { load(content, {{"seed", "1"}, {"global batch", "64"}}); });
+  const std::string message = message_of<InvalidArgument>([&] {
+    load(content, {{"seed", "1"}, {"global batch", "64"}});
+  });
   EXPECT_TRUE(contains(message, "global batch 128, but this training has 64"));
 }
 

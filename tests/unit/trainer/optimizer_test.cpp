@@ -19,9 +19,12 @@ constexpr std::size_t kCount = 8, kGap = 5;
 double gradient_at(std::int64_t step, std::size_t i) {
   return std::sin(static_cast<double>(step) * 1.7 + static_cast<double>(i) * 0.9) * 3;
 }
-bool decays(std::size_t i) { return i < 5; }
+bool decays(std::size_t i) {
+  return i < 5;
+}
 
-/// Trains 6 steps and compares every element with `reference(parameter, gradient, decays, step)`, which keeps its state.
+/// Trains 6 steps and compares every element with `reference(parameter, gradient, decays, step)`, which keeps its
+/// state.
 template <class Scalar, class Reference>
 void compare(const OptimizerOptions& options, double rate, double scale, Reference make_reference, double tolerance) {
   Optimizer<Scalar> optimizer(options, layout(), kCount);

@@ -17,8 +17,9 @@ using test::write_bytes;
 class Safetensors : public testing::Test {
  protected:
   void SetUp() override {
-    write_safetensors(file_, std::vector<CheckpointTensor>{
-                                 {"layer.weight", {2, 3}, floats_}, {"layer.bias", {2}, doubles_}, {"none", {0}, none_}});
+    write_safetensors(file_,
+                      std::vector<CheckpointTensor>{
+                          {"layer.weight", {2, 3}, floats_}, {"layer.bias", {2}, doubles_}, {"none", {0}, none_}});
   }
   std::string refusal() const {
     return message_of<DataError>([&] { SafetensorsFile again(file_); });

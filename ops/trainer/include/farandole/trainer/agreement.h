@@ -23,8 +23,8 @@ class RaisedByAll {
 };
 
 /// Runs `action`, then asks all ranks how it went. If it threw on any of them, every rank throws an error of that kind:
-/// the first such rank its own text, the others the same text with that rank's number. Other exceptions become DataError
-/// (std::filesystem's and std::bad_alloc) or Internal. Errors that poison the job pass through at once.
+/// the first such rank its own text, the others the same text with that rank's number. Other exceptions become
+/// DataError (std::filesystem's and std::bad_alloc) or Internal. Errors that poison the job pass through at once.
 /// Collective; blocks.
 void agree(Communicator& communicator, const std::function<void()>& action);
 

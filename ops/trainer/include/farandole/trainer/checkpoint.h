@@ -47,7 +47,8 @@ class CheckpointStore {
   const std::filesystem::path& directory() const { return directory_; }
 
   /// Writes a checkpoint aside, synchronises it with the disk, moves it to its place, and removes old ones.
-  /// @throws DataError  disk full, not writable, or a checkpoint of that training step exists; older ones stay untouched.
+  /// @throws DataError  disk full, not writable, or a checkpoint of that training step exists; older ones stay
+  /// untouched.
   void save(const CheckpointState& state, std::span<const CheckpointTensor> model,
             std::span<const CheckpointTensor> optimizer) const;
 

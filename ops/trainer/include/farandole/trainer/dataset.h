@@ -23,7 +23,8 @@ struct Normalization {
 class Dataset {
  public:
   /// Images as bytes, converted when a batch is gathered.
-  /// @param shape   of one sample   @param bytes  labels.size() samples, one after the other   @param labels  in [0, classes)
+  /// @param shape   of one sample   @param bytes  labels.size() samples, one after the other   @param labels  in [0,
+  /// classes)
   /// @throws InvalidArgument  sizes do not fit, or a label is out of range
   Dataset(Shape shape, std::vector<std::uint8_t> bytes, std::vector<std::int32_t> labels, std::int32_t classes,
           Normalization normalization = {});
@@ -56,7 +57,8 @@ struct TrainingData {
 /// Where Debian's package dataset-fashion-mnist puts its files.
 inline constexpr const char* kFashionMnistDirectory = "/usr/share/datasets/fashion-mnist";
 
-/// Reads the four IDX files, gzipped or plain, and normalises with the mean 0.2860 and deviation 0.3530 of the training images.
+/// Reads the four IDX files, gzipped or plain, and normalises with the mean 0.2860 and deviation 0.3530 of the training
+/// images.
 /// @param directory  empty: kFashionMnistDirectory
 /// @throws DataError  a file is missing (names what to install), cut or corrupt (names the sizes expected and found)
 TrainingData load_fashion_mnist(const std::filesystem::path& directory = {});

@@ -15,10 +15,10 @@ LearningRateSchedule parse_learning_rate_schedule(std::string_view text);
 struct LearningRateOptions {
   double base = 0.05;
   LearningRateSchedule schedule = LearningRateSchedule::kConstant;
-  std::int64_t warmup_steps = 0;  ///< training steps in which the rate rises linearly to its base
-  double step_factor = 0.1;       ///< kStep: the rate is multiplied by this …
-  std::int64_t step_epochs = 10;  ///< … every so many epochs
-  bool scale_by_replicas = false; ///< multiplies the base by the number of replicas (Goyal et al., 2017)
+  std::int64_t warmup_steps = 0;   ///< training steps in which the rate rises linearly to its base
+  double step_factor = 0.1;        ///< kStep: the rate is multiplied by this …
+  std::int64_t step_epochs = 10;   ///< … every so many epochs
+  bool scale_by_replicas = false;  ///< multiplies the base by the number of replicas (Goyal et al., 2017)
 };
 
 /// The rate of a training step (0-based): warm-up, then constant; or base * factor^(epoch / step_epochs); or half a

@@ -17,8 +17,8 @@ class MirroredStrategy {
   int num_replicas_in_sync() const { return world_.size(); }
   const World& world() const { return world_; }
 
-  /// Runs `replica` on a thread per replica of this process, each with its rank's communicator. Collective; blocks until
-  /// all have returned. @throws  the first exception that left one; the others were woken with PeerLost
+  /// Runs `replica` on a thread per replica of this process, each with its rank's communicator. Collective; blocks
+  /// until all have returned. @throws  the first exception that left one; the others were woken with PeerLost
   void run(const std::function<void(Communicator&)>& replica) { run_replicas(world_, replica); }
 
   /// Combines one value per replica; every replica gets the result. Called by all replicas inside `run`. Blocks.

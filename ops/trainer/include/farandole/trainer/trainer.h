@@ -21,9 +21,9 @@ struct StepReport {
   std::int64_t epoch = 0;          ///< 1 for the first one
   std::int64_t step_of_epoch = 0;  ///< 1 for the first one
   std::int64_t steps_per_epoch = 0;
-  double loss = 0;           ///< mean over the global batch
-  double epoch_loss = 0;     ///< mean over the epoch so far
-  double epoch_accuracy = 0; ///< share of right answers in training, in the epoch so far
+  double loss = 0;            ///< mean over the global batch
+  double epoch_loss = 0;      ///< mean over the epoch so far
+  double epoch_accuracy = 0;  ///< share of right answers in training, in the epoch so far
 };
 
 struct Evaluation {
@@ -33,13 +33,13 @@ struct Evaluation {
 
 /// After each epoch, and at the end.
 struct EpochReport {
-  std::int64_t epoch = 0;           ///< epochs begun
-  std::int64_t training_steps = 0;  ///< since the first epoch
-  double loss = 0;                  ///< mean over the epoch's training samples; NaN if there were none
-  double accuracy = 0;              ///< of the same
-  std::optional<Evaluation> test;   ///< where it was evaluated
-  double images_per_second = 0;     ///< in training, all replicas together
-  double seconds = 0;               ///< of training steps, without evaluation and checkpoints
+  std::int64_t epoch = 0;                  ///< epochs begun
+  std::int64_t training_steps = 0;         ///< since the first epoch
+  double loss = 0;                         ///< mean over the epoch's training samples; NaN if there were none
+  double accuracy = 0;                     ///< of the same
+  std::optional<Evaluation> test;          ///< where it was evaluated
+  double images_per_second = 0;            ///< in training, all replicas together
+  double seconds = 0;                      ///< of training steps, without evaluation and checkpoints
   double exposed_communication_share = 0;  ///< of those seconds, on this replica
   std::uint32_t parameters_checksum = 0;   ///< CRC-32 of their bytes; without averaging: this replica's
   int replicas = 0;
@@ -55,20 +55,20 @@ struct CheckpointOptions {
 struct TrainerOptions {
   std::int64_t global_batch = 128;  ///< samples per training step, all replicas together
   std::int64_t epochs = 5;
-  std::int64_t max_steps = 0;       ///< stop after this many training steps in all; 0: at the end of the last epoch
+  std::int64_t max_steps = 0;  ///< stop after this many training steps in all; 0: at the end of the last epoch
   OptimizerOptions optimizer;
   LearningRateOptions learning_rate;
-  double clip_norm = 0;             ///< limit of the gradients' global norm; 0: none
-  std::int64_t accumulate = 1;      ///< micro-batches that each replica's part of a batch is computed in
+  double clip_norm = 0;         ///< limit of the gradients' global norm; 0: none
+  std::int64_t accumulate = 1;  ///< micro-batches that each replica's part of a batch is computed in
   std::uint64_t seed = 1;
-  bool initialize = true;           ///< draw parameters from the seed; false: start with rank 0's as they are
+  bool initialize = true;  ///< draw parameters from the seed; false: start with rank 0's as they are
   /// The same bits on 1, 2, 4 and 8 replicas of one type of machine; needs a power of two of replicas.
   bool deterministic = false;
-  std::int64_t micro_batches = 8;   ///< of a global batch in deterministic mode; a power of two that replicas divide
-  bool synchronized_layers = false; ///< layers may use Pass::replicas (synchronised batch normalisation)
-  bool averaging = true;            ///< false: each replica trains alone, to measure what communication costs
-  int kernel_threads = 0;           ///< per replica; 0: 1 in deterministic mode, else allowed cores / local replicas
-  std::int64_t evaluate_every = 1;  ///< epochs; 0: only at the end
+  std::int64_t micro_batches = 8;    ///< of a global batch in deterministic mode; a power of two that replicas divide
+  bool synchronized_layers = false;  ///< layers may use Pass::replicas (synchronised batch normalisation)
+  bool averaging = true;             ///< false: each replica trains alone, to measure what communication costs
+  int kernel_threads = 0;            ///< per replica; 0: 1 in deterministic mode, else allowed cores / local replicas
+  std::int64_t evaluate_every = 1;   ///< epochs; 0: only at the end
   std::int64_t evaluation_batch = 250;
   CheckpointOptions checkpoints;
   std::function<void(const StepReport&)> on_step;    ///< called on this replica after each training step
@@ -76,14 +76,15 @@ struct TrainerOptions {
 };
 
 /// Trains one model on all ranks of a communicator: splits each global batch, sums gradients while backward still runs,
-/// and applies the same update everywhere. One object per rank, used by one thread; every call is collective and blocks.
+/// and applies the same update everywhere. One object per rank, used by one thread; every call is collective and
+/// blocks.
 ///
 /// Errors that all ranks raise together are also RaisedByAll (agreement.h).
 template <class Scalar>
 class Trainer {
  public:
-  /// Gives all replicas rank 0's parameters (drawn from the seed, or read from a checkpoint, which only rank 0 reads and
-  /// writes), and sets the number of kernel threads of the calling thread.
+  /// Gives all replicas rank 0's parameters (drawn from the seed, or read from a checkpoint, which only rank 0 reads
+  /// and writes), and sets the number of kernel threads of the calling thread.
   /// @param test  may be null
   /// @throws InvalidArgument  options do not fit each other, the data or the number of replicas (names valid choices)
   /// @throws Unsupported      synchronised layers in deterministic mode

@@ -1,0 +1,100 @@
+// A training loop written by hand with Eigen. The five numbered lines make it parallel; without them it trains alone.
+//
+//   own_loop                  one rank
+//   mpirun -np 2 own_loop     each rank takes its part of every batch; the loss is the same
+#include <Eigen/Dense>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <random>
+#include <span>
+
+#include "farandole/gradients/gradient_averager.h"
+
+using namespace farandole;
+
+namespace {
+
+using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+constexpr int kSamples = 512, kBatch = 64, kInputs = 4, kHidden = 32, kEpochs = 60;
+constexpr double kLearningRate = 0.2;
+// What the loop prints without the five lines.
+constexpr double kLossOfOneRank = 0.0010605190;
+
+/// Rows are samples. The last input is always 1, so that the first row of weights' products includes a bias.
+struct Samples {
+  Matrix inputs, targets;
+};
+
+/// The rows of `batch` that belong to one of `size` ranks. The parts may differ by a row.
+Samples part_of(const Samples& batch, int rank, int size) {
+  const Eigen::Index rows = batch.inputs.rows(), first = rows * rank / size;
+  const Eigen::Index count = rows * (rank + 1) / size - first;
+  return {batch.inputs.middleRows(first, count), batch.targets.middleRows(first, count)};
+}
+
+/// Numbers between -scale and scale; std::mt19937 gives the same ones everywhere.
+Matrix random_matrix(int rows, int columns, double scale, std::mt19937& generator) {
+  return Matrix::NullaryExpr(rows, columns, [&] { return scale * (2.0 * generator() / 4294967296.0 - 1.0); });
+}
+
+/// A smooth function of the inputs, to be learned.
+Samples make_samples(std::mt19937& generator) {
+  Samples all{random_matrix(kSamples, kInputs, 1.0, generator), Matrix(kSamples, 1)};
+  all.inputs.col(kInputs - 1).setOnes();
+  all.targets = (2.0 * all.inputs.col(0)).array().sin() * all.inputs.col(1).array() + 0.5 * all.inputs.col(2).array();
+  return all;
+}
+
+GradientSpan gradient_span(Matrix& matrix, const char* name) {
+  return {std::span(matrix.data(), static_cast<std::size_t>(matrix.size())), name};
+}
+
+double train() {
+  std::mt19937 generator(1);
+  const Samples all = make_samples(generator);
+  // targets ≈ tanh(inputs · first) · second
+  Matrix first = random_matrix(kInputs, kHidden, 1.0, generator), second = random_matrix(kHidden, 1, 0.3, generator);
+  Matrix first_gradient(kInputs, kHidden), second_gradient(kHidden, 1);
+
+  World world;  // 1
+  GradientAverager averager(Communicator::of_world(world),
+                            {gradient_span(first_gradient, "first"), gradient_span(second_gradient, "second")},
+                            {.op = ReduceOp::kSum});  // 2
+  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+    for (int start = 0; start < kSamples; start += kBatch) {
+      Samples batch{all.inputs.middleRows(start, kBatch), all.targets.middleRows(start, kBatch)};
+      batch = part_of(batch, world.rank(), world.size());  // 3
+
+      // The loss is the mean over the whole batch, so every rank divides by that, and gradients are summed.
+      const Matrix hidden = (batch.inputs * first).array().tanh();
+      const Matrix error = (hidden * second - batch.targets) * (2.0 / kBatch);
+      second_gradient.noalias() = hidden.transpose() * error;
+      averager.ready(1);  // 4: it travels while the other gradient is computed
+      const Matrix hidden_error = (error * second.transpose()).array() * (1.0 - hidden.array().square());
+      first_gradient.noalias() = batch.inputs.transpose() * hidden_error;
+      averager.wait();  // 5
+
+      first -= kLearningRate * first_gradient;
+      second -= kLearningRate * second_gradient;
+    }
+  }
+  const Matrix hidden = (all.inputs * first).array().tanh();
+  return (hidden * second - all.targets).squaredNorm() / kSamples;
+}
+
+}  // namespace
+
+int main() try {
+  const double loss = train();
+  std::printf("loss %.10f\n", loss);
+  // The order of additions differs with the number of ranks, hence the last digits.
+  if (std::abs(loss - kLossOfOneRank) <= 1e-6 * kLossOfOneRank) return 0;
+  std::fprintf(stderr, "own_loop: the loss of one rank is %.10f\n", kLossOfOneRank);
+  return 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "own_loop: %s\n", error.what());
+  return 1;
+}

@@ -1,0 +1,126 @@
+// What turns schedules into running collectives: layouts, the schedule cache, selection.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "layout.h"
+#include "schedule_cache.h"
+#include "selection.h"
+
+namespace farandole {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Layout, CutsNearlyEqualPartsOnCacheLines) {
+  EXPECT_THAT(balanced_offsets(100, 2, 1, 16), ElementsAre(0, 64, 100));
+  EXPECT_THAT(balanced_offsets(10, 4, 1, 1), ElementsAre(0, 3, 6, 9, 10));
+  EXPECT_THAT(balanced_offsets(0, 3, 1, 16), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(balanced_offsets(20, 4, 1, 16), ElementsAre(0, 16, 20, 20, 20));
+}
+
+TEST(Layout, CutsChunksIntoSegments) {
+  EXPECT_THAT(offsets_of(std::vector<std::size_t>{5, 0, 2}, 2, 1), ElementsAre(0, 3, 5, 5, 5, 6, 7));
+}
+
+TEST(Layout, CoversEverythingInOrderForManyShapes) {
+  for (std::size_t count : {0, 1, 7, 64, 1000, 4097}) {
+    for (int chunks : {1, 2, 3, 8}) {
+      for (int segments : {1, 2, 5}) {
+        const Offsets offsets = balanced_offsets(count, chunks, segments, 16);
+        ASSERT_EQ(offsets.size(), static_cast<std::size_t>(chunks * segments + 1));
+        EXPECT_EQ(offsets.front(), 0U);
+        EXPECT_EQ(offsets.back(), count);
+        EXPECT_TRUE(std::is_sorted(offsets.begin(), offsets.end()));
+      }
+    }
+  }
+}
+
+TEST(ScheduleCache, KeepsTheMostRecentlyUsed) {
+  ScheduleCache cache(2);
+  const Algorithm& ring = *find_algorithm(Collective::kAllreduce, "ring");
+  const auto first = cache.get(ring, {0, 4, 0}, 1);
+  const auto second = cache.get(ring, {1, 4, 0}, 1);
+  EXPECT_EQ(cache.get(ring, {0, 4, 0}, 1), first);
+  const auto third = cache.get(ring, {2, 4, 0}, 1);
+  EXPECT_EQ(cache.get(ring, {0, 4, 0}, 1), first) << "it was used more recently than the second";
+  EXPECT_NE(cache.get(ring, {1, 4, 0}, 1), second) << "it had to go";
+  EXPECT_NE(cache.get(ring, {0, 4, 0}, 2), first) << "segments are part of the key";
+}
+
+TEST(PreparedSchedule, EveryStepWaitsForAsManyEventsAsPointAtIt) {
+  for (const Algorithm& algorithm : algorithms()) {
+    const PreparedSchedule prepared(algorithm.make({1, 4, 0}, 1));
+    std::vector<int> events(prepared.waits.size(), 0);
+    for (const auto& next : prepared.on_complete) {
+      for (const int step : next) ++events[static_cast<std::size_t>(step)];
+    }
+    for (const int step : prepared.on_start) {
+      if (step >= 0) ++events[static_cast<std::size_t>(step)];
+    }
+    EXPECT_EQ(events, prepared.waits) << algorithm.name;
+  }
+}
+
+Question question(std::size_t bytes, int size) { return {Collective::kAllreduce, bytes, size, LinkCost{20.0, 1e-3}, {}, 0}; }
+
+TEST(Selection, FewTurnsForSmallVectorsAndFewBytesForLargeOnes) {
+  const Settings settings;
+  EXPECT_EQ(choose(question(4, 16), settings).name(), "recursive_doubling");
+  const Choice large = choose(question(256 << 20, 16), settings);
+  const Algorithm& doubling = *find_algorithm(Collective::kAllreduce, "recursive_doubling");
+  EXPECT_LT(predict_us(*large.algorithm, large.segments, question(256 << 20, 16)),
+            0.6 * predict_us(doubling, 1, question(256 << 20, 16)));
+}
+
+TEST(Selection, TheCallerComesBeforeTheSettingAndTheSettingBeforeTheModel) {
+  Settings settings;
+  settings.allreduce = "binomial_tree";
+  EXPECT_EQ(choose(question(4, 16), settings).name(), "binomial_tree");
+  Question asked = question(4, 16);
+  asked.forced = "circulant";
+  EXPECT_EQ(choose(asked, settings).name(), "circulant");
+  asked.forced = "vendor";
+  EXPECT_TRUE(choose(asked, settings).is_vendor());
+}
+
+TEST(Selection, CandidatesAreSortedAndSupportTheSize) {
+  const auto found = candidates(question(1 << 20, 6), Settings());
+  ASSERT_GE(found.size(), 4U);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_TRUE(found[i].algorithm->supports(6));
+    if (i > 0) {
+      EXPECT_LE(found[i - 1].predicted_us, found[i].predicted_us);
+    }
+  }
+}
+
+TEST(Selection, EveryCollectiveHasAnAlgorithmForEverySize) {
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    for (int size : {1, 2, 3, 6, 17}) {
+      const Question asked{static_cast<Collective>(c), 1000, size, {}, {}, 0};
+      EXPECT_FALSE(choose(asked, Settings()).is_vendor()) << name(static_cast<Collective>(c)) << ", size " << size;
+    }
+  }
+}
+
+TEST(Selection, RefusesWhatDoesNotExistOrDoesNotFit) {
+  Question asked = question(1000, 6);
+  asked.forced = "halving_doubling";
+  EXPECT_THROW(choose(asked, Settings()), InvalidArgument);
+  asked.forced = "rign";
+  try {
+    choose(asked, Settings());
+    FAIL() << "no exception";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("ring"));
+  }
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,114 @@
+// The doorbell, the waiting ladder and the progress thread.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <latch>
+#include <memory>
+#include <thread>
+
+#include "farandole/core/deadline.h"
+#include "farandole/core/progress.h"
+#include "farandole/core/waiter.h"
+
+namespace farandole {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Doorbell, ARingBetweenLookingAndSleepingIsNotMissed) {
+  Doorbell bell;
+  const std::uint32_t seen = bell.rings();
+  bell.ring();
+  const auto start = Clock::now();
+  bell.sleep(seen, 10s);
+  EXPECT_LT(Clock::now() - start, 5s);
+}
+
+TEST(Doorbell, ARingWakesASleeper) {
+  Doorbell bell;
+  std::atomic<bool> woken{false};
+  const std::uint32_t seen = bell.rings();
+  std::thread sleeper([&] {
+    bell.sleep(seen, 60s);
+    woken = true;
+  });
+  bell.ring();
+  sleeper.join();
+  EXPECT_TRUE(woken);
+}
+
+TEST(Doorbell, SleepEndsAtItsLimit) {
+  Doorbell bell;
+  const auto start = Clock::now();
+  bell.sleep(bell.rings(), 2ms);
+  EXPECT_GE(Clock::now() - start, 1ms);
+}
+
+TEST(Waiter, ClimbsToSleepAndComesDownOnReset) {
+  Doorbell bell;
+  Waiter waiter(bell, {});
+  int rungs = 0;
+  for (waiter.look(); !waiter.rest(); waiter.look()) ++rungs;
+  EXPECT_GT(rungs, 100) << "it pauses and yields first";
+  waiter.look();
+  EXPECT_TRUE(waiter.rest()) << "it stays on the sleeping rung";
+  waiter.reset();
+  waiter.look();
+  EXPECT_FALSE(waiter.rest());
+}
+
+TEST(Waiter, ACrowdedOneDoesNotPause) {
+  Doorbell bell;
+  Waiter patient(bell, {.crowded = false, .polled = false});
+  Waiter crowded(bell, {.crowded = true, .polled = false});
+  const auto rungs = [](Waiter& waiter) {
+    int count = 0;
+    for (waiter.look(); !waiter.rest(); waiter.look()) ++count;
+    return count;
+  };
+  EXPECT_LT(rungs(crowded), rungs(patient));
+}
+
+class Countdown final : public Progressable {
+ public:
+  explicit Countdown(int from) : left_(from) {}
+  State advance() override {
+    if (left_ == 0) return State::kIdle;
+    if (--left_ == 0) done_.count_down();
+    return State::kMoved;
+  }
+  void wait() { done_.wait(); }
+
+ private:
+  std::atomic<int> left_;
+  std::latch done_{1};
+};
+
+TEST(ProgressThread, AdvancesWhatIsAttachedAndForgetsWhatIsGone) {
+  ProgressThread progress({});
+  const auto first = std::make_shared<Countdown>(10);
+  auto second = std::make_shared<Countdown>(100);
+  progress.attach(first);
+  progress.attach(second);
+  progress.wake();
+  first->wait();
+  second->wait();
+  second.reset();
+  const auto third = std::make_shared<Countdown>(5);
+  progress.attach(third);
+  progress.wake();
+  third->wait();
+}
+
+TEST(ProgressThread, EndsWithoutHavingBeenUsed) { const ProgressThread progress({}); }
+
+TEST(Deadline, NeverAndAfter) {
+  EXPECT_TRUE(Deadline::never().is_never());
+  EXPECT_FALSE(Deadline::never().passed());
+  EXPECT_TRUE(Deadline::after(0s).passed());
+  EXPECT_FALSE(Deadline::after(1000s).passed());
+}
+
+}  // namespace
+}  // namespace farandole
