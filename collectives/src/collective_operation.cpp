@@ -239,7 +239,8 @@ Execution CollectiveOperation::plan() {
       counts.insert(counts.end(), call_.recv_counts.begin(), call_.recv_counts.end());
       execution.offsets = offsets_of(counts, schedule.segments, quantum);
       stage_input(execution);
-      place_data(execution, call_.output.data, group_.size() * schedule.segments, group_.size() * schedule.segments);
+      const int half = schedule.pieces() / 2;
+      place_data(execution, call_.output.data, half, half);
       break;
     }
   }
@@ -271,11 +272,12 @@ void CollectiveOperation::place_data(Execution& execution, void* memory, int fir
   const PreparedSchedule& prepared = *execution.prepared;
   const std::size_t element = size_in_bytes(call_.input.dtype);
   const std::size_t first_byte = execution.offsets[static_cast<std::size_t>(first_piece)] * element;
-  const std::size_t end_byte = execution.offsets[static_cast<std::size_t>(first_piece + pieces)] * element;
+  const int end_piece = first_piece + pieces;
+  const std::size_t end_byte = execution.offsets[static_cast<std::size_t>(end_piece)] * element;
   execution.first_result = first_piece;
   execution.result_pieces = call_.collective == Collective::kAlltoall ? 0 : pieces;
   const bool writes_nothing = prepared.end_written == prepared.first_written;
-  if (writes_nothing || (prepared.first_written >= first_piece && prepared.end_written <= first_piece + pieces)) {
+  if (writes_nothing || (prepared.first_written >= first_piece && prepared.end_written <= end_piece)) {
     execution.data = address(memory) - first_byte;
     return;
   }

@@ -42,7 +42,8 @@ Executor::~Executor() = default;
 
 Executor::Extent Executor::locate(const Region& region) const {
   const std::size_t first = execution_.offsets[static_cast<std::size_t>(region.first)];
-  const std::size_t end = execution_.offsets[static_cast<std::size_t>(region.first + region.count)];
+  const int end_piece = region.first + region.count;
+  const std::size_t end = execution_.offsets[static_cast<std::size_t>(end_piece)];
   std::uintptr_t base = execution_.data;
   if (region.space == Space::kInput) base = execution_.input;
   if (region.space == Space::kScratch) {

@@ -44,8 +44,9 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
     } catch (...) {
       remember(std::current_exception());
     }
-    endpoint.mark_left();
+    endpoint.set_left(true);
   };
+  for (int replica = 0; replica < world.replicas(); ++replica) world.endpoint(replica).set_left(false);
   {
     std::vector<std::jthread> threads;
     for (int replica = 1; replica < world.replicas(); ++replica) threads.emplace_back(run_one, replica);

@@ -66,7 +66,7 @@ void print_report(const Settings& settings) {
   line("plug-ins", report.plugins.empty() ? "none" : fmt::format("{}", fmt::join(report.plugins, ", ")));
   line("backend",
        fmt::format("{} ({})", report.backend.plugin.empty() ? "none" : report.backend.plugin, report.backend.reason));
-  line("settings", report.changed.empty() ? "all have their defaults" : "");
+  line("settings", report.changed.empty() ? "all have their defaults" : "these differ from their defaults:");
   for (const SettingInfo* info : report.changed) {
     fmt::print("  {}={} (default: {})\n", info->variable, value_text(settings, *info), value_text(Settings{}, *info));
   }
@@ -93,8 +93,9 @@ void print_settings(const Settings& settings, const std::string& format) {
     throw InvalidArgument(fmt::format("--config is '{}'; it must be text or markdown.", format));
   }
   for (const SettingInfo& info : settings_table()) {
+    const std::string default_value = value_text(Settings{}, info);
     fmt::print("{}={}\n    {}\n    default: {}; {}{}\n", info.variable, value_text(settings, info), info.meaning,
-               value_text(Settings{}, info), expected_text(info),
+               default_value.empty() ? "empty" : default_value, expected_text(info),
                info.agreed ? "; rank 0's value holds for all ranks" : "");
   }
 }
@@ -106,7 +107,7 @@ void explain(const std::vector<std::string>& words, std::optional<int> size) {
   const Collective collective = parse_collective(words[0]);
   const auto bytes = static_cast<std::size_t>(parse_bytes(words[1]));
   const auto print = [&](Communicator& communicator) {
-    if (communicator.rank() == 0) fmt::print("{}\n", communicator.explain(collective, bytes));
+    if (communicator.rank() == 0) fmt::print("{}", communicator.explain(collective, bytes));
   };
   if (size) {
     if (*size < 1 || *size > kMaxReplicas) {

@@ -35,7 +35,7 @@ void Endpoint::enter(std::uint16_t communicator, std::uint64_t sequence) {
   entered_[communicator].store(sequence, std::memory_order_relaxed);
 }
 void Endpoint::ask(std::uint16_t communicator) { job_.ask(rank_, communicator); }
-void Endpoint::mark_left() { job_.mark_left(rank_); }
+void Endpoint::set_left(bool left) { job_.set_left(rank_, left); }
 bool Endpoint::has_left(int rank) const { return job_.has_left(rank); }
 
 std::string Endpoint::describe_missing(std::uint16_t communicator, std::uint64_t sequence,

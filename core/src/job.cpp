@@ -243,7 +243,7 @@ void Job::handle(const Notice& notice) {
     case Notice::Kind::kLeave: {
       liveness_.forget(notice.process);
       const int first = topology_->first_rank_of(notice.process);
-      for (int i = 0; i < topology_->process(notice.process).replicas; ++i) mark_left(first + i);
+      for (int i = 0; i < topology_->process(notice.process).replicas; ++i) set_left(first + i, true);
       break;
     }
     case Notice::Kind::kQuery:
@@ -273,10 +273,10 @@ void Job::ask(int rank, std::uint16_t communicator) {
   post_to_others(notice);
 }
 
-void Job::mark_left(int rank) {
+void Job::set_left(int rank, bool left) {
   {
     const std::lock_guard lock(answers_mutex_);
-    left_[static_cast<std::size_t>(rank)] = true;
+    left_[static_cast<std::size_t>(rank)] = left;
   }
   for (const auto& endpoint : endpoints_) endpoint->ring();
 }

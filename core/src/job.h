@@ -58,7 +58,7 @@ class Job {
   void poison(int rank, ErrorKind kind, const std::string& text, bool tell);
   void look_around();
   void ask(int rank, std::uint16_t communicator);
-  void mark_left(int rank);
+  void set_left(int rank, bool left);
   bool has_left(int rank);
   std::string describe_missing(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> members);
 

@@ -6,15 +6,9 @@
 namespace farandole::test {
 namespace {
 
-/// One World per process, and its communicator, from which each test gets a duplicate.
-struct Joined {
-  World world;
-  Communicator communicator = Communicator::of_world(world);
-};
-
-std::optional<Joined>& joined() {
-  static std::optional<Joined> instance;
-  return instance;
+std::optional<World>& joined() {
+  static std::optional<World> world;
+  return world;
 }
 
 }  // namespace
@@ -24,15 +18,17 @@ bool is_launched() {
 }
 
 void WorldEnvironment::SetUp() {
-  if (is_launched()) joined().emplace();
+  if (!is_launched()) return;
+  WorldOptions options;
+  options.replicas = replicas_;
+  joined().emplace(options);
 }
 
 void WorldEnvironment::TearDown() { joined().reset(); }
 
 void for_each_group(const std::vector<int>& sizes, const std::function<void(Communicator&)>& body) {
   if (joined()) {
-    Communicator communicator = joined()->communicator.duplicate();
-    body(communicator);
+    run_replicas(*joined(), body);
     return;
   }
   for (const int size : sizes) {

@@ -14,14 +14,18 @@ namespace farandole::test {
 /// Joins the job when the program was started by an MPI launcher.
 class WorldEnvironment final : public testing::Environment {
  public:
+  explicit WorldEnvironment(int replicas) : replicas_(replicas) {}
   void SetUp() override;
   void TearDown() override;
+
+ private:
+  int replicas_;
 };
 
 /// True under mpiexec, also with one process.
 bool is_launched();
 
-/// Runs `body` on a fresh communicator: of all processes of the job under mpiexec, else of threads, once per size.
+/// Runs `body` on a fresh communicator: of all ranks of the job under mpiexec, else of threads, once per size.
 void for_each_group(const std::vector<int>& sizes, const std::function<void(Communicator&)>& body);
 /// The sizes of the conformance suite.
 const std::vector<int>& conformance_sizes();

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 
 #include "groups.h"
 #include "watchdog.h"
@@ -26,6 +27,10 @@ int main(int argc, char** argv) {
   // A collective that hangs raises Timeout and names ranks, operation and sequence number.
   setenv("FARANDOLE_TIMEOUT", "100", /*overwrite=*/0);
   testing::UnitTest::GetInstance()->listeners().Append(new Listener);  // GoogleTest owns it
-  testing::AddGlobalTestEnvironment(new farandole::test::WorldEnvironment);  // GoogleTest owns it
+  // --replicas=N: under mpiexec, that many ranks per process.
+  const std::string_view option = argc > 1 ? argv[1] : "";
+  constexpr std::string_view kReplicas = "--replicas=";
+  const int replicas = option.starts_with(kReplicas) ? std::atoi(option.substr(kReplicas.size()).data()) : 1;
+  testing::AddGlobalTestEnvironment(new farandole::test::WorldEnvironment(replicas));  // GoogleTest owns it
   return RUN_ALL_TESTS();
 }

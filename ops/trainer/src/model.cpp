@@ -31,6 +31,8 @@ std::span<Scalar> part(std::span<Scalar> whole, const NamedSpan& where) {
 
 template <class Scalar>
 struct Model<Scalar>::State {
+  explicit State(Shape input) : input_shape(std::move(input)) {}
+
   /// A layer and its entries in the layouts.
   struct Stage {
     std::unique_ptr<Layer<Scalar>> layer;
@@ -117,9 +119,8 @@ void Model<Scalar>::State::check_input(const Tensor<Scalar>& input) const {
 }
 
 template <class Scalar>
-Model<Scalar>::Model(Shape input, LayerList<Scalar> layers) : state_(std::make_unique<State>()) {
+Model<Scalar>::Model(Shape input, LayerList<Scalar> layers) : state_(std::make_unique<State>(std::move(input))) {
   if (layers.empty()) throw InvalidArgument("model: it has no layers");
-  state_->input_shape = std::move(input);
   for (auto& layer : layers) state_->add(std::move(layer));
   state_->bind();
 }

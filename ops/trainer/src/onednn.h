@@ -3,6 +3,7 @@
 
 #include <dnnl.hpp>
 
+#include <new>
 #include <string>
 
 #include "farandole/core/error.h"

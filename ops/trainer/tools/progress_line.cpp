@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 namespace farandole::trainer {
 namespace {
@@ -29,10 +31,20 @@ std::string test_text(const EpochReport& report) {
   return fmt::format(", test loss {:.4f}, test accuracy {:.2f} %", report.test->loss, 100 * report.test->accuracy);
 }
 
+/// True if somebody may watch standard output. Open MPI gives every rank a terminal of its own, wherever its output
+/// goes in the end; there the launcher's standard output is looked at.
+bool on_terminal() {
+  if (isatty(STDOUT_FILENO) != 1) return false;
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return true;
+  std::error_code unreadable;
+  const auto output = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", getppid()), unreadable).string();
+  return output.starts_with("/dev/pts/") || output.starts_with("/dev/tty");
+}
+
 }  // namespace
 
 ProgressLine::ProgressLine(std::int64_t global_batch, std::int64_t epochs, std::int64_t max_steps)
-    : moving_(isatty(STDOUT_FILENO) == 1), global_batch_(global_batch), epochs_(epochs), max_steps_(max_steps) {}
+    : moving_(on_terminal()), global_batch_(global_batch), epochs_(epochs), max_steps_(max_steps) {}
 
 void ProgressLine::start(const std::string& text) {
   print(text + "\n");

@@ -53,8 +53,8 @@ class Endpoint {
   void enter(std::uint16_t communicator, std::uint64_t sequence);
   /// Asks other processes how far their ranks are; answers come in through `look_around`.
   void ask(std::uint16_t communicator);
-  /// This rank enters no further collective. Ranks that wait for it in vain raise PeerLost.
-  void mark_left();
+  /// Says whether this rank has entered its last collective. Ranks that wait in vain for one that has left raise PeerLost.
+  void set_left(bool left);
   bool has_left(int rank) const;
   /// Describes the ranks of `members` that have not entered `sequence`; empty if all have.
   std::string describe_missing(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> members) const;

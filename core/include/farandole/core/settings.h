@@ -1,4 +1,5 @@
-// Settings: one table from which come the environment variables, --help, farandole-info --config and docs/configuration.md.
+// Settings: one table from which come the environment variables, --help, farandole-info --config and
+// docs/configuration.md.
 #pragma once
 
 #include <chrono>
@@ -44,7 +45,8 @@ struct Settings {
   std::string isa = "auto";
 
   /// Reads the FARANDOLE_* variables of the environment.
-  /// @throws InvalidArgument  a value is malformed or out of range, or a FARANDOLE_* variable does not exist (with the nearest one).
+  /// @throws InvalidArgument  a value is malformed or out of range, or a FARANDOLE_* variable does not exist (with the
+  /// nearest one).
   static Settings from_environment();
   /// The same from a list of "NAME=value" strings.
   static Settings parse(std::span<const std::string> variables);

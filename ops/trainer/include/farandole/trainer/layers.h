@@ -18,7 +18,7 @@ struct Conv2dOptions {
   std::int64_t channels = 1;  ///< of the output
   std::int64_t kernel = 3;    ///< height and width
   std::int64_t stride = 1;
-  std::int64_t padding = 0;   ///< zeros on each side
+  std::int64_t padding = 0;  ///< zeros on each side
   ConvolutionLibrary library = ConvolutionLibrary::kAutomatic;
   /// 3x3 with stride 1 and multiples of 16 channels by Winograd's algorithm, where oneDNN has it for this processor:
   /// more than twice as fast, rounding errors about twice as large (docs/decisions/0003).
