@@ -46,7 +46,7 @@ struct StatisticSpec {
 template <class Scalar>
 struct LayerMemory {
   std::vector<std::span<Scalar>> parameters, gradients;
-  std::vector<std::span<Scalar>> batch_statistics;          ///< written by forward in training
+  std::vector<std::span<Scalar>> batch_statistics;          ///< written by forward in training; gone before backward
   std::vector<std::span<const Scalar>> moving_statistics;   ///< read by forward in evaluation
 };
 

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs all tests.
+#
+#   tests/run.sh [arguments of ctest]                  e.g. -L unit, -R schedule
+#   PRESET=asan tests/run.sh                           dev, release, asan, tsan, or ci, which is the default
+#
+# SKIP_SETUP=1 installs nothing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+preset=${PRESET:-ci}
+
+[ -n "${SKIP_SETUP-}" ] || scripts/setup.sh
+
+configure=()
+case $preset in
+  dev | release | ci) ;;
+  # The sanitizers know nothing of what uninstrumented MPI libraries do, so the ranks are threads here.
+  asan) configure=(-DFARANDOLE_WITH_MPI=OFF)
+    export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:${ASAN_OPTIONS-}"
+    export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS-}" ;;
+  # Nor can the thread sanitizer see the barriers of OpenMP's library: one thread per replica.
+  tsan) configure=(-DFARANDOLE_WITH_MPI=OFF)
+    export OMP_NUM_THREADS=1
+    export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:${TSAN_OPTIONS-}" ;;
+  *) echo "run.sh: there is no preset $preset; use dev, release, asan, tsan or ci" >&2; exit 2 ;;
+esac
+
+cmake --preset "$preset" "${configure[@]}"
+cmake --build --preset "$preset"
+ctest --preset "$preset" "$@"
