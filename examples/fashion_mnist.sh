@@ -5,28 +5,25 @@
 #
 # FARANDOLE_MPI=openmpi or mpich chooses between two MPIs; SKIP_SETUP=1 installs nothing.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly build=build/release
+# Paths among the arguments are the caller's, so the training runs where this was called.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+readonly root build=$root/build/release
 
-[ -n "${SKIP_SETUP-}" ] || scripts/setup.sh
+[ -n "${SKIP_SETUP-}" ] || "$root/scripts/setup.sh"
 
 # The value of a variable of CMake's cache; nothing if it is not there or was not found.
 cached() {
   sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" | grep -v -e '-NOTFOUND$' || true
 }
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-cmake --preset release >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+(cd "$root" && cmake --preset release)
 flavours=()
 for flavour in openmpi mpich; do
   if [ -n "$(cached FARANDOLE_MPI_${flavour}_WRAPPER)" ] && [ -n "$(cached FARANDOLE_MPI_${flavour}_LAUNCHER)" ]; then
     flavours+=("$flavour")
   fi
 done
-cmake --build --preset release --target farandole-train "${flavours[@]/#/farandole_mpi_}"
-rm -f "$log"
-trap - EXIT
+(cd "$root" && cmake --build --preset release --target farandole-train "${flavours[@]/#/farandole_mpi_}")
 
 case ${FARANDOLE_MPI-auto} in
   auto) chosen=${flavours[0]-off} ;;
@@ -43,9 +40,10 @@ if [[ " ${flavours[*]} " != *" $chosen "* ]]; then
 fi
 launch=("$(cached "FARANDOLE_MPI_${chosen}_LAUNCHER")" -np 2)
 if [ "$chosen" = openmpi ]; then
-  # Open MPI counts whole cores, not hardware threads, and binds each rank to one.
-  cores=$(lscpu -p=CORE,SOCKET 2>/dev/null | grep -v '^#' | sort -u | wc -l)
-  if [ "$cores" -lt 2 ] || [ "$(nproc)" -lt 2 ]; then launch+=(--oversubscribe --bind-to none); fi
+  # Unbound, each replica computes with its share of all cores. Open MPI counts cores, not hardware threads.
+  launch+=(--bind-to none)
+  cores=$(lscpu -p=CORE,SOCKET 2>/dev/null | awk '!/^#/ && !seen[$0]++ { n++ } END { print n + 0 }' || true)
+  if [ "$cores" -lt 2 ] || [ "$(nproc)" -lt 2 ]; then launch+=(--oversubscribe); fi
   if [ "$(id -u)" = 0 ]; then launch+=(--allow-run-as-root); fi
 fi
 exec "${launch[@]}" "${train[@]}" "$@"

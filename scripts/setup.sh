@@ -77,7 +77,8 @@ as_root() {
   elif [ -t 0 ]; then
     sudo env DEBIAN_FRONTEND=noninteractive "$@"
   else
-    sudo -n env DEBIAN_FRONTEND=noninteractive "$@" || fail "sudo did not run: $*"
+    sudo -n true 2>/dev/null || fail "sudo wants a password and nobody is there to give it; as root, run: $*"
+    sudo -n env DEBIAN_FRONTEND=noninteractive "$@"
   fi
 }
 

@@ -45,12 +45,9 @@ int pipeline_turns(int levels, int segments) {
   return levels == 0 ? 0 : levels + segments - 1;
 }
 
-AlgorithmCost repeated(AlgorithmCost cost, int times) {
-  return {cost.turns * times, cost.messages * times, cost.pieces_sent * times};
-}
-
 AlgorithmCost operator+(const AlgorithmCost& a, const AlgorithmCost& b) {
-  return {a.turns + b.turns, a.messages + b.messages, a.pieces_sent + b.pieces_sent};
+  return {a.turns + b.turns, a.messages + b.messages, a.pieces_sent + b.pieces_sent,
+          a.pieces_reduced + b.pieces_reduced};
 }
 
 /// P-1 turns in which every rank sends one chunk, segment by segment.
@@ -59,8 +56,18 @@ AlgorithmCost ring_phase(const Place& at, int segments) {
   return {at.size - 1, pieces, pieces};
 }
 
+/// The same where every piece that arrives is reduced.
+AlgorithmCost reducing(AlgorithmCost cost) {
+  cost.pieces_reduced = cost.pieces_sent;
+  return cost;
+}
+
+AlgorithmCost reducing_ring_phase(const Place& at, int segments) {
+  return reducing(ring_phase(at, segments));
+}
+
 AlgorithmCost two_ring_phases(const Place& at, int segments) {
-  return repeated(ring_phase(at, segments), 2);
+  return reducing_ring_phase(at, segments) + ring_phase(at, segments);
 }
 
 /// P-1 chunks leave every rank in q turns. A turn that moves n chunks has a message from every rank, and n-1 of the
@@ -71,8 +78,12 @@ AlgorithmCost circulant_phase(const Place& at, int segments) {
   return {q, size * q + size - 1 - q, size * (size - 1) * segments};
 }
 
+AlgorithmCost reducing_circulant_phase(const Place& at, int segments) {
+  return reducing(circulant_phase(at, segments));
+}
+
 AlgorithmCost two_circulant_phases(const Place& at, int segments) {
-  return repeated(circulant_phase(at, segments), 2);
+  return reducing_circulant_phase(at, segments) + circulant_phase(at, segments);
 }
 
 /// Every rank but the root sends all segments up the tree, or gets them down.
@@ -81,15 +92,20 @@ AlgorithmCost binomial_phase(const Place& at, int segments) {
   return {pipeline_turns(ceil_log2(at.size), segments), messages, messages};
 }
 
+AlgorithmCost reducing_binomial_phase(const Place& at, int segments) {
+  return reducing(binomial_phase(at, segments));
+}
+
 AlgorithmCost binomial_tree_cost(const Place& at, int segments) {
   const AlgorithmCost phase = binomial_phase(at, segments);
-  return {pipeline_turns(2 * ceil_log2(at.size), segments), 2 * phase.messages, 2 * phase.pieces_sent};
+  return {pipeline_turns(2 * ceil_log2(at.size), segments), 2 * phase.messages, 2 * phase.pieces_sent,
+          phase.pieces_sent};
 }
 
 /// Both trees together move each segment of each half up and down every edge.
 AlgorithmCost double_tree_cost(const Place& at, int segments) {
   const std::int64_t messages = 4 * std::int64_t{at.size - 1} * segments;
-  return {pipeline_turns(2 * ceil_log2(at.size), segments), messages, messages};
+  return {pipeline_turns(2 * ceil_log2(at.size), segments), messages, messages, messages / 2};
 }
 
 /// Chunk v places after the root's passes as many edges as v has bits. Subtrees that chunk 0 lies inside of, after
@@ -112,17 +128,21 @@ AlgorithmCost recursive_doubling_cost(const Place& at, int segments) {
   const std::int64_t positions = std::int64_t{1} << levels;
   const std::int64_t pairs = at.size - positions;
   const std::int64_t messages = positions * levels + 2 * pairs;
-  return {levels + (pairs > 0 ? 2 : 0), messages, messages * segments};
+  return {levels + (pairs > 0 ? 2 : 0), messages, messages * segments, (messages - pairs) * segments};
 }
 
 AlgorithmCost halving_doubling_cost(const Place& at, int segments) {
   const int q = ceil_log2(at.size);
   const std::int64_t size = at.size;
-  return {2 * q, 2 * q * size, 2 * size * (size - 1) * segments};
+  return {2 * q, 2 * q * size, 2 * size * (size - 1) * segments, size * (size - 1) * segments};
 }
 
 AlgorithmCost scatter_allgather_cost(const Place& at, int segments) {
   return binomial_gather_cost(at, segments) + circulant_phase(at, segments);
+}
+
+AlgorithmCost reduce_scatter_gather_cost(const Place& at, int segments) {
+  return reducing_circulant_phase(at, segments) + binomial_gather_cost(at, segments);
 }
 
 AlgorithmCost pairwise_cost(const Place& at, int segments) {
@@ -132,7 +152,7 @@ AlgorithmCost pairwise_cost(const Place& at, int segments) {
 
 AlgorithmCost dissemination_cost(const Place& at, int segments) {
   const int q = ceil_log2(at.size);
-  return {q, std::int64_t{at.size} * q, std::int64_t{at.size} * q * segments};
+  return reducing({q, std::int64_t{at.size} * q, std::int64_t{at.size} * q * segments});
 }
 
 using enum Collective;
@@ -212,7 +232,7 @@ constexpr std::array kAlgorithms = {
               .name = "binomial",
               .title = "Binomial tree",
               .make = binomial_reduce,
-              .cost = binomial_phase,
+              .cost = reducing_binomial_phase,
               .chunks = one_chunk,
               .supports = any_size,
               .pipelined = true,
@@ -222,7 +242,7 @@ constexpr std::array kAlgorithms = {
               .name = "reduce_scatter_gather",
               .title = "Circulant reduce-scatter, binomial gather",
               .make = reduce_scatter_gather_reduce,
-              .cost = scatter_allgather_cost,
+              .cost = reduce_scatter_gather_cost,
               .chunks = chunk_per_rank,
               .supports = any_size,
               .logarithmic = true},
@@ -246,7 +266,7 @@ constexpr std::array kAlgorithms = {
               .name = "ring",
               .title = "Ring",
               .make = ring_reduce_scatter,
-              .cost = ring_phase,
+              .cost = reducing_ring_phase,
               .chunks = chunk_per_rank,
               .supports = any_size,
               .pipelined = true},
@@ -254,7 +274,7 @@ constexpr std::array kAlgorithms = {
               .name = "circulant",
               .title = "Circulant halving",
               .make = circulant_reduce_scatter,
-              .cost = circulant_phase,
+              .cost = reducing_circulant_phase,
               .chunks = chunk_per_rank,
               .supports = any_size,
               .logarithmic = true},

@@ -16,7 +16,9 @@ std::size_t sum(const std::vector<std::size_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
-std::uintptr_t address(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
+std::uintptr_t address(const void* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory);
+}
 
 bool reduces(Collective collective) {
   return collective == Collective::kAllreduce || collective == Collective::kReduce ||
@@ -30,8 +32,8 @@ Descriptor describe_call(const Call& call, const Choice& choice, int size, bool 
   descriptor.op = call.op;
   descriptor.root = call.root;
   descriptor.count = call.collective == Collective::kAlltoall ? 0 : total_count(call, size);
-  descriptor.algorithm = choice.is_vendor() ? Descriptor::kVendor
-                                            : static_cast<std::uint8_t>(choice.algorithm - algorithms().data());
+  descriptor.algorithm =
+      choice.is_vendor() ? Descriptor::kVendor : static_cast<std::uint8_t>(choice.algorithm - algorithms().data());
   if (refused) descriptor.algorithm = Descriptor::kRefused;
   std::uint64_t digest = mix(static_cast<std::uint64_t>(choice.segments), std::bit_cast<std::uint64_t>(call.postscale));
   digest = mix(digest, call.uneven ? 1 : 0);
@@ -134,8 +136,8 @@ void CollectiveOperation::begin_count_exchange() {
 void CollectiveOperation::end_count_exchange() {
   for (std::size_t peer = 0; peer < heard_counts_.size(); ++peer) {
     if (heard_counts_[peer] == call_.recv_counts[peer]) continue;
-    disagreement_ = fmt::format("alltoall: rank {} sends {} elements to rank {}, which expects {}; no data was touched", peer,
-                                heard_counts_[peer], group_.rank, call_.recv_counts[peer]);
+    disagreement_ = fmt::format("alltoall: rank {} sends {} elements to rank {}, which expects {}; no data was touched",
+                                peer, heard_counts_[peer], group_.rank, call_.recv_counts[peer]);
     descriptor_.algorithm = Descriptor::kRefused;
     return;
   }
@@ -200,7 +202,8 @@ void CollectiveOperation::begin_vendor() {
 }
 
 double CollectiveOperation::final_scale() const {
-  return call_.op == ReduceOp::kAverage && reduces(call_.collective) ? call_.postscale / group_.size() : call_.postscale;
+  return call_.op == ReduceOp::kAverage && reduces(call_.collective) ? call_.postscale / group_.size()
+                                                                     : call_.postscale;
 }
 
 Execution CollectiveOperation::plan() {
@@ -251,8 +254,7 @@ Execution CollectiveOperation::plan() {
 void CollectiveOperation::plan_chunk_result(Execution& execution, bool has_input) {
   const Schedule& schedule = execution.prepared->schedule;
   const int own = group_.rank * schedule.segments;
-  const std::size_t own_bytes =
-      execution.offsets[static_cast<std::size_t>(own)] * size_in_bytes(call_.input.dtype);
+  const std::size_t own_bytes = execution.offsets[static_cast<std::size_t>(own)] * size_in_bytes(call_.input.dtype);
   const bool gathers = call_.collective == Collective::kAllgather || call_.collective == Collective::kGather;
   if (has_input) stage_input(execution);
   if (gathers) {

@@ -127,9 +127,12 @@ std::vector<std::size_t> counts_or_equal(std::span<const std::size_t> counts, st
 }
 
 /// An equal part of `count`. What does not divide is found by validate(), because the parts do not add up.
-std::size_t part_of(std::size_t count, int size) { return count / static_cast<std::size_t>(size); }
+std::size_t part_of(std::size_t count, int size) {
+  return count / static_cast<std::size_t>(size);
+}
 
-Call reduction(Collective collective, ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+Call reduction(Collective collective, ConstBufferView input, BufferView output, ReduceOp op,
+               const ReduceOptions& options) {
   Call call;
   call.collective = collective;
   call.input = input;
@@ -160,7 +163,8 @@ Call movement(Collective collective, ConstBufferView input, BufferView output, i
 void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
   state_->run(reduction(Collective::kAllreduce, input, output, op, options));
 }
-Work Communicator::allreduce_async(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+Work Communicator::allreduce_async(ConstBufferView input, BufferView output, ReduceOp op,
+                                   const ReduceOptions& options) {
   return state_->start(reduction(Collective::kAllreduce, input, output, op, options));
 }
 
@@ -191,7 +195,8 @@ Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root
 }
 }  // namespace
 
-void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options) {
+void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root,
+                          const ReduceOptions& options) {
   state_->run(reduce_call(input, output, op, root, options));
 }
 Work Communicator::reduce_async(ConstBufferView input, BufferView output, ReduceOp op, int root,
@@ -249,8 +254,8 @@ void Communicator::scatter(ConstBufferView input, BufferView output, int root, s
                            std::string_view algorithm) {
   state_->run(scatter_call(input, output, root, counts, algorithm, rank(), size()));
 }
-Work Communicator::scatter_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                                 std::string_view algorithm) {
+Work Communicator::scatter_async(ConstBufferView input, BufferView output, int root,
+                                 std::span<const std::size_t> counts, std::string_view algorithm) {
   return state_->start(scatter_call(input, output, root, counts, algorithm, rank(), size()));
 }
 
@@ -274,8 +279,12 @@ Work Communicator::alltoall_async(ConstBufferView input, BufferView output, std:
   return state_->start(alltoall_call(input, output, send_counts, recv_counts, size()));
 }
 
-void Communicator::barrier() { state_->run(Call{}); }
-Work Communicator::barrier_async() { return state_->start(Call{}); }
+void Communicator::barrier() {
+  state_->run(Call{});
+}
+Work Communicator::barrier_async() {
+  return state_->start(Call{});
+}
 
 Communicator Communicator::of_world(World& world, int replica) {
   if (replica < 0 || replica >= world.replicas()) {
@@ -321,23 +330,41 @@ Communicator Communicator::split(int color, int key) {
   return Communicator(std::make_shared<State>(std::move(group)));
 }
 
-Communicator Communicator::duplicate() { return split(0, rank()); }
+Communicator Communicator::duplicate() {
+  return split(0, rank());
+}
 
-int Communicator::rank() const { return state_->group().rank; }
-int Communicator::size() const { return state_->group().size(); }
+int Communicator::rank() const {
+  return state_->group().rank;
+}
+int Communicator::size() const {
+  return state_->group().size();
+}
 
 namespace {
-const RankInfo& info(const Group& group) { return group.endpoint->topology().rank(group.endpoint->rank()); }
+const RankInfo& info(const Group& group) {
+  return group.endpoint->topology().rank(group.endpoint->rank());
+}
 }  // namespace
 
-int Communicator::local_rank() const { return info(state_->group()).local_rank; }
-int Communicator::local_size() const { return info(state_->group()).local_size; }
-int Communicator::host_index() const { return info(state_->group()).host_index; }
-int Communicator::host_count() const { return state_->group().endpoint->topology().host_count(); }
+int Communicator::local_rank() const {
+  return info(state_->group()).local_rank;
+}
+int Communicator::local_size() const {
+  return info(state_->group()).local_size;
+}
+int Communicator::host_index() const {
+  return info(state_->group()).host_index;
+}
+int Communicator::host_count() const {
+  return state_->group().endpoint->topology().host_count();
+}
 std::string Communicator::describe(int rank) const {
   return state_->group().endpoint->topology().describe(state_->group().member(rank));
 }
-const Settings& Communicator::settings() const { return state_->group().endpoint->settings(); }
+const Settings& Communicator::settings() const {
+  return state_->group().endpoint->settings();
+}
 
 std::string Communicator::choose(Collective collective, std::size_t bytes) const {
   return std::string(state_->choose(state_->question(collective, bytes)).name());
@@ -352,8 +379,8 @@ std::string Communicator::explain(Collective collective, std::size_t bytes) cons
   text += forced == "auto" ? "chosen by the cost model" : fmt::format("forced by a setting ({})", forced);
   text += fmt::format(" (latency {} us per message, {} GB/s)\n", asked.link.latency_us, 1e-3 / asked.link.us_per_byte);
   for (const Candidate& candidate : candidates(asked, settings())) {
-    text += fmt::format("  {:<22} {:>3} segments {:>14.2f} us predicted\n", candidate.algorithm->name, candidate.segments,
-                        candidate.predicted_us);
+    text += fmt::format("  {:<22} {:>3} segments {:>14.2f} us predicted\n", candidate.algorithm->name,
+                        candidate.segments, candidate.predicted_us);
   }
   return text;
 }
@@ -371,7 +398,8 @@ std::string Communicator::transport() const {
 
 void Communicator::abort(std::string_view text) {
   Endpoint& endpoint = *state_->group().endpoint;
-  endpoint.poison(ErrorKind::kPeerLost, fmt::format("{} aborted: {}", endpoint.topology().describe(endpoint.rank()), text));
+  endpoint.poison(ErrorKind::kPeerLost,
+                  fmt::format("{} aborted: {}", endpoint.topology().describe(endpoint.rank()), text));
 }
 
 }  // namespace farandole

@@ -23,8 +23,8 @@ struct Descriptor {
   ReduceOp op = ReduceOp::kSum;
   std::uint8_t algorithm = 0;  ///< index in the table of algorithms
   std::int32_t root = -1;
-  std::uint64_t count = 0;     ///< elements; for alltoall, which may differ, 0
-  std::uint64_t digest = 0;    ///< of uneven counts, scale and segments
+  std::uint64_t count = 0;   ///< elements; for alltoall, which may differ, 0
+  std::uint64_t digest = 0;  ///< of uneven counts, scale and segments
 };
 static_assert(sizeof(Descriptor) == 24);
 

@@ -84,9 +84,9 @@ class Executor final : public Operation {
   std::vector<int> waits_;
   std::deque<int> ready_;
   std::vector<Pending> pending_;
-  std::map<int, int> bounces_;              // unfused receives in flight, by peer
-  std::vector<Scratch> spare_;              // bounce memory to reuse
-  std::size_t left_;                        // steps that are not complete
+  std::map<int, int> bounces_;  // unfused receives in flight, by peer
+  std::vector<Scratch> spare_;  // bounce memory to reuse
+  std::size_t left_;            // steps that are not complete
 };
 
 }  // namespace farandole

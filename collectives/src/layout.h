@@ -10,8 +10,8 @@ namespace farandole {
 /// Piece boundaries in elements: piece i is [offsets[i], offsets[i + 1]).
 using Offsets = std::vector<std::size_t>;
 
-/// `count` elements in `chunks` nearly equal chunks, each in `segments` segments. Boundaries lie on multiples of `quantum`
-/// elements (a cache line), so small vectors leave later pieces empty.
+/// `count` elements in `chunks` nearly equal chunks, each in `segments` segments. Boundaries lie on multiples of
+/// `quantum` elements (a cache line), so small vectors leave later pieces empty.
 Offsets balanced_offsets(std::size_t count, int chunks, int segments, std::size_t quantum);
 
 /// Chunks of given sizes, each in `segments` segments.

@@ -39,7 +39,8 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
       } catch (...) {
         // Before the communicator goes: its destructor waits for what is pending.
         remember(std::current_exception());
-        endpoint.poison(ErrorKind::kPeerLost, endpoint.topology().describe(endpoint.rank()) + " failed: " + text_of_current());
+        endpoint.poison(ErrorKind::kPeerLost,
+                        endpoint.topology().describe(endpoint.rank()) + " failed: " + text_of_current());
       }
     } catch (...) {
       remember(std::current_exception());

@@ -10,7 +10,8 @@ namespace farandole {
 namespace {
 
 constexpr int kMostSegments = 64;
-constexpr double kMessageShare = 0.25;  // of the latency: posting and completing a message, however much overlaps
+constexpr double kReduceUsPerByte = 1e-4;  // one pass over memory that is not in the cache
+constexpr double kMessageShare = 0.25;     // of the latency: posting and completing a message, however much overlaps
 
 int segments_for(const Algorithm& algorithm, const Question& question, const Settings& settings) {
   if (question.segments > 0) return question.segments;
@@ -70,7 +71,11 @@ double predict_us(const Algorithm& algorithm, int segments, const Question& ques
   // A turn takes as long as its longest message, or as what a rank sends in it on average.
   const double message_bytes = sent_bytes / static_cast<double>(cost.messages);
   const double rank_bytes = sent_bytes / (static_cast<double>(question.size) * cost.turns);
-  const double turn_us = question.link.latency_us + std::max(message_bytes, rank_bytes) * question.link.us_per_byte;
+  // Of what arrives, this share is also reduced; only the last segment's reduction does not overlap with messages.
+  const double reduced_share =
+      static_cast<double>(cost.pieces_reduced) / (static_cast<double>(cost.pieces_sent) * segments);
+  const double us_per_byte = question.link.us_per_byte + reduced_share * kReduceUsPerByte;
+  const double turn_us = question.link.latency_us + std::max(message_bytes, rank_bytes) * us_per_byte;
   const double messages_per_rank = static_cast<double>(cost.messages) / question.size;
   return cost.turns * turn_us + messages_per_rank * kMessageShare * question.link.latency_us;
 }

@@ -26,8 +26,8 @@ struct Question {
   std::size_t bytes = 0;  ///< of the whole vector
   int size = 1;
   LinkCost link;
-  std::string_view forced;   ///< by the caller; empty: the setting's
-  int segments = 0;          ///< by the caller; 0: from the size
+  std::string_view forced;  ///< by the caller; empty: the setting's
+  int segments = 0;         ///< by the caller; 0: from the size
 };
 
 /// Forced by the caller, else by the setting, else the cheapest by the cost model.
@@ -43,7 +43,8 @@ struct Candidate {
 /// All algorithms that support the size, cheapest first.
 std::vector<Candidate> candidates(const Question& question, const Settings& settings);
 
-/// Predicted time: turns × (latency + bytes per turn × cost per byte) + a share of the latency per message.
+/// Predicted time: turns × (latency + bytes per turn × cost per byte sent and reduced) + a share of the latency per
+/// message.
 double predict_us(const Algorithm& algorithm, int segments, const Question& question);
 
 /// The setting that forces an algorithm of this collective; "auto" where there is none.

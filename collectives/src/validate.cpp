@@ -32,13 +32,13 @@ std::size_t total(const std::vector<std::size_t>& counts) {
 void validate_reduction(const Call& call) {
   const bool floating = is_floating_point(call.input.dtype);
   if (!floating && call.op == ReduceOp::kAverage) {
-    throw InvalidArgument(fmt::format(
-        "{}: an average of {} is not defined; use a floating-point type, or sum and divide as you mean it",
-        name(call.collective), name(call.input.dtype)));
+    throw InvalidArgument(
+        fmt::format("{}: an average of {} is not defined; use a floating-point type, or sum and divide as you mean it",
+                    name(call.collective), name(call.input.dtype)));
   }
   if (!floating && (call.prescale != 1.0 || call.postscale != 1.0)) {
-    throw InvalidArgument(
-        fmt::format("{}: only floating-point types can be scaled, not {}", name(call.collective), name(call.input.dtype)));
+    throw InvalidArgument(fmt::format("{}: only floating-point types can be scaled, not {}", name(call.collective),
+                                      name(call.input.dtype)));
   }
 }
 
@@ -61,7 +61,8 @@ void validate(const Call& call, const Group& group) {
                                       name(call.collective), name(call.input.dtype), name(call.output.dtype)));
   }
   validate_reduction(call);
-  if (!call.counts.empty()) require(call.counts.size() == size, "counts", fmt::format("{} entries", size), call.counts.size());
+  if (!call.counts.empty())
+    require(call.counts.size() == size, "counts", fmt::format("{} entries", size), call.counts.size());
   switch (call.collective) {
     case Collective::kAllreduce:
       require_count("output", call.input.count, call.output.count);
@@ -80,7 +81,8 @@ void validate(const Call& call, const Group& group) {
       require_count("output", call.counts[rank], call.output.count);
       break;
     case Collective::kAlltoall:
-      require(call.recv_counts.size() == size, "receive counts", fmt::format("{} entries", size), call.recv_counts.size());
+      require(call.recv_counts.size() == size, "receive counts", fmt::format("{} entries", size),
+              call.recv_counts.size());
       require_count("input", total(call.counts), call.input.count);
       require_count("output", total(call.recv_counts), call.output.count);
       break;

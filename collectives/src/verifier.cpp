@@ -21,6 +21,9 @@ void count_cost(const std::vector<Schedule>& schedules, Verdict& verdict) {
         ++verdict.messages;
         verdict.pieces_sent += step.operand.count;
       }
+      if (step.kind == StepKind::kRecvReduce || step.kind == StepKind::kReduce) {
+        verdict.pieces_reduced += step.target.count;
+      }
     }
   }
 }
@@ -61,10 +64,11 @@ Verdict verify(const Algorithm& algorithm, int size, int root, int segments) {
     verdict.fault =
         fmt::format("the schedule has {} chunks, the table says {}", schedules.front().chunks, algorithm.chunks(size));
   } else if (verdict.turns != cost.turns || verdict.messages != cost.messages ||
-             verdict.pieces_sent != cost.pieces_sent) {
+             verdict.pieces_sent != cost.pieces_sent || verdict.pieces_reduced != cost.pieces_reduced) {
     verdict.fault =
-        fmt::format("{} turns, {} messages and {} pieces were sent; the formula says {}, {} and {}", verdict.turns,
-                    verdict.messages, verdict.pieces_sent, cost.turns, cost.messages, cost.pieces_sent);
+        fmt::format("{} turns, {} messages, {} pieces sent and {} reduced; the formula says {}, {}, {} and {}",
+                    verdict.turns, verdict.messages, verdict.pieces_sent, verdict.pieces_reduced, cost.turns,
+                    cost.messages, cost.pieces_sent, cost.pieces_reduced);
   }
   verdict.correct = verdict.fault.empty();
   return verdict;

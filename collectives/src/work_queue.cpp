@@ -131,9 +131,9 @@ void WorkQueue::fail_all(const std::exception_ptr& error) {
 /// Ends `work` with `error`; where the collective can not have failed alike on all ranks, the whole job.
 void WorkQueue::fail(const std::exception_ptr& error, Work::State& work) {
   Endpoint& endpoint = *group_.endpoint;
-  const std::string where = fmt::format("{} in collective {} of communicator {} ({})",
-                                        endpoint.topology().describe(endpoint.rank()), work.sequence, group_.id,
-                                        describe(work.descriptor));
+  const std::string where =
+      fmt::format("{} in collective {} of communicator {} ({})", endpoint.topology().describe(endpoint.rank()),
+                  work.sequence, group_.id, describe(work.descriptor));
   try {
     std::rethrow_exception(error);
   } catch (const Error& known) {
@@ -174,8 +174,8 @@ void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
   }
   std::exception_ptr fault;
   if (settings.timeout.count() > 0 && waited >= settings.timeout) {
-    fault = std::make_exception_ptr(Timeout(fmt::format(
-        "the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {}", settings.timeout.count(), describe_stall(work, now))));
+    fault = std::make_exception_ptr(Timeout(fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {}",
+                                                        settings.timeout.count(), describe_stall(work, now))));
   } else if (now - work.moved > kFarewell && waits_for_someone_who_left(work)) {
     fault = std::make_exception_ptr(PeerLost(describe_stall(work, now)));
   } else if (until_warning.count() <= 0) {

@@ -6,13 +6,24 @@
 
 namespace farandole {
 
-Endpoint::Endpoint(Job& job, int rank) : job_(job), rank_(rank), entered_(kMaxCommunicators), ids_(kMaxCommunicators, 0) {}
+Endpoint::Endpoint(Job& job, int rank)
+    : job_(job), rank_(rank), entered_(kMaxCommunicators), ids_(kMaxCommunicators, 0) {}
 
-const Topology& Endpoint::topology() const { return job_.topology(); }
-const Settings& Endpoint::settings() const { return job_.settings(); }
-Transport& Endpoint::route(int peer) const { return job_.route(peer); }
-ProgressThread* Endpoint::progress_thread() const { return job_.progress_thread(); }
-Waiter::Options Endpoint::waiting() const { return job_.waiting(/*progress_thread=*/false); }
+const Topology& Endpoint::topology() const {
+  return job_.topology();
+}
+const Settings& Endpoint::settings() const {
+  return job_.settings();
+}
+Transport& Endpoint::route(int peer) const {
+  return job_.route(peer);
+}
+ProgressThread* Endpoint::progress_thread() const {
+  return job_.progress_thread();
+}
+Waiter::Options Endpoint::waiting() const {
+  return job_.waiting(/*progress_thread=*/false);
+}
 
 std::unique_ptr<VendorCollectives> Endpoint::vendor_collectives(std::span<const int> ranks) const {
   if (job_.group() == nullptr) return nullptr;
@@ -27,16 +38,28 @@ void Endpoint::ring() {
   if (ProgressThread* progress = progress_thread()) progress->doorbell().ring();
 }
 
-void Endpoint::check_fault() const { job_.check_fault(); }
-void Endpoint::poison(ErrorKind kind, const std::string& text) { job_.poison(rank_, kind, text, true); }
-void Endpoint::look_around() { job_.look_around(); }
+void Endpoint::check_fault() const {
+  job_.check_fault();
+}
+void Endpoint::poison(ErrorKind kind, const std::string& text) {
+  job_.poison(rank_, kind, text, true);
+}
+void Endpoint::look_around() {
+  job_.look_around();
+}
 
 void Endpoint::enter(std::uint16_t communicator, std::uint64_t sequence) {
   entered_[communicator].store(sequence, std::memory_order_relaxed);
 }
-void Endpoint::ask(std::uint16_t communicator) { job_.ask(rank_, communicator); }
-void Endpoint::set_left(bool left) { job_.set_left(rank_, left); }
-bool Endpoint::has_left(int rank) const { return job_.has_left(rank); }
+void Endpoint::ask(std::uint16_t communicator) {
+  job_.ask(rank_, communicator);
+}
+void Endpoint::set_left(bool left) {
+  job_.set_left(rank_, left);
+}
+bool Endpoint::has_left(int rank) const {
+  return job_.has_left(rank);
+}
 
 std::string Endpoint::describe_missing(std::uint16_t communicator, std::uint64_t sequence,
                                        std::span<const int> members) const {

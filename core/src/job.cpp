@@ -91,8 +91,8 @@ void Job::join(const WorldOptions& options) {
     process_ = group_->process();
     backend_description_ = fmt::format("{} ({})", backend.version(), choice.reason);
     if (options.replicas > 1 && group_->thread_use() != ThreadUse::kAnyThread) {
-      throw Unsupported(fmt::format("{} replicas per process need an MPI that any thread may call: {}", options.replicas,
-                                    group_->thread_advice()));
+      throw Unsupported(fmt::format("{} replicas per process need an MPI that any thread may call: {}",
+                                    options.replicas, group_->thread_advice()));
     }
   }
   check_size(options, options.mpi_communicator ? 0 : choice.launched_size);
@@ -138,8 +138,9 @@ void Job::introduce(const WorldOptions& options) {
   topology_.emplace(std::move(processes));
   left_.assign(static_cast<std::size_t>(ranks), false);
   if (options.expected_size > 0 && ranks != options.expected_size) {
-    throw InvalidArgument(fmt::format("{} ranks were expected and {} are there ({} processes, {} replicas in this one)",
-                                      options.expected_size, ranks, count, options.replicas));
+    throw InvalidArgument(
+        fmt::format("{} ranks were expected and {} are there (processes: {}, replicas in this one: {})",
+                    options.expected_size, ranks, count, options.replicas));
   }
   for (const std::string& difference : adopt_agreed(settings_, all.front().agreed)) {
     log(LogLevel::kWarning, "rank 0's setting is used: " + difference);
@@ -170,7 +171,9 @@ Job::~Job() {
 
 Waiter::Options Job::waiting(bool progress_thread) const {
   const int threads = topology_->rank(topology_->first_rank_of(process_)).local_size * (progress_thread ? 2 : 1);
-  return {threads > allowed_cores(), group_ != nullptr && group_->transport().is_polled()};
+  return {.crowded = threads > allowed_cores(),
+          .background = progress_thread,
+          .polled = group_ != nullptr && group_->transport().is_polled()};
 }
 
 void Job::check_fault() const {
@@ -211,12 +214,14 @@ void Job::write_flight_records(const std::string& text) const {
   std::error_code ignored;
   std::filesystem::create_directories(settings_.flight_directory, ignored);
   for (const auto& endpoint : endpoints_) {
-    const std::string path = fmt::format("{}/rank-{}.farandole-flight.json", settings_.flight_directory, endpoint->rank());
+    const std::string path =
+        fmt::format("{}/rank-{}.farandole-flight.json", settings_.flight_directory, endpoint->rank());
     std::ofstream file(path);
     file << endpoint->recorder().to_json_lines();
     if (!file) log(LogLevel::kError, "the flight record could not be written to " + path);
   }
-  log(LogLevel::kError, fmt::format("{}; the last collectives of each rank are in {}", text, settings_.flight_directory));
+  log(LogLevel::kError,
+      fmt::format("{}; the last collectives of each rank are in {}", text, settings_.flight_directory));
 }
 
 void Job::look_around() {

@@ -90,9 +90,9 @@ class Job {
   Liveness liveness_;
   Clock::time_point next_liveness_{};
 
-  std::mutex answers_mutex_;                                              // guards answers_ and left_
-  std::map<std::pair<int, std::uint32_t>, std::uint64_t> answers_;        // (rank, communicator) → entered
-  std::vector<bool> left_;                                                // by rank
+  std::mutex answers_mutex_;                                        // guards answers_ and left_
+  std::map<std::pair<int, std::uint32_t>, std::uint64_t> answers_;  // (rank, communicator) → entered
+  std::vector<bool> left_;                                          // by rank
 };
 
 }  // namespace farandole

@@ -55,18 +55,19 @@ void Waiter::reset() {
 
 bool Waiter::rest() {
   const int pauses = options_.crowded ? 0 : kPauses;
+  const int yields = options_.crowded && options_.background ? 0 : kYields;
   if (turns_ < pauses) {
     ++turns_;
     pause_once();
     return false;
   }
-  if (turns_ < pauses + kYields) {
+  if (turns_ < pauses + yields) {
     ++turns_;
     std::this_thread::yield();
     return false;
   }
   doorbell_.sleep(seen_, sleep_);
-  if (options_.polled && ++turns_ < pauses + kYields + kShortSleeps) return true;
+  if (options_.polled && ++turns_ < pauses + yields + kShortSleeps) return true;
   sleep_ = std::min(2 * sleep_, options_.polled ? kLongestPolledSleep : kLongestSleep);
   return true;
 }

@@ -24,7 +24,7 @@ int main() try {
   communicator.allreduce(values, ReduceOp::kSum);
 
   const int size = communicator.size();
-  const auto expected = static_cast<float>(size * (size + 1) / 2);
+  const float expected = 0.5F * static_cast<float>(size * (size + 1));
   std::printf("%s of %d, local rank %d on host %d: sum %g\n", communicator.describe(communicator.rank()).c_str(), size,
               communicator.local_rank(), communicator.host_index(), static_cast<double>(values.front()));
   for (const float value : values) {

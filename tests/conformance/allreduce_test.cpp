@@ -51,8 +51,8 @@ void check_allreduce(Communicator& ranks, const Case& c) {
   options.algorithm = c.algorithm;
   options.segments = c.segments;
   ranks.allreduce(input.view(), output.view(), c.op, options);
-  const std::string difference = first_difference(
-      output.view(), [&](std::size_t i) { return reduced(ranks.size(), i, c.dtype, c.op); });
+  const std::string difference =
+      first_difference(output.view(), [&](std::size_t i) { return reduced(ranks.size(), i, c.dtype, c.op); });
   EXPECT_EQ(difference, "") << describe(c, ranks);
   if (!c.in_place) {
     EXPECT_EQ(first_difference(input.view(), [&](std::size_t i) { return value(ranks.rank(), i, c.dtype, c.op); }), "")
@@ -157,13 +157,15 @@ TEST(Reduce, EveryAlgorithmRootAndCount) {
           ReduceOptions options;
           options.algorithm = algorithm;
           ranks.reduce(input.view(), output.view(), ReduceOp::kSum, root, options);
-          EXPECT_EQ(first_difference(output.view(),
-                                     [&](std::size_t i) { return reduced(ranks.size(), i, DType::kI32, ReduceOp::kSum); }),
-                    "")
+          EXPECT_EQ(
+              first_difference(output.view(),
+                               [&](std::size_t i) { return reduced(ranks.size(), i, DType::kI32, ReduceOp::kSum); }),
+              "")
               << algorithm << ", root " << root << ", count " << count;
-          EXPECT_EQ(first_difference(input.view(),
-                                     [&](std::size_t i) { return value(ranks.rank(), i, DType::kI32, ReduceOp::kSum); }),
-                    "")
+          EXPECT_EQ(
+              first_difference(input.view(),
+                               [&](std::size_t i) { return value(ranks.rank(), i, DType::kI32, ReduceOp::kSum); }),
+              "")
               << "input changed by " << algorithm;
         }
       }

@@ -43,7 +43,8 @@ TEST(Communicator, ManyAsynchronousCallsCompleteInAnyOrderOfWaiting) {
     std::vector<std::vector<std::int32_t>> data;
     std::vector<Work> works;
     for (int k = 0; k < kCalls; ++k) data.emplace_back(1 + 997 * static_cast<std::size_t>(k % 4), k + ranks.rank());
-    for (int k = 0; k < kCalls; ++k) works.push_back(ranks.allreduce_async(data[static_cast<std::size_t>(k)], ReduceOp::kMax));
+    for (int k = 0; k < kCalls; ++k)
+      works.push_back(ranks.allreduce_async(data[static_cast<std::size_t>(k)], ReduceOp::kMax));
     for (int k = kCalls - 1; k >= 0; --k) {
       works[static_cast<std::size_t>(k)].wait();
       for (const std::int32_t x : data[static_cast<std::size_t>(k)]) ASSERT_EQ(x, k + ranks.size() - 1);
@@ -118,18 +119,14 @@ TEST(Communicator, DisagreementIsFoundOnEveryRankBeforeDataIsTouched) {
         [&] { ranks.allreduce(BufferView(data.data(), odd_one_out ? 8 : 16, DType::kF32), ReduceOp::kSum); });
     EXPECT_THAT(count, AllOf(HasSubstr("rank 0"), HasSubstr("16 f32"), HasSubstr("8 f32"),
                              HasSubstr(fmt::format("rank {}", ranks.size() - 1))));
-    const auto type = text_of<Mismatch>([&] {
-      ranks.allreduce(BufferView(data.data(), 4, odd_one_out ? DType::kI32 : DType::kF32), ReduceOp::kSum);
-    });
+    const auto type = text_of<Mismatch>(
+        [&] { ranks.allreduce(BufferView(data.data(), 4, odd_one_out ? DType::kI32 : DType::kF32), ReduceOp::kSum); });
     EXPECT_THAT(type, AllOf(HasSubstr("4 f32"), HasSubstr("4 i32")));
-    const auto op =
-        text_of<Mismatch>([&] { ranks.allreduce(data, odd_one_out ? ReduceOp::kMax : ReduceOp::kMin); });
+    const auto op = text_of<Mismatch>([&] { ranks.allreduce(data, odd_one_out ? ReduceOp::kMax : ReduceOp::kMin); });
     EXPECT_THAT(op, AllOf(HasSubstr("max"), HasSubstr("min")));
     const auto root = text_of<Mismatch>([&] { ranks.broadcast(data, odd_one_out ? 1 : 0); });
     EXPECT_THAT(root, AllOf(HasSubstr("root 0"), HasSubstr("root 1")));
-    const auto collective = text_of<Mismatch>([&] {
-      odd_one_out ? ranks.barrier() : ranks.broadcast(data, 0);
-    });
+    const auto collective = text_of<Mismatch>([&] { odd_one_out ? ranks.barrier() : ranks.broadcast(data, 0); });
     EXPECT_THAT(collective, AllOf(HasSubstr("barrier"), HasSubstr("broadcast")));
     EXPECT_EQ(data, before);
     expect_usable(ranks);
@@ -199,8 +196,9 @@ TEST(Communicator, VendorWithoutMpiIsUnsupported) {
 TEST(Communicator, ExplainNamesTheChoiceAndTheCandidates) {
   for_each_group({4}, [](Communicator& ranks) {
     const std::string text = ranks.explain(Collective::kAllreduce, 1 << 20);
-    EXPECT_THAT(text, AllOf(HasSubstr("allreduce of 1048576 bytes"), HasSubstr(ranks.choose(Collective::kAllreduce, 1 << 20)),
-                            HasSubstr("ring"), HasSubstr("cost model")));
+    EXPECT_THAT(text,
+                AllOf(HasSubstr("allreduce of 1048576 bytes"), HasSubstr(ranks.choose(Collective::kAllreduce, 1 << 20)),
+                      HasSubstr("ring"), HasSubstr("cost model")));
   });
 }
 

@@ -14,7 +14,8 @@ namespace {
 constexpr std::size_t kCount = (std::size_t{1} << 31) + 12'345;
 
 bool memory_is_short(std::size_t bytes) {
-  const auto available = static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const auto available =
+      static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return available < bytes + (std::size_t{1} << 30);
 }
 

@@ -124,9 +124,9 @@ TEST(Scatter, EveryAlgorithmAndRoot) {
           Buffer output(counts[own], DType::kU8);
           ranks.scatter(input.view(), output.view(), root, uneven ? counts : std::vector<std::size_t>{}, algorithm);
           const std::size_t first = sum(counts, own);
-          EXPECT_EQ(first_difference(output.view(),
-                                     [&](std::size_t i) { return value(root, first + i, DType::kU8, kAny); }),
-                    "")
+          EXPECT_EQ(
+              first_difference(output.view(), [&](std::size_t i) { return value(root, first + i, DType::kU8, kAny); }),
+              "")
               << algorithm << ", root " << root << ", uneven " << uneven;
         }
       });

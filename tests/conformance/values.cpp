@@ -34,8 +34,12 @@ auto visit(DType dtype, void* data, const Visitor& visitor) {
   return visitor(static_cast<double*>(data));
 }
 
-double to_double(Half number) { return to_float(number); }
-double to_double(BFloat16 number) { return to_float(number); }
+double to_double(Half number) {
+  return to_float(number);
+}
+double to_double(BFloat16 number) {
+  return to_float(number);
+}
 template <class T>
 double to_double(T number) {
   return static_cast<double>(number);

@@ -72,7 +72,8 @@ TEST(JoinedWorld, AnotherNumberOfRanksThanExpectedIsRefused) {
     World world(options);
     FAIL() << "no exception";
   } catch (const InvalidArgument& error) {
-    EXPECT_NE(std::string(error.what()).find("4 ranks were expected and 3 are there"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("4 ranks were expected and 3 are there"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -24,7 +24,9 @@ void WorldEnvironment::SetUp() {
   joined().emplace(options);
 }
 
-void WorldEnvironment::TearDown() { joined().reset(); }
+void WorldEnvironment::TearDown() {
+  joined().reset();
+}
 
 void for_each_group(const std::vector<int>& sizes, const std::function<void(Communicator&)>& body) {
   if (joined()) {

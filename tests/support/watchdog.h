@@ -10,7 +10,8 @@
 namespace farandole::test {
 
 /// While it lives, a test that runs longer than the limit is reported with its name and the process is aborted.
-/// Collectives that hang are reported earlier, and with ranks and sequence numbers, by FARANDOLE_TIMEOUT (see main.cpp).
+/// Collectives that hang are reported earlier, and with ranks and sequence numbers, by FARANDOLE_TIMEOUT (see
+/// main.cpp).
 class Watchdog {
  public:
   explicit Watchdog(std::chrono::seconds limit);

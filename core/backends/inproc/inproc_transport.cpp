@@ -19,7 +19,8 @@ struct InprocTransport::Envelope {
   const void* data = nullptr;
   std::size_t bytes = 0;
   int source = 0;
-  std::atomic<int> state{kPosted};  // kPosted→kTaken by the receiver; the release of kDone pairs with the sender's acquire
+  std::atomic<int> state{
+      kPosted};  // kPosted→kTaken by the receiver; the release of kDone pairs with the sender's acquire
 };
 
 /// What is on its way to one rank. The mutex guards all channels.
@@ -30,8 +31,8 @@ struct InprocTransport::Mailbox {
     std::atomic<int> waiting{0};                // sends.size(), for receivers that poll without taking the lock
   };
   static std::uint64_t key(const Channel& channel) {
-    return (static_cast<std::uint64_t>(channel.source) << 24) | (static_cast<std::uint64_t>(channel.communicator) << 8) |
-           channel.lane;
+    return (static_cast<std::uint64_t>(channel.source) << 24) |
+           (static_cast<std::uint64_t>(channel.communicator) << 8) | channel.lane;
   }
   std::mutex mutex;
   std::unordered_map<std::uint64_t, Line> lines;

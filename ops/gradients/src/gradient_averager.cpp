@@ -28,7 +28,8 @@ bool follows(const BufferView& before, const BufferView& after) {
 
 /// Cuts the spans, from the last to the first, into buckets of at most `bucket_bytes`; the bucket that is reduced last
 /// has at most `last_bucket_bytes`. A span that is larger is a bucket of its own; types do not mix.
-std::vector<Bucket> cut(const std::vector<GradientSpan>& spans, std::size_t bucket_bytes, std::size_t last_bucket_bytes) {
+std::vector<Bucket> cut(const std::vector<GradientSpan>& spans, std::size_t bucket_bytes,
+                        std::size_t last_bucket_bytes) {
   std::size_t tail = 0;  // spans [0, tail) form the last bucket
   for (std::size_t bytes = 0; tail < spans.size(); ++tail) {
     bytes += spans[tail].values.size_in_bytes();
@@ -57,7 +58,10 @@ std::vector<Bucket> cut(const std::vector<GradientSpan>& spans, std::size_t buck
 class GradientAverager::State {
  public:
   State(Communicator communicator, std::vector<GradientSpan> spans, const GradientOptions& options)
-      : communicator_(std::move(communicator)), spans_(std::move(spans)), options_(options), algorithm_(options.algorithm) {
+      : communicator_(std::move(communicator)),
+        spans_(std::move(spans)),
+        options_(options),
+        algorithm_(options.algorithm) {
     options_.algorithm = algorithm_;
     const Settings& settings = communicator_.settings();
     if (options_.bucket_bytes == 0) options_.bucket_bytes = static_cast<std::size_t>(settings.bucket_bytes);
@@ -77,8 +81,8 @@ class GradientAverager::State {
     }
     if (is_ready_[index]) {
       throw InvalidArgument(
-          fmt::format("gradient {} ({}) was ready already in this training step; call wait() between training steps", index,
-                      spans_[index].name));
+          fmt::format("gradient {} ({}) was ready already in this training step; call wait() between training steps",
+                      index, spans_[index].name));
     }
     is_ready_[index] = true;
     --buckets_[bucket_of_[index]].missing;
@@ -187,9 +191,9 @@ class GradientAverager::State {
   const std::vector<GradientSpan> spans_;
   GradientOptions options_;
   const std::string algorithm_;
-  std::vector<Bucket> buckets_;           // in the order of reduction
-  std::vector<std::size_t> bucket_of_;    // by span
-  std::vector<bool> is_ready_;            // by span
+  std::vector<Bucket> buckets_;         // in the order of reduction
+  std::vector<std::size_t> bucket_of_;  // by span
+  std::vector<bool> is_ready_;          // by span
   std::size_t next_to_launch_ = 0;
   Seconds exposed_{0};
 };
@@ -201,9 +205,17 @@ GradientAverager::~GradientAverager() = default;
 GradientAverager::GradientAverager(GradientAverager&&) noexcept = default;
 GradientAverager& GradientAverager::operator=(GradientAverager&&) noexcept = default;
 
-void GradientAverager::ready(std::size_t index) { state_->ready(index); }
-void GradientAverager::wait() { state_->wait(); }
-std::size_t GradientAverager::bucket_count() const { return state_->bucket_count(); }
-Seconds GradientAverager::exposed() const { return state_->exposed(); }
+void GradientAverager::ready(std::size_t index) {
+  state_->ready(index);
+}
+void GradientAverager::wait() {
+  state_->wait();
+}
+std::size_t GradientAverager::bucket_count() const {
+  return state_->bucket_count();
+}
+Seconds GradientAverager::exposed() const {
+  return state_->exposed();
+}
 
 }  // namespace farandole

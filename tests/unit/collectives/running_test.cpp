@@ -67,7 +67,9 @@ TEST(PreparedSchedule, EveryStepWaitsForAsManyEventsAsPointAtIt) {
   }
 }
 
-Question question(std::size_t bytes, int size) { return {Collective::kAllreduce, bytes, size, LinkCost{20.0, 1e-3}, {}, 0}; }
+Question question(std::size_t bytes, int size) {
+  return {Collective::kAllreduce, bytes, size, LinkCost{20.0, 1e-3}, {}, 0};
+}
 
 TEST(Selection, FewTurnsForSmallVectorsAndFewBytesForLargeOnes) {
   const Settings settings;

@@ -185,8 +185,9 @@ TEST(VerifierTest, RefusesSchedulesThatDoNotBelongTogether) {
 TEST(VerifierTest, RefusesCostsThatAreNotTheFormulas) {
   Algorithm ring = *find_algorithm(Collective::kAllreduce, "ring");
   EXPECT_TRUE(verify(ring, 4, 0, 2).correct);
-  ring.cost = [](const Place&, int) { return AlgorithmCost{6, 48, 47}; };
-  expect_fault(verify(ring, 4, 0, 2), "6 turns, 48 messages and 48 pieces were sent; the formula says 6, 48 and 47");
+  ring.cost = [](const Place&, int) { return AlgorithmCost{6, 48, 47, 24}; };
+  expect_fault(verify(ring, 4, 0, 2),
+               "6 turns, 48 messages, 48 pieces sent and 24 reduced; the formula says 6, 48, 47 and 24");
 }
 
 TEST(VerifierTest, FollowsABarrierAmongMoreThan64Ranks) {

@@ -56,7 +56,8 @@ TEST_F(InprocTransportTest, ReceivesAndReducesInOnePass) {
   const std::vector<float> out{1, 2}, operand{10, 20};
   std::vector<float> result(2);
   const auto send = transport_.send(channel(12, 10), out.data(), 8);
-  const auto receive = transport_.recv_reduce(channel(12, 10), result.data(), operand.data(), 2, DType::kF32, ReduceOp::kSum);
+  const auto receive =
+      transport_.recv_reduce(channel(12, 10), result.data(), operand.data(), 2, DType::kF32, ReduceOp::kSum);
   EXPECT_TRUE(receive->test());
   EXPECT_EQ(result, (std::vector<float>{11, 22}));
 }

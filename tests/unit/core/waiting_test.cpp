@@ -101,7 +101,9 @@ TEST(ProgressThread, AdvancesWhatIsAttachedAndForgetsWhatIsGone) {
   third->wait();
 }
 
-TEST(ProgressThread, EndsWithoutHavingBeenUsed) { const ProgressThread progress({}); }
+TEST(ProgressThread, EndsWithoutHavingBeenUsed) {
+  const ProgressThread progress({});
+}
 
 TEST(Deadline, NeverAndAfter) {
   EXPECT_TRUE(Deadline::never().is_never());

@@ -31,8 +31,9 @@ bool is_rooted(Collective collective);
 /// What an algorithm costs among `size` ranks with `segments` segments; checked against its schedules by the verifier.
 struct AlgorithmCost {
   int turns = 0;
-  std::int64_t messages = 0;     ///< sent by all ranks together
-  std::int64_t pieces_sent = 0;  ///< by all ranks together; a piece is one segment of one chunk
+  std::int64_t messages = 0;        ///< sent by all ranks together
+  std::int64_t pieces_sent = 0;     ///< by all ranks together; a piece is one segment of one chunk
+  std::int64_t pieces_reduced = 0;  ///< by all ranks together
 };
 
 /// One algorithm.
@@ -43,10 +44,10 @@ struct Algorithm {
   Schedule (*make)(const Place& place, int segments);
   /// Formula of docs/algorithms.md.
   AlgorithmCost (*cost)(const Place& place, int segments);
-  int (*chunks)(int size);         ///< chunks that a schedule cuts the vector into
+  int (*chunks)(int size);  ///< chunks that a schedule cuts the vector into
   bool (*supports)(int size);
-  bool pipelined = false;          ///< more than one segment is worthwhile
-  bool logarithmic = false;        ///< few steps: verified to 4096 ranks instead of 256
+  bool pipelined = false;             ///< more than one segment is worthwhile
+  bool logarithmic = false;           ///< few steps: verified to 4096 ranks instead of 256
   bool position_independent = false;  ///< every element is associated alike, as a binary tree over ranks
 };
 

@@ -20,8 +20,9 @@ namespace farandole {
 struct ReduceOptions {
   double prescale = 1.0;   ///< every input is multiplied by this before it is reduced; floating-point types only
   double postscale = 1.0;  ///< every result is multiplied by this; floating-point types only
-  std::string_view algorithm = {};  ///< "ring", …; empty: the setting's, or the cost model's choice. The same on all ranks.
-  int segments = 0;                 ///< 0: chosen from the size
+  std::string_view algorithm =
+      {};            ///< "ring", …; empty: the setting's, or the cost model's choice. The same on all ranks.
+  int segments = 0;  ///< 0: chosen from the size
 };
 
 /// An asynchronous collective. Copies refer to the same one. Its buffers must outlive its completion.
@@ -138,7 +139,8 @@ class Communicator {
   std::string choose(Collective collective, std::size_t bytes) const;
   /// "inproc", "mpi", or "inproc+mpi".
   std::string transport() const;
-  /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next one. Never blocks.
+  /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next one. Never
+  /// blocks.
   void abort(std::string_view text);
 
   class State;

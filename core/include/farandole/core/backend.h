@@ -97,8 +97,8 @@ struct HostApi {
   std::uint32_t size_bytes = sizeof(HostApi);
   const char* build_id = nullptr;
 };
-/// The one function of a plug-in, `farandole_backend_v1`. Returns null if size or build id differ from its own. Beside it
-/// the text `farandole_backend_build_id` tells the plug-in's own build, for the message of the refusal.
+/// The one function of a plug-in, `farandole_backend_v1`. Returns null if size or build id differ from its own. Beside
+/// it the text `farandole_backend_build_id` tells the plug-in's own build, for the message of the refusal.
 using BackendEntry = Backend* (*)(const HostApi*);
 /// Identifies this build of the library: version, compiler and ABI.
 const char* build_id();
@@ -109,9 +109,11 @@ struct BackendChoice {
   std::string reason;
   int launched_size = 0;  ///< processes that the launcher says it started; 0 if it says nothing
 };
-/// Loaded libmpi, else the launcher's variables, else FARANDOLE_MPI. @throws InvalidArgument FARANDOLE_MPI contradicts the launcher
+/// Loaded libmpi, else the launcher's variables, else FARANDOLE_MPI. @throws InvalidArgument FARANDOLE_MPI contradicts
+/// the launcher
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options);
-/// Loads a plug-in (once per process). @throws Unsupported  not built or not loadable; the message says which and where it looked.
+/// Loads a plug-in (once per process). @throws Unsupported  not built or not loadable; the message says which and where
+/// it looked.
 Backend& load_backend(std::string_view plugin, const Settings& settings);
 /// The plug-ins that can be found, by name.
 std::vector<std::string> available_backends(const Settings& settings);

@@ -26,8 +26,8 @@ struct ConstBufferView {
       : data(elements), count(element_count), dtype(element_type), device(where) {}
   /// From a std::span, std::vector, std::array, or any other contiguous range of a type with a DType.
   template <class Range>
-    requires(std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range>)
-  ConstBufferView(const Range& range)  // NOLINT: implicit, so that spans and vectors can be passed as they are
+  requires(std::ranges::contiguous_range<Range>&& std::ranges::sized_range<Range>)
+      ConstBufferView(const Range& range)  // NOLINT: implicit, so that spans and vectors can be passed as they are
       : data(std::ranges::data(range)),
         count(std::ranges::size(range)),
         dtype(dtype_of<std::ranges::range_value_t<Range>>) {}
@@ -46,10 +46,10 @@ struct BufferView {
   BufferView(void* elements, std::size_t element_count, DType element_type, Device where = Device::kHost)
       : data(elements), count(element_count), dtype(element_type), device(where) {}
   template <class Range>
-    requires(std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
-             !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>> &&
-             !std::same_as<std::remove_cvref_t<Range>, BufferView>)
-  BufferView(Range&& range)  // NOLINT: implicit, see above
+  requires(std::ranges::contiguous_range<Range>&& std::ranges::sized_range<Range> &&
+           !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>> &&
+           !std::same_as<std::remove_cvref_t<Range>, BufferView>)
+      BufferView(Range&& range)  // NOLINT: implicit, see above
       : data(std::ranges::data(range)),
         count(std::ranges::size(range)),
         dtype(dtype_of<std::ranges::range_value_t<Range>>) {}

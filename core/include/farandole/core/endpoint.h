@@ -29,7 +29,8 @@ class Endpoint {
   const Settings& settings() const;
   /// The best transport to another rank of the job.
   Transport& route(int peer) const;
-  /// The vendor's collectives among these ranks, or null if some share a process or there is no vendor. Collective, blocks.
+  /// The vendor's collectives among these ranks, or null if some share a process or there is no vendor. Collective,
+  /// blocks.
   std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> ranks) const;
 
   // Waiting.
@@ -53,7 +54,8 @@ class Endpoint {
   void enter(std::uint16_t communicator, std::uint64_t sequence);
   /// Asks other processes how far their ranks are; answers come in through `look_around`.
   void ask(std::uint16_t communicator);
-  /// Says whether this rank has entered its last collective. Ranks that wait in vain for one that has left raise PeerLost.
+  /// Says whether this rank has entered its last collective. Ranks that wait in vain for one that has left raise
+  /// PeerLost.
   void set_left(bool left);
   bool has_left(int rank) const;
   /// Describes the ranks of `members` that have not entered `sequence`; empty if all have.

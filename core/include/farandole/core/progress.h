@@ -38,7 +38,7 @@ class ProgressThread {
 
   const Waiter::Options options_;
   Doorbell doorbell_;
-  std::mutex mutex_;                                // guards attached_ and thread_
+  std::mutex mutex_;  // guards attached_ and thread_
   std::vector<std::weak_ptr<Progressable>> attached_;
   std::jthread thread_;
 };

@@ -10,8 +10,8 @@ namespace farandole {
 
 /// One process of the job.
 struct ProcessInfo {
-  int host_index = 0;    ///< 0-based, numbered by each host's first process
-  int replicas = 1;      ///< ranks that live in this process as threads
+  int host_index = 0;  ///< 0-based, numbered by each host's first process
+  int replicas = 1;    ///< ranks that live in this process as threads
   int pid = 0;
   std::string hostname;  ///< for messages only; never proof of anything
 };

@@ -10,9 +10,9 @@
 
 namespace farandole {
 
-inline constexpr int kLanes = 4;              ///< operations of one communicator that may be in flight together
+inline constexpr int kLanes = 4;                ///< operations of one communicator that may be in flight together
 inline constexpr int kMaxCommunicators = 4096;  ///< ids per rank; recycled
-inline constexpr int kMaxReplicas = 64;       ///< ranks per process
+inline constexpr int kMaxReplicas = 64;         ///< ranks per process
 
 /// A one-way, first-in-first-out path between two ranks of the job.
 struct Channel {
@@ -33,8 +33,8 @@ class Transfer {
 
 /// What a message costs, for the choice of algorithms.
 struct LinkCost {
-  double latency_us = 1.0;            ///< per message
-  double us_per_byte = 1e-4;          ///< per byte sent
+  double latency_us = 1.0;    ///< per message
+  double us_per_byte = 1e-4;  ///< per byte sent
 };
 
 /// Moves bytes between pairs of ranks. Messages of one channel arrive in the order in which they were sent, and both
@@ -48,8 +48,8 @@ class Transport {
   virtual std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) = 0;
   virtual std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) = 0;
   /// Receives and reduces in one pass: out[i] = operand[i] op incoming[i]. Only where `fuses_reduction()`.
-  virtual std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand, std::size_t count,
-                                                DType dtype, ReduceOp op);
+  virtual std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand,
+                                                std::size_t count, DType dtype, ReduceOp op);
   virtual bool fuses_reduction() const { return false; }
   /// True if completion is only seen by polling (MPI); bounds the sleeps of those who wait.
   virtual bool is_polled() const { return false; }

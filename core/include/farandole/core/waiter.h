@@ -18,7 +18,7 @@ class Doorbell {
   void sleep(std::uint32_t seen, std::chrono::microseconds limit);
 
  private:
-  std::atomic<std::uint32_t> rings_{0};    // pairs with sleepers_: each side writes its own, then reads the other's
+  std::atomic<std::uint32_t> rings_{0};  // pairs with sleepers_: each side writes its own, then reads the other's
   std::atomic<std::uint32_t> sleepers_{0};
 };
 
@@ -28,7 +28,10 @@ class Waiter {
  public:
   struct Options {
     bool crowded = false;  ///< more ranks than cores: starts at yield, so that a blocked rank does not slow the others
-    bool polled = false;   ///< a polled transport (MPI) is in use: sleeps are capped at 50 µs, doubling to 5 ms when idle
+    bool background =
+        false;  ///< with `crowded`: sleeps at once, for a thread that must not take a core from computation
+    bool polled =
+        false;  ///< a polled transport (MPI) is in use: sleeps are capped at 50 µs, doubling to 5 ms when idle
   };
   Waiter(Doorbell& doorbell, Options options) : doorbell_(doorbell), options_(options) {}
 

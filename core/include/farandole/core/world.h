@@ -12,10 +12,11 @@ namespace farandole {
 
 /// How to join.
 struct WorldOptions {
-  int replicas = 1;                      ///< ranks that live in this process as threads, 1 … 64
-  std::optional<int> mpi_communicator;   ///< MPI_Comm_c2f of a communicator of yours; else all processes that were started
-  int expected_size = 0;                 ///< ranks that there must be in all; 0: any number
-  bool alone = false;                    ///< a job of this process only, whatever started it
+  int replicas = 1;  ///< ranks that live in this process as threads, 1 … 64
+  std::optional<int>
+      mpi_communicator;   ///< MPI_Comm_c2f of a communicator of yours; else all processes that were started
+  int expected_size = 0;  ///< ranks that there must be in all; 0: any number
+  bool alone = false;     ///< a job of this process only, whatever started it
 };
 
 /// Joins the job that it finds: one started by mpirun or Slurm through the MPI plug-in, or an MPI that the program has
@@ -24,7 +25,8 @@ struct WorldOptions {
 ///
 /// Collective over all processes of the job. Blocks. One World at a time per process.
 /// @throws InvalidArgument  a setting is wrong, or the number of ranks is not the expected one.
-/// @throws Unsupported  no plug-in for the MPI that started the program, or replicas with an MPI without thread support.
+/// @throws Unsupported  no plug-in for the MPI that started the program, or replicas with an MPI without thread
+/// support.
 class World {
  public:
   explicit World(const WorldOptions& options = {});

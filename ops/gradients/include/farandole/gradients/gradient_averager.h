@@ -17,10 +17,10 @@ struct GradientSpan {
 };
 
 struct GradientOptions {
-  ReduceOp op = ReduceOp::kAverage;    ///< kSum where the loop weights samples itself
-  std::size_t bucket_bytes = 0;        ///< 0: FARANDOLE_BUCKET_BYTES
-  std::size_t last_bucket_bytes = 0;   ///< 0: FARANDOLE_LAST_BUCKET_BYTES. Small: nothing hides it
-  std::string_view algorithm = {};     ///< of the allreduces
+  ReduceOp op = ReduceOp::kAverage;   ///< kSum where the loop weights samples itself
+  std::size_t bucket_bytes = 0;       ///< 0: FARANDOLE_BUCKET_BYTES
+  std::size_t last_bucket_bytes = 0;  ///< 0: FARANDOLE_LAST_BUCKET_BYTES. Small: nothing hides it
+  std::string_view algorithm = {};    ///< of the allreduces
 };
 
 /// Reduces gradients over all ranks of a communicator in buckets, in one fixed order: from the last span given to the

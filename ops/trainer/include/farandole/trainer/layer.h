@@ -13,20 +13,24 @@ namespace farandole::trainer {
 
 /// What a layer knows about the batch that passes through it.
 struct Pass {
-  bool training = true;            ///< else evaluation: no dropout, moving statistics
-  std::uint64_t seed = 0;          ///< of the program
+  bool training = true;    ///< else evaluation: no dropout, moving statistics
+  std::uint64_t seed = 0;  ///< of the program
   std::int64_t training_step = 0;
-  std::int64_t first_sample = 0;   ///< place of this batch's first sample in the global batch; keys random numbers
-  int layer = 0;                   ///< place of the layer in the model; set by Model
+  std::int64_t first_sample = 0;     ///< place of this batch's first sample in the global batch; keys random numbers
+  int layer = 0;                     ///< place of the layer in the model; set by Model
   Communicator* replicas = nullptr;  ///< for layers that synchronise across replicas; null: this replica only
 };
 
 /// How parameters start.
-enum class Initial { kZero, kOne, kUniformFanIn };  ///< kUniformFanIn: U(-b, b) with b = 1/sqrt(fan_in), as PyTorch's default
+enum class Initial {
+  kZero,
+  kOne,
+  kUniformFanIn
+};  ///< kUniformFanIn: U(-b, b) with b = 1/sqrt(fan_in), as PyTorch's default
 
 /// A parameter that a layer wants.
 struct ParameterSpec {
-  std::string name;   ///< within the layer, e.g. "weight"
+  std::string name;  ///< within the layer, e.g. "weight"
   Shape shape;
   Initial initial = Initial::kZero;
   std::int64_t fan_in = 1;
@@ -46,8 +50,8 @@ struct StatisticSpec {
 template <class Scalar>
 struct LayerMemory {
   std::vector<std::span<Scalar>> parameters, gradients;
-  std::vector<std::span<Scalar>> batch_statistics;          ///< written by forward in training; gone before backward
-  std::vector<std::span<const Scalar>> moving_statistics;   ///< read by forward in evaluation
+  std::vector<std::span<Scalar>> batch_statistics;         ///< written by forward in training; gone before backward
+  std::vector<std::span<const Scalar>> moving_statistics;  ///< read by forward in evaluation
 };
 
 /// A differentiable function of a batch, with parameters. One object serves one replica; not thread-safe.

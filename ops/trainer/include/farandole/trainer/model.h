@@ -58,8 +58,8 @@ class Model {
 
   /// The outputs for `input`; valid until the next call.
   const Tensor<Scalar>& forward(Pass pass, const Tensor<Scalar>& input);
-  /// After `forward` of the same input: overwrites all gradients, last layer first. `on_ready(index)` is called when the
-  /// gradient of parameter_layout()[index] has its value.
+  /// After `forward` of the same input: overwrites all gradients, last layer first. `on_ready(index)` is called when
+  /// the gradient of parameter_layout()[index] has its value.
   void backward(Pass pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient,
                 const std::function<void(std::size_t)>& on_ready = {});
 

@@ -1,0 +1,30 @@
+// usage: expect_hosts N     checks in a job of several hosts that there are N, and that every rank knows its place
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+
+using namespace farandole;
+
+int main(int argc, char** argv) try {
+  const int expected = argc > 1 ? std::atoi(argv[1]) : 1;
+  World world;
+  Communicator communicator = Communicator::of_world(world);
+  // Ranks on each host, counted by the ranks themselves.
+  std::vector<int> ranks_on_host(static_cast<std::size_t>(communicator.size()), 0);
+  ranks_on_host[static_cast<std::size_t>(communicator.host_index())] = 1;
+  communicator.allreduce(ranks_on_host, ReduceOp::kSum);
+  const int counted = ranks_on_host[static_cast<std::size_t>(communicator.host_index())];
+  std::printf("%s: host %d of %d, local rank %d of %d\n", communicator.describe(communicator.rank()).c_str(),
+              communicator.host_index(), communicator.host_count(), communicator.local_rank(),
+              communicator.local_size());
+  if (communicator.host_count() == expected && communicator.local_size() == counted) return 0;
+  std::fprintf(stderr, "expect_hosts: rank %d sees %d hosts, expected %d; it has %d ranks on its host and counted %d\n",
+               communicator.rank(), communicator.host_count(), expected, communicator.local_size(), counted);
+  return 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "expect_hosts: %s\n", error.what());
+  return 1;
+}

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# usage: bad_input.sh BUILD_DIRECTORY [MPI LAUNCHER...]
+# Bad input to farandole-train: an error that says what came and what to do, an exit status that is not 0, nothing lost.
+set -u
+build=$(cd "$1" && pwd); shift
+train=$build/bin/farandole-train
+data=/usr/share/datasets/fashion-mnist
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 2
+failures=0
+# refused STATUS PATTERN COMMAND...
+refused() {
+  local status=$1 pattern=$2; shift 2
+  timeout 60 "$@" >out 2>&1 </dev/null; local came=$?
+  if [ $came != "$status" ] || ! grep -qE -- "$pattern" out; then
+    echo "FAIL: exit status $came (expected $status), expected text: $pattern"; echo "  of: $*"; sed 's/^/  /' out
+    failures=$((failures + 1))
+  fi
+}
+works() { timeout 100 "$@" >out 2>&1 </dev/null || { echo "FAIL: $*"; cat out; failures=$((failures + 1)); }; }
+
+# Options and settings.
+refused 2 'epochz.*did you mean --epochs' "$train" --epochz 3
+refused 2 'learning-rate is -1; it must be greater than 0' "$train" --learning-rate -1
+refused 2 'replicas is 0; it must be from 1 to 64' "$train" --replicas 0
+refused 2 "'resnet'; choose one of mlp, cnn" "$train" --model resnet
+refused 1 'FARANDOLE_ALREDUCE .*did you mean FARANDOLE_ALLREDUCE' env FARANDOLE_ALREDUCE=ring "$train"
+refused 1 "'rign' .*did you mean 'ring'" env FARANDOLE_ALLREDUCE=rign "$train"
+refused 1 'FARANDOLE_TIMEOUT' env FARANDOLE_TIMEOUT=soon "$train"
+refused 1 '3 samples does not split over 4 replicas' "$train" --replicas 4 --global-batch 3
+refused 1 '6 micro-batches.*valid are 2, 4, 8' "$train" --replicas 2 --deterministic --micro-batches 6
+refused 1 '3 ranks were expected and 2 are there' "$train" --replicas 2 --expect-ranks 3
+# Data files.
+refused 1 'nowhere/train-images.*no such file.*apt-get install dataset-fashion-mnist.*--data-dir' "$train" --data-dir nowhere
+mkdir cut; cp $data/*.gz cut/; head -c 1000000 $data/train-images-idx3-ubyte.gz >cut/train-images-idx3-ubyte.gz
+refused 1 'cut/train-images.*expected 47040000 bytes.*found.*cut or corrupt' "$train" --data-dir cut
+# Checkpoints: another model, a cut file, an altered one; the originals stay.
+works "$train" --model mlp --max-steps 2 --checkpoint-dir good
+before=$(find good -type f -exec cksum {} + | sort)
+refused 1 "another model: .*0.dense.weight.*0.conv2d.weight" "$train" --model cnn --max-steps 4 --checkpoint-dir good --resume
+cp -r good short; truncate -s -100 short/*/model.safetensors
+refused 1 "tensor '2.dense.weight' is cut" "$train" --model mlp --max-steps 4 --checkpoint-dir short --resume
+cp -r good altered; printf '\x55' | dd of="$(echo altered/*/model.safetensors)" bs=1 seek=2000 conv=notrunc 2>/dev/null
+refused 1 "tensor '0.dense.weight' is altered" "$train" --model mlp --max-steps 4 --checkpoint-dir altered --resume
+refused 1 'is not a number.*What to try' "$train" --model mlp --learning-rate 1e30 --max-steps 50
+[ "$before" = "$(find good -type f -exec cksum {} + | sort)" ] || { echo "FAIL: a checkpoint was changed"; failures=$((failures + 1)); }
+works "$train" --model mlp --max-steps 4 --checkpoint-dir good --resume
+refused 1 'cannot be opened' "$train" --model mlp --max-steps 2 --json nowhere/x.json
+[ ! -e /dev/full ] || refused 1 'No space left' "$train" --model mlp --max-steps 2 --json /dev/full
+# An MPI for which no plug-in was built: the same programs without the plug-ins.
+if [ $# -gt 0 ]; then
+  mkdir -p bare/bin bare/lib
+  cp "$train" bare/bin/; cp -P "$build"/lib/libfarandole.so* "$build"/lib/libfarandole_trainer.so* bare/lib/
+  timeout 60 "$@" "$work/bare/bin/farandole-train" --model mlp >out 2>&1 </dev/null && { echo "FAIL: no plug-in, exit status 0"; failures=$((failures + 1)); }
+  grep -qE 'libfarandole_mpi_(openmpi|mpich)\.so.*' out || { echo "FAIL: the missing plug-in is not named"; cat out; failures=$((failures + 1)); }
+fi
+[ $failures = 0 ] && echo "all refused as they should be"
+exit $((failures > 0))
