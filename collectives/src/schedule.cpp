@@ -224,7 +224,8 @@ Region ScheduleBuilder::scratch_region(int slot, Piece first, int count) {
 
 void ScheduleBuilder::depend_on_reads_and_writes(Step& step, int index) {
   const auto touch_of = [&](const Region& region, int offset) -> Touch& {
-    return touches(region)[static_cast<std::size_t>(region.first + offset)];
+    const int piece = region.first + offset;
+    return touches(region)[static_cast<std::size_t>(piece)];
   };
   for (const Region* read : {&step.operand, &step.other}) {
     for (int i = 0; i < read->count; ++i) {

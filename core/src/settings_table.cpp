@@ -12,7 +12,7 @@ constexpr double kGiB = kKiB * kKiB * kKiB;
 constexpr double kWeek = 7 * 24 * 3600.0;
 constexpr double kMostRanks = 1 << 20;
 
-std::vector<SettingInfo> make_table() {
+std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a table
   using S = Settings;
   return {
       {"FARANDOLE_ALLREDUCE",
