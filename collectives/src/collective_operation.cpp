@@ -31,7 +31,7 @@ Descriptor describe_call(const Call& call, const Choice& choice, int size, bool 
   descriptor.dtype = call.input.dtype;
   descriptor.op = call.op;
   descriptor.root = call.root;
-  descriptor.count = call.collective == Collective::kAlltoall ? 0 : total_count(call, size);
+  descriptor.count = call.collective == Collective::kAlltoall && call.uneven ? 0 : total_count(call, size);
   descriptor.algorithm =
       choice.is_vendor() ? Descriptor::kVendor : static_cast<std::uint8_t>(choice.algorithm - algorithms().data());
   if (refused) descriptor.algorithm = Descriptor::kRefused;
@@ -73,11 +73,13 @@ CollectiveOperation::CollectiveOperation(const Group& group, Call call, Choice c
       refusal_(std::move(refusal)),
       descriptor_(describe_call(call_, choice_, group_.size(), !refusal_.empty())) {
   if (choice_.is_vendor()) vendor_.waiting.insert(sequence_);
-  const bool exchange = check_ && call_.collective == Collective::kAlltoall && call_.uneven && refusal_.empty();
-  phase_ = exchange ? Phase::kExchangeCounts : check_ ? Phase::kCheck : Phase::kRun;
+  phase_ = check_ ? Phase::kCheck : Phase::kRun;
 }
 
 CollectiveOperation::~CollectiveOperation() {
+  // Messages are withdrawn before the memory that they use goes.
+  running_.reset();
+  vendor_transfer_.reset();
   if (choice_.is_vendor()) vendor_.waiting.erase(sequence_);
 }
 
@@ -100,23 +102,37 @@ bool CollectiveOperation::advance_phase() {
   }
   if (!running_) {
     if (phase_ == Phase::kExchangeCounts) begin_count_exchange();
-    if (phase_ == Phase::kCheck) begin_check();
+    if (phase_ == Phase::kCheck || phase_ == Phase::kCheckCounts) begin_check();
     if (phase_ == Phase::kRun) begin_run();
     if (phase_ == Phase::kVendor) return true;
   }
   if (running_->advance() != State::kDone) return false;
   running_.reset();
-  if (phase_ == Phase::kExchangeCounts) {
-    end_count_exchange();
-    phase_ = Phase::kCheck;
-  } else if (phase_ == Phase::kCheck) {
-    // Comparing descriptors is a dissemination among all ranks, which is all that a barrier needs.
-    phase_ = call_.collective == Collective::kBarrier ? Phase::kDone : Phase::kRun;
-  } else {
-    deliver();
-    phase_ = Phase::kDone;
-  }
+  end_phase();
   return true;
+}
+
+void CollectiveOperation::end_phase() {
+  switch (phase_) {
+    case Phase::kCheck:
+      // Comparing descriptors is a dissemination among all ranks, which is all that a barrier needs.
+      if (call_.collective == Collective::kBarrier) {
+        phase_ = Phase::kDone;
+      } else {
+        phase_ = call_.collective == Collective::kAlltoall && call_.uneven ? Phase::kExchangeCounts : Phase::kRun;
+      }
+      break;
+    case Phase::kExchangeCounts:
+      end_count_exchange();
+      phase_ = Phase::kCheckCounts;
+      break;
+    case Phase::kCheckCounts:
+      phase_ = Phase::kRun;
+      break;
+    default:
+      deliver();
+      phase_ = Phase::kDone;
+  }
 }
 
 void CollectiveOperation::begin_count_exchange() {
@@ -182,7 +198,7 @@ void CollectiveOperation::begin_run() {
 
 void CollectiveOperation::begin_vendor() {
   if (*vendor_.waiting.begin() != sequence_) return;  // an earlier one has not started yet
-  if (!vendor_.collectives) vendor_.collectives = group_.endpoint->vendor_collectives(group_.members);
+  if (!vendor_.collectives) vendor_.collectives = group_.endpoint->vendor_collectives(group_.members, group_.id);
   vendor_.waiting.erase(sequence_);
   if (!vendor_.collectives) {
     throw Unsupported(

@@ -58,8 +58,10 @@ class CollectiveOperation final : public Operation {
   const Descriptor& descriptor() const { return descriptor_; }
 
  private:
-  enum class Phase { kExchangeCounts, kCheck, kRun, kVendor, kDone };
+  /// An uneven alltoall has two checks: of the call, then of the counts that the ranks told each other.
+  enum class Phase { kCheck, kExchangeCounts, kCheckCounts, kRun, kVendor, kDone };
   bool advance_phase();
+  void end_phase();
   void begin_count_exchange();
   void end_count_exchange();
   void begin_check();

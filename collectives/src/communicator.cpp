@@ -21,7 +21,8 @@ class Communicator::State {
  public:
   explicit State(Group group) : group_(std::move(group)), queue_(std::make_shared<WorkQueue>(group_)) {
     group_.endpoint->take_id(group_.id);
-    if (ProgressThread* progress = group_.endpoint->progress_thread()) progress->attach(queue_);
+    group_.endpoint->enter(group_.id, 0);
+    group_.endpoint->attach(queue_);
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -69,7 +70,7 @@ class Communicator::State {
   }
   Work start(Call call) {
     Work work = submit(std::move(call));
-    if (ProgressThread* progress = group_.endpoint->progress_thread()) progress->wake();
+    group_.endpoint->wake_progress();
     return work;
   }
 
@@ -115,7 +116,7 @@ void Work::wait() {
 
 bool Work::test() {
   if (!state_) throw InvalidArgument("test: this Work does not refer to a collective");
-  if (!state_->done.load(std::memory_order_acquire)) (void)state_->queue->advance();
+  if (!state_->done.load(std::memory_order_acquire)) state_->queue->poll();
   return state_->done.load(std::memory_order_acquire);
 }
 
@@ -296,6 +297,7 @@ Communicator Communicator::of_world(World& world, int replica) {
   if (group.endpoint->used_ids()[kWorldId] != 0) {
     throw InvalidArgument("the communicator of this world exists already; use its duplicate()");
   }
+  group.endpoint->set_left(false);
   group.id = kWorldId;
   group.rank = group.endpoint->rank();
   for (int rank = 0; rank < world.size(); ++rank) group.members.push_back(rank);
@@ -304,6 +306,7 @@ Communicator Communicator::of_world(World& world, int replica) {
 
 Communicator Communicator::split(int color, int key) {
   const Group& parent = state_->group();
+  const std::lock_guard creating(parent.endpoint->creation_mutex());
   const std::vector<std::int32_t> mine{color, key};
   std::vector<std::int32_t> all(2 * static_cast<std::size_t>(size()));
   allgather(mine, all);

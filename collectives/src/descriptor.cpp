@@ -19,8 +19,8 @@ bool same(const Descriptor& a, const Descriptor& b) {
 std::string describe(const Descriptor& descriptor) {
   std::string text(name(descriptor.collective));
   if (descriptor.collective == Collective::kBarrier) return text;
-  if (descriptor.collective == Collective::kAlltoall) {
-    text += fmt::format(" of {} elements", name(descriptor.dtype));
+  if (descriptor.collective == Collective::kAlltoall && descriptor.count == 0) {
+    text += fmt::format(" of {} elements in uneven parts", name(descriptor.dtype));
   } else {
     text += fmt::format(" of {} {} elements", descriptor.count, name(descriptor.dtype));
   }

@@ -101,7 +101,7 @@ bool Executor::start(int index) {
 
 void Executor::start_message(int index, const Step& step) {
   Transport& route = group_.route(step.peer);
-  Pending pending{index, nullptr, {}};
+  Pending pending{index, {}, nullptr};
   if (step.kind == StepKind::kSend) {
     const Extent from = locate(step.operand);
     pending.transfer =

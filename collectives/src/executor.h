@@ -57,8 +57,8 @@ class Executor final : public Operation {
  private:
   struct Pending {
     int step;
+    Scratch bounce;  ///< of an unfused receive-and-reduce; outlives the transfer
     std::unique_ptr<Transfer> transfer;
-    Scratch bounce;  ///< of an unfused receive-and-reduce
   };
   struct Extent {
     std::uintptr_t address;

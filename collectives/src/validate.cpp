@@ -85,6 +85,7 @@ void validate(const Call& call, const Group& group) {
               call.recv_counts.size());
       require_count("input", total(call.counts), call.input.count);
       require_count("output", total(call.recv_counts), call.output.count);
+      require_count("what this rank expects from itself", call.counts[rank], call.recv_counts[rank]);
       break;
     case Collective::kBroadcast:
     case Collective::kBarrier:

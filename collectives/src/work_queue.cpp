@@ -24,15 +24,11 @@ std::shared_ptr<Work::State> WorkQueue::submit(Call call, const Choice& choice, 
   endpoint.check_fault();
   auto work = std::make_shared<Work::State>();
   work->queue = shared_from_this();
-  const Settings& settings = endpoint.settings();
   const std::lock_guard lock(mutex_);
   work->sequence = next_sequence_++;
   work->operation = std::make_unique<CollectiveOperation>(group_, std::move(call), choice, work->sequence, vendor_,
-                                                          settings.check, std::move(refusal));
+                                                          endpoint.settings().check, std::move(refusal));
   work->descriptor = work->operation->descriptor();
-  work->queued = work->moved = Clock::now();
-  work->warning_interval = settings.warn_after;
-  work->next_warning = work->queued + std::chrono::duration_cast<Clock::duration>(settings.warn_after);
   work->record = endpoint.recorder().begin(group_.id, work->sequence, describe(work->descriptor));
   endpoint.enter(group_.id, work->sequence);
   pending_.push_back(work);
@@ -43,13 +39,22 @@ void WorkQueue::wait(const Work::State& work) {
   Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
   while (!work.done.load(std::memory_order_acquire)) {
     waiter.look();
+    group_.endpoint->advance_attached();
     if (advance() == Progressable::State::kMoved) {
       waiter.reset();
     } else if (!work.done.load(std::memory_order_acquire) && waiter.rest()) {
-      group_.endpoint->look_around();
-      check_stalls();
+      look_around();
     }
   }
+}
+
+void WorkQueue::poll() {
+  group_.endpoint->advance_attached();
+  (void)advance();
+  const auto now = Clock::now();
+  if (now < next_look_.load(std::memory_order_relaxed)) return;
+  next_look_.store(now + std::chrono::milliseconds(1), std::memory_order_relaxed);
+  look_around();
 }
 
 bool WorkQueue::is_empty() {
@@ -98,6 +103,9 @@ bool WorkQueue::advance_locked() {
 bool WorkQueue::advance_one(Work::State& work) {
   if (!work.started) {
     work.started = true;
+    work.since = work.moved = Clock::now();
+    work.warning_interval = group_.endpoint->settings().warn_after;
+    work.next_warning = work.since + std::chrono::duration_cast<Clock::duration>(work.warning_interval);
     group_.endpoint->recorder().mark(work.record, FlightRecord::Stage::kRunning);
   }
   try {
@@ -137,7 +145,9 @@ void WorkQueue::fail(const std::exception_ptr& error, Work::State& work) {
   try {
     std::rethrow_exception(error);
   } catch (const Error& known) {
-    if (!poisons_job(known.kind())) {
+    const bool alike_on_all_ranks = known.kind() == ErrorKind::kInvalidArgument ||
+                                    known.kind() == ErrorKind::kMismatch || known.kind() == ErrorKind::kUnsupported;
+    if (alike_on_all_ranks) {
       end(work, error);
       return;
     }
@@ -152,15 +162,20 @@ void WorkQueue::fail(const std::exception_ptr& error, Work::State& work) {
   }
 }
 
-void WorkQueue::check_stalls() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || pending_.empty()) return;
-  check_stall(*pending_.front(), Clock::now());
+void WorkQueue::look_around() {
+  try {
+    group_.endpoint->look_around();
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock && !pending_.empty() && pending_.front()->started) check_stall(*pending_.front(), Clock::now());
+  } catch (const std::exception& error) {
+    // The transport itself is at fault; whoever waits learns it from the poisoned job.
+    group_.endpoint->poison(ErrorKind::kTransportError, error.what());
+  }
 }
 
 void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
   const Settings& settings = group_.endpoint->settings();
-  const Seconds waited = now - work.queued;
+  const Seconds waited = now - work.since;
   const Seconds until_warning = work.next_warning - now;
   Seconds ahead = until_warning;
   Seconds interval = work.warning_interval;
@@ -189,11 +204,11 @@ void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
 
 bool WorkQueue::waits_for_someone_who_left(const Work::State& work) const {
   const std::vector<int> ranks = work.operation->waits_for();
-  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return group_.endpoint->has_left(rank); });
+  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return group_.endpoint->has_left(rank, kFarewell); });
 }
 
 std::string WorkQueue::describe_stall(const Work::State& work, Clock::time_point now) const {
-  std::string text = fmt::format("waiting for {:.1f} s", Seconds(now - work.queued).count());
+  std::string text = fmt::format("waiting for {:.1f} s", Seconds(now - work.since).count());
   const std::string missing = group_.endpoint->describe_missing(group_.id, work.sequence, group_.members);
   if (!missing.empty()) {
     text += "; not in it yet: " + missing;

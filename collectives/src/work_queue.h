@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "collective_operation.h"
 #include "farandole/collectives/communicator.h"
@@ -30,7 +31,7 @@ class Work::State {
   std::exception_ptr error;
   std::atomic<bool> done{false};
   bool started = false;
-  Clock::time_point queued{}, moved{};
+  Clock::time_point since{}, moved{};  ///< of the start, and of the last step
   Clock::time_point next_warning{};
   Seconds warning_interval{0};
   bool asked = false;  ///< how far the others are
@@ -40,13 +41,16 @@ class Work::State {
 /// advance it; a mutex makes it one at a time.
 class WorkQueue final : public Progressable, public std::enable_shared_from_this<WorkQueue> {
  public:
-  explicit WorkQueue(const Group& group) : group_(group) {}
+  explicit WorkQueue(Group group) : group_(std::move(group)) {}
 
   std::shared_ptr<Work::State> submit(Call call, const Choice& choice, std::string refusal);
   /// Waits until `work` is done, advancing the queue meanwhile.
   void wait(const Work::State& work);
+  /// For callers that test now and then: advances, and looks around once a millisecond.
+  void poll();
   /// Advances everything once, unless another thread is at it.
   Progressable::State advance() override;
+  void look_around() override;
   bool is_empty();
   /// Waits until nothing is left.
   void drain();
@@ -58,15 +62,15 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void fail(const std::exception_ptr& error, Work::State& work);
   void fail_all(const std::exception_ptr& error);
   /// Warns about, and bounds, waiting; asks who is missing. For slow paths.
-  void check_stalls();
   void check_stall(Work::State& work, Clock::time_point now);
   std::string describe_stall(const Work::State& work, Clock::time_point now) const;
   bool waits_for_someone_who_left(const Work::State& work) const;
 
-  const Group& group_;
-  std::mutex mutex_;  // guards everything below, and the operations
+  const Group group_;  // a copy: the progress thread may hold the queue longer than the communicator lives
+  std::mutex mutex_;   // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
   std::uint64_t next_sequence_ = 1;
+  std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()
   VendorSlot vendor_;
 };
 

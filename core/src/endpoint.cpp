@@ -18,24 +18,41 @@ const Settings& Endpoint::settings() const {
 Transport& Endpoint::route(int peer) const {
   return job_.route(peer);
 }
-ProgressThread* Endpoint::progress_thread() const {
-  return job_.progress_thread();
-}
 Waiter::Options Endpoint::waiting() const {
   return job_.waiting(/*progress_thread=*/false);
 }
 
-std::unique_ptr<VendorCollectives> Endpoint::vendor_collectives(std::span<const int> ranks) const {
+std::unique_ptr<VendorCollectives> Endpoint::vendor_collectives(std::span<const int> ranks,
+                                                                std::uint16_t communicator) const {
   if (job_.group() == nullptr) return nullptr;
   std::set<int> processes;
   for (const int rank : ranks) processes.insert(topology().rank(rank).process);
   if (processes.size() != ranks.size()) return nullptr;
-  return job_.group()->vendor_collectives(std::vector<int>(processes.begin(), processes.end()));
+  return job_.group()->vendor_collectives(std::vector<int>(processes.begin(), processes.end()), communicator);
 }
 
 void Endpoint::ring() {
   doorbell_.ring();
-  if (ProgressThread* progress = progress_thread()) progress->doorbell().ring();
+  if (ProgressThread* progress = job_.progress_thread()) progress->doorbell().ring();
+}
+
+void Endpoint::attach(const std::weak_ptr<Progressable>& work) {
+  if (ProgressThread* progress = job_.progress_thread()) {
+    progress->attach(work);
+  } else {
+    std::erase_if(attached_, [](const auto& entry) { return entry.expired(); });
+    attached_.push_back(work);
+  }
+}
+
+void Endpoint::wake_progress() {
+  if (ProgressThread* progress = job_.progress_thread()) progress->wake();
+}
+
+void Endpoint::advance_attached() {
+  for (const auto& entry : attached_) {
+    if (const auto work = entry.lock()) work->advance();
+  }
 }
 
 void Endpoint::check_fault() const {
@@ -57,8 +74,8 @@ void Endpoint::ask(std::uint16_t communicator) {
 void Endpoint::set_left(bool left) {
   job_.set_left(rank_, left);
 }
-bool Endpoint::has_left(int rank) const {
-  return job_.has_left(rank);
+bool Endpoint::has_left(int rank, Seconds ago) const {
+  return job_.has_left(rank, ago);
 }
 
 std::string Endpoint::describe_missing(std::uint16_t communicator, std::uint64_t sequence,

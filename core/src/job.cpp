@@ -136,7 +136,7 @@ void Job::introduce(const WorldOptions& options) {
     ranks += all[p].replicas;
   }
   topology_.emplace(std::move(processes));
-  left_.assign(static_cast<std::size_t>(ranks), false);
+  left_.resize(static_cast<std::size_t>(ranks));
   if (options.expected_size > 0 && ranks != options.expected_size) {
     throw InvalidArgument(
         fmt::format("{} ranks were expected and {} are there (processes: {}, replicas in this one: {})",
@@ -281,14 +281,15 @@ void Job::ask(int rank, std::uint16_t communicator) {
 void Job::set_left(int rank, bool left) {
   {
     const std::lock_guard lock(answers_mutex_);
-    left_[static_cast<std::size_t>(rank)] = left;
+    left_[static_cast<std::size_t>(rank)] = left ? std::optional(Clock::now()) : std::nullopt;
   }
   for (const auto& endpoint : endpoints_) endpoint->ring();
 }
 
-bool Job::has_left(int rank) {
+bool Job::has_left(int rank, Seconds ago) {
   const std::lock_guard lock(answers_mutex_);
-  return left_[static_cast<std::size_t>(rank)];
+  const auto& left = left_[static_cast<std::size_t>(rank)];
+  return left && Clock::now() - *left >= ago;
 }
 
 std::string Job::describe_missing(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> members) {

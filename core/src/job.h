@@ -59,7 +59,7 @@ class Job {
   void look_around();
   void ask(int rank, std::uint16_t communicator);
   void set_left(int rank, bool left);
-  bool has_left(int rank);
+  bool has_left(int rank, Seconds ago);
   std::string describe_missing(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> members);
 
  private:
@@ -92,7 +92,7 @@ class Job {
 
   std::mutex answers_mutex_;                                        // guards answers_ and left_
   std::map<std::pair<int, std::uint32_t>, std::uint64_t> answers_;  // (rank, communicator) → entered
-  std::vector<bool> left_;                                          // by rank
+  std::vector<std::optional<Clock::time_point>> left_;              // by rank
 };
 
 }  // namespace farandole

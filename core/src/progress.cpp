@@ -41,16 +41,19 @@ void ProgressThread::run(const std::stop_token& stop) {
     }
     auto best = Progressable::State::kIdle;
     for (const auto& work : held) best = std::max(best, work->advance());
-    held.clear();
     if (best == Progressable::State::kMoved) {
       waiter.reset();
     } else if (best == Progressable::State::kWaiting) {
-      waiter.rest();
+      if (waiter.rest()) {
+        for (const auto& work : held) work->look_around();
+      }
     } else if (!stop.stop_requested()) {
       // Nothing is pending: sleep until somebody wakes us. The limit only bounds the harm of a lost ring.
+      held.clear();
       doorbell_.sleep(seen, std::chrono::seconds(1));
       waiter.reset();
     }
+    held.clear();
   }
 }
 

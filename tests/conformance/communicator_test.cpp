@@ -149,6 +149,40 @@ TEST(Communicator, AlltoallCountsThatDoNotFitAreAMismatchEverywhere) {
   });
 }
 
+TEST(Communicator, DisagreementsAboutAlltoallLeaveTheCommunicatorUsable) {
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    if (ranks.size() == 1) return;
+    const auto p = static_cast<std::size_t>(ranks.size());
+    const bool odd_one_out = ranks.rank() == 0;
+    std::vector<std::int32_t> input(4 * p), output(4 * p);
+    const std::vector<std::size_t> counts(p, 4);
+    // Equal parts of different sizes.
+    const std::size_t count = odd_one_out ? 2 * p : 4 * p;
+    text_of<Mismatch>([&] {
+      ranks.alltoall(BufferView(input.data(), count, DType::kI32), BufferView(output.data(), count, DType::kI32));
+    });
+    // Equal parts against given ones, and another collective.
+    text_of<Mismatch>(
+        [&] { odd_one_out ? ranks.alltoall(input, output) : ranks.alltoall(input, output, counts, counts); });
+    text_of<Mismatch>(
+        [&] { odd_one_out ? ranks.allreduce(input, ReduceOp::kSum) : ranks.alltoall(input, output, counts, counts); });
+    expect_usable(ranks);
+    EXPECT_THROW(ranks.alltoall(BufferView(input.data(), p, DType::kI32), output), InvalidArgument);
+    expect_usable(ranks);
+  });
+}
+
+TEST(Communicator, TestingWithoutWaitingCompletes) {
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    std::vector<double> data(10'007, 1.0);
+    Work work = ranks.allreduce_async(data, ReduceOp::kSum);
+    while (!work.test()) {
+    }
+    EXPECT_EQ(data.back(), ranks.size());
+    work.wait();
+  });
+}
+
 TEST(Communicator, AnInvalidCallOfOneRankIsInvalidThereAndAMismatchElsewhere) {
   for_each_group({2, 3}, [](Communicator& ranks) {
     std::vector<float> input(8), output(8), too_small(7);

@@ -4,16 +4,19 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <latch>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
+#include "farandole/gradients/gradient_averager.h"
 
 namespace farandole {
 namespace {
@@ -124,6 +127,70 @@ TEST(ReplicaFaults, UnwindingWithPendingCollectivesDoesNotHang) {
                                 const Work work = last.allreduce_async(data, ReduceOp::kSum);
                                 throw std::runtime_error("unwinding");
                               }
+                              ranks.barrier();
+                            }),
+               std::runtime_error);
+}
+
+TEST(ReplicaFaults, TestingNoticesAnAbort) {
+  EXPECT_THROW(run_replicas(2,
+                            [&](Communicator& ranks) {
+                              if (ranks.rank() == 0) {
+                                ranks.abort("enough");
+                                return;
+                              }
+                              std::vector<float> data(8);
+                              Work work = ranks.allreduce_async(data, ReduceOp::kSum);
+                              while (!work.test()) {
+                              }
+                              work.wait();
+                            }),
+               PeerLost);
+}
+
+TEST(ReplicaFaults, MemoryOfTheOperationStaysUntilItsMessagesAreGone) {
+  // A reduce_scatter sends from memory of its own, which the others may be reading when a fault ends it.
+  for (int round = 0; round < 20; ++round) {
+    EXPECT_THROW(run_replicas(4,
+                              [&](Communicator& ranks) {
+                                std::vector<float> input(4 << 18), output(1 << 18);
+                                Work work = ranks.reduce_scatter_async(input, output, ReduceOp::kSum);
+                                if (ranks.rank() == 3) throw std::runtime_error("fault");
+                                work.wait();
+                                ranks.barrier();
+                              }),
+                 std::runtime_error);
+  }
+}
+
+TEST(ReplicaFaults, ARankThatLeavesRightAfterItsLastCollectiveIsNotMissed) {
+  const Variable quiet("FARANDOLE_LOG", "off");
+  std::latch started(1);
+  run_replicas(2, [&](Communicator& ranks) {
+    // Rank 1 has waited for longer than a farewell when rank 0 comes, takes part, and leaves at once.
+    if (ranks.rank() == 0) {
+      started.wait();
+      const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1200);
+      while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    } else {
+      started.count_down();
+    }
+    ranks.barrier();
+  });
+}
+
+TEST(ReplicaFaults, AGradientAveragerMayDieWithBucketsInFlight) {
+  EXPECT_THROW(run_replicas(2,
+                            [&](Communicator& ranks) {
+                              std::vector<std::vector<float>> parts(4, std::vector<float>(100'000));
+                              std::vector<GradientSpan> spans;
+                              for (auto& part : parts) spans.push_back({part, "part"});
+                              GradientOptions options;
+                              options.bucket_bytes = 100;
+                              GradientAverager averager(ranks, spans, options);
+                              for (std::size_t i = parts.size(); i-- > 0;) averager.ready(i);
+                              if (ranks.rank() == 1) throw std::runtime_error("between ready and wait");
+                              averager.wait();
                               ranks.barrier();
                             }),
                std::runtime_error);

@@ -340,7 +340,7 @@ void check_allreduce(VendorCollectives& vendor, std::span<const int> processes, 
 TEST(MpiVendor, ReducesEveryTypeWithEveryOperation) {
   std::vector<int> processes(static_cast<std::size_t>(group->process_count()));
   std::iota(processes.begin(), processes.end(), 0);
-  const auto vendor = group->vendor_collectives(processes);
+  const auto vendor = group->vendor_collectives(processes, 1);
   if (thread_level == MPI_THREAD_SERIALIZED) {
     EXPECT_EQ(vendor, nullptr) << "making it would block with the lock held";
     return;
@@ -360,7 +360,7 @@ TEST(MpiVendor, WorksAmongSomeProcesses) {
   if (thread_level == MPI_THREAD_SERIALIZED) GTEST_SKIP();
   std::vector<int> processes;
   for (int process = group->process() % 2; process < group->process_count(); process += 2) processes.push_back(process);
-  const auto vendor = group->vendor_collectives(processes);
+  const auto vendor = group->vendor_collectives(processes, 1);
   check_allreduce(*vendor, processes, 20, DType::kF32, ReduceOp::kSum, false);
 }
 

@@ -52,7 +52,11 @@ std::optional<Notice> MpiNotices::poll() {
     if (!incoming_) return notice;
     int done = 0;
     MPI_Status status;
-    check(MPI_Test(&receive_, &done, &status), "MPI_Test for notices");
+    if (const int code = MPI_Test(&receive_, &done, &status); code != MPI_SUCCESS) {
+      // A dead peer can fail a receive from anybody. Nothing more can be heard, and that must not look like a notice.
+      session_.keep(std::move(incoming_));
+      throw_mpi_error(code, "MPI_Test for notices");
+    }
     if (done == 0) return notice;
     int bytes = 0;
     check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count of a notice");

@@ -58,11 +58,12 @@ void MpiProcessGroup::allgather(const void* mine, void* all, std::size_t bytes) 
   session_.wait(request, "MPI_Iallgather");
 }
 
-std::unique_ptr<VendorCollectives> MpiProcessGroup::vendor_collectives(std::span<const int> processes) {
+std::unique_ptr<VendorCollectives> MpiProcessGroup::vendor_collectives(std::span<const int> processes,
+                                                                       std::uint16_t id) {
   const bool must_not_block =
       std::find(thread_levels_.begin(), thread_levels_.end(), MPI_THREAD_SERIALIZED) != thread_levels_.end();
   if (must_not_block) return nullptr;
-  return make_vendor_collectives(session_, processes, limits_.collective_count);
+  return make_vendor_collectives(session_, processes, id, limits_.collective_count);
 }
 
 // A peer that has failed does not come to the barrier; its notice does.

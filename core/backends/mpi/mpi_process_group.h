@@ -40,7 +40,7 @@ class MpiProcessGroup final : public ProcessGroup {
   void allgather(const void* mine, void* all, std::size_t bytes) override;
   void post(int process, const Notice& notice) override { notices_.post(process, notice); }
   std::optional<Notice> poll() override { return notices_.poll(); }
-  std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes) override;
+  std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes, std::uint16_t id) override;
   /// @throws Error  of the kind that a fault notice names, if one arrives while the others are waited for
   void leave() override;
 

@@ -172,26 +172,18 @@ class MpiVendorCollectives final : public VendorCollectives {
   std::map<std::pair<DType, ReduceOp>, MPI_Op> own_ops_;
 };
 
-/// Two threads may make communicators among overlapping processes at once; the tag keeps them apart.
-int creation_tag(std::span<const int> processes, int tag_upper_bound) {
-  std::uint32_t hash = 2166136261U;
-  for (const int process : processes) hash = (hash ^ static_cast<std::uint32_t>(process)) * 16777619U;
-  return static_cast<int>(hash % static_cast<std::uint32_t>(tag_upper_bound));
-}
-
 }  // namespace
 
 std::unique_ptr<VendorCollectives> make_vendor_collectives(MpiSession& session, std::span<const int> processes,
-                                                           std::size_t part_count) {
+                                                           std::uint16_t id, std::size_t part_count) {
   const auto guard = session.enter("MPI_Comm_create_group");
   MPI_Group everybody = MPI_GROUP_NULL;
   MPI_Group members = MPI_GROUP_NULL;
   MPI_Comm communicator = MPI_COMM_NULL;
   check(MPI_Comm_group(session.messages(), &everybody), "MPI_Comm_group");
   check(MPI_Group_incl(everybody, static_cast<int>(processes.size()), processes.data(), &members), "MPI_Group_incl");
-  check(MPI_Comm_create_group(session.messages(), members, creation_tag(processes, session.runtime().tag_upper_bound),
-                              &communicator),
-        "MPI_Comm_create_group");
+  // The tag keeps creations apart that run at the same time in different threads.
+  check(MPI_Comm_create_group(session.messages(), members, id, &communicator), "MPI_Comm_create_group");
   MPI_Group_free(&members);
   MPI_Group_free(&everybody);
   check(MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");

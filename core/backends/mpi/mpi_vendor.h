@@ -15,6 +15,6 @@ namespace farandole::mpi {
 /// Collective over `processes`, blocks inside MPI: not for MPI_THREAD_SERIALIZED, whose lock would be held meanwhile.
 /// Counts above `part_count` elements (at most INT_MAX) are reduced in parts.
 std::unique_ptr<VendorCollectives> make_vendor_collectives(MpiSession& session, std::span<const int> processes,
-                                                           std::size_t part_count);
+                                                           std::uint16_t id, std::size_t part_count);
 
 }  // namespace farandole::mpi

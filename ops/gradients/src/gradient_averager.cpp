@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
+#include <exception>
 #include <string_view>
 #include <utility>
 
@@ -75,6 +77,16 @@ class GradientAverager::State {
     begin_training_step();
   }
 
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    // Buckets in flight write to memory that is about to go.
+    if (std::uncaught_exceptions() > exceptions_at_start_ && has_pending()) {
+      communicator_.abort("an exception ended the training step while gradients were being reduced");
+    }
+    finish_all();
+  }
+
   void ready(std::size_t index) {
     if (index >= spans_.size()) {
       throw InvalidArgument(fmt::format("gradient {} does not exist; there are {}", index, spans_.size()));
@@ -94,18 +106,34 @@ class GradientAverager::State {
       if (!is_ready_[i]) ready(i);
     }
     const auto start = Clock::now();
-    for (Bucket& bucket : buckets_) {
-      if (bucket.work.valid()) bucket.work.wait();
-      unpack(bucket);
-    }
+    const std::exception_ptr error = finish_all();
     exposed_ = Clock::now() - start;
     begin_training_step();
+    if (error) std::rethrow_exception(error);
+    for (Bucket& bucket : buckets_) unpack(bucket);
   }
 
   std::size_t bucket_count() const { return buckets_.size(); }
   Seconds exposed() const { return exposed_; }
 
  private:
+  bool has_pending() {
+    return std::any_of(buckets_.begin(), buckets_.end(), [](Bucket& b) { return b.work.valid() && !b.work.test(); });
+  }
+
+  /// Waits until nothing is in flight; returns the first error.
+  std::exception_ptr finish_all() {
+    std::exception_ptr first;
+    for (Bucket& bucket : buckets_) {
+      try {
+        if (bucket.work.valid()) bucket.work.wait();
+      } catch (...) {
+        if (!first) first = std::current_exception();
+      }
+    }
+    return first;
+  }
+
   void compare_with_other_ranks() {
     // FNV-1a over sizes and types, in order.
     std::uint64_t digest = 0xcbf29ce484222325ULL;
@@ -114,6 +142,10 @@ class GradientAverager::State {
       add(span.values.count);
       add(static_cast<std::uint64_t>(span.values.dtype));
     }
+    add(options_.bucket_bytes);
+    add(options_.last_bucket_bytes);
+    add(static_cast<std::uint64_t>(options_.op));
+    for (const char letter : algorithm_) add(static_cast<unsigned char>(letter));
     const std::vector<std::int64_t> mine{static_cast<std::int64_t>(digest), static_cast<std::int64_t>(spans_.size())};
     std::vector<std::int64_t> all(2 * static_cast<std::size_t>(communicator_.size()));
     communicator_.allgather(mine, all);
@@ -121,7 +153,7 @@ class GradientAverager::State {
       const auto entry = 2 * static_cast<std::size_t>(rank);
       if (all[entry] == all[0] && all[entry + 1] == all[1]) continue;
       throw Mismatch(fmt::format(
-          "{} has {} gradients and {} has {}, or their sizes or types differ; every rank must give the same list",
+          "{} has {} gradients and {} has {}, or their sizes, types or options differ; every rank must give the same",
           communicator_.describe(0), all[1], communicator_.describe(rank), all[entry + 1]));
     }
   }
@@ -191,6 +223,7 @@ class GradientAverager::State {
   const std::vector<GradientSpan> spans_;
   GradientOptions options_;
   const std::string algorithm_;
+  const int exceptions_at_start_ = std::uncaught_exceptions();
   std::vector<Bucket> buckets_;         // in the order of reduction
   std::vector<std::size_t> bucket_of_;  // by span
   std::vector<bool> is_ready_;          // by span

@@ -50,7 +50,8 @@ class Work {
 ///
 /// The `_async` forms return at once; their buffers must stay valid and untouched until `wait` returns. Blocking calls
 /// may be mixed with them. One thread at a time per communicator of a rank; different communicators are independent.
-/// Creation (`split`, `duplicate`) is collective over the parent and must come in the same order on all its ranks.
+/// Creation (`split`, `duplicate`) is collective over the parent and must come in the same order on all its ranks, also
+/// among different parents: a rank makes one communicator at a time.
 /// Copies refer to the same communicator. The World must outlive it.
 class Communicator {
  public:

@@ -69,7 +69,8 @@ class ProcessGroup {
   /// The next notice that has arrived, if any.
   virtual std::optional<Notice> poll() = 0;
   /// The vendor's collectives among `processes` (ascending; collective over them, blocks), or null if there are none.
-  virtual std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes) = 0;
+  /// `id` tells apart what is made for different communicators at the same time.
+  virtual std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes, std::uint16_t id) = 0;
   /// Waits for all processes and ends the group, for a job in good order. Not called after a fault.
   /// @throws Error  a fault notice arrived meanwhile (of its kind), or the backend failed; the group is not left then
   virtual void leave() = 0;

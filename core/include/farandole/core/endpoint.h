@@ -31,15 +31,20 @@ class Endpoint {
   Transport& route(int peer) const;
   /// The vendor's collectives among these ranks, or null if some share a process or there is no vendor. Collective,
   /// blocks.
-  std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> ranks) const;
+  std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> ranks, std::uint16_t communicator) const;
 
   // Waiting.
   Doorbell& doorbell() { return doorbell_; }
   /// Wakes whoever waits for this rank: its own thread and the progress thread.
   void ring();
   Waiter::Options waiting() const;
-  /// Null if the vendor allows only the main thread: asynchronous operations then advance inside calls.
-  ProgressThread* progress_thread() const;
+  /// Adds work that must move on while its owner computes, until its owner lets go of it. Where the vendor allows only
+  /// the main thread there is no progress thread, and it advances inside calls (`advance_attached`).
+  void attach(const std::weak_ptr<Progressable>& work);
+  /// Tells the progress thread, if there is one, that there is something to advance.
+  void wake_progress();
+  /// Advances all attached work, if there is no progress thread.
+  void advance_attached();
 
   // Faults. The first fault of the job is what every rank raises from then on.
   /// @throws Error  the job's fault, if there is one. One relaxed load while there is none.
@@ -57,12 +62,15 @@ class Endpoint {
   /// Says whether this rank has entered its last collective. Ranks that wait in vain for one that has left raise
   /// PeerLost.
   void set_left(bool left);
-  bool has_left(int rank) const;
+  /// True if `rank` left at least `ago` ago: long enough for its last messages to have arrived.
+  bool has_left(int rank, Seconds ago) const;
   /// Describes the ranks of `members` that have not entered `sequence`; empty if all have.
   std::string describe_missing(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> members) const;
 
   // Communicator ids of this rank; agreed on by the ranks that make a communicator.
   std::vector<std::uint8_t> used_ids() const;
+  /// Held while a communicator is made: ids that are agreed on must be taken before others are looked for.
+  std::mutex& creation_mutex() { return creation_mutex_; }
   void take_id(std::uint16_t id);
   void release_id(std::uint16_t id);
 
@@ -75,8 +83,10 @@ class Endpoint {
   const int rank_;
   Doorbell doorbell_;
   FlightRecorder recorder_;
+  std::vector<std::weak_ptr<Progressable>> attached_;  // used by the main thread only; empty with a progress thread
   // Sequence number last entered, by communicator id; written by this rank, read by any.
   std::vector<std::atomic<std::uint64_t>> entered_;
+  std::mutex creation_mutex_;
   mutable std::mutex ids_mutex_;
   std::vector<std::uint8_t> ids_;  // guarded by ids_mutex_; 1: in use
 };

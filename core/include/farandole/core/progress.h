@@ -17,6 +17,8 @@ class Progressable {
   enum class State { kIdle, kWaiting, kMoved };
   /// Moves on without blocking. kIdle: nothing is pending. Never throws.
   virtual State advance() = 0;
+  /// Looks for faults, late ranks and deadlines. Called now and then while waiting. Never throws.
+  virtual void look_around() = 0;
 };
 
 /// One thread per process that advances everything attached to it. Started by the first `wake`.

@@ -23,6 +23,10 @@ struct WorldOptions {
 /// initialised itself; without them the job is this process alone. Leaves it when destroyed: waits for the other
 /// processes if all is well, and tells them if an exception is on its way through.
 ///
+/// In a program that has initialised MPI itself: with MPI_THREAD_SERIALIZED it must not call MPI while collectives are
+/// pending, because Farandole calls it from another thread then; with FUNNELED or SINGLE asynchronous collectives
+/// advance only inside calls of the main thread; with MULTIPLE nothing is restricted.
+///
 /// Collective over all processes of the job. Blocks. One World at a time per process.
 /// @throws InvalidArgument  a setting is wrong, or the number of ranks is not the expected one.
 /// @throws Unsupported  no plug-in for the MPI that started the program, or replicas with an MPI without thread
