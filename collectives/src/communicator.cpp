@@ -28,11 +28,7 @@ class Communicator::State {
   State& operator=(const State&) = delete;
   ~State() {
     // Collectives that an exception leaves behind will not be joined by this rank any more: the others must not wait.
-    if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) {
-      Endpoint& endpoint = *group_.endpoint;
-      endpoint.poison(ErrorKind::kPeerLost, endpoint.topology().describe(endpoint.rank()) +
-                                                " failed with an exception while collectives were pending");
-    }
+    if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) queue_->give_up();
     queue_->drain();
     group_.endpoint->release_id(group_.id);
   }
@@ -108,16 +104,37 @@ Work Communicator::State::submit(Call call) {
   return Work(queue_->submit(std::move(call), choice, std::move(refusal)));
 }
 
+/// What all copies of a Work share.
+class Work::Handle {
+ public:
+  explicit Handle(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() {
+    if (is_done()) return;
+    if (std::uncaught_exceptions() > 0) state_->queue->give_up();
+    state_->queue->wait(*state_);
+  }
+  bool is_done() const { return state_->done.load(std::memory_order_acquire); }
+  State& state() { return *state_; }
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+Work::Work(std::shared_ptr<State> state) : handle_(std::make_shared<Handle>(std::move(state))) {}
+
 void Work::wait() {
-  if (!state_) throw InvalidArgument("wait: this Work does not refer to a collective");
-  if (!state_->done.load(std::memory_order_acquire)) state_->queue->wait(*state_);
-  if (state_->error) std::rethrow_exception(state_->error);
+  if (!handle_) throw InvalidArgument("wait: this Work does not refer to a collective");
+  State& state = handle_->state();
+  if (!handle_->is_done()) state.queue->wait(state);
+  if (state.failure) throw_error(state.failure->kind, state.failure->text);
 }
 
 bool Work::test() {
-  if (!state_) throw InvalidArgument("test: this Work does not refer to a collective");
-  if (!state_->done.load(std::memory_order_acquire)) state_->queue->poll();
-  return state_->done.load(std::memory_order_acquire);
+  if (!handle_) throw InvalidArgument("test: this Work does not refer to a collective");
+  if (!handle_->is_done()) handle_->state().queue->poll();
+  return handle_->is_done();
 }
 
 namespace {

@@ -62,6 +62,12 @@ bool WorkQueue::is_empty() {
   return pending_.empty();
 }
 
+void WorkQueue::give_up() {
+  Endpoint& endpoint = *group_.endpoint;
+  endpoint.poison(ErrorKind::kPeerLost, endpoint.topology().describe(endpoint.rank()) +
+                                            " failed with an exception while collectives were pending");
+}
+
 void WorkQueue::drain() {
   for (;;) {
     std::shared_ptr<Work::State> last;
@@ -84,8 +90,8 @@ Progressable::State WorkQueue::advance() {
 bool WorkQueue::advance_locked() {
   try {
     group_.endpoint->check_fault();
-  } catch (const Error&) {
-    fail_all(std::current_exception());
+  } catch (const Error& fault) {
+    fail_all({fault.kind(), fault.what()});
     return true;
   }
   bool moved = false;
@@ -113,52 +119,47 @@ bool WorkQueue::advance_one(Work::State& work) {
     if (state == Operation::State::kWaiting) return false;
     work.moved = Clock::now();
     work.asked = false;
-    if (state == Operation::State::kDone) end(work, nullptr);
-  } catch (...) {
-    fail(std::current_exception(), work);
+    if (state == Operation::State::kDone) end(work, std::nullopt);
+  } catch (const Error& error) {
+    fail(work, {error.kind(), error.what()});
+  } catch (const std::exception& error) {
+    fail(work, {ErrorKind::kInternal, error.what()});
   }
   return true;
 }
 
-void WorkQueue::end(Work::State& work, std::exception_ptr error) {
-  group_.endpoint->recorder().mark(work.record, error ? FlightRecord::Stage::kFailed : FlightRecord::Stage::kDone);
+void WorkQueue::end(Work::State& work, std::optional<Failure> failure) {
+  group_.endpoint->recorder().mark(work.record, failure ? FlightRecord::Stage::kFailed : FlightRecord::Stage::kDone);
   work.operation.reset();
-  work.error = std::move(error);
+  work.failure = std::move(failure);
   std::erase_if(pending_, [&](const auto& entry) { return entry.get() == &work; });
   work.done.store(true, std::memory_order_release);
   group_.endpoint->doorbell().ring();
 }
 
-void WorkQueue::fail_all(const std::exception_ptr& error) {
+void WorkQueue::fail_all(const Failure& failure) {
   while (!pending_.empty()) {
     const std::shared_ptr<Work::State> work = pending_.front();
-    end(*work, error);
+    end(*work, failure);
   }
 }
 
-/// Ends `work` with `error`; where the collective can not have failed alike on all ranks, the whole job.
-void WorkQueue::fail(const std::exception_ptr& error, Work::State& work) {
-  Endpoint& endpoint = *group_.endpoint;
-  const std::string where =
-      fmt::format("{} in collective {} of communicator {} ({})", endpoint.topology().describe(endpoint.rank()),
-                  work.sequence, group_.id, describe(work.descriptor));
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error& known) {
-    const bool alike_on_all_ranks = known.kind() == ErrorKind::kInvalidArgument ||
-                                    known.kind() == ErrorKind::kMismatch || known.kind() == ErrorKind::kUnsupported;
-    if (alike_on_all_ranks) {
-      end(work, error);
-      return;
-    }
-    endpoint.poison(known.kind(), fmt::format("{}: {}", where, known.what()));
-  } catch (const std::exception& unknown) {
-    endpoint.poison(ErrorKind::kInternal, fmt::format("{}: {}", where, unknown.what()));
+/// Ends `work`; where the collective can not have failed alike on all ranks, the whole job.
+void WorkQueue::fail(Work::State& work, const Failure& failure) {
+  const bool alike_on_all_ranks = failure.kind == ErrorKind::kInvalidArgument || failure.kind == ErrorKind::kMismatch ||
+                                  failure.kind == ErrorKind::kUnsupported;
+  if (alike_on_all_ranks) {
+    end(work, failure);
+    return;
   }
+  Endpoint& endpoint = *group_.endpoint;
+  endpoint.poison(failure.kind, fmt::format("{} in collective {} of communicator {} ({}): {}",
+                                            endpoint.topology().describe(endpoint.rank()), work.sequence, group_.id,
+                                            describe(work.descriptor), failure.text));
   try {
     endpoint.check_fault();
-  } catch (const Error&) {
-    fail_all(std::current_exception());
+  } catch (const Error& fault) {
+    fail_all({fault.kind(), fault.what()});
   }
 }
 
@@ -187,19 +188,19 @@ void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
     work.asked = true;
     group_.endpoint->ask(group_.id);
   }
-  std::exception_ptr fault;
+  std::optional<Failure> failure;
   if (settings.timeout.count() > 0 && waited >= settings.timeout) {
-    fault = std::make_exception_ptr(Timeout(fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {}",
-                                                        settings.timeout.count(), describe_stall(work, now))));
+    failure = Failure{ErrorKind::kTimeout, fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {}",
+                                                       settings.timeout.count(), describe_stall(work, now))};
   } else if (now - work.moved > kFarewell && waits_for_someone_who_left(work)) {
-    fault = std::make_exception_ptr(PeerLost(describe_stall(work, now)));
+    failure = Failure{ErrorKind::kPeerLost, describe_stall(work, now)};
   } else if (until_warning.count() <= 0) {
     log(LogLevel::kWarning, fmt::format("{}: {}", describe(work.descriptor), describe_stall(work, now)));
     work.warning_interval *= 2;
     work.next_warning = now + std::chrono::duration_cast<Clock::duration>(work.warning_interval);
     work.asked = false;
   }
-  if (fault) fail(fault, work);
+  if (failure) fail(work, *failure);
 }
 
 bool WorkQueue::waits_for_someone_who_left(const Work::State& work) const {

@@ -4,14 +4,15 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "collective_operation.h"
 #include "farandole/collectives/communicator.h"
+#include "farandole/core/error.h"
 #include "farandole/core/progress.h"
 #include "group.h"
 
@@ -19,8 +20,14 @@ namespace farandole {
 
 class WorkQueue;
 
+/// How a collective failed. Kept as values: each rank that waits raises an exception of its own.
+struct Failure {
+  ErrorKind kind = ErrorKind::kInternal;
+  std::string text;
+};
+
 /// One collective from its submission to its end. `done` is set last; its release pairs with the acquire of waiters, so
-/// that they see the result and `error`. The queue's lock guards `operation` and the times.
+/// that they see the result and `failure`. The queue's lock guards `operation` and the times.
 class Work::State {
  public:
   std::shared_ptr<WorkQueue> queue;
@@ -28,7 +35,7 @@ class Work::State {
   Descriptor descriptor;
   FlightRecorder::Id record = 0;
   std::unique_ptr<CollectiveOperation> operation;
-  std::exception_ptr error;
+  std::optional<Failure> failure;
   std::atomic<bool> done{false};
   bool started = false;
   Clock::time_point since{}, moved{};  ///< of the start, and of the last step
@@ -52,15 +59,17 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   Progressable::State advance() override;
   void look_around() override;
   bool is_empty();
+  /// Poisons the job, because this rank will not take part any more in what is pending.
+  void give_up();
   /// Waits until nothing is left.
   void drain();
 
  private:
   bool advance_locked();
   bool advance_one(Work::State& work);
-  void end(Work::State& work, std::exception_ptr error);
-  void fail(const std::exception_ptr& error, Work::State& work);
-  void fail_all(const std::exception_ptr& error);
+  void end(Work::State& work, std::optional<Failure> failure);
+  void fail(Work::State& work, const Failure& failure);
+  void fail_all(const Failure& failure);
   /// Warns about, and bounds, waiting; asks who is missing. For slow paths.
   void check_stall(Work::State& work, Clock::time_point now);
   std::string describe_stall(const Work::State& work, Clock::time_point now) const;

@@ -25,7 +25,9 @@ struct ReduceOptions {
   int segments = 0;  ///< 0: chosen from the size
 };
 
-/// An asynchronous collective. Copies refer to the same one. Its buffers must outlive its completion.
+/// An asynchronous collective. Copies refer to the same one. Its buffers must outlive its completion: destroying the
+/// last copy waits for it, and while an exception passes through it poisons the job first, so that nobody waits in
+/// vain. Declare the Work after its buffers.
 class Work {
  public:
   Work() = default;
@@ -33,13 +35,14 @@ class Work {
   void wait();
   /// True once complete or failed. Never blocks.
   bool test();
-  bool valid() const { return state_ != nullptr; }
+  bool valid() const { return handle_ != nullptr; }
 
   class State;
-  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  explicit Work(std::shared_ptr<State> state);
 
  private:
-  std::shared_ptr<State> state_;
+  class Handle;
+  std::shared_ptr<Handle> handle_;
 };
 
 /// An ordered group of ranks with its own message space.
