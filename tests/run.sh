@@ -14,13 +14,13 @@ preset=${PRESET:-ci}
 configure=()
 case $preset in
   dev | release | ci) ;;
-  # The sanitizers know nothing of what uninstrumented MPI libraries do, so the ranks are threads here.
-  asan) configure=(-DFARANDOLE_WITH_MPI=OFF)
-    export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:${ASAN_OPTIONS-}"
-    export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS-}" ;;
-  # Nor can the thread sanitizer see the barriers of OpenMP's library: one thread per replica.
-  tsan) configure=(-DFARANDOLE_WITH_MPI=OFF)
+  asan | tsan)
+    # The sanitizers can not see into the libraries of an MPI, so the ranks are threads here.
+    configure=(-DFARANDOLE_WITH_MPI=OFF)
+    # The barriers of OpenMP's library are as invisible: one kernel thread per replica.
     export OMP_NUM_THREADS=1
+    export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:${ASAN_OPTIONS-}"
+    export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS-}"
     export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:${TSAN_OPTIONS-}" ;;
   *) echo "run.sh: there is no preset $preset; use dev, release, asan, tsan or ci" >&2; exit 2 ;;
 esac

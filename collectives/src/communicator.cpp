@@ -66,6 +66,7 @@ class Communicator::State {
   }
   Work start(Call call) {
     Work work = submit(std::move(call));
+    queue_->advance();
     group_.endpoint->wake_progress();
     return work;
   }

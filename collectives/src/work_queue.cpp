@@ -39,12 +39,13 @@ void WorkQueue::wait(const Work::State& work) {
   Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
   while (!work.done.load(std::memory_order_acquire)) {
     waiter.look();
-    group_.endpoint->advance_attached();
     if (advance() == Progressable::State::kMoved) {
       waiter.reset();
-    } else if (!work.done.load(std::memory_order_acquire) && waiter.rest()) {
-      look_around();
+      continue;
     }
+    if (work.done.load(std::memory_order_acquire)) break;
+    group_.endpoint->advance_attached();
+    if (waiter.rest()) look_around();
   }
 }
 

@@ -33,16 +33,14 @@ std::unique_ptr<VendorCollectives> Endpoint::vendor_collectives(std::span<const 
 
 void Endpoint::ring() {
   doorbell_.ring();
-  if (ProgressThread* progress = job_.progress_thread()) progress->doorbell().ring();
+  if (ProgressThread* progress = job_.progress_thread()) progress->notify();
 }
 
 void Endpoint::attach(const std::weak_ptr<Progressable>& work) {
-  if (ProgressThread* progress = job_.progress_thread()) {
-    progress->attach(work);
-  } else {
-    std::erase_if(attached_, [](const auto& entry) { return entry.expired(); });
-    attached_.push_back(work);
-  }
+  if (ProgressThread* progress = job_.progress_thread()) progress->attach(work);
+  const std::lock_guard lock(attached_mutex_);
+  std::erase_if(attached_, [](const auto& entry) { return entry.expired(); });
+  attached_.push_back(work);
 }
 
 void Endpoint::wake_progress() {
@@ -50,9 +48,15 @@ void Endpoint::wake_progress() {
 }
 
 void Endpoint::advance_attached() {
-  for (const auto& entry : attached_) {
-    if (const auto work = entry.lock()) work->advance();
+  std::vector<std::shared_ptr<Progressable>> held;
+  {
+    const std::lock_guard lock(attached_mutex_);
+    if (attached_.size() < 2) return;  // the caller's own
+    for (const auto& entry : attached_) {
+      if (auto work = entry.lock()) held.push_back(std::move(work));
+    }
   }
+  for (const auto& work : held) work->advance();
 }
 
 void Endpoint::check_fault() const {

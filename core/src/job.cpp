@@ -171,9 +171,7 @@ Job::~Job() {
 
 Waiter::Options Job::waiting(bool progress_thread) const {
   const int threads = topology_->rank(topology_->first_rank_of(process_)).local_size * (progress_thread ? 2 : 1);
-  return {.crowded = threads > allowed_cores(),
-          .background = progress_thread,
-          .polled = group_ != nullptr && group_->transport().is_polled()};
+  return {.crowded = threads > allowed_cores(), .polled = group_ != nullptr && group_->transport().is_polled()};
 }
 
 void Job::check_fault() const {

@@ -4,6 +4,11 @@
 #include <utility>
 
 namespace farandole {
+namespace {
+
+constexpr std::chrono::milliseconds kCrowdedInterval{5};
+
+}  // namespace
 
 ProgressThread::~ProgressThread() {
   {
@@ -41,7 +46,11 @@ void ProgressThread::run(const std::stop_token& stop) {
     }
     auto best = Progressable::State::kIdle;
     for (const auto& work : held) best = std::max(best, work->advance());
-    if (best == Progressable::State::kMoved) {
+    if (best != Progressable::State::kIdle && options_.crowded) {
+      for (const auto& work : held) work->look_around();
+      held.clear();
+      doorbell_.sleep(doorbell_.rings(), kCrowdedInterval);
+    } else if (best == Progressable::State::kMoved) {
       waiter.reset();
     } else if (best == Progressable::State::kWaiting) {
       if (waiter.rest()) {

@@ -55,19 +55,18 @@ void Waiter::reset() {
 
 bool Waiter::rest() {
   const int pauses = options_.crowded ? 0 : kPauses;
-  const int yields = options_.crowded && options_.background ? 0 : kYields;
   if (turns_ < pauses) {
     ++turns_;
     pause_once();
     return false;
   }
-  if (turns_ < pauses + yields) {
+  if (turns_ < pauses + kYields) {
     ++turns_;
     std::this_thread::yield();
     return false;
   }
   doorbell_.sleep(seen_, sleep_);
-  if (options_.polled && ++turns_ < pauses + yields + kShortSleeps) return true;
+  if (options_.polled && ++turns_ < pauses + kYields + kShortSleeps) return true;
   sleep_ = std::min(2 * sleep_, options_.polled ? kLongestPolledSleep : kLongestSleep);
   return true;
 }

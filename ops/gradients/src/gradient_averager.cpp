@@ -99,6 +99,8 @@ class GradientAverager::State {
     is_ready_[index] = true;
     --buckets_[bucket_of_[index]].missing;
     launch();
+    // Moves on what is in flight, for a processor whose cores all compute.
+    if (next_to_launch_ > 0 && communicator_.size() > 1) (void)buckets_[next_to_launch_ - 1].work.test();
   }
 
   void wait() {

@@ -38,12 +38,12 @@ class Endpoint {
   /// Wakes whoever waits for this rank: its own thread and the progress thread.
   void ring();
   Waiter::Options waiting() const;
-  /// Adds work that must move on while its owner computes, until its owner lets go of it. Where the vendor allows only
-  /// the main thread there is no progress thread, and it advances inside calls (`advance_attached`).
+  /// Adds work that moves on while its owner computes, until its owner lets go of it: by the progress thread, and by
+  /// every call that waits (`advance_attached`). Where the vendor allows only the main thread there are only the calls.
   void attach(const std::weak_ptr<Progressable>& work);
   /// Tells the progress thread, if there is one, that there is something to advance.
   void wake_progress();
-  /// Advances all attached work, if there is no progress thread.
+  /// Advances all work of this rank, where there is more than the caller's own.
   void advance_attached();
 
   // Faults. The first fault of the job is what every rank raises from then on.
@@ -83,7 +83,8 @@ class Endpoint {
   const int rank_;
   Doorbell doorbell_;
   FlightRecorder recorder_;
-  std::vector<std::weak_ptr<Progressable>> attached_;  // used by the main thread only; empty with a progress thread
+  std::mutex attached_mutex_;
+  std::vector<std::weak_ptr<Progressable>> attached_;  // guarded by attached_mutex_
   // Sequence number last entered, by communicator id; written by this rank, read by any.
   std::vector<std::atomic<std::uint64_t>> entered_;
   std::mutex creation_mutex_;

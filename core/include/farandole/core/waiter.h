@@ -27,11 +27,10 @@ class Doorbell {
 class Waiter {
  public:
   struct Options {
-    bool crowded = false;  ///< more ranks than cores: starts at yield, so that a blocked rank does not slow the others
-    bool background =
-        false;  ///< with `crowded`: sleeps at once, for a thread that must not take a core from computation
-    bool polled =
-        false;  ///< a polled transport (MPI) is in use: sleeps are capped at 50 µs, doubling to 5 ms when idle
+    /// More ranks than cores: starts at yield, so that a blocked rank does not slow the others.
+    bool crowded = false;
+    /// A polled transport (MPI) is in use: sleeps are capped at 50 µs, doubling to 5 ms when idle.
+    bool polled = false;
   };
   Waiter(Doorbell& doorbell, Options options) : doorbell_(doorbell), options_(options) {}
 
