@@ -70,8 +70,8 @@ IdxArray read_idx_file(const std::filesystem::path& file, int dimensions) {
   std::int64_t expected = 1;
   for (int dimension = 0; dimension < dimensions; ++dimension) {
     std::int64_t extent = 0;
-    for (int byte = 0; byte < 4; ++byte)
-      extent = extent << 8 | header[static_cast<std::size_t>(4 + 4 * dimension + byte)];
+    const std::size_t first_byte = 4 + 4 * static_cast<std::size_t>(dimension);
+    for (std::size_t byte = 0; byte < 4; ++byte) extent = extent << 8 | header[first_byte + byte];
     if (extent == 0 || extent > kLargestArray / expected) {
       throw DataError(fmt::format("{}: dimension {} is {}; the file is corrupt", file.string(), dimension, extent));
     }

@@ -13,21 +13,21 @@ namespace farandole::trainer {
 
 /// Bounds oneDNN by FARANDOLE_ISA; must come before its first primitive, and does nothing from the second time on.
 inline void bound_onednn_isa() {
-  static const bool kBounded = [] {
+  static const bool bounded = [] {
     if (active_isa() == Isa::kAvx2) dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
     if (active_isa() == Isa::kBaseline) dnnl::set_max_cpu_isa(dnnl::cpu_isa::sse41);
     return true;
   }();
-  (void)kBounded;
+  (void)bounded;
 }
 
 /// The processor; one per process, thread-safe.
 inline const dnnl::engine& onednn_engine() {
-  static const dnnl::engine kEngine = [] {
+  static const dnnl::engine engine = [] {
     bound_onednn_isa();
     return dnnl::engine(dnnl::engine::kind::cpu, 0);
   }();
-  return kEngine;
+  return engine;
 }
 
 /// Calls `action`, turning oneDNN's errors into ours. `what` names the operation and its shapes.
