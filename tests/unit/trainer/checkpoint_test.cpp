@@ -46,13 +46,13 @@ class Checkpoints : public testing::Test {
         {.training_step = step, .epoch = 1, .position = 256, .loss_sum = 1.0 / 3, .correct = 77, .options = kOptions},
         content.model(), content.optimizer());
   }
-  CheckpointState load(Content& into, std::vector<std::pair<std::string, std::string>> options = kOptions) {
+  CheckpointState load(Content& into, const std::vector<std::pair<std::string, std::string>>& options = kOptions) {
     return store_.load(store_.latest().value(), options, into.model(), into.optimizer());
   }
   template <class Kind>
   std::string refusal() {
     Content into(0);
-    const std::string message = message_of<Kind>([&] { load(into); });
+    std::string message = message_of<Kind>([&] { load(into); });
     EXPECT_EQ(into, Content(0)) << "a refused checkpoint was loaded in part";
     return message;
   }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "trainer_files.h"
@@ -41,7 +43,9 @@ TEST_F(Safetensors, WhatWasWrittenIsRead) {
   ASSERT_NE(bias, nullptr);
   EXPECT_EQ(bias->dtype, DType::kF64);
   ASSERT_EQ(bias->bytes.size(), 16U);
-  EXPECT_EQ(std::memcmp(bias->bytes.data(), doubles_.data(), 16), 0);
+  // The same bits, not only the same values.
+  const auto* expected = reinterpret_cast<const std::byte*>(doubles_.data());
+  EXPECT_TRUE(std::equal(expected, expected + 16, reinterpret_cast<const std::byte*>(bias->bytes.data())));
   EXPECT_EQ(content.find("other"), nullptr);
 }
 
