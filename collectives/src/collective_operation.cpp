@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "farandole/core/reduce.h"
+#include "host_operation.h"
 
 namespace farandole {
 namespace {
@@ -20,20 +21,17 @@ std::uintptr_t address(const void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory);
 }
 
-bool reduces(Collective collective) {
-  return collective == Collective::kAllreduce || collective == Collective::kReduce ||
-         collective == Collective::kReduceScatter;
-}
-
-Descriptor describe_call(const Call& call, const Choice& choice, int size, bool refused) {
+Descriptor describe_call(const Call& call, const Choice& choice, bool refused) {
   Descriptor descriptor;
   descriptor.collective = call.collective;
   descriptor.dtype = call.input.dtype;
   descriptor.op = call.op;
   descriptor.root = call.root;
-  descriptor.count = call.collective == Collective::kAlltoall && call.uneven ? 0 : total_count(call, size);
-  descriptor.algorithm =
-      choice.is_vendor() ? Descriptor::kVendor : static_cast<std::uint8_t>(choice.algorithm - algorithms().data());
+  descriptor.count = call.collective == Collective::kAlltoall && call.uneven ? 0 : total_count(call);
+  descriptor.algorithm = choice.is_vendor() ? Descriptor::kVendor
+                         : choice.uses_shared_memory()
+                             ? Descriptor::kSharedMemory
+                             : static_cast<std::uint8_t>(choice.algorithm - algorithms().data());
   if (refused) descriptor.algorithm = Descriptor::kRefused;
   std::uint64_t digest = mix(static_cast<std::uint64_t>(choice.segments), std::bit_cast<std::uint64_t>(call.postscale));
   digest = mix(digest, call.uneven ? 1 : 0);
@@ -46,7 +44,16 @@ Descriptor describe_call(const Call& call, const Choice& choice, int size, bool 
 
 }  // namespace
 
-std::size_t total_count(const Call& call, int size) {
+bool reduces(Collective collective) {
+  return collective == Collective::kAllreduce || collective == Collective::kReduce ||
+         collective == Collective::kReduceScatter;
+}
+
+double final_scale(const Call& call, int size) {
+  return call.op == ReduceOp::kAverage && reduces(call.collective) ? call.postscale / size : call.postscale;
+}
+
+std::size_t total_count(const Call& call) {
   switch (call.collective) {
     case Collective::kAllgather:
     case Collective::kReduceScatter:
@@ -56,14 +63,14 @@ std::size_t total_count(const Call& call, int size) {
     case Collective::kAlltoall:
       return std::max(sum(call.counts), sum(call.recv_counts));
     default:
-      (void)size;
       return call.input.count;
   }
 }
 
-CollectiveOperation::CollectiveOperation(const Group& group, Call call, Choice choice, std::uint64_t sequence,
-                                         VendorSlot& vendor, bool check, std::string refusal)
+CollectiveOperation::CollectiveOperation(const Group& group, HostGroup* host, Call call, Choice choice,
+                                         std::uint64_t sequence, VendorSlot& vendor, bool check, std::string refusal)
     : group_(group),
+      host_(host),
       call_(std::move(call)),
       choice_(choice),
       sequence_(sequence),
@@ -71,9 +78,9 @@ CollectiveOperation::CollectiveOperation(const Group& group, Call call, Choice c
       vendor_(vendor),
       check_(check && group.size() > 1),
       refusal_(std::move(refusal)),
-      descriptor_(describe_call(call_, choice_, group_.size(), !refusal_.empty())) {
+      descriptor_(describe_call(call_, choice_, !refusal_.empty())) {
   if (choice_.is_vendor()) vendor_.waiting.insert(sequence_);
-  phase_ = check_ ? Phase::kCheck : Phase::kRun;
+  phase_ = choice_.uses_shared_memory() ? Phase::kSharedMemory : check_ ? Phase::kCheck : Phase::kRun;
 }
 
 CollectiveOperation::~CollectiveOperation() {
@@ -85,31 +92,36 @@ CollectiveOperation::~CollectiveOperation() {
 
 Operation::State CollectiveOperation::advance() {
   bool moved = false;
-  while (phase_ != Phase::kDone && advance_phase()) moved = true;
-  if (phase_ == Phase::kDone) return State::kDone;
-  return moved ? State::kMoved : State::kWaiting;
+  while (phase_ != Phase::kDone) {
+    const State state = advance_phase();
+    moved = moved || state != State::kWaiting;
+    if (state != State::kDone) return moved ? State::kMoved : State::kWaiting;
+  }
+  return State::kDone;
 }
 
-/// True if the phase has changed.
-bool CollectiveOperation::advance_phase() {
+/// kDone: the phase has ended, and another one has begun.
+Operation::State CollectiveOperation::advance_phase() {
   if (phase_ == Phase::kVendor) {
     if (!vendor_transfer_) begin_vendor();
-    if (!vendor_transfer_ || !vendor_transfer_->test()) return false;
-    const double factor = final_scale();
+    if (!vendor_transfer_ || !vendor_transfer_->test()) return State::kWaiting;
+    const double factor = final_scale(call_, group_.size());
     if (factor != 1.0) scale(call_.output.data, call_.output.data, call_.output.count, call_.output.dtype, factor);
     phase_ = Phase::kDone;
-    return true;
+    return State::kDone;
   }
   if (!running_) {
     if (phase_ == Phase::kExchangeCounts) begin_count_exchange();
     if (phase_ == Phase::kCheck || phase_ == Phase::kCheckCounts) begin_check();
+    if (phase_ == Phase::kSharedMemory) begin_shared_memory();
     if (phase_ == Phase::kRun) begin_run();
-    if (phase_ == Phase::kVendor) return true;
+    if (phase_ == Phase::kVendor) return State::kDone;
   }
-  if (running_->advance() != State::kDone) return false;
+  const State state = running_->advance();
+  if (state != State::kDone) return state;
   running_.reset();
   end_phase();
-  return true;
+  return State::kDone;
 }
 
 void CollectiveOperation::end_phase() {
@@ -159,10 +171,30 @@ void CollectiveOperation::end_count_exchange() {
   }
 }
 
+void CollectiveOperation::begin_shared_memory() {
+  running_ = std::make_unique<HostOperation>(group_, *host_, call_, descriptor_, 2 * sequence_,
+                                             HostOperation::Purpose::kCollective);
+}
+
+/// Through the host's memory where there is some: ranks that chose different algorithms must meet in the same place.
+std::unique_ptr<Operation> CollectiveOperation::make_comparison() {
+  if (host_ == nullptr) return std::make_unique<DescriptorCheck>(group_, lane_, sequence_, descriptor_);
+  const std::uint64_t number = 2 * sequence_ + static_cast<std::uint64_t>(comparisons_++);
+  return std::make_unique<HostOperation>(group_, *host_, call_, descriptor_, number,
+                                         HostOperation::Purpose::kComparison);
+}
+
 void CollectiveOperation::begin_check() {
-  running_ = std::make_unique<DescriptorCheck>(group_, lane_, sequence_, descriptor_);
-  if (refusal_.empty() && disagreement_.empty()) return;
-  // This rank has its own error to raise, but first lets the others find out.
+  auto comparison = make_comparison();
+  if (refusal_.empty() && disagreement_.empty()) {
+    running_ = std::move(comparison);
+  } else {
+    refuse_after(std::move(comparison));
+  }
+}
+
+/// This rank has its own error to raise, but first lets the others find out.
+void CollectiveOperation::refuse_after(std::unique_ptr<Operation> comparison) {
   class Refusing final : public Operation {
    public:
     Refusing(std::unique_ptr<Operation> check, const std::string& refusal, const std::string& disagreement)
@@ -184,7 +216,7 @@ void CollectiveOperation::begin_check() {
     std::unique_ptr<Operation> check_;
     const std::string &refusal_, &disagreement_;
   };
-  running_ = std::make_unique<Refusing>(std::move(running_), refusal_, disagreement_);
+  running_ = std::make_unique<Refusing>(std::move(comparison), refusal_, disagreement_);
 }
 
 void CollectiveOperation::begin_run() {
@@ -217,18 +249,13 @@ void CollectiveOperation::begin_vendor() {
       vendor_.collectives->allreduce(input, call_.output.data, call_.input.count, call_.input.dtype, call_.op);
 }
 
-double CollectiveOperation::final_scale() const {
-  return call_.op == ReduceOp::kAverage && reduces(call_.collective) ? call_.postscale / group_.size()
-                                                                     : call_.postscale;
-}
-
 Execution CollectiveOperation::plan() {
   Execution execution;
   const Place place{group_.rank, group_.size(), std::max(call_.root, 0)};
   execution.prepared = ScheduleCache::of_process().get(*choice_.algorithm, place, choice_.segments);
   execution.dtype = call_.input.dtype;
   execution.op = call_.op;
-  execution.final_scale = final_scale();
+  execution.final_scale = final_scale(call_, group_.size());
   execution.lane = lane_;
   const Schedule& schedule = execution.prepared->schedule;
   const std::size_t quantum = std::max<std::size_t>(1, 64 / size_in_bytes(call_.input.dtype));

@@ -9,29 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "call.h"
 #include "descriptor.h"
 #include "executor.h"
 #include "farandole/collectives/communicator.h"
 #include "group.h"
+#include "host_group.h"
 #include "operation.h"
 #include "selection.h"
 
 namespace farandole {
-
-/// What the caller asked for.
-struct Call {
-  Collective collective = Collective::kBarrier;
-  ConstBufferView input;
-  BufferView output;
-  ReduceOp op = ReduceOp::kSum;
-  int root = -1;
-  std::vector<std::size_t> counts;       ///< elements per rank; of alltoall: to each rank
-  std::vector<std::size_t> recv_counts;  ///< of alltoall: from each rank
-  bool uneven = false;                   ///< the caller passed counts
-  double prescale = 1.0, postscale = 1.0;
-  std::string algorithm;
-  int segments = 0;
-};
 
 /// The vendor's collectives of one communicator, made when first used. The order in which operations start is the same
 /// on all ranks, because each waits for its turn. Used by one thread at a time (the work queue's lock).
@@ -40,17 +27,13 @@ struct VendorSlot {
   std::set<std::uint64_t> waiting;  ///< sequence numbers of operations that have not started
 };
 
-/// Elements of the whole vector that the ranks hold together: what selection and descriptors count.
-std::size_t total_count(const Call& call, int size);
-/// @throws InvalidArgument  the call can not work, whatever the other ranks do
-void validate(const Call& call, const Group& group);
-
 /// One collective of one rank.
 class CollectiveOperation final : public Operation {
  public:
+  /// @param host     the shared memory of the ranks, or null if they do not all live on one host
   /// @param refusal  if not empty, the call is invalid: ranks compare descriptors, then this one throws it
-  CollectiveOperation(const Group& group, Call call, Choice choice, std::uint64_t sequence, VendorSlot& vendor,
-                      bool check, std::string refusal);
+  CollectiveOperation(const Group& group, HostGroup* host, Call call, Choice choice, std::uint64_t sequence,
+                      VendorSlot& vendor, bool check, std::string refusal);
   ~CollectiveOperation() override;
 
   State advance() override;
@@ -59,12 +42,15 @@ class CollectiveOperation final : public Operation {
 
  private:
   /// An uneven alltoall has two checks: of the call, then of the counts that the ranks told each other.
-  enum class Phase { kCheck, kExchangeCounts, kCheckCounts, kRun, kVendor, kDone };
-  bool advance_phase();
+  enum class Phase { kCheck, kExchangeCounts, kCheckCounts, kRun, kVendor, kSharedMemory, kDone };
+  State advance_phase();
   void end_phase();
   void begin_count_exchange();
   void end_count_exchange();
   void begin_check();
+  void begin_shared_memory();
+  void refuse_after(std::unique_ptr<Operation> comparison);
+  std::unique_ptr<Operation> make_comparison();
   void begin_run();
   void begin_vendor();
   Execution plan();
@@ -72,9 +58,9 @@ class CollectiveOperation final : public Operation {
   void place_data(Execution& execution, void* memory, int first_piece, int pieces);
   void stage_input(Execution& execution);
   void deliver();
-  double final_scale() const;
 
   const Group& group_;
+  HostGroup* const host_;
   const Call call_;
   const Choice choice_;
   const std::uint64_t sequence_;
@@ -84,6 +70,7 @@ class CollectiveOperation final : public Operation {
   const std::string refusal_;
   std::string disagreement_;  // found while exchanging counts
   Descriptor descriptor_;
+  int comparisons_ = 0;
   Phase phase_;
   std::unique_ptr<Operation> running_;
   std::unique_ptr<Transfer> vendor_transfer_;

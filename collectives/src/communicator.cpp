@@ -29,7 +29,7 @@ class Communicator::State {
   ~State() {
     // Collectives that an exception leaves behind will not be joined by this rank any more: the others must not wait.
     if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) queue_->give_up();
-    queue_->drain();
+    queue_->close();
     group_.endpoint->release_id(group_.id);
   }
 
@@ -56,7 +56,7 @@ class Communicator::State {
   }
 
   Question question(Collective collective, std::size_t bytes) const {
-    return {collective, bytes, group_.size(), link_, {}, 0};
+    return {collective, bytes, group_.size(), link_, queue_->shares_memory(), {}, 0};
   }
 
   Work submit(Call call);
@@ -89,10 +89,10 @@ class Communicator::State {
 
 Work Communicator::State::submit(Call call) {
   std::string refusal;
-  Choice choice{&algorithms().front(), 1};
+  Choice choice{Choice::Kind::kSchedule, &algorithms().front(), 1};
   try {
     validate(call, group_);
-    const std::size_t bytes = total_count(call, group_.size()) * size_in_bytes(call.input.dtype);
+    const std::size_t bytes = total_count(call) * size_in_bytes(call.input.dtype);
     Question asked = question(call.collective, bytes);
     asked.forced = call.algorithm;
     asked.segments = call.segments;
@@ -385,6 +385,15 @@ std::string Communicator::describe(int rank) const {
 }
 const Settings& Communicator::settings() const {
   return state_->group().endpoint->settings();
+}
+
+Buffer Communicator::allocate(std::size_t count, DType dtype) {
+  const Group& group = state_->group();
+  if (!group.endpoint->shares_memory(info(group).host_index)) return Buffer(count, dtype);
+  return group.endpoint->memory().allocate(count, dtype);
+}
+bool Communicator::shares_memory() const {
+  return state_->queue().shares_memory();
 }
 
 std::string Communicator::choose(Collective collective, std::size_t bytes) const {

@@ -34,6 +34,8 @@ std::string describe(const Descriptor& descriptor) {
     text += fmt::format(", {}", table[descriptor.algorithm].name);
   } else if (descriptor.algorithm == Descriptor::kVendor) {
     text += ", vendor";
+  } else if (descriptor.algorithm == Descriptor::kSharedMemory) {
+    text += ", shared_memory";
   } else {
     text += ", with arguments that it refuses";
   }
@@ -46,6 +48,22 @@ std::uint64_t mix(std::uint64_t digest, std::uint64_t value) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
   return z ^ (z >> 31);
+}
+
+void throw_mismatch(const Group& group, int rank, const Descriptor& called, int other_rank,
+                    const Descriptor& other_called) {
+  const auto description = [&](int who, const Descriptor& what) {
+    return group.endpoint->topology().describe(group.member(who)) + " called " + describe(what);
+  };
+  std::string_view hint = "every rank must make the same calls in the same order; no data was touched";
+  if (describe(called) == describe(other_called)) {
+    hint = "they differ in uneven counts, scale, segments, or the number of calls before; no data was touched";
+  }
+  throw Mismatch(fmt::format("{}, but {}: {}", description(rank, called), description(other_rank, other_called), hint));
+}
+
+void throw_refused(const Descriptor& called) {
+  throw Mismatch(fmt::format("the ranks disagree on what they send each other in {}", describe(called)));
 }
 
 DescriptorCheck::DescriptorCheck(const Group& group, std::uint8_t lane, std::uint64_t sequence, const Descriptor& mine)
@@ -97,18 +115,8 @@ Operation::State DescriptorCheck::advance() {
 void DescriptorCheck::judge() const {
   const Entry& a = known_.lowest;
   const Entry& b = known_.differing;
-  if (b.rank < 0 && a.descriptor.algorithm != Descriptor::kRefused) return;
-  if (b.rank < 0) {
-    throw Mismatch(fmt::format("the ranks disagree on what they send each other in {}", describe(a.descriptor)));
-  }
-  const auto description = [&](const Entry& entry) {
-    return group_.endpoint->topology().describe(group_.member(entry.rank)) + " called " + describe(entry.descriptor);
-  };
-  std::string_view hint = "every rank must make the same calls in the same order; no data was touched";
-  if (describe(a.descriptor) == describe(b.descriptor)) {
-    hint = "they differ in uneven counts, scale, segments, or the number of calls before; no data was touched";
-  }
-  throw Mismatch(fmt::format("{}, but {}: {}", description(a), description(b), hint));
+  if (b.rank >= 0) throw_mismatch(group_, a.rank, a.descriptor, b.rank, b.descriptor);
+  if (a.descriptor.algorithm == Descriptor::kRefused) throw_refused(a.descriptor);
 }
 
 std::vector<int> DescriptorCheck::waits_for() const {

@@ -17,6 +17,7 @@ namespace farandole {
 struct Descriptor {
   static constexpr std::uint8_t kRefused = 0xff;  ///< as `algorithm`: this rank can not go on, whatever the others say
   static constexpr std::uint8_t kVendor = 0xfe;   ///< as `algorithm`: the vendor's
+  static constexpr std::uint8_t kSharedMemory = 0xfd;  ///< as `algorithm`: through the host's shared memory
 
   Collective collective = Collective::kBarrier;
   DType dtype = DType::kU8;
@@ -33,6 +34,12 @@ std::string describe(const Descriptor& descriptor);
 
 /// Mixes `value` into a digest.
 std::uint64_t mix(std::uint64_t digest, std::uint64_t value);
+
+/// Two ranks of the communicator called different things.
+[[noreturn]] void throw_mismatch(const Group& group, int rank, const Descriptor& called, int other_rank,
+                                 const Descriptor& other_called);
+/// All ranks called the same, which can not work.
+[[noreturn]] void throw_refused(const Descriptor& called);
 
 /// Compares {sequence number, descriptor} over all ranks by dissemination: ⌈log₂P⌉ rounds of 64 bytes per rank.
 ///

@@ -9,6 +9,7 @@
 namespace farandole {
 namespace {
 
+constexpr std::string_view kSharedMemory = "shared_memory";
 constexpr int kMostSegments = 64;
 constexpr double kReduceUsPerByte = 1e-4;  // one pass over memory that is not in the cache
 constexpr double kMessageShare = 0.25;     // of the latency: posting and completing a message, however much overlaps
@@ -40,6 +41,17 @@ const Algorithm& find_or_explain(const Question& question, std::string_view forc
 }
 
 }  // namespace
+
+std::string_view Choice::name() const {
+  switch (kind) {
+    case Kind::kVendor:
+      return "vendor";
+    case Kind::kSharedMemory:
+      return kSharedMemory;
+    default:
+      return algorithm->name;
+  }
+}
 
 const std::string& forced_algorithm(Collective collective, const Settings& settings) {
   static const std::string automatic = "auto";
@@ -95,13 +107,22 @@ std::vector<Candidate> candidates(const Question& question, const Settings& sett
 Choice choose(const Question& question, const Settings& settings) {
   const std::string_view forced =
       question.forced.empty() ? std::string_view(forced_algorithm(question.collective, settings)) : question.forced;
-  if (forced == "vendor" && question.collective == Collective::kAllreduce) return {nullptr, 1};
+  if (forced == "vendor" && question.collective == Collective::kAllreduce) return {Choice::Kind::kVendor, nullptr, 1};
+  if (forced == kSharedMemory && !question.shares_memory) {
+    throw InvalidArgument(fmt::format(
+        "{} by shared_memory needs all ranks on one host, more than one of them, and FARANDOLE_SHARED_MEMORY "
+        "on; leave the choice to Farandole (auto)",
+        name(question.collective)));
+  }
+  if (forced == kSharedMemory || (forced == "auto" && question.shares_memory)) {
+    return {Choice::Kind::kSharedMemory, nullptr, 1};
+  }
   if (forced != "auto") {
     const Algorithm& algorithm = find_or_explain(question, forced);
-    return {&algorithm, segments_for(algorithm, question, settings)};
+    return {Choice::Kind::kSchedule, &algorithm, segments_for(algorithm, question, settings)};
   }
   const Candidate best = candidates(question, settings).front();
-  return {best.algorithm, best.segments};
+  return {Choice::Kind::kSchedule, best.algorithm, best.segments};
 }
 
 }  // namespace farandole

@@ -12,12 +12,15 @@
 
 namespace farandole {
 
-/// What runs. `algorithm` is null for the vendor's own.
+/// What runs.
 struct Choice {
-  const Algorithm* algorithm = nullptr;
+  enum class Kind { kSchedule, kVendor, kSharedMemory };
+  Kind kind = Kind::kSchedule;
+  const Algorithm* algorithm = nullptr;  ///< of a schedule
   int segments = 1;
-  bool is_vendor() const { return algorithm == nullptr; }
-  std::string_view name() const { return is_vendor() ? "vendor" : algorithm->name; }
+  bool is_vendor() const { return kind == Kind::kVendor; }
+  bool uses_shared_memory() const { return kind == Kind::kSharedMemory; }
+  std::string_view name() const;
 };
 
 /// What is to be chosen for.
@@ -26,11 +29,13 @@ struct Question {
   std::size_t bytes = 0;  ///< of the whole vector
   int size = 1;
   LinkCost link;
-  std::string_view forced;  ///< by the caller; empty: the setting's
-  int segments = 0;         ///< by the caller; 0: from the size
+  bool shares_memory = false;  ///< all ranks live on one host and can reach each other's memory
+  std::string_view forced;     ///< by the caller; empty: the setting's
+  int segments = 0;            ///< by the caller; 0: from the size
 };
 
-/// Forced by the caller, else by the setting, else the cheapest by the cost model.
+/// Forced by the caller, else by the setting, else shared memory where there is some, else the cheapest by the cost
+/// model.
 /// @throws InvalidArgument  the forced algorithm does not exist, or not for this number of ranks
 Choice choose(const Question& question, const Settings& settings);
 

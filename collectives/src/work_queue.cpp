@@ -19,6 +19,16 @@ constexpr Seconds kFarewell{1.0};
 
 }  // namespace
 
+WorkQueue::WorkQueue(Group group) : group_(std::move(group)) {
+  const Topology& topology = group_.endpoint->topology();
+  const int host = topology.rank(group_.endpoint->rank()).host_index;
+  const bool on_one_host = std::all_of(group_.members.begin(), group_.members.end(),
+                                       [&](int member) { return topology.rank(member).host_index == host; });
+  if (group_.size() > 1 && on_one_host && group_.endpoint->shares_memory(host)) {
+    host_ = std::make_unique<HostGroup>(group_);
+  }
+}
+
 std::shared_ptr<Work::State> WorkQueue::submit(Call call, const Choice& choice, std::string refusal) {
   Endpoint& endpoint = *group_.endpoint;
   endpoint.check_fault();
@@ -26,8 +36,8 @@ std::shared_ptr<Work::State> WorkQueue::submit(Call call, const Choice& choice, 
   work->queue = shared_from_this();
   const std::lock_guard lock(mutex_);
   work->sequence = next_sequence_++;
-  work->operation = std::make_unique<CollectiveOperation>(group_, std::move(call), choice, work->sequence, vendor_,
-                                                          endpoint.settings().check, std::move(refusal));
+  work->operation = std::make_unique<CollectiveOperation>(group_, host_.get(), std::move(call), choice, work->sequence,
+                                                          vendor_, endpoint.settings().check, std::move(refusal));
   work->descriptor = work->operation->descriptor();
   work->record = endpoint.recorder().begin(group_.id, work->sequence, describe(work->descriptor));
   endpoint.enter(group_.id, work->sequence);
@@ -69,12 +79,15 @@ void WorkQueue::give_up() {
                                             " failed with an exception while collectives were pending");
 }
 
-void WorkQueue::drain() {
+void WorkQueue::close() {
   for (;;) {
     std::shared_ptr<Work::State> last;
     {
       const std::lock_guard lock(mutex_);
-      if (pending_.empty()) return;
+      if (pending_.empty()) {
+        host_.reset();
+        return;
+      }
       last = pending_.back();
     }
     wait(*last);

@@ -48,7 +48,7 @@ class Work::State {
 /// advance it; a mutex makes it one at a time.
 class WorkQueue final : public Progressable, public std::enable_shared_from_this<WorkQueue> {
  public:
-  explicit WorkQueue(Group group) : group_(std::move(group)) {}
+  explicit WorkQueue(Group group);
 
   std::shared_ptr<Work::State> submit(Call call, const Choice& choice, std::string refusal);
   /// Waits until `work` is done, advancing the queue meanwhile.
@@ -61,8 +61,10 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   bool is_empty();
   /// Poisons the job, because this rank will not take part any more in what is pending.
   void give_up();
-  /// Waits until nothing is left.
-  void drain();
+  /// Waits until nothing is left, then lets go of the host's memory: the communicator ends.
+  void close();
+  /// True if the ranks meet in shared memory.
+  bool shares_memory() const { return host_ != nullptr; }
 
  private:
   bool advance_locked();
@@ -81,6 +83,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   std::uint64_t next_sequence_ = 1;
   std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()
   VendorSlot vendor_;
+  std::unique_ptr<HostGroup> host_;  // null: ranks on several hosts, or only one; gone after close()
 };
 
 }  // namespace farandole

@@ -31,7 +31,7 @@ Buffer::Buffer(std::size_t count, DType dtype) : count_(count), dtype_(dtype) {
 }
 
 void Buffer::Free::operator()(void* memory) const {
-  std::free(memory);
+  release ? release(memory) : std::free(memory);
 }
 
 }  // namespace farandole

@@ -7,7 +7,11 @@
 namespace farandole {
 
 Endpoint::Endpoint(Job& job, int rank)
-    : job_(job), rank_(rank), entered_(kMaxCommunicators), ids_(kMaxCommunicators, 0) {}
+    : job_(job),
+      rank_(rank),
+      doorbell_(job.memory().header().seats[static_cast<std::size_t>(job.topology().rank(rank).replica)].doorbell),
+      entered_(kMaxCommunicators),
+      ids_(kMaxCommunicators, 0) {}
 
 const Topology& Endpoint::topology() const {
   return job_.topology();
@@ -17,6 +21,12 @@ const Settings& Endpoint::settings() const {
 }
 Transport& Endpoint::route(int peer) const {
   return job_.route(peer);
+}
+HostMemory& Endpoint::memory() const {
+  return job_.memory();
+}
+bool Endpoint::shares_memory(int host_index) const {
+  return job_.shares_memory(host_index);
 }
 Waiter::Options Endpoint::waiting() const {
   return job_.waiting(/*progress_thread=*/false);

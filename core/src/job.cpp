@@ -58,6 +58,7 @@ std::optional<int> Liveness::first_dead() const {
 /// What each process tells all others when they meet.
 struct Job::Introduction {
   HostProof::Claim claim;
+  HostMemory::Claim memory;
   int replicas = 1;
   char agreed[3072] = {};  // process 0's agreed settings, as text
 };
@@ -75,7 +76,7 @@ Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) 
                                               [this, first](int rank) { endpoint(rank - first).ring(); });
   for (int i = 0; i < options.replicas; ++i) endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i));
   if (group_ == nullptr || group_->thread_use() == ThreadUse::kAnyThread) {
-    progress_ = std::make_unique<ProgressThread>(waiting(/*progress_thread=*/true));
+    progress_ = std::make_unique<ProgressThread>(waiting(/*progress_thread=*/true), memory_->header().progress);
   }
 }
 
@@ -112,7 +113,9 @@ void Job::introduce(const WorldOptions& options) {
   const HostProof proof(settings_.host_id);
   const int count = group_ ? group_->process_count() : 1;
   Introduction mine;
+  memory_ = std::make_unique<HostMemory>(count, process_);
   mine.claim = proof.claim();
+  mine.memory = memory_->claim();
   mine.replicas = options.replicas;
   const std::string agreed = encode_agreed(settings_);
   if (agreed.size() >= sizeof mine.agreed) throw InternalError("the agreed settings do not fit the introduction");
@@ -145,6 +148,7 @@ void Job::introduce(const WorldOptions& options) {
   for (const std::string& difference : adopt_agreed(settings_, all.front().agreed)) {
     log(LogLevel::kWarning, "rank 0's setting is used: " + difference);
   }
+  share_memory(all);
   if (group_ == nullptr) return;
   group_->set_topology(*topology_);
   for (int p = 0; p < count; ++p) {
@@ -152,6 +156,34 @@ void Job::introduce(const WorldOptions& options) {
       liveness_.watch(p, topology_->process(p).pid);
     }
   }
+}
+
+/// Maps the memory of the other processes of this host, and lets all processes know where that worked.
+void Job::share_memory(std::span<const Introduction> all) {
+  shares_memory_.assign(static_cast<std::size_t>(topology_->host_count()), settings_.shared_memory != "off");
+  if (settings_.shared_memory == "off" || group_ == nullptr) return;
+  const int host = topology_->process(process_).host_index;
+  struct Outcome {
+    char problem[256] = {};
+  };
+  Outcome mine;
+  for (int p = 0; p < topology_->process_count(); ++p) {
+    if (p == process_ || topology_->process(p).host_index != host) continue;
+    const std::string problem = memory_->map(p, all[static_cast<std::size_t>(p)].memory);
+    if (mine.problem[0] == '\0') problem.copy(mine.problem, sizeof mine.problem - 1);
+  }
+  std::vector<Outcome> outcomes(all.size());
+  group_->allgather(&mine, outcomes.data(), sizeof mine);
+  for (int p = 0; p < topology_->process_count(); ++p) {
+    const int there = topology_->process(p).host_index;
+    const char* problem = outcomes[static_cast<std::size_t>(p)].problem;
+    if (problem[0] == '\0' || !shares_memory_[static_cast<std::size_t>(there)]) continue;
+    shares_memory_[static_cast<std::size_t>(there)] = false;
+    if (p == process_)
+      log(LogLevel::kWarning,
+          fmt::format("this host's ranks exchange messages, because memory can not be shared: {}", problem));
+  }
+  if (!shares_memory_[static_cast<std::size_t>(host)]) memory_->unmap_peers();
 }
 
 Job::~Job() {
@@ -188,6 +220,7 @@ void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
     fault_text_ = text;
     faulted_.store(true, std::memory_order_release);
   }
+  memory_->quarantine();
   if (tell && group_) {
     Notice notice = make_notice(Notice::Kind::kFault, process_, rank, text);
     notice.error_kind = static_cast<std::uint32_t>(kind);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,8 @@ class Job {
   Endpoint& endpoint(int replica) { return *endpoints_[static_cast<std::size_t>(replica)]; }
   bool is_here(int rank) const { return topology_->rank(rank).process == process_; }
   Transport& route(int peer) { return is_here(peer) ? *inproc_ : group_->transport(); }
+  HostMemory& memory() { return *memory_; }
+  bool shares_memory(int host_index) const { return shares_memory_[static_cast<std::size_t>(host_index)]; }
   ProcessGroup* group() { return group_.get(); }
   ProgressThread* progress_thread() { return progress_.get(); }
   Waiter::Options waiting(bool progress_thread) const;
@@ -66,6 +69,7 @@ class Job {
   struct Introduction;
   void join(const WorldOptions& options);
   void introduce(const WorldOptions& options);
+  void share_memory(std::span<const Introduction> all);
   void check_size(const WorldOptions& options, int launched_size) const;
   void handle(const Notice& notice);
   void post_to_others(const Notice& notice);
@@ -75,6 +79,8 @@ class Job {
   std::string backend_description_;
   std::unique_ptr<ProcessGroup> group_;  // null: this process alone; thread-safe
   int process_ = 0;
+  std::unique_ptr<HostMemory> memory_;
+  std::vector<bool> shares_memory_;  // by host
   std::optional<Topology> topology_;
   std::unique_ptr<InprocTransport> inproc_;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;

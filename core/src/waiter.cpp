@@ -38,19 +38,37 @@ void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 
 void Doorbell::ring() {
   rings_.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) > 0) futex(rings_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr);
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) futex(rings_, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
 void Doorbell::sleep(std::uint32_t seen, std::chrono::microseconds limit) {
   const timespec time{limit.count() / 1'000'000, (limit.count() % 1'000'000) * 1000};
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  if (rings() == seen) futex(rings_, FUTEX_WAIT_PRIVATE, seen, &time);
+  if (rings() == seen) futex(rings_, FUTEX_WAIT, seen, &time);
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
+bool Waiter::sleeps_next() const {
+  return turns_ >= (options_.crowded ? 0 : kPauses) + kYields;
+}
+
+void Waiter::disarm() {
+  if (armed_) doorbell_.disarm();
+  armed_ = false;
+}
+
 void Waiter::reset() {
+  disarm();
   turns_ = 0;
   sleep_ = kShortestSleep;
+}
+
+void Waiter::look() {
+  if (sleeps_next() && !armed_) {
+    armed_ = true;
+    doorbell_.arm();
+  }
+  seen_ = doorbell_.rings();
 }
 
 bool Waiter::rest() {
@@ -60,7 +78,7 @@ bool Waiter::rest() {
     pause_once();
     return false;
   }
-  if (turns_ < pauses + kYields) {
+  if (!sleeps_next()) {
     ++turns_;
     std::this_thread::yield();
     return false;

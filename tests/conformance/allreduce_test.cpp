@@ -20,15 +20,6 @@ std::vector<std::size_t> counts_for(int size) {
   return {0, 1, p - 1, p, p + 1, 97, 40'009};
 }
 
-std::vector<std::string> names_of(Collective collective, const Communicator& ranks) {
-  std::vector<std::string> names;
-  for (const Algorithm& algorithm : algorithms()) {
-    if (algorithm.collective == collective && algorithm.supports(ranks.size())) names.emplace_back(algorithm.name);
-  }
-  if (collective == Collective::kAllreduce && ranks.transport() == "mpi") names.emplace_back("vendor");
-  return names;
-}
-
 struct Case {
   std::string algorithm;
   std::size_t count;
@@ -62,7 +53,7 @@ void check_allreduce(Communicator& ranks, const Case& c) {
 
 TEST(Allreduce, EveryAlgorithmSizeAndCount) {
   for_each_group(conformance_sizes(), [](Communicator& ranks) {
-    for (const std::string& algorithm : names_of(Collective::kAllreduce, ranks)) {
+    for (const std::string& algorithm : algorithm_names(Collective::kAllreduce, ranks)) {
       for (const std::size_t count : counts_for(ranks.size())) {
         for (const bool in_place : {false, true}) {
           check_allreduce(ranks, {algorithm, count, DType::kI32, ReduceOp::kSum, in_place, 0});
@@ -75,7 +66,7 @@ TEST(Allreduce, EveryAlgorithmSizeAndCount) {
 TEST(Allreduce, TypesOperationsSegmentsAndPlaceByPairs) {
   for_each_group(conformance_sizes(), [](Communicator& ranks) {
     int k = 0;  // walks through the parameters that are not in the loops
-    for (const std::string& algorithm : names_of(Collective::kAllreduce, ranks)) {
+    for (const std::string& algorithm : algorithm_names(Collective::kAllreduce, ranks)) {
       for (const DType dtype : kAllDTypes) {
         for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax}) {
           ++k;
@@ -90,7 +81,7 @@ TEST(Allreduce, TypesOperationsSegmentsAndPlaceByPairs) {
 
 TEST(Allreduce, AverageAndScaling) {
   for_each_group(conformance_sizes(), [](Communicator& ranks) {
-    for (const std::string& algorithm : names_of(Collective::kAllreduce, ranks)) {
+    for (const std::string& algorithm : algorithm_names(Collective::kAllreduce, ranks)) {
       for (const DType dtype : {DType::kF32, DType::kF64}) {
         for (const bool in_place : {false, true}) {
           Buffer input = values(ranks.rank(), 0, 129, dtype, ReduceOp::kSum);
@@ -120,7 +111,7 @@ TEST(Allreduce, SameBitsOnAllRanksAndErrorWithinTheBoundOfTheAdditions) {
     BufferView seed_view(shared_seed.data(), 1, DType::kI32);
     ranks.broadcast(seed_view, 0);
     constexpr std::size_t kCount = 5003;
-    for (const std::string& algorithm : names_of(Collective::kAllreduce, ranks)) {
+    for (const std::string& algorithm : algorithm_names(Collective::kAllreduce, ranks)) {
       std::vector<std::vector<float>> all(p, std::vector<float>(kCount));
       for (std::size_t r = 0; r < p; ++r) {
         std::mt19937 random(shared_seed[0] + static_cast<unsigned>(r));
@@ -149,7 +140,7 @@ TEST(Allreduce, SameBitsOnAllRanksAndErrorWithinTheBoundOfTheAdditions) {
 
 TEST(Reduce, EveryAlgorithmRootAndCount) {
   for_each_group(conformance_sizes(), [](Communicator& ranks) {
-    for (const std::string& algorithm : names_of(Collective::kReduce, ranks)) {
+    for (const std::string& algorithm : algorithm_names(Collective::kReduce, ranks)) {
       for (const std::size_t count : counts_for(ranks.size())) {
         for (const int root : {0, ranks.size() / 2, ranks.size() - 1}) {
           Buffer input = values(ranks.rank(), 0, count, DType::kI32, ReduceOp::kSum);
@@ -176,7 +167,7 @@ TEST(Reduce, EveryAlgorithmRootAndCount) {
 TEST(ReduceScatter, EveryAlgorithmEvenAndUnevenCounts) {
   for_each_group(conformance_sizes(), [](Communicator& ranks) {
     const auto p = static_cast<std::size_t>(ranks.size());
-    for (const std::string& algorithm : names_of(Collective::kReduceScatter, ranks)) {
+    for (const std::string& algorithm : algorithm_names(Collective::kReduceScatter, ranks)) {
       for (const std::size_t unit : {0, 1, 5, 1009}) {
         for (const bool uneven : {false, true}) {
           std::vector<std::size_t> counts(p, unit);

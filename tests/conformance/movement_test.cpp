@@ -15,14 +15,6 @@ namespace {
 
 constexpr ReduceOp kAny = ReduceOp::kSum;
 
-std::vector<std::string> names_of(Collective collective) {
-  std::vector<std::string> names;
-  for (const Algorithm& algorithm : algorithms()) {
-    if (algorithm.collective == collective) names.emplace_back(algorithm.name);
-  }
-  return names;
-}
-
 /// Calls `body(counts, uneven)` with even and uneven counts per rank, empty ones among them.
 void for_each_counts(int size, const std::function<void(const std::vector<std::size_t>&, bool)>& body) {
   const auto p = static_cast<std::size_t>(size);
@@ -50,7 +42,7 @@ std::size_t sum(const std::vector<std::size_t>& counts, std::size_t end) {
 TEST(Broadcast, EveryAlgorithmRootAndCount) {
   for_each_group(conformance_sizes(), [](Communicator& ranks) {
     const auto p = static_cast<std::size_t>(ranks.size());
-    for (const std::string& algorithm : names_of(Collective::kBroadcast)) {
+    for (const std::string& algorithm : algorithm_names(Collective::kBroadcast, ranks)) {
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, p - 1, p, p + 1, std::size_t{40'009}}) {
         for (int root = 0; root < ranks.size(); ++root) {
           Buffer data = values(ranks.rank(), 0, count, DType::kI16, kAny);
@@ -66,7 +58,7 @@ TEST(Broadcast, EveryAlgorithmRootAndCount) {
 TEST(Allgather, EveryAlgorithmEvenUnevenAndInPlace) {
   for_each_group(conformance_sizes(), [](Communicator& ranks) {
     const auto own = static_cast<std::size_t>(ranks.rank());
-    for (const std::string& algorithm : names_of(Collective::kAllgather)) {
+    for (const std::string& algorithm : algorithm_names(Collective::kAllgather, ranks)) {
       for_each_counts(ranks.size(), [&](const std::vector<std::size_t>& counts, bool uneven) {
         for (const bool in_place : {false, true}) {
           Buffer input = values(ranks.rank(), 0, counts[own], DType::kI64, kAny);
@@ -94,7 +86,7 @@ TEST(Allgather, EveryAlgorithmEvenUnevenAndInPlace) {
 TEST(Gather, EveryAlgorithmAndRoot) {
   for_each_group(conformance_sizes(), [](Communicator& ranks) {
     const auto own = static_cast<std::size_t>(ranks.rank());
-    for (const std::string& algorithm : names_of(Collective::kGather)) {
+    for (const std::string& algorithm : algorithm_names(Collective::kGather, ranks)) {
       for_each_counts(ranks.size(), [&](const std::vector<std::size_t>& counts, bool uneven) {
         for (int root = 0; root < ranks.size(); ++root) {
           Buffer input = values(ranks.rank(), 0, counts[own], DType::kF64, kAny);
@@ -116,7 +108,7 @@ TEST(Gather, EveryAlgorithmAndRoot) {
 TEST(Scatter, EveryAlgorithmAndRoot) {
   for_each_group(conformance_sizes(), [](Communicator& ranks) {
     const auto own = static_cast<std::size_t>(ranks.rank());
-    for (const std::string& algorithm : names_of(Collective::kScatter)) {
+    for (const std::string& algorithm : algorithm_names(Collective::kScatter, ranks)) {
       for_each_counts(ranks.size(), [&](const std::vector<std::size_t>& counts, bool uneven) {
         for (int root = 0; root < ranks.size(); ++root) {
           Buffer input;

@@ -39,6 +39,16 @@ void for_each_group(const std::vector<int>& sizes, const std::function<void(Comm
   }
 }
 
+std::vector<std::string> algorithm_names(Collective collective, const Communicator& ranks) {
+  std::vector<std::string> names;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.collective == collective && algorithm.supports(ranks.size())) names.emplace_back(algorithm.name);
+  }
+  if (ranks.shares_memory()) names.emplace_back("shared_memory");
+  if (collective == Collective::kAllreduce && ranks.transport() == "mpi") names.emplace_back("vendor");
+  return names;
+}
+
 const std::vector<int>& conformance_sizes() {
   static const std::vector<int> sizes{1, 2, 3, 4, 5, 7, 8};
   return sizes;

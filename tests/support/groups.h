@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
@@ -27,6 +28,8 @@ bool is_launched();
 
 /// Runs `body` on a fresh communicator: of all ranks of the job under mpiexec, else of threads, once per size.
 void for_each_group(const std::vector<int>& sizes, const std::function<void(Communicator&)>& body);
+/// Every way to run `collective` among these ranks, for the caller's choice of an algorithm.
+std::vector<std::string> algorithm_names(Collective collective, const Communicator& ranks);
 /// The sizes of the conformance suite.
 const std::vector<int>& conformance_sizes();
 

@@ -87,7 +87,8 @@ class Countdown final : public Progressable {
 };
 
 TEST(ProgressThread, AdvancesWhatIsAttachedAndForgetsWhatIsGone) {
-  ProgressThread progress({});
+  Doorbell doorbell;
+  ProgressThread progress({}, doorbell);
   const auto first = std::make_shared<Countdown>(10);
   auto second = std::make_shared<Countdown>(100);
   progress.attach(first);
@@ -103,7 +104,8 @@ TEST(ProgressThread, AdvancesWhatIsAttachedAndForgetsWhatIsGone) {
 }
 
 TEST(ProgressThread, EndsWithoutHavingBeenUsed) {
-  const ProgressThread progress({});
+  Doorbell doorbell;
+  const ProgressThread progress({}, doorbell);
 }
 
 TEST(Deadline, NeverAndAfter) {

@@ -137,6 +137,13 @@ class Communicator {
   Communicator duplicate();
   bool valid() const { return state_ != nullptr; }
 
+  /// `count` zeroed elements in a window: memory that all ranks of the host have mapped. Collectives on it need no
+  /// copies. Ordinary memory where ranks share none. Of this rank alone; does not block. Released memory is used again.
+  /// @throws InvalidArgument  the windows of this host would outgrow the machine
+  Buffer allocate(std::size_t count, DType dtype);
+  /// True if all ranks live on one host, and exchange data through memory that they share.
+  bool shares_memory() const;
+
   /// What would run for this call and why, for farandole-info --explain.
   std::string explain(Collective collective, std::size_t bytes) const;
   /// The name of the algorithm that would run.

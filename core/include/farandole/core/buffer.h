@@ -3,10 +3,12 @@
 
 #include <concepts>
 #include <cstddef>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <ranges>
 #include <type_traits>
+#include <utility>
 
 #include "farandole/core/dtype.h"
 
@@ -67,6 +69,9 @@ class Buffer {
  public:
   Buffer() = default;
   Buffer(std::size_t count, DType dtype);
+  /// Takes over memory that `release` gives back.
+  Buffer(void* memory, std::size_t count, DType dtype, std::function<void(void*)> release)
+      : memory_(memory, {std::move(release)}), count_(count), dtype_(dtype) {}
 
   BufferView view() { return {memory_.get(), count_, dtype_}; }
   ConstBufferView view() const { return {memory_.get(), count_, dtype_}; }
@@ -80,6 +85,7 @@ class Buffer {
 
  private:
   struct Free {
+    std::function<void(void*)> release;  // empty: ordinary memory
     void operator()(void* memory) const;
   };
   std::unique_ptr<void, Free> memory_;

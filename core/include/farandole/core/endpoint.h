@@ -12,6 +12,7 @@
 #include "farandole/core/backend.h"
 #include "farandole/core/error.h"
 #include "farandole/core/flight_recorder.h"
+#include "farandole/core/host_memory.h"
 #include "farandole/core/progress.h"
 #include "farandole/core/waiter.h"
 
@@ -29,6 +30,10 @@ class Endpoint {
   const Settings& settings() const;
   /// The best transport to another rank of the job.
   Transport& route(int peer) const;
+  /// The memory that this process shares with the others of its host.
+  HostMemory& memory() const;
+  /// True if all processes of that host have mapped each other's memory (and FARANDOLE_SHARED_MEMORY is on).
+  bool shares_memory(int host_index) const;
   /// The vendor's collectives among these ranks, or null if some share a process or there is no vendor. Collective,
   /// blocks.
   std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> ranks, std::uint16_t communicator) const;
@@ -81,7 +86,7 @@ class Endpoint {
   friend class Job;
   Job& job_;
   const int rank_;
-  Doorbell doorbell_;
+  Doorbell& doorbell_;
   FlightRecorder recorder_;
   std::mutex attached_mutex_;
   std::vector<std::weak_ptr<Progressable>> attached_;  // guarded by attached_mutex_

@@ -27,7 +27,8 @@ class Progressable {
 /// then only looks every few milliseconds, so that nothing stands still, and operations advance inside calls.
 class ProgressThread {
  public:
-  explicit ProgressThread(Waiter::Options options) : options_(options) {}
+  /// @param doorbell  what the thread sleeps on; other processes may nudge it
+  ProgressThread(Waiter::Options options, Doorbell& doorbell) : options_(options), doorbell_(doorbell) {}
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
@@ -45,7 +46,7 @@ class ProgressThread {
   void run(const std::stop_token& stop);
 
   const Waiter::Options options_;
-  Doorbell doorbell_;
+  Doorbell& doorbell_;
   std::mutex mutex_;  // guards attached_ and thread_
   std::vector<std::weak_ptr<Progressable>> attached_;
   std::jthread thread_;

@@ -7,13 +7,21 @@
 
 namespace farandole {
 
-/// A futex that sleepers wait on. Ringing costs one atomic increment while nobody sleeps.
+/// A futex that sleepers wait on; may lie in memory that processes share.
 class Doorbell {
  public:
   /// The current ring count; pass it to `sleep` so that a ring in between is not missed.
   std::uint32_t rings() const { return rings_.load(std::memory_order_seq_cst); }
-  /// Wakes every sleeper.
+  /// Wakes every sleeper. Costs one atomic increment while nobody sleeps.
   void ring();
+  /// The same for a caller whose news is a sequentially consistent store: wakes whoever had not seen it when it armed.
+  /// Costs one load while nobody is armed.
+  void nudge() {
+    if (sleepers_.load(std::memory_order_seq_cst) > 0) ring();
+  }
+  /// To be called before the last look for news that comes with `nudge`; `disarm` afterwards.
+  void arm() { sleepers_.fetch_add(1, std::memory_order_seq_cst); }
+  void disarm() { sleepers_.fetch_sub(1, std::memory_order_seq_cst); }
   /// Sleeps until rung since `seen`, or until `limit` has passed.
   void sleep(std::uint32_t seen, std::chrono::microseconds limit);
 
@@ -33,17 +41,24 @@ class Waiter {
     bool polled = false;
   };
   Waiter(Doorbell& doorbell, Options options) : doorbell_(doorbell), options_(options) {}
+  ~Waiter() { disarm(); }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
 
   /// Back to the first rung.
   void reset();
   /// Marks the moment before the caller looks for work; a ring after it ends the next sleep at once.
-  void look() { seen_ = doorbell_.rings(); }
+  void look();
   /// One rung: pauses, yields or sleeps. True once it has reached the sleeping rung, where slow checks belong.
   bool rest();
 
  private:
+  bool sleeps_next() const;
+  void disarm();
+
   Doorbell& doorbell_;
   Options options_;
+  bool armed_ = false;
   std::uint32_t seen_ = 0;
   int turns_ = 0;
   std::chrono::microseconds sleep_{50};

@@ -1,0 +1,139 @@
+#include "host_group.h"
+
+#include <algorithm>
+
+namespace farandole {
+namespace {
+
+std::size_t staging_offset(int size) {
+  constexpr std::size_t kLineBytes = 128;
+  const std::size_t words = static_cast<std::size_t>(size) * sizeof(std::atomic<std::uint64_t>);
+  return sizeof(HostBlock) + (words + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
+
+std::size_t block_bytes(int size, std::size_t slot_bytes) {
+  return staging_offset(size) + static_cast<std::size_t>(kLanes) * HostGroup::kSlots * 2 * slot_bytes;
+}
+
+}  // namespace
+
+HostGroup::HostGroup(const Group& group)
+    : endpoint_(*group.endpoint),
+      memory_(group.endpoint->memory()),
+      id_(group.id),
+      slot_bytes_(
+          std::max(static_cast<std::size_t>(endpoint_.settings().part_bytes) / 128 * 128, group.members.size() * 128)),
+      by_address_(endpoint_.settings().shared_memory == "on") {
+  const Topology& topology = endpoint_.topology();
+  const RankInfo& self = topology.rank(endpoint_.rank());
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    const RankInfo& info = topology.rank(group.members[i]);
+    if (info.host_index != self.host_index) continue;
+    if (static_cast<int>(i) == group.rank) rank_ = size();
+    by_address_ = by_address_ && info.process == self.process;
+    ArenaHeader& header = memory_.header(info.process);
+    Peer peer;
+    peer.member = static_cast<int>(i);
+    peer.process = info.process;
+    peer.replica = info.replica;
+    peer.doorbell = &header.seats[static_cast<std::size_t>(info.replica)].doorbell;
+    peer.progress = &header.progress;
+    peers_.push_back(peer);
+  }
+  pointers_.resize(peers_.size());
+}
+
+HostGroup::~HostGroup() {
+  if (block_offset_ == 0) return;
+  const Peer& self = peers_[static_cast<std::size_t>(rank_)];
+  memory_.header().blocks[static_cast<std::size_t>(self.replica)][id_].store(0, std::memory_order_release);
+  for (int peer = 0; peer < found_; ++peer) {
+    peers_[static_cast<std::size_t>(peer)].released[rank_].store(1, std::memory_order_release);
+  }
+  const auto* released = self.released;
+  memory_.retire(block_offset_, block_bytes(size(), slot_bytes_), [released, count = size()] {
+    return std::all_of(released, released + count,
+                       [](const auto& word) { return word.load(std::memory_order_acquire) != 0; });
+  });
+}
+
+/// Publishes the own block, then looks for the others'. A rank completes no operation before all others have found its
+/// block, so it stays published for as long as somebody may look for it.
+bool HostGroup::connect() {
+  if (found_ == size()) return true;
+  if (block_offset_ == 0) {
+    block_offset_ = memory_.allocate(block_bytes(size(), slot_bytes_));
+    const Peer& self = peers_[static_cast<std::size_t>(rank_)];
+    memory_.header().blocks[static_cast<std::size_t>(self.replica)][id_].store(block_offset_,
+                                                                               std::memory_order_seq_cst);
+    nudge();
+  }
+  while (found_ < size() && find(peers_[static_cast<std::size_t>(found_)])) ++found_;
+  return found_ == size();
+}
+
+bool HostGroup::find(Peer& peer) {
+  const auto& entry = memory_.header(peer.process).blocks[static_cast<std::size_t>(peer.replica)][id_];
+  const std::uint64_t offset = entry.load(std::memory_order_acquire);
+  if (offset == 0) return false;
+  // A block of zero bytes is a new block.
+  auto* released = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_.at(peer.process, offset + sizeof(HostBlock)));
+  // The block of an earlier communicator, which its owner is about to take back?
+  if (released[rank_].load(std::memory_order_acquire) != 0) return false;
+  if (entry.load(std::memory_order_acquire) != offset) return false;
+  peer.released = released;
+  peer.block = reinterpret_cast<HostBlock*>(memory_.at(peer.process, offset));
+  peer.staging = memory_.at(peer.process, offset + staging_offset(size()));
+  return true;
+}
+
+std::uint64_t HostGroup::locate(const void* data, std::size_t bytes) const {
+  if (by_address_) return reinterpret_cast<std::uintptr_t>(data);
+  return memory_.offset_of(data, bytes).value_or(kUnreachable);
+}
+
+std::byte* HostGroup::reach(int local, std::uint64_t place) const {
+  if (by_address_) return reinterpret_cast<std::byte*>(place);  // NOLINT(performance-no-int-to-ptr)
+  return memory_.at(peers_[static_cast<std::size_t>(local)].process, place);
+}
+
+std::uint64_t HostGroup::begin(int lane, std::uint64_t number) {
+  in_flight_[static_cast<std::size_t>(lane)] = number;
+  newest_ = std::max(newest_, number);
+  return last_[static_cast<std::size_t>(lane)];
+}
+
+int HostGroup::first_behind(std::uint64_t number) {
+  for (int local = 0; local < size(); ++local) {
+    Peer& peer = peers_[static_cast<std::size_t>(local)];
+    if (local == rank_ || peer.completed >= number) continue;
+    peer.completed = peer.block->completed.value.load(std::memory_order_acquire);
+    if (peer.completed < number) return local;
+  }
+  return -1;
+}
+
+void HostGroup::heard(int local, std::uint64_t completed) {
+  std::uint64_t& known = peers_[static_cast<std::size_t>(local)].completed;
+  known = std::max(known, completed);
+}
+
+void HostGroup::end(int lane) {
+  last_[static_cast<std::size_t>(lane)] = in_flight_[static_cast<std::size_t>(lane)];
+  in_flight_[static_cast<std::size_t>(lane)] = 0;
+  completed_ = newest_;
+  for (const std::uint64_t number : in_flight_) {
+    if (number != 0) completed_ = std::min(completed_, number - 1);
+  }
+  peers_[static_cast<std::size_t>(rank_)].block->completed.value.store(completed_, std::memory_order_release);
+}
+
+void HostGroup::nudge() const {
+  for (int local = 0; local < size(); ++local) {
+    if (local == rank_) continue;
+    peers_[static_cast<std::size_t>(local)].doorbell->nudge();
+    peers_[static_cast<std::size_t>(local)].progress->nudge();
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,125 @@
+// The ranks of a communicator that live on this host, and the memory through which they meet.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "farandole/core/host_memory.h"
+#include "group.h"
+
+namespace farandole {
+
+/// The first line of a rank's entry into an operation, and, in the second, what only some need to read. Every word has
+/// one writer, and `number` only grows: whoever reads its new value (acquire) sees the rest of that entry (release).
+struct EntryLine {
+  static constexpr std::size_t kPayloadWords = 5;
+  std::atomic<std::uint64_t> number;                              ///< of the operation that was entered
+  std::atomic<std::uint64_t> digest;                              ///< of the descriptor
+  std::atomic<std::uint64_t> completed;                           ///< this rank has completed all operations up to here
+  std::array<std::atomic<std::uint64_t>, kPayloadWords> payload;  ///< the data itself, if it is that small
+  std::array<std::atomic<std::uint64_t>, 3> descriptor;
+  std::atomic<std::uint64_t> input, output;  ///< where the buffers can be reached, or kUnreachable
+};
+
+/// A rank's control block: one per communicator. 128 bytes apart, so that no line has two writers.
+struct HostBlock {
+  struct alignas(128) Lane {
+    EntryLine entry;
+    /// (number << kStepBits) + steps of operation `number` that are done
+    alignas(128) std::atomic<std::uint64_t> progress;
+  };
+  struct alignas(128) Word {
+    std::atomic<std::uint64_t> value;
+  };
+  std::array<Lane, kLanes> lanes;
+  Word completed;  ///< as in the entry line, but always the latest
+  // Behind it: one word per rank, which that rank sets when it has let go of this block; then the staging memory.
+};
+inline constexpr int kStepBits = 24;
+
+/// One rank's view. Used by one thread at a time (the work queue's lock).
+///
+/// A rank may write its lines and staging memory of a lane for the next operation once all others have completed the
+/// last one of that lane. Calls that follow each other know that from the entry lines they have read anyway.
+class HostGroup {
+ public:
+  static constexpr std::uint64_t kUnreachable = ~0ULL;
+  /// Publishes this rank's block. Never blocks.
+  explicit HostGroup(const Group& group);
+  /// Lets go of the block. Its memory is used again when all others have let go as well.
+  ~HostGroup();
+  HostGroup(const HostGroup&) = delete;
+  HostGroup& operator=(const HostGroup&) = delete;
+
+  int size() const { return static_cast<int>(peers_.size()); }
+  int rank() const { return rank_; }
+  /// Rank in the communicator of local rank `local`.
+  int member(int local) const { return peers_[static_cast<std::size_t>(local)].member; }
+  /// Bytes of staging memory that an operation has per slot, for input and for results.
+  std::size_t slot_bytes() const { return slot_bytes_; }
+  static constexpr int kSlots = 2;
+
+  /// True once the blocks of all others have been found.
+  bool connect();
+  HostBlock::Lane& lane(int local, int lane) const {
+    return peers_[static_cast<std::size_t>(local)].block->lanes[static_cast<std::size_t>(lane)];
+  }
+  std::byte* input_slot(int local, int lane, std::uint64_t part) const { return slot(local, lane, part); }
+  std::byte* result_slot(int local, int lane, std::uint64_t part) const {
+    return slot(local, lane, part) + slot_bytes_;
+  }
+
+  /// What other ranks can reach a buffer by: an address if all are threads of this process, else its place in a window.
+  std::uint64_t locate(const void* data, std::size_t bytes) const;
+  std::byte* reach(int local, std::uint64_t place) const;
+
+  /// Takes up operation `number`, and returns what must have been completed by all before the lane may be written.
+  std::uint64_t begin(int lane, std::uint64_t number);
+  /// The first local rank that has not completed `number` yet, or -1.
+  int first_behind(std::uint64_t number);
+  void heard(int local, std::uint64_t completed);
+  /// Everything up to here is complete on this rank.
+  std::uint64_t completed() const { return completed_; }
+  void end(int lane);
+  /// Wakes the others, after a sequentially consistent store.
+  void nudge() const;
+
+  /// Scratch for the addresses of all ranks' inputs.
+  std::span<const void*> pointers() { return pointers_; }
+
+ private:
+  struct Peer {
+    int member = 0, process = 0, replica = 0;
+    HostBlock* block = nullptr;
+    std::atomic<std::uint64_t>* released = nullptr;  // one per rank
+    std::byte* staging = nullptr;
+    Doorbell* doorbell = nullptr;
+    Doorbell* progress = nullptr;
+    std::uint64_t completed = 0;  // as far as this rank has heard
+  };
+  std::byte* slot(int local, int lane, std::uint64_t part) const {
+    const std::size_t index = static_cast<std::size_t>(lane) * kSlots + part % kSlots;
+    return peers_[static_cast<std::size_t>(local)].staging + index * 2 * slot_bytes_;
+  }
+  bool find(Peer& peer);
+
+  Endpoint& endpoint_;
+  HostMemory& memory_;
+  const std::uint16_t id_;
+  const std::size_t slot_bytes_;
+  std::vector<Peer> peers_;
+  int rank_ = 0;
+  int found_ = 0;
+  bool by_address_;  // all are threads of this process
+  std::uint64_t block_offset_ = 0;
+  std::array<std::uint64_t, kLanes> in_flight_{};  // 0: none
+  std::array<std::uint64_t, kLanes> last_{};
+  std::uint64_t completed_ = 0, newest_ = 0;
+  std::vector<const void*> pointers_;
+};
+
+}  // namespace farandole

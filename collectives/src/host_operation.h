@@ -1,0 +1,107 @@
+// A collective among the ranks of one host, through memory that they share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "call.h"
+#include "descriptor.h"
+#include "host_group.h"
+#include "host_plan.h"
+#include "operation.h"
+
+namespace farandole {
+
+/// Enters (which compares what the ranks called), then takes the steps of the plan. Synchronisations: one when it is
+/// done at once; else one per part and stage, and one at the end if others use this rank's buffers.
+///
+/// Bytes copied or reduced per rank of an allreduce of N among P: at once N(P+1); through staging memory 5N-2N/P; in
+/// windows 2N. Reductions associate as a balanced binary tree over the ranks, so all ways give the same bits.
+class HostOperation final : public Operation {
+ public:
+  /// What the operation is for: the whole collective, or only to compare what the ranks called.
+  enum class Purpose { kCollective, kComparison };
+  /// @param call  outlives the operation; ranks of it are those of `host`.   @param number  grows from call to call
+  HostOperation(const Group& group, HostGroup& host, const Call& call, const Descriptor& descriptor,
+                std::uint64_t number, Purpose purpose);
+  ~HostOperation() override;
+  HostOperation(const HostOperation&) = delete;
+  HostOperation& operator=(const HostOperation&) = delete;
+
+  /// @throws Mismatch  on all ranks, before data is touched
+  State advance() override;
+  std::vector<int> waits_for() const override;
+
+  /// True if the collective will be done at once: as fast as a call can be, worth waiting for without a break.
+  bool at_once() const { return plan_.at_once(); }
+
+ private:
+  enum class Phase { kConnect, kFree, kEnter, kRun, kLeave, kDone };
+  struct Extent {
+    std::size_t first = 0, count = 0;  // elements
+  };
+
+  // Entering.
+  void enter();
+  bool hear_others();
+  void compare() const;
+  void compare_counts() const;
+  void choose_way();
+  HostFacts facts(bool at_once) const;
+  void cut_into_parts();
+
+  // Running.
+  bool is_ready(const HostPlan::Step& step);
+  bool all_reached(std::uint64_t steps, int only);
+  void run(const HostPlan::Step& step);
+  void take(const HostPlan::Step& step);
+  void copy_in(std::size_t part);
+  void combine(std::size_t part);
+  void combine_payloads();
+  void publish(std::size_t part);
+  void place(std::size_t part);
+  void copy_out(std::size_t part);
+  /// Puts a part of this rank's result where it belongs: to its output, and to where the others look for it.
+  void spread(const std::byte* result, Extent at);
+
+  Extent chunk(int owner) const;
+  Extent part_of(Extent whole, std::size_t part) const;
+  std::size_t bytes(std::size_t count) const { return count * element_bytes_; }
+  const std::byte* input(std::size_t element) const { return input_ + bytes(element); }
+  std::byte* output(std::size_t element) const { return output_ + bytes(element); }
+  const std::byte* staged_chunk(int from, int owner, std::size_t part) const;
+  std::byte* peer_buffer(int local, bool input, std::size_t element) const;
+  void copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes) const;
+  std::span<const std::uint64_t> counts_of(int local, bool sent) const;
+  EntryLine& entry(int local) const { return host_.lane(local, lane_).entry; }
+
+  const Group& group_;
+  HostGroup& host_;
+  const Call& call_;
+  const Purpose purpose_;
+  const std::uint64_t number_;
+  const int lane_;
+  const std::size_t element_bytes_;
+  const std::size_t total_;  // elements
+  Descriptor descriptor_;
+  std::uint64_t digest_ = 0;
+  bool counted_;  // uneven alltoall: the counts travel too
+  bool in_payload_ = false;
+  bool stages_own_ = false;  // the own input is scaled on its way into staging memory
+  bool streams_ = false;     // the output is larger than the caches
+  Phase phase_ = Phase::kConnect;
+  std::uint64_t previous_ = 0;  // what all must have completed before the lane may be written
+  bool begun_ = false;
+  HostPlan plan_;
+  HostPlan::Step step_;
+  std::uint64_t taken_ = 0;  // steps
+  std::size_t quantum_ = 0;  // elements of a chunk in a part
+  int cursor_ = 0;           // ranks below it are known to be where they are waited for
+  const std::byte* input_ = nullptr;
+  std::byte* output_ = nullptr;
+  std::vector<std::size_t> firsts_, recv_firsts_;  // where chunks begin, for collectives with counts
+};
+
+}  // namespace farandole

@@ -1,0 +1,99 @@
+#include "farandole/core/host_memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <limits>
+#include <utility>
+
+#include "farandole/core/error.h"
+#include "shm/arena.h"
+
+namespace farandole {
+
+HostMemory::HostMemory(int processes, int process)
+    : process_(process),
+      arena_(std::make_shared<Arena>()),
+      bases_(static_cast<std::size_t>(processes), nullptr),
+      sizes_(static_cast<std::size_t>(processes), 0) {
+  bases_[static_cast<std::size_t>(process)] = arena_->base();
+}
+
+HostMemory::~HostMemory() {
+  unmap_peers();
+}
+
+HostMemory::Claim HostMemory::claim() const {
+  return {getpid(), arena_->descriptor(), arena_->size()};
+}
+
+std::string HostMemory::map(int process, const Claim& claim) {
+  if (claim.descriptor < 0) return "a process of this host has no memory that can be shared";
+  std::string error;
+  bases_[static_cast<std::size_t>(process)] = map_arena(claim, error);
+  sizes_[static_cast<std::size_t>(process)] = claim.bytes;
+  return error;
+}
+
+void HostMemory::unmap_peers() {
+  for (std::size_t p = 0; p < bases_.size(); ++p) {
+    if (static_cast<int>(p) == process_ || bases_[p] == nullptr) continue;
+    munmap(bases_[p], sizes_[p]);
+    bases_[p] = nullptr;
+  }
+}
+
+std::optional<std::uint64_t> HostMemory::offset_of(const void* data, std::size_t bytes) const {
+  const auto base = reinterpret_cast<std::uintptr_t>(arena_->base());
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  if (address < base || address - base > arena_->size() || bytes > arena_->size() - (address - base)) {
+    return std::nullopt;
+  }
+  return address - base;
+}
+
+std::uint64_t HostMemory::allocate(std::size_t bytes) {
+  collect_retired();
+  std::uint64_t elsewhere = 0;
+  for (std::size_t p = 0; p < bases_.size(); ++p) {
+    if (static_cast<int>(p) == process_ || bases_[p] == nullptr) continue;
+    elsewhere += header(static_cast<int>(p)).allocated_bytes.load(std::memory_order_relaxed);
+  }
+  return arena_->allocate(bytes, elsewhere);
+}
+
+void HostMemory::retire(std::uint64_t offset, std::size_t bytes, std::function<bool()> is_unused) {
+  const std::lock_guard lock(retired_mutex_);
+  retired_.push_back({offset, bytes, std::move(is_unused)});
+}
+
+void HostMemory::collect_retired() {
+  const std::lock_guard lock(retired_mutex_);
+  std::erase_if(retired_, [this](const Retired& entry) {
+    if (!entry.is_unused()) return false;
+    arena_->release(entry.offset, entry.bytes);
+    return true;
+  });
+}
+
+void HostMemory::release(std::uint64_t offset, std::size_t bytes) {
+  arena_->release(offset, bytes);
+}
+
+Buffer HostMemory::allocate(std::size_t count, DType dtype) {
+  const std::size_t element_bytes = size_in_bytes(dtype);
+  if (count > std::numeric_limits<std::size_t>::max() / 2 / element_bytes) {
+    throw InvalidArgument("a window of so many elements does not fit in the address space");
+  }
+  if (count == 0) return Buffer(0, dtype);
+  const std::size_t bytes = count * element_bytes;
+  const std::uint64_t offset = allocate(bytes);
+  return Buffer(arena_->base() + offset, count, dtype,
+                [arena = arena_, offset, bytes](void*) { arena->release(offset, bytes); });
+}
+
+void HostMemory::quarantine() {
+  arena_->quarantine();
+}
+
+}  // namespace farandole
