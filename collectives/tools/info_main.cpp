@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "command_line.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/backend.h"
 #include "farandole/core/error.h"
@@ -36,7 +37,7 @@ po::options_description describe_options() {
       "print all settings; markdown is docs/configuration.md")(
       "explain", po::value<std::vector<std::string>>()->multitoken()->value_name("COLLECTIVE BYTES"),
       "say which algorithm would run in this job and why, e.g. allreduce 1MiB; also under mpirun")(
-      "size", po::value<int>()->value_name("N"),
+      "size", po::value<std::string>()->value_name("N"),
       "with --explain: for a job of N ranks that are threads of one process");
   return options;
 }
@@ -110,9 +111,6 @@ void explain(const std::vector<std::string>& words, std::optional<int> size) {
     if (communicator.rank() == 0) fmt::print("{}", communicator.explain(collective, bytes));
   };
   if (size) {
-    if (*size < 1 || *size > kMaxReplicas) {
-      throw InvalidArgument(fmt::format("--size is {}; it must be a number from 1 to {}.", *size, kMaxReplicas));
-    }
     run_replicas(*size, print);
   } else {
     World world{WorldOptions{}};
@@ -127,6 +125,9 @@ void run(const po::variables_map& options) {
     return;
   }
   const bool with_explain = options.count("explain") != 0;
+  if (options.count("json") + options.count("config") + options.count("explain") > 1) {
+    throw InvalidArgument("--json, --config and --explain print different things; give one of them.");
+  }
   if (options.count("size") != 0 && !with_explain) throw InvalidArgument("--size is only of use with --explain.");
   // The table as documentation does not depend on the environment, and can be had while that is wrong.
   if (options.count("config") != 0 && options["config"].as<std::string>() == "markdown") {
@@ -138,7 +139,9 @@ void run(const po::variables_map& options) {
     print_settings(settings, options["config"].as<std::string>());
   } else if (with_explain) {
     explain(options["explain"].as<std::vector<std::string>>(),
-            options.count("size") != 0 ? std::optional(options["size"].as<int>()) : std::nullopt);
+            options.count("size") != 0
+                ? std::optional(tools::parse_number(options["size"].as<std::string>(), 1, kMaxReplicas, "--size"))
+                : std::nullopt);
   } else if (options.count("json") != 0) {
     print_json_report(settings);
   } else {
@@ -146,37 +149,19 @@ void run(const po::variables_map& options) {
   }
 }
 
-// " (did you mean --explain?)", or nothing.
-std::string suggestion_for(const std::string& option, const po::options_description& known) {
-  std::vector<std::string_view> names;
-  for (const auto& description : known.options()) names.emplace_back(description->long_name());
-  const auto meant = nearest(option.substr(option.find_first_not_of('-')), names);
-  return meant ? fmt::format(" (did you mean --{}?)", *meant) : "";
-}
-
 int main_with(int argc, char** argv) {
   const po::options_description known = describe_options();
   try {
-    po::variables_map options;
-    // No positional arguments: without this, stray words would be ignored.
-    const po::positional_options_description no_positions;
-    po::store(po::command_line_parser(argc, argv).options(known).positional(no_positions).run(), options);
-    po::notify(options);
+    const po::variables_map options = tools::parse_options({argv + 1, argv + argc}, known);
     if (options.count("help") != 0) {
       std::ostringstream text;
       text << known;
       fmt::print("{}", text.str());
-      return 0;
+    } else {
+      run(options);
     }
-    run(options);
+    tools::check_standard_output();
     return 0;
-  } catch (const po::unknown_option& error) {
-    fmt::print(stderr, "farandole-info: there is no option '{}'{}; --help lists all.\n", error.get_option_name(),
-               suggestion_for(error.get_option_name(), known));
-    return kUsageError;
-  } catch (const po::error& error) {
-    fmt::print(stderr, "farandole-info: {}; --help lists the options.\n", error.what());
-    return kUsageError;
   } catch (const Error& error) {
     fmt::print(stderr, "farandole-info: {}: {}\n", name(error.kind()), error.what());
     return error.kind() == ErrorKind::kInvalidArgument ? kUsageError : 1;

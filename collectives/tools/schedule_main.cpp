@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "command_line.h"
 #include "farandole/collectives/algorithms.h"
 #include "farandole/collectives/verifier.h"
 #include "farandole/core/error.h"
@@ -31,15 +31,6 @@ constexpr int kExitFault = 1;
 constexpr int kExitUsage = 2;
 constexpr int kMostRanks = 1 << 16;
 constexpr int kMostRanksDrawn = 128;
-
-int parse_number(std::string_view text, int low, int high, std::string_view option) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < low || number > high) {
-    throw InvalidArgument(fmt::format("{} has '{}'; it takes numbers from {} to {}.", option, text, low, high));
-  }
-  return number;
-}
 
 /// "1-4,8" → 1, 2, 3, 4, 8.
 std::set<int> parse_numbers(const std::string& text, int low, int high, std::string_view option) {
@@ -60,11 +51,6 @@ std::set<int> parse_numbers(const std::string& text, int low, int high, std::str
     throw InvalidArgument(fmt::format("{} is empty; it takes numbers such as 1-8 or 1,2,4.", option));
   }
   return numbers;
-}
-
-std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates) {
-  const auto meant = nearest(word, candidates);
-  return meant ? fmt::format(" Did you mean '{}'?", *meant) : std::string();
 }
 
 /// The algorithms that the options name; all if they name none.
@@ -174,6 +160,13 @@ int run_verify(const po::variables_map& options) {
   const auto sizes_text = options["sizes"].as<std::string>();
   const std::set<int> sizes = parse_numbers(sizes_text, 1, kMostRanks, "--sizes");
   const std::set<int> segments = parse_numbers(options["segments"].as<std::string>(), 1, 1024, "--segments");
+  const bool any_supported = std::any_of(selected.begin(), selected.end(), [&](const Algorithm* algorithm) {
+    return std::any_of(sizes.begin(), sizes.end(), [&](int size) { return algorithm->supports(size); });
+  });
+  if (!any_supported) {
+    throw InvalidArgument(fmt::format("--sizes has '{}', none of which {} supports; it needs a power of two.",
+                                      sizes_text, selected.front()->name));
+  }
   using Clock = std::chrono::steady_clock;
   const auto seconds_since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -227,27 +220,28 @@ int run_cost(const po::variables_map& options) {
   const int size = option_number(options, "size", 1, 4096);
   const Place place{0, size, option_number(options, "root", 0, size - 1)};
   const std::int64_t bytes = parse_bytes(options["bytes"].as<std::string>());
-  const double latency_us = options["latency-us"].as<double>();
-  const double gbps = options["gbps"].as<double>();
-  if (latency_us < 0 || gbps <= 0) {
-    throw InvalidArgument("--latency-us must be 0 or more and --gbps more than 0.");
+  const double latency_us = parse_decimal(options["latency-us"].as<std::string>(), "--latency-us");
+  const double gbps = parse_decimal(options["gbps"].as<std::string>(), "--gbps");
+  if (gbps == 0) {
+    throw InvalidArgument("--gbps is 0; it must be more.");
   }
+  const auto selected = select_algorithms(options);
+  // 0: the best for each algorithm
+  const int segments = options.count("segments") > 0 ? option_number(options, "segments", 1, 1024) : 0;
   const Network network{latency_us * 1e-6, gbps * 1e9 / 8};
   fmt::print("{} of {} among {} ranks; {} us a turn, {} Gbit/s for each rank and direction\n",
              options["collective"].as<std::string>(), bytes_text(static_cast<double>(bytes)), size, latency_us, gbps);
   fmt::print("{:<22} {:>8} {:>7} {:>9} {:>18} {:>14}\n", "algorithm", "segments", "turns", "messages",
              "most sent by rank", "predicted time");
-  for (const Algorithm* algorithm : select_algorithms(options)) {
+  for (const Algorithm* algorithm : selected) {
     if (!algorithm->supports(size)) {
       fmt::print("{:<22} does not support {} ranks\n", algorithm->name, size);
       continue;
     }
     const auto total = static_cast<double>(bytes);
-    const Prediction prediction =
-        options.count("segments") > 0
-            ? predict(*algorithm, place, algorithm->pipelined ? option_number(options, "segments", 1, 1024) : 1, total,
-                      network)
-            : predict_best(*algorithm, place, total, network);
+    const Prediction prediction = segments > 0
+                                      ? predict(*algorithm, place, algorithm->pipelined ? segments : 1, total, network)
+                                      : predict_best(*algorithm, place, total, network);
     fmt::print("{:<22} {:>8} {:>7} {:>9} {:>18} {:>14}\n", algorithm->name, prediction.segments, prediction.cost.turns,
                prediction.cost.messages, bytes_text(prediction.bytes_sent), seconds_text(prediction.seconds));
   }
@@ -316,8 +310,9 @@ const Command kCommands[] = {
        add("root", po::value<std::string>()->default_value("0")->value_name("R"), "for rooted collectives");
        add("segments,s", po::value<std::string>()->value_name("S"),
            "segments of each chunk; without it the best of 1-256");
-       add("latency-us", po::value<double>()->default_value(1, "1")->value_name("US"), "of each turn, in microseconds");
-       add("gbps", po::value<double>()->default_value(10, "10")->value_name("GBPS"),
+       add("latency-us", po::value<std::string>()->default_value("1")->value_name("US"),
+           "of each turn, in microseconds");
+       add("gbps", po::value<std::string>()->default_value("10")->value_name("GBPS"),
            "Gbit/s of each rank, in each direction");
      },
      run_cost},
@@ -329,8 +324,8 @@ void print_usage() {
     fmt::print("  farandole-schedule {}\n      {}\n", command.usage, command.meaning);
   }
   fmt::print(
-      "\nfarandole-schedule COMMAND --help lists a command's options. Exit status: 0, 1 a schedule is faulty, 2 "
-      "usage.\n");
+      "\nfarandole-schedule COMMAND --help lists a command's options. Exit status: 0, 1 a schedule is faulty "
+      "or a file cannot be written, 2 usage.\n");
 }
 
 int run_command(const Command& command, const std::vector<std::string>& arguments) {
@@ -338,20 +333,7 @@ int run_command(const Command& command, const std::vector<std::string>& argument
   command.add_options(described.add_options());
   po::positional_options_description positional;
   positional.add("algorithm", 1);
-  // Without guessing: an option that is cut short would change its meaning when another one is added.
-  const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-  po::variables_map options;
-  try {
-    po::store(po::command_line_parser(arguments).options(described).positional(positional).style(style).run(), options);
-  } catch (const po::unknown_option& error) {
-    std::vector<std::string> names;
-    for (const auto& option : described.options()) {
-      names.push_back("--" + option->long_name());
-    }
-    const std::string word = error.get_option_name();
-    throw InvalidArgument(
-        fmt::format("{} has no option '{}'.{}", command.name, word, did_you_mean(word, {names.begin(), names.end()})));
-  }
+  const po::variables_map options = parse_options(arguments, described, positional);
   if (options.count("help") > 0) {
     std::cout << "farandole-schedule " << command.usage << "\n  " << command.meaning << "\n\n" << described;
     return 0;
@@ -369,14 +351,16 @@ int run(const std::vector<std::string>& arguments) {
     return 0;
   }
   std::vector<std::string_view> names;
+  std::vector<std::string_view> first_words{"--help"};
   for (const Command& command : kCommands) {
     names.push_back(command.name);
+    first_words.push_back(command.name);
     if (arguments[0] == command.name) {
       return run_command(command, {arguments.begin() + 1, arguments.end()});
     }
   }
   throw InvalidArgument(fmt::format("There is no command '{}'; valid are {}.{}", arguments[0], fmt::join(names, ", "),
-                                    did_you_mean(arguments[0], names)));
+                                    did_you_mean(arguments[0], first_words)));
 }
 
 }  // namespace
@@ -386,11 +370,10 @@ int main(int argc, char** argv) {
   using farandole::tools::kExitFault;
   using farandole::tools::kExitUsage;
   try {
-    return farandole::tools::run({argv + 1, argv + argc});
+    const int status = farandole::tools::run({argv + 1, argv + argc});
+    farandole::tools::check_standard_output();
+    return status;
   } catch (const farandole::InvalidArgument& error) {
-    fmt::print(stderr, "farandole-schedule: {}\n", error.what());
-    return kExitUsage;
-  } catch (const boost::program_options::error& error) {
     fmt::print(stderr, "farandole-schedule: {}\n", error.what());
     return kExitUsage;
   } catch (const std::exception& error) {

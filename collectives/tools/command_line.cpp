@@ -1,0 +1,85 @@
+#include "command_line.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <optional>
+
+#include "farandole/core/error.h"
+#include "farandole/core/settings.h"
+
+namespace farandole::tools {
+namespace {
+
+namespace po = boost::program_options;
+
+/// Takes the words that belong to no option. The blank keeps it apart from all options that can be typed.
+constexpr const char* kStrayWords = "stray words";
+
+template <class Number>
+std::optional<Number> whole_text_as(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+po::variables_map parse_options(const std::vector<std::string>& arguments, const po::options_description& known,
+                                po::positional_options_description words) {
+  po::options_description all;
+  all.add(known).add_options()(kStrayWords, po::value<std::vector<std::string>>());
+  words.add(kStrayWords, -1);
+  po::variables_map options;
+  try {
+    const int exact = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+    po::store(po::command_line_parser(arguments).options(all).positional(words).style(exact).run(), options);
+  } catch (const po::unknown_option& error) {
+    std::vector<std::string> names;
+    for (const auto& option : known.options()) names.push_back("--" + option->long_name());
+    const std::string word = error.get_option_name();
+    throw InvalidArgument(fmt::format("There is no option '{}'; --help lists all.{}", word,
+                                      did_you_mean(word, {names.begin(), names.end()})));
+  } catch (const po::error& error) {
+    throw InvalidArgument(fmt::format("{}; --help lists the options.", error.what()));
+  }
+  if (options.count(kStrayWords) > 0) {
+    throw InvalidArgument(fmt::format("The word '{}' belongs to no option; --help lists the options.",
+                                      options[kStrayWords].as<std::vector<std::string>>().front()));
+  }
+  return options;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates) {
+  const auto meant = nearest(word, candidates);
+  return meant ? fmt::format(" Did you mean '{}'?", *meant) : std::string();
+}
+
+int parse_number(std::string_view text, int low, int high, std::string_view option) {
+  const auto number = whole_text_as<int>(text);
+  if (!number || *number < low || *number > high) {
+    throw InvalidArgument(fmt::format("{} has '{}'; it takes numbers from {} to {}.", option, text, low, high));
+  }
+  return *number;
+}
+
+double parse_decimal(std::string_view text, std::string_view option) {
+  const auto number = whole_text_as<double>(text);
+  if (!number || !std::isfinite(*number) || *number < 0) {
+    throw InvalidArgument(fmt::format("{} has '{}'; it takes numbers from 0 on, such as 2.5.", option, text));
+  }
+  return *number;
+}
+
+void check_standard_output() {
+  std::cout.flush();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout) {
+    throw DataError("What was printed could not be written to standard output; is the disk full?");
+  }
+}
+
+}  // namespace farandole::tools

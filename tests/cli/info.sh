@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# usage: info.sh BUILD_DIRECTORY JSON_FLATTEN [MPI LAUNCHER...]
+# The command line of farandole-info.
+info=$(cd "$1" && pwd)/bin/farandole-info
+flatten=$(realpath "$2"); shift 2
+docs=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../docs" && pwd)
+# shellcheck source=tests/cli/expect.sh
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
+
+# Options.
+offers 'version json config explain size' "$info"
+refused "no option '--explian'.*mean '--explain'" "$info" --explian allreduce 1M
+refused "no option '--conf'.*mean '--config'" "$info" --conf
+refused "'stray' belongs to no option" "$info" stray
+refused "'stray' belongs to no option" "$info" --config=text stray
+refused "--config is 'xml'; it must be text or markdown" "$info" --config xml
+refused '--json, --config and --explain .*give one' "$info" --json --config
+refused '--size is only of use with --explain' "$info" --size 4
+refused "argument for option '--explain' is missing" "$info" --explain
+refused '--explain needs a collective and a number of bytes, e\.g\.' "$info" --explain allreduce
+refused '--explain needs a collective and a number of bytes, e\.g\.' "$info" --explain allreduce 1M 2M
+refused "no collective 'allredcue' .*mean 'allreduce'.*valid are allreduce, .*, barrier" "$info" --explain allredcue 1M
+refused "'1Q' is no number of bytes; .* 4MiB" "$info" --explain allreduce 1Q
+for size in 0 65 -2 x; do
+  refused "--size has '$size'; it takes numbers from 1 to 64" "$info" --explain allreduce 1M --size=$size
+done
+refused 'FARANDOLE_ALREDUCE .*did you mean FARANDOLE_ALLREDUCE' env FARANDOLE_ALREDUCE=ring "$info"
+refused "FARANDOLE_TIMEOUT is 'soon'; it must be seconds from 0" env FARANDOLE_TIMEOUT=soon "$info" --config
+
+# The report.
+works '^version +[0-9]+\.[0-9]+\.[0-9]+$' "$info"
+version=$(sed -nE 's/^version +//p' out)
+for label in build 'instruction set' 'allowed cores' plug-ins 'backend +none'; do has "^$label +[^ ]"; done
+has '^settings +all have their defaults$'
+works "^$version\$" "$info" --version
+has_lines 1 .
+works '^settings +these differ' env FARANDOLE_TIMEOUT=5 FARANDOLE_MPI=off "$info"
+has '^  FARANDOLE_TIMEOUT=5 \(default: 0\)$'
+has_lines 2 '^  FARANDOLE_'
+works '' env FARANDOLE_TIMEOUT=5 "$info" --json
+mv out report.json
+works "^/version=\"$version\"\$" "$flatten" report.json
+for field in build isa backend/plugin backend/reason; do has "^/$field=\""; done
+has '^/allowed_cores=[1-9][0-9]*$'
+has '^/plugins'
+has '^/changed_settings/FARANDOLE_TIMEOUT="5"$'
+has_lines 1 '^/changed_settings/'
+
+# Settings: all that the documentation has, and the documentation itself, also while the environment is wrong.
+works '^# Configuration$' env FARANDOLE_ALREDUCE=ring "$info" --config markdown
+cmp out "$docs/configuration.md" || fail 'docs/configuration.md is another text'
+works '^FARANDOLE_TIMEOUT=5$' env FARANDOLE_TIMEOUT=5 "$info" --config
+has 'default: 0; seconds from 0 to '
+# shellcheck disable=SC2016  # the backquotes of the table
+sed -nE 's/^\| `(FARANDOLE_[A-Z_]+)`.*/\1/p' "$docs/configuration.md" >documented
+[ -s documented ] || fail 'docs/configuration.md lists no setting'
+sed -nE 's/^(FARANDOLE_[A-Z_]+)=.*/\1/p' out | cmp -s - documented || fail '--config and docs/configuration.md list different settings'
+
+# Which algorithm, and why.
+works '^allreduce of 1048576 bytes among 4 ranks over inproc: ' "$info" --explain allreduce 1MiB --size 4
+has 'chosen by the cost model'
+for algorithm in ring binomial_tree double_tree recursive_doubling halving_doubling circulant; do
+  has "^  $algorithm .* us predicted"
+done
+works 'among 3 ranks over inproc: ring' env FARANDOLE_ALLREDUCE=ring "$info" --explain allreduce 64 --size 3
+has 'forced by a setting'
+has_no halving_doubling
+works '^barrier .* among 1 ranks' "$info" --explain barrier 0
+if [ $# -gt 0 ]; then
+  works 'among 2 ranks over ' "$@" "$info" --explain allreduce 1MiB
+  has_lines 1 among
+  works '^backend +mpi_' "$@" "$info"
+fi
+refuses_full_disk "$info"
+refuses_full_disk "$info" --config markdown
+finish

@@ -1,0 +1,101 @@
+// MPI's own allreduce against the library's kernels.
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <cstring>
+#include <numeric>
+#include <span>
+
+#include "farandole/core/reduce.h"
+#include "mpi_job.h"
+
+namespace farandole::mpi {
+namespace {
+
+/// Elements whose sums and products are exact in every type.
+Buffer contribution(int process, std::size_t count, DType dtype) {
+  Buffer ones(count, dtype);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto value = static_cast<int>((i + static_cast<std::size_t>(process)) % 3) + 1;
+    void* at = ones.view().part(i, 1).data;
+    const auto store = [at](auto element) { std::memcpy(at, &element, sizeof(element)); };
+    switch (dtype) {
+      case DType::kBool:
+        store(value != 1);
+        break;
+      case DType::kU8:
+      case DType::kI8:
+        store(static_cast<std::int8_t>(value));
+        break;
+      case DType::kU16:
+      case DType::kI16:
+        store(static_cast<std::int16_t>(value));
+        break;
+      case DType::kI32:
+        store(value);
+        break;
+      case DType::kI64:
+        store(static_cast<std::int64_t>(value));
+        break;
+      case DType::kF16:
+        store(to_half(static_cast<float>(value)));
+        break;
+      case DType::kBF16:
+        store(to_bfloat16(static_cast<float>(value)));
+        break;
+      case DType::kF32:
+        store(static_cast<float>(value));
+        break;
+      case DType::kF64:
+        store(static_cast<double>(value));
+        break;
+    }
+  }
+  return ones;
+}
+
+void check_allreduce(VendorCollectives& vendor, std::span<const int> processes, std::size_t count, DType dtype,
+                     ReduceOp op, bool in_place) {
+  Buffer expected = contribution(processes.front(), count, dtype);
+  for (const int process : processes.subspan(1)) {
+    Buffer other = contribution(process, count, dtype);
+    reduce(expected.view().data, expected.view().data, other.view().data, count, dtype, op);
+  }
+  Buffer input = contribution(group->process(), count, dtype);
+  Buffer separate(count, dtype);
+  void* output = in_place ? input.view().data : separate.view().data;
+  ASSERT_TRUE(vendor.supports(dtype, op));
+  finish(*vendor.allreduce(input.view().data, output, count, dtype, op), "allreduce");
+  EXPECT_EQ(count == 0 ? 0 : std::memcmp(output, expected.view().data, expected.view().size_in_bytes()), 0)
+      << name(dtype) << " " << name(op) << ", " << count << " elements, in place " << in_place;
+}
+
+TEST(MpiVendor, ReducesEveryTypeWithEveryOperation) {
+  std::vector<int> processes(static_cast<std::size_t>(group->process_count()));
+  std::iota(processes.begin(), processes.end(), 0);
+  const auto vendor = group->vendor_collectives(processes, 1);
+  if (thread_level == MPI_THREAD_SERIALIZED) {
+    EXPECT_EQ(vendor, nullptr) << "making it would block with the lock held";
+    return;
+  }
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : kAllReduceOps) {
+      if (op == ReduceOp::kAverage && !is_floating_point(dtype)) continue;
+      for (const std::size_t count : {0U, 1U, 7U, 20U}) {
+        check_allreduce(*vendor, processes, count, dtype, op, false);
+        check_allreduce(*vendor, processes, count, dtype, op, true);
+      }
+    }
+  }
+}
+
+TEST(MpiVendor, WorksAmongSomeProcesses) {
+  if (thread_level == MPI_THREAD_SERIALIZED) GTEST_SKIP();
+  std::vector<int> processes;
+  for (int process = group->process() % 2; process < group->process_count(); process += 2) processes.push_back(process);
+  const auto vendor = group->vendor_collectives(processes, 1);
+  check_allreduce(*vendor, processes, 20, DType::kF32, ReduceOp::kSum, false);
+}
+
+}  // namespace
+}  // namespace farandole::mpi

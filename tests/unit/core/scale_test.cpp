@@ -1,0 +1,64 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "farandole/core/reduce.h"
+
+namespace farandole {
+namespace {
+
+TEST(Scale, MultipliesFloatsAndRoundsOnce) {
+  std::vector<float> values(101), tripled(101);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = std::ldexp(static_cast<float>(i) + 0.37F, static_cast<int>(i) - 50);
+  }
+  for (const double ranks : {3.0, 5.0, 7.0, 11.0}) {
+    // Multiples of a power of two with few bits: their sum is exact, and so must be their average.
+    std::vector<float> sums(101), averages(101);
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = static_cast<float>(static_cast<double>(i) * ranks);
+    scale(averages.data(), sums.data(), sums.size(), DType::kF32, 1.0 / ranks);
+    for (std::size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(averages[i], static_cast<float>(i)) << ranks;
+    std::vector<BFloat16> short_sums(9), short_averages(9);
+    for (std::size_t i = 0; i < 9; ++i) short_sums[i] = to_bfloat16(static_cast<float>(static_cast<double>(i) * ranks));
+    scale(short_averages.data(), short_sums.data(), 9, DType::kBF16, 1.0 / ranks);
+    for (std::size_t i = 0; i < 9; ++i) EXPECT_EQ(to_float(short_averages[i]), static_cast<float>(i)) << ranks;
+  }
+  const double factor = 1.0 / 3.0;
+  scale(tripled.data(), values.data(), values.size(), DType::kF32, factor);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(tripled[i], static_cast<float>(static_cast<double>(values[i]) * factor)) << i;
+  }
+  scale(values.data(), values.data(), values.size(), DType::kF32, factor);
+  EXPECT_EQ(values, tripled) << "in place";
+  std::vector<double> wide{1.5, -2.0, 1e300};
+  scale(wide.data(), wide.data(), 3, DType::kF64, -0.5);
+  EXPECT_EQ(wide, (std::vector<double>{-0.75, 1.0, -5e299}));
+}
+
+TEST(Scale, TruncatesIntegersAndBoundsThem) {
+  std::vector<std::int32_t> values{7, -7, std::numeric_limits<std::int32_t>::max(), 0};
+  scale(values.data(), values.data(), 4, DType::kI32, 0.5);
+  EXPECT_EQ(values, (std::vector<std::int32_t>{3, -3, 1073741823, 0}));
+  std::vector<std::uint8_t> bytes{100, 200, 1};
+  scale(bytes.data(), bytes.data(), 3, DType::kU8, 2.0);
+  EXPECT_EQ(bytes, (std::vector<std::uint8_t>{200, 255, 2}));
+  scale(bytes.data(), bytes.data(), 3, DType::kU8, -1.0);
+  EXPECT_EQ(bytes, (std::vector<std::uint8_t>{0, 0, 0}));
+  constexpr auto kLargest = std::numeric_limits<std::int64_t>::max();
+  std::vector<std::int64_t> wide{kLargest, std::numeric_limits<std::int64_t>::min(), 5};
+  scale(wide.data(), wide.data(), 3, DType::kI64, 2.0);
+  EXPECT_EQ(wide, (std::vector<std::int64_t>{kLargest, std::numeric_limits<std::int64_t>::min(), 10}));
+  scale(wide.data(), wide.data(), 3, DType::kI64, std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(wide, (std::vector<std::int64_t>{0, 0, 0}));
+  std::vector<std::uint8_t> bools{7, 0};
+  scale(bools.data(), bools.data(), 2, DType::kBool, 1.0);
+  EXPECT_EQ(bools, (std::vector<std::uint8_t>{1, 0}));
+  scale(bools.data(), bools.data(), 2, DType::kBool, 0.5);
+  EXPECT_EQ(bools, (std::vector<std::uint8_t>{0, 0}));
+}
+
+}  // namespace
+}  // namespace farandole
