@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -109,6 +110,83 @@ class VendorTransfer final : public Transfer {
   std::size_t done_ = 0;
 };
 
+/// The arguments of one blocking function, and the function. Plain data, so that nothing is decided during the call.
+struct BlockingCall {
+  const void* from;
+  void* to;
+  int count;
+  MPI_Datatype type;
+  MPI_Op op;
+  int root;
+  MPI_Comm communicator;
+};
+
+std::function<void()> bind(VendorCall::Kind kind, const BlockingCall& c) {
+  switch (kind) {
+    case VendorCall::Kind::kAllreduce:
+      return [c] { check(MPI_Allreduce(c.from, c.to, c.count, c.type, c.op, c.communicator), "MPI_Allreduce"); };
+    case VendorCall::Kind::kBroadcast:
+      return [c] { check(MPI_Bcast(c.to, c.count, c.type, c.root, c.communicator), "MPI_Bcast"); };
+    case VendorCall::Kind::kReduce:
+      return [c] { check(MPI_Reduce(c.from, c.to, c.count, c.type, c.op, c.root, c.communicator), "MPI_Reduce"); };
+    case VendorCall::Kind::kAllgather:
+      return [c] {
+        check(MPI_Allgather(c.from, c.count, c.type, c.to, c.count, c.type, c.communicator), "MPI_Allgather");
+      };
+    case VendorCall::Kind::kReduceScatter:
+      return [c] {
+        check(MPI_Reduce_scatter_block(c.from, c.to, c.count, c.type, c.op, c.communicator),
+              "MPI_Reduce_scatter_block");
+      };
+    case VendorCall::Kind::kGather:
+      return [c] {
+        check(MPI_Gather(c.from, c.count, c.type, c.to, c.count, c.type, c.root, c.communicator), "MPI_Gather");
+      };
+    case VendorCall::Kind::kScatter:
+      return [c] {
+        check(MPI_Scatter(c.from, c.count, c.type, c.to, c.count, c.type, c.root, c.communicator), "MPI_Scatter");
+      };
+    case VendorCall::Kind::kAlltoall:
+      return
+          [c] { check(MPI_Alltoall(c.from, c.count, c.type, c.to, c.count, c.type, c.communicator), "MPI_Alltoall"); };
+    case VendorCall::Kind::kBarrier:
+      break;
+  }
+  return [c] { check(MPI_Barrier(c.communicator), "MPI_Barrier"); };
+}
+
+/// Puts MPI_IN_PLACE where MPI wants it: on the side of the rank's own part, and in rooted collectives on the root
+/// only.
+void mark_in_place(VendorCall::Kind kind, std::size_t part_bytes, int rank, BlockingCall& c) {
+  const std::size_t place = part_bytes * static_cast<std::size_t>(rank);
+  const auto is_inside = [place](const void* part, const void* whole) {
+    return part == static_cast<const std::byte*>(whole) + place;
+  };
+  const bool is_root = rank == c.root;
+  switch (kind) {
+    case VendorCall::Kind::kAllreduce:
+    case VendorCall::Kind::kReduceScatter:
+    case VendorCall::Kind::kAlltoall:
+      if (c.from == c.to) c.from = MPI_IN_PLACE;
+      break;
+    case VendorCall::Kind::kReduce:
+      if (is_root && c.from == c.to) c.from = MPI_IN_PLACE;
+      break;
+    case VendorCall::Kind::kAllgather:
+      if (is_inside(c.from, c.to)) c.from = MPI_IN_PLACE;
+      break;
+    case VendorCall::Kind::kGather:
+      if (is_root && is_inside(c.from, c.to)) c.from = MPI_IN_PLACE;
+      break;
+    case VendorCall::Kind::kScatter:
+      if (is_root && is_inside(c.to, c.from)) c.to = MPI_IN_PLACE;
+      break;
+    case VendorCall::Kind::kBroadcast:
+    case VendorCall::Kind::kBarrier:
+      break;
+  }
+}
+
 /// Used by one thread at a time, as collectives of one communicator are.
 class MpiVendorCollectives final : public VendorCollectives {
  public:
@@ -128,8 +206,8 @@ class MpiVendorCollectives final : public VendorCollectives {
   std::unique_ptr<Transfer> allreduce(const void* input, void* output, std::size_t count, DType dtype,
                                       ReduceOp op) override {
     const auto guard = session_.enter("MPI_Iallreduce");
-    const MPI_Datatype type = needs_own_type(dtype) ? half_type() : native_type(dtype);
-    const MPI_Op operation = needs_own_type(dtype) ? own_op(dtype, op) : native_op(dtype, op);
+    const MPI_Datatype type = type_of(dtype);
+    const MPI_Op operation = operation_of(dtype, op);
     const std::size_t element_bytes = size_in_bytes(dtype);
     std::vector<MPI_Request> requests;
     requests.reserve(count / part_count_ + 1);
@@ -148,7 +226,29 @@ class MpiVendorCollectives final : public VendorCollectives {
     return std::make_unique<VendorTransfer>(session_, std::move(requests));
   }
 
+  std::function<void()> blocking(const VendorCall& call) override {
+    const auto guard = session_.enter("preparing a blocking collective of MPI");
+    if (call.count > INT_MAX) {
+      throw InvalidArgument(
+          fmt::format("a blocking collective of MPI takes at most {} elements per rank, and the call has {}; use "
+                      "fewer, or a larger "
+                      "type",
+                      INT_MAX, call.count));
+    }
+    int rank = 0;
+    check(MPI_Comm_rank(communicator_, &rank), "MPI_Comm_rank");
+    BlockingCall bound{
+        call.input, call.output,  static_cast<int>(call.count), type_of(call.dtype), operation_of(call.dtype, call.op),
+        call.root,  communicator_};
+    mark_in_place(call.kind, call.count * size_in_bytes(call.dtype), rank, bound);
+    return bind(call.kind, bound);
+  }
+
  private:
+  MPI_Datatype type_of(DType dtype) { return needs_own_type(dtype) ? half_type() : native_type(dtype); }
+  MPI_Op operation_of(DType dtype, ReduceOp op) {
+    return needs_own_type(dtype) ? own_op(dtype, op) : native_op(dtype, op);
+  }
   MPI_Datatype half_type() {
     if (half_type_ == MPI_DATATYPE_NULL) {
       check(MPI_Type_contiguous(2, MPI_BYTE, &half_type_), "MPI_Type_contiguous for 16-bit floating-point types");

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,6 +39,30 @@ static_assert(sizeof(Notice) == 512);
 /// From which threads the process group may be used.
 enum class ThreadUse { kMainThreadOnly, kAnyThread };
 
+/// A collective with equal counts, as a vendor's blocking functions take it. In allgather, gather, reduce_scatter,
+/// scatter and alltoall one side, or both, holds one part per rank. In place where `input` equals `output`, or, in
+/// allgather, gather and scatter, where the rank's own part lies at its place in the other side's vector.
+struct VendorCall {
+  enum class Kind : std::uint8_t {
+    kAllreduce,
+    kBroadcast,  ///< `output` only
+    kReduce,
+    kAllgather,
+    kReduceScatter,  ///< in place the result lies at the beginning of the vector
+    kGather,
+    kScatter,
+    kAlltoall,
+    kBarrier,
+  };
+  Kind kind = Kind::kBarrier;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::size_t count = 0;  ///< elements of a part where there are parts, else of the vector
+  DType dtype = DType::kU8;
+  ReduceOp op = ReduceOp::kSum;  ///< kAverage sums
+  int root = 0;                  ///< among the processes of the VendorCollectives
+};
+
 /// The vendor's own collectives among some processes (the algorithm `vendor`). Calls are made in the same order by all.
 class VendorCollectives {
  public:
@@ -46,6 +71,10 @@ class VendorCollectives {
   /// Starts an allreduce; `input` may equal `output`. kAverage sums.
   virtual std::unique_ptr<Transfer> allreduce(const void* input, void* output, std::size_t count, DType dtype,
                                               ReduceOp op) = 0;
+  /// The vendor's blocking function with these arguments, to be compared with: each call of what is returned runs it
+  /// once and adds nothing to it, so that it knows neither deadlines nor the job's faults. Must not outlive this object
+  /// nor the job. @throws InvalidArgument  the count is more than the function can take
+  virtual std::function<void()> blocking(const VendorCall& call) = 0;
 };
 
 /// The processes of a job, joined through one backend. The blocking calls are collective over all processes and are
@@ -80,7 +109,7 @@ class ProcessGroup {
 struct JoinOptions {
   /// Fortran handle (MPI_Comm_c2f) of a communicator of the caller's; else all processes of the job.
   std::optional<int> mpi_communicator;
-  bool many_threads = true;  ///< ask the vendor for use from any thread
+  bool many_threads = true;  ///< ask the vendor for use from any thread; else for a program of one thread
 };
 
 /// One way to join a job.
