@@ -81,7 +81,7 @@ Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) 
 }
 
 void Job::join(const WorldOptions& options) {
-  const JoinOptions join_options{options.mpi_communicator, /*many_threads=*/true};
+  const JoinOptions join_options{options.mpi_communicator, options.mpi_from_any_thread};
   BackendChoice choice;
   if (!options.alone) choice = choose_backend(settings_, join_options);
   if (choice.plugin.empty()) {

@@ -16,7 +16,8 @@ struct Runtime {
   MPI_Comm parent = MPI_COMM_NULL;  ///< whose processes are joined
 };
 
-/// Initialises MPI unless the program has done so, and finds the communicator to join.
+/// Initialises MPI unless the program has done so (for any thread, or as MPI_Init does), and finds the communicator to
+/// join.
 /// @throws InvalidArgument  `communicator` (a Fortran handle) is null, an intercommunicator, or passed before MPI_Init
 /// @throws Unsupported  MPI was finalised already; it cannot be initialised twice in a process
 Runtime start_runtime(const std::optional<int>& communicator, bool many_threads);
