@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
 
 namespace farandole::bench {
+
+enum class Memory { kUser, kWindow };
+std::string_view name(Memory memory);
 
 struct Options {
   std::vector<Collective> collectives;
@@ -21,7 +26,27 @@ struct Options {
   int iterations = 0;  ///< 0: from the size
   bool in_place = true, out_of_place = true;
   bool check = true;
+  Memory memory = Memory::kUser;
+  int pairs = 1;  ///< of input and output, which the calls go round
+  bool with_peer = false;
+  bool mpi_from_any_thread = true;
   std::string json_file;
+
+  /// Broadcast has one buffer only, and barrier none: they are measured in one way, whatever was asked for.
+  bool measures(Collective collective, bool in_place_call) const;
+  bool measures_any(bool in_place_call) const;
+};
+
+/// The vendor's own collectives, measured in the same loop.
+struct Peer {
+  std::string version;  ///< "Open MPI 4.1.4"
+  std::unique_ptr<VendorCollectives> collectives;
+};
+/// Collective over the job's processes. @throws Unsupported  the job has no MPI, or ranks share a process
+Peer open_peer(World& world);
+
+struct Times {
+  double p50_us = 0, p99_us = 0;
 };
 
 /// One line of the table, or half of it: a size, in place or not.
@@ -31,23 +56,21 @@ struct Result {
   int ranks = 1;
   std::size_t bytes = 0, count = 0;
   bool in_place = false;
-  double p50_us = 0, p99_us = 0;
+  Times ours, peer;
   long long wrong = 0;  ///< elements that differ from the oracle, on all ranks
 
-  double algbw_gbs() const { return p50_us > 0 ? 1e-3 * static_cast<double>(bytes) / p50_us : 0; }
+  double algbw_gbs() const;
   /// As nccl-tests define it: what the slowest link carries, whatever the number of ranks.
   double busbw_gbs() const;
+  /// The peer's median over ours: above 1, Farandole is faster.
+  double ratio() const { return ours.p50_us > 0 ? peer.p50_us / ours.p50_us : 0; }
 };
 
-/// Measures one case. Collective over `ranks`.
-Result measure(Communicator& ranks, const Options& options, Collective collective, const std::string& algorithm,
-               std::size_t bytes, bool in_place);
-
-/// Runs every case; rank 0 prints the table and returns the results.
-std::vector<Result> run(Communicator& ranks, const Options& options);
-void print_header(const Options& options, const Communicator& ranks);
-void print_line(const Result* out_of_place, const Result* in_place);
+/// Runs every case; rank 0 prints the table and returns the results. `peer` may be null. Collective over `ranks`.
+std::vector<Result> run(Communicator& ranks, const Options& options, const Peer* peer);
+void print_header(const Options& options, const Communicator& ranks, const Peer* peer);
+void print_line(const Options& options, const Result* out_of_place, const Result* in_place);
 /// @throws DataError  the file can not be written
-void write_json(const std::string& file, const Options& options, const std::vector<Result>& results);
+void write_json(const Options& options, const Peer* peer, const std::vector<Result>& results);
 
 }  // namespace farandole::bench

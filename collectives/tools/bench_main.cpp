@@ -3,8 +3,10 @@
 
 #include <boost/program_options.hpp>
 #include <cstdio>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench.h"
@@ -20,6 +22,7 @@ using farandole::bench::Options;
 constexpr const char* kIntroduction =
     "Measures collectives and checks their results.\n"
     "  mpirun -np 2 farandole-bench --collective allreduce\n"
+    "  mpirun -np 2 farandole-bench --peer mpi --memory window\n"
     "  farandole-bench --replicas 4 --collective all --max-bytes 1MiB\n";
 
 std::vector<std::string> split(const std::string& text) {
@@ -43,6 +46,13 @@ po::options_description description() {
       "replicas", po::value<int>()->default_value(1), "ranks per process, as threads")(
       "iterations,n", po::value<int>()->default_value(0), "samples per size; 0: from the size")(
       "place", text("both"), "in, out, or both: whether input and output are the same memory")(
+      "memory", text("user"), "user: ordinary memory; window: memory that all ranks of the host have mapped")(
+      "rotate-buffers", po::value<int>()->default_value(1),
+      "go round that many pairs of input and output, so that their data is no longer in the caches")(
+      "peer", po::value<std::string>(),
+      "mpi: also measure the blocking collectives of the MPI that the job was started with, alternating")(
+      "mpi-threads", po::value<std::string>(),
+      "one: initialise MPI for its main thread only, as MPI_Init does (default with --peer); any: for every thread")(
       "no-check", "do not check the results")("json", po::value<std::string>(), "also write the results to this file");
   return all;
 }
@@ -63,6 +73,39 @@ po::variables_map parse(int argc, char** argv, const po::options_description& op
     throw farandole::InvalidArgument(fmt::format("{}; see --help", error.what()));
   }
   return values;
+}
+
+/// @throws InvalidArgument  it is neither `first` nor `second`
+bool is_first(const po::variables_map& values, const std::string& option, std::string_view first,
+              std::string_view second) {
+  const auto& value = values[option].as<std::string>();
+  if (value == first || value == second) return value == first;
+  throw farandole::InvalidArgument(fmt::format("--{} is '{}'; it must be {} or {}", option, value, first, second));
+}
+
+/// What is compared, and with what.
+void read_comparison(const po::variables_map& values, Options& options) {
+  const bool is_user = is_first(values, "memory", "user", "window");
+  options.memory = is_user ? farandole::bench::Memory::kUser : farandole::bench::Memory::kWindow;
+  options.pairs = values["rotate-buffers"].as<int>();
+  constexpr int kMaxPairs = 4096;
+  if (options.pairs < 1 || options.pairs > kMaxPairs) {
+    throw farandole::InvalidArgument(
+        fmt::format("--rotate-buffers is {}; it must be 1 … {} pairs of buffers", options.pairs, kMaxPairs));
+  }
+  options.with_peer = values.contains("peer");
+  if (options.with_peer && values["peer"].as<std::string>() != "mpi") {
+    throw farandole::InvalidArgument(
+        fmt::format("--peer is '{}'; the only one is mpi", values["peer"].as<std::string>()));
+  }
+  options.mpi_from_any_thread =
+      values.contains("mpi-threads") ? !is_first(values, "mpi-threads", "one", "any") : !options.with_peer;
+  // The World would refuse these too, but does not know the options that led there.
+  if (options.replicas == 1) return;
+  if (options.with_peer) {
+    throw farandole::Unsupported("--peer mpi needs one rank per process: start more processes instead of --replicas");
+  }
+  if (!options.mpi_from_any_thread) throw farandole::InvalidArgument("--mpi-threads one does not go with --replicas");
 }
 
 Options options_from(const po::variables_map& values) {
@@ -90,6 +133,7 @@ Options options_from(const po::variables_map& values) {
   }
   options.in_place = place != "out";
   options.out_of_place = place != "in";
+  read_comparison(values, options);
   if (values.contains("json")) options.json_file = values["json"].as<std::string>();
   if (options.factor <= 1) throw farandole::InvalidArgument("--factor must be greater than 1");
   if (options.min_bytes < 1 || options.min_bytes > options.max_bytes) {
@@ -113,18 +157,22 @@ void expand_algorithms(Options& options, int size) {
 int run(Options options) {
   farandole::WorldOptions world_options;
   world_options.replicas = options.replicas;
+  world_options.mpi_from_any_thread = options.mpi_from_any_thread;
   farandole::World world(world_options);
   expand_algorithms(options, world.size());
   if (options.root < 0 || options.root >= world.size()) {
     throw farandole::InvalidArgument(fmt::format("--root is {}; it must be 0 … {}", options.root, world.size() - 1));
   }
+  std::optional<farandole::bench::Peer> opened;
+  if (options.with_peer) opened = farandole::bench::open_peer(world);
+  const farandole::bench::Peer* peer = opened ? &*opened : nullptr;
   long long wrong = 0;
   farandole::run_replicas(world, [&](farandole::Communicator& ranks) {
-    if (ranks.rank() == 0) farandole::bench::print_header(options, ranks);
-    const auto results = farandole::bench::run(ranks, options);
+    if (ranks.rank() == 0) farandole::bench::print_header(options, ranks, peer);
+    const auto results = farandole::bench::run(ranks, options, peer);
     if (ranks.rank() != 0) return;
     for (const auto& result : results) wrong += result.wrong;
-    if (!options.json_file.empty()) farandole::bench::write_json(options.json_file, options, results);
+    if (!options.json_file.empty()) farandole::bench::write_json(options, peer, results);
   });
   return wrong == 0 ? 0 : 1;
 }

@@ -10,59 +10,92 @@
 namespace farandole::bench {
 namespace {
 
-constexpr const char* kHalf = "{:>12.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>7}";
+std::string half(const Options& options, const Result* result) {
+  if (result == nullptr) return std::string(options.with_peer ? 84 : 50, ' ');
+  std::string text = fmt::format("{:>12.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>7}", result->ours.p50_us,
+                                 result->ours.p99_us, result->algbw_gbs(), result->busbw_gbs(), result->wrong);
+  if (options.with_peer)
+    text += fmt::format(" {:>12.2f} {:>12.2f} {:>7.2f}", result->peer.p50_us, result->peer.p99_us, result->ratio());
+  return text;
+}
 
-std::string half(const Result* result) {
-  if (result == nullptr) return std::string(50, ' ');
-  return fmt::format(fmt::runtime(kHalf), result->p50_us, result->p99_us, result->algbw_gbs(), result->busbw_gbs(),
-                     result->wrong);
+std::string half_header(const Options& options) {
+  std::string text = fmt::format("{:>12} {:>11} {:>8} {:>8} {:>7}", "p50 us", "p99 us", "algbw", "busbw", "#wrong");
+  if (options.with_peer) text += fmt::format(" {:>12} {:>12} {:>7}", "peer p50 us", "peer p99 us", "ratio");
+  return text;
+}
+
+/// The halves that are measured, side by side.
+std::string halves(const Options& options, const std::string& apart, const std::string& in_place) {
+  if (!options.measures_any(true)) return apart;
+  return options.measures_any(false) ? apart + " |" + in_place : in_place;
 }
 
 }  // namespace
 
-void print_header(const Options& options, const Communicator& ranks) {
+std::string_view name(Memory memory) {
+  return memory == Memory::kUser ? "user" : "window";
+}
+
+void print_header(const Options& options, const Communicator& ranks, const Peer* peer) {
   fmt::print("# farandole-bench: {} ranks on {} host{}, {}, type {}, op {}, root {}\n", ranks.size(),
              ranks.host_count(), ranks.host_count() == 1 ? "" : "s", ranks.transport(), name(options.dtype),
              name(options.op), options.root);
+  fmt::print("# memory: {}, {} pair{}\n", options.memory == Memory::kUser ? "ordinary" : "windows", options.pairs,
+             options.pairs == 1 ? " of buffers" : "s of buffers, in turn");
   fmt::print(
-      "# time: median of calls after a barrier, on rank 0; busbw as nccl-tests define it; #wrong: elements, all "
-      "ranks\n");
-  fmt::print("#{:>49}{:>51}  |{:>50}\n", "", "out of place", "in place");
-  fmt::print("#{:<14} {:<20} {:>11} {:>11}", "collective", "algorithm", "bytes", "count");
-  for (int i = 0; i < 2; ++i) {
-    fmt::print("{}{:>12} {:>11} {:>8} {:>8} {:>7}", i == 0 ? " " : " |", "p50 us", "p99 us", "algbw", "busbw",
-               "#wrong");
+      "# time: median of calls after a barrier, on rank 0; algbw, busbw: GB/s as nccl-tests define them; #wrong: "
+      "elements, all ranks\n");
+  if (peer != nullptr) {
+    fmt::print(
+        "# peer: the blocking collectives of {} on ordinary memory, alternating with ours; ratio: peer p50 / p50, "
+        "above 1 "
+        "Farandole is faster\n",
+        peer->version);
   }
-  fmt::print("\n");
+  const std::string columns = half_header(options);
+  fmt::print("#{:60}{}\n", "",
+             halves(options, fmt::format("{:>{}}", "out of place", columns.size()),
+                    fmt::format("{:>{}}", "in place", columns.size())));
+  fmt::print("#{:<14} {:<20} {:>11} {:>11} {}\n", "collective", "algorithm", "bytes", "count",
+             halves(options, columns, columns));
 }
 
-void print_line(const Result* out_of_place, const Result* in_place) {
+void print_line(const Options& options, const Result* out_of_place, const Result* in_place) {
   const Result& any = out_of_place != nullptr ? *out_of_place : *in_place;
-  fmt::print(" {:<14} {:<20} {:>11} {:>11} {} |{}\n", name(any.collective), any.algorithm, any.bytes, any.count,
-             half(out_of_place), half(in_place));
+  fmt::print(" {:<14} {:<20} {:>11} {:>11} {}\n", name(any.collective), any.algorithm, any.bytes, any.count,
+             halves(options, half(options, out_of_place), half(options, in_place)));
   std::fflush(stdout);
 }
 
-void write_json(const std::string& file, const Options& options, const std::vector<Result>& results) {
+void write_json(const Options& options, const Peer* peer, const std::vector<Result>& results) {
   nlohmann::json list = nlohmann::json::array();
   for (const Result& result : results) {
-    list.push_back({{"collective", name(result.collective)},
-                    {"algorithm", result.algorithm},
-                    {"transport", result.transport},
-                    {"ranks", result.ranks},
-                    {"bytes", result.bytes},
-                    {"dtype", name(options.dtype)},
-                    {"op", name(options.op)},
-                    {"memory", "user"},
-                    {"in_place", result.in_place},
-                    {"p50_us", result.p50_us},
-                    {"p99_us", result.p99_us},
-                    {"busbw_gbs", result.busbw_gbs()},
-                    {"wrong", result.wrong}});
+    nlohmann::json entry = {{"collective", name(result.collective)},
+                            {"algorithm", result.algorithm},
+                            {"transport", result.transport},
+                            {"ranks", result.ranks},
+                            {"bytes", result.bytes},
+                            {"dtype", name(options.dtype)},
+                            {"op", name(options.op)},
+                            {"memory", name(options.memory)},
+                            {"buffer_pairs", options.pairs},
+                            {"in_place", result.in_place},
+                            {"p50_us", result.ours.p50_us},
+                            {"p99_us", result.ours.p99_us},
+                            {"busbw_gbs", result.busbw_gbs()},
+                            {"wrong", result.wrong}};
+    if (peer != nullptr) {
+      entry["peer"] = peer->version;
+      entry["peer_p50_us"] = result.peer.p50_us;
+      entry["peer_p99_us"] = result.peer.p99_us;
+      entry["ratio"] = result.ratio();
+    }
+    list.push_back(std::move(entry));
   }
-  std::ofstream stream(file);
+  std::ofstream stream(options.json_file);
   stream << list.dump(1) << '\n';
-  if (!stream.flush()) throw DataError(fmt::format("the results could not be written to {}", file));
+  if (!stream.flush()) throw DataError(fmt::format("the results could not be written to {}", options.json_file));
 }
 
 }  // namespace farandole::bench

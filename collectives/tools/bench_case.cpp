@@ -1,0 +1,279 @@
+#include "bench_case.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <new>
+
+#include "farandole/core/error.h"
+
+namespace farandole::bench {
+namespace {
+
+bool gathers(Collective c) {
+  return c == Collective::kAllgather || c == Collective::kGather;
+}
+bool scatters(Collective c) {
+  return c == Collective::kReduceScatter || c == Collective::kScatter;
+}
+bool reduces(Collective c) {
+  return c == Collective::kAllreduce || c == Collective::kReduce || c == Collective::kReduceScatter;
+}
+
+bool has_parts(Collective c) {
+  return gathers(c) || scatters(c) || c == Collective::kAlltoall;
+}
+
+/// Small numbers, so that sums and products are exact in most types.
+double number(int rank, std::size_t index, ReduceOp op) {
+  const auto mixed = static_cast<int>((index + static_cast<std::size_t>(rank)) % 3);
+  return op == ReduceOp::kProduct ? 1 + mixed % 2 : mixed;
+}
+
+/// Zero is false: then sum and max, and product and min, agree with "or" and "and".
+double as_element(DType dtype, double number) {
+  return dtype == DType::kBool && number != 0 ? 1 : number;
+}
+
+template <class Visitor>
+void visit(BufferView view, const Visitor& visitor) {
+  switch (view.dtype) {
+    case DType::kBool:
+    case DType::kU8:
+      return visitor(static_cast<std::uint8_t*>(view.data));
+    case DType::kI8:
+      return visitor(static_cast<std::int8_t*>(view.data));
+    case DType::kU16:
+      return visitor(static_cast<std::uint16_t*>(view.data));
+    case DType::kI16:
+      return visitor(static_cast<std::int16_t*>(view.data));
+    case DType::kI32:
+      return visitor(static_cast<std::int32_t*>(view.data));
+    case DType::kI64:
+      return visitor(static_cast<std::int64_t*>(view.data));
+    case DType::kF16:
+      return visitor(static_cast<Half*>(view.data));
+    case DType::kBF16:
+      return visitor(static_cast<BFloat16*>(view.data));
+    case DType::kF32:
+      return visitor(static_cast<float*>(view.data));
+    case DType::kF64:
+      return visitor(static_cast<double*>(view.data));
+  }
+}
+
+void assign(Half& element, double number) {
+  element = to_half(static_cast<float>(number));
+}
+void assign(BFloat16& element, double number) {
+  element = to_bfloat16(static_cast<float>(number));
+}
+template <class T>
+void assign(T& element, double number) {
+  element = static_cast<T>(number);
+}
+double as_double(Half element) {
+  return to_float(element);
+}
+double as_double(BFloat16 element) {
+  return to_float(element);
+}
+template <class T>
+double as_double(T element) {
+  return static_cast<double>(element);
+}
+
+void fill(BufferView view, int rank, std::size_t first, ReduceOp op) {
+  visit(view, [&](auto* data) {
+    for (std::size_t i = 0; i < view.count; ++i) assign(data[i], as_element(view.dtype, number(rank, first + i, op)));
+  });
+}
+
+double reduced(int size, std::size_t index, ReduceOp op) {
+  double result = number(0, index, op);
+  for (int rank = 1; rank < size; ++rank) {
+    const double next = number(rank, index, op);
+    if (op == ReduceOp::kProduct) {
+      result *= next;
+    } else if (op == ReduceOp::kMin) {
+      result = std::min(result, next);
+    } else {
+      result = op == ReduceOp::kMax ? std::max(result, next) : result + next;
+    }
+  }
+  return op == ReduceOp::kAverage ? result / size : result;
+}
+
+/// What element `i` of this rank's result must be.
+double expected(const Communicator& ranks, const Shape& shape, ReduceOp op, int root, std::size_t i) {
+  const std::size_t part = shape.part;
+  const std::size_t own = static_cast<std::size_t>(ranks.rank()) * part;
+  switch (shape.collective) {
+    case Collective::kReduceScatter:
+      return reduced(ranks.size(), own + i, op);
+    case Collective::kBroadcast:
+      return number(root, i, op);
+    case Collective::kScatter:
+      return number(root, own + i, op);
+    case Collective::kAllgather:
+    case Collective::kGather:
+      return number(static_cast<int>(i / part), i % part, op);
+    case Collective::kAlltoall:
+      return number(static_cast<int>(i / part), own + i % part, op);
+    default:
+      return reduced(ranks.size(), i, op);
+  }
+}
+
+std::function<void()> call_of(Communicator& ranks, const Options& options, Collective collective,
+                              const std::string& algorithm, ConstBufferView source, BufferView target) {
+  ReduceOptions reduction;
+  reduction.algorithm = algorithm;
+  const ReduceOp op = options.op;
+  const int root = options.root;
+  switch (collective) {
+    case Collective::kAllreduce:
+      return [=, &ranks] { ranks.allreduce(source, target, op, reduction); };
+    case Collective::kBroadcast:
+      return [=, &ranks] { ranks.broadcast(target, root, algorithm); };
+    case Collective::kReduce:
+      return [=, &ranks] { ranks.reduce(source, target, op, root, reduction); };
+    case Collective::kAllgather:
+      return [=, &ranks] { ranks.allgather(source, target, {}, algorithm); };
+    case Collective::kReduceScatter:
+      return [=, &ranks] { ranks.reduce_scatter(source, target, op, {}, reduction); };
+    case Collective::kGather:
+      return [=, &ranks] { ranks.gather(source, target, root, {}, algorithm); };
+    case Collective::kScatter:
+      return [=, &ranks] { ranks.scatter(source, target, root, {}, algorithm); };
+    case Collective::kAlltoall:
+      return [=, &ranks] { ranks.alltoall(source, target); };
+    case Collective::kBarrier:
+      break;
+  }
+  return [&ranks] { ranks.barrier(); };
+}
+
+VendorCall vendor_call(const Options& options, const Shape& shape, ConstBufferView source, BufferView target) {
+  using Kind = VendorCall::Kind;
+  // In the order of Collective.
+  constexpr std::array kKinds{Kind::kAllreduce, Kind::kBroadcast,     Kind::kReduce,
+                              Kind::kAllgather, Kind::kReduceScatter, Kind::kGather,
+                              Kind::kScatter,   Kind::kAlltoall,      Kind::kBarrier};
+  static_assert(kKinds.size() == kCollectiveCount);
+  VendorCall call;
+  call.kind = kKinds[static_cast<std::size_t>(shape.collective)];
+  call.input = source.data;
+  call.output = target.data;
+  call.count = has_parts(shape.collective) ? shape.part : shape.count;
+  call.dtype = options.dtype;
+  call.op = options.op;
+  call.root = options.root;
+  return call;
+}
+
+}  // namespace
+
+Shape shape_of(const Communicator& ranks, const Options& options, Collective collective, std::size_t bytes,
+               bool in_place) {
+  const auto size = static_cast<std::size_t>(ranks.size());
+  Shape shape;
+  shape.collective = collective;
+  shape.in_place = in_place;
+  shape.count = collective == Collective::kBarrier ? 0 : std::max<std::size_t>(1, bytes / size_in_bytes(options.dtype));
+  if (has_parts(collective)) shape.count = std::max(size, shape.count / size * size);
+  shape.part = shape.count / size;
+  return shape;
+}
+
+Contender::Contender(Communicator& ranks, const Options& options, const Shape& shape, bool for_vendor)
+    : shape_(shape), oracle_op_(for_vendor && options.op == ReduceOp::kAverage ? ReduceOp::kSum : options.op) {
+  const std::size_t input_count = gathers(shape.collective) ? shape.part : shape.count;
+  const std::size_t output_count = scatters(shape.collective) ? shape.part : shape.count;
+  const auto buffer = [&](std::size_t count) {
+    const bool in_window = options.memory == Memory::kWindow && !for_vendor;
+    return in_window ? ranks.allocate(count, options.dtype) : Buffer(count, options.dtype);
+  };
+  pairs_.resize(static_cast<std::size_t>(options.pairs));
+  try {
+    for (Pair& pair : pairs_) {
+      pair.output = buffer(shape.in_place ? shape.count : output_count);
+      if (!shape.in_place) pair.input = buffer(input_count);
+    }
+  } catch (const std::bad_alloc&) {
+    throw InvalidArgument(fmt::format("no memory for {} pair{} of buffers of {} bytes; lower --max-bytes{}",
+                                      options.pairs, options.pairs == 1 ? "" : "s",
+                                      shape.count * size_in_bytes(options.dtype),
+                                      options.pairs == 1 ? "" : " or --rotate-buffers"));
+  }
+  for (Pair& pair : pairs_) {
+    lay_out(pair, ranks.rank(), for_vendor);
+    const bool one_sided = shape.collective == Collective::kBroadcast;
+    const BufferView filled{const_cast<void*>(pair.source.data), pair.source.count, options.dtype};
+    fill(one_sided ? pair.target : filled, ranks.rank(), 0, options.op);
+  }
+}
+
+// In place the smaller side lies at its place in the larger one; but MPI puts the result of reduce_scatter first.
+void Contender::lay_out(Pair& pair, int rank, bool for_vendor) const {
+  const BufferView whole = pair.output.view();
+  pair.source = shape_.in_place ? whole : pair.input.view();
+  pair.target = whole;
+  if (!shape_.in_place) return;
+  const std::size_t place = static_cast<std::size_t>(rank) * shape_.part;
+  if (gathers(shape_.collective)) pair.source = whole.part(place, shape_.part);
+  if (!scatters(shape_.collective)) return;
+  const bool first = for_vendor && shape_.collective == Collective::kReduceScatter;
+  pair.target = whole.part(first ? 0 : place, shape_.part);
+}
+
+Contender Contender::farandole(Communicator& ranks, const Options& options, const Shape& shape,
+                               const std::string& algorithm) {
+  Contender contender(ranks, options, shape, /*for_vendor=*/false);
+  for (const Pair& pair : contender.pairs_) {
+    contender.calls_.push_back(call_of(ranks, options, shape.collective, algorithm, pair.source, pair.target));
+  }
+  return contender;
+}
+
+Contender Contender::vendor(Communicator& ranks, const Options& options, const Shape& shape,
+                            VendorCollectives& collectives) {
+  Contender contender(ranks, options, shape, /*for_vendor=*/true);
+  for (const Pair& pair : contender.pairs_) {
+    contender.calls_.push_back(collectives.blocking(vendor_call(options, shape, pair.source, pair.target)));
+  }
+  return contender;
+}
+
+long long Contender::try_all(Communicator& ranks, const Options& options) {
+  std::vector<std::int64_t> wrong{0};
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    calls_[i]();
+    if (options.check) wrong[0] += count_wrong(ranks, options, pairs_[i]);
+    // Repeated in-place reductions grow: zeros keep them finite, and cost the same.
+    Buffer& output = pairs_[i].output;
+    if (shape_.in_place && reduces(shape_.collective))
+      std::fill_n(output.as<std::byte>(), output.view().size_in_bytes(), std::byte{0});
+  }
+  ranks.allreduce(wrong, ReduceOp::kSum);
+  return wrong[0];
+}
+
+long long Contender::count_wrong(const Communicator& ranks, const Options& options, const Pair& pair) const {
+  const bool at_root_only = shape_.collective == Collective::kReduce || shape_.collective == Collective::kGather;
+  if (shape_.collective == Collective::kBarrier || (at_root_only && ranks.rank() != options.root)) return 0;
+  long long wrong = 0;
+  visit(pair.target, [&](const auto* data) {
+    for (std::size_t i = 0; i < pair.target.count; ++i) {
+      const double wanted = as_element(options.dtype, expected(ranks, shape_, oracle_op_, options.root, i));
+      // Averages round; everything else is exact.
+      if (std::abs(as_double(data[i]) - wanted) > 0.01 * std::abs(wanted)) ++wrong;
+    }
+  });
+  return wrong;
+}
+
+}  // namespace farandole::bench
