@@ -21,6 +21,11 @@ std::uintptr_t address(const void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory);
 }
 
+std::uint64_t digest_of_options(int segments, double postscale, bool uneven) {
+  const std::uint64_t digest = mix(static_cast<std::uint64_t>(segments), std::bit_cast<std::uint64_t>(postscale));
+  return mix(digest, uneven ? 1 : 0);
+}
+
 Descriptor describe_call(const Call& call, const Choice& choice, bool refused) {
   Descriptor descriptor;
   descriptor.collective = call.collective;
@@ -33,8 +38,7 @@ Descriptor describe_call(const Call& call, const Choice& choice, bool refused) {
                              ? Descriptor::kSharedMemory
                              : static_cast<std::uint8_t>(choice.algorithm - algorithms().data());
   if (refused) descriptor.algorithm = Descriptor::kRefused;
-  std::uint64_t digest = mix(static_cast<std::uint64_t>(choice.segments), std::bit_cast<std::uint64_t>(call.postscale));
-  digest = mix(digest, call.uneven ? 1 : 0);
+  std::uint64_t digest = digest_of_options(choice.segments, call.postscale, call.uneven);
   if (call.uneven && call.collective != Collective::kAlltoall) {
     for (const std::size_t count : call.counts) digest = mix(digest, count);
   }
@@ -43,6 +47,11 @@ Descriptor describe_call(const Call& call, const Choice& choice, bool refused) {
 }
 
 }  // namespace
+
+Descriptor describe_plain_allreduce(std::size_t count, DType dtype, ReduceOp op) {
+  static const std::uint64_t digest = digest_of_options(/*segments=*/1, /*postscale=*/1.0, /*uneven=*/false);
+  return {Collective::kAllreduce, dtype, op, Descriptor::kSharedMemory, -1, count, digest};
+}
 
 bool reduces(Collective collective) {
   return collective == Collective::kAllreduce || collective == Collective::kReduce ||
@@ -67,8 +76,9 @@ std::size_t total_count(const Call& call) {
   }
 }
 
-CollectiveOperation::CollectiveOperation(const Group& group, HostGroup* host, Call call, Choice choice,
-                                         std::uint64_t sequence, VendorSlot& vendor, bool check, std::string refusal)
+CollectiveOperation::CollectiveOperation(const Group& group, HostGroup* host, Call&& call, Choice choice,
+                                         std::uint64_t sequence, VendorSlot& vendor, bool check, std::string refusal,
+                                         bool entered)
     : group_(group),
       host_(host),
       call_(std::move(call)),
@@ -77,6 +87,7 @@ CollectiveOperation::CollectiveOperation(const Group& group, HostGroup* host, Ca
       lane_(static_cast<std::uint8_t>(sequence % kLanes)),
       vendor_(vendor),
       check_(check && group.size() > 1),
+      entered_(entered),
       refusal_(std::move(refusal)),
       descriptor_(describe_call(call_, choice_, !refusal_.empty())) {
   if (choice_.is_vendor()) vendor_.waiting.insert(sequence_);
@@ -173,7 +184,7 @@ void CollectiveOperation::end_count_exchange() {
 
 void CollectiveOperation::begin_shared_memory() {
   running_ = std::make_unique<HostOperation>(group_, *host_, call_, descriptor_, 2 * sequence_,
-                                             HostOperation::Purpose::kCollective);
+                                             HostOperation::Purpose::kCollective, entered_);
 }
 
 /// Through the host's memory where there is some: ranks that chose different algorithms must meet in the same place.

@@ -27,18 +27,23 @@ struct VendorSlot {
   std::set<std::uint64_t> waiting;  ///< sequence numbers of operations that have not started
 };
 
+/// What ranks compare of an allreduce in shared memory without options.
+Descriptor describe_plain_allreduce(std::size_t count, DType dtype, ReduceOp op);
+
 /// One collective of one rank.
 class CollectiveOperation final : public Operation {
  public:
   /// @param host     the shared memory of the ranks, or null if they do not all live on one host
+  /// @param entered  in shared memory, this rank's entry is there already
   /// @param refusal  if not empty, the call is invalid: ranks compare descriptors, then this one throws it
-  CollectiveOperation(const Group& group, HostGroup* host, Call call, Choice choice, std::uint64_t sequence,
-                      VendorSlot& vendor, bool check, std::string refusal);
+  CollectiveOperation(const Group& group, HostGroup* host, Call&& call, Choice choice, std::uint64_t sequence,
+                      VendorSlot& vendor, bool check, std::string refusal, bool entered = false);
   ~CollectiveOperation() override;
 
   State advance() override;
   std::vector<int> waits_for() const override;
   const Descriptor& descriptor() const { return descriptor_; }
+  std::uint64_t sequence() const { return sequence_; }
 
  private:
   /// An uneven alltoall has two checks: of the call, then of the counts that the ranks told each other.
@@ -67,6 +72,7 @@ class CollectiveOperation final : public Operation {
   const std::uint8_t lane_;
   VendorSlot& vendor_;
   const bool check_;
+  const bool entered_;
   const std::string refusal_;
   std::string disagreement_;  // found while exchanging counts
   Descriptor descriptor_;

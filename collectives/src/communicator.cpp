@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <map>
 #include <tuple>
@@ -47,6 +48,10 @@ class Communicator::State {
   }
 
   Choice choose(const Question& question) {
+    const bool free = question.forced.empty() && question.segments == 0;
+    if (free && uses_shared_memory_[static_cast<std::size_t>(question.collective)]) {
+      return {Choice::Kind::kSharedMemory, nullptr, 1};
+    }
     const auto key = std::tuple(question.collective, question.bytes, std::string(question.forced), question.segments);
     const auto found = choices_.find(key);
     if (found != choices_.end()) return found->second;
@@ -59,13 +64,20 @@ class Communicator::State {
     return {collective, bytes, group_.size(), link_, queue_->shares_memory(), {}, 0};
   }
 
-  Work submit(Call call);
-  void run(Call call) {
-    Work work = submit(std::move(call));
-    work.wait();
+  std::pair<Choice, std::string> prepare(const Call& call);
+  void run(Call&& call) {
+    auto [choice, refusal] = prepare(call);
+    queue_->run(std::move(call), choice, std::move(refusal));
   }
-  Work start(Call call) {
-    Work work = submit(std::move(call));
+  bool allreduce_at_once(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+    const bool is_plain =
+        options.prescale == 1.0 && options.postscale == 1.0 && options.algorithm.empty() && options.segments == 0;
+    return is_plain && uses_shared_memory_[static_cast<std::size_t>(Collective::kAllreduce)] &&
+           queue_->allreduce_at_once(input, output, op);
+  }
+  Work start(Call&& call) {
+    auto [choice, refusal] = prepare(call);
+    Work work(queue_->submit(std::move(call), choice, std::move(refusal)));
     queue_->advance();
     group_.endpoint->wake_progress();
     return work;
@@ -84,10 +96,22 @@ class Communicator::State {
   const int exceptions_at_start_ = std::uncaught_exceptions();
   const std::shared_ptr<WorkQueue> queue_;
   const LinkCost link_ = link();
+  /// Collectives whose choice does not depend on anything but the communicator.
+  std::array<bool, kCollectiveCount> choose_by_default() const {
+    std::array<bool, kCollectiveCount> shared{};
+    for (int i = 0; i < kCollectiveCount; ++i) {
+      const auto collective = static_cast<Collective>(i);
+      const std::string& forced = forced_algorithm(collective, group_.endpoint->settings());
+      shared[static_cast<std::size_t>(i)] = queue_->shares_memory() && (forced == "auto" || forced == "shared_memory");
+    }
+    return shared;
+  }
+  const std::array<bool, kCollectiveCount> uses_shared_memory_ = choose_by_default();
   std::map<std::tuple<Collective, std::size_t, std::string, int>, Choice> choices_;
 };
 
-Work Communicator::State::submit(Call call) {
+/// What runs, or why this rank can not take part.
+std::pair<Choice, std::string> Communicator::State::prepare(const Call& call) {
   std::string refusal;
   Choice choice{Choice::Kind::kSchedule, &algorithms().front(), 1};
   try {
@@ -102,7 +126,7 @@ Work Communicator::State::submit(Call call) {
     if (group_.size() == 1 || !group_.endpoint->settings().check) throw;
     refusal = error.what();
   }
-  return Work(queue_->submit(std::move(call), choice, std::move(refusal)));
+  return {choice, std::move(refusal)};
 }
 
 /// What all copies of a Work share.
@@ -180,6 +204,7 @@ Call movement(Collective collective, ConstBufferView input, BufferView output, i
 }  // namespace
 
 void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+  if (state_->allreduce_at_once(input, output, op, options)) return;
   state_->run(reduction(Collective::kAllreduce, input, output, op, options));
 }
 Work Communicator::allreduce_async(ConstBufferView input, BufferView output, ReduceOp op,

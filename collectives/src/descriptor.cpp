@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <bit>
 #include <cstring>
 #include <string_view>
 
@@ -40,6 +41,11 @@ std::string describe(const Descriptor& descriptor) {
     text += ", with arguments that it refuses";
   }
   return text;
+}
+
+FlightSubject subject_of(const Descriptor& descriptor) {
+  return {std::bit_cast<FlightSubject::Words>(descriptor),
+          [](const FlightSubject::Words& words) { return describe(std::bit_cast<Descriptor>(words)); }};
 }
 
 std::uint64_t mix(std::uint64_t digest, std::uint64_t value) {

@@ -1,6 +1,8 @@
 // Descriptors: what a rank called, in a form that ranks can compare before data is touched.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,6 +10,7 @@
 
 #include "farandole/collectives/algorithms.h"
 #include "farandole/core/buffer.h"
+#include "farandole/core/flight_recorder.h"
 #include "group.h"
 #include "operation.h"
 
@@ -31,6 +34,16 @@ static_assert(sizeof(Descriptor) == 24);
 
 /// "allreduce of 1024 f32 elements, sum, ring"
 std::string describe(const Descriptor& descriptor);
+/// The same for the flight recorder.
+FlightSubject subject_of(const Descriptor& descriptor);
+
+/// A digest of a call and its number that other calls hardly have by accident: a multilinear hash.
+inline std::uint64_t digest_of(const Descriptor& descriptor, std::uint64_t number) {
+  const auto words = std::bit_cast<std::array<std::uint64_t, 3>>(descriptor);
+  const std::uint64_t sum = words[0] * 0x9e3779b97f4a7c15ULL + words[1] * 0xbf58476d1ce4e5b9ULL +
+                            words[2] * 0x94d049bb133111ebULL + number * 0xd6e8feb86659fd93ULL;
+  return sum ^ (sum >> 32);
+}
 
 /// Mixes `value` into a digest.
 std::uint64_t mix(std::uint64_t digest, std::uint64_t value);

@@ -13,16 +13,18 @@
 
 namespace farandole {
 
-/// The first line of a rank's entry into an operation, and, in the second, what only some need to read. Every word has
-/// one writer, and `number` only grows: whoever reads its new value (acquire) sees the rest of that entry (release).
+/// A rank's entry into an operation: the first line, and in the second what is only written where it is needed. Every
+/// word has one writer, and `number` only grows: whoever reads its new value (acquire) sees the rest of that entry
+/// (release).
 struct EntryLine {
   static constexpr std::size_t kPayloadWords = 5;
   std::atomic<std::uint64_t> number;                              ///< of the operation that was entered
   std::atomic<std::uint64_t> digest;                              ///< of the descriptor
   std::atomic<std::uint64_t> completed;                           ///< this rank has completed all operations up to here
   std::array<std::atomic<std::uint64_t>, kPayloadWords> payload;  ///< the data itself, if it is that small
+  std::atomic<std::uint64_t> input, output;                       ///< where the buffers can be reached, or kUnreachable
+  std::atomic<std::uint64_t> described;  ///< like `number`, once digests have been found to differ
   std::array<std::atomic<std::uint64_t>, 3> descriptor;
-  std::atomic<std::uint64_t> input, output;  ///< where the buffers can be reached, or kUnreachable
 };
 
 /// A rank's control block: one per communicator. 128 bytes apart, so that no line has two writers.
@@ -62,6 +64,8 @@ class HostGroup {
   /// Bytes of staging memory that an operation has per slot, for input and for results.
   std::size_t slot_bytes() const { return slot_bytes_; }
   static constexpr int kSlots = 2;
+  /// Vectors up to this size are reduced whole by every rank.
+  std::size_t at_once_bytes() const { return at_once_bytes_; }
 
   /// True once the blocks of all others have been found.
   bool connect();
@@ -111,6 +115,7 @@ class HostGroup {
   HostMemory& memory_;
   const std::uint16_t id_;
   const std::size_t slot_bytes_;
+  const std::size_t at_once_bytes_;
   std::vector<Peer> peers_;
   int rank_ = 0;
   int found_ = 0;

@@ -11,11 +11,11 @@
 #include "farandole/core/copy.h"
 #include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
+#include "host_allreduce.h"
 
 namespace farandole {
 namespace {
 
-constexpr std::size_t kPayloadBytes = EntryLine::kPayloadWords * sizeof(std::uint64_t);
 constexpr std::size_t kLineBytes = 128;
 
 std::vector<std::size_t> running_sum(const std::vector<std::size_t>& counts) {
@@ -46,11 +46,12 @@ bool owns_output(Collective collective) {
 }  // namespace
 
 HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& call, const Descriptor& descriptor,
-                             std::uint64_t number, Purpose purpose)
+                             std::uint64_t number, Purpose purpose, bool entered)
     : group_(group),
       host_(host),
       call_(call),
       purpose_(purpose),
+      entered_(entered),
       number_(number),
       lane_(static_cast<int>(number / 2 % kLanes)),
       element_bytes_(size_in_bytes(call.input.dtype)),
@@ -59,14 +60,12 @@ HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& ca
       counted_(purpose == Purpose::kCollective && call.collective == Collective::kAlltoall && call.uneven),
       input_(static_cast<const std::byte*>(call.input.data)),
       output_(static_cast<std::byte*>(call.output.data)) {
+  // Ranks that lost count of each other are told apart as well.
   descriptor_.digest = mix(descriptor_.digest, number);
-  for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, 3>>(descriptor_)) {
-    digest_ = mix(digest_, word);
-  }
+  digest_ = digest_of(descriptor, number);
   if (purpose == Purpose::kComparison) return;
   stages_own_ = reduces(call.collective) && call.prescale != 1.0;
-  const auto limit = static_cast<std::size_t>(group.endpoint->settings().one_shot_bytes);
-  const bool at_once = bytes(total_) <= std::min(limit, host.slot_bytes()) && !counted_;
+  const bool at_once = bytes(total_) <= host.at_once_bytes() && !counted_;
   in_payload_ = at_once && call.collective == Collective::kAllreduce && bytes(total_) <= kPayloadBytes;
   if (has_counts(call.collective)) firsts_ = running_sum(call.counts);
   if (call.collective == Collective::kAlltoall) recv_firsts_ = running_sum(call.recv_counts);
@@ -89,12 +88,24 @@ Operation::State HostOperation::advance() {
       phase_ = Phase::kFree;
       [[fallthrough]];
     case Phase::kFree:
-      if (host_.first_behind(previous_) >= 0) return State::kWaiting;
-      enter();
+      if (entered_) {
+        if (plan_.at_once()) take(step_);
+      } else {
+        if (host_.first_behind(previous_) >= 0) return State::kWaiting;
+        enter();
+      }
       phase_ = Phase::kEnter;
       [[fallthrough]];
     case Phase::kEnter:
       if (!hear_others()) return State::kWaiting;
+      if (group_.endpoint->settings().check) {
+        if (!is_alike()) {
+          describe_call();
+          phase_ = Phase::kDescribe;
+          return State::kMoved;
+        }
+        if (counted_) compare_counts();
+      }
       if (purpose_ == Purpose::kComparison) {
         phase_ = Phase::kDone;
         return State::kDone;
@@ -114,6 +125,10 @@ Operation::State HostOperation::advance() {
       if (plan_.touches_buffers() && !all_reached(plan_.steps(), -1)) return State::kWaiting;
       phase_ = Phase::kDone;
       break;
+    case Phase::kDescribe:
+      if (!hear_descriptions()) return State::kWaiting;
+      compare();
+      break;
     case Phase::kDone:
       break;
   }
@@ -123,18 +138,12 @@ Operation::State HostOperation::advance() {
 /// Publishes the call, and where it is small the data with it.
 void HostOperation::enter() {
   EntryLine& mine = entry(host_.rank());
-  const auto words = std::bit_cast<std::array<std::uint64_t, 3>>(descriptor_);
-  for (std::size_t i = 0; i < words.size(); ++i) mine.descriptor[i].store(words[i], std::memory_order_relaxed);
   mine.digest.store(digest_, std::memory_order_relaxed);
   mine.completed.store(host_.completed(), std::memory_order_relaxed);
   if (in_payload_) {
-    std::array<std::uint64_t, EntryLine::kPayloadWords> payload{};
-    if (stages_own_) {
-      scale(payload.data(), input_, total_, call_.input.dtype, call_.prescale);
-    } else if (total_ > 0) {
-      std::memcpy(payload.data(), input_, bytes(total_));
-    }
-    for (std::size_t i = 0; i < payload.size(); ++i) mine.payload[i].store(payload[i], std::memory_order_relaxed);
+    Payload scaled{};
+    if (stages_own_) scale(scaled.data(), input_, total_, call_.input.dtype, call_.prescale);
+    store_payload(mine, stages_own_ ? static_cast<const void*>(scaled.data()) : input_, bytes(total_));
     take(step_);
   } else if (plan_.at_once()) {
     // What the others read is there before they look.
@@ -156,7 +165,6 @@ void HostOperation::enter() {
 }
 
 bool HostOperation::hear_others() {
-  bool alike = true;
   for (; cursor_ < host_.size(); ++cursor_) {
     if (cursor_ == host_.rank()) continue;
     EntryLine& line = entry(cursor_);
@@ -164,16 +172,34 @@ bool HostOperation::hear_others() {
     host_.heard(cursor_, line.completed.load(std::memory_order_relaxed));
   }
   cursor_ = 0;
-  if (!group_.endpoint->settings().check) return true;
-  for (int local = 0; local < host_.size(); ++local) {
-    alike = alike && entry(local).digest.load(std::memory_order_relaxed) == digest_;
-  }
-  if (!alike || descriptor_.algorithm == Descriptor::kRefused) compare();
-  if (counted_) compare_counts();
   return true;
 }
 
-/// Says who called what. Every rank sees the same lines.
+/// True if all ranks called the same, and it can work.
+bool HostOperation::is_alike() const {
+  for (int local = 0; local < host_.size(); ++local) {
+    if (entry(local).digest.load(std::memory_order_relaxed) != digest_) return false;
+  }
+  return descriptor_.algorithm != Descriptor::kRefused;
+}
+
+/// Every rank sees the same digests, so all of them come here or none.
+void HostOperation::describe_call() {
+  EntryLine& mine = entry(host_.rank());
+  const auto words = std::bit_cast<std::array<std::uint64_t, 3>>(descriptor_);
+  for (std::size_t i = 0; i < words.size(); ++i) mine.descriptor[i].store(words[i], std::memory_order_relaxed);
+  mine.described.store(number_, std::memory_order_seq_cst);
+  host_.nudge();
+}
+
+bool HostOperation::hear_descriptions() {
+  for (; cursor_ < host_.size(); ++cursor_) {
+    if (entry(cursor_).described.load(std::memory_order_acquire) != number_) return false;
+  }
+  return true;
+}
+
+/// Says who called what.
 void HostOperation::compare() const {
   std::vector<Descriptor> called;
   for (int local = 0; local < host_.size(); ++local) {
@@ -245,7 +271,8 @@ void HostOperation::cut_into_parts() {
   quantum_ = host_.slot_bytes() / (shares_slot ? size : 1) / kLineBytes * kLineBytes / element_bytes_;
   plan_.set_parts((largest + quantum_ - 1) / quantum_);
   step_ = plan_.first();
-  streams_ = bytes(total_) > last_level_cache_bytes() / 2;
+  // Inputs and outputs of the ranks do not fit the caches together; in place, the lines are there already.
+  streams_ = call_.input.data != call_.output.data && bytes(total_) > last_level_cache_bytes() / 4;
 }
 
 bool HostOperation::is_ready(const HostPlan::Step& step) {
@@ -364,19 +391,7 @@ void HostOperation::copy_in(std::size_t part) {
 }
 
 void HostOperation::combine_payloads() {
-  std::array<std::array<std::uint64_t, EntryLine::kPayloadWords>, 64> few;
-  std::vector<std::array<std::uint64_t, EntryLine::kPayloadWords>> many;
-  const auto size = static_cast<std::size_t>(host_.size());
-  if (size > few.size()) many.resize(size);
-  auto* payloads = many.empty() ? few.data() : many.data();
-  for (std::size_t local = 0; local < size; ++local) {
-    const EntryLine& line = entry(static_cast<int>(local));
-    for (std::size_t i = 0; i < EntryLine::kPayloadWords; ++i) {
-      payloads[local][i] = line.payload[i].load(std::memory_order_relaxed);
-    }
-    host_.pointers()[local] = payloads[local].data();
-  }
-  reduce_many(output_, host_.pointers(), total_, call_.input.dtype, call_.op);
+  reduce_payloads(host_, lane_, {output_, total_, call_.output.dtype}, call_.op);
   const double factor = final_scale(call_, group_.size());
   if (factor != 1.0) scale(output_, output_, total_, call_.input.dtype, factor);
 }

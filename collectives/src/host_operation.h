@@ -23,9 +23,10 @@ class HostOperation final : public Operation {
  public:
   /// What the operation is for: the whole collective, or only to compare what the ranks called.
   enum class Purpose { kCollective, kComparison };
+  /// @param entered  somebody else has done that for this rank, in full
   /// @param call  outlives the operation; ranks of it are those of `host`.   @param number  grows from call to call
   HostOperation(const Group& group, HostGroup& host, const Call& call, const Descriptor& descriptor,
-                std::uint64_t number, Purpose purpose);
+                std::uint64_t number, Purpose purpose, bool entered = false);
   ~HostOperation() override;
   HostOperation(const HostOperation&) = delete;
   HostOperation& operator=(const HostOperation&) = delete;
@@ -38,7 +39,7 @@ class HostOperation final : public Operation {
   bool at_once() const { return plan_.at_once(); }
 
  private:
-  enum class Phase { kConnect, kFree, kEnter, kRun, kLeave, kDone };
+  enum class Phase { kConnect, kFree, kEnter, kDescribe, kRun, kLeave, kDone };
   struct Extent {
     std::size_t first = 0, count = 0;  // elements
   };
@@ -46,6 +47,9 @@ class HostOperation final : public Operation {
   // Entering.
   void enter();
   bool hear_others();
+  bool is_alike() const;
+  void describe_call();
+  bool hear_descriptions();
   void compare() const;
   void compare_counts() const;
   void choose_way();
@@ -81,6 +85,7 @@ class HostOperation final : public Operation {
   HostGroup& host_;
   const Call& call_;
   const Purpose purpose_;
+  const bool entered_;
   const std::uint64_t number_;
   const int lane_;
   const std::size_t element_bytes_;

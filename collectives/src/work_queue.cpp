@@ -7,6 +7,8 @@
 
 #include "farandole/core/error.h"
 #include "farandole/core/log.h"
+#include "farandole/core/reduce.h"
+#include "host_allreduce.h"
 
 namespace farandole {
 namespace {
@@ -29,20 +31,107 @@ WorkQueue::WorkQueue(Group group) : group_(std::move(group)) {
   }
 }
 
-std::shared_ptr<Work::State> WorkQueue::submit(Call call, const Choice& choice, std::string refusal) {
-  Endpoint& endpoint = *group_.endpoint;
-  endpoint.check_fault();
+std::uint64_t WorkQueue::next_sequence() {
+  const std::uint64_t sequence = next_sequence_++;
+  group_.endpoint->enter(group_.id, sequence);
+  return sequence;
+}
+
+std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(Call&& call, const Choice& choice, std::string refusal,
+                                                               std::uint64_t sequence, bool entered) {
+  return std::make_unique<CollectiveOperation>(group_, host_.get(), std::move(call), choice, sequence, vendor_,
+                                               group_.endpoint->settings().check, std::move(refusal), entered);
+}
+
+std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperation> operation) {
   auto work = std::make_shared<Work::State>();
   work->queue = shared_from_this();
-  const std::lock_guard lock(mutex_);
-  work->sequence = next_sequence_++;
-  work->operation = std::make_unique<CollectiveOperation>(group_, host_.get(), std::move(call), choice, work->sequence,
-                                                          vendor_, endpoint.settings().check, std::move(refusal));
-  work->descriptor = work->operation->descriptor();
-  work->record = endpoint.recorder().begin(group_.id, work->sequence, describe(work->descriptor));
-  endpoint.enter(group_.id, work->sequence);
+  work->sequence = operation->sequence();
+  work->descriptor = operation->descriptor();
+  work->operation = std::move(operation);
+  work->record = group_.endpoint->recorder().begin(group_.id, work->sequence, subject_of(work->descriptor));
   pending_.push_back(work);
   return work;
+}
+
+std::shared_ptr<Work::State> WorkQueue::submit(Call&& call, const Choice& choice, std::string refusal) {
+  group_.endpoint->check_fault();
+  const std::lock_guard lock(mutex_);
+  return enqueue(make_operation(std::move(call), choice, std::move(refusal), next_sequence()));
+}
+
+bool WorkQueue::allreduce_at_once(ConstBufferView input, BufferView output, ReduceOp op) {
+  const bool is_valid = input.dtype == output.dtype && input.count == output.count && input.data != nullptr &&
+                        output.data != nullptr && (op != ReduceOp::kAverage || is_floating_point(input.dtype));
+  if (host_ == nullptr || input.size_in_bytes() > host_->at_once_bytes() || !is_valid) return false;
+  group_.endpoint->check_fault();
+  std::shared_ptr<Work::State> work;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!pending_.empty()) return false;
+    const std::uint64_t sequence = next_sequence();
+    const Descriptor descriptor = describe_plain_allreduce(input.count, input.dtype, op);
+    Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
+    const std::uint64_t number = 2 * sequence;
+    const Attempt attempt = try_allreduce(*host_, number, digest_of(descriptor, number), input, output, op, waiter);
+    if (attempt == Attempt::kDone) {
+      if (op == ReduceOp::kAverage) scale(output.data, output.data, output.count, output.dtype, 1.0 / group_.size());
+      group_.endpoint->recorder().add_done(group_.id, sequence, subject_of(descriptor));
+      return true;
+    }
+    Call call;
+    call.collective = Collective::kAllreduce;
+    call.input = input;
+    call.output = output;
+    call.op = op;
+    work = enqueue(make_operation(std::move(call), {Choice::Kind::kSharedMemory, nullptr, 1}, {}, sequence,
+                                  attempt == Attempt::kEntered));
+  }
+  wait(*work);
+  if (work->failure) throw_error(work->failure->kind, work->failure->text);
+  return true;
+}
+
+void WorkQueue::run(Call&& call, const Choice& choice, std::string refusal) {
+  group_.endpoint->check_fault();
+  std::shared_ptr<Work::State> work;
+  {
+    const std::lock_guard lock(mutex_);
+    auto operation = make_operation(std::move(call), choice, std::move(refusal), next_sequence());
+    std::optional<Failure> failure;
+    if (pending_.empty()) {
+      try {
+        if (try_at_once(*operation)) {
+          group_.endpoint->recorder().add_done(group_.id, operation->sequence(), subject_of(operation->descriptor()));
+          return;
+        }
+      } catch (const Error& error) {
+        failure = Failure{error.kind(), error.what()};
+      } catch (const std::exception& error) {
+        failure = Failure{ErrorKind::kInternal, error.what()};
+      }
+    }
+    work = enqueue(std::move(operation));
+    if (failure) fail(*work, *failure);
+  }
+  wait(*work);
+  if (work->failure) throw_error(work->failure->kind, work->failure->text);
+}
+
+/// Advances until it is done, or until the caller would have to sleep: then it belongs into the queue, where faults,
+/// deadlines and other work are looked after.
+bool WorkQueue::try_at_once(CollectiveOperation& operation) const {
+  Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
+  for (;;) {
+    const Operation::State state = operation.advance();
+    if (state == Operation::State::kDone) return true;
+    if (state == Operation::State::kMoved) {
+      waiter.reset();
+      continue;
+    }
+    if (waiter.sleeps_next()) return false;
+    (void)waiter.rest();
+  }
 }
 
 void WorkQueue::wait(const Work::State& work) {

@@ -50,7 +50,13 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
  public:
   explicit WorkQueue(Group group);
 
-  std::shared_ptr<Work::State> submit(Call call, const Choice& choice, std::string refusal);
+  std::shared_ptr<Work::State> submit(Call&& call, const Choice& choice, std::string refusal);
+  /// Allreduce of a short vector in shared memory, without the trouble of an operation. False if that can not be done,
+  /// or not now; then nothing has happened.
+  bool allreduce_at_once(ConstBufferView input, BufferView output, ReduceOp op);
+  /// The same as `submit`, and waits for the end. Where nothing else is pending the collective is tried at once,
+  /// without a queue. @throws Error  what the collective failed with
+  void run(Call&& call, const Choice& choice, std::string refusal);
   /// Waits until `work` is done, advancing the queue meanwhile.
   void wait(const Work::State& work);
   /// For callers that test now and then: advances, and looks around once a millisecond.
@@ -67,6 +73,11 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   bool shares_memory() const { return host_ != nullptr; }
 
  private:
+  std::uint64_t next_sequence();
+  std::unique_ptr<CollectiveOperation> make_operation(Call&& call, const Choice& choice, std::string refusal,
+                                                      std::uint64_t sequence, bool entered = false);
+  std::shared_ptr<Work::State> enqueue(std::unique_ptr<CollectiveOperation> operation);
+  bool try_at_once(CollectiveOperation& operation) const;
   bool advance_locked();
   bool advance_one(Work::State& work);
   void end(Work::State& work, std::optional<Failure> failure);

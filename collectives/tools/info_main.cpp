@@ -63,7 +63,7 @@ void print_report(const Settings& settings) {
   line("version", std::string(version()));
   line("build", build_id());
   line("instruction set", std::string(name(active_isa())));
-  line("allowed cores", std::to_string(allowed_cores()));
+  line("allowed cores", std::to_string(allowed_cores().count()));
   line("plug-ins", report.plugins.empty() ? "none" : fmt::format("{}", fmt::join(report.plugins, ", ")));
   line("backend",
        fmt::format("{} ({})", report.backend.plugin.empty() ? "none" : report.backend.plugin, report.backend.reason));
@@ -79,7 +79,7 @@ void print_json_report(const Settings& settings) {
   for (const SettingInfo* info : report.changed) changed[std::string(info->variable)] = value_text(settings, *info);
   const nlohmann::ordered_json json{
       {"version", version()},       {"build", build_id()},
-      {"isa", name(active_isa())},  {"allowed_cores", allowed_cores()},
+      {"isa", name(active_isa())},  {"allowed_cores", allowed_cores().count()},
       {"plugins", report.plugins},  {"backend", {{"plugin", report.backend.plugin}, {"reason", report.backend.reason}}},
       {"changed_settings", changed}};
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));

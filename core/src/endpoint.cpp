@@ -29,7 +29,7 @@ bool Endpoint::shares_memory(int host_index) const {
   return job_.shares_memory(host_index);
 }
 Waiter::Options Endpoint::waiting() const {
-  return job_.waiting(/*progress_thread=*/false);
+  return job_.waiting();
 }
 
 std::unique_ptr<VendorCollectives> Endpoint::vendor_collectives(std::span<const int> ranks,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <utility>
 
 namespace farandole {
 namespace {
@@ -30,11 +29,17 @@ double seconds(Clock::duration duration) {
 
 }  // namespace
 
-FlightRecorder::Id FlightRecorder::begin(std::uint16_t communicator, std::uint64_t sequence, std::string what) {
+FlightRecorder::Id FlightRecorder::begin(std::uint16_t communicator, std::uint64_t sequence,
+                                         const FlightSubject& what) {
   const std::lock_guard lock(mutex_);
-  ring_[next_ % kCapacity] =
-      FlightRecord{communicator, sequence, std::move(what), FlightRecord::Stage::kQueued, Clock::now(), {}};
+  ring_[next_ % kCapacity] = FlightRecord{communicator, sequence, what, FlightRecord::Stage::kQueued, Clock::now(), {}};
   return next_++;
+}
+
+void FlightRecorder::add_done(std::uint16_t communicator, std::uint64_t sequence, const FlightSubject& what) {
+  const auto now = coarse_now();
+  const std::lock_guard lock(mutex_);
+  ring_[next_++ % kCapacity] = FlightRecord{communicator, sequence, what, FlightRecord::Stage::kDone, now, now};
 }
 
 void FlightRecorder::mark(Id id, FlightRecord::Stage stage) {
@@ -56,9 +61,12 @@ std::string FlightRecorder::to_json_lines() const {
   const Clock::time_point now = Clock::now();
   std::string lines;
   for (const FlightRecord& record : records()) {
-    nlohmann::ordered_json line{
-        {"communicator", record.communicator}, {"sequence", record.sequence},           {"what", record.what},
-        {"stage", name(record.stage)},         {"age_s", seconds(now - record.queued)}, {"duration_s", nullptr}};
+    nlohmann::ordered_json line{{"communicator", record.communicator},
+                                {"sequence", record.sequence},
+                                {"what", record.what.describe(record.what.words)},
+                                {"stage", name(record.stage)},
+                                {"age_s", seconds(now - record.queued)},
+                                {"duration_s", nullptr}};
     if (record.finished != Clock::time_point{}) line["duration_s"] = seconds(record.finished - record.queued);
     // A description may hold a name in any encoding; the line must be written all the same.
     lines += line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

@@ -59,6 +59,7 @@ std::optional<int> Liveness::first_dead() const {
 struct Job::Introduction {
   HostProof::Claim claim;
   HostMemory::Claim memory;
+  CoreSet cores;
   int replicas = 1;
   char agreed[3072] = {};  // process 0's agreed settings, as text
 };
@@ -75,8 +76,9 @@ Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) 
   inproc_ = std::make_unique<InprocTransport>(first, options.replicas,
                                               [this, first](int rank) { endpoint(rank - first).ring(); });
   for (int i = 0; i < options.replicas; ++i) endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i));
+  waiting_ = waiting_options(/*progress_thread=*/false);
   if (group_ == nullptr || group_->thread_use() == ThreadUse::kAnyThread) {
-    progress_ = std::make_unique<ProgressThread>(waiting(/*progress_thread=*/true), memory_->header().progress);
+    progress_ = std::make_unique<ProgressThread>(waiting_options(/*progress_thread=*/true), memory_->header().progress);
   }
 }
 
@@ -116,6 +118,7 @@ void Job::introduce(const WorldOptions& options) {
   memory_ = std::make_unique<HostMemory>(count, process_);
   mine.claim = proof.claim();
   mine.memory = memory_->claim();
+  mine.cores = allowed_cores();
   mine.replicas = options.replicas;
   const std::string agreed = encode_agreed(settings_);
   if (agreed.size() >= sizeof mine.agreed) throw InternalError("the agreed settings do not fit the introduction");
@@ -124,8 +127,12 @@ void Job::introduce(const WorldOptions& options) {
   if (group_) group_->allgather(&mine, all.data(), sizeof mine);
 
   int neighbour = process_;
-  for (int p = process_ - 1; p >= 0; --p) {
-    if (proof.shares_host_with(all[static_cast<std::size_t>(p)].claim)) neighbour = p;
+  for (int p = count - 1; p >= 0; --p) {
+    const Introduction& other = all[static_cast<std::size_t>(p)];
+    if (!proof.shares_machine_with(other.claim)) continue;
+    ranks_here_ += other.replicas;
+    cores_here_ |= other.cores;
+    if (p < process_ && proof.shares_host_with(other.claim)) neighbour = p;
   }
   std::vector<int> neighbours(static_cast<std::size_t>(count), neighbour);
   // The proofs must stay open until everybody has looked: this gathering is also that barrier.
@@ -201,9 +208,11 @@ Job::~Job() {
   }
 }
 
-Waiter::Options Job::waiting(bool progress_thread) const {
-  const int threads = topology_->rank(topology_->first_rank_of(process_)).local_size * (progress_thread ? 2 : 1);
-  return {.crowded = threads > allowed_cores(), .polled = group_ != nullptr && group_->transport().is_polled()};
+Waiter::Options Job::waiting_options(bool progress_thread) const {
+  // Launchers bind each process to cores of its own, so the cores of all of them count.
+  const int threads = ranks_here_ * (progress_thread ? 2 : 1);
+  return {.crowded = threads > static_cast<int>(cores_here_.count()),
+          .polled = group_ != nullptr && group_->transport().is_polled()};
 }
 
 void Job::check_fault() const {

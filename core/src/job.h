@@ -54,7 +54,7 @@ class Job {
   bool shares_memory(int host_index) const { return shares_memory_[static_cast<std::size_t>(host_index)]; }
   ProcessGroup* group() { return group_.get(); }
   ProgressThread* progress_thread() { return progress_.get(); }
-  Waiter::Options waiting(bool progress_thread) const;
+  const Waiter::Options& waiting() const { return waiting_; }
 
   void check_fault() const;
   /// `rank`: who found the fault. Tells the other processes unless the fault came from one of them.
@@ -73,6 +73,7 @@ class Job {
   void check_size(const WorldOptions& options, int launched_size) const;
   void handle(const Notice& notice);
   void post_to_others(const Notice& notice);
+  Waiter::Options waiting_options(bool progress_thread) const;
   void write_flight_records(const std::string& text) const;
 
   Settings settings_;
@@ -85,6 +86,10 @@ class Job {
   std::unique_ptr<InprocTransport> inproc_;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::unique_ptr<ProgressThread> progress_;
+  // Ranks and cores of this machine, whatever FARANDOLE_HOST_ID says.
+  int ranks_here_ = 0;
+  CoreSet cores_here_;
+  Waiter::Options waiting_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
 
   std::atomic<bool> faulted_{false};  // its release pairs with the acquire in check_fault

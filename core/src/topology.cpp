@@ -116,7 +116,10 @@ HostProof::~HostProof() {
 }
 
 bool HostProof::shares_host_with(const Claim& other) const {
-  if (std::memcmp(claim_.host_id, other.host_id, sizeof(other.host_id)) != 0) return false;
+  return std::memcmp(claim_.host_id, other.host_id, sizeof(other.host_id)) == 0 && shares_machine_with(other);
+}
+
+bool HostProof::shares_machine_with(const Claim& other) const {
   const bool is_own = std::memcmp(claim_.nonce, other.nonce, kNonceBytes) == 0;
   return is_own || can_read_nonce(other);
 }

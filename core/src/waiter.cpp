@@ -89,11 +89,18 @@ bool Waiter::rest() {
   return true;
 }
 
-int allowed_cores() {
+CoreSet allowed_cores() {
+  CoreSet cores;
   cpu_set_t mask;
   CPU_ZERO(&mask);
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0) return std::max(1, CPU_COUNT(&mask));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const bool known = sched_getaffinity(0, sizeof mask, &mask) == 0;
+  for (std::size_t core = 0; core < cores.size(); ++core) cores[core] = known && CPU_ISSET(core, &mask);
+  // More cores than a set holds, or none told: as many as there are.
+  if (cores.none()) {
+    const std::size_t count = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, cores.size());
+    for (std::size_t core = 0; core < count; ++core) cores.set(core);
+  }
+  return cores;
 }
 
 }  // namespace farandole

@@ -43,7 +43,7 @@ struct Totals {
 
 int kernel_threads(const TrainerOptions& options, const Communicator& communicator) {
   if (options.kernel_threads > 0) return options.kernel_threads;
-  return options.deterministic ? 1 : std::max(1, allowed_cores() / communicator.local_size());
+  return options.deterministic ? 1 : std::max(1, static_cast<int>(allowed_cores().count()) / communicator.local_size());
 }
 
 }  // namespace

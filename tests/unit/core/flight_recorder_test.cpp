@@ -19,10 +19,16 @@ std::vector<nlohmann::json> parse_lines(const std::string& text) {
   return lines;
 }
 
+FlightSubject text(const char* literal) {
+  return {{reinterpret_cast<std::uint64_t>(literal)}, [](const FlightSubject::Words& words) {
+            return std::string(reinterpret_cast<const char*>(words[0]));  // NOLINT(performance-no-int-to-ptr)
+          }};
+}
+
 TEST(FlightRecorder, KeepsStagesAndTimes) {
   const auto recorder = std::make_unique<FlightRecorder>();
-  const auto first = recorder->begin(3, 7, "allreduce of 4 f32 elements");
-  recorder->begin(3, 8, "barrier");
+  const auto first = recorder->begin(3, 7, text("allreduce of 4 f32 elements"));
+  recorder->begin(3, 8, text("barrier"));
   recorder->mark(first, Stage::kRunning);
   recorder->mark(first, Stage::kDone);
   const auto records = recorder->records();
@@ -36,9 +42,9 @@ TEST(FlightRecorder, KeepsStagesAndTimes) {
 
 TEST(FlightRecorder, KeepsTheNewestAndIgnoresMarksOfTheOverwritten) {
   const auto recorder = std::make_unique<FlightRecorder>();
-  const auto oldest = recorder->begin(0, 0, "oldest");
-  const auto second = recorder->begin(0, 1, "second");
-  for (std::uint64_t i = 2; i <= FlightRecorder::kCapacity; ++i) recorder->begin(0, i, "later");
+  const auto oldest = recorder->begin(0, 0, text("oldest"));
+  const auto second = recorder->begin(0, 1, text("second"));
+  for (std::uint64_t i = 2; i <= FlightRecorder::kCapacity; ++i) recorder->begin(0, i, text("later"));
   recorder->mark(oldest, Stage::kFailed);
   recorder->mark(second, Stage::kRunning);
   recorder->mark(1u << 30, Stage::kFailed);
@@ -53,8 +59,8 @@ TEST(FlightRecorder, KeepsTheNewestAndIgnoresMarksOfTheOverwritten) {
 TEST(FlightRecorder, WritesOneJsonObjectPerLine) {
   const auto recorder = std::make_unique<FlightRecorder>();
   EXPECT_EQ(recorder->to_json_lines(), "");
-  recorder->mark(recorder->begin(2, 5, "a \"quoted\" name\nand \xff no UTF-8"), Stage::kFailed);
-  recorder->begin(2, 6, "barrier");
+  recorder->mark(recorder->begin(2, 5, text("a \"quoted\" name\nand \xff no UTF-8")), Stage::kFailed);
+  recorder->begin(2, 6, text("barrier"));
   const auto lines = parse_lines(recorder->to_json_lines());
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0]["communicator"], 2);
@@ -66,12 +72,21 @@ TEST(FlightRecorder, WritesOneJsonObjectPerLine) {
   EXPECT_EQ(lines[1]["what"], "barrier");
 }
 
+TEST(FlightRecorder, WhatWasDoneAtOnceHasNoDuration) {
+  const auto recorder = std::make_unique<FlightRecorder>();
+  recorder->add_done(1, 2, text("barrier"));
+  const auto lines = parse_lines(recorder->to_json_lines());
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0]["stage"], "done");
+  EXPECT_EQ(lines[0]["duration_s"], 0.0);
+}
+
 TEST(FlightRecorder, MayBeUsedByManyThreads) {
   const auto recorder = std::make_unique<FlightRecorder>();
   std::vector<std::jthread> threads;
   for (std::uint16_t thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&recorder, thread] {
-      for (std::uint64_t i = 0; i < 200; ++i) recorder->mark(recorder->begin(thread, i, "barrier"), Stage::kDone);
+      for (std::uint64_t i = 0; i < 200; ++i) recorder->mark(recorder->begin(thread, i, text("barrier")), Stage::kDone);
     });
   }
   threads.clear();

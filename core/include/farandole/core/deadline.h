@@ -2,10 +2,18 @@
 #pragma once
 
 #include <chrono>
+#include <ctime>
 
 namespace farandole {
 
 using Clock = std::chrono::steady_clock;
+
+/// The time to a few milliseconds, at a tenth of the cost.
+inline Clock::time_point coarse_now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return Clock::time_point(std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec));
+}
 
 /// A moment after which something is too late, or never.
 class Deadline {

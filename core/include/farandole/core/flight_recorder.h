@@ -12,12 +12,19 @@
 
 namespace farandole {
 
+/// What a collective was, in a form that costs nothing until somebody reads it.
+struct FlightSubject {
+  using Words = std::array<std::uint64_t, 3>;
+  Words words{};
+  std::string (*describe)(const Words&) = nullptr;  ///< e.g. "allreduce of 1024 f32 elements, sum, ring"
+};
+
 /// One collective as one rank saw it.
 struct FlightRecord {
   enum class Stage : std::uint8_t { kQueued, kChecking, kRunning, kDone, kFailed };
   std::uint16_t communicator = 0;
   std::uint64_t sequence = 0;
-  std::string what;  ///< e.g. "allreduce of 1024 f32 elements, sum, ring"
+  FlightSubject what;
   Stage stage = Stage::kQueued;
   Clock::time_point queued{}, finished{};
 };
@@ -28,7 +35,9 @@ class FlightRecorder {
   static constexpr std::size_t kCapacity = 1024;
   using Id = std::uint64_t;
 
-  Id begin(std::uint16_t communicator, std::uint64_t sequence, std::string what);
+  Id begin(std::uint16_t communicator, std::uint64_t sequence, const FlightSubject& what);
+  /// One that was over before there was anything to record: it has no duration.
+  void add_done(std::uint16_t communicator, std::uint64_t sequence, const FlightSubject& what);
   /// Ignored when the record has been overwritten.
   void mark(Id id, FlightRecord::Stage stage);
   /// Oldest first.

@@ -62,7 +62,9 @@ class HostProof {
   HostProof& operator=(const HostProof&) = delete;
 
   const Claim& claim() const { return claim_; }
-  /// True if this process can read the nonce of `other`, and both have the same FARANDOLE_HOST_ID.
+  /// True if this process can read the nonce of `other`.
+  bool shares_machine_with(const Claim& other) const;
+  /// The same, and both have the same FARANDOLE_HOST_ID.
   bool shares_host_with(const Claim& other) const;
 
  private:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <bitset>
 #include <chrono>
 #include <cstdint>
 
@@ -49,11 +50,12 @@ class Waiter {
   void reset();
   /// Marks the moment before the caller looks for work; a ring after it ends the next sleep at once.
   void look();
+  /// True if `rest` would sleep.
+  bool sleeps_next() const;
   /// One rung: pauses, yields or sleeps. True once it has reached the sleeping rung, where slow checks belong.
   bool rest();
 
  private:
-  bool sleeps_next() const;
   void disarm();
 
   Doorbell& doorbell_;
@@ -64,7 +66,9 @@ class Waiter {
   std::chrono::microseconds sleep_{50};
 };
 
-/// Cores that this process may run on (its affinity mask).
-int allowed_cores();
+/// Cores that a process may run on, as a set of numbers.
+using CoreSet = std::bitset<1024>;
+/// This process's (its affinity mask).
+CoreSet allowed_cores();
 
 }  // namespace farandole
