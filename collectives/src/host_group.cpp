@@ -1,6 +1,7 @@
 #include "host_group.h"
 
 #include <algorithm>
+#include <thread>
 
 namespace farandole {
 namespace {
@@ -64,9 +65,10 @@ bool HostGroup::connect() {
   if (found_ == size()) return true;
   if (block_offset_ == 0) {
     block_offset_ = memory_.allocate(block_bytes(size(), slot_bytes_));
-    const Peer& self = peers_[static_cast<std::size_t>(rank_)];
+    Peer& self = peers_[static_cast<std::size_t>(rank_)];
     memory_.header().blocks[static_cast<std::size_t>(self.replica)][id_].store(block_offset_,
                                                                                std::memory_order_seq_cst);
+    (void)find(self);
     nudge();
   }
   while (found_ < size() && find(peers_[static_cast<std::size_t>(found_)])) ++found_;
@@ -127,6 +129,13 @@ void HostGroup::end(int lane) {
     if (number != 0) completed_ = std::min(completed_, number - 1);
   }
   peers_[static_cast<std::size_t>(rank_)].block->completed.value.store(completed_, std::memory_order_release);
+}
+
+void HostGroup::await_hands_off(int lane) const {
+  for (int local = 0; local < found_; ++local) {
+    if (local == rank_) continue;
+    while (this->lane(local, lane).touching.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
+  }
 }
 
 void HostGroup::nudge() const {

@@ -33,6 +33,8 @@ struct HostBlock {
     EntryLine entry;
     /// (number << kStepBits) + steps of operation `number` that are done
     alignas(128) std::atomic<std::uint64_t> progress;
+    /// 1 while this rank reads or writes buffers of others in place
+    std::atomic<std::uint64_t> touching;
   };
   struct alignas(128) Word {
     std::atomic<std::uint64_t> value;
@@ -89,6 +91,10 @@ class HostGroup {
   /// Everything up to here is complete on this rank.
   std::uint64_t completed() const { return completed_; }
   void end(int lane);
+  /// True if buffers are reached by their addresses: they are gone when their owner frees them, where windows stay.
+  bool by_address() const { return by_address_; }
+  /// Waits until no rank touches buffers of others in `lane`; after a fault, when no step begins any more. Short.
+  void await_hands_off(int lane) const;
   /// Wakes the others, after a sequentially consistent store.
   void nudge() const;
 

@@ -76,6 +76,8 @@ HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& ca
 }
 
 HostOperation::~HostOperation() {
+  // Given up after a fault: the caller's buffers may go as soon as nobody touches them.
+  if (phase_ != Phase::kDone && host_.by_address()) host_.await_hands_off(lane_);
   if (begun_) host_.end(lane_);
 }
 
@@ -116,7 +118,7 @@ Operation::State HostOperation::advance() {
     case Phase::kRun:
       if (taken_ < plan_.steps()) {
         if (!is_ready(step_)) return State::kWaiting;
-        run(step_);
+        if (!run(step_)) return State::kWaiting;
         if (taken_ < plan_.steps() || plan_.touches_buffers()) return State::kMoved;
       }
       phase_ = Phase::kLeave;
@@ -147,7 +149,7 @@ void HostOperation::enter() {
     take(step_);
   } else if (plan_.at_once()) {
     // What the others read is there before they look.
-    if (plan_.steps() > 0) run(step_);
+    if (plan_.steps() > 0) (void)run(step_);
   } else if (purpose_ == Purpose::kCollective) {
     const bool in_place = call_.collective == Collective::kAlltoall && call_.input.data == call_.output.data;
     const bool readable = !stages_own_ && !in_place;
@@ -301,31 +303,42 @@ bool HostOperation::all_reached(std::uint64_t steps, int only) {
   return true;
 }
 
-void HostOperation::run(const HostPlan::Step& step) {
+/// False after a fault: the others' buffers may be gone.
+bool HostOperation::run(const HostPlan::Step& step) {
+  HostBlock::Lane& mine = host_.lane(host_.rank(), lane_);
   if (plan_.is_active(step.stage, host_.rank())) {
-    switch (step.stage) {
-      case HostStage::kIn:
-        copy_in(step.part);
-        break;
-      case HostStage::kMiddle:
-        if (reduces(call_.collective)) {
-          in_payload_ ? combine_payloads() : combine(step.part);
-        } else if (call_.collective == Collective::kScatter || call_.collective == Collective::kAlltoall) {
-          place(step.part);
-        } else {
-          publish(step.part);
-        }
-        break;
-      case HostStage::kOut:
-        copy_out(step.part);
-        break;
-    }
+    const bool touches = plan_.touches_buffers() && host_.by_address();
+    if (touches) mine.touching.store(1, std::memory_order_seq_cst);
+    const bool may_work = !touches || !group_.endpoint->has_fault();
+    if (may_work) work_on(step);
+    if (touches) mine.touching.store(0, std::memory_order_release);
+    if (!may_work) return false;
   }
   take(step);
-  if (plan_.at_once()) return;
-  HostBlock::Lane& mine = host_.lane(host_.rank(), lane_);
+  if (plan_.at_once()) return true;
   mine.progress.store((number_ << kStepBits) + taken_, std::memory_order_seq_cst);
   host_.nudge();
+  return true;
+}
+
+void HostOperation::work_on(const HostPlan::Step& step) {
+  switch (step.stage) {
+    case HostStage::kIn:
+      copy_in(step.part);
+      break;
+    case HostStage::kMiddle:
+      if (reduces(call_.collective)) {
+        in_payload_ ? combine_payloads() : combine(step.part);
+      } else if (call_.collective == Collective::kScatter || call_.collective == Collective::kAlltoall) {
+        place(step.part);
+      } else {
+        publish(step.part);
+      }
+      break;
+    case HostStage::kOut:
+      copy_out(step.part);
+      break;
+  }
 }
 
 void HostOperation::take(const HostPlan::Step& step) {

@@ -59,7 +59,8 @@ class HostOperation final : public Operation {
   // Running.
   bool is_ready(const HostPlan::Step& step);
   bool all_reached(std::uint64_t steps, int only);
-  void run(const HostPlan::Step& step);
+  bool run(const HostPlan::Step& step);
+  void work_on(const HostPlan::Step& step);
   void take(const HostPlan::Step& step);
   void copy_in(std::size_t part);
   void combine(std::size_t part);

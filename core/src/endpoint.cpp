@@ -72,6 +72,9 @@ void Endpoint::advance_attached() {
 void Endpoint::check_fault() const {
   job_.check_fault();
 }
+bool Endpoint::has_fault() const {
+  return job_.has_fault();
+}
 void Endpoint::poison(ErrorKind kind, const std::string& text) {
   job_.poison(rank_, kind, text, true);
 }

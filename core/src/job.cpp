@@ -227,7 +227,7 @@ void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
     if (faulted_) return;
     fault_kind_ = kind;
     fault_text_ = text;
-    faulted_.store(true, std::memory_order_release);
+    faulted_.store(true, std::memory_order_seq_cst);
   }
   memory_->quarantine();
   if (tell && group_) {

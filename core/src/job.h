@@ -57,6 +57,7 @@ class Job {
   const Waiter::Options& waiting() const { return waiting_; }
 
   void check_fault() const;
+  bool has_fault() const { return faulted_.load(std::memory_order_seq_cst); }
   /// `rank`: who found the fault. Tells the other processes unless the fault came from one of them.
   void poison(int rank, ErrorKind kind, const std::string& text, bool tell);
   void look_around();

@@ -54,6 +54,8 @@ class Endpoint {
   // Faults. The first fault of the job is what every rank raises from then on.
   /// @throws Error  the job's fault, if there is one. One relaxed load while there is none.
   void check_fault() const;
+  /// The same as a question; sequentially consistent with `poison`.
+  bool has_fault() const;
   /// Poisons the job on all ranks. Never blocks. The first caller wins.
   void poison(ErrorKind kind, const std::string& text);
   /// Reads notices and looks whether local peers still live; poisons the job if one does not. For slow paths.
