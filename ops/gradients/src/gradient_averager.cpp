@@ -173,7 +173,7 @@ class GradientAverager::State {
     if (bucket.contiguous) {
       bucket.view = BufferView(front.data, elements, front.dtype, front.device);
     } else {
-      bucket.packed = Buffer(elements, front.dtype);
+      bucket.packed = communicator_.allocate(elements, front.dtype);
       bucket.view = bucket.packed.view();
     }
   }

@@ -52,6 +52,7 @@ struct Model<Scalar>::State {
   Tensor<Scalar> gradients[2];  ///< of a layer's output and its input, in turns
 
   void add(std::unique_ptr<Layer<Scalar>> layer);
+  void allocate();
   void bind();
   void check_input(const Tensor<Scalar>& input) const;
   std::span<Scalar> batch_statistics() {
@@ -93,10 +94,14 @@ void Model<Scalar>::State::add(std::unique_ptr<Layer<Scalar>> layer) {
 }
 
 template <class Scalar>
-void Model<Scalar>::State::bind() {
+void Model<Scalar>::State::allocate() {
   parameters = Buffer(parameter_count, dtype_of<Scalar>);
   moving = Buffer(statistic_count, dtype_of<Scalar>);
   reducible = Buffer(parameter_count + statistic_count, dtype_of<Scalar>);
+}
+
+template <class Scalar>
+void Model<Scalar>::State::bind() {
   for (Stage& stage : stages) {
     LayerMemory<Scalar> memory;
     for (std::size_t k = stage.first_parameter; k < stage.first_parameter + stage.parameters; ++k) {
@@ -122,6 +127,12 @@ template <class Scalar>
 Model<Scalar>::Model(Shape input, LayerList<Scalar> layers) : state_(std::make_unique<State>(std::move(input))) {
   if (layers.empty()) throw InvalidArgument("model: it has no layers");
   for (auto& layer : layers) state_->add(std::move(layer));
+  state_->allocate();
+  state_->bind();
+}
+template <class Scalar>
+void Model<Scalar>::place_reducible(const std::function<Buffer(std::size_t, DType)>& allocate) {
+  state_->reducible = allocate(state_->reducible.count(), dtype_of<Scalar>);
   state_->bind();
 }
 template <class Scalar>

@@ -78,11 +78,18 @@ struct Trainer<Scalar>::State {
   std::optional<Evaluation> last_evaluation;  // of the parameters as they are
 };
 
+/// What is reduced lies where all ranks of the host reach it.
+template <class Scalar>
+Model<Scalar> with_gradients_in_windows(Model<Scalar> model, Communicator& communicator) {
+  model.place_reducible([&](std::size_t count, DType dtype) { return communicator.allocate(count, dtype); });
+  return model;
+}
+
 template <class Scalar>
 Trainer<Scalar>::State::State(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
                               std::shared_ptr<const Dataset> test_data, TrainerOptions wanted)
     : communicator(std::move(world)),
-      model(std::move(network)),
+      model(with_gradients_in_windows(std::move(network), communicator)),
       training(std::move(training_data)),
       test(std::move(test_data)),
       options(std::move(wanted)),
