@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "farandole/core/reduce.h"
+#include "hierarchical_allreduce.h"
 #include "host_operation.h"
 
 namespace farandole {
@@ -33,10 +34,19 @@ Descriptor describe_call(const Call& call, const Choice& choice, bool refused) {
   descriptor.op = call.op;
   descriptor.root = call.root;
   descriptor.count = call.collective == Collective::kAlltoall && call.uneven ? 0 : total_count(call);
-  descriptor.algorithm = choice.is_vendor() ? Descriptor::kVendor
-                         : choice.uses_shared_memory()
-                             ? Descriptor::kSharedMemory
-                             : static_cast<std::uint8_t>(choice.algorithm - algorithms().data());
+  switch (choice.kind) {
+    case Choice::Kind::kVendor:
+      descriptor.algorithm = Descriptor::kVendor;
+      break;
+    case Choice::Kind::kSharedMemory:
+      descriptor.algorithm = Descriptor::kSharedMemory;
+      break;
+    case Choice::Kind::kHierarchical:
+      descriptor.algorithm = Descriptor::kHierarchical;
+      break;
+    case Choice::Kind::kSchedule:
+      descriptor.algorithm = static_cast<std::uint8_t>(choice.algorithm - algorithms().data());
+  }
   if (refused) descriptor.algorithm = Descriptor::kRefused;
   std::uint64_t digest = digest_of_options(choice.segments, call.postscale, call.uneven);
   if (call.uneven && call.collective != Collective::kAlltoall) {
@@ -76,7 +86,7 @@ std::size_t total_count(const Call& call) {
   }
 }
 
-CollectiveOperation::CollectiveOperation(const Group& group, HostGroup* host, Call&& call, Choice choice,
+CollectiveOperation::CollectiveOperation(const Group& group, const HostContext& host, Call&& call, Choice choice,
                                          std::uint64_t sequence, VendorSlot& vendor, bool check, std::string refusal,
                                          bool entered)
     : group_(group),
@@ -183,15 +193,15 @@ void CollectiveOperation::end_count_exchange() {
 }
 
 void CollectiveOperation::begin_shared_memory() {
-  running_ = std::make_unique<HostOperation>(group_, *host_, call_, descriptor_, 2 * sequence_,
+  running_ = std::make_unique<HostOperation>(group_, *host_.whole(), call_, descriptor_, 2 * sequence_,
                                              HostOperation::Purpose::kCollective, entered_);
 }
 
 /// Through the host's memory where there is some: ranks that chose different algorithms must meet in the same place.
 std::unique_ptr<Operation> CollectiveOperation::make_comparison() {
-  if (host_ == nullptr) return std::make_unique<DescriptorCheck>(group_, lane_, sequence_, descriptor_);
+  if (host_.whole() == nullptr) return std::make_unique<DescriptorCheck>(group_, lane_, sequence_, descriptor_);
   const std::uint64_t number = 2 * sequence_ + static_cast<std::uint64_t>(comparisons_++);
-  return std::make_unique<HostOperation>(group_, *host_, call_, descriptor_, number,
+  return std::make_unique<HostOperation>(group_, *host_.whole(), call_, descriptor_, number,
                                          HostOperation::Purpose::kComparison);
 }
 
@@ -234,6 +244,11 @@ void CollectiveOperation::begin_run() {
   if (!refusal_.empty()) throw InvalidArgument(refusal_);
   if (choice_.is_vendor()) {
     phase_ = Phase::kVendor;
+    return;
+  }
+  if (choice_.is_hierarchical()) {
+    running_ = std::make_unique<HierarchicalAllreduce>(group_, *host_.levels, host_.group.get(), call_, descriptor_,
+                                                       sequence_);
     return;
   }
   running_ = std::make_unique<Executor>(group_, plan());

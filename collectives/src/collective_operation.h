@@ -17,6 +17,7 @@
 #include "host_group.h"
 #include "operation.h"
 #include "selection.h"
+#include "two_levels.h"
 
 namespace farandole {
 
@@ -30,13 +31,20 @@ struct VendorSlot {
 /// What ranks compare of an allreduce in shared memory without options.
 Descriptor describe_plain_allreduce(std::size_t count, DType dtype, ReduceOp op);
 
+/// How the ranks of a communicator meet in shared memory.
+struct HostContext {
+  std::unique_ptr<HostGroup> group;  ///< of this host; null: this rank is alone there, or memory is not shared
+  std::optional<TwoLevels> levels;   ///< several hosts; else all ranks live on this one
+  /// The group, if all ranks are in it.
+  HostGroup* whole() const { return levels ? nullptr : group.get(); }
+};
+
 /// One collective of one rank.
 class CollectiveOperation final : public Operation {
  public:
-  /// @param host     the shared memory of the ranks, or null if they do not all live on one host
   /// @param entered  in shared memory, this rank's entry is there already
   /// @param refusal  if not empty, the call is invalid: ranks compare descriptors, then this one throws it
-  CollectiveOperation(const Group& group, HostGroup* host, Call&& call, Choice choice, std::uint64_t sequence,
+  CollectiveOperation(const Group& group, const HostContext& host, Call&& call, Choice choice, std::uint64_t sequence,
                       VendorSlot& vendor, bool check, std::string refusal, bool entered = false);
   ~CollectiveOperation() override;
 
@@ -65,7 +73,7 @@ class CollectiveOperation final : public Operation {
   void deliver();
 
   const Group& group_;
-  HostGroup* const host_;
+  const HostContext& host_;
   const Call call_;
   const Choice choice_;
   const std::uint64_t sequence_;

@@ -37,14 +37,13 @@ class Communicator::State {
   const Group& group() const { return group_; }
   WorkQueue& queue() { return *queue_; }
 
-  LinkCost link() const {
+  /// One slow link sets the pace of all, and ranks of other processes share one transport: that, if there are any.
+  Transport& message_route() const {
     const Topology& topology = group_.endpoint->topology();
-    const int process = topology.rank(group_.members.front()).process;
-    for (const int member : group_.members) {
-      // One slow link sets the pace of all; ranks of other processes share one transport.
-      if (topology.rank(member).process != process) return other_process_route().cost();
-    }
-    return group_.endpoint->route(group_.endpoint->rank()).cost();
+    const int here = topology.rank(group_.endpoint->rank()).process;
+    const auto other = std::find_if(group_.members.begin(), group_.members.end(),
+                                    [&](int member) { return topology.rank(member).process != here; });
+    return group_.endpoint->route(other == group_.members.end() ? group_.endpoint->rank() : *other);
   }
 
   Choice choose(const Question& question) {
@@ -61,7 +60,7 @@ class Communicator::State {
   }
 
   Question question(Collective collective, std::size_t bytes) const {
-    return {collective, bytes, group_.size(), link_, queue_->shares_memory(), {}, 0};
+    return {collective, bytes, group_.size(), link_, queue_->shares_memory(), queue_->has_two_levels(), {}, 0};
   }
 
   std::pair<Choice, std::string> prepare(const Call& call);
@@ -84,18 +83,10 @@ class Communicator::State {
   }
 
  private:
-  Transport& other_process_route() const {
-    const Topology& topology = group_.endpoint->topology();
-    const int here = topology.rank(group_.endpoint->rank()).process;
-    const auto other = std::find_if(group_.members.begin(), group_.members.end(),
-                                    [&](int member) { return topology.rank(member).process != here; });
-    return group_.endpoint->route(*other);
-  }
-
   const Group group_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
   const std::shared_ptr<WorkQueue> queue_;
-  const LinkCost link_ = link();
+  const LinkCost link_ = message_route().cost();
   /// Collectives whose choice does not depend on anything but the communicator.
   std::array<bool, kCollectiveCount> choose_by_default() const {
     std::array<bool, kCollectiveCount> shared{};
@@ -449,6 +440,10 @@ std::string Communicator::transport() const {
     if (names.find(route) == std::string::npos) names += (names.empty() ? "" : "+") + route;
   }
   return names;
+}
+
+std::uint64_t Communicator::sent_bytes() const {
+  return state_->message_route().sent_bytes();
 }
 
 void Communicator::abort(std::string_view text) {

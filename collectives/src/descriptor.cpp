@@ -37,6 +37,8 @@ std::string describe(const Descriptor& descriptor) {
     text += ", vendor";
   } else if (descriptor.algorithm == Descriptor::kSharedMemory) {
     text += ", shared_memory";
+  } else if (descriptor.algorithm == Descriptor::kHierarchical) {
+    text += ", hierarchical";
   } else {
     text += ", with arguments that it refuses";
   }

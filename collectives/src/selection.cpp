@@ -10,6 +10,7 @@ namespace farandole {
 namespace {
 
 constexpr std::string_view kSharedMemory = "shared_memory";
+constexpr std::string_view kHierarchical = "hierarchical";
 constexpr int kMostSegments = 64;
 constexpr double kReduceUsPerByte = 1e-4;  // one pass over memory that is not in the cache
 constexpr double kMessageShare = 0.25;     // of the latency: posting and completing a message, however much overlaps
@@ -48,6 +49,8 @@ std::string_view Choice::name() const {
       return "vendor";
     case Kind::kSharedMemory:
       return kSharedMemory;
+    case Kind::kHierarchical:
+      return kHierarchical;
     default:
       return algorithm->name;
   }
@@ -116,6 +119,16 @@ Choice choose(const Question& question, const Settings& settings) {
   }
   if (forced == kSharedMemory || (forced == "auto" && question.shares_memory)) {
     return {Choice::Kind::kSharedMemory, nullptr, 1};
+  }
+  const bool may_be_hierarchical = question.has_two_levels && question.collective == Collective::kAllreduce;
+  if (forced == kHierarchical && question.collective == Collective::kAllreduce && !may_be_hierarchical) {
+    throw InvalidArgument(
+        "allreduce by hierarchical needs several hosts, one of them with several ranks, and FARANDOLE_SHARED_MEMORY "
+        "on; "
+        "leave the choice to Farandole (auto)");
+  }
+  if (may_be_hierarchical && (forced == "auto" || forced == kHierarchical)) {
+    return {Choice::Kind::kHierarchical, nullptr, 1};
   }
   if (forced != "auto") {
     const Algorithm& algorithm = find_or_explain(question, forced);

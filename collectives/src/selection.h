@@ -14,12 +14,13 @@ namespace farandole {
 
 /// What runs.
 struct Choice {
-  enum class Kind { kSchedule, kVendor, kSharedMemory };
+  enum class Kind { kSchedule, kVendor, kSharedMemory, kHierarchical };
   Kind kind = Kind::kSchedule;
   const Algorithm* algorithm = nullptr;  ///< of a schedule
   int segments = 1;
   bool is_vendor() const { return kind == Kind::kVendor; }
   bool uses_shared_memory() const { return kind == Kind::kSharedMemory; }
+  bool is_hierarchical() const { return kind == Kind::kHierarchical; }
   std::string_view name() const;
 };
 
@@ -29,12 +30,14 @@ struct Question {
   std::size_t bytes = 0;  ///< of the whole vector
   int size = 1;
   LinkCost link;
-  bool shares_memory = false;  ///< all ranks live on one host and can reach each other's memory
-  std::string_view forced;     ///< by the caller; empty: the setting's
-  int segments = 0;            ///< by the caller; 0: from the size
+  bool shares_memory = false;   ///< all ranks live on one host and can reach each other's memory
+  bool has_two_levels = false;  ///< several hosts, whose ranks reach each other's memory inside each
+  std::string_view forced;      ///< by the caller; empty: the setting's
+  int segments = 0;             ///< by the caller; 0: from the size
 };
 
-/// Forced by the caller, else by the setting, else shared memory where there is some, else the cheapest by the cost
+/// Forced by the caller, else by the setting, else shared memory where there is some (allreduce over
+/// several hosts: inside each), else the cheapest by the cost
 /// model.
 /// @throws InvalidArgument  the forced algorithm does not exist, or not for this number of ranks
 Choice choose(const Question& question, const Settings& settings);

@@ -24,10 +24,12 @@ constexpr Seconds kFarewell{1.0};
 WorkQueue::WorkQueue(Group group) : group_(std::move(group)) {
   const Topology& topology = group_.endpoint->topology();
   const int host = topology.rank(group_.endpoint->rank()).host_index;
-  const bool on_one_host = std::all_of(group_.members.begin(), group_.members.end(),
-                                       [&](int member) { return topology.rank(member).host_index == host; });
-  if (group_.size() > 1 && on_one_host && group_.endpoint->shares_memory(host)) {
-    host_ = std::make_unique<HostGroup>(group_);
+  const auto local_size = std::count_if(group_.members.begin(), group_.members.end(),
+                                        [&](int member) { return topology.rank(member).host_index == host; });
+  host_.levels = TwoLevels::of(group_);
+  const bool on_one_host = local_size == group_.size();
+  if (local_size > 1 && group_.endpoint->shares_memory(host) && (on_one_host || host_.levels)) {
+    host_.group = std::make_unique<HostGroup>(group_);
   }
 }
 
@@ -39,7 +41,7 @@ std::uint64_t WorkQueue::next_sequence() {
 
 std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(Call&& call, const Choice& choice, std::string refusal,
                                                                std::uint64_t sequence, bool entered) {
-  return std::make_unique<CollectiveOperation>(group_, host_.get(), std::move(call), choice, sequence, vendor_,
+  return std::make_unique<CollectiveOperation>(group_, host_, std::move(call), choice, sequence, vendor_,
                                                group_.endpoint->settings().check, std::move(refusal), entered);
 }
 
@@ -63,7 +65,8 @@ std::shared_ptr<Work::State> WorkQueue::submit(Call&& call, const Choice& choice
 bool WorkQueue::allreduce_at_once(ConstBufferView input, BufferView output, ReduceOp op) {
   const bool is_valid = input.dtype == output.dtype && input.count == output.count && input.data != nullptr &&
                         output.data != nullptr && (op != ReduceOp::kAverage || is_floating_point(input.dtype));
-  if (host_ == nullptr || input.size_in_bytes() > host_->at_once_bytes() || !is_valid) return false;
+  HostGroup* const host = host_.whole();
+  if (host == nullptr || input.size_in_bytes() > host->at_once_bytes() || !is_valid) return false;
   group_.endpoint->check_fault();
   std::shared_ptr<Work::State> work;
   {
@@ -73,7 +76,7 @@ bool WorkQueue::allreduce_at_once(ConstBufferView input, BufferView output, Redu
     const Descriptor descriptor = describe_plain_allreduce(input.count, input.dtype, op);
     Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
     const std::uint64_t number = 2 * sequence;
-    const Attempt attempt = try_allreduce(*host_, number, digest_of(descriptor, number), input, output, op, waiter);
+    const Attempt attempt = try_allreduce(*host, number, digest_of(descriptor, number), input, output, op, waiter);
     if (attempt == Attempt::kDone) {
       if (op == ReduceOp::kAverage) scale(output.data, output.data, output.count, output.dtype, 1.0 / group_.size());
       group_.endpoint->recorder().add_done(group_.id, sequence, subject_of(descriptor));
@@ -174,7 +177,7 @@ void WorkQueue::close() {
     {
       const std::lock_guard lock(mutex_);
       if (pending_.empty()) {
-        host_.reset();
+        host_.group.reset();
         return;
       }
       last = pending_.back();

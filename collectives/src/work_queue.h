@@ -70,7 +70,9 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   /// Waits until nothing is left, then lets go of the host's memory: the communicator ends.
   void close();
   /// True if the ranks meet in shared memory.
-  bool shares_memory() const { return host_ != nullptr; }
+  bool shares_memory() const { return host_.whole() != nullptr; }
+  /// True if they live on several hosts, and meet in shared memory on each.
+  bool has_two_levels() const { return host_.levels.has_value(); }
 
  private:
   std::uint64_t next_sequence();
@@ -94,7 +96,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   std::uint64_t next_sequence_ = 1;
   std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()
   VendorSlot vendor_;
-  std::unique_ptr<HostGroup> host_;  // null: ranks on several hosts, or only one; gone after close()
+  HostContext host_;  // its group is gone after close()
 };
 
 }  // namespace farandole

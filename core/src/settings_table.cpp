@@ -21,7 +21,7 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        0,
        0,
        {"auto", "ring", "binomial_tree", "double_tree", "recursive_doubling", "halving_doubling", "circulant",
-        "shared_memory", "vendor"},
+        "shared_memory", "hierarchical", "vendor"},
        true,
        "Algorithm of allreduce; `auto` lets the cost model choose by size."},
       {"FARANDOLE_BROADCAST",

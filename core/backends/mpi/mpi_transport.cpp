@@ -190,6 +190,7 @@ std::unique_ptr<Transfer> MpiTransport::send(const Channel& channel, const void*
   const int tag = tag_of(channel);
   auto transfer = std::make_unique<SendTransfer>(session_, channel, bytes, part_bytes_);
   transfer->start(data, seats_[static_cast<std::size_t>(channel.target)].process, tag);
+  sent_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   return transfer;
 }
 

@@ -3,7 +3,9 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +45,7 @@ class MpiTransport final : public Transport {
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
   bool is_polled() const override { return true; }
   LinkCost cost() const override { return cost_; }
+  std::uint64_t sent_bytes() const override { return sent_bytes_.load(std::memory_order_relaxed); }
 
  private:
   struct Seat {
@@ -57,6 +60,7 @@ class MpiTransport final : public Transport {
   std::vector<Seat> seats_;
   TagLayout tags_;
   LinkCost cost_;
+  std::atomic<std::uint64_t> sent_bytes_{0};
 };
 
 }  // namespace farandole::mpi

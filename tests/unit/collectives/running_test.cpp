@@ -68,7 +68,7 @@ TEST(PreparedSchedule, EveryStepWaitsForAsManyEventsAsPointAtIt) {
 }
 
 Question question(std::size_t bytes, int size) {
-  return {Collective::kAllreduce, bytes, size, LinkCost{20.0, 1e-3}, false, {}, 0};
+  return {Collective::kAllreduce, bytes, size, LinkCost{20.0, 1e-3}, false, false, {}, 0};
 }
 
 TEST(Selection, FewTurnsForSmallVectorsAndFewBytesForLargeOnes) {
@@ -105,7 +105,7 @@ TEST(Selection, CandidatesAreSortedAndSupportTheSize) {
 TEST(Selection, EveryCollectiveHasAnAlgorithmForEverySize) {
   for (int c = 0; c < kCollectiveCount; ++c) {
     for (int size : {1, 2, 3, 6, 17}) {
-      const Question asked{static_cast<Collective>(c), 1000, size, {}, false, {}, 0};
+      const Question asked{static_cast<Collective>(c), 1000, size, {}, false, false, {}, 0};
       EXPECT_FALSE(choose(asked, Settings()).is_vendor()) << name(static_cast<Collective>(c)) << ", size " << size;
     }
   }

@@ -150,6 +150,9 @@ class Communicator {
   std::string choose(Collective collective, std::size_t bytes) const;
   /// "inproc", "mpi", or "inproc+mpi".
   std::string transport() const;
+  /// Bytes that this process has sent in messages to other processes; what passes through shared memory is not among
+  /// them.
+  std::uint64_t sent_bytes() const;
   /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next one. Never
   /// blocks.
   void abort(std::string_view text);

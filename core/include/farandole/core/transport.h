@@ -54,6 +54,8 @@ class Transport {
   /// True if completion is only seen by polling (MPI); bounds the sleeps of those who wait.
   virtual bool is_polled() const { return false; }
   virtual LinkCost cost() const { return {}; }
+  /// Bytes that this process has handed over in `send`, since it was made.
+  virtual std::uint64_t sent_bytes() const { return 0; }
 };
 
 }  // namespace farandole

@@ -51,8 +51,8 @@ class Model {
   std::span<Scalar> statistics();        ///< moving statistics
   std::span<Scalar> batch_statistics();  ///< as many as statistics
   std::span<Scalar> reducible();         ///< gradients and batch statistics, contiguous
-  /// Moves what `reducible` gives to memory from `allocate(count, dtype)`, for example Communicator::allocate, so that it
-  /// is reduced without copies. Its values are lost, and spans of it that were handed out before are invalid.
+  /// Moves what `reducible` gives to memory from `allocate(count, dtype)`, for example Communicator::allocate, so that
+  /// it is reduced without copies. Its values are lost, and spans of it that were handed out before are invalid.
   void place_reducible(const std::function<Buffer(std::size_t, DType)>& allocate);
   const std::vector<NamedSpan>& parameter_layout() const;
   const std::vector<NamedSpan>& statistic_layout() const;

@@ -1,0 +1,45 @@
+// Allreduce over several hosts: what crosses them. Runs where the job has several; FARANDOLE_HOST_ID can pretend them.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "groups.h"
+#include "values.h"
+
+namespace farandole::test {
+namespace {
+
+/// Bytes that all processes of two hosts send for one allreduce: each host's sum crosses once in each direction. The
+/// comparison of calls comes on top: 64 bytes per rank and round.
+std::uint64_t expected_bytes(const Communicator& ranks, std::size_t count) {
+  const auto size = static_cast<unsigned>(ranks.size());
+  const auto rounds = static_cast<std::uint64_t>(std::bit_width(size - 1));
+  const std::uint64_t comparison = ranks.settings().check ? 64 * size * rounds : 0;
+  return 2 * count * sizeof(float) + comparison;
+}
+
+TEST(Hierarchy, BytesThatCrossHostsEqualTheFormulaAndResultsAreExact) {
+  for_each_group({1}, [](Communicator& ranks) {
+    if (ranks.host_count() != 2 || ranks.choose(Collective::kAllreduce, 4) != "hierarchical") {
+      GTEST_SKIP() << "needs two hosts of several ranks";
+    }
+    // Small vectors go by the leaders, large ones by parts.
+    for (const std::size_t count : {1, 1000, 100'000, 1'000'003}) {
+      Buffer data = values(ranks.rank(), 0, count, DType::kF32, ReduceOp::kSum);
+      ranks.barrier();
+      const std::uint64_t before = ranks.sent_bytes();
+      ranks.allreduce(data.view(), ReduceOp::kSum, {1.0, 1.0, "hierarchical", 0});
+      std::vector<std::int64_t> sent{static_cast<std::int64_t>(ranks.sent_bytes() - before)};
+      ranks.allreduce(sent, ReduceOp::kSum);
+      EXPECT_EQ(static_cast<std::uint64_t>(sent[0]), expected_bytes(ranks, count)) << count;
+      EXPECT_EQ(first_difference(data.view(),
+                                 [&](std::size_t i) { return reduced(ranks.size(), i, DType::kF32, ReduceOp::kSum); }),
+                "");
+    }
+  });
+}
+
+}  // namespace
+}  // namespace farandole::test
