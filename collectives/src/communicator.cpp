@@ -3,122 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
-#include <map>
-#include <tuple>
 #include <utility>
 
-#include "collective_operation.h"
+#include "communicator_state.h"
 #include "farandole/core/error.h"
-#include "group.h"
-#include "selection.h"
-#include "work_queue.h"
 
 namespace farandole {
-
-/// `group_` is const after construction; `choices_` belongs to the one thread that uses the communicator.
-class Communicator::State {
- public:
-  explicit State(Group group) : group_(std::move(group)), queue_(std::make_shared<WorkQueue>(group_)) {
-    group_.endpoint->take_id(group_.id);
-    group_.endpoint->enter(group_.id, 0);
-    group_.endpoint->attach(queue_);
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  ~State() {
-    // Collectives that an exception leaves behind will not be joined by this rank any more: the others must not wait.
-    if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) queue_->give_up();
-    queue_->close();
-    group_.endpoint->release_id(group_.id);
-  }
-
-  const Group& group() const { return group_; }
-  WorkQueue& queue() { return *queue_; }
-
-  /// One slow link sets the pace of all, and ranks of other processes share one transport: that, if there are any.
-  Transport& message_route() const {
-    const Topology& topology = group_.endpoint->topology();
-    const int here = topology.rank(group_.endpoint->rank()).process;
-    const auto other = std::find_if(group_.members.begin(), group_.members.end(),
-                                    [&](int member) { return topology.rank(member).process != here; });
-    return group_.endpoint->route(other == group_.members.end() ? group_.endpoint->rank() : *other);
-  }
-
-  Choice choose(const Question& question) {
-    const bool free = question.forced.empty() && question.segments == 0;
-    if (free && uses_shared_memory_[static_cast<std::size_t>(question.collective)]) {
-      return {Choice::Kind::kSharedMemory, nullptr, 1};
-    }
-    const auto key = std::tuple(question.collective, question.bytes, std::string(question.forced), question.segments);
-    const auto found = choices_.find(key);
-    if (found != choices_.end()) return found->second;
-    constexpr std::size_t kRemembered = 1024;
-    if (choices_.size() >= kRemembered) choices_.clear();
-    return choices_[key] = farandole::choose(question, group_.endpoint->settings());
-  }
-
-  Question question(Collective collective, std::size_t bytes) const {
-    return {collective, bytes, group_.size(), link_, queue_->shares_memory(), queue_->has_two_levels(), {}, 0};
-  }
-
-  std::pair<Choice, std::string> prepare(const Call& call);
-  void run(Call&& call) {
-    auto [choice, refusal] = prepare(call);
-    queue_->run(std::move(call), choice, std::move(refusal));
-  }
-  bool allreduce_at_once(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
-    const bool is_plain =
-        options.prescale == 1.0 && options.postscale == 1.0 && options.algorithm.empty() && options.segments == 0;
-    return is_plain && uses_shared_memory_[static_cast<std::size_t>(Collective::kAllreduce)] &&
-           queue_->allreduce_at_once(input, output, op);
-  }
-  Work start(Call&& call) {
-    auto [choice, refusal] = prepare(call);
-    Work work(queue_->submit(std::move(call), choice, std::move(refusal)));
-    queue_->advance();
-    group_.endpoint->wake_progress();
-    return work;
-  }
-
- private:
-  const Group group_;
-  const int exceptions_at_start_ = std::uncaught_exceptions();
-  const std::shared_ptr<WorkQueue> queue_;
-  const LinkCost link_ = message_route().cost();
-  /// Collectives whose choice does not depend on anything but the communicator.
-  std::array<bool, kCollectiveCount> choose_by_default() const {
-    std::array<bool, kCollectiveCount> shared{};
-    for (int i = 0; i < kCollectiveCount; ++i) {
-      const auto collective = static_cast<Collective>(i);
-      const std::string& forced = forced_algorithm(collective, group_.endpoint->settings());
-      shared[static_cast<std::size_t>(i)] = queue_->shares_memory() && (forced == "auto" || forced == "shared_memory");
-    }
-    return shared;
-  }
-  const std::array<bool, kCollectiveCount> uses_shared_memory_ = choose_by_default();
-  std::map<std::tuple<Collective, std::size_t, std::string, int>, Choice> choices_;
-};
-
-/// What runs, or why this rank can not take part.
-std::pair<Choice, std::string> Communicator::State::prepare(const Call& call) {
-  std::string refusal;
-  Choice choice{Choice::Kind::kSchedule, &algorithms().front(), 1};
-  try {
-    validate(call, group_);
-    const std::size_t bytes = total_count(call) * size_in_bytes(call.input.dtype);
-    Question asked = question(call.collective, bytes);
-    asked.forced = call.algorithm;
-    asked.segments = call.segments;
-    choice = choose(asked);
-  } catch (const InvalidArgument& error) {
-    // With the check on, the other ranks hear of it in their own call; without it this rank just raises.
-    if (group_.size() == 1 || !group_.endpoint->settings().check) throw;
-    refusal = error.what();
-  }
-  return {choice, std::move(refusal)};
-}
 
 /// What all copies of a Work share.
 class Work::Handle {
@@ -410,36 +301,6 @@ Buffer Communicator::allocate(std::size_t count, DType dtype) {
 }
 bool Communicator::shares_memory() const {
   return state_->queue().shares_memory();
-}
-
-std::string Communicator::choose(Collective collective, std::size_t bytes) const {
-  return std::string(state_->choose(state_->question(collective, bytes)).name());
-}
-
-std::string Communicator::explain(Collective collective, std::size_t bytes) const {
-  const Question asked = state_->question(collective, bytes);
-  const Choice choice = state_->choose(asked);
-  std::string text = fmt::format("{} of {} bytes among {} ranks over {}: {}, {} segment{}\n", name(collective), bytes,
-                                 size(), transport(), choice.name(), choice.segments, choice.segments == 1 ? "" : "s");
-  const std::string& forced = forced_algorithm(collective, settings());
-  text += forced == "auto" ? "chosen by the cost model" : fmt::format("forced by a setting ({})", forced);
-  text += fmt::format(" (latency {} us per message, {} GB/s)\n", asked.link.latency_us, 1e-3 / asked.link.us_per_byte);
-  for (const Candidate& candidate : candidates(asked, settings())) {
-    text += fmt::format("  {:<22} {:>3} segments {:>14.2f} us predicted\n", candidate.algorithm->name,
-                        candidate.segments, candidate.predicted_us);
-  }
-  return text;
-}
-
-std::string Communicator::transport() const {
-  const Group& group = state_->group();
-  std::string names;
-  for (int peer = 0; peer < size(); ++peer) {
-    const std::string route(group.route(peer).name());
-    if (peer == group.rank && size() > 1) continue;
-    if (names.find(route) == std::string::npos) names += (names.empty() ? "" : "+") + route;
-  }
-  return names;
 }
 
 std::uint64_t Communicator::sent_bytes() const {

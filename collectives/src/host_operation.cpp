@@ -24,23 +24,10 @@ std::vector<std::size_t> running_sum(const std::vector<std::size_t>& counts) {
   return firsts;
 }
 
-bool reduces_whole(Collective collective) {
-  return collective == Collective::kAllreduce || collective == Collective::kReduce;
-}
-
 bool has_counts(Collective collective) {
   return collective == Collective::kAllgather || collective == Collective::kGather ||
          collective == Collective::kReduceScatter || collective == Collective::kScatter ||
          collective == Collective::kAlltoall;
-}
-
-/// Collectives in which a rank's input is its own chunk only.
-bool owns_input(Collective collective) {
-  return collective == Collective::kAllgather || collective == Collective::kGather;
-}
-/// Collectives in which a rank's output is its own chunk only.
-bool owns_output(Collective collective) {
-  return collective == Collective::kReduceScatter || collective == Collective::kScatter;
 }
 
 }  // namespace
@@ -269,7 +256,7 @@ void HostOperation::cut_into_parts() {
       largest = std::max(largest, static_cast<std::size_t>(*std::max_element(sent.begin(), sent.end())));
     }
   }
-  const bool shares_slot = plan_.uses(HostStage::kIn) && !(plan_.at_once() && reduces_whole(call_.collective));
+  const bool shares_slot = plan_.uses(HostStage::kIn) && !reduces_whole();
   quantum_ = host_.slot_bytes() / (shares_slot ? size : 1) / kLineBytes * kLineBytes / element_bytes_;
   plan_.set_parts((largest + quantum_ - 1) / quantum_);
   step_ = plan_.first();
@@ -321,208 +308,9 @@ bool HostOperation::run(const HostPlan::Step& step) {
   return true;
 }
 
-void HostOperation::work_on(const HostPlan::Step& step) {
-  switch (step.stage) {
-    case HostStage::kIn:
-      copy_in(step.part);
-      break;
-    case HostStage::kMiddle:
-      if (reduces(call_.collective)) {
-        in_payload_ ? combine_payloads() : combine(step.part);
-      } else if (call_.collective == Collective::kScatter || call_.collective == Collective::kAlltoall) {
-        place(step.part);
-      } else {
-        publish(step.part);
-      }
-      break;
-    case HostStage::kOut:
-      copy_out(step.part);
-      break;
-  }
-}
-
 void HostOperation::take(const HostPlan::Step& step) {
   ++taken_;
   step_ = plan_.after(step);
-}
-
-HostOperation::Extent HostOperation::chunk(int owner) const {
-  if (call_.collective == Collective::kBroadcast) return owner == call_.root ? Extent{0, total_} : Extent{};
-  if (!firsts_.empty()) {
-    const auto index = static_cast<std::size_t>(owner);
-    return {firsts_[index], firsts_[index + 1] - firsts_[index]};
-  }
-  if (plan_.at_once()) return {0, total_};
-  // Whole lines, so that ranks do not write to the same one.
-  const std::size_t line = std::max<std::size_t>(1, kLineBytes / element_bytes_);
-  const auto size = static_cast<std::size_t>(host_.size());
-  const std::size_t each = ((total_ + size - 1) / size + line - 1) / line * line;
-  const std::size_t first = std::min(total_, static_cast<std::size_t>(owner) * each);
-  return {first, std::min(each, total_ - first)};
-}
-
-HostOperation::Extent HostOperation::part_of(Extent whole, std::size_t part) const {
-  const std::size_t skipped = std::min(whole.count, part * quantum_);
-  return {whole.first + skipped, std::min(quantum_, whole.count - skipped)};
-}
-
-/// Where `from` has put the part of `owner`'s chunk.
-const std::byte* HostOperation::staged_chunk(int from, int owner, std::size_t part) const {
-  const bool whole = plan_.at_once() && reduces_whole(call_.collective);
-  const std::size_t index = whole ? 0 : static_cast<std::size_t>(owner);
-  return host_.input_slot(from, lane_, part) + bytes(index * quantum_);
-}
-
-std::byte* HostOperation::peer_buffer(int local, bool input, std::size_t element) const {
-  const EntryLine& line = entry(local);
-  return host_.reach(local, (input ? line.input : line.output).load(std::memory_order_relaxed)) + bytes(element);
-}
-
-void HostOperation::copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes) const {
-  if (to == from || bytes == 0) return;
-  if (streams_) {
-    copy_streaming(to, from, bytes);
-  } else {
-    std::memcpy(to, from, bytes);
-  }
-}
-
-void HostOperation::copy_in(std::size_t part) {
-  const bool whole = plan_.at_once() && reduces_whole(call_.collective);
-  for (int owner = 0; owner < host_.size(); ++owner) {
-    if (whole && owner > 0) break;
-    if (!whole && owner == host_.rank() && !stages_own_) continue;
-    const Extent from = part_of(chunk(owner), part);
-    auto* to = const_cast<std::byte*>(staged_chunk(host_.rank(), owner, part));
-    if (from.count == 0) continue;
-    if (stages_own_) {
-      scale(to, input(from.first), from.count, call_.input.dtype, call_.prescale);
-    } else {
-      std::memcpy(to, input(from.first), bytes(from.count));
-    }
-  }
-}
-
-void HostOperation::combine_payloads() {
-  reduce_payloads(host_, lane_, {output_, total_, call_.output.dtype}, call_.op);
-  const double factor = final_scale(call_, group_.size());
-  if (factor != 1.0) scale(output_, output_, total_, call_.input.dtype, factor);
-}
-
-/// Reduces a part of the own chunk over all ranks.
-void HostOperation::combine(std::size_t part) {
-  const int me = host_.rank();
-  const Extent at = part_of(chunk(me), part);
-  if (at.count == 0) return;
-  for (int local = 0; local < host_.size(); ++local) {
-    const std::byte* from = nullptr;
-    if (local == me && !stages_own_) {
-      from = input(at.first);
-    } else if (plan_.reads_inputs()) {
-      from = peer_buffer(local, true, at.first);
-    } else {
-      from = staged_chunk(local, me, part);
-    }
-    host_.pointers()[static_cast<std::size_t>(local)] = from;
-  }
-  // Where the result goes to several places it is made in the first that stays in the cache.
-  std::byte* target = nullptr;
-  if (owns_output(call_.collective)) {
-    target = output(at.first - chunk(me).first);
-  } else if (plan_.uses(HostStage::kOut)) {
-    target = host_.result_slot(me, lane_, part);
-  } else if (call_.collective == Collective::kReduce && me != call_.root) {
-    target = peer_buffer(call_.root, false, at.first);
-  } else {
-    target = output(at.first);
-  }
-  reduce_many(target, host_.pointers(), at.count, call_.input.dtype, call_.op);
-  const double factor = final_scale(call_, group_.size());
-  if (factor != 1.0) scale(target, target, at.count, call_.input.dtype, factor);
-  spread(target, at);
-}
-
-void HostOperation::spread(const std::byte* result, Extent at) {
-  const int me = host_.rank();
-  if (owns_output(call_.collective) || plan_.at_once()) return;
-  if (plan_.uses(HostStage::kOut)) {
-    const bool keeps = call_.collective == Collective::kAllreduce || me == call_.root;
-    if (keeps) copy_to_output(output(at.first), result, bytes(at.count));
-    return;
-  }
-  if (call_.collective != Collective::kAllreduce) return;
-  for (int local = 0; local < host_.size(); ++local) {
-    if (local != me) std::memcpy(peer_buffer(local, false, at.first), result, bytes(at.count));
-  }
-}
-
-/// Shows a part of the own chunk to the others, or writes it to them, and to the own output.
-void HostOperation::publish(std::size_t part) {
-  const int me = host_.rank();
-  const Extent whole = chunk(me);
-  const Extent at = part_of(whole, part);
-  if (at.count == 0) return;
-  const bool own_only = owns_input(call_.collective);
-  const std::byte* from = input(own_only ? at.first - whole.first : at.first);
-  const bool has_output = call_.collective == Collective::kAllgather || me == call_.root;
-  if (plan_.uses(HostStage::kOut)) {
-    std::memcpy(host_.result_slot(me, lane_, part), from, bytes(at.count));
-  } else {
-    for (int local = 0; local < host_.size(); ++local) {
-      const bool is_target = call_.collective != Collective::kGather || local == call_.root;
-      if (local != me && is_target) std::memcpy(peer_buffer(local, false, at.first), from, bytes(at.count));
-    }
-  }
-  // At once, ranks have not compared their calls yet: outputs must stay as they are.
-  if (has_output && !plan_.at_once()) copy_to_output(output(at.first), from, bytes(at.count));
-}
-
-/// Puts what the others have for this rank where it belongs.
-void HostOperation::place(std::size_t part) {
-  const int me = host_.rank();
-  const bool all_to_all = call_.collective == Collective::kAlltoall;
-  for (int local = 0; local < host_.size(); ++local) {
-    if (!all_to_all && local != call_.root) continue;
-    Extent to = all_to_all ? Extent{recv_firsts_[static_cast<std::size_t>(local)],
-                                    call_.recv_counts[static_cast<std::size_t>(local)]}
-                           : Extent{0, chunk(me).count};
-    const std::size_t skipped = std::min(to.count, part * quantum_);
-    to = {to.first + skipped, std::min(quantum_, to.count - skipped)};
-    if (to.count == 0) continue;
-    const std::byte* from = nullptr;
-    if (local == me) {
-      from = input(chunk(me).first + skipped);
-    } else if (plan_.reads_inputs()) {
-      std::size_t first = chunk(me).first;
-      if (counted_) {
-        const auto sent = counts_of(local, true);
-        first = std::accumulate(sent.begin(), sent.begin() + me, std::size_t{0});
-      }
-      from = peer_buffer(local, true, first + skipped);
-    } else {
-      from = staged_chunk(local, me, part);
-    }
-    copy_to_output(output(to.first), from, bytes(to.count));
-  }
-}
-
-/// Takes over what the others have published.
-void HostOperation::copy_out(std::size_t part) {
-  const int me = host_.rank();
-  for (int owner = 0; owner < host_.size(); ++owner) {
-    const Extent whole = chunk(owner);
-    const Extent at = part_of(whole, part);
-    if (at.count == 0 || (owner == me && plan_.uses(HostStage::kMiddle) && !plan_.at_once())) continue;
-    const bool own_only = owns_input(call_.collective);
-    const std::size_t element = own_only ? at.first - whole.first : at.first;
-    const std::byte* from = host_.result_slot(owner, lane_, part);
-    if (owner == me) {
-      from = input(element);
-    } else if (!plan_.uses(HostStage::kMiddle)) {
-      from = peer_buffer(owner, true, element);
-    }
-    copy_to_output(output(at.first), from, bytes(at.count));
-  }
 }
 
 std::vector<int> HostOperation::waits_for() const {

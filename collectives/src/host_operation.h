@@ -56,7 +56,7 @@ class HostOperation final : public Operation {
   HostFacts facts(bool at_once) const;
   void cut_into_parts();
 
-  // Running.
+  // Running (the stages are in host_stages.cpp).
   bool is_ready(const HostPlan::Step& step);
   bool all_reached(std::uint64_t steps, int only);
   bool run(const HostPlan::Step& step);
@@ -71,6 +71,8 @@ class HostOperation final : public Operation {
   /// Puts a part of this rank's result where it belongs: to its output, and to where the others look for it.
   void spread(const std::byte* result, Extent at);
 
+  /// Small, and every rank that wants the result reduces all of it.
+  bool reduces_whole() const;
   Extent chunk(int owner) const;
   Extent part_of(Extent whole, std::size_t part) const;
   std::size_t bytes(std::size_t count) const { return count * element_bytes_; }

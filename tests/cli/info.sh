@@ -57,17 +57,21 @@ sed -nE 's/^\| `(FARANDOLE_[A-Z_]+)`.*/\1/p' "$docs/configuration.md" >documente
 sed -nE 's/^(FARANDOLE_[A-Z_]+)=.*/\1/p' out | cmp -s - documented || fail '--config and docs/configuration.md list different settings'
 
 # Which algorithm, and why.
-works '^allreduce of 1048576 bytes among 4 ranks over inproc: ' "$info" --explain allreduce 1MiB --size 4
-has 'chosen by the cost model'
+works '^allreduce of 1048576 bytes among 4 ranks: shared_memory$' "$info" --explain allreduce 1MiB --size 4
+has '^chosen by Farandole: the ranks live on one host and share memory: two shots, in parts of '
+works 'share memory: one shot' "$info" --explain allreduce 64 --size 4
+works '^allreduce of 1048576 bytes among 4 ranks: [a-z_]+, [0-9]+ segment' \
+  env FARANDOLE_SHARED_MEMORY=off "$info" --explain allreduce 1MiB --size 4
+has '^Over inproc .* the cost model expects:$'
 for algorithm in ring binomial_tree double_tree recursive_doubling halving_doubling circulant; do
   has "^  $algorithm .* us predicted"
 done
-works 'among 3 ranks over inproc: ring' env FARANDOLE_ALLREDUCE=ring "$info" --explain allreduce 64 --size 3
+works 'among 3 ranks: ring, 1 segment$' env FARANDOLE_ALLREDUCE=ring "$info" --explain allreduce 64 --size 3
 has 'forced by a setting'
 has_no halving_doubling
 works '^barrier .* among 1 ranks' "$info" --explain barrier 0
 if [ $# -gt 0 ]; then
-  works 'among 2 ranks over ' "$@" "$info" --explain allreduce 1MiB
+  works 'among 2 ranks: shared_memory' "$@" "$info" --explain allreduce 1MiB
   has_lines 1 among
   works '^backend +mpi_' "$@" "$info"
 fi

@@ -1,0 +1,104 @@
+// What the copies of a Communicator share.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "farandole/collectives/communicator.h"
+#include "group.h"
+#include "selection.h"
+#include "work_queue.h"
+
+namespace farandole {
+
+/// `group_` is const after construction; `choices_` belongs to the one thread that uses the communicator.
+class Communicator::State {
+ public:
+  explicit State(Group group) : group_(std::move(group)), queue_(std::make_shared<WorkQueue>(group_)) {
+    group_.endpoint->take_id(group_.id);
+    group_.endpoint->enter(group_.id, 0);
+    group_.endpoint->attach(queue_);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    // Collectives that an exception leaves behind will not be joined by this rank any more: the others must not wait.
+    if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) queue_->give_up();
+    queue_->close();
+    group_.endpoint->release_id(group_.id);
+  }
+
+  const Group& group() const { return group_; }
+  WorkQueue& queue() { return *queue_; }
+
+  /// One slow link sets the pace of all, and ranks of other processes share one transport: that, if there are any.
+  Transport& message_route() const {
+    const Topology& topology = group_.endpoint->topology();
+    const int here = topology.rank(group_.endpoint->rank()).process;
+    const auto other = std::find_if(group_.members.begin(), group_.members.end(),
+                                    [&](int member) { return topology.rank(member).process != here; });
+    return group_.endpoint->route(other == group_.members.end() ? group_.endpoint->rank() : *other);
+  }
+
+  Choice choose(const Question& question) {
+    const bool free = question.forced.empty() && question.segments == 0;
+    if (free && uses_shared_memory_[static_cast<std::size_t>(question.collective)]) {
+      return {Choice::Kind::kSharedMemory, nullptr, 1};
+    }
+    const auto key = std::tuple(question.collective, question.bytes, std::string(question.forced), question.segments);
+    const auto found = choices_.find(key);
+    if (found != choices_.end()) return found->second;
+    constexpr std::size_t kRemembered = 1024;
+    if (choices_.size() >= kRemembered) choices_.clear();
+    return choices_[key] = farandole::choose(question, group_.endpoint->settings());
+  }
+
+  Question question(Collective collective, std::size_t bytes) const {
+    return {collective, bytes, group_.size(), link_, queue_->shares_memory(), queue_->has_two_levels(), {}, 0};
+  }
+
+  std::pair<Choice, std::string> prepare(const Call& call);
+  void run(Call&& call) {
+    auto [choice, refusal] = prepare(call);
+    queue_->run(std::move(call), choice, std::move(refusal));
+  }
+  bool allreduce_at_once(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+    const bool is_plain =
+        options.prescale == 1.0 && options.postscale == 1.0 && options.algorithm.empty() && options.segments == 0;
+    return is_plain && uses_shared_memory_[static_cast<std::size_t>(Collective::kAllreduce)] &&
+           queue_->allreduce_at_once(input, output, op);
+  }
+  Work start(Call&& call) {
+    auto [choice, refusal] = prepare(call);
+    Work work(queue_->submit(std::move(call), choice, std::move(refusal)));
+    queue_->advance();
+    group_.endpoint->wake_progress();
+    return work;
+  }
+
+ private:
+  const Group group_;
+  const int exceptions_at_start_ = std::uncaught_exceptions();
+  const std::shared_ptr<WorkQueue> queue_;
+  const LinkCost link_ = message_route().cost();
+  /// Collectives whose choice does not depend on anything but the communicator.
+  std::array<bool, kCollectiveCount> choose_by_default() const {
+    std::array<bool, kCollectiveCount> shared{};
+    for (int i = 0; i < kCollectiveCount; ++i) {
+      const auto collective = static_cast<Collective>(i);
+      const std::string& forced = forced_algorithm(collective, group_.endpoint->settings());
+      shared[static_cast<std::size_t>(i)] = queue_->shares_memory() && (forced == "auto" || forced == "shared_memory");
+    }
+    return shared;
+  }
+  const std::array<bool, kCollectiveCount> uses_shared_memory_ = choose_by_default();
+  std::map<std::tuple<Collective, std::size_t, std::string, int>, Choice> choices_;
+};
+
+}  // namespace farandole
