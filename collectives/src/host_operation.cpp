@@ -122,7 +122,7 @@ Operation::State HostOperation::advance() {
       phase_ = Phase::kLeave;
       [[fallthrough]];
     case Phase::kLeave:
-      if (plan_.touches_buffers() && !all_reached(plan_.steps(), -1)) return State::kWaiting;
+      if (plan_.steps() > 0 && plan_.touches_buffers() && !all_reached(plan_.steps(), -1)) return State::kWaiting;
       phase_ = Phase::kDone;
       break;
     case Phase::kDescribe:
@@ -149,8 +149,7 @@ void HostOperation::enter() {
     // What the others read is there before they look.
     if (plan_.steps() > 0) run(step_);
   } else if (purpose_ == Purpose::kCollective) {
-    const bool in_place = call_.collective == Collective::kAlltoall && call_.input.data == call_.output.data;
-    const bool readable = !stages_own_ && !in_place;
+    const bool readable = !stages_own_ && !is_exchange_in_place();
     mine.input.store(readable ? host_.locate(input_, call_.input.size_in_bytes()) : HostGroup::kUnreachable,
                      std::memory_order_relaxed);
     mine.output.store(host_.locate(output_, call_.output.size_in_bytes()), std::memory_order_relaxed);
@@ -252,7 +251,17 @@ HostFacts HostOperation::facts(bool at_once) const {
   return facts;
 }
 
+bool HostOperation::is_exchange_in_place() const {
+  return call_.collective == Collective::kAlltoall && call_.input.data == call_.output.data;
+}
+
 void HostOperation::choose_way() {
+  if (counted_ && is_exchange_in_place() && call_.input.count > 0) {
+    // A part of the output may lie where a later part of the input still is.
+    original_ = Scratch(call_.input.size_in_bytes());
+    std::memcpy(original_.data(), input_, call_.input.size_in_bytes());
+    input_ = original_.data();
+  }
   plan_ = HostPlan(facts(false));
   cut_into_parts();
 }

@@ -8,6 +8,7 @@
 
 #include "call.h"
 #include "descriptor.h"
+#include "executor.h"
 #include "host_group.h"
 #include "host_plan.h"
 #include "operation.h"
@@ -54,6 +55,7 @@ class HostOperation final : public Operation {
   void compare_counts() const;
   void choose_way();
   HostFacts facts(bool at_once) const;
+  bool is_exchange_in_place() const;
   void cut_into_parts();
 
   // Running.
@@ -104,6 +106,7 @@ class HostOperation final : public Operation {
   std::uint64_t taken_ = 0;  // steps
   std::size_t quantum_ = 0;  // elements of a chunk in a part
   int cursor_ = 0;           // ranks below it are known to be where they are waited for
+  Scratch original_;         // the input, where it is overwritten before all of it has been read
   const std::byte* input_ = nullptr;
   std::byte* output_ = nullptr;
   std::vector<std::size_t> firsts_, recv_firsts_;  // where chunks begin, for collectives with counts
