@@ -126,6 +126,8 @@ void HostGroup::end(int lane) {
   for (const std::uint64_t number : in_flight_) {
     if (number != 0) completed_ = std::min(completed_, number - 1);
   }
+  // Ranks that never met have no block.
+  if (found_ <= rank_) return;
   peers_[static_cast<std::size_t>(rank_)].block->completed.value.store(completed_, std::memory_order_release);
 }
 

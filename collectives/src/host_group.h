@@ -81,7 +81,8 @@ class HostGroup {
   std::uint64_t locate(const void* data, std::size_t bytes) const;
   std::byte* reach(int local, std::uint64_t place) const;
 
-  /// Takes up operation `number`, and returns what must have been completed by all before the lane may be written.
+  /// Takes up operation `number`, in the order of numbers, and returns what must have been completed by all before the
+  /// lane may be written.
   std::uint64_t begin(int lane, std::uint64_t number);
   /// The first local rank that has not completed `number` yet, or -1.
   int first_behind(std::uint64_t number);

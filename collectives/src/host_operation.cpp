@@ -59,7 +59,10 @@ HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& ca
       descriptor_(descriptor),
       counted_(purpose == Purpose::kCollective && call.collective == Collective::kAlltoall && call.uneven),
       input_(static_cast<const std::byte*>(call.input.data)),
-      output_(static_cast<std::byte*>(call.output.data)) {
+      output_(static_cast<std::byte*>(call.output.data)),
+      // Here, because operations are made in the order of their numbers: an earlier one that began after a later one
+      // had ended would have counted as complete.
+      previous_(host.begin(lane_, number)) {
   // Ranks that lost count of each other are told apart as well.
   descriptor_.digest = mix(descriptor_.digest, number);
   digest_ = digest_of(descriptor, number);
@@ -76,15 +79,13 @@ HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& ca
 }
 
 HostOperation::~HostOperation() {
-  if (begun_) host_.end(lane_);
+  host_.end(lane_);
 }
 
 Operation::State HostOperation::advance() {
   switch (phase_) {
     case Phase::kConnect:
       if (!host_.connect()) return State::kWaiting;
-      previous_ = host_.begin(lane_, number_);
-      begun_ = true;
       phase_ = Phase::kFree;
       [[fallthrough]];
     case Phase::kFree:

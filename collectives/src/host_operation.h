@@ -99,17 +99,16 @@ class HostOperation final : public Operation {
   bool stages_own_ = false;  // the own input is scaled on its way into staging memory
   bool streams_ = false;     // the output is larger than the caches
   Phase phase_ = Phase::kConnect;
-  std::uint64_t previous_ = 0;  // what all must have completed before the lane may be written
-  bool begun_ = false;
   HostPlan plan_;
   HostPlan::Step step_;
-  std::uint64_t taken_ = 0;  // steps
-  std::size_t quantum_ = 0;  // elements of a chunk in a part
-  int cursor_ = 0;           // ranks below it are known to be where they are waited for
-  Scratch original_;         // the input, where it is overwritten before all of it has been read
+  std::uint64_t taken_ = 0;                        // steps
+  std::size_t quantum_ = 0;                        // elements of a chunk in a part
+  int cursor_ = 0;                                 // ranks below it are known to be where they are waited for
+  std::vector<std::size_t> firsts_, recv_firsts_;  // where chunks begin, for collectives with counts
+  Scratch original_;                               // the input, where it is overwritten before all of it has been read
   const std::byte* input_ = nullptr;
   std::byte* output_ = nullptr;
-  std::vector<std::size_t> firsts_, recv_firsts_;  // where chunks begin, for collectives with counts
+  const std::uint64_t previous_;  // what all must have completed before the lane may be written
 };
 
 }  // namespace farandole
