@@ -121,13 +121,15 @@ void HostGroup::heard(int local, std::uint64_t completed) {
   known = std::max(known, completed);
 }
 
-void HostGroup::end(int lane) {
+void HostGroup::end(int lane, std::uint64_t next) {
   last_[static_cast<std::size_t>(lane)] = in_flight_[static_cast<std::size_t>(lane)];
-  in_flight_[static_cast<std::size_t>(lane)] = 0;
+  in_flight_[static_cast<std::size_t>(lane)] = next;
   completed_ = newest_;
   for (const std::uint64_t number : in_flight_) {
     if (number != 0) completed_ = std::min(completed_, number - 1);
   }
+  // A rank that has met nobody has no block yet.
+  if (block_offset_ == 0) return;
   peers_[static_cast<std::size_t>(rank_)].block->completed.value.store(completed_, std::memory_order_release);
 }
 

@@ -83,14 +83,16 @@ class HostGroup {
   std::uint64_t locate(const void* data, std::size_t bytes) const;
   std::byte* reach(int local, std::uint64_t place) const;
 
-  /// Takes up operation `number`, and returns what must have been completed by all before the lane may be written.
+  /// Takes up operation `number`, in the order of numbers, and returns what must have been completed by all before the
+  /// lane may be written.
   std::uint64_t begin(int lane, std::uint64_t number);
   /// The first local rank that has not completed `number` yet, or -1.
   int first_behind(std::uint64_t number);
   void heard(int local, std::uint64_t completed);
   /// Everything up to here is complete on this rank.
   std::uint64_t completed() const { return completed_; }
-  void end(int lane);
+  /// @param next  the operation that follows in this lane as a part of the same collective; 0: none
+  void end(int lane, std::uint64_t next = 0);
   /// True if buffers are reached by their addresses: they are gone when their owner frees them, where windows stay.
   bool by_address() const { return by_address_; }
   /// Waits until no rank touches buffers of others in `lane`; after a fault, when no step begins any more. Short.

@@ -46,7 +46,10 @@ HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& ca
       descriptor_(descriptor),
       counted_(purpose == Purpose::kCollective && call.collective == Collective::kAlltoall && call.uneven),
       input_(static_cast<const std::byte*>(call.input.data)),
-      output_(static_cast<std::byte*>(call.output.data)) {
+      output_(static_cast<std::byte*>(call.output.data)),
+      // Here, because operations are made in the order of their numbers: an earlier one that began after a later one
+      // had ended would have counted as complete.
+      previous_(host.begin(lane_, number)) {
   // Ranks that lost count of each other are told apart as well.
   descriptor_.digest = mix(descriptor_.digest, number);
   digest_ = digest_of(descriptor, number);
@@ -65,15 +68,13 @@ HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& ca
 HostOperation::~HostOperation() {
   // Given up after a fault: the caller's buffers may go as soon as nobody touches them.
   if (phase_ != Phase::kDone && host_.by_address()) host_.await_hands_off(lane_);
-  if (begun_) host_.end(lane_);
+  host_.end(lane_, followed_by_);
 }
 
 Operation::State HostOperation::advance() {
   switch (phase_) {
     case Phase::kConnect:
       if (!host_.connect()) return State::kWaiting;
-      previous_ = host_.begin(lane_, number_);
-      begun_ = true;
       phase_ = Phase::kFree;
       [[fallthrough]];
     case Phase::kFree:
@@ -111,7 +112,7 @@ Operation::State HostOperation::advance() {
       phase_ = Phase::kLeave;
       [[fallthrough]];
     case Phase::kLeave:
-      if (plan_.touches_buffers() && !all_reached(plan_.steps(), -1)) return State::kWaiting;
+      if (plan_.steps() > 0 && plan_.touches_buffers() && !all_reached(plan_.steps(), -1)) return State::kWaiting;
       phase_ = Phase::kDone;
       break;
     case Phase::kDescribe:
@@ -138,8 +139,7 @@ void HostOperation::enter() {
     // What the others read is there before they look.
     if (plan_.steps() > 0) (void)run(step_);
   } else if (purpose_ == Purpose::kCollective) {
-    const bool in_place = call_.collective == Collective::kAlltoall && call_.input.data == call_.output.data;
-    const bool readable = !stages_own_ && !in_place;
+    const bool readable = !stages_own_ && !is_exchange_in_place();
     mine.input.store(readable ? host_.locate(input_, call_.input.size_in_bytes()) : HostGroup::kUnreachable,
                      std::memory_order_relaxed);
     mine.output.store(host_.locate(output_, call_.output.size_in_bytes()), std::memory_order_relaxed);
@@ -241,7 +241,17 @@ HostFacts HostOperation::facts(bool at_once) const {
   return facts;
 }
 
+bool HostOperation::is_exchange_in_place() const {
+  return call_.collective == Collective::kAlltoall && call_.input.data == call_.output.data;
+}
+
 void HostOperation::choose_way() {
+  if (counted_ && is_exchange_in_place() && call_.input.count > 0) {
+    // A part of the output may lie where a later part of the input still is.
+    original_ = Scratch(call_.input.size_in_bytes());
+    std::memcpy(original_.data(), input_, call_.input.size_in_bytes());
+    input_ = original_.data();
+  }
   plan_ = HostPlan(facts(false));
   cut_into_parts();
 }

@@ -8,6 +8,7 @@
 
 #include "call.h"
 #include "descriptor.h"
+#include "executor.h"
 #include "host_group.h"
 #include "host_plan.h"
 #include "operation.h"
@@ -27,6 +28,8 @@ class HostOperation final : public Operation {
   /// @param call  outlives the operation; ranks of it are those of `host`.   @param number  grows from call to call
   HostOperation(const Group& group, HostGroup& host, const Call& call, const Descriptor& descriptor,
                 std::uint64_t number, Purpose purpose, bool entered = false);
+  /// The same collective will run operation `number` in the same lane after this one.
+  void set_followed_by(std::uint64_t number) { followed_by_ = number; }
   ~HostOperation() override;
   HostOperation(const HostOperation&) = delete;
   HostOperation& operator=(const HostOperation&) = delete;
@@ -54,6 +57,7 @@ class HostOperation final : public Operation {
   void compare_counts() const;
   void choose_way();
   HostFacts facts(bool at_once) const;
+  bool is_exchange_in_place() const;
   void cut_into_parts();
 
   // Running (the stages are in host_stages.cpp).
@@ -89,6 +93,7 @@ class HostOperation final : public Operation {
   const Call& call_;
   const Purpose purpose_;
   const bool entered_;
+  std::uint64_t followed_by_ = 0;
   const std::uint64_t number_;
   const int lane_;
   const std::size_t element_bytes_;
@@ -100,16 +105,16 @@ class HostOperation final : public Operation {
   bool stages_own_ = false;  // the own input is scaled on its way into staging memory
   bool streams_ = false;     // the output is larger than the caches
   Phase phase_ = Phase::kConnect;
-  std::uint64_t previous_ = 0;  // what all must have completed before the lane may be written
-  bool begun_ = false;
   HostPlan plan_;
   HostPlan::Step step_;
-  std::uint64_t taken_ = 0;  // steps
-  std::size_t quantum_ = 0;  // elements of a chunk in a part
-  int cursor_ = 0;           // ranks below it are known to be where they are waited for
+  std::uint64_t taken_ = 0;                        // steps
+  std::size_t quantum_ = 0;                        // elements of a chunk in a part
+  int cursor_ = 0;                                 // ranks below it are known to be where they are waited for
+  std::vector<std::size_t> firsts_, recv_firsts_;  // where chunks begin, for collectives with counts
+  Scratch original_;                               // the input, where it is overwritten before all of it has been read
   const std::byte* input_ = nullptr;
   std::byte* output_ = nullptr;
-  std::vector<std::size_t> firsts_, recv_firsts_;  // where chunks begin, for collectives with counts
+  const std::uint64_t previous_;  // what all must have completed before the lane may be written
 };
 
 }  // namespace farandole
