@@ -60,8 +60,8 @@ Call HierarchicalAllreduce::inner_call(Collective collective) const {
 std::unique_ptr<Operation> HierarchicalAllreduce::run_inside(std::uint64_t number) {
   Descriptor descriptor = descriptor_;
   descriptor.collective = inner_.collective;
-  auto operation = std::make_unique<HostOperation>(group_, *host_, inner_, descriptor, number,
-                                                   HostOperation::Purpose::kCollective);
+  auto operation =
+      std::make_unique<HostOperation>(group_, *host_, inner_, descriptor, number, HostOperation::Purpose::kCollective);
   // Until that one begins, later collectives may begin and end.
   if (phase_ == Phase::kInside) operation->set_followed_by(2 * sequence_ + 1);
   return operation;
