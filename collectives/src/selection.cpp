@@ -108,8 +108,10 @@ std::vector<Candidate> candidates(const Question& question, const Settings& sett
 }
 
 Choice choose(const Question& question, const Settings& settings) {
-  const std::string_view forced =
+  std::string_view forced =
       question.forced.empty() ? std::string_view(forced_algorithm(question.collective, settings)) : question.forced;
+  // A rank alone has nobody to share with, and a setting that suits its job must not keep it from running.
+  if (forced == kSharedMemory && question.size == 1) forced = "auto";
   if (forced == "vendor" && question.collective == Collective::kAllreduce) return {Choice::Kind::kVendor, nullptr, 1};
   if (forced == kSharedMemory && !question.shares_memory) {
     throw InvalidArgument(fmt::format(

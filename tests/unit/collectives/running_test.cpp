@@ -91,6 +91,16 @@ TEST(Selection, TheCallerComesBeforeTheSettingAndTheSettingBeforeTheModel) {
   EXPECT_TRUE(choose(asked, settings).is_vendor());
 }
 
+TEST(Selection, SharedMemoryNeedsSomebodyToShareWithUnlessARankIsAlone) {
+  Settings settings;
+  settings.allreduce = "shared_memory";
+  EXPECT_THROW(choose(question(4, 2), settings), InvalidArgument);
+  EXPECT_FALSE(choose(question(4, 1), settings).uses_shared_memory());
+  Question asked = question(4, 2);
+  asked.shares_memory = true;
+  EXPECT_TRUE(choose(asked, settings).uses_shared_memory());
+}
+
 TEST(Selection, CandidatesAreSortedAndSupportTheSize) {
   const auto found = candidates(question(1 << 20, 6), Settings());
   ASSERT_GE(found.size(), 4U);

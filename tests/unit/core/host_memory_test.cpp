@@ -1,0 +1,265 @@
+// The memory that processes of a host share: what is free, arenas, and what becomes of them in a forked child.
+#include "farandole/core/host_memory.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "shm/extents.h"
+
+namespace farandole {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr std::size_t kSmall = 1000, kLarge = 1 << 20;  // the large one goes back to the system when released
+
+/// What Extents should do, unit by unit.
+class Model {
+ public:
+  explicit Model(std::size_t units) : used_(units, false) {}
+  std::optional<std::uint64_t> take(std::size_t units, std::size_t alignment) {
+    for (std::size_t at = 0; at + units <= used_.size(); at += alignment) {
+      const auto first = used_.begin() + static_cast<std::ptrdiff_t>(at);
+      if (std::find(first, first + static_cast<std::ptrdiff_t>(units), true) !=
+          first + static_cast<std::ptrdiff_t>(units)) {
+        continue;
+      }
+      std::fill_n(first, units, true);
+      return at;
+    }
+    return std::nullopt;
+  }
+  void give_back(std::size_t at, std::size_t units) {
+    std::fill_n(used_.begin() + static_cast<std::ptrdiff_t>(at), units, false);
+  }
+  std::size_t free() const { return static_cast<std::size_t>(std::count(used_.begin(), used_.end(), false)); }
+
+ private:
+  std::vector<bool> used_;
+};
+
+TEST(Extents, AreTheLowestThatFitAndMerge) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937 random(seed);
+  constexpr std::size_t kUnits = 512;
+  Extents extents(0, kUnits);
+  Model model(kUnits);
+  std::vector<std::pair<std::uint64_t, std::size_t>> taken;
+  for (int i = 0; i < 20'000; ++i) {
+    // Fills up and empties in turn.
+    const bool takes = taken.empty() || random() % 100 < (i / 200 % 2 == 0 ? 70U : 30U);
+    if (takes) {
+      const std::size_t units = 1 + random() % 40, alignment = std::size_t{1} << random() % 5;
+      const auto expected = model.take(units, alignment);
+      ASSERT_EQ(extents.take(units, alignment), expected);
+      if (expected) taken.emplace_back(*expected, units);
+    } else {
+      std::swap(taken[random() % taken.size()], taken.back());
+      extents.give_back(taken.back().first, taken.back().second);
+      model.give_back(taken.back().first, taken.back().second);
+      taken.pop_back();
+    }
+    ASSERT_EQ(extents.free_bytes(), model.free());
+  }
+  for (const auto& [at, units] : taken) extents.give_back(at, units);
+  EXPECT_EQ(extents.take(kUnits, 1), 0U) << "the free extents have not merged";
+  EXPECT_EQ(extents.free_bytes(), 0U);
+}
+
+TEST(HostMemory, KnowsWhatLiesInTheArena) {
+  HostMemory memory(1, 0);
+  const std::uint64_t offset = memory.allocate(kSmall);
+  std::byte* data = memory.at(0, offset);
+  EXPECT_EQ(memory.offset_of(data, kSmall), offset);
+  EXPECT_EQ(memory.offset_of(data + 3, 5), offset + 3);
+  const std::size_t size = memory.claim().bytes;
+  EXPECT_EQ(memory.offset_of(memory.at(0, size - 8), 8), size - 8);
+  EXPECT_EQ(memory.offset_of(memory.at(0, size - 8), 9), std::nullopt) << "it ends outside";
+  EXPECT_EQ(memory.offset_of(memory.at(0, 0) - 1, 1), std::nullopt);
+  EXPECT_EQ(memory.offset_of(memory.at(0, size) + 1, 0), std::nullopt);
+  const int local = 0;
+  EXPECT_EQ(memory.offset_of(&local, sizeof local), std::nullopt);
+  EXPECT_EQ(memory.offset_of(nullptr, 0), std::nullopt);
+}
+
+TEST(HostMemory, IsZeroEachTimeItIsGivenOut) {
+  HostMemory memory(1, 0);
+  for (const std::size_t bytes : {kSmall, kLarge}) {
+    std::uint64_t former = 0;
+    for (int round = 0; round < 3; ++round) {
+      const std::uint64_t offset = memory.allocate(bytes);
+      if (round > 0) {
+        EXPECT_EQ(offset, former) << "released memory is not used again";
+      }
+      former = offset;
+      std::byte* data = memory.at(0, offset);
+      EXPECT_TRUE(std::all_of(data, data + bytes, [](std::byte b) { return b == std::byte{0}; }));
+      std::memset(data, 0x5a, bytes);
+      memory.release(offset, bytes);
+    }
+  }
+}
+
+TEST(HostMemory, GoesBackToTheSystem) {
+  HostMemory memory(1, 0);
+  const auto blocks = [&] {
+    struct stat status {};
+    EXPECT_EQ(fstat(memory.claim().descriptor, &status), 0);
+    return static_cast<std::size_t>(status.st_blocks) * 512;
+  };
+  Buffer window = memory.allocate(8 * kLarge, DType::kU8);
+  std::memset(window.view().data, 1, 8 * kLarge);
+  EXPECT_GE(blocks(), 8 * kLarge);
+  window = Buffer();
+  EXPECT_LT(blocks(), kLarge);
+}
+
+TEST(HostMemory, WindowsLieApartAndAligned) {
+  HostMemory memory(1, 0);
+  std::vector<Buffer> windows;
+  for (const std::size_t count : {1, 31, 32, 33, 70'000, 1}) windows.push_back(memory.allocate(count, DType::kF32));
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+  for (Buffer& window : windows) {
+    const auto offset = memory.offset_of(window.view().data, window.view().size_in_bytes());
+    ASSERT_TRUE(offset);
+    EXPECT_EQ(*offset % 128, 0U);
+    ranges.emplace_back(*offset, *offset + window.view().size_in_bytes());
+  }
+  std::sort(ranges.begin(), ranges.end());
+  for (std::size_t i = 1; i < ranges.size(); ++i) EXPECT_LE(ranges[i - 1].second, ranges[i].first);
+}
+
+TEST(HostMemory, MoreThanTheMachineHasIsRefusedAndSaysWhatThereIs) {
+  HostMemory memory(1, 0);
+  const std::uint64_t limit = usable_memory_bytes();
+  try {
+    memory.allocate(limit + 1);
+    FAIL() << "no exception";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(fmt::format("{} bytes does not fit", limit + 1)),
+                                    HasSubstr(fmt::format("{} bytes is what the machine", limit))));
+  }
+  const std::uint64_t first = memory.allocate(limit / 2);
+  const std::uint64_t second = memory.allocate(limit / 3);
+  EXPECT_THROW(memory.allocate(limit / 3), InvalidArgument) << "the sum counts";
+  memory.release(second, limit / 3);
+  memory.release(memory.allocate(limit / 3), limit / 3);
+  memory.release(first, limit / 2);
+  EXPECT_THROW(memory.allocate(std::size_t{1} << 62, DType::kF64), InvalidArgument);
+}
+
+TEST(HostMemory, ProcessesSeeEachOthersArenasAndShareTheLimit) {
+  HostMemory mine(2, 0), theirs(2, 1);
+  EXPECT_FALSE(mine.is_mapped(1));
+  ASSERT_EQ(mine.map(1, theirs.claim()), "");
+  const std::uint64_t offset = theirs.allocate(kSmall);
+  std::strcpy(reinterpret_cast<char*>(theirs.at(1, offset)), "hello");
+  EXPECT_STREQ(reinterpret_cast<char*>(mine.at(1, offset)), "hello");
+  EXPECT_NE(mine.at(1, offset), theirs.at(1, offset)) << "a mapping of its own";
+  const std::uint64_t limit = usable_memory_bytes();
+  const std::uint64_t large = theirs.allocate(limit / 3 * 2);
+  EXPECT_THROW(mine.allocate(limit / 3 * 2), InvalidArgument);
+  theirs.release(large, limit / 3 * 2);
+  mine.release(mine.allocate(limit / 3 * 2), limit / 3 * 2);
+  mine.unmap_peers();
+  EXPECT_FALSE(mine.is_mapped(1));
+  EXPECT_TRUE(mine.is_mapped(0));
+}
+
+TEST(HostMemory, WhatIsNoArenaIsNotMapped) {
+  HostMemory memory(2, 0);
+  const int other = open("/dev/zero", O_RDWR | O_CLOEXEC);
+  EXPECT_THAT(memory.map(1, {getpid(), other, kLarge}), HasSubstr("/dev/zero"));
+  close(other);
+  EXPECT_FALSE(memory.is_mapped(1));
+  EXPECT_THAT(memory.map(1, {getpid(), -1, kLarge}), HasSubstr("no memory that can be shared"));
+  EXPECT_THAT(memory.map(1, {getpid(), 1 << 20, kLarge}), HasSubstr("No such file"));
+  EXPECT_FALSE(memory.is_mapped(1));
+}
+
+TEST(HostMemory, RetiredMemoryIsUsedAgainOnceNobodyUsesIt) {
+  HostMemory memory(1, 0);
+  bool is_unused = false;
+  const std::uint64_t retired = memory.allocate(kSmall);
+  memory.retire(retired, kSmall, [&] { return is_unused; });
+  const std::uint64_t other = memory.allocate(kSmall);
+  EXPECT_NE(other, retired);
+  is_unused = true;
+  EXPECT_EQ(memory.allocate(kSmall), retired);
+}
+
+TEST(HostMemory, QuarantinedMemoryIsNotGivenOutAgain) {
+  HostMemory memory(1, 0);
+  const std::uint64_t before = memory.allocate(kSmall);
+  Buffer window = memory.allocate(kLarge, DType::kU8);
+  std::byte* data = static_cast<std::byte*>(window.view().data);
+  std::memset(data, 7, kLarge);
+  memory.quarantine();
+  memory.release(before, kSmall);
+  const auto offset = memory.offset_of(data, kLarge);
+  window = Buffer();
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_NE(memory.allocate(kSmall), before);
+    const std::uint64_t large = memory.allocate(kLarge);
+    EXPECT_TRUE(large + kLarge <= *offset || large >= *offset + kLarge);
+  }
+  EXPECT_EQ(data[5], std::byte{7}) << "it is not taken from who may still use it";
+}
+
+TEST(HostMemory, AWindowMayOutliveIt) {
+  auto memory = std::make_unique<HostMemory>(1, 0);
+  Buffer window = memory->allocate(kLarge, DType::kU8);
+  memory.reset();
+  std::memset(window.view().data, 1, kLarge);
+}
+
+TEST(HostMemory, AForkedChildHasItsOwn) {
+  HostMemory memory(1, 0), peer(2, 1);
+  HostMemory pair(2, 0);
+  ASSERT_EQ(pair.map(1, peer.claim()), "");
+  const std::uint64_t offset = memory.allocate(kLarge);
+  std::byte* data = memory.at(0, offset);
+  std::memset(data, 1, kLarge);
+  const std::uint64_t allocated = memory.header().allocated_bytes;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (!std::all_of(data, data + kLarge, [](std::byte b) { return b == std::byte{1}; })) _exit(1);
+    unsigned char resident = 0;
+    if (mincore(pair.at(1, 0), 1, &resident) == 0) _exit(3);  // it sees nothing of other processes
+    std::memset(data, 2, kLarge);
+    Buffer window = memory.allocate(kLarge, DType::kU8);  // the header is the child's own as well
+    std::memset(window.view().data, 2, kLarge);
+    window = Buffer();
+    _exit(data[kLarge - 1] == std::byte{2} ? 0 : 2);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_TRUE(std::all_of(data, data + kLarge, [](std::byte b) { return b == std::byte{1}; }))
+      << "the child wrote the parent's memory";
+  EXPECT_EQ(memory.header().allocated_bytes, allocated);
+  std::byte* next = memory.at(0, memory.allocate(kLarge));
+  EXPECT_TRUE(std::all_of(next, next + kLarge, [](std::byte b) { return b == std::byte{0}; }));
+}
+
+}  // namespace
+}  // namespace farandole
