@@ -49,7 +49,6 @@ bool HostPlan::is_active(HostStage stage, int rank) const {
       // At once, the root reduces everything by itself.
       return stage == HostStage::kIn || (stage == HostStage::kMiddle && !facts_.at_once) || is_root;
     case Collective::kGather:
-      return stage == HostStage::kMiddle || is_root;
     case Collective::kScatter:
       return stage == HostStage::kMiddle || is_root;
     case Collective::kBroadcast:

@@ -47,8 +47,8 @@ Registry& registry() {
 void privatize_in_child() {
   for (const Arena* arena : registry().arenas) {
     if (arena->descriptor() < 0) continue;
-    mmap(arena->base(), arena->size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
-         arena->descriptor(), 0);
+    (void)mmap(arena->base(), arena->size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+               arena->descriptor(), 0);
   }
   registry().mutex.unlock();
 }
