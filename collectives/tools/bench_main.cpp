@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench.h"
+#include "command_line.h"
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
 
@@ -55,24 +56,6 @@ po::options_description description() {
       "one: initialise MPI for its main thread only, as MPI_Init does (default with --peer); any: for every thread")(
       "no-check", "do not check the results")("json", po::value<std::string>(), "also write the results to this file");
   return all;
-}
-
-/// Throws InvalidArgument with the nearest option if one is unknown.
-po::variables_map parse(int argc, char** argv, const po::options_description& options) {
-  po::variables_map values;
-  try {
-    po::store(po::command_line_parser(argc, argv).options(options).positional({}).run(), values);
-  } catch (const po::unknown_option& error) {
-    std::vector<std::string> names;
-    for (const auto& option : options.options()) names.push_back("--" + option->long_name());
-    const std::vector<std::string_view> views(names.begin(), names.end());
-    const auto near = farandole::nearest(error.get_option_name(), views);
-    throw farandole::InvalidArgument(fmt::format("unknown option '{}'{}; see --help", error.get_option_name(),
-                                                 near ? fmt::format(", did you mean {}?", *near) : ""));
-  } catch (const po::error& error) {
-    throw farandole::InvalidArgument(fmt::format("{}; see --help", error.what()));
-  }
-  return values;
 }
 
 /// @throws InvalidArgument  it is neither `first` nor `second`
@@ -135,7 +118,18 @@ Options options_from(const po::variables_map& values) {
   options.out_of_place = place != "in";
   read_comparison(values, options);
   if (values.contains("json")) options.json_file = values["json"].as<std::string>();
-  if (options.factor <= 1) throw farandole::InvalidArgument("--factor must be greater than 1");
+  constexpr double kLargestFactor = 1e9;
+  if (!(options.factor > 1 && options.factor <= kLargestFactor)) {
+    throw farandole::InvalidArgument(
+        fmt::format("--factor is {}; it must be greater than 1, and at most {}", options.factor, kLargestFactor));
+  }
+  if (options.iterations < 0) {
+    throw farandole::InvalidArgument(
+        fmt::format("--iterations is {}; it must be a number of samples, or 0", options.iterations));
+  }
+  if (options.collectives.empty()) {
+    throw farandole::InvalidArgument("--collective is empty; name one or more, or 'all'");
+  }
   if (options.min_bytes < 1 || options.min_bytes > options.max_bytes) {
     throw farandole::InvalidArgument("--min-bytes must be at least 1 and at most --max-bytes");
   }
@@ -182,14 +176,17 @@ int run(Options options) {
 int main(int argc, char** argv) {
   try {
     const po::options_description options = description();
-    const po::variables_map values = parse(argc, argv, options);
+    const po::variables_map values = farandole::tools::parse_options({argv + 1, argv + argc}, options);
     if (values.contains("help")) {
       std::ostringstream text;
       text << options;
       fmt::print("{}\n{}", kIntroduction, text.str());
+      farandole::tools::check_standard_output();
       return 0;
     }
-    return run(options_from(values));
+    const int status = run(options_from(values));
+    farandole::tools::check_standard_output();
+    return status;
   } catch (const farandole::InvalidArgument& error) {
     fmt::print(stderr, "farandole-bench: {}\n", error.what());
     return 2;

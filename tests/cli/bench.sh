@@ -12,7 +12,7 @@ works 'farandole-bench' "$bench" --help
 for option in help collective algorithm min-bytes max-bytes factor dtype op root replicas iterations place no-check json; do
   has "--$option "
 done
-refused 'colective.*did you mean.*--collective' "$bench" --colective allreduce
+refused 'colective.*Did you mean.*--collective' "$bench" --colective allreduce
 refused . "$bench" stray
 
 # Values.

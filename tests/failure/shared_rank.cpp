@@ -26,7 +26,8 @@ void check_allreduce(Communicator& ranks, BufferView data, long call) {
   auto* elements = static_cast<float*>(data.data);
   std::fill_n(elements, data.count, static_cast<float>(call % 1000 + ranks.rank()));
   ranks.allreduce(data, ReduceOp::kSum);
-  const auto sum = static_cast<float>(call % 1000 * ranks.size() + ranks.size() * (ranks.size() - 1) / 2);
+  const long of_ranks = ranks.size() * (ranks.size() - 1) / 2;
+  const auto sum = static_cast<float>(call % 1000 * ranks.size() + of_ranks);
   if (std::any_of(elements, elements + data.count, [sum](float x) { return x != sum; })) {
     throw std::runtime_error("a sum is wrong in call " + std::to_string(call));
   }

@@ -29,11 +29,14 @@ constexpr std::uint32_t kPattern = 0xc0ffee00;
 
 std::string directory;
 
+std::string path_of(const std::string& what) {
+  return std::string(directory).append("/").append(what);
+}
 void tell(const std::string& what) {
-  std::ofstream(directory + "/" + what).put('\n');
+  std::ofstream(path_of(what)).put('\n');
 }
 void wait_for(const std::string& what) {
-  while (access((directory + "/" + what).c_str(), F_OK) != 0) usleep(1000);
+  while (access(path_of(what).c_str(), F_OK) != 0) usleep(1000);
 }
 
 /// Stops this process when `word` has been written.
