@@ -346,6 +346,10 @@ bool is_rooted(Collective collective) {
   return collective == kBroadcast || collective == kReduce || collective == kGather || collective == kScatter;
 }
 
+bool reduces(Collective collective) {
+  return collective == kAllreduce || collective == kReduce || collective == kReduceScatter;
+}
+
 std::span<const Algorithm> algorithms() {
   return kAlgorithms;
 }

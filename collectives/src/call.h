@@ -29,8 +29,6 @@ struct Call {
 std::size_t total_count(const Call& call);
 /// @throws InvalidArgument  the call can not work, whatever the other ranks do
 void validate(const Call& call, const Group& group);
-/// True if the collective combines values.
-bool reduces(Collective collective);
 /// What results are multiplied by: the caller's factor, and for averages one over the number of ranks.
 double final_scale(const Call& call, int size);
 

@@ -63,11 +63,6 @@ Descriptor describe_plain_allreduce(std::size_t count, DType dtype, ReduceOp op)
   return {Collective::kAllreduce, dtype, op, Descriptor::kSharedMemory, -1, count, digest};
 }
 
-bool reduces(Collective collective) {
-  return collective == Collective::kAllreduce || collective == Collective::kReduce ||
-         collective == Collective::kReduceScatter;
-}
-
 double final_scale(const Call& call, int size) {
   return call.op == ReduceOp::kAverage && reduces(call.collective) ? call.postscale / size : call.postscale;
 }

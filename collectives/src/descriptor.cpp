@@ -25,10 +25,7 @@ std::string describe(const Descriptor& descriptor) {
   } else {
     text += fmt::format(" of {} {} elements", descriptor.count, name(descriptor.dtype));
   }
-  const bool reduces = descriptor.collective == Collective::kAllreduce ||
-                       descriptor.collective == Collective::kReduce ||
-                       descriptor.collective == Collective::kReduceScatter;
-  if (reduces) text += fmt::format(", {}", name(descriptor.op));
+  if (reduces(descriptor.collective)) text += fmt::format(", {}", name(descriptor.op));
   if (descriptor.root >= 0) text += fmt::format(", root {}", descriptor.root);
   const auto table = algorithms();
   if (descriptor.algorithm < table.size()) {

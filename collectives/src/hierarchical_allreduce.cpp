@@ -57,6 +57,12 @@ Call HierarchicalAllreduce::inner_call(Collective collective) const {
   return call;
 }
 
+BufferView HierarchicalAllreduce::own_values() const {
+  if (!by_parts_) return call_.output;
+  const auto own = static_cast<std::size_t>(levels_.local_rank);
+  return call_.output.part(parts_[own], parts_[own + 1] - parts_[own]);
+}
+
 std::unique_ptr<Operation> HierarchicalAllreduce::run_inside(std::uint64_t number) {
   Descriptor descriptor = descriptor_;
   descriptor.collective = inner_.collective;
@@ -68,7 +74,6 @@ std::unique_ptr<Operation> HierarchicalAllreduce::run_inside(std::uint64_t numbe
 }
 
 void HierarchicalAllreduce::begin_inside() {
-  const auto own = static_cast<std::size_t>(levels_.local_rank);
   if (host_ == nullptr) {
     if (call_.prescale != 1.0) {
       scale(call_.output.data, call_.input.data, call_.input.count, call_.input.dtype, call_.prescale);
@@ -80,15 +85,14 @@ void HierarchicalAllreduce::begin_inside() {
   inner_ = inner_call(by_parts_ ? Collective::kReduceScatter : Collective::kReduce);
   inner_.prescale = call_.prescale;
   inner_.input = call_.input;
-  inner_.output = by_parts_ ? call_.output.part(parts_[own], parts_[own + 1] - parts_[own]) : call_.output;
+  inner_.output = own_values();
   running_ = run_inside(2 * sequence_);
 }
 
 void HierarchicalAllreduce::begin_across() {
   if (!by_parts_ && !levels_.is_leader) return;
   const Group& across = by_parts_ ? levels_.across : levels_.leaders;
-  const auto own = static_cast<std::size_t>(levels_.local_rank);
-  const BufferView values = by_parts_ ? call_.output.part(parts_[own], parts_[own + 1] - parts_[own]) : call_.output;
+  const BufferView values = own_values();
   // The same on all ranks that meet here, whatever the length of the own part.
   const std::size_t bytes =
       call_.input.size_in_bytes() / (by_parts_ ? static_cast<std::size_t>(levels_.local_size) : 1);
@@ -114,9 +118,8 @@ void HierarchicalAllreduce::begin_across() {
 
 void HierarchicalAllreduce::begin_back() {
   if (host_ == nullptr) return;
-  const auto own = static_cast<std::size_t>(levels_.local_rank);
   inner_ = inner_call(by_parts_ ? Collective::kAllgather : Collective::kBroadcast);
-  inner_.input = by_parts_ ? call_.output.part(parts_[own], parts_[own + 1] - parts_[own]) : call_.output;
+  inner_.input = own_values();
   inner_.output = call_.output;
   running_ = run_inside(2 * sequence_ + 1);
 }

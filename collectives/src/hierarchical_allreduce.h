@@ -35,6 +35,8 @@ class HierarchicalAllreduce final : public Operation {
   void begin_across();
   void begin_back();
   Call inner_call(Collective collective) const;
+  /// What this rank stands for across hosts: its part of the output, or all of it.
+  BufferView own_values() const;
   std::unique_ptr<Operation> run_inside(std::uint64_t number);
 
   const Group& group_;

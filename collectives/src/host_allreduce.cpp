@@ -33,7 +33,7 @@ void reduce_payloads(HostGroup& host, int lane, BufferView output, ReduceOp op) 
 Attempt try_allreduce(HostGroup& host, std::uint64_t number, std::uint64_t digest, ConstBufferView input,
                       BufferView output, ReduceOp op, Waiter& waiter) {
   if (!host.connect()) return Attempt::kNotBegun;
-  const int lane = static_cast<int>(number / 2 % kLanes);
+  const int lane = HostGroup::lane_of(number);
   if (host.first_behind(host.begin(lane, number)) >= 0) return Attempt::kNotBegun;
   const std::size_t bytes = input.size_in_bytes();
   const bool in_payload = bytes <= kPayloadBytes;

@@ -83,6 +83,8 @@ class HostGroup {
   std::uint64_t locate(const void* data, std::size_t bytes) const;
   std::byte* reach(int local, std::uint64_t place) const;
 
+  /// The lane of operation `number`. A collective has two numbers, which share its lane.
+  static int lane_of(std::uint64_t number) { return static_cast<int>(number / 2 % kLanes); }
   /// Takes up operation `number`, in the order of numbers, and returns what must have been completed by all before the
   /// lane may be written.
   std::uint64_t begin(int lane, std::uint64_t number);

@@ -40,7 +40,7 @@ HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& ca
       purpose_(purpose),
       entered_(entered),
       number_(number),
-      lane_(static_cast<int>(number / 2 % kLanes)),
+      lane_(HostGroup::lane_of(number)),
       element_bytes_(size_in_bytes(call.input.dtype)),
       total_(total_count(call)),
       descriptor_(descriptor),

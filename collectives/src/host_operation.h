@@ -38,9 +38,6 @@ class HostOperation final : public Operation {
   State advance() override;
   std::vector<int> waits_for() const override;
 
-  /// True if the collective will be done at once: as fast as a call can be, worth waiting for without a break.
-  bool at_once() const { return plan_.at_once(); }
-
  private:
   enum class Phase { kConnect, kFree, kEnter, kDescribe, kRun, kLeave, kDone };
   struct Extent {

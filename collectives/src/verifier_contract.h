@@ -65,11 +65,6 @@ inline bool must_hold(Collective collective, const Place& at, int chunk) {
   }
 }
 
-inline bool is_reduction(Collective collective) {
-  return collective == Collective::kAllreduce || collective == Collective::kReduce ||
-         collective == Collective::kReduceScatter;
-}
-
 inline int chunks_of(Collective collective, const Schedule& schedule) {
   switch (collective) {
     case Collective::kAllgather:

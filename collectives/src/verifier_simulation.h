@@ -339,7 +339,7 @@ inline void Simulation::check_result(const Schedule& schedule, int piece) {
   if (value.piece < 0 && has_input(collective_, at, chunk)) {
     value = {weight(at.rank), piece, 0};
   }
-  Value expected{full_, piece, is_reduction(collective_) ? 1 : 0};
+  Value expected{full_, piece, reduces(collective_) ? 1 : 0};
   if (collective_ == Collective::kBroadcast || collective_ == Collective::kScatter) {
     expected.contributions = weight(at.root);
   } else if (collective_ == Collective::kAllgather || collective_ == Collective::kGather) {

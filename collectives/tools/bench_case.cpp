@@ -19,9 +19,6 @@ bool gathers(Collective c) {
 bool scatters(Collective c) {
   return c == Collective::kReduceScatter || c == Collective::kScatter;
 }
-bool reduces(Collective c) {
-  return c == Collective::kAllreduce || c == Collective::kReduce || c == Collective::kReduceScatter;
-}
 
 bool has_parts(Collective c) {
   return gathers(c) || scatters(c) || c == Collective::kAlltoall;

@@ -27,6 +27,8 @@ std::string_view name(Collective collective);
 Collective parse_collective(std::string_view text);
 /// True if ranks have a root in it: broadcast, reduce, gather, scatter.
 bool is_rooted(Collective collective);
+/// True if it combines values: allreduce, reduce, reduce_scatter.
+bool reduces(Collective collective);
 
 /// What an algorithm costs among `size` ranks with `segments` segments; checked against its schedules by the verifier.
 struct AlgorithmCost {
