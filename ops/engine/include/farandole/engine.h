@@ -1,0 +1,228 @@
+/* Named tensors, reduced in any order: Farandole's interface for frameworks, in plain C.
+ *
+ * Frameworks submit tensors in an order that differs from rank to rank. The engine agrees on one order, packs small
+ * tensors together, and runs the collectives. A tensor is known by its name: the ranks of a process set that submit a
+ * name together mean the same tensor.
+ *
+ * A process has one engine. Every function may be called from any thread unless it says otherwise; none throws, none
+ * needs a lock of the caller's. What can fail returns 0 for success, or 1 and an error in `*error`, which the caller
+ * frees; `error` may be NULL. Structures begin with their size: set it to sizeof, so that newer libraries understand
+ * older callers. Texts are UTF-8.
+ */
+#ifndef FARANDOLE_ENGINE_H
+#define FARANDOLE_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FARANDOLE_ENGINE_API __attribute__((visibility("default")))
+
+/* What went wrong; the numbers are those of farandole::ErrorKind. After the kinds from TIMEOUT to DEVICE_ERROR no
+ * collective of the job can succeed any more; after the others the engine stays usable. */
+typedef enum farandole_error_kind {
+  FARANDOLE_INVALID_ARGUMENT = 0,
+  FARANDOLE_UNSUPPORTED = 1,
+  FARANDOLE_MISMATCH = 2,
+  FARANDOLE_DUPLICATE_NAME = 3,
+  FARANDOLE_TIMEOUT = 4,
+  FARANDOLE_PEER_LOST = 5,
+  FARANDOLE_TRANSPORT_ERROR = 6,
+  FARANDOLE_DEVICE_ERROR = 7,
+  FARANDOLE_DATA_ERROR = 8,
+  FARANDOLE_INTERNAL = 9
+} farandole_error_kind;
+
+typedef struct farandole_error farandole_error;
+FARANDOLE_ENGINE_API farandole_error_kind farandole_error_get_kind(const farandole_error* error);
+/* "Mismatch", … */
+FARANDOLE_ENGINE_API const char* farandole_error_kind_name(farandole_error_kind kind);
+/* Lives as long as the error. */
+FARANDOLE_ENGINE_API const char* farandole_error_text(const farandole_error* error);
+/* NULL is allowed. */
+FARANDOLE_ENGINE_API void farandole_error_free(farandole_error* error);
+
+typedef enum farandole_dtype {
+  FARANDOLE_BOOL = 0,
+  FARANDOLE_U8 = 1,
+  FARANDOLE_I8 = 2,
+  FARANDOLE_U16 = 3,
+  FARANDOLE_I16 = 4,
+  FARANDOLE_I32 = 5,
+  FARANDOLE_I64 = 6,
+  FARANDOLE_F16 = 7,
+  FARANDOLE_BF16 = 8,
+  FARANDOLE_F32 = 9,
+  FARANDOLE_F64 = 10
+} farandole_dtype;
+
+typedef enum farandole_reduce_op {
+  FARANDOLE_SUM = 0,
+  FARANDOLE_PRODUCT = 1,
+  FARANDOLE_MIN = 2,
+  FARANDOLE_MAX = 3,
+  FARANDOLE_AVERAGE = 4, /* floating-point types only */
+  FARANDOLE_ADASUM = 5   /* floating-point types, allreduce only */
+} farandole_reduce_op;
+
+typedef enum farandole_collective {
+  FARANDOLE_ALLREDUCE = 0,
+  FARANDOLE_ALLGATHER = 1,      /* concatenates along the first dimension, which may differ from rank to rank */
+  FARANDOLE_BROADCAST = 2,      /* from `root`; in and out may be the same memory */
+  FARANDOLE_ALLTOALL = 3,       /* `splits` rows of the first dimension to each rank */
+  FARANDOLE_REDUCE_SCATTER = 4, /* rows of the first dimension are dealt out; the first ranks get one more if uneven */
+  FARANDOLE_BARRIER = 5         /* no data */
+} farandole_collective;
+
+/* The process set of all ranks. */
+#define FARANDOLE_GLOBAL_SET 0
+
+/* ---- The job ------------------------------------------------------------------------------------------------- */
+
+typedef struct farandole_init_options {
+  size_t struct_bytes;
+  int32_t expected_size;        /* ranks that there must be; 0: any number */
+  int32_t has_mpi_communicator; /* 1: join the MPI communicator below instead of all processes */
+  int32_t mpi_communicator;     /* MPI_Comm_c2f of it */
+} farandole_init_options;
+
+/* Joins the job that mpirun or Slurm started (else a job of this process alone) and starts the engine. Collective over
+ * all processes; blocks. Does nothing if the engine runs already. `options` may be NULL. */
+FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, farandole_error** error);
+/* Leaves the job in good order: waits until all ranks have called it. Tensors that are pending here fail. The other
+ * ranks' pending tensors that need this rank fail with PEER_LOST. Afterwards farandole_init may be called again. After
+ * a fault of the job it does not wait. */
+FARANDOLE_ENGINE_API int farandole_shutdown(farandole_error** error);
+FARANDOLE_ENGINE_API int farandole_is_initialized(void);
+/* Fails everything that is pending or comes later, on all ranks, with PEER_LOST, this rank and `text`. Never blocks. */
+FARANDOLE_ENGINE_API void farandole_abort(const char* text);
+
+/* Where this process is. -1 for all before farandole_init. */
+typedef struct farandole_place {
+  size_t struct_bytes;
+  int32_t rank, size;
+  int32_t local_rank, local_size; /* among the ranks of this host */
+  int32_t host_index, host_count;
+  int32_t cross_rank, cross_size; /* among the ranks of all hosts that have this local rank */
+  int32_t is_homogeneous;         /* 1: every host has the same number of ranks */
+} farandole_place;
+FARANDOLE_ENGINE_API void farandole_get_place(farandole_place* place);
+
+/* What is built, found and chosen, as JSON; before farandole_init only what is known then. Free with
+ * farandole_text_free. */
+FARANDOLE_ENGINE_API char* farandole_describe(void);
+FARANDOLE_ENGINE_API void farandole_text_free(char* text);
+FARANDOLE_ENGINE_API const char* farandole_version(void);
+/* Path of the loaded library that holds the engine. */
+FARANDOLE_ENGINE_API const char* farandole_library_path(void);
+/* The log of the core: level 0 debug, 1 info, 2 warning, 3 error. */
+FARANDOLE_ENGINE_API void farandole_log(int32_t level, const char* text);
+
+/* ---- Process sets -------------------------------------------------------------------------------------------- */
+
+/* Makes a process set of `count` ranks. All ranks of the job call it with the same ranks, in any order of other calls;
+ * blocks until they have. The same ranks again give the same set. */
+FARANDOLE_ENGINE_API int farandole_add_process_set(const int32_t* ranks, int32_t count, int32_t* process_set,
+                                                   farandole_error** error);
+/* All ranks of the job call it. What is pending in the set fails. */
+FARANDOLE_ENGINE_API int farandole_remove_process_set(int32_t process_set, farandole_error** error);
+/* Ranks of a set in ascending order: returns their number, and writes up to `capacity` of them. -1: no such set. */
+FARANDOLE_ENGINE_API int32_t farandole_process_set_ranks(int32_t process_set, int32_t* ranks, int32_t capacity);
+/* Ids of all sets, FARANDOLE_GLOBAL_SET among them: returns their number, and writes up to `capacity` of them. */
+FARANDOLE_ENGINE_API int32_t farandole_process_sets(int32_t* ids, int32_t capacity);
+
+/* ---- Tensors ------------------------------------------------------------------------------------------------- */
+
+/* What a finished tensor is. Valid during the callback only. */
+typedef struct farandole_result {
+  size_t struct_bytes;
+  const farandole_error* error; /* NULL: success. Not to be freed */
+  const int64_t* shape;         /* of the output */
+  int32_t dimensions;
+  const int64_t* received_splits; /* alltoall: rows that came from each rank; one per rank of the set */
+  int32_t received_splits_count;
+} farandole_result;
+
+/* One tensor of a request. */
+typedef struct farandole_tensor {
+  size_t struct_bytes;
+  farandole_dtype dtype;
+  int32_t dimensions;
+  const int64_t* shape; /* of the input; copied by farandole_submit */
+  const void* input;    /* stays valid and unchanged until `done`; NULL if it has no elements */
+  /* Allreduce and broadcast: the memory of the output, as large as the input; it may be the input. The others: NULL,
+   * their output is asked for with `allocate`. Stays valid until `done`. */
+  void* output;
+  const int64_t* splits; /* alltoall: rows for each rank of the set; copied. NULL: equal parts */
+  int32_t splits_count;
+  void* context; /* handed to both callbacks */
+  /* Memory for an output of this shape, 64-byte aligned if possible. Called once, from any thread, before `done`, if
+   * `output` is NULL. NULL: no memory; the tensor fails. */
+  void* (*allocate)(void* context, const int64_t* shape, int32_t dimensions);
+  /* Called exactly once if farandole_submit succeeded, from any thread, maybe before farandole_submit returns. It must
+   * not block; it may submit. */
+  void (*done)(void* context, const farandole_result* result);
+} farandole_tensor;
+
+/* Tensors that are reduced together: none before all of them are ready on all ranks. */
+typedef struct farandole_request {
+  size_t struct_bytes;
+  const char* name; /* the same on all ranks; unique among what is pending here in the set */
+  farandole_collective collective;
+  farandole_reduce_op op;
+  int32_t root; /* of a broadcast: rank of the job */
+  int32_t process_set;
+  double prescale, postscale; /* factors of inputs and results; 1.0 for none */
+  const farandole_tensor* tensors;
+  int32_t tensor_count; /* of a barrier too: one tensor without data, whose `done` is called */
+  int32_t caller_waits; /* 1: this thread does nothing else until `done`; deadlocks by other names are told at once */
+} farandole_request;
+
+/* Hands over a request; the memory it names belongs to the engine until each tensor's `done`. Does not wait for other
+ * ranks, but may work a little while on the caller's thread. If it fails nothing was handed over and no callback comes:
+ * INVALID_ARGUMENT for what can not work whatever the others do, DUPLICATE_NAME for a name that is pending here. What
+ * ranks disagree on comes as MISMATCH to the callbacks of all of them. */
+FARANDOLE_ENGINE_API int farandole_submit(const farandole_request* request, farandole_error** error);
+
+/* Blocks the calling thread, which moves the engine on meanwhile, until `*flag` is not 0: callers set it in `done`. */
+FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
+
+/* This rank has no more data for a while: it supplies zeros to the set's allreduces until all ranks have joined.
+ * Then `done` is called with the last rank that joined. Other collectives fail meanwhile. */
+FARANDOLE_ENGINE_API int farandole_join(int32_t process_set, void* context,
+                                        void (*done)(void* context, const farandole_error* error, int32_t last_rank),
+                                        farandole_error** error);
+
+/* ---- Memory -------------------------------------------------------------------------------------------------- */
+
+/* Memory that the ranks of this host share (a window), 64-byte aligned: collectives on it need no copies. NULL if there
+ * is no engine, no sharing, or no room: use ordinary memory then. It stays valid after farandole_shutdown. */
+FARANDOLE_ENGINE_API void* farandole_window_allocate(size_t bytes);
+/* 1 if `memory` was a window and is freed, else 0. Cheap for other memory. */
+FARANDOLE_ENGINE_API int farandole_window_free(void* memory);
+
+/* ---- Counters ------------------------------------------------------------------------------------------------ */
+
+/* Since farandole_init. */
+typedef struct farandole_counters {
+  size_t struct_bytes;
+  uint64_t requests;       /* submitted */
+  uint64_t rounds;         /* in which ranks compared what is ready */
+  uint64_t named;          /* requests that were negotiated by name */
+  uint64_t buckets;        /* collectives that moved data */
+  uint64_t packed_tensors; /* that were copied into a fusion buffer */
+  uint64_t packed_bytes;
+  uint64_t reduced_bytes;  /* of allreduces and reduce_scatters */
+  uint64_t broken_buckets; /* planned buckets of which only a part came */
+  uint64_t sent_bytes;     /* to other processes, in messages */
+} farandole_counters;
+FARANDOLE_ENGINE_API void farandole_get_counters(farandole_counters* counters);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* FARANDOLE_ENGINE_H */
