@@ -40,6 +40,16 @@ class Collective(enum.IntEnum):
 
 Sum, Product, Min, Max, Average, Adasum = ReduceOp
 
+
+def choose_op(average: Optional[bool], op: Optional[int]) -> int:
+    """The operation that is meant by `op` and Horovod's older `average`: Average if there is neither."""
+    if average is None:
+        return ReduceOp.Average if op is None else op
+    if op is not None:
+        raise errors.InvalidArgument("give op or average, not both; average=True is the older form of op=Average")
+    return ReduceOp.Average if average else ReduceOp.Sum
+
+
 # The name of a numpy type, and farandole_dtype. bfloat16 is a type of the package ml_dtypes.
 DTYPES = {
     "bool": 0,

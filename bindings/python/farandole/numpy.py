@@ -82,14 +82,6 @@ def _nothing(work: Work) -> None:
     return None
 
 
-def _check_average(average: Optional[bool], op: Optional[int]) -> int:
-    if average is not None and op is not None:
-        raise errors.InvalidArgument("give op or average, not both; average is the older form of op=Average")
-    if op is None:
-        return Sum if average is False else Average
-    return op
-
-
 def grouped_allreduce_async(
     tensors: Sequence[Any],
     average: Optional[bool] = None,
@@ -131,7 +123,7 @@ def _submit_reduction(
         collective,
         id_of(process_set),
         name,
-        op=_check_average(average, op),
+        op=_engine.choose_op(average, op),
         prescale=prescale,
         postscale=postscale,
         caller_waits=caller_waits,
