@@ -1,0 +1,24 @@
+# The Python package needs no interpreter to be built, its tests do.
+#
+# Sets FARANDOLE_HAVE_PYTHON, and FARANDOLE_NO_PYTHON (why not) if it is OFF; Python_EXECUTABLE if there is one.
+# Another interpreter is named by -DPython_EXECUTABLE=/path/to/python.
+include_guard()
+
+set(FARANDOLE_HAVE_PYTHON ON)
+set(FARANDOLE_NO_PYTHON "")
+if(FARANDOLE_WITH_PYTHON STREQUAL OFF)
+  set(FARANDOLE_NO_PYTHON "FARANDOLE_WITH_PYTHON=OFF")
+elseif(FARANDOLE_SANITIZE AND FARANDOLE_WITH_PYTHON STREQUAL AUTO)
+  # Python itself is not built with the sanitizers, whose libraries must come first in a process.
+  set(FARANDOLE_NO_PYTHON "FARANDOLE_SANITIZE=${FARANDOLE_SANITIZE}")
+endif()
+if(FARANDOLE_NO_PYTHON)
+  set(FARANDOLE_HAVE_PYTHON OFF)
+elseif(FARANDOLE_BUILD_TESTS)
+  set(Python_FIND_VIRTUALENV FIRST)
+  find_package(Python 3.9 QUIET COMPONENTS Interpreter)
+  if(NOT Python_FOUND AND FARANDOLE_WITH_PYTHON STREQUAL ON)
+    message(FATAL_ERROR "FARANDOLE_WITH_PYTHON=ON, but no Python >= 3.9 was found for the tests; install one, name it by "
+                        "-DPython_EXECUTABLE=/path/to/python, or set FARANDOLE_BUILD_TESTS=OFF.")
+  endif()
+endif()
