@@ -14,6 +14,9 @@ from farandole import errors
 from farandole.tensorflow import _gradients
 
 
+tf.get_logger().setLevel("ERROR")  # about functions that are traced in loops
+
+
 def ranks_sum(function):
     return sum(function(rank) for rank in range(hvd.size()))
 
@@ -252,11 +255,14 @@ class FunctionsTest(support.RankedTest):
             hvd.broadcast_global_variables(0)
 
     def test_hook_in_a_graph(self):
-        with tf.Graph().as_default():
-            variable = tf.compat.v1.get_variable("v", initializer=float(hvd.rank() + 1))
-            hook = hvd.BroadcastGlobalVariablesHook(hvd.size() - 1)
-            with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
-                self.assertEqual(session.run(variable), hvd.size())
+        for use_resource in (False, True):
+            with tf.Graph().as_default():
+                variable = tf.compat.v1.get_variable(
+                    "v", initializer=float(hvd.rank() + 1), use_resource=use_resource
+                )
+                hook = hvd.BroadcastGlobalVariablesHook(hvd.size() - 1)
+                with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
+                    self.assertEqual(session.run(variable), hvd.size())
 
     def test_objects(self):
         self.assertEqual(hvd.broadcast_object({"epoch": hvd.rank()}, root_rank=0), {"epoch": 0})
