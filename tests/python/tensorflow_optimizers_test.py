@@ -1,5 +1,5 @@
-"""farandole.tensorflow: optimizers of Keras 3 and of tf.compat.v1 over the ranks, and synchronised normalisation, against
-one process with the whole batch."""
+"""farandole.tensorflow: optimizers of Keras 3 and of tf.compat.v1 over the ranks, and synchronised normalisation,
+against one process with the whole batch."""
 
 import support
 
@@ -150,7 +150,9 @@ class V1OptimizerTest(support.RankedTest):
             unused = v1.get_variable("u", initializer=1.0)
             step = v1.train.get_or_create_global_step()
             optimizer = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(0.1))
-            train = optimizer.minimize(self.quadratic(variable, hvd.rank()), global_step=step, var_list=[variable, unused])
+            train = optimizer.minimize(
+                self.quadratic(variable, hvd.rank()), global_step=step, var_list=[variable, unused]
+            )
             session.run(v1.global_variables_initializer())
             for _ in range(2):
                 session.run(train)
