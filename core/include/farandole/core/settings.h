@@ -33,6 +33,7 @@ struct Settings {
   std::string tuning;
   std::int64_t bucket_bytes = 4 << 20;
   std::int64_t last_bucket_bytes = 256 << 10;
+  std::int64_t fusion_bytes = 8 << 20;
   // Waiting and faults.
   Seconds timeout{0};
   Seconds warn_after{30};
@@ -45,6 +46,7 @@ struct Settings {
   std::int64_t size = -1;
   std::string job;
   // This process.
+  bool tensorflow_windows = true;
   std::string log_level = "warning";
   std::string isa = "auto";
 
