@@ -35,33 +35,6 @@ double as_element(DType dtype, double number) {
   return dtype == DType::kBool && number != 0 ? 1 : number;
 }
 
-template <class Visitor>
-void visit(BufferView view, const Visitor& visitor) {
-  switch (view.dtype) {
-    case DType::kBool:
-    case DType::kU8:
-      return visitor(static_cast<std::uint8_t*>(view.data));
-    case DType::kI8:
-      return visitor(static_cast<std::int8_t*>(view.data));
-    case DType::kU16:
-      return visitor(static_cast<std::uint16_t*>(view.data));
-    case DType::kI16:
-      return visitor(static_cast<std::int16_t*>(view.data));
-    case DType::kI32:
-      return visitor(static_cast<std::int32_t*>(view.data));
-    case DType::kI64:
-      return visitor(static_cast<std::int64_t*>(view.data));
-    case DType::kF16:
-      return visitor(static_cast<Half*>(view.data));
-    case DType::kBF16:
-      return visitor(static_cast<BFloat16*>(view.data));
-    case DType::kF32:
-      return visitor(static_cast<float*>(view.data));
-    case DType::kF64:
-      return visitor(static_cast<double*>(view.data));
-  }
-}
-
 void assign(Half& element, double number) {
   element = to_half(static_cast<float>(number));
 }
@@ -84,7 +57,8 @@ double as_double(T element) {
 }
 
 void fill(BufferView view, int rank, std::size_t first, ReduceOp op) {
-  visit(view, [&](auto* data) {
+  with_stored_type(view.dtype, [&](auto zero) {
+    auto* const data = static_cast<decltype(zero)*>(view.data);
     for (std::size_t i = 0; i < view.count; ++i) assign(data[i], as_element(view.dtype, number(rank, first + i, op)));
   });
 }
@@ -274,7 +248,8 @@ long long Contender::count_wrong(const Communicator& ranks, const Options& optio
   const bool at_root_only = shape_.collective == Collective::kReduce || shape_.collective == Collective::kGather;
   if (shape_.collective == Collective::kBarrier || (at_root_only && ranks.rank() != options.root)) return 0;
   long long wrong = 0;
-  visit(pair.target, [&](const auto* data) {
+  with_stored_type(pair.target.dtype, [&](auto zero) {
+    const auto* const data = static_cast<const decltype(zero)*>(pair.target.data);
     for (std::size_t i = 0; i < pair.target.count; ++i) {
       const double wanted = as_element(options.dtype, expected(ranks, shape_, oracle_op_, options.root, i));
       // Averages round; everything else is exact.
