@@ -22,7 +22,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
 from .. import _engine
-from . import _interrupt, _library, _running
+from . import _library, _running
 
 Sum, Average, Min, Max, Product, Adasum = (
     _engine.Sum,
@@ -34,8 +34,6 @@ Sum, Average, Min, Max, Product, Adasum = (
 )
 
 _LIB = _library.load()
-_library.register_allocator()
-_interrupt.install(_library.pending, lambda text: _engine.lib.farandole_abort(text.encode()))
 
 
 # ---- Allreduce -----------------------------------------------------------------------------------------------------
