@@ -225,7 +225,8 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        0,
        {},
        false,
-       "TensorFlow's large CPU tensors lie in memory that the ranks of a host share, so that collectives need no copy of "
+       "TensorFlow's large CPU tensors lie in memory that the ranks of a host share, so that collectives need no copy "
+       "of "
        "them. Read when farandole.tensorflow is imported."},
       {"FARANDOLE_LOG",
        &S::log_level,

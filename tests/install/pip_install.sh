@@ -16,7 +16,8 @@ if ! "${pip[@]}" download --no-deps -d "$work/index" 'scikit-build-core>=0.11' >
   echo "skipped: pip cannot get scikit-build-core"
   exit 77
 fi
-"${pip[@]}" wheel --no-deps -w "$work/wheels" "$source" || fail "no wheel"
+# pip takes a directory whose name looks like one of a release for a release, whose wheel it need not build twice.
+"${pip[@]}" wheel --no-cache-dir --no-deps -w "$work/wheels" "$source" || fail "no wheel"
 wheel=("$work"/wheels/farandole-*-py3-none-linux_*.whl)
 [ -e "${wheel[0]}" ] || fail "unexpected name: $(ls "$work/wheels")"
 "$work/venv/bin/python" -m zipfile -e "${wheel[0]}" "$work/content"

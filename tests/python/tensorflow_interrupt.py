@@ -20,6 +20,8 @@ support.need("tensorflow")
 import tensorflow as tf  # noqa: E402
 
 import farandole  # noqa: E402
+import farandole.numpy  # noqa: E402
+import farandole.tensorflow  # noqa: E402
 from farandole import errors, objects  # noqa: E402
 from farandole.tensorflow import _library, mpi_ops  # noqa: E402
 
@@ -68,7 +70,7 @@ def aborted() -> None:
 
 def main() -> None:
     faulthandler.dump_traceback_later(support.WATCHDOG_SECONDS, exit=True)
-    farandole.init()
+    farandole.tensorflow.init()
     first = farandole.rank() == 0
     fifo = objects.broadcast_object(f"/tmp/farandole-interrupt-{os.getpid()}", 0)
     if first:
@@ -86,6 +88,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    import farandole.numpy  # noqa: F401
-
     main()

@@ -1,8 +1,8 @@
 """Ctrl-C while a collective waits for other ranks.
 
-Python runs signal handlers between bytecodes, so a KeyboardInterrupt would come only when the op has ended, which may be
-never. Python does write the number of each signal to a file at once (`signal.set_wakeup_fd`); a thread reads it there
-and aborts the job. The op then fails on all ranks, and this process raises KeyboardInterrupt.
+Python runs signal handlers between bytecodes, so a KeyboardInterrupt would come only when the op has ended, which may
+be never. Python does write the number of each signal to a file at once (`signal.set_wakeup_fd`); a thread reads it
+there and aborts the job. The op then fails on all ranks, and this process raises KeyboardInterrupt.
 
 It must not raise it too early: the first Python code that runs then makes TensorFlow's exception for the failed op, and
 an exception of a signal handler in there becomes a RuntimeError of pybind11 that nobody understands. So Python's own
@@ -25,9 +25,9 @@ _EXCEPTION_MODULES = ("tensorflow.python.eager.core", "tensorflow.python.framewo
 def install(pending: Callable[[], int], abort: Callable[[str], None]) -> None:
     """Watches for SIGINT from now on. Does nothing if it does already, or outside the main thread.
 
-    A collective is ended only if SIGINT has Python's own handler, or this module's in its place: a program with a handler of its own decides by itself
-    what Ctrl-C means. A wake-up file that somebody has set before goes on to get the numbers of signals; somebody who
-    sets one later takes ours away, and Ctrl-C waits for the op again.
+    A collective is ended only if SIGINT has Python's own handler, or this module's in its place: a program with a
+    handler of its own decides by itself what Ctrl-C means. A wake-up file that somebody has set before goes on to get
+    the numbers of signals; somebody who sets one later takes ours away, and Ctrl-C waits for the op again.
     """
     global _installed_by
     if _installed_by == os.getpid() or threading.current_thread() is not threading.main_thread():
