@@ -5,7 +5,7 @@ from typing import Any, Callable, List, Optional, Sequence
 
 import tensorflow as tf
 
-from .. import _engine
+from .. import _engine, _waiting
 from . import _errors
 
 
@@ -55,7 +55,7 @@ def run(
 
 def run_eagerly(function: Callable[..., Any], **arguments) -> Any:
     try:
-        return function(caller_waits=True, **arguments)
+        return function(caller_waits=_waiting.caller_is_alone(), **arguments)
     except tf.errors.AbortedError as error:
         ours = _errors.converted(error)
         if ours is None:
