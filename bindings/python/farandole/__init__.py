@@ -1,0 +1,59 @@
+"""Farandole: one model, trained on many processors.
+
+    import farandole
+    import farandole.numpy as collectives
+
+    farandole.init()
+    total = collectives.allreduce([1.0, 2.0], op=farandole.Sum)
+
+Start it with mpirun. `farandole.tensorflow` has the same names as Horovod's TensorFlow API; `farandole.numpy` needs no
+framework. Errors are in `farandole.errors`.
+"""
+
+from . import _engine
+from ._built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    info,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
+from ._engine import Adasum, Average, Max, Min, Product, ReduceOp, Sum
+from ._horovod_names import install_as_horovod
+from ._lifecycle import (
+    abort,
+    counters,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+from .process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    is_process_set_included,
+    process_set_by_id,
+    remove_process_set,
+)
+
+__version__ = _engine.lib.farandole_version().decode()
+
+
+def version() -> str:
+    """Version of the library."""
+    return __version__

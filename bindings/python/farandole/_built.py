@@ -1,0 +1,98 @@
+"""What this copy of Farandole was built with, by the names of Horovod's queries."""
+
+import contextlib
+import ctypes
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Dict
+
+from . import _engine, errors
+
+_OTHER_DISTRIBUTIONS = {"tensorflow": ("tensorflow-cpu", "tensorflow-intel", "tf-nightly")}
+_LIBRARIES = Path(__file__).parent.absolute() / "lib"
+
+
+def _has_plugin(pattern: str) -> bool:
+    return any(_LIBRARIES.glob(f"libfarandole_{pattern}.so"))
+
+
+def mpi_built() -> bool:
+    """Whether there is a plug-in for an MPI."""
+    return _has_plugin("mpi_*")
+
+
+def mpi_enabled() -> bool:
+    """Whether the job was joined by MPI. False before `init`."""
+    return not _engine.describe().get("mpi", "none").startswith("none")
+
+
+def mpi_threads_supported() -> bool:
+    """Whether the MPI of the job lets several threads call it at once (MPI_THREAD_MULTIPLE).
+
+    Raises InvalidArgument before `init` and without MPI.
+    """
+    _engine.need_initialized()
+    if not mpi_enabled():
+        raise errors.InvalidArgument("this job was not joined by MPI")
+    level = ctypes.c_int()
+    # The plug-in has loaded its MPI with global symbols. 3 is MPI_THREAD_MULTIPLE in Open MPI and in MPICH.
+    return ctypes.CDLL(None).MPI_Query_thread(ctypes.byref(level)) == 0 and level.value == 3
+
+
+def gloo_enabled() -> bool:
+    """False: Gloo is not used. Its place is taken by Farandole's own transports."""
+    return False
+
+
+def gloo_built() -> bool:
+    """False."""
+    return False
+
+
+def nccl_built() -> int:
+    """0: this version has no GPU part."""
+    return 0
+
+
+def ddl_built() -> bool:
+    """False."""
+    return False
+
+
+def ccl_built() -> bool:
+    """False."""
+    return False
+
+
+def cuda_built() -> bool:
+    """Whether there is a plug-in for CUDA."""
+    return _has_plugin("cuda")
+
+
+def rocm_built() -> bool:
+    """False."""
+    return False
+
+
+def info() -> Dict[str, Any]:
+    """What is built, found and chosen: of the core, of Python and of TensorFlow. Before `init` what is known then."""
+    described = dict(_engine.describe())
+    described["python"] = sys.version.split()[0]
+    for package in ("numpy", "tensorflow", "keras"):
+        described[package] = _version_of(package)
+    ops = sys.modules.get("farandole.tensorflow._library")
+    if ops is not None and hasattr(ops, "describe"):
+        described["tensorflow_ops"] = ops.describe()
+    return described
+
+
+def _version_of(package: str) -> Any:
+    # What is imported knows best.
+    module = sys.modules.get(package)
+    if module is not None:
+        return getattr(module, "__version__", None)
+    for distribution in (package, *_OTHER_DISTRIBUTIONS.get(package, ())):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(distribution)
+    return None

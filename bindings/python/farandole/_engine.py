@@ -1,0 +1,286 @@
+"""The engine's C interface (farandole/engine.h) for Python.
+
+ctypes lets go of the interpreter's lock while it is in the library, so no call here keeps other threads from running.
+"""
+
+import ctypes
+import enum
+import json
+import os
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from . import errors
+
+GLOBAL_SET = 0
+
+
+class ReduceOp(enum.IntEnum):
+    """farandole_reduce_op."""
+
+    Sum = 0
+    Product = 1
+    Min = 2
+    Max = 3
+    Average = 4
+    Adasum = 5
+
+
+class Collective(enum.IntEnum):
+    """farandole_collective."""
+
+    Allreduce = 0
+    Allgather = 1
+    Broadcast = 2
+    Alltoall = 3
+    ReduceScatter = 4
+    Barrier = 5
+
+
+Sum, Product, Min, Max, Average, Adasum = ReduceOp
+
+
+def choose_op(average: Optional[bool], op: Optional[int]) -> int:
+    """The operation that is meant by `op` and Horovod's older `average`: Average if there is neither."""
+    if average is None:
+        return ReduceOp.Average if op is None else op
+    if op is not None:
+        raise errors.InvalidArgument("give op or average, not both; average=True is the older form of op=Average")
+    return ReduceOp.Average if average else ReduceOp.Sum
+
+
+# The name of a numpy type, and farandole_dtype. bfloat16 is a type of the package ml_dtypes.
+DTYPES = {
+    "bool": 0,
+    "uint8": 1,
+    "int8": 2,
+    "uint16": 3,
+    "int16": 4,
+    "int32": 5,
+    "int64": 6,
+    "float16": 7,
+    "bfloat16": 8,
+    "float32": 9,
+    "float64": 10,
+}
+
+
+class _Structure(ctypes.Structure):
+    """Begins with its own size, as every structure of the interface does."""
+
+    def __init__(self, **fields):
+        super().__init__(struct_bytes=ctypes.sizeof(type(self)), **fields)
+
+
+class InitOptions(_Structure):
+    _fields_ = [
+        ("struct_bytes", c_size_t),
+        ("expected_size", c_int32),
+        ("has_mpi_communicator", c_int32),
+        ("mpi_communicator", c_int32),
+    ]
+
+
+class Place(_Structure):
+    _fields_ = [("struct_bytes", c_size_t)] + [
+        (name, c_int32)
+        for name in (
+            "rank",
+            "size",
+            "local_rank",
+            "local_size",
+            "host_index",
+            "host_count",
+            "cross_rank",
+            "cross_size",
+            "is_homogeneous",
+        )
+    ]
+
+
+class Result(_Structure):
+    _fields_ = [
+        ("struct_bytes", c_size_t),
+        ("error", c_void_p),
+        ("shape", POINTER(c_int64)),
+        ("dimensions", c_int32),
+        ("received_splits", POINTER(c_int64)),
+        ("received_splits_count", c_int32),
+    ]
+
+
+AllocateFunction = ctypes.CFUNCTYPE(c_void_p, c_void_p, POINTER(c_int64), c_int32)
+DoneFunction = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Result))
+JoinedFunction = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_int32)
+
+
+class Tensor(_Structure):
+    _fields_ = [
+        ("struct_bytes", c_size_t),
+        ("dtype", c_int),
+        ("dimensions", c_int32),
+        ("shape", POINTER(c_int64)),
+        ("input", c_void_p),
+        ("output", c_void_p),
+        ("splits", POINTER(c_int64)),
+        ("splits_count", c_int32),
+        ("context", c_void_p),
+        ("allocate", AllocateFunction),
+        ("done", DoneFunction),
+    ]
+
+
+class Request(_Structure):
+    _fields_ = [
+        ("struct_bytes", c_size_t),
+        ("name", c_char_p),
+        ("collective", c_int),
+        ("op", c_int),
+        ("root", c_int32),
+        ("process_set", c_int32),
+        ("prescale", c_double),
+        ("postscale", c_double),
+        ("tensors", POINTER(Tensor)),
+        ("tensor_count", c_int32),
+        ("caller_waits", c_int32),
+    ]
+
+
+class Counters(_Structure):
+    _fields_ = [("struct_bytes", c_size_t)] + [
+        (name, c_uint64)
+        for name in (
+            "requests",
+            "rounds",
+            "named",
+            "buckets",
+            "packed_tensors",
+            "packed_bytes",
+            "reduced_bytes",
+            "broken_buckets",
+            "sent_bytes",
+        )
+    ]
+
+
+# A function that can fail takes a farandole_error** last and returns 0 or 1.
+_ERROR = POINTER(c_void_p)
+_SIGNATURES = {
+    "farandole_error_get_kind": (c_int, [c_void_p]),
+    "farandole_error_kind_name": (c_char_p, [c_int]),
+    "farandole_error_text": (c_char_p, [c_void_p]),
+    "farandole_error_free": (None, [c_void_p]),
+    "farandole_init": (c_int, [POINTER(InitOptions), _ERROR]),
+    "farandole_shutdown": (c_int, [_ERROR]),
+    "farandole_is_initialized": (c_int, []),
+    "farandole_abort": (None, [c_char_p]),
+    "farandole_get_place": (None, [POINTER(Place)]),
+    "farandole_describe": (c_void_p, []),
+    "farandole_text_free": (None, [c_void_p]),
+    "farandole_version": (c_char_p, []),
+    "farandole_library_path": (c_char_p, []),
+    "farandole_log": (None, [c_int32, c_char_p]),
+    "farandole_add_process_set": (c_int, [POINTER(c_int32), c_int32, POINTER(c_int32), _ERROR]),
+    "farandole_remove_process_set": (c_int, [c_int32, _ERROR]),
+    "farandole_process_set_ranks": (c_int32, [c_int32, POINTER(c_int32), c_int32]),
+    "farandole_process_sets": (c_int32, [POINTER(c_int32), c_int32]),
+    "farandole_submit": (c_int, [POINTER(Request), _ERROR]),
+    "farandole_wait_until": (None, [POINTER(c_int32)]),
+    "farandole_join": (c_int, [c_int32, c_void_p, JoinedFunction, _ERROR]),
+    "farandole_window_allocate": (c_void_p, [c_size_t]),
+    "farandole_window_free": (c_int, [c_void_p]),
+    "farandole_get_counters": (None, [POINTER(Counters)]),
+}
+
+
+def _load() -> ctypes.CDLL:
+    path = Path(__file__).parent.absolute() / "lib" / "libfarandole.so"
+    if not path.exists():
+        raise ImportError(
+            f"{path} is missing: this is a copy of Farandole's sources, not the built package. Run 'pip install .' at "
+            "the root of the sources, or put <build directory>/python on PYTHONPATH after building with CMake"
+        )
+    # Op libraries and the plug-ins share this copy: its symbols are global, and there is no other in the process.
+    library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+lib = _load()
+
+
+def exception_of(error: int) -> errors.Error:
+    """The exception for a farandole_error, which stays the caller's."""
+    kind = lib.farandole_error_kind_name(lib.farandole_error_get_kind(error)).decode()
+    text = lib.farandole_error_text(error).decode(errors="replace")
+    return errors.class_of(kind)(text)
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Calls a function that can fail, without its last argument, and raises what it reports."""
+    error = c_void_p()
+    if getattr(lib, name)(*arguments, ctypes.byref(error)) == 0:
+        return
+    exception = exception_of(error.value)
+    lib.farandole_error_free(error)
+    raise exception
+
+
+def is_initialized() -> bool:
+    return bool(lib.farandole_is_initialized())
+
+
+def need_initialized() -> None:
+    if not is_initialized():
+        raise errors.InvalidArgument("Farandole has not been initialized; call farandole.init() (hvd.init()) first")
+
+
+def place() -> Place:
+    """Where this process is. Raises InvalidArgument before init()."""
+    need_initialized()
+    result = Place()
+    lib.farandole_get_place(ctypes.byref(result))
+    return result
+
+
+def describe() -> Dict[str, Any]:
+    """What is built, found and chosen."""
+    text = lib.farandole_describe()
+    try:
+        return json.loads(ctypes.string_at(text).decode())
+    finally:
+        lib.farandole_text_free(text)
+
+
+def log(level: str, text: str) -> None:
+    """Writes to the log of the core: level is debug, info, warning or error."""
+    lib.farandole_log(["debug", "info", "warning", "error"].index(level), text.encode())
+
+
+def process_sets() -> List[int]:
+    """Ids of all process sets."""
+    while True:
+        count = lib.farandole_process_sets(None, 0)
+        ids = (c_int32 * count)()
+        if lib.farandole_process_sets(ids, count) == count:
+            return list(ids)
+
+
+def process_set_ranks(process_set: int) -> Optional[List[int]]:
+    """Ranks of a set in ascending order. None: there is no such set."""
+    count = lib.farandole_process_set_ranks(process_set, None, 0)
+    if count < 0:
+        return None
+    ranks = (c_int32 * count)()
+    lib.farandole_process_set_ranks(process_set, ranks, count)
+    return list(ranks)
+
+
+def counters() -> Dict[str, int]:
+    result = Counters()
+    lib.farandole_get_counters(ctypes.byref(result))
+    return {name: getattr(result, name) for name, _ in Counters._fields_[1:]}

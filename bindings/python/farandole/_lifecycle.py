@@ -1,0 +1,203 @@
+"""Start and end of the job, and where this process is in it."""
+
+import atexit
+import os
+import sys
+import traceback
+from ctypes import byref
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+from . import _engine, _horovod_environment, _work, errors
+from .process_sets import ProcessSet, forget_all, register_all
+
+_hooks_of = 0  # id of the process that has installed the hooks below
+_MOST_ABORT_TEXT = 2000
+
+
+def init(
+    comm: Any = None,
+    process_sets: Optional[Union[str, Sequence[ProcessSet]]] = None,
+    expected_size: int = 0,
+) -> None:
+    """Joins the job that mpirun or Slurm started, else a job of this process alone. All processes call it; blocks until
+    they have. Does nothing if the job is joined already.
+
+    comm: None for all processes, or an mpi4py communicator whose processes become the job.
+    process_sets: sets to make at once, the same on all ranks; "dynamic" is accepted and means none. More can be added
+        at any time.
+    expected_size: number of ranks that there must be; 0 for any.
+
+    From then on an uncaught exception of this process ends the job on all ranks with its text, and the end of the
+    interpreter leaves the job in good order.
+
+    Raises InvalidArgument, Unsupported, TransportError.
+    """
+    sets = _checked_sets(process_sets)
+    options = _checked_options(comm, expected_size)
+    if _engine.is_initialized():
+        if sets:
+            raise errors.InvalidArgument("the job is joined already; make further process sets with add_process_set()")
+        return
+    ignored = _horovod_environment.apply()
+    _work.names.clear()
+    _engine.call("farandole_init", byref(options))
+    _install_hooks()
+    try:
+        _after_start(sets, ignored)
+    except BaseException as reason:
+        _engine.lib.farandole_abort(f"init() failed: {reason}".encode())
+        raise
+
+
+def _checked_sets(sets: Any) -> List[ProcessSet]:
+    if sets is None or (isinstance(sets, str) and sets.lower() == "dynamic"):
+        return []
+    sets = [each if isinstance(each, ProcessSet) else ProcessSet(each) for each in sets]
+    ranks = [tuple(each.ranks or ()) for each in sets]
+    if len(set(ranks)) != len(ranks):
+        raise errors.InvalidArgument(f"process sets must differ; got {[list(each) for each in ranks]}")
+    return sets
+
+
+def _checked_options(comm: Any, expected_size: int) -> _engine.InitOptions:
+    if comm is None or (isinstance(comm, (list, tuple)) and not comm):
+        return _engine.InitOptions(expected_size=expected_size)
+    if hasattr(comm, "py2f"):
+        return _engine.InitOptions(expected_size=expected_size, has_mpi_communicator=1, mpi_communicator=comm.py2f())
+    if isinstance(comm, (list, tuple)):
+        raise errors.Unsupported(
+            f"init(comm={list(comm)}): a job of some of the ranks is made from an mpi4py communicator, "
+            "comm=MPI.COMM_WORLD.Split(…); or join with all ranks and use process sets"
+        )
+    raise errors.InvalidArgument(f"comm must be None or an mpi4py communicator, not {type(comm).__name__}")
+
+
+def _after_start(sets: List[ProcessSet], ignored: List[str]) -> None:
+    place = _engine.place()
+    started = _horovod_environment.launched_size()
+    if place.size == 1 and started > 1:
+        raise errors.Unsupported(
+            f"horovodrun started {started} processes that do not find each other; start them with mpirun -np {started}"
+        )
+    if place.rank == 0 and ignored:
+        _engine.log("warning", f"these variables have no effect: {', '.join(ignored)}")
+    register_all(sets)
+
+
+def shutdown() -> None:
+    """Leaves the job. Blocks until all ranks have called it; what is pending here fails.
+
+    `init` may be called again, in a job of MPI only if the program has initialised MPI itself (with mpi4py): MPI can be
+    initialised once in a process.
+
+    After a fault of the job it does not wait. Does nothing before `init`.
+    """
+    if _engine.is_initialized():
+        try:
+            _engine.call("farandole_shutdown")
+        finally:
+            forget_all()
+
+
+def abort(text: str) -> None:
+    """Ends the job: everything that is pending or comes later fails on all ranks with PeerLost, this rank and `text`.
+    Does not block and does not end this process."""
+    _engine.need_initialized()
+    _engine.lib.farandole_abort(text[:_MOST_ABORT_TEXT].encode())
+
+
+def _install_hooks() -> None:
+    global _hooks_of
+    if _hooks_of == os.getpid():
+        return
+    if _hooks_of == 0:
+        atexit.register(_at_exit)
+        previous = sys.excepthook
+
+        def hook(kind, value, trace):
+            previous(kind, value, trace)
+            _abort_for(kind, value, trace)
+
+        sys.excepthook = hook
+    _hooks_of = os.getpid()
+
+
+def _abort_for(kind: type, value: BaseException, trace: Any) -> None:
+    # After a fault of the job the others have heard of it, and of its first cause.
+    if _hooks_of != os.getpid() or not _engine.is_initialized() or isinstance(value, errors.HorovodInternalError):
+        return
+    text = "".join(traceback.format_exception_only(kind, value)).strip()
+    frames = traceback.extract_tb(trace)
+    # Where the program was, not where it waits in here.
+    own = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    frame = next((each for each in reversed(frames) if not each.filename.startswith(own)), None)
+    if frame is not None:
+        text += f" ({frame.filename}:{frame.lineno})"
+    abort(text)
+
+
+def _at_exit() -> None:
+    if _hooks_of != os.getpid():  # a forked child is not in the job
+        return
+    try:
+        shutdown()
+    except errors.Error as error:
+        print(f"farandole: leaving the job: {error}", file=sys.stderr)
+
+
+def is_initialized() -> bool:
+    """Whether this process is in a job."""
+    return _engine.is_initialized()
+
+
+def rank() -> int:
+    """0-based index of this process in the job. This and what follows raise InvalidArgument before `init`."""
+    return _engine.place().rank
+
+
+def size() -> int:
+    """Number of ranks."""
+    return _engine.place().size
+
+
+def local_rank() -> int:
+    """Index among the ranks of this host."""
+    return _engine.place().local_rank
+
+
+def local_size() -> int:
+    """Number of ranks of this host."""
+    return _engine.place().local_size
+
+
+def cross_rank() -> int:
+    """Index among the ranks of all hosts that have this local rank."""
+    return _engine.place().cross_rank
+
+
+def cross_size() -> int:
+    """Number of hosts that have a rank with this local rank."""
+    return _engine.place().cross_size
+
+
+def is_homogeneous() -> bool:
+    """Whether every host has the same number of ranks."""
+    return bool(_engine.place().is_homogeneous)
+
+
+def counters() -> Dict[str, int]:
+    """What the engine has done since `init`: the fields of farandole_counters in engine.h."""
+    return _engine.counters()
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Horovod's timeline does not exist here. Raises Unsupported."""
+    raise errors.Unsupported(
+        "start_timeline is not supported; FARANDOLE_FLIGHT_DIR keeps each rank's last collectives when a job fails, "
+        "and TensorFlow's profiler shows the ops"
+    )
+
+
+def stop_timeline() -> None:
+    """Raises Unsupported, as start_timeline does."""
+    raise errors.Unsupported("stop_timeline is not supported, because there is no timeline to stop")

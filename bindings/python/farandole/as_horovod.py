@@ -1,0 +1,33 @@
+"""Runs a program that was written for Horovod, unchanged:
+
+mpirun -np 2 python -m farandole.as_horovod script.py arguments
+mpirun -np 2 python -m farandole.as_horovod -m package.module arguments
+"""
+
+import os
+import runpy
+import sys
+from typing import List
+
+from ._horovod_names import install_as_horovod
+
+_USAGE = "usage: python -m farandole.as_horovod (SCRIPT | -m MODULE) [ARGUMENT …]"
+
+
+def main(arguments: List[str]) -> None:
+    as_module = bool(arguments) and arguments[0] == "-m"
+    program = arguments[1:] if as_module else arguments
+    if not program or program[0].startswith("-"):
+        sys.exit(_USAGE)
+    install_as_horovod()
+    sys.argv = program
+    if as_module:
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, os.path.dirname(os.path.abspath(program[0])))
+        runpy.run_path(program[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,107 @@
+"""Horovod's elastic names, for a job whose ranks stay the same.
+
+Programs written for elastic Horovod run: state is sent from rank 0, committed and restored. What they do not get is
+ranks that come, or a job that survives one that goes: a lost rank ends the job with PeerLost.
+"""
+
+import functools
+from typing import Any, Callable, Dict, List
+
+from ._lifecycle import rank
+from .errors import HorovodInternalError, HostsUpdatedInterrupt
+from .objects import broadcast_object
+
+__all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "ObjectState", "State", "run", "run_fn"]
+
+
+class State:
+    """What ranks keep alike. Subclasses say how to `save`, `restore` and `sync` it."""
+
+    def __init__(self, bcast_object: Callable[[Any], Any] = broadcast_object, get_rank: Callable[[], int] = rank):
+        self._bcast_object = bcast_object
+        self._rank = get_rank
+        self._reset_callbacks: List[Callable[[], None]] = []
+
+    def register_reset_callbacks(self, callbacks: List[Callable[[], None]]) -> None:
+        """Functions to call when the decorated function is started again."""
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def commit(self) -> None:
+        """Saves the state, so that `restore` comes back to it."""
+        self.save()
+        self.check_host_updates()
+
+    def check_host_updates(self) -> None:
+        """Does nothing: the hosts of a job stay the same."""
+
+    def save(self) -> None:
+        """Keeps a copy of the state in memory."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Goes back to the last copy."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Takes over the state of rank 0. Collective."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Called before the decorated function is started again."""
+
+
+class ObjectState(State):
+    """State of plain objects: each keyword argument becomes an attribute. They must travel (`farandole.objects`)."""
+
+    def __init__(self, bcast_object: Callable[[Any], Any] = broadcast_object, get_rank=rank, **kwargs: Any):
+        super().__init__(bcast_object, get_rank)
+        self._saved_state: Dict[str, Any] = kwargs
+        self._set_attributes()
+
+    def save(self) -> None:
+        self._saved_state = {name: getattr(self, name) for name in self._saved_state}
+
+    def restore(self) -> None:
+        self._set_attributes()
+
+    def sync(self) -> None:
+        if self._saved_state:
+            self._saved_state = self._bcast_object(self._saved_state)
+            self._set_attributes()
+
+    def _set_attributes(self) -> None:
+        for name, value in self._saved_state.items():
+            setattr(self, name, value)
+
+
+def run(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of a function whose first argument is a `State`: it is called after the state has been synchronised.
+
+    A HostsUpdatedInterrupt that the program raises starts the function again. A failed job is not taken up again:
+    HorovodInternalError and its subclasses (PeerLost, Timeout, …) reach the caller.
+    """
+
+    @functools.wraps(function)
+    def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
+        skip_sync = False
+        while True:
+            if not skip_sync:
+                state.sync()
+            try:
+                return function(state, *args, **kwargs)
+            except HostsUpdatedInterrupt as interrupt:
+                skip_sync = interrupt.skip_sync
+                state.on_reset()
+
+    return wrapper
+
+
+def run_fn(function: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
+    """`run` under the name that Horovod's modules use; `reset` restarts Horovod there and has no use here."""
+    del reset
+    return run(function)

@@ -1,0 +1,448 @@
+"""Collectives of numpy arrays, without any framework.
+
+Ranks that use the same `name` mean the same tensor, in whatever order they come to it. Without a name, the n-th call of
+a kind in a process set is the same on all its ranks. Whatever `numpy.asarray` accepts may be passed; the types are
+bool, 8 to 64 bit integers but uint32 and uint64, float16, float32, float64, and bfloat16 of the package ml_dtypes.
+Calls without `_async` block, let other threads run meanwhile, and raise what went wrong, the same on all ranks. Those
+with `_async` return a `Work`; the arrays belong to the library until it is waited for.
+
+`out` may be the input itself. Arrays made by `window` are reduced without a copy.
+"""
+
+import ctypes
+import math
+import weakref
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import _engine, _work, errors
+from ._engine import Adasum, Average, Collective, Max, Min, Product, ReduceOp, Sum
+from ._work import Work
+from .process_sets import ProcessSet, global_process_set, id_of
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Max",
+    "Min",
+    "Product",
+    "ReduceOp",
+    "Sum",
+    "Work",
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_async",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_async",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "join",
+    "poll",
+    "reducescatter",
+    "reducescatter_async",
+    "synchronize",
+    "window",
+]
+
+
+def _input(tensor: Any) -> np.ndarray:
+    return np.asarray(tensor, order="C")
+
+
+def _output(out: Optional[np.ndarray], like: np.ndarray) -> np.ndarray:
+    if out is None:
+        return np.empty(like.shape, like.dtype)
+    fits = isinstance(out, np.ndarray) and out.shape == like.shape and out.dtype == like.dtype
+    if not fits or not out.flags.c_contiguous or not out.flags.writeable:
+        raise errors.InvalidArgument(
+            f"out must be a contiguous, writeable array of shape {like.shape} and type {like.dtype}"
+        )
+    return out
+
+
+def _first_output(work: Work) -> np.ndarray:
+    return work.outputs[0]
+
+
+def _all_outputs(work: Work) -> List[np.ndarray]:
+    return list(work.outputs)
+
+
+def _nothing(work: Work) -> None:
+    return None
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[Any],
+    average: Optional[bool] = None,
+    name: Optional[str] = None,
+    op: Optional[int] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    out: Optional[Sequence[np.ndarray]] = None,
+    _caller_waits: bool = False,
+) -> Work:
+    """As `grouped_allreduce`; `wait()` gives the list."""
+    inputs = [_input(tensor) for tensor in tensors]
+    outs: Sequence[Any] = [None] * len(inputs) if out is None else out
+    if len(outs) != len(inputs):
+        raise errors.InvalidArgument(f"{len(inputs)} arrays, but out has {len(outs)}")
+    outputs = [_output(each, array) for each, array in zip(outs, inputs)]
+    work = Work(inputs, outputs, _all_outputs)
+    return _submit_reduction(
+        work,
+        "allreduce",
+        Collective.Allreduce,
+        average,
+        name,
+        op,
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        _caller_waits,
+    )
+
+
+def _submit_reduction(
+    work: Work,
+    kind: str,
+    collective: Collective,
+    average: Optional[bool],
+    name: Optional[str],
+    op: Optional[int],
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+    caller_waits: bool,
+) -> Work:
+    return _work.submit(
+        work,
+        kind,
+        collective,
+        id_of(process_set),
+        name,
+        op=_engine.choose_op(average, op),
+        prescale=prescale,
+        postscale=postscale,
+        caller_waits=caller_waits,
+    )
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: Optional[bool] = None,
+    name: Optional[str] = None,
+    op: Optional[int] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    out: Optional[Sequence[np.ndarray]] = None,
+) -> List[np.ndarray]:
+    """Reduces each of `tensors` over the ranks, all together: none before all are ready on all ranks.
+
+    Arguments are those of `allreduce`. An empty list gives an empty list.
+    """
+    if not len(tensors):
+        return []
+    return grouped_allreduce_async(
+        tensors, average, name, op, prescale_factor, postscale_factor, process_set, out, True
+    ).wait()
+
+
+def allreduce_async(
+    tensor: Any,
+    average: Optional[bool] = None,
+    name: Optional[str] = None,
+    op: Optional[int] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    out: Optional[np.ndarray] = None,
+    _caller_waits: bool = False,
+) -> Work:
+    """As `allreduce`; `wait()` gives the array."""
+    array = _input(tensor)
+    work = Work([array], [_output(out, array)], _first_output)
+    return _submit_reduction(
+        work,
+        "allreduce",
+        Collective.Allreduce,
+        average,
+        name,
+        op,
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        _caller_waits,
+    )
+
+
+def allreduce(
+    tensor: Any,
+    average: Optional[bool] = None,
+    name: Optional[str] = None,
+    op: Optional[int] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    out: Optional[np.ndarray] = None,
+) -> np.ndarray:
+    """Reduces `tensor` over the ranks; every rank gets the result.
+
+    tensor: of the same shape and type on all ranks.
+    op: Average (the default), Sum, Min, Max, Product or Adasum. Average and Adasum take floating-point types only.
+        `average=False` is Horovod's older form of op=Sum.
+    prescale_factor, postscale_factor: factors of the inputs and of the result.
+    out: array that takes the result; may be `tensor`. None makes one.
+
+    Raises Mismatch if the ranks disagree; `out` is unchanged then. Collective: all ranks of the process set.
+    """
+    return allreduce_async(tensor, average, name, op, prescale_factor, postscale_factor, process_set, out, True).wait()
+
+
+def _gather(
+    tensors: Sequence[Any],
+    name: Optional[str],
+    process_set: ProcessSet,
+    result: Callable[[Work], Any],
+    caller_waits: bool,
+) -> Work:
+    inputs = [_input(tensor) for tensor in tensors]
+    work = Work(inputs, [None] * len(inputs), result)
+    return _work.submit(work, "allgather", Collective.Allgather, id_of(process_set), name, caller_waits=caller_waits)
+
+
+def grouped_allgather_async(
+    tensors: Sequence[Any], name: Optional[str] = None, process_set: ProcessSet = global_process_set
+) -> Work:
+    """As `grouped_allgather`; `wait()` gives the list."""
+    return _gather(tensors, name, process_set, _all_outputs, False)
+
+
+def grouped_allgather(
+    tensors: Sequence[Any], name: Optional[str] = None, process_set: ProcessSet = global_process_set
+) -> List[np.ndarray]:
+    """Gathers each of `tensors` as `allgather` does, all together. An empty list gives an empty list."""
+    return _gather(tensors, name, process_set, _all_outputs, True).wait() if len(tensors) else []
+
+
+def allgather_async(tensor: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> Work:
+    """As `allgather`; `wait()` gives the array."""
+    return _gather([tensor], name, process_set, _first_output, False)
+
+
+def allgather(tensor: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> np.ndarray:
+    """The arrays of all ranks, one after the other along the first dimension, which may differ from rank to rank.
+
+    Raises Mismatch if the ranks disagree on the other dimensions or the type.
+    """
+    return _gather([tensor], name, process_set, _first_output, True).wait()
+
+
+def _broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: Optional[str],
+    process_set: ProcessSet,
+    out: Optional[np.ndarray],
+    caller_waits: bool,
+) -> Work:
+    array = _input(tensor)
+    work = Work([array], [_output(out, array)], _first_output)
+    return _work.submit(
+        work, "broadcast", Collective.Broadcast, id_of(process_set), name, root=root_rank, caller_waits=caller_waits
+    )
+
+
+def broadcast_async(
+    tensor: Any,
+    root_rank: int,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    out: Optional[np.ndarray] = None,
+) -> Work:
+    """As `broadcast`; `wait()` gives the array."""
+    return _broadcast(tensor, root_rank, name, process_set, out, False)
+
+
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    out: Optional[np.ndarray] = None,
+) -> np.ndarray:
+    """The array of rank `root_rank` (a rank of the job, also in a process set), on every rank.
+
+    tensor: of the same shape and type on all ranks; only the root's values matter.
+    """
+    return _broadcast(tensor, root_rank, name, process_set, out, True).wait()
+
+
+def broadcast_(
+    tensor: np.ndarray, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
+) -> np.ndarray:
+    """Overwrites `tensor` with that of rank `root_rank`, and returns it."""
+    if not isinstance(tensor, np.ndarray):
+        raise errors.InvalidArgument(f"broadcast_ overwrites a numpy array; got {type(tensor).__name__}")
+    return _broadcast(tensor, root_rank, name, process_set, tensor, True).wait()
+
+
+def _alltoall(
+    tensor: Any, splits: Optional[Sequence[int]], name: Optional[str], process_set: ProcessSet, caller_waits: bool
+) -> Work:
+    array = _input(tensor)
+
+    def result(work: Work) -> Any:
+        output = work.outputs[0]
+        return output if splits is None else (output, np.asarray(work.received_splits, np.int64))
+
+    rows = None if splits is None else [int(each) for each in splits]
+    work = Work([array], [None], result)
+    return _work.submit(
+        work, "alltoall", Collective.Alltoall, id_of(process_set), name, splits=rows, caller_waits=caller_waits
+    )
+
+
+def alltoall_async(
+    tensor: Any,
+    splits: Optional[Sequence[int]] = None,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+) -> Work:
+    """As `alltoall`; `wait()` gives what that returns."""
+    return _alltoall(tensor, splits, name, process_set, False)
+
+
+def alltoall(
+    tensor: Any,
+    splits: Optional[Sequence[int]] = None,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+) -> Union[np.ndarray, Tuple[np.ndarray, np.ndarray]]:
+    """Sends rows of the first dimension to each rank and returns those that came, in the order of the ranks.
+
+    splits: number of rows for each rank of the process set; None deals them out evenly. If given, the result is a pair
+        of the rows and the number that came from each rank.
+    """
+    return _alltoall(tensor, splits, name, process_set, True).wait()
+
+
+def _reduce_scatter(
+    tensors: Sequence[Any],
+    op: int,
+    name: Optional[str],
+    process_set: ProcessSet,
+    prescale: float,
+    postscale: float,
+    result: Callable[[Work], Any],
+    caller_waits: bool,
+) -> Work:
+    inputs = [_input(tensor) for tensor in tensors]
+    work = Work(inputs, [None] * len(inputs), result)
+    return _submit_reduction(
+        work, "reducescatter", Collective.ReduceScatter, None, name, op, prescale, postscale, process_set, caller_waits
+    )
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[Any],
+    op: int = Average,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Work:
+    """As `grouped_reducescatter`; `wait()` gives the list."""
+    return _reduce_scatter(tensors, op, name, process_set, prescale_factor, postscale_factor, _all_outputs, False)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    op: int = Average,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> List[np.ndarray]:
+    """Reduces each of `tensors` as `reducescatter` does, all together. An empty list gives an empty list."""
+    if not len(tensors):
+        return []
+    return _reduce_scatter(tensors, op, name, process_set, prescale_factor, postscale_factor, _all_outputs, True).wait()
+
+
+def reducescatter_async(
+    tensor: Any,
+    op: int = Average,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Work:
+    """As `reducescatter`; `wait()` gives the array."""
+    return _reduce_scatter([tensor], op, name, process_set, prescale_factor, postscale_factor, _first_output, False)
+
+
+def reducescatter(
+    tensor: Any,
+    op: int = Average,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> np.ndarray:
+    """Reduces `tensor` over the ranks and deals out the rows of the result: each rank gets its part of the first
+    dimension, the first ranks one row more if they do not divide evenly. `op` as for `allreduce`, but Adasum."""
+    return _reduce_scatter(
+        [tensor], op, name, process_set, prescale_factor, postscale_factor, _first_output, True
+    ).wait()
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Blocks until all ranks of the process set have called it."""
+    _work.submit(Work([], [], _nothing), "barrier", Collective.Barrier, id_of(process_set), caller_waits=True).wait()
+
+
+def join(process_set: ProcessSet = global_process_set) -> int:
+    """This rank has no more data: it supplies zeros to the others' allreduces until all ranks have joined. Blocks, and
+    returns the rank that joined last."""
+    return _work.submit_join(Work([], [], lambda work: work.last_rank), id_of(process_set)).wait()
+
+
+def poll(work: Work) -> bool:
+    """Whether `synchronize(work)` would return at once."""
+    return work.done()
+
+
+def synchronize(work: Work) -> Any:
+    """Waits for an asynchronous call and returns its result: `work.wait()`."""
+    return work.wait()
+
+
+def window(shape: Union[int, Sequence[int]], dtype: Any = np.float32) -> np.ndarray:
+    """A new array, not filled, in memory that the ranks of this host share: collectives on it need no copies.
+
+    An ordinary array where there is no such memory: before `init`, and where FARANDOLE_SHARED_MEMORY is off. The memory
+    is given back when nothing refers to the array any more; it stays valid after `shutdown`.
+    """
+    dimensions = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    dtype = np.dtype(dtype)
+    payload_bytes = math.prod(dimensions) * dtype.itemsize
+    memory = _engine.lib.farandole_window_allocate(payload_bytes) if payload_bytes > 0 else None
+    if not memory:
+        return np.empty(dimensions, dtype)
+    buffer = (ctypes.c_char * payload_bytes).from_address(memory)
+    # Not at the end of the interpreter: arrays that are still in use then keep their memory.
+    weakref.finalize(buffer, _engine.lib.farandole_window_free, memory).atexit = False
+    return np.ndarray(dimensions, dtype, buffer=buffer)

@@ -1,0 +1,175 @@
+"""Python objects between ranks.
+
+They travel as JSON with the bytes of numpy arrays behind it: None, bool, int, float, complex, str, bytes, list, tuple,
+dict, set, frozenset, numpy arrays and scalars, and what is made of them. Reading such a message runs no code of the
+sender. Other objects travel as pickles, which do run the sender's code, only if every rank asks for it by
+`pickle=True`.
+"""
+
+import io
+import json
+import pickle as pickle_module
+import struct
+from typing import Any, Callable, Dict, List, Optional
+
+import numpy as np
+
+from . import _work, errors
+from . import numpy as collectives
+from .process_sets import ProcessSet, global_process_set, id_of
+
+_PLAIN = b"J"
+_PICKLE = b"P"
+_ERROR = b"E"
+_HEADER = struct.Struct("<cq")  # which of these, and the length of the JSON
+_ALIGNMENT = 64  # of the bytes of arrays within a message
+
+
+class _Encoder:
+    """Turns an object into a tree that JSON can write, and collects the bytes of arrays."""
+
+    def __init__(self):
+        self.blobs = io.BytesIO()
+
+    def encode(self, value: Any) -> Any:
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        if type(value) in (list, tuple, set, frozenset):
+            return {type(value).__name__: [self.encode(each) for each in value]}
+        if type(value) is dict:
+            return {"dict": [[self.encode(key), self.encode(each)] for key, each in value.items()]}
+        if type(value) is complex:
+            return {"complex": [value.real, value.imag]}
+        if type(value) in (bytes, bytearray):
+            return {type(value).__name__: self._put(value)}
+        if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, np.ma.MaskedArray):
+            return {"array" if isinstance(value, np.ndarray) else "scalar": self._array(np.asarray(value, order="C"))}
+        raise errors.InvalidArgument(
+            f"an object of type {type(value).__module__}.{type(value).__qualname__} does not travel in the safe format "
+            "(JSON and numpy); send its parts, or pass pickle=True on all ranks, which runs the sender's code on them"
+        )
+
+    def _array(self, array: np.ndarray) -> Dict[str, Any]:
+        if array.dtype.hasobject or array.dtype.type is np.void:
+            raise errors.InvalidArgument(
+                f"an array of {array.dtype} does not travel in the safe format; use an array of numbers or text, or "
+                "pass pickle=True on all ranks, which runs the sender's code on them"
+            )
+        # The names of numpy's own types say their byte order; those of ml_dtypes, such as bfloat16, have none.
+        dtype = array.dtype.name if array.dtype.kind == "V" else array.dtype.str
+        return {"dtype": dtype, "shape": list(array.shape), "at": self._put(array.tobytes())}
+
+    def _put(self, payload: Any) -> List[int]:
+        self.blobs.write(b"\0" * (-self.blobs.tell() % _ALIGNMENT))
+        begin = self.blobs.tell()
+        self.blobs.write(payload)
+        return [begin, len(payload)]
+
+
+def _dtype(name: str) -> np.dtype:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def _decode(node: Any, blobs: memoryview) -> Any:
+    if not isinstance(node, dict):
+        return node
+    ((kind, content),) = node.items()
+    if kind in ("list", "tuple", "set", "frozenset"):
+        make: Callable[[Any], Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[kind]
+        return make([_decode(each, blobs) for each in content])
+    if kind == "dict":
+        return {_decode(key, blobs): _decode(each, blobs) for key, each in content}
+    if kind == "complex":
+        return complex(*content)
+    if kind in ("bytes", "bytearray"):
+        begin, length = content
+        payload = bytes(blobs[begin : begin + length])
+        return payload if kind == "bytes" else bytearray(payload)
+    if kind in ("array", "scalar"):
+        begin, length = content["at"]
+        array = np.frombuffer(blobs[begin : begin + length], _dtype(content["dtype"])).reshape(content["shape"]).copy()
+        return array if kind == "array" else array[()]
+    raise errors.DataError(f"an object came with a part of unknown kind {kind!r}: do all ranks run the same version?")
+
+
+def dumps(obj: Any, pickle: bool = False) -> bytes:
+    """The message of an object. Raises InvalidArgument for what the safe format does not hold."""
+    if pickle:
+        try:
+            import cloudpickle as pickler  # also functions and classes of the main program, where it is installed
+        except ImportError:
+            pickler = pickle_module
+        return _HEADER.pack(_PICKLE, 0) + pickler.dumps(obj)
+    encoder = _Encoder()
+    text = json.dumps(encoder.encode(obj)).encode()
+    return _HEADER.pack(_PLAIN, len(text)) + text + encoder.blobs.getvalue()
+
+
+def loads(message: Any, pickle: bool = False) -> Any:
+    """The object of a message. Raises what its sender could not send, and Unsupported for pickles nobody asked for."""
+    view = memoryview(message)
+    kind, length = _HEADER.unpack_from(view)
+    body = view[_HEADER.size :]
+    if kind == _ERROR:
+        raise errors.InvalidArgument(bytes(body).decode())
+    if kind == _PICKLE:
+        if not pickle:
+            raise errors.Unsupported(
+                "the sender has pickled the object, which would run its code here; pass pickle=True on all ranks if "
+                "that is meant"
+            )
+        return pickle_module.loads(body)
+    return _decode(json.loads(bytes(body[:length])), body[length:])
+
+
+def _message(obj: Any, pickle: bool, who: str) -> np.ndarray:
+    """As an array. What can not be sent becomes a message that says so: the other ranks wait for one."""
+    try:
+        message = dumps(obj, pickle)
+    except Exception as error:
+        message = _HEADER.pack(_ERROR, 0) + f"{who}: {error}".encode()
+    return np.frombuffer(message, np.uint8)
+
+
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    pickle: bool = False,
+) -> Any:
+    """The object of rank `root_rank`, on every rank; a copy on the others. What they pass is ignored.
+
+    pickle: whether the object travels as a pickle, see above; the same on all ranks.
+
+    Raises InvalidArgument on all ranks if it does not travel. Collective: all ranks of the process set; blocks.
+    """
+    from ._lifecycle import rank
+
+    root = rank() == root_rank
+    name = name or _work.names.next("broadcast_object", id_of(process_set))
+    message = _message(obj, pickle, f"rank {root_rank}") if root else np.empty(0, np.uint8)
+    # The length is not known elsewhere: the root's part of an allgather is all there is.
+    received = collectives.allgather(message, name=name, process_set=process_set)
+    copy = loads(received, pickle)
+    return obj if root else copy
+
+
+def allgather_object(
+    obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set, pickle: bool = False
+) -> List[Any]:
+    """The objects of all ranks of the process set, in their order. Otherwise as `broadcast_object`."""
+    from ._lifecycle import rank
+
+    name = name or _work.names.next("allgather_object", id_of(process_set))
+    message = _message(obj, pickle, f"rank {rank()}")
+    lengths, messages = collectives.grouped_allgather(
+        [np.array([message.size], np.int64), message], name=name, process_set=process_set
+    )
+    ends = np.cumsum(lengths)
+    return [loads(messages[end - length : end], pickle) for end, length in zip(ends, lengths)]

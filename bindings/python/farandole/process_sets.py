@@ -1,0 +1,162 @@
+"""Process sets: groups of ranks that run collectives among themselves, by the names that Horovod's users know."""
+
+import ctypes
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+from . import _engine, errors
+
+
+class ProcessSet:
+    """Some ranks of the job.
+
+    Made from a list of ranks and then passed to `init(process_sets=[…])` or `add_process_set`. From then on
+    `process_set_id` is a number; before, and after `remove_process_set`, it is None. `ranks` is sorted.
+    """
+
+    def __init__(self, ranks: Sequence[int]):
+        if hasattr(ranks, "py2f"):
+            raise errors.Unsupported(
+                "a process set from an MPI communicator is not supported; pass the ranks: "
+                "ProcessSet(comm.allgather(hvd.rank()))"
+            )
+        if isinstance(ranks, (str, bytes)) or not all(_is_integer(rank) for rank in ranks):
+            raise errors.InvalidArgument(f"a process set is made from a list of ranks, not from {ranks!r}")
+        self.process_set_id: Optional[int] = None
+        self.ranks: Optional[List[int]] = sorted(int(rank) for rank in ranks)
+        self.mpi_comm: Any = None
+
+    @classmethod
+    def of_id(cls, process_set_id: int) -> "ProcessSet":
+        """The set with this number. Raises InvalidArgument if there is none."""
+        ranks = _engine.process_set_ranks(process_set_id)
+        if ranks is None:
+            raise errors.InvalidArgument(
+                f"there is no process set {process_set_id}; there are {_engine.process_sets()}"
+            )
+        made = cls(ranks)
+        made.process_set_id = process_set_id
+        return made
+
+    def size(self) -> Optional[int]:
+        """Number of its ranks. None if it is not registered. Raises InvalidArgument before init()."""
+        ranks = self._current_ranks()
+        return None if ranks is None else len(ranks)
+
+    def rank(self) -> Optional[int]:
+        """Position of this process in it. None if it is not registered. Raises InvalidArgument on other ranks.
+
+        Collectives that name a rank, such as broadcast, mean the rank of the job, not this position.
+        """
+        ranks = self._current_ranks()
+        if ranks is None:
+            return None
+        own = _engine.place().rank
+        if own not in ranks:
+            raise errors.InvalidArgument(f"rank {own} is not in process set {self.process_set_id}, which has {ranks}")
+        return ranks.index(own)
+
+    def included(self) -> Optional[bool]:
+        """Whether this process is in it. None if the ranks are not known yet."""
+        if self.process_set_id is None and self.ranks is None:
+            return None
+        ranks = self.ranks if self.process_set_id is None else self._current_ranks()
+        return _engine.place().rank in ranks
+
+    def _current_ranks(self) -> Optional[List[int]]:
+        if self.process_set_id is None:
+            return None
+        _engine.need_initialized()
+        ranks = _engine.process_set_ranks(self.process_set_id)
+        if ranks is None:
+            raise errors.InvalidArgument(f"process set {self.process_set_id} has been removed")
+        return ranks
+
+    def __repr__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+def _is_integer(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+global_process_set = ProcessSet([])
+global_process_set.process_set_id = _engine.GLOBAL_SET
+# Sets that were made by add_process_set or init, by their number.
+_registered: Dict[int, ProcessSet] = {}
+
+
+def id_of(process_set: ProcessSet) -> int:
+    """Number of a registered set, for a request. Raises InvalidArgument if it is not registered."""
+    if process_set.process_set_id is None:
+        raise errors.InvalidArgument(f"{process_set} is not registered; pass it to init() or add_process_set() first")
+    return process_set.process_set_id
+
+
+def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet:
+    """Makes a process set. All ranks of the job call it with the same ranks, also those that are not in it; blocks
+    until they have.
+
+    Raises InvalidArgument if there is a set of these ranks already.
+    """
+    _engine.need_initialized()
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    if process_set.ranks is None:
+        raise errors.InvalidArgument("this process set has been removed; make a new one from a list of ranks")
+    for known in _engine.process_sets():
+        if _engine.process_set_ranks(known) == process_set.ranks:
+            raise errors.InvalidArgument(f"there is a process set of ranks {process_set.ranks} already: number {known}")
+    ranks = (ctypes.c_int32 * len(process_set.ranks))(*process_set.ranks)
+    made = ctypes.c_int32()
+    _engine.call("farandole_add_process_set", ranks, len(ranks), ctypes.byref(made))
+    process_set.process_set_id = made.value
+    _registered[made.value] = process_set
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Removes a process set. All ranks of the job call it; blocks until they have. What is pending in the set fails.
+
+    False, and nothing is done, for the set of all ranks and for one that is not registered.
+    """
+    number = process_set.process_set_id
+    if number is None or number == _engine.GLOBAL_SET:
+        return False
+    _engine.call("farandole_remove_process_set", number)
+    process_set.process_set_id = None
+    registered = _registered.pop(number, None)
+    if registered is not None:
+        registered.process_set_id = None
+    return True
+
+
+def process_set_by_id(process_set_id: int) -> ProcessSet:
+    """The set with this number, as it was registered. Raises InvalidArgument if there is none."""
+    if process_set_id == _engine.GLOBAL_SET:
+        return global_process_set
+    return _registered.get(process_set_id) or ProcessSet.of_id(process_set_id)
+
+
+def process_sets() -> List[ProcessSet]:
+    """All process sets, by their numbers."""
+    return [process_set_by_id(number) for number in sorted(_engine.process_sets())]
+
+
+def is_process_set_included(process_set: ProcessSet = global_process_set) -> bool:
+    """Whether this process is in the set."""
+    return bool(process_set.included())
+
+
+def register_all(sets: Sequence[ProcessSet]) -> None:
+    """After the engine's start: fills in the set of all ranks and makes those that init() was given."""
+    global_process_set.ranks = _engine.process_set_ranks(_engine.GLOBAL_SET)
+    for each in sets:
+        add_process_set(each)
+
+
+def forget_all() -> None:
+    """After the engine's end: no set but that of all ranks has a number."""
+    for each in _registered.values():
+        each.process_set_id = None
+    _registered.clear()
+    global_process_set.ranks = []

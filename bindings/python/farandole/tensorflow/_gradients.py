@@ -1,0 +1,159 @@
+"""What tapes and optimizers do with a list of gradients."""
+
+import warnings
+from typing import Any, List, Optional, Sequence, Union
+
+import tensorflow as tf
+
+from .. import errors
+from .._engine import Average
+from ..process_sets import ProcessSet, global_process_set
+from ._reductions import grouped_allreduce
+from .compression import Compression
+
+# In a graph, gradients are reduced in groups of this size, so that the first ones travel while backward goes on.
+GROUP_BYTES = 8 << 20
+
+Groups = Union[None, int, List[List[Any]]]
+
+
+def variable_of(variable: Any) -> Any:
+    """The TensorFlow variable in a variable of Keras 3; other things as they are."""
+    value = getattr(variable, "value", None)
+    return variable if value is None or callable(value) else value
+
+
+def key_of(variable: Any) -> Any:
+    """Identifies a variable or tensor, also where Keras has put another object around it."""
+    return variable_of(variable).ref()
+
+
+def checked_groups(num_groups: int, groups: Groups) -> Groups:
+    """`groups`, or what the older `num_groups` says."""
+    if num_groups != 0:
+        warnings.warn("num_groups is the older form of groups", DeprecationWarning, stacklevel=3)
+        groups = num_groups if groups is None else groups
+    if groups is not None and not isinstance(groups, (list, tuple)) and not groups > 0:
+        raise errors.InvalidArgument(
+            f"groups must be a positive number or a list of lists of variables, not {groups!r}"
+        )
+    return groups
+
+
+def check_predivide(gradient_predivide_factor: float, op: int) -> None:
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise errors.InvalidArgument("gradient_predivide_factor splits the division of op=Average; other ops have none")
+
+
+class GradientReducer:
+    """Reduces lists of gradients that belong to variables. None stays None.
+
+    Const after construction but for the set of local variables.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        device_dense: str = "",
+        device_sparse: str = "",
+        compression: Any = Compression.none,
+        sparse_as_dense: bool = False,
+        op: int = Average,
+        gradient_predivide_factor: float = 1.0,
+        groups: Groups = None,
+        process_set: ProcessSet = global_process_set,
+        scale_local_gradients: bool = True,
+    ):
+        self._name = name
+        self._options = {
+            "device_dense": device_dense,
+            "device_sparse": device_sparse,
+            "compression": compression,
+            "op": op,
+            "process_set": process_set,
+        }
+        if op == Average:  # the reduction divides by the number of ranks besides
+            self._options["prescale_factor"] = 1.0 / gradient_predivide_factor
+            self._options["postscale_factor"] = gradient_predivide_factor
+        self.sparse_as_dense = sparse_as_dense
+        self.process_set = process_set
+        self._groups = groups
+        self._scale_local_gradients = scale_local_gradients
+        self._local: set = set()
+
+    def register_local(self, variable: Any) -> None:
+        """The gradient of this variable is not reduced: it belongs to this rank alone."""
+        self._local.add(key_of(variable))
+
+    def is_local(self, variable: Any) -> bool:
+        return bool(self._local) and key_of(variable) in self._local
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any], use_generic_names: bool = False) -> List[Any]:
+        """The reduced gradients, in the same order. Those of local variables are divided by the number of ranks, as
+        their loss counts among all, unless `scale_local_gradients` is off."""
+        results = [self._dense(gradient) for gradient in gradients]
+        if not self.process_set.included() or self.process_set.size() == 1:
+            return results
+        wanted = [i for i, gradient in enumerate(results) if gradient is not None]
+        local = [i for i in wanted if self.is_local(variables[i])]
+        shared = [i for i in wanted if i not in set(local)]
+        with tf.name_scope(f"{self._name}_Allreduce"):
+            for number, group in enumerate(self._split(shared, results, variables)):
+                name = f"grad_{number}" if use_generic_names else None
+                reduced = self._reduce_group([results[i] for i in group], name)
+                for i, gradient in zip(group, reduced):
+                    results[i] = gradient
+        if self._scale_local_gradients:
+            for i in local:
+                results[i] = _divided(results[i], self.process_set.size())
+        return results
+
+    def _dense(self, gradient: Any) -> Any:
+        if self.sparse_as_dense and isinstance(gradient, tf.IndexedSlices):
+            return tf.convert_to_tensor(gradient)
+        return gradient
+
+    def _reduce_group(self, gradients: List[Any], name: Optional[str]) -> List[Any]:
+        options = dict(self._options)
+        sparse = [isinstance(gradient, tf.IndexedSlices) for gradient in gradients]
+        if any(sparse):  # their values are gathered, which has no factors; both together are 1 then
+            options.pop("prescale_factor", None)
+            options.pop("postscale_factor", None)
+        return grouped_allreduce(gradients, name=name, ignore_name_scope=name is not None, **options)
+
+    def _split(self, places: List[int], gradients: List[Any], variables: Sequence[Any]) -> List[List[int]]:
+        """Which gradients are reduced together."""
+        if self._groups is None:
+            return _split_by_kind_and_size(places, gradients)
+        if not isinstance(self._groups, (list, tuple)):
+            count = min(int(self._groups), max(len(places), 1))
+            each, more = divmod(len(places), count)
+            ends = [i * each + min(i, more) for i in range(count + 1)]
+            return [places[begin:end] for begin, end in zip(ends, ends[1:]) if end > begin]
+        left = {key_of(variables[i]): i for i in places}
+        split = [[left.pop(key_of(v)) for v in group if key_of(v) in left] for group in self._groups]
+        return [group for group in split if group] + [[i] for i in left.values()]
+
+
+def _split_by_kind_and_size(places: List[int], gradients: List[Any]) -> List[List[int]]:
+    """Dense and sparse gradients apart. In a graph in groups of GROUP_BYTES, from the last to the first, as backward
+    makes them; in eager mode all are there already."""
+    sparse = [i for i in places if isinstance(gradients[i], tf.IndexedSlices)]
+    groups = [sparse] if sparse else []
+    group: List[int] = []
+    payload_bytes = 0
+    for i in reversed([i for i in places if not isinstance(gradients[i], tf.IndexedSlices)]):
+        group.append(i)
+        payload_bytes += (gradients[i].shape.num_elements() or 0) * gradients[i].dtype.size
+        if payload_bytes >= GROUP_BYTES and not tf.executing_eagerly():
+            groups.append(group)
+            group, payload_bytes = [], 0
+    return groups + ([group] if group else [])
+
+
+def _divided(gradient: Any, by: int) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(
+            gradient.values / tf.cast(by, gradient.values.dtype), gradient.indices, gradient.dense_shape
+        )
+    return gradient / tf.cast(by, gradient.dtype)

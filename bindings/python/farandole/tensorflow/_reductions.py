@@ -1,0 +1,237 @@
+"""Reductions of tensors and of IndexedSlices, with Horovod's arguments."""
+
+import contextlib
+from typing import Any, Callable, List, Optional, Sequence, Union
+
+import tensorflow as tf
+
+from .. import errors
+from .._engine import Adasum, Average, Sum, choose_op
+from ..process_sets import ProcessSet, global_process_set
+from . import mpi_ops
+from .compression import Compression
+
+Reducible = Union[tf.Tensor, tf.Variable, tf.IndexedSlices]
+
+
+def on_device(name: str) -> Any:
+    """The scope of a device; an empty name leaves the choice to TensorFlow."""
+    return tf.device(name) if name else contextlib.nullcontext()
+
+
+def _check_sparse(op: int, prescale_factor: float, postscale_factor: float) -> None:
+    if op not in (Sum, Average):
+        hint = "; pass sparse_as_dense=True" if op == Adasum else ""
+        raise errors.Unsupported(f"IndexedSlices are reduced by Sum and Average only{hint}")
+    if prescale_factor != 1.0 or postscale_factor != 1.0:
+        raise errors.Unsupported("IndexedSlices are not scaled: leave prescale_factor and postscale_factor at 1.0")
+
+
+def _slices(given: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor, op: int, size: int) -> tf.IndexedSlices:
+    """Slices gathered from all ranks: an index that several of them have is there several times, which adds up."""
+    if op == Average:
+        values = values / tf.cast(size, values.dtype)
+    return tf.IndexedSlices(values, indices, dense_shape=given.dense_shape)
+
+
+def _integer_average(tensor: Any, op: int) -> bool:
+    return op == Average and (tensor.dtype.is_integer or tensor.dtype.is_bool)
+
+
+def _divide_integer(total: tf.Tensor, size: int) -> tf.Tensor:
+    return tf.truncatediv(total, tf.cast(size, total.dtype))
+
+
+def allreduce(
+    tensor: Reducible,
+    average: Optional[bool] = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: Optional[int] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> Union[tf.Tensor, tf.IndexedSlices]:
+    """Reduces a tensor over the ranks; every rank gets the result.
+
+    tensor: of the same shape and type on all ranks. IndexedSlices are gathered instead: the values and indices of all
+        ranks one after the other, which represents the same reduced tensor.
+    average: older form of `op`: True means Average, False means Sum. Not together with `op`.
+    device_dense, device_sparse: devices for the op; "" lets TensorFlow choose.
+    compression: `Compression.none`, `.fp16` or `.bf16`: the type on the way.
+    op: Average (if None), Sum, Min, Max, Product or Adasum; Sum and Average for IndexedSlices. The average of integers
+        is cut off toward zero.
+    prescale_factor, postscale_factor: factors of the inputs and of the result.
+    name: what ranks know the tensor by; made up from the names in the graph, or counted in eager mode, if None.
+    ignore_name_scope: the name is taken as it is, without the scopes around the call.
+
+    Differentiable. Raises Mismatch on all ranks if they disagree, PeerLost and Timeout when the job has failed.
+    """
+    op = choose_op(average, op)
+    if isinstance(tensor, tf.IndexedSlices):
+        _check_sparse(op, prescale_factor, postscale_factor)
+        with on_device(device_sparse):
+            return _gather_slices([tensor], op, name, process_set)[0]
+    with on_device(device_dense):
+        tensor = tf.convert_to_tensor(tensor)
+        truncate = _integer_average(tensor, op)
+        sent, context = compression.compress(tensor)
+        reduced = mpi_ops._allreduce(
+            sent,
+            op=Sum if truncate else op,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+            name=name,
+            process_set=process_set,
+            ignore_name_scope=ignore_name_scope,
+        )
+        result = compression.decompress(reduced, context)
+        return _divide_integer(result, process_set.size()) if truncate else result
+
+
+def _suffixed(name: Optional[str], part: str) -> Optional[str]:
+    return None if name is None else f"{name}.{part}"
+
+
+def grouped_allreduce(
+    tensors: Sequence[Reducible],
+    average: Optional[bool] = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: Optional[int] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: Optional[str] = None,
+) -> List[Union[tf.Tensor, tf.IndexedSlices]]:
+    """Reduces each of `tensors` as `allreduce` does, all together: none before all are ready on all ranks.
+
+    Types may be mixed. An empty list gives an empty list.
+    """
+    op = choose_op(average, op)
+    results: List[Any] = [None] * len(tensors)
+    sparse = [i for i, tensor in enumerate(tensors) if isinstance(tensor, tf.IndexedSlices)]
+    dense = [i for i in range(len(tensors)) if i not in set(sparse)]
+    if sparse:
+        _check_sparse(op, prescale_factor, postscale_factor)
+        with on_device(device_sparse):
+            gathered = _gather_slices([tensors[i] for i in sparse], op, name, process_set)
+        for i, slices in zip(sparse, gathered):
+            results[i] = slices
+    if dense:
+        with on_device(device_dense):
+            reduced = _reduce_dense(
+                [tf.convert_to_tensor(tensors[i]) for i in dense],
+                compression,
+                op,
+                lambda sent, true_op, suffix: mpi_ops._grouped_allreduce(
+                    sent,
+                    op=true_op,
+                    prescale_factor=prescale_factor,
+                    postscale_factor=postscale_factor,
+                    name=_suffixed(name, suffix) if suffix else name,
+                    process_set=process_set,
+                    ignore_name_scope=ignore_name_scope,
+                ),
+                process_set,
+            )
+        for i, tensor in zip(dense, reduced):
+            results[i] = tensor
+    return results
+
+
+def _gather_slices(
+    slices: Sequence[tf.IndexedSlices], op: int, name: Optional[str], process_set: ProcessSet
+) -> List[tf.IndexedSlices]:
+    """Values and indices of all of them in one op."""
+    parts = [each.values for each in slices] + [each.indices for each in slices]
+    gathered = mpi_ops.grouped_allgather(parts, name=_suffixed(name, "slices"), process_set=process_set)
+    return [
+        _slices(given, values, indices, op, process_set.size())
+        for given, values, indices in zip(slices, gathered, gathered[len(slices) :])
+    ]
+
+
+def _reduce_dense(
+    tensors: Sequence[tf.Tensor],
+    compression: Any,
+    op: int,
+    reduce: Callable[[List[tf.Tensor], int, str], Sequence[tf.Tensor]],
+    process_set: ProcessSet,
+) -> List[tf.Tensor]:
+    """`reduce(tensors, op, suffix of the name)` of what compression makes of them; integers that are averaged are
+    summed in an op of their own."""
+    sent, contexts = zip(*[compression.compress(tensor) for tensor in tensors])
+    results: List[Any] = [None] * len(tensors)
+    for truncate in (False, True):
+        places = [i for i, each in enumerate(sent) if _integer_average(each, op) == truncate]
+        if not places:
+            continue
+        reduced = reduce([sent[i] for i in places], Sum if truncate else op, "integers" if truncate else "")
+        for i, tensor in zip(places, reduced):
+            result = compression.decompress(tensor, contexts[i])
+            results[i] = _divide_integer(result, process_set.size()) if truncate else result
+    return results
+
+
+def reducescatter(
+    tensor: Union[tf.Tensor, tf.Variable],
+    device_dense: str = "",
+    compression: Any = Compression.none,
+    op: int = Average,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> tf.Tensor:
+    """Reduces a tensor over the ranks and deals out the rows of the result: each rank gets its part of the first
+    dimension, the first ranks one row more if they do not divide evenly. Arguments as for `allreduce`."""
+    with on_device(device_dense):
+        tensor = tf.convert_to_tensor(tensor)
+        truncate = _integer_average(tensor, op)
+        sent, context = compression.compress(tensor)
+        reduced = mpi_ops._reducescatter(
+            sent,
+            op=Sum if truncate else op,
+            name=name,
+            process_set=process_set,
+            ignore_name_scope=ignore_name_scope,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+        )
+        result = compression.decompress(reduced, context)
+        return _divide_integer(result, process_set.size()) if truncate else result
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Union[tf.Tensor, tf.Variable]],
+    device_dense: str = "",
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> List[tf.Tensor]:
+    """Reduces each of `tensors` as `reducescatter` does, all together. An empty list gives an empty list."""
+    if not tensors:
+        return []
+    with on_device(device_dense):
+        return _reduce_dense(
+            [tf.convert_to_tensor(tensor) for tensor in tensors],
+            compression,
+            op,
+            lambda sent, true_op, suffix: mpi_ops._grouped_reducescatter(
+                sent,
+                op=true_op,
+                process_set=process_set,
+                prescale_factor=prescale_factor,
+                postscale_factor=postscale_factor,
+            ),
+            process_set,
+        )

@@ -1,0 +1,145 @@
+"""Optimizers of tf.compat.v1, in graphs and in eager mode, that reduce gradients or updates over the ranks."""
+
+from typing import Any, List, Optional
+
+import tensorflow as tf
+
+from .._engine import Adasum
+from ..process_sets import global_process_set
+from ._gradients import GradientReducer
+from ._reductions import grouped_allreduce
+from .gradient_aggregation import GradientAggregator, zeros_variable
+
+_Optimizer = tf.compat.v1.train.Optimizer
+
+
+class _Wrapper(_Optimizer):
+    """Asks the wrapped optimizer for everything that it does not do itself."""
+
+    def __init__(self, optimizer: Any, name: str, use_locking: bool):
+        super().__init__(name=name, use_locking=use_locking)
+        self._optimizer = optimizer
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        return self._optimizer.compute_gradients(*args, **kwargs)
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+        return self._optimizer.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
+        return self._optimizer.get_slot_names(*args, **kwargs)
+
+    def variables(self, *args: Any, **kwargs: Any) -> Any:
+        return self._optimizer.variables(*args, **kwargs)
+
+
+def _counted(step: Any) -> Any:
+    """The operation that counts a training step, if there is a counter."""
+    return tf.no_op() if step is None else tf.compat.v1.assign_add(step, 1)
+
+
+class DistributedOptimizer(_Wrapper):
+    """`compute_gradients` gives gradients that are reduced over the ranks, every `passes`-th time."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        reducer: GradientReducer,
+        passes: int,
+        average_aggregated: bool,
+        name: str,
+        use_locking: bool,
+    ):
+        super().__init__(optimizer, name, use_locking)
+        self._reducer = reducer
+        self._aggregator: Optional[GradientAggregator] = None
+        if passes > 1:
+            self._aggregator = GradientAggregator(passes, average_aggregated, reducer.sparse_as_dense)
+        self._is_last: Any = None
+
+    def register_local_var(self, variable: Any) -> None:
+        """Leaves the gradient of this variable alone: it belongs to this rank."""
+        self._reducer.register_local(variable)
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """Pairs of (gradient, variable), as those of the wrapped optimizer; before the last pass the sums so far."""
+        gradients, variables = zip(*self._optimizer.compute_gradients(*args, **kwargs))
+        if self._aggregator is None:
+            return list(zip(self._reducer.reduce(gradients, variables), variables))
+        sums, self._is_last = self._aggregator.add(gradients)
+        present = [i for i, each in enumerate(sums) if each is not None]
+
+        def reduce() -> List[Any]:
+            reduced = self._reducer.reduce(sums, variables)
+            return [reduced[i] for i in present]
+
+        reduced = tf.cond(self._is_last, reduce, lambda: [sums[i] for i in present])
+        if len(present) == 1 and not isinstance(reduced, (list, tuple)):
+            reduced = [reduced]
+        for i, gradient in zip(present, reduced):
+            sums[i] = gradient
+        return list(zip(sums, variables))
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: Optional[str] = None) -> Any:
+        """Applies them after the last pass only; `global_step` counts every pass."""
+        pairs = list(grads_and_vars)
+        if self._aggregator is None or self._is_last is None:
+            return self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
+
+        def update() -> Any:
+            return tf.group(self._optimizer.apply_gradients(pairs, global_step=global_step, name=name))
+
+        return tf.cond(self._is_last, update, lambda: tf.group(_counted(global_step)))
+
+
+class DistributedAdasumOptimizer(_Wrapper):
+    """Each rank applies its own gradients; every `passes`-th time what has changed since the last time is combined by
+    Adasum."""
+
+    def __init__(self, optimizer: Any, passes: int, compression: Any, name: str, use_locking: bool):
+        super().__init__(optimizer, name, use_locking)
+        self._passes = passes
+        self._compression = compression
+        self._counter: Any = None
+        self._starts: List[Any] = []
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: Optional[str] = None) -> Any:
+        pairs = [pair for pair in grads_and_vars if pair[0] is not None]
+        variables = [variable for _, variable in pairs]
+        self._make_variables(variables)
+        is_first = tf.equal(self._counter, 0)
+        # What the variables were before the first of the passes.
+        kept = [start.assign(tf.where(is_first, variable, start)) for start, variable in zip(self._starts, variables)]
+        with tf.control_dependencies(_operations(kept)):
+            updated = self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
+        with tf.control_dependencies(_operations([updated])):
+            counted = self._counter.assign((self._counter + 1) % self._passes)
+        with tf.control_dependencies(_operations([counted])):
+            is_last = tf.equal(self._counter, 0)
+            return tf.cond(is_last, lambda: self._combine(variables), lambda: tf.group())
+
+    def _combine(self, variables: List[Any]) -> Any:
+        changes = [variable - start for variable, start in zip(variables, self._starts)]
+        combined = grouped_allreduce(changes, op=Adasum, compression=self._compression, process_set=global_process_set)
+        assigned = [
+            variable.assign(start + change) for variable, start, change in zip(variables, self._starts, combined)
+        ]
+        return tf.group(*_operations(assigned))
+
+    def _make_variables(self, variables: List[Any]) -> None:
+        if self._counter is not None:
+            return
+        collection = tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
+        with tf.init_scope():
+            self._starts = [
+                zeros_variable(variable.shape, variable.dtype.base_dtype, f"adasum_start_{i}", collection)
+                for i, variable in enumerate(variables)
+            ]
+            self._counter = zeros_variable((), tf.int64, "adasum_counter", collection)
+
+
+def _operations(values: List[Any]) -> List[Any]:
+    """What to depend on in a graph; nothing in eager mode, where all has happened."""
+    if tf.executing_eagerly():
+        return []
+    return [value.op if hasattr(value, "op") else value for value in values if value is not None]

@@ -1,0 +1,127 @@
+"""Variables and objects of one rank, on all ranks."""
+
+from typing import Any, Callable, List, Optional, Sequence
+
+import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
+
+from .. import _engine, errors, objects
+from ..process_sets import ProcessSet, global_process_set
+from . import mpi_ops
+from ._gradients import variable_of
+from ._reductions import on_device
+
+
+def broadcast_variables(
+    variables: Sequence[Any],
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
+    inplace: bool = False,
+) -> Optional[tf.Operation]:
+    """Overwrites variables with the values they have on rank `root_rank`.
+
+    variables: of TensorFlow or of Keras; the same number, types and shapes on all ranks, in the same order.
+    inplace: accepted for Horovod's sake; variables are overwritten in place anyway.
+
+    In a graph of TensorFlow 1 it returns the operation to run. Collective: all ranks of the process set.
+    """
+    del inplace
+    by_device: dict = {}
+    operations: List[Any] = []
+    for variable in map(variable_of, variables):
+        if variable.dtype.base_dtype.name not in _engine.DTYPES:
+            operations.append(_broadcast_bytes(variable, root_rank, process_set))
+        elif resource_variable_ops.is_resource_variable(variable):
+            by_device.setdefault(variable.device, []).append(variable)
+        else:  # of TensorFlow 1
+            operations.append(variable.assign(mpi_ops.broadcast(variable, root_rank, process_set=process_set)))
+    for same_device in by_device.values():
+        operations += list(mpi_ops.broadcast_(same_device, root_rank, process_set=process_set))
+    return None if tf.executing_eagerly() else tf.group(*operations)
+
+
+def _broadcast_bytes(variable: Any, root_rank: int, process_set: ProcessSet) -> Any:
+    """For types that no reduction knows, such as the uint32 of random-number states."""
+    dtype = variable.dtype.base_dtype
+    if not (dtype.is_integer or dtype.is_complex):
+        raise errors.InvalidArgument(f"variable {variable.name} of {dtype.name} can not be sent")
+    payload = tf.bitcast(variable, tf.uint8) if not dtype.is_complex else tf.bitcast(tf.math.real(variable), tf.uint8)
+    if dtype.is_complex:
+        payload = tf.stack([payload, tf.bitcast(tf.math.imag(variable), tf.uint8)])
+    received = mpi_ops.broadcast(payload, root_rank, process_set=process_set)
+    if dtype.is_complex:
+        part = tf.float32 if dtype == tf.complex64 else tf.float64
+        return variable.assign(tf.complex(tf.bitcast(received[0], part), tf.bitcast(received[1], part)))
+    return variable.assign(tf.bitcast(received, dtype))
+
+
+def broadcast_global_variables(root_rank: int) -> tf.Operation:
+    """The operation that overwrites all global variables of a graph of TensorFlow 1 with those of rank `root_rank`.
+
+    Raises RuntimeError in eager mode, where there is no such list: use `broadcast_variables`.
+    """
+    if tf.executing_eagerly():
+        raise errors.Unsupported(
+            "broadcast_global_variables() needs a graph of TensorFlow 1; in eager mode use "
+            "broadcast_variables(model.variables, root_rank)"
+        )
+    return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+
+
+class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
+    """For sessions of TensorFlow 1: all global variables start with the values of rank `root_rank`, also when they were
+    read from a checkpoint there."""
+
+    def __init__(self, root_rank: int, device: str = ""):
+        super().__init__()
+        self._root_rank = root_rank
+        self._device = device
+        self._operation: Optional[tf.Operation] = None
+
+    def begin(self) -> None:
+        if self._operation is None or self._operation.graph is not tf.compat.v1.get_default_graph():
+            with on_device(self._device):
+                self._operation = broadcast_global_variables(self._root_rank)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        session.run(self._operation)
+
+
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    session: Any = None,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    pickle: bool = False,
+) -> Any:
+    """The object of rank `root_rank`, on every rank; see `farandole.objects` for what travels.
+
+    session: accepted for Horovod's sake; no session is needed.
+    pickle: whether it travels as a pickle, which runs the sender's code on the other ranks; the same on all ranks.
+    """
+    del session
+    return objects.broadcast_object(obj, root_rank, name, process_set, pickle)
+
+
+def broadcast_object_fn(
+    root_rank: int = 0,
+    session: Any = None,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    pickle: bool = False,
+) -> Callable[[Any], Any]:
+    """`broadcast_object` with these arguments, as a function of the object that may be called many times."""
+    return lambda obj: broadcast_object(obj, root_rank, session, name, process_set, pickle)
+
+
+def allgather_object(
+    obj: Any,
+    session: Any = None,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    pickle: bool = False,
+) -> List[Any]:
+    """The objects of all ranks of the process set, in their order. Otherwise as `broadcast_object`."""
+    del session
+    return objects.allgather_object(obj, name, process_set, pickle)

@@ -1,0 +1,105 @@
+"""Optimizers that reduce gradients over the ranks before they apply them."""
+
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from .. import errors
+from .._engine import Adasum, Average
+from ..process_sets import ProcessSet, global_process_set
+from ._gradients import GradientReducer, Groups, check_predivide, checked_groups
+from .compression import Compression
+
+
+def DistributedOptimizer(  # pylint: disable=invalid-name
+    optimizer: Any,
+    name: Optional[str] = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Groups = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """An optimizer like `optimizer` that reduces gradients over the ranks first.
+
+    optimizer: of Keras 3, of tf-keras, or of tf.compat.v1. With Keras 3, `apply` and all that leads to it (`fit`,
+        `apply_gradients`) reduces: use a plain tape with it. With tf-keras, `minimize` and `fit` reduce; with
+        tf.compat.v1, `compute_gradients` and `minimize`.
+    name: of the new optimizer; None takes the old one's with "Distributed" before it for tf.compat.v1.
+    use_locking: of tf.compat.v1 optimizers.
+    backward_passes_per_step: gradients of so many passes are summed up on this rank, then reduced and applied.
+    average_aggregated_gradients: divides them by that number.
+    op: Average, Sum, or Adasum. Adasum with tf.compat.v1 combines what the optimizer changed, not gradients.
+
+    The other arguments are those of `DistributedGradientTape`.
+    """
+    check_predivide(gradient_predivide_factor, op)
+    if op == Adasum and average_aggregated_gradients:
+        raise errors.InvalidArgument("Adasum does not average aggregated gradients; leave average_aggregated_gradients")
+    groups = checked_groups(num_groups, groups)
+    is_v1 = isinstance(optimizer, tf.compat.v1.train.Optimizer)
+    kind = type(optimizer).__name__
+    if op == Adasum:
+        return _adasum(
+            optimizer,
+            is_v1,
+            name or f"DistributedDelta{kind}",
+            use_locking,
+            compression,
+            backward_passes_per_step,
+            process_set,
+        )
+    reducer = GradientReducer(
+        name or f"Distributed{kind}",
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    if is_v1:
+        from ._v1_optimizer import DistributedOptimizer as V1DistributedOptimizer
+
+        return V1DistributedOptimizer(
+            optimizer,
+            reducer,
+            backward_passes_per_step,
+            average_aggregated_gradients,
+            name or f"Distributed{kind}",
+            use_locking,
+        )
+    from . import _keras_optimizer
+
+    return _keras_optimizer.wrap(optimizer, reducer, backward_passes_per_step, average_aggregated_gradients, name)
+
+
+def _adasum(
+    optimizer: Any,
+    is_v1: bool,
+    name: str,
+    use_locking: bool,
+    compression: Any,
+    passes: int,
+    process_set: ProcessSet,
+) -> Any:
+    if not is_v1:
+        raise errors.InvalidArgument(
+            "op=Adasum is for optimizers of tf.compat.v1, as in Horovod; use Average with Keras"
+        )
+    if process_set is not global_process_set:
+        raise errors.Unsupported("Adasum optimizers work on all ranks only; leave process_set out")
+    from ._v1_optimizer import DistributedAdasumOptimizer
+
+    return DistributedAdasumOptimizer(optimizer, passes, compression, name, use_locking)

@@ -1,0 +1,168 @@
+"""Gradient tapes whose gradients are reduced over the ranks."""
+
+from typing import Any, List, Optional, Sequence, Tuple
+
+import tensorflow as tf
+
+from .. import errors
+from .._engine import Average
+from ..process_sets import ProcessSet, global_process_set
+from ._gradients import GradientReducer, Groups, check_predivide, checked_groups
+from .compression import Compression
+
+
+class _DistributedGradientTape(tf.GradientTape):
+    """Records with the tape that it was made from. `gradient` reduces; the other results are this rank's."""
+
+    def __init__(self, tape: tf.GradientTape, reducer: GradientReducer):  # pylint: disable=super-init-not-called
+        self._wrapped = tape
+        self._reducer = reducer
+
+    def register_local_source(self, source: Any) -> None:
+        """Leaves the gradient of this variable alone: it belongs to this rank."""
+        self._reducer.register_local(source)
+
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
+        use_generic_names: bool = False,
+    ) -> Any:
+        """The gradients of `target`, reduced over the ranks, in the structure of `sources`.
+
+        use_generic_names: ranks know the gradients by numbers instead of by names of the graph; for ranks whose
+            graphs differ.
+        """
+        gradients = self._wrapped.gradient(target, sources, output_gradients, unconnected_gradients)
+        flat_sources = tf.nest.flatten(sources)
+        flat_gradients = [gradients] if len(flat_sources) == 1 and not _is_nested(sources) else _flatten(gradients)
+        reduced = self._reducer.reduce(flat_gradients, flat_sources, use_generic_names)
+        return tf.nest.pack_sequence_as(sources, reduced)
+
+    def get_local_and_global_gradients(
+        self, target: Any, sources: Sequence[Any], output_gradients: Any = None, use_generic_names: bool = False
+    ) -> Tuple[List[Tuple[Any, Any]], List[Tuple[Any, Any]]]:
+        """Pairs of (source, gradient): those of local sources, and those that were reduced."""
+        gradients = self.gradient(target, sources, output_gradients, use_generic_names=use_generic_names)
+        pairs = list(zip(sources, gradients))
+        local = [pair for pair in pairs if self._reducer.is_local(pair[0])]
+        return local, [pair for pair in pairs if not self._reducer.is_local(pair[0])]
+
+    def __enter__(self):
+        self._wrapped.__enter__()
+        return self
+
+    def __exit__(self, kind, value, trace):
+        return self._wrapped.__exit__(kind, value, trace)
+
+    def watch(self, tensor: Any) -> None:
+        self._wrapped.watch(tensor)
+
+    def stop_recording(self) -> Any:
+        return self._wrapped.stop_recording()
+
+    def reset(self) -> None:
+        self._wrapped.reset()
+
+    def watched_variables(self) -> Any:
+        return self._wrapped.watched_variables()
+
+    def jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """Of this rank, not reduced."""
+        return self._wrapped.jacobian(*args, **kwargs)
+
+    def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """Of this rank, not reduced."""
+        return self._wrapped.batch_jacobian(*args, **kwargs)
+
+
+def _is_nested(sources: Any) -> bool:
+    return tf.nest.is_nested(sources)
+
+
+def _flatten(gradients: Any) -> List[Any]:
+    # IndexedSlices are one gradient, not three tensors.
+    return tf.nest.flatten(gradients, expand_composites=False)
+
+
+def DistributedGradientTape(  # pylint: disable=invalid-name
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Groups = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> tf.GradientTape:
+    """A tape that reduces the gradients of `gradtape` over the ranks.
+
+    gradtape: a tf.GradientTape, used already or not yet.
+    device_dense, device_sparse, compression, op: as for `allreduce`.
+    sparse_as_dense: IndexedSlices become tensors first.
+    gradient_predivide_factor: for op=Average: gradients are divided by this factor before the sum, and the sum by
+        number of ranks / factor.
+    num_groups: older form of `groups`.
+    groups: a number of groups to reduce together, or a list of lists of variables; variables in none of them are on
+        their own. None: all together in eager mode, groups of some MiB in a graph.
+    process_set: whose ranks take part. On other ranks gradients stay as they are.
+    scale_local_gradients: gradients of local sources are divided by the number of ranks.
+    """
+    check_predivide(gradient_predivide_factor, op)
+    reducer = GradientReducer(
+        "DistributedGradientTape",
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        checked_groups(num_groups, groups),
+        process_set,
+        scale_local_gradients,
+    )
+    return _DistributedGradientTape(gradtape, reducer)
+
+
+def PartialDistributedGradientTape(  # pylint: disable=invalid-name
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Groups = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Optional[Any] = None,
+    scale_local_gradients: bool = True,
+) -> tf.GradientTape:
+    """As `DistributedGradientTape`, but the gradients of `local_layers` (a Keras layer or several) are not reduced."""
+    layers = [] if local_layers is None else local_layers
+    layers = [layers] if hasattr(layers, "trainable_weights") else list(layers)
+    for layer in layers:
+        if not hasattr(layer, "trainable_weights"):
+            raise errors.InvalidArgument(f"local_layers must be Keras layers, not {type(layer).__name__}")
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    for layer in layers:
+        for variable in layer.trainable_weights:
+            tape.register_local_source(variable)
+    return tape

@@ -1,0 +1,283 @@
+"""farandole.numpy: every collective, with every type, in groups, windows and process sets; what is refused."""
+
+import threading
+import time
+
+import support
+
+support.need("numpy")
+
+import numpy as np
+
+import farandole
+import farandole.numpy as collectives
+from farandole import errors
+
+try:
+    import ml_dtypes
+except ImportError:
+    ml_dtypes = None
+
+FLOATS = ["float16", "float32", "float64"] + (["bfloat16"] if ml_dtypes else [])
+INTEGERS = ["uint8", "int8", "uint16", "int16", "int32", "int64"]
+
+
+def dtype_of(name):
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+
+
+class AllreduceTest(support.RankedTest):
+    def test_sum_of_every_type(self):
+        size = farandole.size()
+        for name in FLOATS + INTEGERS:
+            for shape in [(), (1,), (0,), (3, 5), (2, 0, 4), (1000,)]:
+                count = int(np.prod(shape))
+                mine = (np.arange(count) % 7 + farandole.rank()).reshape(shape).astype(dtype_of(name))
+                total = collectives.allreduce(mine, op=farandole.Sum, name=f"sum.{name}.{shape}")
+                expected = sum((np.arange(count) % 7 + rank).reshape(shape) for rank in range(size))
+                self.assertEqual(total.dtype, mine.dtype)
+                self.assertEqual(total.shape, shape)
+                np.testing.assert_array_equal(total.astype(np.float64), expected)
+
+    def test_other_operations(self):
+        rank, size = farandole.rank(), farandole.size()
+        mine = np.array([rank + 1.0, -rank, 2.0])
+        everyone = np.array([[each + 1.0, -each, 2.0] for each in range(size)])
+        np.testing.assert_allclose(collectives.allreduce(mine), everyone.mean(axis=0))
+        np.testing.assert_array_equal(collectives.allreduce(mine, op=farandole.Min), everyone.min(axis=0))
+        np.testing.assert_array_equal(collectives.allreduce(mine, op=farandole.Max), everyone.max(axis=0))
+        np.testing.assert_allclose(collectives.allreduce(mine, op=farandole.Product), everyone.prod(axis=0))
+        np.testing.assert_allclose(collectives.allreduce(mine, average=False), everyone.sum(axis=0))
+        both = collectives.allreduce(np.array([True, rank == 0]), op=farandole.Min)
+        self.assertEqual(both.tolist(), [True, size == 1])
+
+    def test_factors(self):
+        mine = np.full(10, farandole.rank() + 1.0, np.float32)
+        scaled = collectives.allreduce(mine, op=farandole.Sum, prescale_factor=0.5, postscale_factor=4.0)
+        np.testing.assert_allclose(scaled, np.full(10, 2.0 * sum(range(1, farandole.size() + 1))))
+
+    def test_adasum_of_equal_and_of_orthogonal_vectors(self):
+        # Adasum averages vectors of one direction and adds orthogonal ones.
+        same = collectives.allreduce(np.array([3.0, 4.0]), op=farandole.Adasum)
+        np.testing.assert_allclose(same, [3.0, 4.0], rtol=1e-6)
+        if farandole.size() == 2:
+            mine = np.array([1.0, 0.0]) if farandole.rank() == 0 else np.array([0.0, 2.0])
+            np.testing.assert_allclose(collectives.allreduce(mine, op=farandole.Adasum), [1.0, 2.0], rtol=1e-6)
+
+    def test_result_in_the_input(self):
+        mine = np.full(100, farandole.rank(), np.int32)
+        result = collectives.allreduce(mine, op=farandole.Sum, out=mine)
+        self.assertIs(result, mine)
+        self.assertEqual(mine[99], sum(range(farandole.size())))
+
+    def test_lists_and_strided_arrays(self):
+        self.assertEqual(
+            collectives.allreduce([1, 2], op=farandole.Sum).tolist(), [farandole.size(), 2 * farandole.size()]
+        )
+        every_second = np.arange(10.0)[::2]
+        np.testing.assert_allclose(collectives.allreduce(every_second), every_second)
+        transposed = np.arange(6.0).reshape(2, 3).T
+        np.testing.assert_allclose(collectives.allreduce(transposed), transposed)
+
+    def test_group(self):
+        tensors = [np.full(n, farandole.rank() + 1.0, np.float32) for n in (1, 7, 300)]
+        tensors.append(np.full((2, 2), farandole.rank() + 1.0, np.float64))
+        results = collectives.grouped_allreduce(tensors, op=farandole.Sum)
+        for tensor, result in zip(tensors, results):
+            np.testing.assert_allclose(result, np.full(tensor.shape, sum(range(1, farandole.size() + 1))))
+        self.assertEqual(collectives.grouped_allreduce([]), [])
+
+    def test_names_in_opposite_orders(self):
+        names = [f"opposite.{i}" for i in range(50)]
+        order = names if farandole.rank() % 2 == 0 else names[::-1]
+        works = {
+            name: collectives.allreduce_async(np.full(i + 1, float(i)), op=farandole.Sum, name=name)
+            for name in order
+            for i in [names.index(name)]
+        }
+        for i, name in enumerate(names):
+            np.testing.assert_array_equal(
+                collectives.synchronize(works[name]), np.full(i + 1, float(i * farandole.size()))
+            )
+            self.assertTrue(collectives.poll(works[name]))
+
+    def test_windows(self):
+        for dtype in FLOATS:
+            mine = collectives.window((64, 1024), dtype_of(dtype))
+            self.assertEqual(mine.shape, (64, 1024))
+            mine[...] = farandole.rank() + 1
+            collectives.allreduce(mine, op=farandole.Sum, out=mine, name=f"window.{dtype}")
+            self.assertTrue((mine.astype(np.float32) == sum(range(1, farandole.size() + 1))).all())
+        self.assertEqual(collectives.window(0).shape, (0,))
+
+
+class OtherCollectivesTest(support.RankedTest):
+    def test_allgather_of_different_lengths(self):
+        rank, size = farandole.rank(), farandole.size()
+        for dtype in FLOATS + INTEGERS + ["bool"]:
+            mine = np.full((rank + 1, 3), rank + 1).astype(dtype_of(dtype))
+            everything = collectives.allgather(mine, name=f"gather.{dtype}")
+            expected = np.concatenate([np.full((each + 1, 3), each + 1) for each in range(size)])
+            self.assertEqual(everything.dtype, mine.dtype)
+            np.testing.assert_array_equal(
+                everything.astype(np.float64), expected.astype(dtype_of(dtype)).astype(np.float64)
+            )
+
+    def test_allgather_with_an_empty_rank(self):
+        mine = np.arange(4.0) if farandole.rank() == 0 else np.empty(0)
+        np.testing.assert_array_equal(collectives.allgather(mine), np.arange(4.0))
+
+    def test_grouped_allgather(self):
+        first, second = collectives.grouped_allgather([np.array([farandole.rank()]), np.full((2, 2), 1.5)])
+        self.assertEqual(first.tolist(), list(range(farandole.size())))
+        self.assertEqual(second.shape, (2 * farandole.size(), 2))
+
+    def test_broadcast(self):
+        for root in range(farandole.size()):
+            mine = np.arange(1000) * (farandole.rank() + 1)
+            np.testing.assert_array_equal(collectives.broadcast(mine, root), np.arange(1000) * (root + 1))
+            np.testing.assert_array_equal(mine, np.arange(1000) * (farandole.rank() + 1))
+            self.assertIs(collectives.broadcast_(mine, root), mine)
+            np.testing.assert_array_equal(mine, np.arange(1000) * (root + 1))
+
+    def test_alltoall(self):
+        rank, size = farandole.rank(), farandole.size()
+        even = collectives.alltoall(np.repeat(np.arange(size), 2) * 10 + rank)
+        self.assertEqual(even.tolist(), [10 * rank + sender for sender in range(size) for _ in range(2)])
+        # Rank r sends r + 1 rows to rank 0 and none to the others.
+        splits = [rank + 1] + [0] * (size - 1)
+        rows, received = collectives.alltoall(np.full((rank + 1, 2), rank), splits)
+        self.assertEqual(received.tolist(), [sender + 1 if rank == 0 else 0 for sender in range(size)])
+        self.assertEqual(rows.shape, (sum(range(1, size + 1)) if rank == 0 else 0, 2))
+        self.assertEqual(rows[:, 0].tolist(), [s for s in range(size) for _ in range(s + 1)] if rank == 0 else [])
+
+    def test_reducescatter(self):
+        rank, size = farandole.rank(), farandole.size()
+        rows = 3 * size + 1  # the first rank gets one more
+        mine = np.arange(rows * 2.0).reshape(rows, 2) + rank
+        everyone = sum(np.arange(rows * 2.0).reshape(rows, 2) + each for each in range(size))
+        begin = 0 if rank == 0 else 3 * rank + 1
+        expected = everyone[begin : 3 * rank + 4]
+        np.testing.assert_allclose(collectives.reducescatter(mine, op=farandole.Sum), expected)
+        np.testing.assert_allclose(collectives.reducescatter(mine), expected / size)
+        for result in collectives.grouped_reducescatter([mine, mine], op=farandole.Sum):
+            np.testing.assert_allclose(result, expected)
+
+    def test_barrier_and_join(self):
+        collectives.barrier()
+        # Every rank has one tensor more than the one before; those that have joined supply zeros.
+        for i in range(farandole.rank() + 1):
+            total = collectives.allreduce([1.0], op=farandole.Sum, name=f"join.{i}")
+            self.assertEqual(total[0], farandole.size() - i)
+        self.assertIn(collectives.join(), range(farandole.size()))
+
+    def test_other_threads_run_while_one_waits(self):
+        turns = []
+        stop = threading.Event()
+
+        def count():
+            while not stop.is_set():
+                turns.append(time.monotonic())
+                time.sleep(0.001)
+
+        counter = threading.Thread(target=count)
+        counter.start()
+        if farandole.rank() == 0:
+            time.sleep(0.3)
+        began = time.monotonic()
+        collectives.barrier()
+        ended = time.monotonic()
+        stop.set()
+        counter.join()
+        if farandole.rank() == 1:
+            during = [turn for turn in turns if began < turn < ended]
+            self.assertGreater(len(during), 20)
+
+
+class ProcessSetTest(support.RankedTest):
+    def test_each_rank_in_a_set_of_its_own(self):
+        rank, size = farandole.rank(), farandole.size()
+        if size < 2:
+            self.skipTest("needs two ranks")
+        sets = [farandole.add_process_set([each]) for each in range(size)]
+        self.assertEqual([each.included() for each in sets], [each == rank for each in range(size)])
+        mine = sets[rank]
+        self.assertEqual((mine.rank(), mine.size(), mine.ranks), (0, 1, [rank]))
+        total = collectives.allreduce([float(rank)], op=farandole.Sum, process_set=mine)
+        self.assertEqual(total[0], rank)
+        with self.assertRaises(errors.InvalidArgument):
+            sets[(rank + 1) % size].rank()
+        with self.assertRaisesRegex(ValueError, "already"):
+            farandole.add_process_set([0])
+        for each in sets:
+            self.assertTrue(farandole.remove_process_set(each))
+            self.assertIsNone(each.process_set_id)
+            self.assertFalse(farandole.remove_process_set(each))
+        self.assertFalse(farandole.remove_process_set(farandole.global_process_set))
+        with self.assertRaisesRegex(errors.InvalidArgument, "not registered"):
+            collectives.allreduce([1.0], process_set=mine)
+
+    def test_set_of_all_ranks(self):
+        everyone = farandole.global_process_set
+        self.assertEqual(everyone.ranks, list(range(farandole.size())))
+        self.assertEqual((everyone.size(), everyone.rank()), (farandole.size(), farandole.rank()))
+
+    def test_what_makes_no_set(self):
+        for wrong in ("01", [0.5], [True], 3):
+            with self.assertRaises((errors.InvalidArgument, TypeError)):
+                farandole.ProcessSet(wrong)
+
+
+class ErrorsTest(support.RankedTest):
+    def test_refused_before_anything_is_sent(self):
+        with self.assertRaisesRegex(errors.InvalidArgument, "uint32"):
+            collectives.allreduce(np.zeros(3, np.uint32))
+        with self.assertRaises(errors.InvalidArgument):
+            collectives.allreduce(np.zeros(3, ">f4"))
+        with self.assertRaisesRegex(errors.InvalidArgument, "out"):
+            collectives.allreduce(np.zeros(3), out=np.zeros(4))
+        with self.assertRaisesRegex(errors.InvalidArgument, "not both"):
+            collectives.allreduce(np.zeros(3), average=True, op=farandole.Sum)
+        with self.assertRaises(errors.InvalidArgument):
+            collectives.broadcast(np.zeros(3), root_rank=farandole.size())
+        with self.assertRaises(errors.InvalidArgument):
+            collectives.allreduce(np.zeros(3, np.int32), op=farandole.Average)
+
+    def test_mismatch_on_all_ranks_and_the_job_goes_on(self):
+        if farandole.size() < 2:
+            self.skipTest("needs two ranks")
+        rank = farandole.rank()
+        before = np.full(4 + rank, 1.0)
+        with self.assertRaises(errors.Mismatch):
+            collectives.allreduce(before, out=before, op=farandole.Sum, name="shapes")
+        self.assertTrue((before == 1.0).all())
+        with self.assertRaises(errors.Mismatch):
+            collectives.allreduce(np.zeros(3, np.float32 if rank else np.float64), name="types")
+        with self.assertRaises(errors.Mismatch):
+            collectives.allreduce(np.zeros(3), op=farandole.Max if rank else farandole.Min, name="operations")
+        with self.assertRaises(errors.Mismatch):
+            collectives.broadcast(np.zeros(3), root_rank=min(rank, 1), name="roots")
+        self.assertEqual(collectives.allreduce([1.0], op=farandole.Sum)[0], farandole.size())
+
+    def test_duplicate_name(self):
+        if farandole.size() < 2:
+            self.skipTest("needs two ranks")
+        if farandole.rank() == 0:
+            work = collectives.allreduce_async([1.0], name="twice")
+            with self.assertRaises(errors.DuplicateName):
+                collectives.allreduce([1.0], name="twice")
+            collectives.barrier()
+            work.wait()
+        else:
+            collectives.barrier()
+            collectives.allreduce([1.0], name="twice")
+
+    def test_two_inits_and_counters(self):
+        farandole.init()
+        requests = farandole.counters()["requests"]
+        collectives.allreduce([1.0])
+        self.assertEqual(farandole.counters()["requests"], requests + 1)
+
+
+if __name__ == "__main__":
+    support.main()
