@@ -34,9 +34,9 @@ microseconds until(Clock::time_point time) {
   return time <= now ? microseconds(0) : std::chrono::duration_cast<microseconds>(time - now);
 }
 
-/// True while this thread runs callbacks. What they submit is moved on after them: nested, callbacks that submit again
-/// could fill the stack.
-thread_local bool in_callbacks = false;
+/// Whose callbacks this thread runs. What they submit it moves on after them: nested, callbacks that submit again could
+/// fill the stack.
+thread_local const TensorEngine* calling_back = nullptr;
 
 void add_counters(const SetEngine& set, farandole_counters& sum) {
   sum.rounds += set.negotiator().counters().rounds;
@@ -134,7 +134,8 @@ void TensorEngine::submit(LocalRequest&& request) {
     has_inbox_.store(true);
   }
   requests_.fetch_add(1, std::memory_order_relaxed);
-  if ((caller_waits || is_lonely) && !in_callbacks) {
+  if (calling_back == this) return;
+  if (caller_waits || is_lonely) {
     drive_for(caller_waits ? kBlockedBudget : kInlineBudget, caller_waits);
   } else {
     wake();
@@ -273,10 +274,10 @@ bool TensorEngine::drive() {
 
 bool TensorEngine::deliver(std::vector<Completion>& completions, const std::vector<SetEngine::Joined>& joined) {
   if (completions.empty() && joined.empty()) return false;
-  const bool is_nested = std::exchange(in_callbacks, true);
+  const TensorEngine* const outer = std::exchange(calling_back, this);
   for (Completion& completion : completions) completion.run();
   finish(joined);
-  in_callbacks = is_nested;
+  calling_back = outer;
   if (waiters_.load() > 0) endpoint_.doorbell().ring();
   return true;
 }
@@ -469,7 +470,10 @@ int TensorEngine::make_set(const std::vector<std::int64_t>& wanted) {
                                       problem.empty() ? "its members have no room for it" : problem));
   }
   const int id = next_set_++;
-  if (is_member) sets_[id] = std::make_unique<SetEngine>(ranks, std::move(control), std::move(data));
+  if (is_member) {
+    sets_[id] = std::make_unique<SetEngine>(ranks, std::move(control), std::move(data));
+    if (left_) sets_[id]->leave(Departure::kLeavesJob);  // agreed on before the others had heard of it
+  }
   const std::lock_guard lock(inbox_mutex_);
   set_infos_[id] = {ranks, is_member};
   return id;
