@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <unordered_map>
@@ -45,7 +46,7 @@ int guarded(farandole_error** error, const Body& body) noexcept {
   } catch (...) {
     failure = {ErrorKind::kInternal, "an exception of an unknown type"};
   }
-  if (error != nullptr) *error = new farandole_error{failure.kind, std::move(failure.text)};
+  if (error != nullptr) *error = new (std::nothrow) farandole_error{failure.kind, std::move(failure.text)};
   return 1;
 }
 

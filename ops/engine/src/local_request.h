@@ -13,7 +13,7 @@
 #include "request.h"
 
 /// The error object of the C header.
-struct farandole_error {
+struct farandole_error {  // NOLINT(readability-identifier-naming): declared in C
   farandole::ErrorKind kind = farandole::ErrorKind::kInternal;
   std::string text;
 };

@@ -238,7 +238,7 @@ Negotiator::Outcome Negotiator::hear(std::span<const std::uint8_t> said, Time no
   }
   has_happened_ = !ready.empty();
   refuse_joined(ready, outcome);
-  if (!ready.empty()) arrange(std::move(ready), outcome);
+  if (!ready.empty()) arrange(ready, outcome);
   if (!outcome.needs_news) {
     if (closing_) end_closing(outcome);
     suspect(now);
@@ -310,7 +310,7 @@ void Negotiator::refuse_joined(std::vector<int>& ready, Outcome& outcome) {
 }
 
 /// Planned buckets that are complete stay as they are; of the others, what is ready goes loose.
-void Negotiator::arrange(std::vector<int> ready, Outcome& outcome) {
+void Negotiator::arrange(const std::vector<int>& ready, Outcome& outcome) {
   std::map<int, std::size_t> ready_of_bucket;
   for (const int index : ready) {
     if (slot(index).bucket >= 0) ++ready_of_bucket[slot(index).bucket];

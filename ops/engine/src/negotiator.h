@@ -148,7 +148,7 @@ class Negotiator {
   void end_closing(Outcome& outcome);
   void forget_suspicion() { suspected_.reset(); }
   /// Buckets from slots that are ready everywhere.
-  void arrange(std::vector<int> ready, Outcome& outcome);
+  void arrange(const std::vector<int>& ready, Outcome& outcome);
   void arrange_loose(const std::vector<int>& loose, Outcome& outcome);
   void break_up(int bucket);
   void refuse_joined(std::vector<int>& ready, Outcome& outcome);

@@ -26,7 +26,7 @@ std::size_t alone_bytes(const Settings& settings) {
 
 }  // namespace
 
-SetEngine::SetEngine(std::vector<int> ranks, Communicator control, Communicator data)
+SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communicator& data)
     : ranks_(std::move(ranks)),
       control_(std::move(control)),
       // The vendor's allreduce would not let ranks know that it has begun.
@@ -109,7 +109,7 @@ bool SetEngine::advance_round(bool blocked, Clock::time_point now) {
       auto outcome = negotiator_.hear(bits_, now);
       phase_ = Phase::kIdle;
       if (outcome.needs_news) begin_news();
-      apply(std::move(outcome));
+      apply(outcome);
       break;
     }
     case Phase::kLengths:
@@ -156,19 +156,19 @@ std::unique_ptr<LocalRequest> SetEngine::take(Negotiator::Ticket ticket) {
   return request;
 }
 
-void SetEngine::apply(Negotiator::Outcome outcome) {
+void SetEngine::apply(const Negotiator::Outcome& outcome) {
   for (const auto& [ticket, error] : outcome.failed) {
     finish(*take(ticket), error);
   }
-  for (auto& bucket : outcome.buckets) run(std::move(bucket));
+  for (const auto& bucket : outcome.buckets) run(bucket);
   if (outcome.all_joined) finish_joins(std::nullopt, ranks_[static_cast<std::size_t>(*outcome.all_joined)]);
   if (outcome.departed) finish_joins(outcome.departed, -1);
   all_left_ = all_left_ || outcome.all_left;
 }
 
-void SetEngine::run(std::vector<Negotiator::Agreed> bucket) {
+void SetEngine::run(const std::vector<Negotiator::Agreed>& bucket) {
   std::vector<FlightEntry> entries;
-  for (auto& [spec, ticket] : bucket) entries.push_back({std::move(spec), take(ticket)});
+  for (auto& [spec, ticket] : bucket) entries.push_back({spec, take(ticket)});
   const RequestSpec& first = *entries.front().spec;
   switch (first.kind) {
     case RequestKind::kBarrier:

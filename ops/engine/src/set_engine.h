@@ -26,7 +26,7 @@ class SetEngine {
   };
 
   /// @param ranks  of the job, ascending   @param control, data  two communicators of them, for nothing else
-  SetEngine(std::vector<int> ranks, Communicator control, Communicator data);
+  SetEngine(std::vector<int> ranks, Communicator control, const Communicator& data);
 
   void submit(std::unique_ptr<LocalRequest> request, Clock::time_point now);
   void join(void* context, JoinCallback done);
@@ -60,8 +60,8 @@ class SetEngine {
   void begin_news();
   void begin_news_exchange();
   std::vector<std::string> gathered_news() const;
-  void apply(Negotiator::Outcome outcome);
-  void run(std::vector<Negotiator::Agreed> bucket);
+  void apply(const Negotiator::Outcome& outcome);
+  void run(const std::vector<Negotiator::Agreed>& bucket);
   void finish_joins(const std::optional<RequestError>& error, int last_rank);
   std::unique_ptr<LocalRequest> take(Negotiator::Ticket ticket);
   void finish(LocalRequest& request, const std::optional<RequestError>& error);

@@ -19,6 +19,7 @@
 extern "C" {
 #endif
 
+/* C has no namespaces. NOLINTBEGIN(readability-identifier-naming) */
 #define FARANDOLE_ENGINE_API __attribute__((visibility("default")))
 
 /* What went wrong; the numbers are those of farandole::ErrorKind. After the kinds from TIMEOUT to DEVICE_ERROR no
@@ -221,6 +222,7 @@ typedef struct farandole_counters {
 } farandole_counters;
 FARANDOLE_ENGINE_API void farandole_get_counters(farandole_counters* counters);
 
+/* NOLINTEND(readability-identifier-naming) */
 #ifdef __cplusplus
 }
 #endif
