@@ -28,7 +28,7 @@ class Directory {
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
   std::string file(const std::string& contents) const {
-    const std::string name = (path_ / "table.json").string();
+    std::string name = (path_ / "table.json").string();
     std::ofstream(name) << contents;
     return name;
   }

@@ -14,7 +14,8 @@ class Engine : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Engine, ::testing::Values(1, 2, 3, 4));
 
 float sum_of_ranks(int ranks) {
-  return static_cast<float>(ranks * (ranks + 1) / 2);
+  const int sum = ranks * (ranks + 1) / 2;
+  return static_cast<float>(sum);
 }
 
 TEST_P(Engine, AllreducesOneTensor) {
@@ -50,8 +51,10 @@ TEST_P(Engine, GathersRowsOfDifferentNumbers) {
     for (int step = 0; step < 3; ++step) {
       std::vector<float> expected;
       for (int r = 0; r < size; ++r)
-        expected.insert(expected.end(), static_cast<std::size_t>(r + step), static_cast<float>(r));
-      const std::vector<float> mine(static_cast<std::size_t>(rank + step), static_cast<float>(rank));
+        expected.insert(expected.end(), static_cast<std::size_t>(r) + static_cast<std::size_t>(step),
+                        static_cast<float>(r));
+      const std::vector<float> mine(static_cast<std::size_t>(rank) + static_cast<std::size_t>(step),
+                                    static_cast<float>(rank));
       EXPECT_EQ(client.run("rows", mine, options), expected);
     }
     EXPECT_EQ(engine.counters().named, 1U) << "other lengths are not another request";
@@ -78,10 +81,10 @@ TEST_P(Engine, SendsSplitsToEachRank) {
     std::vector<float> values, expected;
     for (int to = 0; to < size; ++to) {
       options.splits.push_back(to + 1);
-      values.insert(values.end(), static_cast<std::size_t>(to + 1), static_cast<float>(10 * rank + to));
+      values.insert(values.end(), static_cast<std::size_t>(to) + 1, static_cast<float>(10 * rank + to));
     }
     for (int from = 0; from < size; ++from) {
-      expected.insert(expected.end(), static_cast<std::size_t>(rank + 1), static_cast<float>(10 * from + rank));
+      expected.insert(expected.end(), static_cast<std::size_t>(rank) + 1, static_cast<float>(10 * from + rank));
     }
     const auto pending = client.submit("all to all", {values}, options);
     client.wait(pending);
@@ -95,7 +98,7 @@ TEST_P(Engine, ScattersRowsUnevenly) {
     const int rank = engine.communicator().rank(), size = engine.communicator().size();
     Client::Options options;
     options.kind = RequestKind::kReduceScatter;
-    std::vector<float> values(static_cast<std::size_t>(2 * size + 1));
+    std::vector<float> values(2 * static_cast<std::size_t>(size) + 1);
     std::iota(values.begin(), values.end(), 0.0F);
     std::vector<float> expected;
     int first = 0;

@@ -193,7 +193,7 @@ class Model {
     const std::string table = NegotiatorProbe::table(ranks_.front()->negotiator);
     for (const auto& rank : ranks_) {
       const std::string other = NegotiatorProbe::table(rank->negotiator);
-      if (other != table) fail("the ranks' tables differ: " + table + " and " + other);
+      if (other != table) fail(std::string("the ranks' tables differ: ").append(table).append(" and ").append(other));
       if (rank->negotiator.counters().broken_buckets != ranks_.front()->negotiator.counters().broken_buckets) {
         fail("the ranks count broken buckets differently");
       }
