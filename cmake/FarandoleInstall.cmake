@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 target_include_directories(farandole PUBLIC $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 install(TARGETS farandole EXPORT farandole-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(part core collectives ops/gradients)
+foreach(part core collectives ops/engine ops/gradients)
   install(DIRECTORY ${part}/include/farandole DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endforeach()
 if(FARANDOLE_HAVE_TRAINER)

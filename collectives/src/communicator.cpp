@@ -294,6 +294,16 @@ const Settings& Communicator::settings() const {
   return state_->group().endpoint->settings();
 }
 
+bool Communicator::is_called() {
+  return state_->queue().is_called();
+}
+void Communicator::advance_in_calls_only() {
+  state_->advance_in_calls_only();
+}
+Endpoint& Communicator::endpoint() const {
+  return *state_->group().endpoint;
+}
+
 Buffer Communicator::allocate(std::size_t count, DType dtype) {
   const Group& group = state_->group();
   if (!group.endpoint->shares_memory(info(group).host_index)) return Buffer(count, dtype);

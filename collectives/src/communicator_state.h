@@ -78,14 +78,16 @@ class Communicator::State {
     auto [choice, refusal] = prepare(call);
     Work work(queue_->submit(std::move(call), choice, std::move(refusal)));
     queue_->advance();
-    group_.endpoint->wake_progress();
+    if (in_background_) group_.endpoint->wake_progress();
     return work;
   }
+  void advance_in_calls_only() { in_background_ = false; }
 
  private:
   const Group group_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
   const std::shared_ptr<WorkQueue> queue_;
+  bool in_background_ = true;
   const LinkCost link_ = message_route().cost();
   /// Collectives whose choice does not depend on anything but the communicator.
   std::array<bool, kCollectiveCount> choose_by_default() const {

@@ -90,6 +90,16 @@ bool HostGroup::find(Peer& peer) {
   return true;
 }
 
+bool HostGroup::is_called(std::uint64_t number) const {
+  if (found_ < size()) return false;
+  for (int local = 0; local < size(); ++local) {
+    if (local == rank_) continue;
+    // Sequentially consistent: pairs with the nudge of a rank that enters, see Doorbell::arm.
+    if (lane(local, lane_of(number)).entry.number.load(std::memory_order_seq_cst) >= number) return true;
+  }
+  return false;
+}
+
 std::uint64_t HostGroup::locate(const void* data, std::size_t bytes) const {
   if (by_address_) return reinterpret_cast<std::uintptr_t>(data);
   return memory_.offset_of(data, bytes).value_or(kUnreachable);

@@ -79,6 +79,9 @@ class HostGroup {
     return slot(local, lane, part) + slot_bytes_;
   }
 
+  /// True if another rank has entered operation `number` or a later one of its lane. Never while not connected.
+  bool is_called(std::uint64_t number) const;
+
   /// What other ranks can reach a buffer by: an address if all are threads of this process, else its place in a window.
   std::uint64_t locate(const void* data, std::size_t bytes) const;
   std::byte* reach(int local, std::uint64_t place) const;

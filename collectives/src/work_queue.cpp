@@ -165,6 +165,23 @@ bool WorkQueue::is_empty() {
   return pending_.empty();
 }
 
+bool WorkQueue::is_called() {
+  const std::lock_guard lock(mutex_);
+  if (!pending_.empty()) return false;
+  if (host_.group && host_.group->is_called(2 * next_sequence_)) return true;
+  if (host_.whole() != nullptr) return false;
+  const auto lane = static_cast<std::uint8_t>(next_sequence_ % kLanes);
+  const Transport* asked = nullptr;
+  for (int peer = 0; peer < group_.size(); ++peer) {
+    if (peer == group_.rank) continue;
+    Transport& route = group_.route(peer);
+    if (&route == asked) continue;
+    asked = &route;
+    if (route.has_arrived(group_.id, lane, group_.endpoint->rank())) return true;
+  }
+  return false;
+}
+
 void WorkQueue::give_up() {
   Endpoint& endpoint = *group_.endpoint;
   endpoint.poison(ErrorKind::kPeerLost, endpoint.topology().describe(endpoint.rank()) +

@@ -65,6 +65,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   Progressable::State advance() override;
   void look_around() override;
   bool is_empty();
+  /// True if another rank has begun the next collective, and this one has not.
+  bool is_called();
   /// Poisons the job, because this rank will not take part any more in what is pending.
   void give_up();
   /// Waits until nothing is left, then lets go of the host's memory: the communicator ends.

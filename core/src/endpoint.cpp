@@ -53,6 +53,10 @@ void Endpoint::attach(const std::weak_ptr<Progressable>& work) {
   attached_.push_back(work);
 }
 
+bool Endpoint::usable_from_any_thread() const {
+  return job_.progress_thread() != nullptr;
+}
+
 void Endpoint::wake_progress() {
   if (ProgressThread* progress = job_.progress_thread()) progress->wake();
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -167,6 +168,16 @@ std::unique_ptr<Transfer> InprocTransport::recv_reduce(const Channel& channel, v
   auto transfer = std::make_unique<RecvTransfer>(*this, channel, count * size_in_bytes(dtype));
   transfer->reduce_to(out, operand, count, dtype, op);
   return transfer;
+}
+
+bool InprocTransport::has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) {
+  Mailbox& box = mailbox_of(target);
+  const std::uint64_t wanted = Mailbox::key({communicator, lane, 0, target});
+  constexpr std::uint64_t kWithoutSource = (1U << 24) - 1;
+  const std::lock_guard lock(box.mutex);
+  return std::any_of(box.lines.begin(), box.lines.end(), [&](const auto& entry) {
+    return (entry.first & kWithoutSource) == wanted && entry.second.receivers.empty() && !entry.second.sends.empty();
+  });
 }
 
 }  // namespace farandole

@@ -26,6 +26,7 @@ class InprocTransport final : public Transport {
   std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand, std::size_t count,
                                         DType dtype, ReduceOp op) override;
   bool fuses_reduction() const override { return true; }
+  bool has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) override;
   LinkCost cost() const override { return {0.5, 1e-4}; }
 
  private:

@@ -163,11 +163,10 @@ MpiTransport::MpiTransport(MpiSession& session, std::size_t part_bytes)
       tags_(1, session.runtime().tag_upper_bound) {}
 
 void MpiTransport::set_topology(const Topology& topology) {
-  int most_replicas = 1;
   for (int process = 0; process < topology.process_count(); ++process) {
-    most_replicas = std::max(most_replicas, topology.process(process).replicas);
+    most_replicas_ = std::max(most_replicas_, topology.process(process).replicas);
   }
-  tags_ = TagLayout(most_replicas, session_.runtime().tag_upper_bound);
+  tags_ = TagLayout(most_replicas_, session_.runtime().tag_upper_bound);
   cost_ = topology.host_count() > 1 ? kNetworkCost : kHostCost;
   seats_.clear();
   for (int rank = 0; rank < topology.size(); ++rank) {
@@ -199,6 +198,18 @@ std::unique_ptr<Transfer> MpiTransport::recv(const Channel& channel, void* data,
   auto transfer = std::make_unique<RecvTransfer>(session_, channel, bytes, part_bytes_);
   transfer->start(data, seats_[static_cast<std::size_t>(channel.source)].process, tag);
   return transfer;
+}
+
+bool MpiTransport::has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) {
+  const int replica = seats_[static_cast<std::size_t>(target)].replica;
+  const auto guard = session_.enter("MPI_Iprobe");
+  for (int source = 0; source < most_replicas_; ++source) {
+    int arrived = 0;
+    const int tag = tags_.pack({communicator, lane, 0, target}, source, replica);
+    check(MPI_Iprobe(MPI_ANY_SOURCE, tag, session_.messages(), &arrived, MPI_STATUS_IGNORE), "MPI_Iprobe");
+    if (arrived != 0) return true;
+  }
+  return false;
 }
 
 }  // namespace farandole::mpi

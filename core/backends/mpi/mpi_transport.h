@@ -44,6 +44,7 @@ class MpiTransport final : public Transport {
   std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override;
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
   bool is_polled() const override { return true; }
+  bool has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) override;
   LinkCost cost() const override { return cost_; }
   std::uint64_t sent_bytes() const override { return sent_bytes_.load(std::memory_order_relaxed); }
 
@@ -58,6 +59,7 @@ class MpiTransport final : public Transport {
   const std::size_t part_bytes_;
   // Written by `set_topology`, const afterwards.
   std::vector<Seat> seats_;
+  int most_replicas_ = 1;
   TagLayout tags_;
   LinkCost cost_;
   std::atomic<std::uint64_t> sent_bytes_{0};

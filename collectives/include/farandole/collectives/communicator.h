@@ -126,6 +126,10 @@ class Communicator {
   Work alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts = {},
                       std::span<const std::size_t> recv_counts = {});
 
+  /// True if another rank has begun the next collective of this communicator, and this one has not. Never blocks. Known
+  /// once the communicator has had a collective. With FARANDOLE_CHECK=off not all algorithms let every rank know.
+  bool is_called();
+
   /// Returns once every rank has called it.
   void barrier();
   Work barrier_async();
@@ -136,6 +140,11 @@ class Communicator {
   /// A new communicator of the same ranks. Collective; blocks.
   Communicator duplicate();
   bool valid() const { return state_ != nullptr; }
+  /// Asynchronous collectives of this communicator will advance only in calls that wait for or test them: for those who
+  /// have a thread of their own for it. Of this rank alone.
+  void advance_in_calls_only();
+  /// This rank's seat in the job.
+  Endpoint& endpoint() const;
 
   /// `count` zeroed elements in a window: memory that all ranks of the host have mapped. Collectives on it need no
   /// copies. Ordinary memory where ranks share none. Of this rank alone; does not block. Released memory is used again.

@@ -46,6 +46,8 @@ class Endpoint {
   /// Adds work that moves on while its owner computes, until its owner lets go of it: by the progress thread, and by
   /// every call that waits (`advance_attached`). Where the vendor allows only the main thread there are only the calls.
   void attach(const std::weak_ptr<Progressable>& work);
+  /// False: the vendor allows only the main thread.
+  bool usable_from_any_thread() const;
   /// Tells the progress thread, if there is one, that there is something to advance.
   void wake_progress();
   /// Advances all work of this rank, where there is more than the caller's own.

@@ -32,6 +32,7 @@ struct Settings {
   std::int64_t part_bytes = 512 << 10;
   std::int64_t bucket_bytes = 4 << 20;
   std::int64_t last_bucket_bytes = 256 << 10;
+  std::int64_t fusion_bytes = 8 << 20;
   // Waiting and faults.
   Seconds timeout{0};
   Seconds warn_after{30};

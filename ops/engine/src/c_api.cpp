@@ -1,0 +1,248 @@
+// The C header: translates structures and errors; nothing throws across it.
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "checked_request.h"
+#include "farandole/core/log.h"
+#include "farandole/core/version.h"
+#include "process.h"
+
+namespace farandole {
+namespace {
+
+std::mutex process_mutex;
+std::shared_ptr<EngineProcess>& process_slot() {
+  // Never destroyed: at exit other libraries may be gone already. Whoever wants to leave calls farandole_shutdown.
+  static auto* slot = new std::shared_ptr<EngineProcess>();
+  return *slot;
+}
+
+EngineProcess& running(const std::shared_ptr<EngineProcess>& process, const char* function) {
+  if (!process) throw InvalidArgument(fmt::format("{}: call farandole_init first", function));
+  return *process;
+}
+
+/// Runs `body`; its exception becomes the error object. 0: success.
+template <class Body>
+int guarded(farandole_error** error, const Body& body) noexcept {
+  if (error != nullptr) *error = nullptr;
+  RequestError failure;
+  try {
+    body();
+    return 0;
+  } catch (const Error& caught) {
+    failure = {caught.kind(), caught.what()};
+  } catch (const std::exception& caught) {
+    failure = {ErrorKind::kInternal, caught.what()};
+  } catch (...) {
+    failure = {ErrorKind::kInternal, "an exception of an unknown type"};
+  }
+  if (error != nullptr) *error = new farandole_error{failure.kind, std::move(failure.text)};
+  return 1;
+}
+
+std::int32_t copy_out(const std::vector<int>& values, std::int32_t* to, std::int32_t capacity) {
+  for (std::int32_t i = 0; i < capacity && static_cast<std::size_t>(i) < values.size(); ++i) {
+    to[i] = values[static_cast<std::size_t>(i)];
+  }
+  return static_cast<std::int32_t>(values.size());
+}
+
+farandole_place place_of(const EngineProcess& process) {
+  const Topology& topology = process.world.topology();
+  const int rank = process.communicator.rank();
+  const RankInfo& self = topology.rank(rank);
+  farandole_place place{};
+  place.rank = rank;
+  place.size = topology.size();
+  place.local_rank = self.local_rank;
+  place.local_size = self.local_size;
+  place.host_index = self.host_index;
+  place.host_count = topology.host_count();
+  place.is_homogeneous = 1;
+  for (int other = 0; other < topology.size(); ++other) {
+    const RankInfo& info = topology.rank(other);
+    if (info.local_size != self.local_size) place.is_homogeneous = 0;
+    if (info.local_rank != self.local_rank) continue;
+    if (other < rank) ++place.cross_rank;
+    ++place.cross_size;
+  }
+  return place;
+}
+
+std::string library_path() {
+  Dl_info info{};
+  return dladdr(reinterpret_cast<const void*>(&farandole_version), &info) != 0 ? info.dli_fname : "";
+}
+
+nlohmann::json description() {
+  nlohmann::json text{{"version", version()}, {"library", library_path()}, {"build", build_id()}};
+  const auto process = engine_process();
+  text["initialized"] = process != nullptr;
+  const Settings settings = process ? process->world.settings() : Settings::from_environment();
+  text["plugins"] = available_backends(settings);
+  nlohmann::json& variables = text["settings"];
+  for (const SettingInfo& info : settings_table()) variables[std::string(info.variable)] = value_text(settings, info);
+  if (!process) return text;
+  const farandole_place place = place_of(*process);
+  text["rank"] = place.rank;
+  text["size"] = place.size;
+  text["hosts"] = place.host_count;
+  text["mpi"] = process->world.backend_description();
+  text["transport"] = process->communicator.transport();
+  text["shares_memory"] = process->communicator.shares_memory();
+  return text;
+}
+
+}  // namespace
+
+std::shared_ptr<EngineProcess> engine_process() {
+  const std::lock_guard lock(process_mutex);
+  return process_slot();
+}
+
+std::shared_ptr<EngineProcess> exchange_engine_process(std::shared_ptr<EngineProcess> process) {
+  const std::lock_guard lock(process_mutex);
+  process_slot().swap(process);
+  return process;
+}
+
+}  // namespace farandole
+
+using namespace farandole;  // NOLINT: this file is the C face of the namespace
+
+extern "C" {
+
+farandole_error_kind farandole_error_get_kind(const farandole_error* error) {
+  return static_cast<farandole_error_kind>(error->kind);
+}
+const char* farandole_error_kind_name(farandole_error_kind kind) {
+  return name(static_cast<ErrorKind>(kind)).data();
+}
+const char* farandole_error_text(const farandole_error* error) {
+  return error->text.c_str();
+}
+void farandole_error_free(farandole_error* error) {
+  delete error;
+}
+
+int farandole_init(const farandole_init_options* options, farandole_error** error) {
+  return guarded(error, [&] {
+    static std::mutex one_at_a_time;
+    const std::lock_guard lock(one_at_a_time);
+    if (engine_process()) return;
+    WorldOptions world;
+    if (options != nullptr) {
+      world.expected_size = options->expected_size;
+      if (options->has_mpi_communicator != 0) world.mpi_communicator = options->mpi_communicator;
+    }
+    exchange_engine_process(std::make_shared<EngineProcess>(world));
+  });
+}
+
+int farandole_shutdown(farandole_error** error) {
+  return guarded(error, [] {
+    if (const auto process = engine_process()) process->engine.leave();
+    exchange_engine_process(nullptr);
+  });
+}
+
+int farandole_is_initialized(void) {
+  return engine_process() != nullptr ? 1 : 0;
+}
+
+void farandole_abort(const char* text) {
+  if (const auto process = engine_process()) process->engine.abort(text);
+}
+
+void farandole_get_place(farandole_place* place) {
+  farandole_place found{};
+  std::fill_n(&found.rank, 9, -1);
+  if (const auto process = engine_process()) found = place_of(*process);
+  const std::size_t bytes = std::min(place->struct_bytes, sizeof found);
+  found.struct_bytes = place->struct_bytes;
+  std::memcpy(place, &found, bytes);
+}
+
+char* farandole_describe(void) {
+  std::string text;
+  if (guarded(nullptr, [&] { text = description().dump(); }) != 0) text = "{}";
+  return strdup(text.c_str());
+}
+void farandole_text_free(char* text) {
+  free(text);  // NOLINT: of strdup
+}
+const char* farandole_version(void) {
+  return version().data();
+}
+const char* farandole_library_path(void) {
+  static const std::string path = library_path();
+  return path.c_str();
+}
+void farandole_log(int32_t level, const char* text) {
+  log(static_cast<LogLevel>(std::clamp(level, 0, static_cast<int32_t>(LogLevel::kError))), text);
+}
+
+int farandole_add_process_set(const int32_t* ranks, int32_t count, int32_t* process_set, farandole_error** error) {
+  return guarded(error, [&] {
+    const auto process = engine_process();
+    *process_set = running(process, "farandole_add_process_set").engine.add_process_set({ranks, ranks + count});
+  });
+}
+int farandole_remove_process_set(int32_t process_set, farandole_error** error) {
+  return guarded(error, [&] {
+    const auto process = engine_process();
+    running(process, "farandole_remove_process_set").engine.remove_process_set(process_set);
+  });
+}
+int32_t farandole_process_set_ranks(int32_t process_set, int32_t* ranks, int32_t capacity) {
+  const auto process = engine_process();
+  const auto found = process ? process->engine.ranks_of(process_set) : std::nullopt;
+  return found ? copy_out(*found, ranks, capacity) : -1;
+}
+int32_t farandole_process_sets(int32_t* ids, int32_t capacity) {
+  const auto process = engine_process();
+  return process ? copy_out(process->engine.process_sets(), ids, capacity) : 0;
+}
+
+int farandole_submit(const farandole_request* request, farandole_error** error) {
+  return guarded(error, [&] {
+    const auto process = engine_process();
+    TensorEngine& engine = running(process, "farandole_submit").engine;
+    const auto ranks = engine.ranks_of(request->process_set);
+    if (!ranks) {
+      throw InvalidArgument(fmt::format("request '{}': there is no process set {}",
+                                        request->name == nullptr ? "" : request->name, request->process_set));
+    }
+    engine.submit(checked_request(*request, *ranks));
+  });
+}
+
+void farandole_wait_until(const volatile int32_t* flag) {
+  const auto is_set = [flag] { return __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 0; };
+  if (const auto process = engine_process()) process->engine.wait_until(is_set);
+}
+
+int farandole_join(int32_t process_set, void* context, void (*done)(void*, const farandole_error*, int32_t),
+                   farandole_error** error) {
+  return guarded(error, [&] {
+    const auto process = engine_process();
+    running(process, "farandole_join").engine.join(process_set, context, done);
+  });
+}
+
+void farandole_get_counters(farandole_counters* counters) {
+  farandole_counters found{};
+  if (const auto process = engine_process()) found = process->engine.counters();
+  const std::size_t bytes = std::min(counters->struct_bytes, sizeof found);
+  found.struct_bytes = counters->struct_bytes;
+  std::memcpy(counters, &found, bytes);
+}
+
+}  // extern "C"

@@ -1,0 +1,74 @@
+// Flights: requests that all ranks have agreed to do now, while their data moves.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+#include "local_request.h"
+
+namespace farandole {
+
+/// Fusion buffers that are used again. One thread at a time.
+class FusionBuffers {
+ public:
+  explicit FusionBuffers(Communicator communicator) : communicator_(std::move(communicator)) {}
+  /// At least `bytes` bytes in a window, with what was left in it.
+  Buffer take(std::size_t bytes);
+  void give_back(Buffer buffer);
+
+ private:
+  Communicator communicator_;
+  std::vector<Buffer> free_;
+};
+
+struct FlightCounters {
+  std::uint64_t collectives = 0, packed_tensors = 0, packed_bytes = 0, reduced_bytes = 0;
+};
+
+/// What flights of one process set share.
+struct FlightContext {
+  Communicator communicator;
+  FusionBuffers buffers;
+  std::size_t fusion_bytes = 0, alone_bytes = 0;
+  FlightCounters counters;
+};
+
+/// One request of a flight: what all ranks agreed on, and this rank's part; null if it has joined.
+struct FlightEntry {
+  SharedSpec spec;
+  std::unique_ptr<LocalRequest> local;
+};
+
+/// All ranks of a set start the collectives of their flights in the same order: a flight may start its own only when
+/// those before it have started all of theirs.
+class Flight {
+ public:
+  virtual ~Flight() = default;
+  /// Starts the collectives that can be started now. True once all have been. @throws Error
+  virtual bool start() = 0;
+  /// Delivers what has arrived. True once that is everything. @throws Error
+  virtual bool finish(std::vector<Completion>& completions) = 0;
+  /// Delivers this error for what has not arrived.
+  virtual void fail(const RequestError& error, std::vector<Completion>& completions) = 0;
+};
+
+/// Allreduces with one operation and scale, or broadcasts from one root: outputs have the shape of inputs. Small
+/// tensors travel together in fusion buffers; large ones are not copied.
+std::unique_ptr<Flight> make_same_shape_flight(FlightContext& context, std::vector<FlightEntry> entries);
+/// Allgather, alltoall, reduce_scatter: ranks exchange the lengths first, then the outputs' memory is asked for.
+std::unique_ptr<Flight> make_new_shape_flight(FlightContext& context, FlightEntry entry);
+/// Adaptive summation: vectors that point the same way are averaged, orthogonal ones added, pairwise in a balanced
+/// binary tree over the ranks, in double. Every rank gathers all vectors: P*N bytes of memory.
+/// Source: Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021.
+std::unique_ptr<Flight> make_adasum_flight(FlightContext& context, FlightEntry entry);
+
+/// The rows of `rows` that rank `rank` of `size` gets in a reduce_scatter.
+std::int64_t rows_of(std::int64_t rows, int rank, int size);
+
+/// vectors[0] = adaptive sum of all of them; `count` elements each; the others are overwritten.
+void adaptive_sum(const std::vector<void*>& vectors, std::size_t count, DType dtype);
+
+}  // namespace farandole

@@ -1,0 +1,149 @@
+// Adaptive summation of gradients.
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "farandole/core/reduce.h"
+#include "flight.h"
+
+namespace farandole {
+namespace {
+
+double load(float value) {
+  return value;
+}
+double load(double value) {
+  return value;
+}
+double load(Half value) {
+  return to_float(value);
+}
+double load(BFloat16 value) {
+  return to_float(value);
+}
+void store(double value, float& to) {
+  to = static_cast<float>(value);
+}
+void store(double value, double& to) {
+  to = value;
+}
+void store(double value, Half& to) {
+  to = to_half(static_cast<float>(value));
+}
+void store(double value, BFloat16& to) {
+  to = to_bfloat16(static_cast<float>(value));
+}
+
+/// a = (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: the projection that both share counts once.
+template <class T>
+void combine(T* a, const T* b, std::size_t count) {
+  double dot = 0, norm_a = 0, norm_b = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double left = load(a[i]), right = load(b[i]);
+    dot += left * right;
+    norm_a += left * left;
+    norm_b += right * right;
+  }
+  const double factor_a = norm_a > 0 ? 1 - dot / (2 * norm_a) : 1;
+  const double factor_b = norm_b > 0 ? 1 - dot / (2 * norm_b) : 1;
+  for (std::size_t i = 0; i < count; ++i) store(factor_a * load(a[i]) + factor_b * load(b[i]), a[i]);
+}
+
+template <class T>
+void sum_tree(const std::vector<void*>& vectors, std::size_t count) {
+  for (std::size_t distance = 1; distance < vectors.size(); distance *= 2) {
+    for (std::size_t i = 0; i + distance < vectors.size(); i += 2 * distance) {
+      combine(static_cast<T*>(vectors[i]), static_cast<const T*>(vectors[i + distance]), count);
+    }
+  }
+}
+
+class AdasumFlight final : public Flight {
+ public:
+  AdasumFlight(FlightContext& context, FlightEntry entry) : context_(context), entry_(std::move(entry)) {}
+
+  bool start() override {
+    const auto ranks = static_cast<std::size_t>(context_.communicator.size());
+    const auto self = static_cast<std::size_t>(context_.communicator.rank());
+    for (const TensorSpec& spec : entry_.spec->tensors) {
+      Item& item = items_.emplace_back();
+      item.count = spec.count();
+      item.all = Buffer(item.count * ranks, spec.dtype);
+      const BufferView own = item.all.view().part(self * item.count, item.count);
+      if (entry_.local && item.count > 0) {
+        scale(own.data, entry_.local->tensors[items_.size() - 1].input, item.count, spec.dtype, entry_.spec->prescale);
+      }
+      ++context_.counters.collectives;
+      context_.counters.reduced_bytes += spec.size_in_bytes();
+      item.work = context_.communicator.allgather_async(own, item.all.view());
+    }
+    return true;
+  }
+
+  bool finish(std::vector<Completion>& completions) override {
+    for (; arrived_ < items_.size(); ++arrived_) {
+      Item& item = items_[arrived_];
+      if (!item.work.test()) return false;
+      item.work.wait();
+      if (!entry_.local) continue;
+      LocalTensor& tensor = entry_.local->tensors[arrived_];
+      std::vector<void*> vectors;
+      for (std::size_t first = 0; first < item.all.count(); first += item.count) {
+        vectors.push_back(item.all.view().part(first, item.count).data);
+      }
+      if (item.count > 0) {
+        adaptive_sum(vectors, item.count, tensor.dtype);
+        scale(tensor.output, vectors.front(), item.count, tensor.dtype, entry_.spec->postscale);
+      }
+      deliver(tensor, std::nullopt, completions);
+    }
+    return true;
+  }
+
+  void fail(const RequestError& error, std::vector<Completion>& completions) override {
+    if (!entry_.local) return;
+    for (; arrived_ < entry_.local->tensors.size(); ++arrived_) {
+      deliver(entry_.local->tensors[arrived_], error, completions);
+    }
+  }
+
+ private:
+  struct Item {
+    std::size_t count = 0;
+    Buffer all;
+    Work work;
+  };
+  static void deliver(LocalTensor& tensor, const std::optional<RequestError>& error,
+                      std::vector<Completion>& completions) {
+    std::vector<std::int64_t> shape = tensor.shape;
+    completions.push_back({std::move(tensor), error, std::move(shape), {}});
+  }
+
+  FlightContext& context_;
+  FlightEntry entry_;
+  std::vector<Item> items_;
+  std::size_t arrived_ = 0;
+};
+
+}  // namespace
+
+void adaptive_sum(const std::vector<void*>& vectors, std::size_t count, DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return sum_tree<Half>(vectors, count);
+    case DType::kBF16:
+      return sum_tree<BFloat16>(vectors, count);
+    case DType::kF32:
+      return sum_tree<float>(vectors, count);
+    case DType::kF64:
+      return sum_tree<double>(vectors, count);
+    default:
+      throw InvalidArgument("adasum works on floating-point types only, not on " + std::string(name(dtype)));
+  }
+}
+
+std::unique_ptr<Flight> make_adasum_flight(FlightContext& context, FlightEntry entry) {
+  return std::make_unique<AdasumFlight>(context, std::move(entry));
+}
+
+}  // namespace farandole

@@ -1,0 +1,154 @@
+// Allgather, alltoall and reduce_scatter: outputs whose shape ranks learn from each other.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "flight.h"
+
+namespace farandole {
+namespace {
+
+std::size_t unsigned_of(std::int64_t value) {
+  return static_cast<std::size_t>(value);
+}
+
+/// One tensor: lengths, memory, data, in this order; the tensors of a request one after the other.
+class NewShapeFlight final : public Flight {
+ public:
+  NewShapeFlight(FlightContext& context, FlightEntry entry) : context_(context), entry_(std::move(entry)) {
+    for (LocalTensor& tensor : entry_.local->tensors) items_.emplace_back().tensor = &tensor;
+  }
+
+  bool start() override {
+    if (!lengths_started_) {
+      for (Item& item : items_) ask_lengths(item);
+      lengths_started_ = true;
+    }
+    for (; started_ < items_.size(); ++started_) {
+      Item& item = items_[started_];
+      if (item.lengths.valid()) {
+        if (!item.lengths.test()) return false;
+        item.lengths.wait();
+      }
+      begin(item);
+    }
+    return true;
+  }
+
+  bool finish(std::vector<Completion>& completions) override {
+    for (; arrived_ < started_; ++arrived_) {
+      Item& item = items_[arrived_];
+      if (!item.work.test()) return false;
+      item.work.wait();
+      deliver(item, item.error, completions);
+    }
+    return arrived_ == items_.size();
+  }
+
+  void fail(const RequestError& error, std::vector<Completion>& completions) override {
+    for (; arrived_ < items_.size(); ++arrived_) deliver(items_[arrived_], error, completions);
+  }
+
+ private:
+  struct Item {
+    LocalTensor* tensor = nullptr;
+    std::vector<std::int64_t> sent, heard;  // rows for and from each rank
+    std::vector<std::size_t> counts, received;
+    Work lengths;
+    std::vector<std::int64_t> shape;
+    Buffer substitute;  // where the caller had no memory: the others must not wait for this rank
+    std::optional<RequestError> error;
+    Work work;
+  };
+
+  RequestKind kind() const { return entry_.spec->kind; }
+  int size() const { return context_.communicator.size(); }
+
+  void ask_lengths(Item& item) {
+    const LocalTensor& tensor = *item.tensor;
+    const std::size_t ranks = unsigned_of(size());
+    item.heard.resize(ranks);
+    if (kind() == RequestKind::kAllgather) {
+      item.sent = {tensor.rows()};
+      item.lengths = context_.communicator.allgather_async(item.sent, item.heard);
+    } else if (kind() == RequestKind::kAlltoall) {
+      item.sent = tensor.splits;
+      if (item.sent.empty()) item.sent.assign(ranks, tensor.rows() / size());
+      item.lengths = context_.communicator.alltoall_async(item.sent, item.heard);
+    } else {
+      for (int rank = 0; rank < size(); ++rank) item.heard[unsigned_of(rank)] = rows_of(tensor.rows(), rank, size());
+    }
+  }
+
+  void begin(Item& item) {
+    LocalTensor& tensor = *item.tensor;
+    const std::size_t row = tensor.row_count();
+    for (const std::int64_t rows : item.heard) item.received.push_back(unsigned_of(rows) * row);
+    std::size_t output_count = std::accumulate(item.received.begin(), item.received.end(), std::size_t{0});
+    std::int64_t rows = std::accumulate(item.heard.begin(), item.heard.end(), std::int64_t{0});
+    if (kind() == RequestKind::kReduceScatter) {
+      rows = item.heard[unsigned_of(context_.communicator.rank())];
+      output_count = unsigned_of(rows) * row;
+    }
+    item.shape = tensor.shape;
+    item.shape.front() = rows;
+    allocate(item, output_count);
+    const std::size_t input_count = unsigned_of(tensor.rows()) * row;
+    const ConstBufferView input(tensor.input, input_count, tensor.dtype);
+    const BufferView output(tensor.output, output_count, tensor.dtype);
+    start_collective(item, input, output, row);
+  }
+
+  void start_collective(Item& item, ConstBufferView input, BufferView output, std::size_t row) {
+    ++context_.counters.collectives;
+    Communicator& communicator = context_.communicator;
+    if (kind() == RequestKind::kAllgather) {
+      item.work = communicator.allgather_async(input, output, item.received);
+    } else if (kind() == RequestKind::kAlltoall) {
+      for (const std::int64_t rows : item.sent) item.counts.push_back(unsigned_of(rows) * row);
+      item.work = communicator.alltoall_async(input, output, item.counts, item.received);
+    } else {
+      context_.counters.reduced_bytes += input.size_in_bytes();
+      const RequestSpec& spec = *entry_.spec;
+      item.work =
+          communicator.reduce_scatter_async(input, output, spec.op, item.received, {spec.prescale, spec.postscale});
+    }
+  }
+
+  void allocate(Item& item, std::size_t count) {
+    LocalTensor& tensor = *item.tensor;
+    tensor.output = tensor.allocate(tensor.context, item.shape.data(), static_cast<std::int32_t>(item.shape.size()));
+    if (tensor.output != nullptr || count == 0) return;
+    item.substitute = Buffer(count, tensor.dtype);
+    tensor.output = item.substitute.view().data;
+    item.error = RequestError{ErrorKind::kInvalidArgument,
+                              fmt::format("{}: the caller has no memory for an output of {} bytes",
+                                          describe(*entry_.spec), count * size_in_bytes(tensor.dtype))};
+  }
+
+  void deliver(Item& item, std::optional<RequestError> error, std::vector<Completion>& completions) const {
+    std::vector<std::int64_t> splits;
+    if (kind() == RequestKind::kAlltoall) splits = item.heard;
+    completions.push_back({std::move(*item.tensor), std::move(error), item.shape, std::move(splits)});
+  }
+
+  FlightContext& context_;
+  FlightEntry entry_;
+  std::vector<Item> items_;
+  bool lengths_started_ = false;
+  std::size_t started_ = 0, arrived_ = 0;
+};
+
+}  // namespace
+
+std::int64_t rows_of(std::int64_t rows, int rank, int size) {
+  return rows / size + (rank < rows % size ? 1 : 0);
+}
+
+std::unique_ptr<Flight> make_new_shape_flight(FlightContext& context, FlightEntry entry) {
+  return std::make_unique<NewShapeFlight>(context, std::move(entry));
+}
+
+}  // namespace farandole

@@ -1,0 +1,174 @@
+// Allreduce and broadcast of tensors, packed where they are small.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "flight.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t kSmallestBuffer = 64 << 10;
+constexpr std::size_t kBuffersKept = 8;
+
+class SameShapeFlight final : public Flight {
+ public:
+  SameShapeFlight(FlightContext& context, std::vector<FlightEntry> entries)
+      : context_(context), entries_(std::move(entries)), spec_(*entries_.front().spec) {
+    plan();
+  }
+
+  bool start() override {
+    for (Run& run : runs_) begin(run);
+    return true;
+  }
+
+  bool finish(std::vector<Completion>& completions) override {
+    for (; arrived_ < runs_.size(); ++arrived_) {
+      Run& run = runs_[arrived_];
+      if (!run.work.test()) return false;
+      run.work.wait();
+      unpack(run);
+      deliver(run, std::nullopt, completions);
+    }
+    return true;
+  }
+
+  void fail(const RequestError& error, std::vector<Completion>& completions) override {
+    for (; arrived_ < runs_.size(); ++arrived_) deliver(runs_[arrived_], error, completions);
+  }
+
+ private:
+  struct Part {
+    const TensorSpec* spec = nullptr;
+    LocalTensor* local = nullptr;  // null: this rank has joined
+  };
+  /// What one collective moves: a tensor where it lies, or several in a fusion buffer.
+  struct Run {
+    std::vector<Part> parts;
+    std::size_t bytes = 0;
+    Buffer packed;
+    BufferView values;
+    Work work;
+  };
+
+  bool reduces() const { return spec_.kind == RequestKind::kAllreduce; }
+  DType dtype(const Run& run) const { return reduces() ? run.parts.front().spec->dtype : DType::kU8; }
+  bool is_packed(const Run& run) const { return run.parts.size() > 1 || run.parts.front().local == nullptr; }
+
+  void plan() {
+    std::map<DType, std::size_t> open;  // the run of each type that takes more; broadcasts move bytes of any type
+    for (FlightEntry& entry : entries_) {
+      for (std::size_t i = 0; i < entry.spec->tensors.size(); ++i) {
+        const TensorSpec& tensor = entry.spec->tensors[i];
+        const Part part{&tensor, entry.local ? &entry.local->tensors[i] : nullptr};
+        const std::size_t bytes = tensor.size_in_bytes();
+        if (bytes >= context_.alone_bytes) {
+          runs_.emplace_back().parts.push_back(part);
+          runs_.back().bytes = bytes;
+          continue;
+        }
+        const auto [found, is_first] = open.try_emplace(reduces() ? tensor.dtype : DType::kU8, runs_.size());
+        if (is_first || runs_[found->second].bytes + bytes > context_.fusion_bytes) {
+          found->second = runs_.size();
+          runs_.emplace_back();
+        }
+        runs_[found->second].parts.push_back(part);
+        runs_[found->second].bytes += bytes;
+      }
+    }
+  }
+
+  void begin(Run& run) {
+    const std::size_t count = run.bytes / size_in_bytes(dtype(run));
+    ++context_.counters.collectives;
+    ConstBufferView input;
+    if (is_packed(run)) {
+      run.packed = context_.buffers.take(run.bytes);
+      run.values = BufferView(run.packed.view().data, count, dtype(run));
+      pack(run);
+      input = run.values;
+    } else {
+      const LocalTensor& tensor = *run.parts.front().local;
+      run.values = BufferView(tensor.output, count, dtype(run));
+      input = ConstBufferView(tensor.input, count, dtype(run));
+    }
+    if (reduces()) {
+      context_.counters.reduced_bytes += run.bytes;
+      run.work = context_.communicator.allreduce_async(input, run.values, spec_.op, {spec_.prescale, spec_.postscale});
+      return;
+    }
+    if (context_.communicator.rank() == spec_.root && input.data != run.values.data && run.bytes > 0) {
+      std::memcpy(run.values.data, input.data, run.bytes);
+    }
+    run.work = context_.communicator.broadcast_async(run.values, spec_.root);
+  }
+
+  void pack(Run& run) {
+    auto* to = static_cast<std::byte*>(run.values.data);
+    for (const Part& part : run.parts) {
+      const std::size_t bytes = part.spec->size_in_bytes();
+      if (part.local == nullptr) {
+        std::memset(to, 0, bytes);
+      } else if (bytes > 0 && (reduces() || context_.communicator.rank() == spec_.root)) {
+        std::memcpy(to, part.local->input, bytes);
+      }
+      to += bytes;
+    }
+    context_.counters.packed_tensors += run.parts.size();
+    context_.counters.packed_bytes += run.bytes;
+  }
+
+  void unpack(Run& run) {
+    if (!is_packed(run)) return;
+    const auto* from = static_cast<const std::byte*>(run.values.data);
+    for (const Part& part : run.parts) {
+      const std::size_t bytes = part.spec->size_in_bytes();
+      if (part.local != nullptr && bytes > 0) std::memcpy(part.local->output, from, bytes);
+      from += bytes;
+    }
+    context_.buffers.give_back(std::move(run.packed));
+  }
+
+  static void deliver(Run& run, const std::optional<RequestError>& error, std::vector<Completion>& completions) {
+    for (const Part& part : run.parts) {
+      if (part.local == nullptr) continue;
+      std::vector<std::int64_t> shape = part.local->shape;
+      completions.push_back({std::move(*part.local), error, std::move(shape), {}});
+    }
+  }
+
+  FlightContext& context_;
+  std::vector<FlightEntry> entries_;
+  const RequestSpec& spec_;  // of the first entry: kind, op, scales and root are those of all
+  std::vector<Run> runs_;
+  std::size_t arrived_ = 0;
+};
+
+}  // namespace
+
+Buffer FusionBuffers::take(std::size_t bytes) {
+  const auto fits =
+      std::find_if(free_.begin(), free_.end(), [&](const Buffer& buffer) { return buffer.count() >= bytes; });
+  if (fits == free_.end()) {
+    return communicator_.allocate(std::bit_ceil(std::max(bytes, kSmallestBuffer)), DType::kU8);
+  }
+  Buffer taken = std::move(*fits);
+  free_.erase(fits);
+  return taken;
+}
+
+void FusionBuffers::give_back(Buffer buffer) {
+  const auto larger =
+      std::find_if(free_.begin(), free_.end(), [&](const Buffer& each) { return each.count() >= buffer.count(); });
+  free_.insert(larger, std::move(buffer));
+  if (free_.size() > kBuffersKept) free_.erase(free_.begin());
+}
+
+std::unique_ptr<Flight> make_same_shape_flight(FlightContext& context, std::vector<FlightEntry> entries) {
+  return std::make_unique<SameShapeFlight>(context, std::move(entries));
+}
+
+}  // namespace farandole

@@ -1,0 +1,27 @@
+#include "local_request.h"
+
+namespace farandole {
+
+std::size_t LocalTensor::row_count() const {
+  std::size_t product = 1;
+  for (std::size_t i = 1; i < shape.size(); ++i) product *= static_cast<std::size_t>(shape[i]);
+  return product;
+}
+
+void Completion::run() {
+  // Before the callback: it may submit the same name again.
+  tensor.registration.reset();
+  if (tensor.done == nullptr) return;
+  farandole_error failure;
+  if (error) failure = {error->kind, error->text};
+  farandole_result result{};
+  result.struct_bytes = sizeof result;
+  result.error = error ? &failure : nullptr;
+  result.shape = shape.data();
+  result.dimensions = static_cast<std::int32_t>(shape.size());
+  result.received_splits = received_splits.data();
+  result.received_splits_count = static_cast<std::int32_t>(received_splits.size());
+  tensor.done(tensor.context, &result);
+}
+
+}  // namespace farandole

@@ -1,0 +1,184 @@
+// How the ranks of a process set agree on which requests are ready everywhere: the pure part, without communication.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "farandole/core/deadline.h"
+#include "request.h"
+
+namespace farandole {
+
+/// One rank's part in the agreement. All ranks of a set hold the same table of *slots* (numbered requests), because
+/// they change it only by what all of them have heard.
+///
+/// A round: every rank `open`s, with one byte per slot that says whether it is ready here; the bytes are combined by
+/// minimum over the ranks, and every rank `hear`s the result. A slot with 1 is ready everywhere and is done. If some
+/// rank has news (the first byte), the ranks also exchange their `news`, and each hears all of it, in order of rank.
+/// A request is told as news once, with its name and everything about it; it gets a slot when all ranks have told the
+/// same, and is a byte from then on. One whose description changes is told as news again, and its slot is given up.
+///
+/// Small allreduces that are ready in the same round are reduced together, and stay together: a *bucket*. A rank says
+/// that they are ready only when it has all of them, so that a training step makes the same buckets each time. A bucket
+/// of which only a part comes is broken up.
+///
+/// A rank begins a round when it has something to say. It answers one that others have begun when it has requests
+/// pending of which it has said so; else it needs not, because nothing can be ready without it. Thus an idle job is
+/// silent, and a rank that is still collecting a bucket does not spend a round on saying nothing.
+class Negotiator {
+ public:
+  using Time = Clock::time_point;
+  /// Tells requests apart; 0: of another rank only (this one has joined).
+  using Ticket = std::uint64_t;
+
+  struct Limits {
+    std::size_t fusion_bytes = 0;  ///< of a bucket
+    std::size_t alone_bytes = 0;   ///< requests from this size on are not worth a copy
+    std::size_t slots = 1 << 16;
+  };
+  struct Agreed {
+    SharedSpec spec;
+    Ticket ticket = 0;
+  };
+  struct Failed {
+    Ticket ticket = 0;
+    RequestError error;
+  };
+  /// What a round has brought.
+  struct Outcome {
+    std::vector<std::vector<Agreed>> buckets;  ///< to be done in this order, each together; the same on all ranks
+    std::vector<Failed> failed;
+    std::optional<int> all_joined;         ///< the rank that joined last
+    std::optional<RequestError> departed;  ///< somebody has left: nothing can be agreed on any more
+    bool all_left = false;
+    bool needs_news = false;  ///< the round goes on with `news`
+  };
+  struct Counters {
+    std::uint64_t rounds = 0, named = 0, broken_buckets = 0;
+  };
+
+  /// @param names  of the ranks, for messages
+  Negotiator(int rank, std::vector<std::string> names, Limits limits);
+
+  /// A request of this rank. Its name must not be pending. @param caller_waits  its thread can do nothing else
+  std::optional<RequestError> submit(Ticket ticket, RequestSpec&& spec, bool caller_waits, Time now);
+  /// This rank supplies zeros from the next agreement on.
+  void join();
+  /// This rank takes part no more; what it has pending fails.
+  std::vector<Failed> leave();
+  /// Everything pending here is given up without a word: the set or the job ends.
+  std::vector<Failed> fail_all(const RequestError& error);
+
+  /// When this rank wants to begin a round, if nothing else happens: maybe in the past, or Time::max().
+  Time wish() const;
+  /// True if it has a part in rounds that others begin.
+  bool must_answer() const;
+  /// True if something of this rank has not been done yet.
+  bool has_pending() const { return !pending_.empty() || joined_[self()]; }
+  /// The names of what is pending, oldest first, and since when the oldest is.
+  std::vector<std::string> pending_names() const;
+  std::optional<Time> oldest() const;
+  std::string describe_waiting() const;
+
+  /// Begins or answers a round. @param blocked  the only thread that submits waits for a request
+  /// @returns  what is to be combined with the other ranks' by minimum; stays until the next call
+  std::span<std::uint8_t> open(bool blocked, Time now);
+  /// @param said  the combined bytes
+  Outcome hear(std::span<const std::uint8_t> said, Time now);
+  /// What this rank tells in the round, after `open`.
+  const std::string& news() const { return news_; }
+  Outcome hear_news(std::span<const std::string> all, Time now);
+
+  const Counters& counters() const { return counters_; }
+
+ private:
+  struct Pending {
+    Ticket ticket = 0;
+    SharedSpec spec;
+    bool caller_waits = false;
+    Time since{};
+    int slot = -1;
+    bool said = false;  ///< or told
+  };
+  struct Slot {
+    SharedSpec spec;  ///< null: free
+    Pending* pending = nullptr;
+    int bucket = -1;
+    int times_broken = 0;
+    std::uint64_t last_round = 0;
+  };
+  struct Bucket {
+    std::vector<int> slots;
+    std::size_t ready = 0;
+    Time since{};  ///< of the last request that came to it
+  };
+  struct Told {
+    std::vector<SharedSpec> by_rank;
+    int count = 0;
+  };
+
+  std::size_t self() const { return static_cast<std::size_t>(rank_); }
+  Slot& slot(int index) { return slots_[static_cast<std::size_t>(index)]; }
+  std::uint8_t& byte(int index) { return bytes_[kHeaderBytes + static_cast<std::size_t>(index)]; }
+  void take_slot(Pending& pending, int index, Time now);
+  void say(int index);
+  void say_bucket(int bucket);
+  void tell_later(Pending& pending);
+  bool has_held() const;
+  /// Takes the pending request of a slot, or of a name, out; the ticket is 0 if this rank has none.
+  Agreed take(int index);
+  /// The end of a pending request.
+  void drop(const std::string& name);
+  void forget_suspicion() { suspected_.reset(); }
+  /// Buckets from slots that are ready everywhere.
+  void arrange(std::vector<int> ready, Outcome& outcome);
+  void arrange_loose(const std::vector<int>& loose, Outcome& outcome);
+  void break_up(int bucket);
+  void refuse_joined(std::vector<int>& ready, Outcome& outcome);
+  void hear_departures(const std::vector<News>& all, Outcome& outcome);
+  void hear_requests(const std::vector<News>& all, std::vector<std::string>& complete);
+  void hear_joins(const std::vector<News>& all, std::vector<std::string>& complete, Outcome& outcome);
+  bool is_complete(const Told& told) const;
+  void settle(const std::vector<std::string>& complete, Outcome& outcome);
+  std::string describe_mismatch(const Told& told) const;
+  void hear_waits(const std::vector<News>& all, Outcome& outcome);
+  void suspect(const Outcome& outcome, Time now);
+  void retire(int index);
+  int new_slot(SharedSpec spec);
+
+  static constexpr std::size_t kHeaderBytes = 2;  // nobody has news; all are blocked
+
+  const int rank_;
+  const std::vector<std::string> names_;
+  const Limits limits_;
+  Counters counters_;
+  std::unordered_map<std::string, Pending> pending_;  // by name; its nodes stay in place
+  // The same on all ranks, but for `pending` and `ready`.
+  std::deque<Slot> slots_;
+  std::vector<int> free_slots_;
+  std::unordered_map<std::string, int> slot_of_;
+  std::vector<Bucket> buckets_;
+  std::map<std::string, Told> told_;
+  std::vector<bool> joined_, left_;
+  int last_joined_ = -1;
+  bool all_blocked_ = false;
+  // This rank's.
+  std::vector<std::uint8_t> bytes_;
+  std::vector<std::uint8_t> opened_;
+  std::vector<Pending*> untold_;
+  std::vector<int> held_buckets_;
+  std::string news_;
+  int unsaid_ = 0;             // bytes that have not been in a round yet
+  std::size_t announced_ = 0;  // pending requests that have been said or told, or will be in the next round
+  bool join_untold_ = false, leave_untold_ = false, again_ = false, says_news_ = false;
+  std::optional<Time> suspected_;  // since when all ranks seem to wait for each other
+};
+
+}  // namespace farandole

@@ -1,0 +1,73 @@
+// What ranks compare of a request: its name and everything that must be the same on all of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farandole/core/dtype.h"
+#include "farandole/core/error.h"
+
+namespace farandole {
+
+/// The first six are those of farandole_collective.
+enum class RequestKind : std::uint8_t {
+  kAllreduce,
+  kAllgather,
+  kBroadcast,
+  kAlltoall,
+  kReduceScatter,
+  kBarrier,
+  kAddSet,     ///< `arguments` are the ranks of the job that form it
+  kRemoveSet,  ///< `arguments` is its id
+};
+std::string_view name(RequestKind kind);
+
+struct TensorSpec {
+  DType dtype = DType::kU8;
+  /// Without the first dimension where it may differ from rank to rank (allgather, alltoall).
+  std::vector<std::int64_t> shape;
+  bool operator==(const TensorSpec&) const = default;
+
+  std::size_t count() const;
+  std::size_t size_in_bytes() const { return count() * farandole::size_in_bytes(dtype); }
+};
+
+struct RequestSpec {
+  std::string name;
+  RequestKind kind = RequestKind::kBarrier;
+  ReduceOp op = ReduceOp::kSum;
+  bool adasum = false;
+  int root = -1;  ///< within the process set
+  double prescale = 1.0, postscale = 1.0;
+  std::vector<TensorSpec> tensors;
+  std::vector<std::int64_t> arguments;
+  bool operator==(const RequestSpec&) const = default;
+
+  std::size_t size_in_bytes() const;
+};
+using SharedSpec = std::shared_ptr<const RequestSpec>;
+
+/// "allreduce 'w' f32[3, 4] sum"
+std::string describe(const RequestSpec& spec);
+
+/// What became of a request that failed.
+struct RequestError {
+  ErrorKind kind = ErrorKind::kInternal;
+  std::string text;
+};
+
+/// What one rank tells the others in a round in which somebody has news.
+struct News {
+  std::vector<SharedSpec> requests;  ///< that the others can not know by number
+  bool joins = false, leaves = false;
+  /// This rank waits for these names, and can do nothing else until one of them is done.
+  std::vector<std::string> waits_for;
+
+  std::string encode() const;
+  static News decode(std::string_view bytes);
+};
+
+}  // namespace farandole

@@ -1,0 +1,213 @@
+#include "set_engine.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace farandole {
+namespace {
+
+std::vector<std::string> names_of(const Communicator& communicator) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < communicator.size(); ++rank) names.push_back(communicator.describe(rank));
+  return names;
+}
+
+/// Tensors from this size on are not worth a copy into a fusion buffer.
+constexpr std::size_t kAloneBytes = 128 << 10;
+
+std::size_t fusion_bytes(const Settings& settings) {
+  return static_cast<std::size_t>(settings.fusion_bytes);
+}
+
+std::size_t alone_bytes(const Settings& settings) {
+  return std::min(kAloneBytes, fusion_bytes(settings));
+}
+
+}  // namespace
+
+SetEngine::SetEngine(std::vector<int> ranks, Communicator control, Communicator data)
+    : ranks_(std::move(ranks)),
+      control_(std::move(control)),
+      // The vendor's allreduce would not let ranks know that it has begun.
+      algorithm_(control_.settings().allreduce == "vendor" ? "recursive_doubling" : ""),
+      context_{data, FusionBuffers(data), fusion_bytes(control_.settings()), alone_bytes(control_.settings()), {}},
+      negotiator_(control_.rank(), names_of(control_), {context_.fusion_bytes, context_.alone_bytes}) {
+  control_.advance_in_calls_only();
+  context_.communicator.advance_in_calls_only();
+  // Ranks can be called from the first collective on.
+  bits_ = {1};
+  control_.allreduce(bits_, ReduceOp::kMin, {.algorithm = algorithm_});
+}
+
+void SetEngine::submit(std::unique_ptr<LocalRequest> request, Clock::time_point now) {
+  const auto ticket = request->ticket;
+  RequestSpec spec = request->spec;
+  const bool caller_waits = request->caller_waits;
+  local_[ticket] = std::move(request);
+  const auto refused = negotiator_.submit(ticket, std::move(spec), caller_waits, now);
+  if (!refused) return;
+  const auto own = take(ticket);
+  for (LocalTensor& tensor : own->tensors) completions.push_back({std::move(tensor), *refused, {}, {}});
+}
+
+void SetEngine::join(void* context, JoinCallback done) {
+  waiting_joins_.push_back({context, done, std::nullopt, -1});
+  negotiator_.join();
+}
+
+void SetEngine::leave() {
+  Negotiator::Outcome outcome;
+  outcome.failed = negotiator_.leave();
+  apply(std::move(outcome));
+}
+
+void SetEngine::fail(const RequestError& error) {
+  for (const auto& flight : flights_) flight->fail(error, completions);
+  flights_.clear();
+  started_ = 0;
+  negotiator_.fail_all(error);
+  for (auto& [ticket, request] : local_) {
+    for (LocalTensor& tensor : request->tensors) completions.push_back({std::move(tensor), error, {}, {}});
+  }
+  local_.clear();
+  finish_joins(error, -1);
+  phase_ = Phase::kIdle;
+  round_ = {};
+}
+
+bool SetEngine::is_active() const {
+  return phase_ != Phase::kIdle || !flights_.empty() || (negotiator_.must_answer() && !all_left_);
+}
+
+Clock::time_point SetEngine::wish() const {
+  return phase_ == Phase::kIdle ? negotiator_.wish() : Clock::time_point::max();
+}
+
+bool SetEngine::advance(bool blocked, Clock::time_point now) {
+  bool moved = false;
+  while (advance_round(blocked, now)) moved = true;
+  return advance_flights() || moved;
+}
+
+bool SetEngine::advance_round(bool blocked, Clock::time_point now) {
+  if (phase_ == Phase::kIdle) {
+    const bool wanted = negotiator_.wish() <= now;
+    if (!wanted && (!negotiator_.must_answer() || all_left_ || !control_.is_called())) return false;
+    const auto bits = negotiator_.open(blocked, now);
+    bits_.assign(bits.begin(), bits.end());
+    round_ = control_.allreduce_async(bits_, ReduceOp::kMin, {.algorithm = algorithm_});
+    phase_ = Phase::kBits;
+    return true;
+  }
+  if (!round_.test()) return false;
+  round_.wait();
+  switch (phase_) {
+    case Phase::kBits: {
+      auto outcome = negotiator_.hear(bits_, now);
+      phase_ = Phase::kIdle;
+      if (outcome.needs_news) begin_news();
+      apply(std::move(outcome));
+      break;
+    }
+    case Phase::kLengths:
+      begin_news_exchange();
+      break;
+    default:
+      phase_ = Phase::kIdle;
+      apply(negotiator_.hear_news(gathered_news(), now));
+  }
+  return true;
+}
+
+void SetEngine::begin_news() {
+  news_ = negotiator_.news();
+  news_bytes_ = {static_cast<std::int64_t>(news_.size())};
+  all_news_bytes_.assign(ranks_.size(), 0);
+  round_ = control_.allgather_async(news_bytes_, all_news_bytes_);
+  phase_ = Phase::kLengths;
+}
+
+void SetEngine::begin_news_exchange() {
+  news_counts_.assign(all_news_bytes_.begin(), all_news_bytes_.end());
+  all_news_.resize(std::accumulate(news_counts_.begin(), news_counts_.end(), std::size_t{0}));
+  round_ = control_.allgather_async(ConstBufferView(news_.data(), news_.size(), DType::kU8),
+                                    BufferView(all_news_.data(), all_news_.size(), DType::kU8), news_counts_);
+  phase_ = Phase::kNews;
+}
+
+std::vector<std::string> SetEngine::gathered_news() const {
+  std::vector<std::string> news;
+  std::size_t first = 0;
+  for (const std::size_t bytes : news_counts_) {
+    news.push_back(all_news_.substr(first, bytes));
+    first += bytes;
+  }
+  return news;
+}
+
+std::unique_ptr<LocalRequest> SetEngine::take(Negotiator::Ticket ticket) {
+  const auto found = local_.find(ticket);
+  if (found == local_.end()) return nullptr;
+  auto request = std::move(found->second);
+  local_.erase(found);
+  return request;
+}
+
+void SetEngine::apply(Negotiator::Outcome outcome) {
+  for (const auto& [ticket, error] : outcome.failed) {
+    const auto request = take(ticket);
+    for (LocalTensor& tensor : request->tensors) completions.push_back({std::move(tensor), error, {}, {}});
+  }
+  for (auto& bucket : outcome.buckets) run(std::move(bucket));
+  if (outcome.all_joined) finish_joins(std::nullopt, ranks_[static_cast<std::size_t>(*outcome.all_joined)]);
+  if (outcome.departed) finish_joins(outcome.departed, -1);
+  all_left_ = all_left_ || outcome.all_left;
+}
+
+void SetEngine::run(std::vector<Negotiator::Agreed> bucket) {
+  std::vector<FlightEntry> entries;
+  for (auto& [spec, ticket] : bucket) entries.push_back({std::move(spec), take(ticket)});
+  const RequestSpec& first = *entries.front().spec;
+  switch (first.kind) {
+    case RequestKind::kBarrier:
+      end(entries.front());
+      break;
+    case RequestKind::kAddSet:
+    case RequestKind::kRemoveSet:
+      set_changes.push_back(std::move(entries.front()));
+      break;
+    case RequestKind::kAllreduce:
+    case RequestKind::kBroadcast:
+      flights_.push_back(first.adasum ? make_adasum_flight(context_, std::move(entries.front()))
+                                      : make_same_shape_flight(context_, std::move(entries)));
+      break;
+    default:
+      flights_.push_back(make_new_shape_flight(context_, std::move(entries.front())));
+  }
+}
+
+void SetEngine::end(const FlightEntry& entry) {
+  if (!entry.local) return;
+  for (LocalTensor& tensor : entry.local->tensors) completions.push_back({std::move(tensor), std::nullopt, {}, {}});
+}
+
+void SetEngine::finish_joins(const std::optional<RequestError>& error, int last_rank) {
+  for (Joined& join : std::exchange(waiting_joins_, {})) {
+    joined.push_back({join.context, join.done, error, last_rank});
+  }
+}
+
+bool SetEngine::advance_flights() {
+  const std::size_t before = completions.size();
+  const std::size_t flying = flights_.size();
+  while (started_ < flights_.size() && flights_[started_]->start()) ++started_;
+  while (!flights_.empty()) {
+    if (!flights_.front()->finish(completions)) break;
+    flights_.pop_front();
+    --started_;
+  }
+  return completions.size() != before || flights_.size() != flying;
+}
+
+}  // namespace farandole

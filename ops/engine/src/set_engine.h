@@ -1,0 +1,87 @@
+// One process set of one rank: rounds of agreement, and the flights that come out of them.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+#include "flight.h"
+#include "local_request.h"
+#include "negotiator.h"
+
+namespace farandole {
+
+/// Called by one thread at a time. Nothing blocks but the constructor, which is collective over the set.
+class SetEngine {
+ public:
+  using JoinCallback = void (*)(void*, const farandole_error*, std::int32_t);
+  struct Joined {
+    void* context = nullptr;
+    JoinCallback done = nullptr;
+    std::optional<RequestError> error;
+    int last_rank = -1;  ///< of the job
+  };
+
+  /// @param ranks  of the job, ascending   @param control, data  two communicators of them, for nothing else
+  SetEngine(std::vector<int> ranks, Communicator control, Communicator data);
+
+  void submit(std::unique_ptr<LocalRequest> request, Clock::time_point now);
+  void join(void* context, JoinCallback done);
+  void leave();
+  bool has_left() const { return all_left_; }
+  /// What is pending here gets this error; rounds and flights are given up.
+  void fail(const RequestError& error);
+
+  /// Moves on without blocking; true if something happened. @throws Error  the job is at fault
+  bool advance(bool blocked, Clock::time_point now);
+  /// True if there is something to wait for: other ranks, or data.
+  bool is_active() const;
+  /// When it wants to be advanced even if nothing happens.
+  Clock::time_point wish() const;
+
+  const std::vector<int>& ranks() const { return ranks_; }
+  Communicator& control() { return control_; }
+  const Negotiator& negotiator() const { return negotiator_; }
+  const FlightCounters& flight_counters() const { return context_.counters; }
+
+  // What has come out since they were last taken.
+  std::vector<Completion> completions;
+  std::vector<Joined> joined;
+  std::vector<FlightEntry> set_changes;  ///< requests to add or remove process sets, agreed on by all ranks
+
+ private:
+  enum class Phase { kIdle, kBits, kLengths, kNews };
+  bool advance_round(bool blocked, Clock::time_point now);
+  bool advance_flights();
+  void begin_news();
+  void begin_news_exchange();
+  std::vector<std::string> gathered_news() const;
+  void apply(Negotiator::Outcome outcome);
+  void run(std::vector<Negotiator::Agreed> bucket);
+  void end(const FlightEntry& entry);
+  void finish_joins(const std::optional<RequestError>& error, int last_rank);
+  std::unique_ptr<LocalRequest> take(Negotiator::Ticket ticket);
+
+  const std::vector<int> ranks_;
+  Communicator control_;
+  const std::string algorithm_;  // of rounds
+  FlightContext context_;
+  Negotiator negotiator_;
+  std::unordered_map<Negotiator::Ticket, std::unique_ptr<LocalRequest>> local_;
+  std::vector<Joined> waiting_joins_;
+  std::deque<std::unique_ptr<Flight>> flights_;
+  std::size_t started_ = 0;  // flights whose collectives have all been started
+  bool all_left_ = false;
+  Phase phase_ = Phase::kIdle;
+  std::vector<std::uint8_t> bits_;
+  std::string news_;
+  std::vector<std::int64_t> news_bytes_{0}, all_news_bytes_;
+  std::vector<std::size_t> news_counts_;
+  std::string all_news_;
+  Work round_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,121 @@
+// The engine of one rank: takes requests from any thread, and moves them on.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+#include "local_request.h"
+#include "set_engine.h"
+
+namespace farandole {
+
+/// Whoever has time moves the engine on: a thread that submits or waits does it itself, which costs no switch of
+/// threads; when nobody does, the engine's own thread. It sleeps while nothing is pending.
+///
+/// `inbox_mutex_` is held for moments; `drive_mutex_` by whoever moves the sets on. Callbacks run with neither.
+class TensorEngine {
+ public:
+  /// Collective over the communicator's ranks; blocks. The communicator must not be used for anything else.
+  /// @throws Unsupported  MPI allows only the main thread
+  explicit TensorEngine(Communicator communicator);
+  /// Without `leave` before it, the job is aborted if something is pending.
+  ~TensorEngine();
+  TensorEngine(const TensorEngine&) = delete;
+  TensorEngine& operator=(const TensorEngine&) = delete;
+
+  /// @throws InvalidArgument, DuplicateName, or the job's fault; then no callback comes
+  void submit(LocalRequest&& request);
+  void join(int process_set, void* context, SetEngine::JoinCallback done);
+  /// Moves on until `done` says so; it is asked after every callback.
+  void wait_until(const std::function<bool()>& done);
+  /// Leaves in good order: waits for all ranks, or for the job's fault.
+  void leave();
+  void abort(const std::string& text);
+
+  /// Collective over the job; blocks. @throws InvalidArgument, Mismatch, …
+  int add_process_set(std::vector<int> ranks);
+  void remove_process_set(int process_set);
+  std::optional<std::vector<int>> ranks_of(int process_set);
+  std::vector<int> process_sets();
+
+  const Communicator& communicator() const { return communicator_; }
+  Buffer allocate(std::size_t bytes) { return communicator_.allocate(bytes, DType::kU8); }
+  farandole_counters counters();
+
+ private:
+  struct Join {
+    int process_set = 0;
+    void* context = nullptr;
+    SetEngine::JoinCallback done = nullptr;
+  };
+  struct SetInfo {
+    std::vector<int> ranks;
+    bool is_member = false;
+  };
+
+  void run(const std::stop_token& stop);
+  /// Advances once, unless somebody else does; then runs the callbacks that are due. True if something happened.
+  bool drive();
+  bool drive_locked(std::vector<Completion>& completions, std::vector<SetEngine::Joined>& joined);
+  void drive_for(std::chrono::microseconds budget, bool until_sleep);
+  void take_inbox(Clock::time_point now);
+  bool advance_sets(Clock::time_point now);
+  void change_sets();
+  void change_set(FlightEntry entry);
+  int make_set(const std::vector<std::int64_t>& ranks);
+  void collect(std::vector<Completion>& completions, std::vector<SetEngine::Joined>& joined);
+  void fail_all(const RequestError& error);
+  void look_around();
+  void check_stall(Clock::time_point now);
+  static void finish(const std::vector<SetEngine::Joined>& joined);
+  void check_submission(const LocalRequest& request) const;
+  std::int64_t run_set_request(RequestSpec&& spec);
+  bool is_blocked() const;
+  bool is_quiet() const { return !active_.load() && wish_.load() == Clock::time_point::max(); }
+  void wake();
+
+  Communicator communicator_;
+  Endpoint& endpoint_;
+
+  std::mutex inbox_mutex_;  // guards the next seven, but for the atomics
+  std::vector<std::unique_ptr<LocalRequest>> inbox_;
+  std::vector<Join> joins_;
+  bool leaving_ = false;
+  std::set<std::pair<int, std::string>> names_;  // pending here
+  std::map<int, SetInfo> set_infos_;
+  std::optional<RequestError> fault_;
+  std::optional<std::thread::id> submitter_;
+  std::atomic<bool> many_submitters_{false};
+  std::atomic<std::uint64_t> next_ticket_{1}, requests_{0};
+  std::atomic<int> pending_{0}, pending_waits_{0};
+  std::atomic<bool> has_inbox_{false};
+
+  std::mutex drive_mutex_;  // guards the next six
+  std::map<int, std::unique_ptr<SetEngine>> sets_;
+  int next_set_ = 1;
+  bool left_ = false;
+  std::optional<RequestError> job_fault_;
+  Clock::time_point stalled_since_ = Clock::time_point::max();
+  Seconds warning_interval_{0};
+  // Of the last drive; written under `drive_mutex_`, read by whoever wonders whether to sleep.
+  std::atomic<bool> active_{false}, has_left_{false};
+  std::atomic<Clock::time_point> wish_{Clock::time_point::max()};
+
+  Doorbell bell_;                // the engine's thread sleeps on it while others drive, or nothing is pending
+  std::atomic<int> drivers_{0};  // threads of callers that drive
+  std::atomic<int> waiters_{0};  // in wait_until
+  std::jthread thread_;
+};
+
+}  // namespace farandole

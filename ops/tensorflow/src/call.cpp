@@ -1,0 +1,316 @@
+#include "call.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace farandole_tensorflow {
+namespace {
+
+using tensorflow::CancellationManager;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+constexpr int64_t kPatienceMicros = 10'000'000;
+
+std::atomic<int32_t> pending_count{0};
+
+// Memory for results without elements: the engine takes NULL for "no memory".
+alignas(64) std::array<char, 64> no_elements;
+
+void* memory_of(const Tensor& tensor) {
+  return tensor.NumElements() == 0 ? no_elements.data() : const_cast<char*>(tensor.tensor_data().data());
+}
+
+/// Steps in which one of our collectives has failed, the latest ones. A step's other calls ask for it when they are
+/// cancelled, which follows the failure closely.
+class FailedSteps {
+ public:
+  static FailedSteps& instance() {
+    static auto* const steps = new FailedSteps;  // never destroyed: callbacks may come at exit
+    return *steps;
+  }
+  void add(int64_t step_id) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    latest_[next_++ % latest_.size()] = step_id;
+  }
+  bool contains(int64_t step_id) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::find(latest_.begin(), latest_.begin() + std::min(next_, latest_.size()), step_id) !=
+           latest_.begin() + std::min(next_, latest_.size());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::array<int64_t, 64> latest_{};
+  std::size_t next_ = 0;
+};
+
+}  // namespace
+
+absl::Status aborted(farandole_error_kind kind, const std::string& text) {
+  absl::Status status = absl::AbortedError(text);
+  status.SetPayload(kErrorPayload, absl::Cord(absl::StrCat(farandole_error_kind_name(kind), "\n", text)));
+  return status;
+}
+
+absl::Status aborted(const farandole_error* error) {
+  return aborted(farandole_error_get_kind(error), farandole_error_text(error));
+}
+
+absl::Status engine_dtype(tensorflow::DataType type, farandole_dtype* result) {
+  switch (type) {
+    case tensorflow::DT_BOOL: *result = FARANDOLE_BOOL; break;
+    case tensorflow::DT_UINT8: *result = FARANDOLE_U8; break;
+    case tensorflow::DT_INT8: *result = FARANDOLE_I8; break;
+    case tensorflow::DT_UINT16: *result = FARANDOLE_U16; break;
+    case tensorflow::DT_INT16: *result = FARANDOLE_I16; break;
+    case tensorflow::DT_INT32: *result = FARANDOLE_I32; break;
+    case tensorflow::DT_INT64: *result = FARANDOLE_I64; break;
+    case tensorflow::DT_HALF: *result = FARANDOLE_F16; break;
+    case tensorflow::DT_BFLOAT16: *result = FARANDOLE_BF16; break;
+    case tensorflow::DT_FLOAT: *result = FARANDOLE_F32; break;
+    case tensorflow::DT_DOUBLE: *result = FARANDOLE_F64; break;
+    default:
+      return aborted(FARANDOLE_INVALID_ARGUMENT,
+                     absl::StrCat("tensors of type ", tensorflow::DataTypeString(type),
+                                  " cannot be sent; cast to one of bool, uint8, int8, uint16, int16, int32, int64, "
+                                  "half, bfloat16, float, double"));
+  }
+  return absl::OkStatus();
+}
+
+int32_t pending_calls() { return pending_count.load(std::memory_order_relaxed); }
+
+Call::Call(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done, CallOptions options,
+           int tensor_count)
+    : context_(context), options_(std::move(options)), step_id_(context->step_id()), done_(std::move(done)) {
+  slots_.reserve(tensor_count);  // the engine holds pointers to the slots
+}
+
+Call::Slot& Call::add_slot(const Tensor& input) {
+  Slot slot;
+  slot.call = this;
+  const absl::Status status = engine_dtype(input.dtype(), &slot.dtype);
+  if (!status.ok()) note(status, /*from_engine=*/false);
+  for (int i = 0; i < input.dims(); ++i) slot.shape.push_back(input.dim_size(i));
+  if (status.ok()) slot.input = memory_of(input);
+  slots_.push_back(std::move(slot));
+  return slots_.back();
+}
+
+void Call::add(const Tensor& input, const Tensor& output) {
+  Slot& slot = add_slot(input);
+  if (slot.input != nullptr) slot.output = memory_of(output);
+}
+
+void Call::add_growing(const Tensor& input, int output_index, const std::vector<int64_t>* splits, int splits_output) {
+  Slot& slot = add_slot(input);
+  slot.output_index = output_index;
+  slot.splits = splits;
+  slot.splits_output = splits_output;
+}
+
+void Call::add_nothing() {
+  Slot slot;
+  slot.call = this;
+  slots_.push_back(std::move(slot));
+}
+
+std::vector<farandole_tensor> Call::engine_tensors() const {
+  std::vector<farandole_tensor> tensors(slots_.size());
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    farandole_tensor& tensor = tensors[i];
+    tensor.struct_bytes = sizeof(farandole_tensor);
+    tensor.dtype = slot.dtype;
+    tensor.dimensions = static_cast<int32_t>(slot.shape.size());
+    tensor.shape = slot.shape.data();
+    tensor.input = slot.input;
+    tensor.output = slot.output;
+    if (slot.splits != nullptr && !slot.splits->empty()) {
+      tensor.splits = slot.splits->data();
+      tensor.splits_count = static_cast<int32_t>(slot.splits->size());
+    }
+    tensor.context = const_cast<Slot*>(&slot);
+    tensor.allocate = slot.output == nullptr ? &Call::allocate_callback : nullptr;
+    tensor.done = &Call::done_callback;
+  }
+  return tensors;
+}
+
+// Before the call goes to the engine. False: it does not, and is finished.
+bool Call::begin() {
+  self_ = shared_from_this();
+  pending_count.fetch_add(1, std::memory_order_relaxed);
+  CancellationManager* manager = context_->cancellation_manager();
+  if (status_.ok() && manager != nullptr) {
+    token_ = manager->get_cancellation_token();
+    const bool registered = manager->RegisterCallback(token_, [call = shared_from_this()] { call->cancelled(); });
+    if (!registered) {
+      token_ = CancellationManager::kInvalidToken;
+      note(absl::CancelledError("the step was cancelled before this collective began"), /*from_engine=*/false);
+    }
+  }
+  if (status_.ok()) return true;
+  finish();
+  return false;
+}
+
+void Call::submit() {
+  if (!begin()) return;
+  remaining_.store(static_cast<int32_t>(slots_.size()), std::memory_order_relaxed);
+  const std::vector<farandole_tensor> tensors = engine_tensors();
+  farandole_request request{};
+  request.struct_bytes = sizeof(request);
+  request.name = options_.name.c_str();
+  request.collective = options_.collective;
+  request.op = options_.op;
+  request.root = options_.root;
+  request.process_set = options_.process_set;
+  request.prescale = options_.prescale;
+  request.postscale = options_.postscale;
+  request.tensors = tensors.data();
+  request.tensor_count = static_cast<int32_t>(tensors.size());
+  request.caller_waits = options_.caller_waits ? 1 : 0;
+  const std::shared_ptr<Call> held = self_;  // the last callback may come before farandole_submit returns
+  farandole_error* error = nullptr;
+  const int failed = farandole_submit(&request, &error);
+  submitted(failed, error);
+}
+
+void Call::submit_join() {
+  if (!begin()) return;
+  remaining_.store(1, std::memory_order_relaxed);
+  const std::shared_ptr<Call> held = self_;
+  farandole_error* error = nullptr;
+  const int failed = farandole_join(options_.process_set, this, &Call::joined_callback, &error);
+  submitted(failed, error);
+}
+
+void Call::submitted(int failed, farandole_error* error) {
+  if (failed != 0) {
+    note(aborted(error), /*from_engine=*/true);
+    farandole_error_free(error);
+    finish();
+  } else if (options_.caller_waits) {
+    // The op runs eagerly: this thread would only sleep. So it moves the engine on, and no other thread must wake it.
+    farandole_wait_until(&all_done_);
+    finish();
+  }
+}
+
+void Call::note(const absl::Status& status, bool from_engine) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!status_.ok()) return;
+  status_ = status;
+  engine_failed_ = from_engine;
+}
+
+void Call::one_done() {
+  if (remaining_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (options_.caller_waits) {
+    // Nothing of this object may be used afterwards: the waiting thread finishes it.
+    __atomic_store_n(&all_done_, 1, __ATOMIC_RELEASE);
+  } else {
+    finish();
+  }
+}
+
+void* Call::allocate_callback(void* slot_pointer, const int64_t* shape, int32_t dimensions) {
+  const Slot& slot = *static_cast<Slot*>(slot_pointer);
+  return slot.call->allocate(slot, shape, dimensions);
+}
+
+void* Call::allocate(const Slot& slot, const int64_t* shape, int32_t dimensions) {
+  TensorShape output_shape;
+  absl::Status status = TensorShape::BuildTensorShape(absl::MakeConstSpan(shape, dimensions), &output_shape);
+  Tensor* output = nullptr;
+  if (status.ok()) {
+    const std::lock_guard<std::mutex> lock(mutex_);  // other tensors of the call may be allocated by other threads
+    status = context_->allocate_output(slot.output_index, output_shape, &output);
+  }
+  if (status.ok()) return memory_of(*output);
+  note(status, /*from_engine=*/false);
+  return nullptr;
+}
+
+void Call::done_callback(void* slot_pointer, const farandole_result* result) {
+  const Slot& slot = *static_cast<Slot*>(slot_pointer);
+  Call* const call = slot.call;
+  if (result->error != nullptr) {
+    call->note(aborted(result->error), /*from_engine=*/true);
+  } else if (slot.splits_output >= 0) {
+    const absl::Status status = call->write_received_splits(slot, *result);
+    if (!status.ok()) call->note(status, /*from_engine=*/false);
+  }
+  call->one_done();
+}
+
+absl::Status Call::write_received_splits(const Slot& slot, const farandole_result& result) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Tensor* output = nullptr;
+  const absl::Status status =
+      context_->allocate_output(slot.splits_output, TensorShape({result.received_splits_count}), &output);
+  if (!status.ok()) return status;
+  const int64_t* const first = result.received_splits;
+  if (output->dtype() == tensorflow::DT_INT32) {
+    std::copy_n(first, result.received_splits_count, output->flat<int32_t>().data());
+  } else {
+    std::copy_n(first, result.received_splits_count, output->flat<int64_t>().data());
+  }
+  return absl::OkStatus();
+}
+
+void Call::joined_callback(void* call_pointer, const farandole_error* error, int32_t last_rank) {
+  Call* const call = static_cast<Call*>(call_pointer);
+  Tensor* output = nullptr;
+  const absl::Status status = error != nullptr ? aborted(error) : call->context_->allocate_output(0, {}, &output);
+  if (status.ok()) {
+    output->scalar<int32_t>()() = last_rank;
+  } else {
+    call->note(status, error != nullptr);
+  }
+  call->one_done();
+}
+
+// From the cancellation manager, on any thread; see the class.
+void Call::cancelled() {
+  if (!FailedSteps::instance().contains(step_id_)) return;
+  const std::weak_ptr<Call> pending = shared_from_this();
+  tensorflow::Env::Default()->SchedClosureAfter(kPatienceMicros, [pending, name = options_.name] {
+    if (pending.expired()) return;
+    farandole_abort(absl::StrCat("a collective of a training step failed, and '", name,
+                                 "' of the same step still waits for other ranks; their steps have failed too. Reduce "
+                                 "what belongs to one step in one grouped call")
+                        .c_str());
+  });
+}
+
+void Call::finish() {
+  const std::shared_ptr<Call> held = std::move(self_);
+  // Not DeregisterCallback: that one waits for the callback, which may be what runs us.
+  if (token_ != CancellationManager::kInvalidToken) context_->cancellation_manager()->TryDeregisterCallback(token_);
+  if (status_.ok()) {
+    if (on_success_) on_success_();
+  } else {
+    // Before TensorFlow hears of the failure, and cancels the others.
+    if (engine_failed_) FailedSteps::instance().add(step_id_);
+    context_->SetStatus(status_);
+  }
+  on_success_ = nullptr;
+  pending_count.fetch_sub(1, std::memory_order_relaxed);
+  const auto done = std::move(done_);
+  done();
+}
+
+}  // namespace farandole_tensorflow

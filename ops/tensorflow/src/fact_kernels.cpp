@@ -1,0 +1,75 @@
+// Kernels that tell where this process is. They ask when they run, not when the graph is made.
+#include <algorithm>
+#include <vector>
+
+#include "farandole/engine.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace farandole_tensorflow {
+namespace {
+
+farandole_place current_place() {
+  farandole_place place{};
+  place.struct_bytes = sizeof(place);
+  farandole_get_place(&place);
+  return place;
+}
+
+/// Ranks of a set; empty if there is no such set, or no job.
+std::vector<int32_t> ranks_of(int32_t process_set) {
+  std::vector<int32_t> ranks;
+  if (farandole_is_initialized() == 0) return ranks;
+  const int32_t count = farandole_process_set_ranks(process_set, nullptr, 0);
+  ranks.resize(std::max(count, 0));
+  if (farandole_process_set_ranks(process_set, ranks.data(), count) != count) ranks.clear();  // removed meanwhile
+  return ranks;
+}
+
+int32_t rank_in(int32_t process_set) {
+  const std::vector<int32_t> ranks = ranks_of(process_set);
+  const auto own = std::find(ranks.begin(), ranks.end(), current_place().rank);
+  return own == ranks.end() ? -1 : static_cast<int32_t>(own - ranks.begin());
+}
+
+int32_t size_of(int32_t process_set) {
+  const std::vector<int32_t> ranks = ranks_of(process_set);
+  return ranks.empty() ? -1 : static_cast<int32_t>(ranks.size());
+}
+
+int32_t local_rank(int32_t) { return current_place().local_rank; }
+int32_t local_size(int32_t) { return current_place().local_size; }
+
+int32_t is_included(int32_t process_set) {
+  if (farandole_is_initialized() == 0) return -1;
+  if (ranks_of(process_set).empty()) return -2;
+  return rank_in(process_set) < 0 ? 0 : 1;
+}
+
+template <int32_t (*kFact)(int32_t)>
+class FactKernel : public tensorflow::OpKernel {
+ public:
+  explicit FactKernel(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("process_set", &process_set_));
+  }
+
+  void Compute(tensorflow::OpKernelContext* context) override {
+    tensorflow::Tensor* value = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &value));
+    value->scalar<int32_t>()() = kFact(process_set_);
+  }
+
+ private:
+  int32_t process_set_ = FARANDOLE_GLOBAL_SET;
+};
+
+#define FARANDOLE_REGISTER_FACT_KERNEL(name, function) \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), FactKernel<function>)
+
+FARANDOLE_REGISTER_FACT_KERNEL("FarandoleRank", rank_in);
+FARANDOLE_REGISTER_FACT_KERNEL("FarandoleSize", size_of);
+FARANDOLE_REGISTER_FACT_KERNEL("FarandoleLocalRank", local_rank);
+FARANDOLE_REGISTER_FACT_KERNEL("FarandoleLocalSize", local_size);
+FARANDOLE_REGISTER_FACT_KERNEL("FarandoleProcessSetIncluded", is_included);
+
+}  // namespace
+}  // namespace farandole_tensorflow

@@ -1,0 +1,155 @@
+// The ops as TensorFlow's graphs know them: names, attributes, and what is known of shapes beforehand.
+//
+// All are stateful: equal calls are not merged, unused ones not pruned, and constant inputs not folded away.
+//
+// Attributes that several ops have:
+//   tensor_name        name of the request for the engine; empty: the node's name, or, where the caller waits, the one
+//                      name that all such calls share
+//   ignore_name_scope  of the node's name only what follows the last slash counts
+//   process_set        number of the process set
+//   caller_waits       the op runs eagerly: its thread does nothing else meanwhile
+//   prescale_factor, postscale_factor   numbers as text, since attributes of type float have 32 bits only
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace farandole_tensorflow {
+namespace {
+
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+#define FARANDOLE_TYPES "{bool, uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double}"
+#define FARANDOLE_REQUEST_ATTRIBUTES         \
+  Attr("tensor_name: string = ''")           \
+      .Attr("ignore_name_scope: bool = false") \
+      .Attr("process_set: int = 0")          \
+      .Attr("caller_waits: bool = false")    \
+      .SetIsStateful()
+#define FARANDOLE_REDUCTION_ATTRIBUTES  \
+  Attr("reduce_op: int = 0")            \
+      .Attr("prescale_factor: string = '1'") \
+      .Attr("postscale_factor: string = '1'")
+
+absl::Status same_shapes(InferenceContext* context) {
+  for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
+  return absl::OkStatus();
+}
+
+// Input i, but for its first dimension.
+absl::Status set_other_rows(InferenceContext* context, int i) {
+  ShapeHandle shape;
+  TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(i), 1, &shape));
+  if (context->RankKnown(shape)) {
+    TF_RETURN_IF_ERROR(context->ReplaceDim(shape, 0, context->UnknownDim(), &shape));
+  }
+  context->set_output(i, shape);
+  return absl::OkStatus();
+}
+
+absl::Status other_rows(InferenceContext* context) {
+  for (int i = 0; i < context->num_inputs(); ++i) TF_RETURN_IF_ERROR(set_other_rows(context, i));
+  return absl::OkStatus();
+}
+
+absl::Status alltoall_shapes(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(set_other_rows(context, 0));
+  ShapeHandle splits;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 1, &splits));
+  context->set_output(1, context->Vector(InferenceContext::kUnknownDim));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("FarandoleAllreduce")
+    .Input("tensors: T")
+    .Output("reduced: T")
+    .Attr("T: list(" FARANDOLE_TYPES ") >= 1")
+    .FARANDOLE_REDUCTION_ATTRIBUTES.FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(same_shapes)
+    .Doc(R"doc(
+Reduces each tensor over the ranks of the process set; all tensors together, when all of them are ready on all ranks.
+)doc");
+
+REGISTER_OP("FarandoleAllgather")
+    .Input("tensors: T")
+    .Output("gathered: T")
+    .Attr("T: list(" FARANDOLE_TYPES ") >= 1")
+    .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(other_rows)
+    .Doc(R"doc(
+Concatenates each tensor of all ranks along the first dimension, which may differ from rank to rank.
+)doc");
+
+REGISTER_OP("FarandoleBroadcast")
+    .Input("tensors: T")
+    .Output("received: T")
+    .Attr("T: list(" FARANDOLE_TYPES ") >= 1")
+    .Attr("root_rank: int")
+    .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(same_shapes)
+    .Doc(R"doc(
+The tensors of the rank `root_rank` of the job, on every rank.
+)doc");
+
+REGISTER_OP("FarandoleBroadcastVariables")
+    .Input("variables: N * resource")
+    .Attr("N: int >= 1")
+    .Attr("root_rank: int")
+    .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(R"doc(
+Gives variables the values that they have on the rank `root_rank` of the job, in place.
+)doc");
+
+REGISTER_OP("FarandoleAlltoall")
+    .Input("tensor: T")
+    .Input("splits: Tsplits")
+    .Output("received: T")
+    .Output("received_splits: Tsplits")
+    .Attr("T: " FARANDOLE_TYPES)
+    .Attr("Tsplits: {int32, int64} = DT_INT32")
+    .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(alltoall_shapes)
+    .Doc(R"doc(
+Sends `splits[r]` rows to rank r of the process set (an empty `splits`: equal parts), and concatenates what comes.
+)doc");
+
+REGISTER_OP("FarandoleReducescatter")
+    .Input("tensors: T")
+    .Output("reduced: T")
+    .Attr("T: list(" FARANDOLE_TYPES ") >= 1")
+    .FARANDOLE_REDUCTION_ATTRIBUTES.FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(other_rows)
+    .Doc(R"doc(
+Reduces each tensor over the ranks and deals out the rows of the result; the first ranks get one more if uneven.
+)doc");
+
+REGISTER_OP("FarandoleBarrier")
+    .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(R"doc(
+Waits until all ranks of the process set have come here.
+)doc");
+
+REGISTER_OP("FarandoleJoin")
+    .Output("last_rank: int32")
+    .Attr("process_set: int = 0")
+    .Attr("caller_waits: bool = false")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+This rank has no more data: it supplies zeros to the others' allreduces until all ranks have joined.
+)doc");
+
+// Facts of the job, at the time when the op runs. -1 where there is none: no job, no such set, not a member.
+#define FARANDOLE_REGISTER_FACT(name, text)                    \
+  REGISTER_OP(name)                                            \
+      .Output("value: int32")                                  \
+      .Attr("process_set: int = 0")                            \
+      .SetIsStateful()                                         \
+      .SetShapeFn(tensorflow::shape_inference::ScalarShape)    \
+      .Doc(text)
+
+FARANDOLE_REGISTER_FACT("FarandoleRank", "Position of this process in the process set.");
+FARANDOLE_REGISTER_FACT("FarandoleSize", "Number of ranks of the process set.");
+FARANDOLE_REGISTER_FACT("FarandoleLocalRank", "Position of this process among the ranks of its host.");
+FARANDOLE_REGISTER_FACT("FarandoleLocalSize", "Number of ranks of this host.");
+FARANDOLE_REGISTER_FACT("FarandoleProcessSetIncluded",
+                        "1: this process is in the set, 0: it is not, -1: there is no job, -2: there is no such set.");
+
+}  // namespace
+}  // namespace farandole_tensorflow

@@ -1,0 +1,113 @@
+#include <chrono>
+
+#include "engine_harness.h"
+
+namespace farandole::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+std::string mismatch_of(const std::function<void()>& call) {
+  const auto start = Clock::now();
+  try {
+    call();
+  } catch (const Mismatch& error) {
+    EXPECT_LT(Seconds(Clock::now() - start).count(), 1.0);
+    return error.what();
+  }
+  ADD_FAILURE() << "no Mismatch was raised";
+  return {};
+}
+
+/// Every rank learns of it, nothing changes, and the job goes on.
+TEST(EngineErrors, DisagreementsReachAllRanks) {
+  std::vector<std::string> texts(3);
+  run_engines(3, [&](TensorEngine& engine, Client& client) {
+    const int rank = engine.communicator().rank();
+    const bool odd = rank == 1;
+    for (const bool known : {false, true}) {
+      if (known) (void)client.allreduce("x", {1.0F, 2.0F});
+      const std::string text = mismatch_of([&] { (void)client.allreduce("x", std::vector<float>(odd ? 3 : 2, 1.0F)); });
+      EXPECT_THAT(text, HasSubstr("f32[3]"));
+      EXPECT_THAT(text, HasSubstr("f32[2]"));
+      texts[static_cast<std::size_t>(rank)] = text;
+    }
+    Client::Options other;
+    other.op = odd ? ReduceOp::kMax : ReduceOp::kSum;
+    EXPECT_THAT(mismatch_of([&] { (void)client.run("op", {1.0F}, other); }), HasSubstr("max"));
+    other = {};
+    other.kind = odd ? RequestKind::kAllgather : RequestKind::kAllreduce;
+    EXPECT_THAT(mismatch_of([&] { (void)client.run("kind", {1.0F}, other); }), HasSubstr("allgather"));
+    other = {};
+    other.kind = RequestKind::kBroadcast;
+    other.root = odd ? 1 : 0;
+    EXPECT_THAT(mismatch_of([&] { (void)client.run("root", {1.0F}, other); }), HasSubstr("root 1"));
+    EXPECT_THAT(mismatch_of([&] { (void)client.allreduce(odd ? "left" : "right", {1.0F}); }), HasSubstr("'left'"));
+    EXPECT_THAT(client.allreduce("x", {1.0F, 1.0F}), Each(3.0F)) << "the job goes on";
+  });
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_EQ(texts[0], texts[2]);
+}
+
+TEST(EngineErrors, WaitingForEachOtherByKnownNamesIsToldToo) {
+  run_engines(2, [](TensorEngine& engine, Client& client) {
+    (void)client.allreduce("a", {1.0F});
+    (void)client.allreduce("b", {1.0F});
+    const bool first = engine.communicator().rank() == 0;
+    EXPECT_THAT(mismatch_of([&] { (void)client.allreduce(first ? "a" : "b", {1.0F}); }), HasSubstr("'a'"));
+    EXPECT_THAT(client.allreduce("a", {1.0F}), Each(2.0F));
+  });
+}
+
+TEST(EngineErrors, PendingNameIsRefused) {
+  run_engines(2, [](TensorEngine& engine, Client& client) {
+    std::atomic<bool> tried{false};
+    if (engine.communicator().rank() == 0) {
+      const auto pending = client.submit("twice", {{1.0F}}, {});
+      EXPECT_THROW((void)client.submit("twice", {{1.0F}}, {}), DuplicateName);
+      (void)client.allreduce("go", {0.0F});
+      client.wait(pending);
+    } else {
+      (void)client.allreduce("go", {0.0F});
+      (void)client.allreduce("twice", {1.0F});
+    }
+  });
+}
+
+TEST(EngineErrors, RankThatLeavesIsNamed) {
+  run_replicas(2, [](Communicator& communicator) {
+    TensorEngine engine(communicator);
+    Client client(engine);
+    (void)client.allreduce("together", {1.0F});
+    if (communicator.rank() == 0) {
+      try {
+        (void)client.allreduce("alone", {1.0F});
+        ADD_FAILURE() << "rank 1 took part in what it did not submit";
+      } catch (const PeerLost& error) {
+        EXPECT_THAT(error.what(), HasSubstr("rank 1"));
+      }
+    }
+    engine.leave();
+  });
+}
+
+TEST(EngineErrors, AbortFailsAllRanksWithItsText) {
+  EXPECT_THROW(run_replicas(2,
+                            [](Communicator& communicator) {
+                              TensorEngine engine(communicator);
+                              Client client(engine);
+                              (void)client.allreduce("together", {1.0F});
+                              if (communicator.rank() == 1) engine.abort("the data is gone");
+                              try {
+                                (void)client.allreduce("after", {1.0F});
+                              } catch (const PeerLost& error) {
+                                EXPECT_THAT(error.what(), HasSubstr("the data is gone"));
+                                throw;
+                              }
+                            }),
+               PeerLost);
+}
+
+}  // namespace
+}  // namespace farandole::testing

@@ -1,0 +1,130 @@
+// Requests on ranks that are threads of the test.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+#include "tensor_engine.h"
+
+namespace farandole::testing {
+
+/// One tensor of f32 on its way, with its output.
+struct Pending {
+  std::vector<float> input, output;
+  std::vector<std::int64_t> shape, received_splits;
+  std::optional<RequestError> error;
+  std::atomic<bool> done{false};
+
+  static void on_done(void* context, const farandole_result* result) {
+    auto& self = *static_cast<Pending*>(context);
+    if (result->error != nullptr) {
+      self.error = RequestError{result->error->kind, result->error->text};
+    } else {
+      self.shape.assign(result->shape, result->shape + result->dimensions);
+      self.received_splits.assign(result->received_splits, result->received_splits + result->received_splits_count);
+    }
+    self.done.store(true);
+  }
+  static void* on_allocate(void* context, const std::int64_t* shape, std::int32_t dimensions) {
+    auto& self = *static_cast<Pending*>(context);
+    std::int64_t count = 1;
+    for (int i = 0; i < dimensions; ++i) count *= shape[i];
+    self.output.assign(static_cast<std::size_t>(count), 0.0F);
+    return self.output.data();
+  }
+};
+
+/// Submits requests of f32 tensors and waits for them.
+class Client {
+ public:
+  explicit Client(TensorEngine& engine) : engine_(engine) {}
+
+  struct Options {
+    RequestKind kind = RequestKind::kAllreduce;
+    ReduceOp op = ReduceOp::kSum;
+    bool adasum = false;
+    int root = -1;
+    int process_set = 0;
+    double prescale = 1.0, postscale = 1.0;
+    std::vector<std::int64_t> splits;
+    bool waits = false;
+  };
+  using Tensors = std::vector<std::unique_ptr<Pending>>;
+
+  Tensors submit(const std::string& name, std::vector<std::vector<float>> values, const Options& options) {
+    LocalRequest request;
+    request.spec.name = name;
+    request.spec.kind = options.kind;
+    request.spec.op = options.op;
+    request.spec.adasum = options.adasum;
+    request.spec.root = options.root;
+    request.spec.prescale = options.prescale;
+    request.spec.postscale = options.postscale;
+    request.process_set = options.process_set;
+    request.caller_waits = options.waits;
+    const bool rows_differ = options.kind == RequestKind::kAllgather || options.kind == RequestKind::kAlltoall;
+    Tensors pending;
+    for (auto& input : values) {
+      auto& tensor = *pending.emplace_back(std::make_unique<Pending>());
+      tensor.input = std::move(input);
+      tensor.output.assign(tensor.input.size(), -1.0F);
+      LocalTensor local;
+      local.dtype = DType::kF32;
+      local.shape = {static_cast<std::int64_t>(tensor.input.size())};
+      local.input = tensor.input.data();
+      local.output = tensor.output.data();
+      local.splits = options.splits;
+      local.context = &tensor;
+      local.allocate = Pending::on_allocate;
+      local.done = Pending::on_done;
+      request.spec.tensors.push_back({DType::kF32, rows_differ ? std::vector<std::int64_t>() : local.shape});
+      request.tensors.push_back(std::move(local));
+    }
+    engine_.submit(std::move(request));
+    return pending;
+  }
+
+  void wait(const Tensors& pending) {
+    engine_.wait_until([&] {
+      return std::all_of(pending.begin(), pending.end(), [](const auto& each) { return each->done.load(); });
+    });
+  }
+
+  /// One tensor, waited for. @throws what it failed with
+  std::vector<float> run(const std::string& name, std::vector<float> values, Options options) {
+    options.waits = true;
+    std::vector<std::vector<float>> one;
+    one.push_back(std::move(values));
+    const Tensors pending = submit(name, std::move(one), options);
+    wait(pending);
+    if (pending.front()->error) throw_error(pending.front()->error->kind, pending.front()->error->text);
+    return pending.front()->output;
+  }
+  std::vector<float> allreduce(const std::string& name, std::vector<float> values) {
+    return run(name, std::move(values), {});
+  }
+
+ private:
+  TensorEngine& engine_;
+};
+
+/// Runs `body` on ranks with an engine each, and leaves in good order.
+inline void run_engines(int ranks, const std::function<void(TensorEngine&, Client&)>& body) {
+  run_replicas(ranks, [&](Communicator& communicator) {
+    TensorEngine engine(communicator);
+    Client client(engine);
+    body(engine, client);
+    engine.leave();
+  });
+}
+
+}  // namespace farandole::testing
