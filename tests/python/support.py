@@ -47,16 +47,18 @@ class RankedTest(unittest.TestCase):
         return where + self.id()
 
 
-def main() -> None:
-    """Runs the tests of the calling program in the order of their names, which is the same on all ranks."""
+def main(process_sets=None) -> None:
+    """Runs the tests of the calling program in the order of their names, which is the same on all ranks, in a job with
+    these process sets."""
     import farandole
 
     faulthandler.dump_traceback_later(WATCHDOG_SECONDS, exit=True)
-    farandole.init()
+    farandole.init(process_sets=process_sets)
     first = farandole.rank() == 0
     program = unittest.main(exit=False, failfast=True, verbosity=2 if first else 0)
     if not program.result.wasSuccessful():
-        farandole.abort(f"rank {farandole.rank()}: a test failed")
+        if farandole.is_initialized():
+            farandole.abort("a test failed")
         sys.exit(1)
     faulthandler.dump_traceback_later(WATCHDOG_SECONDS, exit=True)
     farandole.shutdown()

@@ -1,6 +1,6 @@
 """What this copy of Farandole was built with, by the names of Horovod's queries."""
 
-import os
+import ctypes
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -8,15 +8,11 @@ from typing import Any, Dict
 
 from . import _engine, errors
 
-_LIBRARIES = Path(__file__).resolve().parent / "lib"
+_LIBRARIES = Path(__file__).parent.absolute() / "lib"
 
 
 def _has_plugin(pattern: str) -> bool:
     return any(_LIBRARIES.glob(f"libfarandole_{pattern}.so"))
-
-
-def _transport() -> str:
-    return str(_engine.describe().get("backend", ""))
 
 
 def mpi_built() -> bool:
@@ -25,16 +21,21 @@ def mpi_built() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Whether the job was joined by MPI, or would be."""
-    return "mpi" in _transport()
+    """Whether the job was joined by MPI. False before `init`."""
+    return not _engine.describe().get("mpi", "none").startswith("none")
 
 
 def mpi_threads_supported() -> bool:
-    """Whether the MPI of the job lets several threads call it. Raises InvalidArgument before init() and without MPI."""
+    """Whether the MPI of the job lets several threads call it at once (MPI_THREAD_MULTIPLE).
+
+    Raises InvalidArgument before `init` and without MPI.
+    """
     _engine.need_initialized()
     if not mpi_enabled():
         raise errors.InvalidArgument("this job was not joined by MPI")
-    return _engine.describe().get("mpi_thread_level") == "multiple"
+    level = ctypes.c_int()
+    # The plug-in has loaded its MPI with global symbols. 3 is MPI_THREAD_MULTIPLE in Open MPI and in MPICH.
+    return ctypes.CDLL(None).MPI_Query_thread(ctypes.byref(level)) == 0 and level.value == 3
 
 
 def gloo_enabled() -> bool:
@@ -75,7 +76,6 @@ def rocm_built() -> bool:
 def info() -> Dict[str, Any]:
     """What is built, found and chosen: of the core, of Python and of TensorFlow. Before `init` what is known then."""
     described = dict(_engine.describe())
-    described["library"] = os.fsdecode(_engine.lib.farandole_library_path())
     described["python"] = sys.version.split()[0]
     for package in ("numpy", "tensorflow", "keras"):
         described[package] = _version_of(package)

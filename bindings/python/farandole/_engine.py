@@ -195,7 +195,7 @@ _SIGNATURES = {
 
 
 def _load() -> ctypes.CDLL:
-    path = Path(__file__).resolve().parent / "lib" / "libfarandole.so"
+    path = Path(__file__).parent.absolute() / "lib" / "libfarandole.so"
     if not path.exists():
         raise ImportError(
             f"{path} is missing: this is a copy of Farandole's sources, not the built package. Run 'pip install .' at "

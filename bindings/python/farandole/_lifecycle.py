@@ -88,7 +88,10 @@ def _after_start(sets: List[ProcessSet], ignored: List[str]) -> None:
 
 
 def shutdown() -> None:
-    """Leaves the job. Blocks until all ranks have called it; what is pending here fails. `init` may be called again.
+    """Leaves the job. Blocks until all ranks have called it; what is pending here fails.
+
+    `init` may be called again, in a job of MPI only if the program has initialised MPI itself (with mpi4py): MPI can be
+    initialised once in a process.
 
     After a fault of the job it does not wait. Does nothing before `init`.
     """
@@ -128,8 +131,11 @@ def _abort_for(kind: type, value: BaseException, trace: Any) -> None:
         return
     text = "".join(traceback.format_exception_only(kind, value)).strip()
     frames = traceback.extract_tb(trace)
-    if frames:
-        text += f" ({frames[-1].filename}:{frames[-1].lineno})"
+    # Where the program was, not where it waits in here.
+    own = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    frame = next((each for each in reversed(frames) if not each.filename.startswith(own)), None)
+    if frame is not None:
+        text += f" ({frame.filename}:{frame.lineno})"
     abort(text)
 
 

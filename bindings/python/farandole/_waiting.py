@@ -49,6 +49,7 @@ class _Listener:
         self._end_wait = end_wait
 
 
+_THREADS_OF_OURS = "farandole-"
 _listener: Optional[_Listener] = None
 
 
@@ -57,6 +58,14 @@ def _get_listener() -> _Listener:
     if _listener is None or _listener.process != os.getpid():
         _listener = _Listener()
     return _listener
+
+
+def caller_is_alone() -> bool:
+    """Whether no other thread of Python can submit anything while this one waits."""
+    return all(
+        thread is threading.current_thread() or thread.name.startswith(_THREADS_OF_OURS)
+        for thread in threading.enumerate()
+    )
 
 
 def wait(flag: ctypes.c_int32, is_done: Callable[[], bool]) -> None:

@@ -160,7 +160,10 @@ def submit(
     splits: Optional[Sequence[int]] = None,
     caller_waits: bool = False,
 ) -> Work:
-    """Hands `work` over; `name` is made up from `kind` if it is None. Raises what farandole_submit reports."""
+    """Hands `work` over; `name` is made up from `kind` if it is None. Raises what farandole_submit reports.
+
+    caller_waits: whether this thread waits for it at once.
+    """
     _engine.need_initialized()
     count = max(len(work.inputs), 1)
     tensors = (_engine.Tensor * count)()
@@ -177,7 +180,7 @@ def submit(
         postscale=postscale,
         tensors=ctypes.cast(tensors, POINTER(_engine.Tensor)),
         tensor_count=count,
-        caller_waits=int(caller_waits),
+        caller_waits=int(caller_waits and _waiting.caller_is_alone()),
     )
     for index, context in enumerate(contexts):
         _pending[context] = (work, index)

@@ -59,7 +59,8 @@ class FailedSteps {
 
 absl::Status aborted(farandole_error_kind kind, const std::string& text) {
   absl::Status status = absl::AbortedError(text);
-  status.SetPayload(kErrorPayload, absl::Cord(absl::StrCat(farandole_error_kind_name(kind), "\n", text)));
+  const std::string payload = absl::StrCat(farandole_error_kind_name(kind), "\n", text);
+  status.SetPayload(kErrorPayload, absl::Cord(absl::string_view(payload)));  // TensorFlow exports no other constructor
   return status;
 }
 
@@ -204,7 +205,7 @@ void Call::submitted(int failed, farandole_error* error) {
     finish();
   } else if (options_.caller_waits) {
     // The op runs eagerly: this thread would only sleep. So it moves the engine on, and no other thread must wake it.
-    farandole_wait_until(&all_done_);
+    while (__atomic_load_n(&all_done_, __ATOMIC_ACQUIRE) == 0) farandole_wait_until(&all_done_);
     finish();
   }
 }

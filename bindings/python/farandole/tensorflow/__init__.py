@@ -29,7 +29,6 @@ from .. import (
     gloo_built,
     gloo_enabled,
     info,
-    init,
     is_homogeneous,
     is_initialized,
     is_process_set_included,
@@ -47,6 +46,7 @@ from .. import (
     start_timeline,
     stop_timeline,
 )
+from .. import init as _init
 from .._engine import choose_op as _choose_op
 from ..errors import HorovodInternalError
 from ._reductions import allreduce, grouped_allreduce, grouped_reducescatter, reducescatter
@@ -75,7 +75,21 @@ from .mpi_ops import (
 )
 from .optimizer import DistributedOptimizer
 from .tape import DistributedGradientTape, PartialDistributedGradientTape
-from . import elastic
+from . import _interrupt, _library, elastic
+from ._errors import converted_errors
+
+# Before TensorFlow makes its first tensor, or never.
+_library.register_allocator()
+
+
+def init(comm: Any = None, process_sets: Any = None, expected_size: int = 0) -> None:
+    """`farandole.init`; Ctrl-C ends collectives of TensorFlow from then on."""
+    _init(comm, process_sets, expected_size)
+    _interrupt.install(_library.pending, abort)
+
+
+if is_initialized():
+    _interrupt.install(_library.pending, abort)
 
 
 def handle_average_backwards_compatibility(op: Any, average: Any) -> int:

@@ -4,8 +4,8 @@ It is C++ against the classes of TensorFlow, so one works with exactly the Tenso
 carries those of the TensorFlows that were there when it was built, and the source; for any other it is built at the
 first import into a cache of the user (5 to 10 seconds, once).
 
-As a program, `python _library.py --engine LIBFARANDOLE --header-dir DIR OUTPUT_DIR` builds it for the TensorFlow of the
-interpreter that runs it. It needs nothing else of the package then.
+As a program, `python _library.py --header-dir DIR OUTPUT_DIR` builds it for the TensorFlow of the interpreter that runs
+it. It needs nothing else of the package then.
 """
 
 import contextlib
@@ -28,6 +28,7 @@ _COMPILERS = ("g++", "c++", "clang++")
 _MOST_LINES_SHOWN = 20
 
 _ops: Any = None
+_path: Optional[Path] = None
 _exports: Optional[ctypes.CDLL] = None
 _allocator_is_registered: Optional[bool] = None
 
@@ -35,16 +36,15 @@ _allocator_is_registered: Optional[bool] = None
 class _Recipe:
     """How the op library is built for the TensorFlow of this process.
 
-    engine: path of libfarandole.so. The op library names it by its SONAME as a library that it needs. The loader then
-        takes the copy that the process has loaded, whatever its path, and whether its symbols are global or not, and a
-        missing symbol is an error when the op library is loaded, not in the middle of a training step. Leaving the
-        symbols open instead would do without a path, but find nothing if somebody loaded the engine with RTLD_LOCAL.
+    It is not linked with libfarandole.so but finds it in the process: the package loads that one first, with global
+    symbols, so there is one copy whatever its file is called (its name differs between a wheel, a build tree and a
+    distribution's package), and one binary serves all of them. A symbol that is missing is an error when the op library
+    is loaded (`-z now`), not in the middle of a training step.
     """
 
-    def __init__(self, engine: Path, header_dir: Path):
+    def __init__(self, header_dir: Path):
         import tensorflow as tf
 
-        self.engine = engine
         self.version = tf.version.VERSION
         self.source_dir = _first_existing(_HERE / "source", _HERE.parents[3] / "ops" / "tensorflow" / "src")
         self.header_dir = header_dir
@@ -78,7 +78,7 @@ class _Recipe:
             *("-x", "c++", "-", "-x", "none", "-o", str(output), "-shared", "-fPIC", "-O2", "-DNDEBUG"),
             *("-fvisibility=hidden", "-Wall", "-Wextra", f"-I{self.source_dir}", f"-I{self.header_dir}"),
             *(f'-DFARANDOLE_TENSORFLOW_BUILD="{self.mark}"', *flags),
-            *(str(self.engine), *self._link_flags, "-Wl,-z,now,-z,defs", "-Wl,--as-needed"),
+            *(*self._link_flags, "-Wl,-z,now"),
         ]
 
     def build(self, compiler: List[str], output: Path) -> None:
@@ -169,12 +169,9 @@ def _from_cache(recipe: _Recipe) -> Path:
 
 
 def _find() -> Path:
-    from .. import _engine
+    from .. import _engine  # noqa: F401: loads libfarandole.so
 
-    recipe = _Recipe(
-        Path(os.fsdecode(_engine.lib.farandole_library_path())),
-        _first_existing(_HERE.parent / "include", _HERE.parents[3] / "ops" / "engine" / "include"),
-    )
+    recipe = _Recipe(_first_existing(_HERE.parent / "include", _HERE.parents[3] / "ops" / "engine" / "include"))
     packaged = _HERE / "lib" / recipe.file_name()
     return packaged if recipe.fits(packaged) else _from_cache(recipe)
 
@@ -184,18 +181,21 @@ def load() -> Any:
 
     Raises ImportError, with the command that would help.
     """
-    global _ops, _exports
+    global _ops, _path, _exports
     if _ops is None:
         import tensorflow as tf
 
         path = _find()
-        ops = tf.load_op_library(str(path))
+        try:
+            ops = tf.load_op_library(str(path))
+        except tf.errors.NotFoundError as error:
+            raise ImportError(f"{path} does not fit TensorFlow {tf.version.VERSION}; delete it: {error}") from error
         if not hasattr(ops, "farandole_allreduce"):
             raise ImportError(f"{path} was loaded, but TensorFlow {tf.version.VERSION} sees no ops in it; delete it")
         _exports = ctypes.CDLL(str(path))
         _exports.farandole_tensorflow_register_allocator.restype = None
         _exports.farandole_tensorflow_memory.restype = None
-        _ops = ops
+        _ops, _path = ops, path
     return _ops
 
 
@@ -252,15 +252,19 @@ def memory() -> Dict[str, int]:
     return dict(zip(names, figures))
 
 
+def describe() -> Dict[str, Any]:
+    """What was found and chosen."""
+    return {"path": _path and str(_path), "windows": bool(_allocator_is_registered), **memory()}
+
+
 def _main(arguments: List[str]) -> None:
     import argparse
 
     parser = argparse.ArgumentParser(description="Builds the op library for the TensorFlow of this interpreter.")
-    parser.add_argument("--engine", type=Path, required=True, help="path of libfarandole.so")
     parser.add_argument("--header-dir", type=Path, required=True, help="directory that contains farandole/engine.h")
     parser.add_argument("output_dir", type=Path)
     options = parser.parse_args(arguments)
-    recipe = _Recipe(options.engine.resolve(), options.header_dir.resolve())
+    recipe = _Recipe(options.header_dir.resolve())
     library = options.output_dir / recipe.file_name()
     if not recipe.fits(library):
         recipe.build(_need_compiler(recipe.version), library)

@@ -1,7 +1,7 @@
 """Reductions of tensors and of IndexedSlices, with Horovod's arguments."""
 
 import contextlib
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, Callable, List, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -74,9 +74,7 @@ def allreduce(
     if isinstance(tensor, tf.IndexedSlices):
         _check_sparse(op, prescale_factor, postscale_factor)
         with on_device(device_sparse):
-            values = mpi_ops.allgather(tensor.values, name=_suffixed(name, "values"), process_set=process_set)
-            indices = mpi_ops.allgather(tensor.indices, name=_suffixed(name, "indices"), process_set=process_set)
-            return _slices(tensor, values, indices, op, process_set.size())
+            return _gather_slices([tensor], op, name, process_set)[0]
     with on_device(device_dense):
         tensor = tf.convert_to_tensor(tensor)
         truncate = _integer_average(tensor, op)
@@ -150,32 +148,31 @@ def grouped_allreduce(
 def _gather_slices(
     slices: Sequence[tf.IndexedSlices], op: int, name: Optional[str], process_set: ProcessSet
 ) -> List[tf.IndexedSlices]:
-    gathered: List[Any] = [None] * len(slices)
-    kinds = sorted({(each.values.dtype.name, each.indices.dtype.name) for each in slices})
-    for number, kind in enumerate(kinds):
-        places = [i for i, each in enumerate(slices) if (each.values.dtype.name, each.indices.dtype.name) == kind]
-        label = None if name is None else f"{name}.{number}" if number else name
-        values = mpi_ops.grouped_allgather(
-            [slices[i].values for i in places], name=_suffixed(label, "values"), process_set=process_set
-        )
-        indices = mpi_ops.grouped_allgather(
-            [slices[i].indices for i in places], name=_suffixed(label, "indices"), process_set=process_set
-        )
-        for i, value, index in zip(places, values, indices):
-            gathered[i] = _slices(slices[i], value, index, op, process_set.size())
-    return gathered
+    """Values and indices of all of them in one op."""
+    parts = [each.values for each in slices] + [each.indices for each in slices]
+    gathered = mpi_ops.grouped_allgather(parts, name=_suffixed(name, "slices"), process_set=process_set)
+    return [
+        _slices(given, values, indices, op, process_set.size())
+        for given, values, indices in zip(slices, gathered, gathered[len(slices) :])
+    ]
 
 
 def _reduce_dense(
-    tensors: Sequence[tf.Tensor], compression: Any, op: int, reduce: Any, process_set: ProcessSet
+    tensors: Sequence[tf.Tensor],
+    compression: Any,
+    op: int,
+    reduce: Callable[[List[tf.Tensor], int, str], Sequence[tf.Tensor]],
+    process_set: ProcessSet,
 ) -> List[tf.Tensor]:
-    """One grouped op for each type on the way, because an op has one."""
+    """`reduce(tensors, op, suffix of the name)` of what compression makes of them; integers that are averaged are summed
+    in an op of their own."""
     sent, contexts = zip(*[compression.compress(tensor) for tensor in tensors])
     results: List[Any] = [None] * len(tensors)
-    for number, dtype in enumerate(sorted({each.dtype for each in sent}, key=lambda each: each.name)):
-        places = [i for i, each in enumerate(sent) if each.dtype == dtype]
-        truncate = _integer_average(sent[places[0]], op)
-        reduced = reduce([sent[i] for i in places], Sum if truncate else op, str(number) if number else "")
+    for truncate in (False, True):
+        places = [i for i, each in enumerate(sent) if _integer_average(each, op) == truncate]
+        if not places:
+            continue
+        reduced = reduce([sent[i] for i in places], Sum if truncate else op, "integers" if truncate else "")
         for i, tensor in zip(places, reduced):
             result = compression.decompress(tensor, contexts[i])
             results[i] = _divide_integer(result, process_set.size()) if truncate else result

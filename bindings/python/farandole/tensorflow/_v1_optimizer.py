@@ -8,7 +8,7 @@ from .._engine import Adasum
 from ..process_sets import global_process_set
 from ._gradients import GradientReducer
 from ._reductions import grouped_allreduce
-from .gradient_aggregation import GradientAggregator
+from .gradient_aggregation import GradientAggregator, zeros_variable
 
 _Optimizer = tf.compat.v1.train.Optimizer
 
@@ -35,7 +35,7 @@ class _Wrapper(_Optimizer):
 
 def _counted(step: Any) -> Any:
     """The operation that counts a training step, if there is a counter."""
-    return tf.no_op() if step is None else tf.compat.v1.assign_add(step, 1, read_value=False)
+    return tf.no_op() if step is None else tf.compat.v1.assign_add(step, 1)
 
 
 class DistributedOptimizer(_Wrapper):
@@ -133,19 +133,13 @@ class DistributedAdasumOptimizer(_Wrapper):
     def _make_variables(self, variables: List[Any]) -> None:
         if self._counter is not None:
             return
-        collections = [tf.compat.v1.GraphKeys.GLOBAL_VARIABLES]
+        collection = tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
         with tf.init_scope():
-
-            def zeros(shape: Any, dtype: tf.DType, name: str) -> Any:
-                return tf.compat.v1.Variable(
-                    tf.zeros(shape, dtype), trainable=False, collections=collections, use_resource=True, name=name
-                )
-
             self._starts = [
-                zeros(variable.shape, variable.dtype.base_dtype, f"adasum_start_{i}")
+                zeros_variable(variable.shape, variable.dtype.base_dtype, f"adasum_start_{i}", collection)
                 for i, variable in enumerate(variables)
             ]
-            self._counter = zeros((), tf.int64, "adasum_counter")
+            self._counter = zeros_variable((), tf.int64, "adasum_counter", collection)
 
 
 def _operations(values: List[Any]) -> List[Any]:

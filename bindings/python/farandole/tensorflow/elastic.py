@@ -1,15 +1,22 @@
 """Horovod's elastic names for TensorFlow, for a job whose ranks stay the same (see `farandole.elastic`)."""
 
-from typing import Any, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import tensorflow as tf
 
 from .. import errors
-from ..elastic import ObjectState, run
+from .. import elastic
+from ..elastic import ObjectState
+from ._errors import converted_errors
 from ._gradients import variable_of
 from .functions import broadcast_object, broadcast_variables
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
+
+
+def run(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `farandole.elastic.run`; errors of the ops come as classes of `farandole.errors`."""
+    return elastic.run(converted_errors()(function))
 
 
 class _VariablesState(ObjectState):

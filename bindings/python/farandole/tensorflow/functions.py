@@ -3,6 +3,7 @@
 from typing import Any, Callable, List, Optional, Sequence
 
 import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
 
 from .. import _engine, errors, objects
 from ..process_sets import ProcessSet, global_process_set
@@ -26,16 +27,16 @@ def broadcast_variables(
     """
     del inplace
     by_device: dict = {}
-    converted = []
+    operations: List[Any] = []
     for variable in map(variable_of, variables):
         if variable.dtype.base_dtype.name not in _engine.DTYPES:
-            converted.append(variable)
-        else:
+            operations.append(_broadcast_bytes(variable, root_rank, process_set))
+        elif resource_variable_ops.is_resource_variable(variable):
             by_device.setdefault(variable.device, []).append(variable)
-    operations: List[Any] = []
+        else:  # of TensorFlow 1
+            operations.append(variable.assign(mpi_ops.broadcast(variable, root_rank, process_set=process_set)))
     for same_device in by_device.values():
         operations += list(mpi_ops.broadcast_(same_device, root_rank, process_set=process_set))
-    operations += [_broadcast_bytes(variable, root_rank, process_set) for variable in converted]
     return None if tf.executing_eagerly() else tf.group(*operations)
 
 

@@ -7,6 +7,13 @@ import tensorflow as tf
 from .. import errors
 
 
+def zeros_variable(shape: Any, dtype: tf.DType, name: str, collection: str) -> Any:
+    """A variable that is not trained; in a graph of TensorFlow 1 it belongs to `collection`."""
+    return tf.compat.v1.Variable(
+        tf.zeros(shape, dtype), trainable=False, collections=[collection], use_resource=True, name=name
+    )
+
+
 class GradientAggregator:
     """Sums up the gradients of `passes` backward passes.
 
@@ -50,19 +57,13 @@ class GradientAggregator:
     def _make_variables(self, gradients: Sequence[tf.Tensor]) -> None:
         if self._counter is not None:
             return
-        collections = [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]
+        collection = tf.compat.v1.GraphKeys.LOCAL_VARIABLES
         with tf.init_scope():
-
-            def zeros(shape: Any, dtype: tf.DType, name: str) -> Any:
-                return tf.compat.v1.Variable(
-                    tf.zeros(shape, dtype), trainable=False, collections=collections, use_resource=True, name=name
-                )
-
             self._sums = [
-                zeros(gradient.shape, gradient.dtype, f"aggregated_gradient_{i}")
+                zeros_variable(gradient.shape, gradient.dtype, f"aggregated_gradient_{i}", collection)
                 for i, gradient in enumerate(gradients)
             ]
-            self._counter = zeros((), tf.int64, "aggregation_counter")
+            self._counter = zeros_variable((), tf.int64, "aggregation_counter", collection)
         # A function orders reads and writes of variables in graphs of TensorFlow 1 too.
         self._step = tf.function(self._add, autograph=False)
 

@@ -63,15 +63,17 @@ def _tensors(values: Sequence[Any]) -> List[tf.Tensor]:
     return [tf.convert_to_tensor(value) for value in values]
 
 
-def _run(function: Callable[..., Any], default_name: str, tensors: Sequence[tf.Tensor], name: Optional[str], **arguments):
-    """Runs an op of the library on `tensors`, or adds it to the graph, where it waits for nothing but its inputs.
+def _run(
+    function: Callable[..., Any], default_name: str, inputs: Sequence[tf.Tensor], name: Optional[str], /, **arguments
+) -> Any:
+    """Runs an op of the library, or adds it to the graph, where it waits for nothing but its inputs.
 
-    There the op has the name `name`, else one made of `default_name` and the names of the first and the last tensor.
+    There the op has the name `name`, else one made of `default_name` and the names of the first and the last input.
     """
     if tf.executing_eagerly():
         return _run_eagerly(function, tensor_name=name or "", **arguments)
     if name is None:
-        ends = [tensors[0].name] if len(tensors) == 1 else [tensors[0].name, tensors[-1].name]
+        ends = [inputs[0].name] if len(inputs) == 1 else [inputs[0].name, inputs[-1].name]
         name = "_".join([default_name, *ends])
     result = function(name=_normalize_name(name), **arguments)
     _run_independently(result)

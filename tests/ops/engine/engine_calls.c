@@ -1,0 +1,146 @@
+/* usage: engine_calls   Every call of engine.h once, on any number of ranks. */
+#include "engine_client.h"
+
+static float sum_of_ranks(void) {
+  return (float)(place.size * (place.size + 1)) / 2.0f;
+}
+
+static void check_collectives(void) {
+  static struct client_request r;
+  for (int step = 0; step < 20; ++step) {
+    prepare(&r, FARANDOLE_ALLREDUCE, "sum", 5, (float)(place.rank + 1));
+    submit_and_wait(&r);
+    CHECK(r.kind == -1 && r.output[4] == sum_of_ranks(), "%s %g", r.text, (double)r.output[4]);
+  }
+  prepare(&r, FARANDOLE_ALLGATHER, "rows", place.rank + 1, (float)place.rank);
+  submit_and_wait(&r);
+  CHECK(r.rows == place.size * (place.size + 1) / 2, "%ld rows", (long)r.rows);
+  CHECK(r.output[r.rows - 1] == (float)(place.size - 1), "%g", (double)r.output[r.rows - 1]);
+
+  prepare(&r, FARANDOLE_BROADCAST, "from last", 3, (float)place.rank);
+  r.request.root = place.size - 1;
+  submit_and_wait(&r);
+  CHECK(r.output[2] == (float)(place.size - 1), "%g", (double)r.output[2]);
+
+  prepare(&r, FARANDOLE_ALLTOALL, "exchange", 2 * place.size, (float)place.rank);
+  submit_and_wait(&r);
+  for (int from = 0; from < place.size; ++from) CHECK(r.output[2 * from + 1] == (float)from, "from %d", from);
+
+  prepare(&r, FARANDOLE_REDUCE_SCATTER, "scatter", place.size + 1, 1.0f);
+  submit_and_wait(&r);
+  CHECK(r.rows == (place.rank == 0 ? 2 : 1) && r.output[0] == (float)place.size, "%ld rows", (long)r.rows);
+
+  prepare(&r, FARANDOLE_BARRIER, "barrier", 0, 0.0f);
+  submit_and_wait(&r);
+  CHECK(r.kind == -1, "%s", r.text);
+}
+
+/* Many names at once, in another order on each rank. */
+static void check_order(void) {
+  enum { kNames = 64 };
+  static struct client_request r[kNames];
+  static char names[kNames][8];
+  for (int step = 0; step < 5; ++step) {
+    for (int i = 0; i < kNames; ++i) {
+      const int k = (i * 5 + place.rank * 7 + step) % kNames;
+      snprintf(names[k], sizeof names[k], "n%d", k);
+      prepare(&r[k], FARANDOLE_ALLREDUCE, names[k], 1 + k % 9, (float)(k * (place.rank + 1)));
+      submit(&r[k]);
+    }
+    for (int k = 0; k < kNames; ++k) {
+      farandole_wait_until(&r[k].done);
+      CHECK(r[k].kind == -1 && r[k].output[k % 9] == (float)k * sum_of_ranks(), "name %d: %s", k, r[k].text);
+    }
+  }
+}
+
+static void check_errors(void) {
+  static struct client_request r;
+  farandole_error* error = NULL;
+  prepare(&r, FARANDOLE_ALLREDUCE, "", 1, 1.0f);
+  CHECK(farandole_submit(&r.request, &error) == 1, "an empty name was taken");
+  CHECK(farandole_error_get_kind(error) == FARANDOLE_INVALID_ARGUMENT, "%s", farandole_error_text(error));
+  farandole_error_free(error);
+  if (place.size > 1) {
+    prepare(&r, FARANDOLE_ALLREDUCE, "odd", place.rank == 1 ? 2 : 1, 1.0f);
+    submit_and_wait(&r);
+    CHECK(r.kind == FARANDOLE_MISMATCH && strstr(r.text, "f32[2]") != NULL, "%s", r.text);
+  }
+  prepare(&r, FARANDOLE_ALLREDUCE, "sum", 5, 1.0f);
+  submit_and_wait(&r);
+  CHECK(r.output[0] == (float)place.size, "the job does not go on: %s", r.text);
+}
+
+static void check_sets(void) {
+  static struct client_request r;
+  const int32_t last = place.size - 1;
+  int32_t set = -1, ranks[1] = {-1};
+  farandole_error* error = NULL;
+  CHECK(farandole_add_process_set(&last, 1, &set, &error) == 0, "%s", farandole_error_text(error));
+  CHECK(farandole_process_set_ranks(set, ranks, 1) == 1 && ranks[0] == last, "rank %d", (int)ranks[0]);
+  if (place.rank == last) {
+    prepare(&r, FARANDOLE_ALLREDUCE, "alone", 1, 3.0f);
+    r.request.process_set = set;
+    submit_and_wait(&r);
+    CHECK(r.output[0] == 3.0f, "%s", r.text);
+  }
+  if (set == FARANDOLE_GLOBAL_SET) return; /* one rank */
+  CHECK(farandole_remove_process_set(set, &error) == 0, "%s", farandole_error_text(error));
+  CHECK(farandole_process_set_ranks(set, ranks, 1) == -1, "the set is still there");
+}
+
+static void on_joined(void* context, const farandole_error* error, int32_t last_rank) {
+  CHECK(error == NULL, "%s", farandole_error_text(error));
+  CHECK(last_rank >= 0 && last_rank < place.size, "rank %d joined last", (int)last_rank);
+  __atomic_store_n((volatile int32_t*)context, 1, __ATOMIC_RELEASE);
+}
+
+/* Rank r has r + 1 batches. */
+static void check_join(void) {
+  static struct client_request r;
+  static volatile int32_t joined;
+  for (int batch = 0; batch <= place.rank; ++batch) {
+    prepare(&r, FARANDOLE_ALLREDUCE, "sum", 5, 1.0f);
+    submit_and_wait(&r);
+    CHECK(r.output[0] == (float)(place.size - batch), "%g %s", (double)r.output[0], r.text);
+  }
+  CHECK(farandole_join(FARANDOLE_GLOBAL_SET, (void*)(uintptr_t)&joined, on_joined, NULL) == 0, "join failed");
+  farandole_wait_until(&joined);
+}
+
+static void check_windows(void) {
+  static struct client_request r;
+  enum { kCount = 1 << 16 };
+  float* window = (float*)farandole_window_allocate(kCount * sizeof(float));
+  if (window == NULL) return; /* several hosts, or no shared memory */
+  for (int i = 0; i < kCount; ++i) window[i] = 1.0f;
+  prepare(&r, FARANDOLE_ALLREDUCE, "window", 1, 1.0f);
+  r.shape[0] = kCount;
+  r.tensor.input = window;
+  r.tensor.output = window;
+  submit_and_wait(&r);
+  CHECK(r.kind == -1 && window[kCount - 1] == (float)place.size, "%s", r.text);
+  CHECK(farandole_window_free(window) == 1, "it was a window");
+  CHECK(farandole_window_free(&r) == 0, "it was not a window");
+}
+
+int main(void) {
+  CHECK(farandole_is_initialized() == 0, "before farandole_init");
+  init();
+  check_collectives();
+  check_order();
+  check_errors();
+  check_sets();
+  check_join();
+  check_windows();
+  farandole_counters counters = {.struct_bytes = sizeof counters};
+  farandole_get_counters(&counters);
+  CHECK(counters.requests > 100 && counters.buckets > 0, "%lu requests", (unsigned long)counters.requests);
+  char* text = farandole_describe();
+  CHECK(strstr(text, "\"version\"") != NULL, "%s", text);
+  farandole_text_free(text);
+  farandole_error* error = NULL;
+  CHECK(farandole_shutdown(&error) == 0, "%s", farandole_error_text(error));
+  CHECK(farandole_is_initialized() == 0, "after farandole_shutdown");
+  return 0;
+}

@@ -1,0 +1,47 @@
+"""usage: exit_driver.py HOW LAUNCHER…
+
+Starts exit_program.py with the launcher and checks how the job ends: its status, what it says, and that it ends soon.
+"""
+
+import os
+import subprocess
+import sys
+import time
+
+import support
+
+support.need("numpy")
+
+SECONDS = 30  # a job that hangs is one that takes longer; the deadline is far away from what is measured
+# Whether the job must succeed, and texts of which each must be in what it prints.
+EXPECTED = {
+    "raise": (False, ["KeyError: 'no such thing'", "exit_program.py:"]),
+    "exit": (False, ["rank 1"]),
+    "kill": (False, []),
+    "interrupt": (False, ["interrupted", "rank 0", "aborted: KeyboardInterrupt"]),
+    "handler": (True, ["handled", "[2.]"]),
+    "end": (True, ["still here"]),
+}
+
+
+def main() -> None:
+    how, *launcher = sys.argv[1:]
+    succeeds, texts = EXPECTED[how]
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "exit_program.py")
+    began = time.monotonic()
+    done = subprocess.run(
+        [*launcher, sys.executable, program, how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+    )
+    print(done.stdout)
+    print(f"status {done.returncode} after {time.monotonic() - began:.1f} s")
+    assert (done.returncode == 0) == succeeds, f"status {done.returncode}"
+    for text in texts:
+        assert text in done.stdout, f"missing: {text}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Where a process is, what is built, Horovod's variables and module names, elastic states, and starting again."""
+
+import importlib
+import os
+import sys
+import tempfile
+
+import support
+
+support.need("numpy")
+
+import farandole
+import farandole.numpy as collectives
+from farandole import _horovod_environment, elastic, errors
+
+FIRST = farandole.ProcessSet([0])
+
+
+class PlaceTest(support.RankedTest):
+    def test_place(self):
+        size = farandole.size()
+        ranks = collectives.allgather([farandole.rank()]).tolist()
+        self.assertEqual(ranks, list(range(size)))
+        self.assertEqual((farandole.local_rank(), farandole.local_size()), (farandole.rank(), size))
+        self.assertEqual((farandole.cross_rank(), farandole.cross_size()), (0, 1))
+        self.assertTrue(farandole.is_homogeneous())
+
+    def test_what_is_built(self):
+        self.assertTrue(farandole.mpi_built())
+        self.assertTrue(farandole.mpi_enabled())
+        self.assertTrue(farandole.mpi_threads_supported())
+        self.assertFalse(farandole.gloo_built() or farandole.gloo_enabled() or farandole.rocm_built())
+        self.assertEqual(farandole.nccl_built(), 0)
+        found = farandole.info()
+        self.assertEqual((found["version"], found["size"]), (farandole.__version__, farandole.size()))
+        self.assertTrue(os.path.samefile(os.path.dirname(found["library"]), os.path.join(os.path.dirname(farandole.__file__), "lib")))
+
+    def test_timeline_is_not_there(self):
+        for call in (lambda: farandole.start_timeline("file"), farandole.stop_timeline):
+            with self.assertRaisesRegex(NotImplementedError, "timeline"):
+                call()
+
+    def test_what_init_refuses(self):
+        with self.assertRaisesRegex(errors.Unsupported, "process sets"):
+            farandole.init(comm=[0])
+        with self.assertRaises(errors.InvalidArgument):
+            farandole.init(comm="world")
+        with self.assertRaisesRegex(ValueError, "differ"):
+            farandole.init(process_sets=[farandole.ProcessSet([0]), farandole.ProcessSet([0])])
+        with self.assertRaisesRegex(ValueError, "add_process_set"):
+            farandole.init(process_sets=[farandole.ProcessSet([0])])
+
+
+class StaticProcessSetTest(support.RankedTest):
+    def test_it_is_there_from_the_start(self):
+        self.assertEqual(FIRST.included(), farandole.rank() == 0)
+        self.assertIs(farandole.process_set_by_id(FIRST.process_set_id), FIRST)
+        if FIRST.included():
+            self.assertEqual(collectives.allreduce([3.0], process_set=FIRST).tolist(), [3.0])
+
+
+def check_after_the_end():
+    """Nothing works after shutdown, and everything says why."""
+    assert not farandole.is_initialized()
+    assert FIRST.process_set_id is None
+    for call in (farandole.rank, lambda: collectives.allreduce([1.0]), lambda: farandole.add_process_set([0])):
+        try:
+            call()
+        except ValueError as error:
+            assert "has not been initialized" in str(error), error
+        else:
+            raise AssertionError("worked after shutdown")
+
+
+class HorovodVariablesTest(support.RankedTest):
+    def test_translation(self):
+        settings, ignored = _horovod_environment.translate(
+            {
+                "HOROVOD_FUSION_THRESHOLD": "1048576",
+                "HOROVOD_STALL_CHECK_TIME_SECONDS": "5",
+                "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "60",
+                "FARANDOLE_TIMEOUT": "7",
+                "HOROVOD_LOG_LEVEL": "TRACE",
+                "HOROVOD_RANK": "1",
+                "HOROVOD_CYCLE_TIME": "5",
+                "HOROVOD_AUTOTUNE": "1",
+                "PATH": "/bin",
+            }
+        )
+        self.assertEqual(
+            settings, {"FARANDOLE_FUSION_BYTES": "1048576", "FARANDOLE_WARN_AFTER": "5", "FARANDOLE_LOG": "debug"}
+        )
+        self.assertEqual(ignored, ["HOROVOD_AUTOTUNE", "HOROVOD_CYCLE_TIME"])
+        self.assertEqual(_horovod_environment.translate({"HOROVOD_STALL_CHECK_DISABLE": "0"}), ({}, []))
+        week, _ = _horovod_environment.translate({"HOROVOD_STALL_CHECK_DISABLE": "1"})
+        self.assertEqual(week, {"FARANDOLE_WARN_AFTER": "604800"})
+
+
+class HorovodNamesTest(support.RankedTest):
+    def test_imports(self):
+        farandole.install_as_horovod()
+        farandole.install_as_horovod()
+        import horovod
+        import horovod.common.exceptions
+        from horovod.common.process_sets import ProcessSet
+
+        self.assertIs(horovod, farandole)
+        self.assertIs(horovod.common.exceptions.HorovodInternalError, errors.HorovodInternalError)
+        self.assertIs(ProcessSet, farandole.ProcessSet)
+        self.assertEqual(errors.__spec__.name, "farandole.errors")
+        self.assertEqual(importlib.import_module("horovod.common.elastic"), elastic)
+        with self.assertRaisesRegex(ModuleNotFoundError, "no horovod.torch"):
+            import horovod.torch
+
+    def test_a_script(self):
+        from farandole import as_horovod
+
+        with tempfile.TemporaryDirectory() as directory:
+            script = os.path.join(directory, "script.py")
+            with open(script, "w") as file:
+                file.write("import sys, horovod\nassert __name__ == '__main__'\nhorovod.seen = sys.argv[1:]\n")
+            before = sys.argv, list(sys.path)
+            try:
+                as_horovod.main([script, "--flag", "x"])
+            finally:
+                sys.argv, sys.path = before
+        self.assertEqual(farandole.seen, ["--flag", "x"])
+        with self.assertRaisesRegex(SystemExit, "usage"):
+            as_horovod.main([])
+
+
+class ElasticTest(support.RankedTest):
+    def test_state_comes_from_rank_0_and_is_restored(self):
+        state = elastic.ObjectState(batch=farandole.rank() + 10, notes=["a"])
+        resets = []
+        state.register_reset_callbacks([lambda: resets.append(state.batch)])
+
+        @elastic.run
+        def train(state, extra):
+            if not resets:
+                self.assertEqual(state.batch, 10)
+                state.batch = 11
+                state.commit()
+                state.batch = 12
+                state.restore()
+                self.assertEqual(state.batch, 11)
+                raise errors.HostsUpdatedInterrupt(skip_sync=False)
+            return state.batch + extra
+
+        self.assertEqual(train(state, 5), 16)
+        self.assertEqual(resets, [11])
+
+    def test_a_failed_job_is_not_taken_up_again(self):
+        state = elastic.ObjectState(batch=0)
+
+        @elastic.run
+        def train(state):
+            raise errors.PeerLost("rank 1 is gone")
+
+        with self.assertRaises(errors.HorovodInternalError):
+            train(state)
+
+
+if __name__ == "__main__":
+    support.main([FIRST])
+    check_after_the_end()
