@@ -168,10 +168,14 @@ def _from_cache(recipe: _Recipe) -> Path:
     return library
 
 
+def _header_dir() -> Path:
+    return _first_existing(_HERE.parent / "include", _HERE.parents[3] / "ops" / "engine" / "include")
+
+
 def _find() -> Path:
     from .. import _engine  # noqa: F401: loads libfarandole.so
 
-    recipe = _Recipe(_first_existing(_HERE.parent / "include", _HERE.parents[3] / "ops" / "engine" / "include"))
+    recipe = _Recipe(_header_dir())
     packaged = _HERE / "lib" / recipe.file_name()
     return packaged if recipe.fits(packaged) else _from_cache(recipe)
 

@@ -23,7 +23,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
 from .. import _engine
-from . import _errors, _library
+from . import _errors, _interrupt, _library
 
 Sum, Average, Min, Max, Product, Adasum = (
     _engine.Sum,
@@ -35,6 +35,8 @@ Sum, Average, Min, Max, Product, Adasum = (
 )
 
 _LIB = _library.load()
+_library.register_allocator()
+_interrupt.install(_library.pending, lambda text: _engine.lib.farandole_abort(text.encode()))
 
 
 def _normalize_name(name: str) -> str:
@@ -97,6 +99,15 @@ def _run_independently(result: Any) -> None:
     if manager is not None and hasattr(manager, "run_independently"):
         first = result[0] if isinstance(result, (list, tuple)) else result
         manager.run_independently(first.op)
+
+
+def _of_gradient(op: Any, suffix: str = "gradient") -> dict:
+    """Arguments of a collective that computes the gradient of `op`. Its name is made from that of `op`, because names of
+    the gradients' tensors may differ between ranks, which need not all use a result."""
+    ignore_name_scope = op.get_attr("ignore_name_scope")
+    forward = getattr(op.outputs[0], "op", None)  # None: it ran eagerly, and so does this
+    name = forward and f"{forward.name.rpartition('/')[2] if ignore_name_scope else forward.name}_{suffix}"
+    return {"name": name, "ignore_name_scope": ignore_name_scope, "process_set": op.get_attr("process_set")}
 
 
 def _need_sum_or_average(op: Any, what: str) -> None:
@@ -179,8 +190,7 @@ def _allreduce_gradient(op, *gradients):
         op=op.get_attr("reduce_op"),
         prescale_factor=float(op.get_attr("prescale_factor")),
         postscale_factor=float(op.get_attr("postscale_factor")),
-        ignore_name_scope=op.get_attr("ignore_name_scope"),
-        process_set=op.get_attr("process_set"),
+        **_of_gradient(op),
     )
 
 
@@ -220,11 +230,10 @@ def _allgather_all(tensors, default_name, name, ignore_name_scope, process_set):
 
 @ops.RegisterGradient("FarandoleAllgather")
 def _allgather_gradient(op, *gradients):
-    common = {"ignore_name_scope": op.get_attr("ignore_name_scope"), "process_set": op.get_attr("process_set")}
-    averages = _grouped_allreduce(_dense(gradients, op.outputs), op=Average, **common)
+    averages = _grouped_allreduce(_dense(gradients, op.outputs), op=Average, **_of_gradient(op))
     rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
-    all_rows = allgather(rows[tf.newaxis], **common)
-    own = rank_op(process_set=common["process_set"])
+    all_rows = allgather(rows[tf.newaxis], **_of_gradient(op, "rows"))
+    own = rank_op(process_set=op.get_attr("process_set"))
     first = tf.reduce_sum(all_rows[:own], axis=0)
     return [average[first[i] : first[i] + rows[i]] for i, average in enumerate(averages)]
 
@@ -256,12 +265,7 @@ def broadcast(
 
 @ops.RegisterGradient("FarandoleBroadcast")
 def _broadcast_gradient(op, *gradients):
-    averages = _grouped_allreduce(
-        _dense(gradients, op.inputs),
-        op=Average,
-        ignore_name_scope=op.get_attr("ignore_name_scope"),
-        process_set=op.get_attr("process_set"),
-    )
+    averages = _grouped_allreduce(_dense(gradients, op.inputs), op=Average, **_of_gradient(op))
     is_root = tf.equal(rank_op(), op.get_attr("root_rank"))
     return [tf.where(is_root, average, tf.zeros_like(average)) for average in averages]
 
@@ -324,12 +328,7 @@ def alltoall(tensor, splits=None, name: Optional[str] = None, ignore_name_scope:
 
 @ops.RegisterGradient("FarandoleAlltoall")
 def _alltoall_gradient(op, gradient, _):
-    received, _ = alltoall(
-        tf.convert_to_tensor(gradient),
-        splits=op.outputs[1],
-        ignore_name_scope=op.get_attr("ignore_name_scope"),
-        process_set=op.get_attr("process_set"),
-    )
+    received, _ = alltoall(tf.convert_to_tensor(gradient), splits=op.outputs[1], **_of_gradient(op))
     return [received, None]
 
 
@@ -399,15 +398,14 @@ def _reducescatter_all(tensors, default_name, name, op, prescale, postscale, ign
 @ops.RegisterGradient("FarandoleReducescatter")
 def _reducescatter_gradient(op, *gradients):
     _need_sum_or_average(op, "reducescatter")
-    process_set = op.get_attr("process_set")
     gradients = _dense(gradients, op.outputs)
     if op.get_attr("reduce_op") == Sum:
-        size = size_op(process_set)
+        size = size_op(op.get_attr("process_set"))
         gradients = [gradient * tf.cast(size, gradient.dtype) for gradient in gradients]
     factor = float(op.get_attr("prescale_factor")) * float(op.get_attr("postscale_factor"))
     if factor != 1.0:
         gradients = [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
-    return grouped_allgather(gradients, ignore_name_scope=op.get_attr("ignore_name_scope"), process_set=process_set)
+    return grouped_allgather(gradients, **_of_gradient(op))
 
 
 # ---- Joining and waiting -------------------------------------------------------------------------------------------

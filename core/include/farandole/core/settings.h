@@ -45,6 +45,7 @@ struct Settings {
   std::int64_t size = -1;
   std::string job;
   // This process.
+  bool tensorflow_windows = true;
   std::string log_level = "warning";
   std::string isa = "auto";
 
