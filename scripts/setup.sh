@@ -4,12 +4,14 @@ set -euo pipefail
 
 usage() {
   cat <<'END'
-usage: scripts/setup.sh [--dev] [--print] [--os-release FILE]
+usage: scripts/setup.sh [--dev] [--python DIR] [--print] [--os-release FILE]
 
 Installs what is missing on Debian and Ubuntu, with sudo when not root. Says and does nothing when nothing is missing.
 On another system it prints what is needed and fails.
 
   --dev              also what checks of the code and the two-host test need
+  --python DIR       also a virtual environment in DIR with what the Python tests need: numpy, and TensorFlow if it can
+                     be had; without it the tests of TensorFlow are skipped
   --print            print the packages and install nothing
   --os-release FILE  the description of the system, /etc/os-release if not given
   --help             this text
@@ -30,14 +32,19 @@ readonly build_packages=(
   libgtest-dev libgmock-dev
   dataset-fashion-mnist
 )
+readonly python_packages=(python3 python3-venv)
+readonly tensorflow_needed='tensorflow-cpu>=2.16,<2.22'
 readonly dev_packages=(clang-format-14 clang-tidy-14 iproute2 openssh-client openssh-server)
 
 packages=("${build_packages[@]}")
 print_only=no
+python_dir=
 os_release=/etc/os-release
 while [ $# -gt 0 ]; do
   case $1 in
     --dev) packages+=("${dev_packages[@]}") ;;
+    --python) [ $# -ge 2 ] || fail "--python needs a directory"; python_dir=$2; shift
+              packages+=("${python_packages[@]}") ;;
     --print) print_only=yes ;;
     --os-release) [ $# -ge 2 ] || fail "--os-release needs a file"; os_release=$2; shift ;;
     --help | -h) usage; exit 0 ;;
@@ -62,6 +69,7 @@ setup.sh knows the packages of Debian and Ubuntu only. Please install by your sy
   fmt, spdlog, nlohmann-json >= 3, Boost.Program_options >= 1.74
   GoogleTest with GoogleMock
   Fashion-MNIST: its four IDX files in one directory, named to farandole-train by --data-dir
+  for the Python tests: Python >= 3.9 with numpy and, if you like, TensorFlow 2.16 to 2.21
   to check the code: clang-format 14, clang-tidy 14, iproute2, OpenSSH
 On Debian these are: ${packages[*]}
 Then set SKIP_SETUP=1, and the other scripts leave this one out.
@@ -116,6 +124,25 @@ check_cmake() {
     fail "cmake is $found ($(command -v cmake)); $cmake_needed or newer is needed, as in Debian 12 and Ubuntu 23.04"
 }
 
+# True if the environment's interpreter finds the modules.
+has_modules() {
+  "$python_dir/bin/python" -c 'import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))' "$@"
+}
+
+make_python_environment() {
+  local pip=("$python_dir/bin/python" -m pip --disable-pip-version-check install -q)
+  [ -x "$python_dir/bin/python" ] || python3 -m venv "$python_dir"
+  if ! has_modules numpy ml_dtypes; then
+    echo "setup.sh: installing numpy in $python_dir"
+    "${pip[@]}" numpy ml_dtypes || { echo "setup.sh: no numpy for the Python tests, which will be skipped" >&2; return 0; }
+  fi
+  if ! has_modules tensorflow; then
+    echo "setup.sh: installing TensorFlow in $python_dir"
+    "${pip[@]}" "$tensorflow_needed" ||
+      echo "setup.sh: no $tensorflow_needed for $("$python_dir/bin/python" --version): its tests will be skipped" >&2
+  fi
+}
+
 if [ $print_only = yes ]; then
   printf '%s\n' "${packages[@]}"
   exit 0
@@ -126,3 +153,4 @@ if ! is_debian_like; then
 fi
 install_missing
 check_cmake
+[ -z "$python_dir" ] || make_python_environment

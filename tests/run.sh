@@ -9,12 +9,15 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=${PRESET:-ci}
 
-[ -n "${SKIP_SETUP-}" ] || scripts/setup.sh
-
+readonly python_dir=build/python-venv
 configure=()
 case $preset in
-  dev | release | ci) ;;
+  dev | release | ci)
+    [ -n "${SKIP_SETUP-}" ] || scripts/setup.sh --python "$python_dir"
+    # The tests of Python run with the environment that setup.sh has made, if there is one.
+    [ ! -x "$python_dir/bin/python" ] || configure=(-DPython_EXECUTABLE="$PWD/$python_dir/bin/python") ;;
   asan | tsan)
+    [ -n "${SKIP_SETUP-}" ] || scripts/setup.sh
     # The sanitizers can not see into the libraries of an MPI, so the ranks are threads here.
     configure=(-DFARANDOLE_WITH_MPI=OFF)
     # The barriers of OpenMP's library are as invisible: one kernel thread per replica.

@@ -354,6 +354,13 @@ std::span<const Algorithm> algorithms() {
   return kAlgorithms;
 }
 
+int segments_for_size(const Algorithm& algorithm, int ranks, std::size_t bytes, std::size_t segment_bytes) {
+  constexpr std::size_t kMostSegments = 64;
+  if (!algorithm.pipelined) return 1;
+  const std::size_t chunk_bytes = bytes / static_cast<std::size_t>(algorithm.chunks(ranks));
+  return static_cast<int>(std::clamp<std::size_t>((chunk_bytes + segment_bytes - 1) / segment_bytes, 1, kMostSegments));
+}
+
 const Algorithm* find_algorithm(Collective collective, std::string_view name) {
   const auto found = std::find_if(kAlgorithms.begin(), kAlgorithms.end(), [&](const Algorithm& algorithm) {
     return algorithm.collective == collective && algorithm.name == name;

@@ -222,6 +222,10 @@ Communicator Communicator::of_world(World& world, int replica) {
   if (group.endpoint->used_ids()[kWorldId] != 0) {
     throw InvalidArgument("the communicator of this world exists already; use its duplicate()");
   }
+  const std::string& file = group.endpoint->settings().tuning;
+  if (!file.empty()) {
+    group.table = std::make_shared<TuningTable>(TuningTable::parse(group.endpoint->tuning_text(), file));
+  }
   group.endpoint->set_left(false);
   group.id = kWorldId;
   group.rank = group.endpoint->rank();
@@ -230,6 +234,26 @@ Communicator Communicator::of_world(World& world, int replica) {
 }
 
 Communicator Communicator::split(int color, int key) {
+  return make_part(color, key, state_->group().table);
+}
+
+Communicator Communicator::duplicate() {
+  return split(0, rank());
+}
+
+Communicator Communicator::duplicate(const TuningTable& table) {
+  table.check();
+  // Equal if neither the largest digest nor the largest complement of one belongs to another rank.
+  const auto digest = static_cast<std::int64_t>(std::hash<std::string>()(table.to_json()));
+  std::vector<std::int64_t> largest{digest, ~digest};
+  allreduce(largest, ReduceOp::kMax);
+  if (largest[0] != digest || largest[1] != ~digest) {
+    throw Mismatch("duplicate: the ranks have different tables; every rank must pass the same one");
+  }
+  return make_part(0, rank(), std::make_shared<TuningTable>(table));
+}
+
+Communicator Communicator::make_part(int color, int key, std::shared_ptr<const TuningTable> table) {
   const Group& parent = state_->group();
   const std::lock_guard creating(parent.endpoint->creation_mutex());
   const std::vector<std::int32_t> mine{color, key};
@@ -250,16 +274,13 @@ Communicator Communicator::split(int color, int key) {
   std::sort(order.begin(), order.end());
   Group group;
   group.endpoint = parent.endpoint;
+  group.table = std::move(table);
   group.id = static_cast<std::uint16_t>(free - used.begin());
   for (const auto& [unused, rank] : order) {
     if (rank == parent.rank) group.rank = static_cast<int>(group.members.size());
     group.members.push_back(parent.member(rank));
   }
   return Communicator(std::make_shared<State>(std::move(group)));
-}
-
-Communicator Communicator::duplicate() {
-  return split(0, rank());
 }
 
 int Communicator::rank() const {

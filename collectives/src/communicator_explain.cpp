@@ -8,8 +8,8 @@ namespace farandole {
 namespace {
 
 /// Why shared memory is used for `bytes` bytes, and how.
-std::string explain_shared_memory(const Choice& choice, std::size_t bytes, const Settings& settings) {
-  const bool at_once = bytes <= static_cast<std::size_t>(settings.one_shot_bytes);
+std::string explain_shared_memory(const Choice& choice, std::size_t bytes, const Group& group) {
+  const bool at_once = bytes <= group.one_shot_bytes;
   if (choice.is_hierarchical()) {
     return fmt::format("the ranks live on several hosts and share memory on each: {}",
                        at_once ? "reduced to each host's first rank, among these, and broadcast on each host"
@@ -18,7 +18,33 @@ std::string explain_shared_memory(const Choice& choice, std::size_t bytes, const
   return fmt::format("the ranks live on one host and share memory: {}",
                      at_once ? "one shot, every rank reads everybody's data once"
                              : fmt::format("two shots, in parts of {} bytes; windows are read and written in place",
-                                           settings.part_bytes));
+                                           group.part_bytes));
+}
+
+/// Who has chosen: a setting, the table, or the built-in rules; and what became of the table.
+std::string explain_reason(const Question& asked, const Group& group, const std::string& forced) {
+  const TuningTable* const table = group.table.get();
+  if (forced != "auto") {
+    return fmt::format("forced by a setting ({}){}", forced,
+                       table == nullptr ? "" : fmt::format(", which goes before the table {}", table->file));
+  }
+  if (table == nullptr) return "chosen by Farandole";
+  if (const TuningTable::Entry* entry = measured_entry(asked)) {
+    return fmt::format("chosen by the table {}: {} us were measured for up to {} bytes, with Farandole {} on {}",
+                       table->file, entry->time_us, entry->up_to_bytes, table->version, describe(table->shape));
+  }
+  std::string why;
+  if (!group.table_fits) {
+    why = fmt::format("is for {}, and this is {}", describe(table->shape), describe(group.shape()));
+  } else if (const auto* entry = table->find(asked.collective, asked.bytes)) {
+    why = fmt::format("says {}, but the ranks share no memory here", entry->algorithm);
+  } else if (table->of(asked.collective).empty()) {
+    why = fmt::format("has nothing for {}", name(asked.collective));
+  } else {
+    why =
+        fmt::format("ends at {} bytes for {}", table->of(asked.collective).back().up_to_bytes, name(asked.collective));
+  }
+  return fmt::format("chosen by Farandole, because the table {} {}", table->file, why);
 }
 
 }  // namespace
@@ -31,9 +57,11 @@ std::string Communicator::explain(Collective collective, std::size_t bytes) cons
     text += fmt::format(", {} segment{}", choice.segments, choice.segments == 1 ? "" : "s");
   }
   const std::string& forced = forced_algorithm(collective, settings());
-  text += forced == "auto" ? "\nchosen by Farandole" : fmt::format("\nforced by a setting ({})", forced);
+  text += fmt::format("\n{}", explain_reason(asked, state_->group(), forced));
   const bool by_messages = choice.kind == Choice::Kind::kSchedule || choice.is_vendor();
-  text += by_messages ? "\n" : fmt::format(": {}\n", explain_shared_memory(choice, bytes, settings()));
+  text += by_messages ? "\n"
+                      : fmt::format("{}{}\n", state_->group().table ? "\n" : ": ",
+                                    explain_shared_memory(choice, bytes, state_->group()));
   text += fmt::format("{} {} ({} us per message, {} GB/s) the cost model expects:\n",
                       by_messages ? "Over" : "By messages, over", transport(), asked.link.latency_us,
                       1e-3 / asked.link.us_per_byte);
@@ -49,14 +77,11 @@ std::string Communicator::choose(Collective collective, std::size_t bytes) const
 }
 
 std::string Communicator::transport() const {
-  const Group& group = state_->group();
-  std::string names;
-  for (int peer = 0; peer < size(); ++peer) {
-    const std::string route(group.route(peer).name());
-    if (peer == group.rank && size() > 1) continue;
-    if (names.find(route) == std::string::npos) names += (names.empty() ? "" : "+") + route;
-  }
-  return names;
+  return state_->group().shape().transport;
+}
+
+TuningShape Communicator::tuning_shape() const {
+  return state_->group().shape();
 }
 
 }  // namespace farandole

@@ -20,7 +20,7 @@ namespace farandole {
 /// `group_` is const after construction; `choices_` belongs to the one thread that uses the communicator.
 class Communicator::State {
  public:
-  explicit State(Group group) : group_(std::move(group)), queue_(std::make_shared<WorkQueue>(group_)) {
+  explicit State(Group group) : group_(tuned(std::move(group))), queue_(std::make_shared<WorkQueue>(group_)) {
     group_.endpoint->take_id(group_.id);
     group_.endpoint->enter(group_.id, 0);
     group_.endpoint->attach(queue_);
@@ -48,10 +48,11 @@ class Communicator::State {
 
   Choice choose(const Question& question) {
     const bool free = question.forced.empty() && question.segments == 0;
-    if (free && uses_shared_memory_[static_cast<std::size_t>(question.collective)]) {
+    if (free && question.bytes < shared_memory_below_[static_cast<std::size_t>(question.collective)]) {
       return {Choice::Kind::kSharedMemory, nullptr, 1};
     }
-    const auto key = std::tuple(question.collective, question.bytes, std::string(question.forced), question.segments);
+    const Key key(question.collective, question.bytes, std::string(question.forced), question.segments,
+                  question.table_may_say_vendor);
     const auto found = choices_.find(key);
     if (found != choices_.end()) return found->second;
     constexpr std::size_t kRemembered = 1024;
@@ -60,7 +61,15 @@ class Communicator::State {
   }
 
   Question question(Collective collective, std::size_t bytes) const {
-    return {collective, bytes, group_.size(), link_, queue_->shares_memory(), queue_->has_two_levels(), {}, 0};
+    Question question;
+    question.collective = collective;
+    question.bytes = bytes;
+    question.size = group_.size();
+    question.link = link_;
+    question.shares_memory = queue_->shares_memory();
+    question.has_two_levels = queue_->has_two_levels();
+    question.table = group_.table_fits ? group_.table.get() : nullptr;
+    return question;
   }
 
   std::pair<Choice, std::string> prepare(const Call& call);
@@ -71,7 +80,7 @@ class Communicator::State {
   bool allreduce_at_once(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
     const bool is_plain =
         options.prescale == 1.0 && options.postscale == 1.0 && options.algorithm.empty() && options.segments == 0;
-    return is_plain && uses_shared_memory_[static_cast<std::size_t>(Collective::kAllreduce)] &&
+    return is_plain && input.size_in_bytes() < shared_memory_below_[static_cast<std::size_t>(Collective::kAllreduce)] &&
            queue_->allreduce_at_once(input, output, op);
   }
   Work start(Call&& call) {
@@ -89,18 +98,18 @@ class Communicator::State {
   const std::shared_ptr<WorkQueue> queue_;
   bool in_background_ = true;
   const LinkCost link_ = message_route().cost();
-  /// Collectives whose choice does not depend on anything but the communicator.
-  std::array<bool, kCollectiveCount> choose_by_default() const {
-    std::array<bool, kCollectiveCount> shared{};
+  std::array<std::size_t, kCollectiveCount> find_shared_memory_below() const {
+    std::array<std::size_t, kCollectiveCount> below{};
     for (int i = 0; i < kCollectiveCount; ++i) {
-      const auto collective = static_cast<Collective>(i);
-      const std::string& forced = forced_algorithm(collective, group_.endpoint->settings());
-      shared[static_cast<std::size_t>(i)] = queue_->shares_memory() && (forced == "auto" || forced == "shared_memory");
+      const Question asked = question(static_cast<Collective>(i), 0);
+      below[static_cast<std::size_t>(i)] = farandole::shared_memory_below(asked, group_.endpoint->settings());
     }
-    return shared;
+    return below;
   }
-  const std::array<bool, kCollectiveCount> uses_shared_memory_ = choose_by_default();
-  std::map<std::tuple<Collective, std::size_t, std::string, int>, Choice> choices_;
+  /// Smaller vectors need no search for what to choose.
+  const std::array<std::size_t, kCollectiveCount> shared_memory_below_ = find_shared_memory_below();
+  using Key = std::tuple<Collective, std::size_t, std::string, int, bool>;
+  std::map<Key, Choice> choices_;
 };
 
 }  // namespace farandole

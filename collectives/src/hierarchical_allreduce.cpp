@@ -17,8 +17,7 @@ HierarchicalAllreduce::HierarchicalAllreduce(const Group& group, const TwoLevels
       call_(call),
       descriptor_(descriptor),
       sequence_(sequence),
-      by_parts_(levels.equal && host != nullptr &&
-                call.input.size_in_bytes() > static_cast<std::size_t>(group.endpoint->settings().one_shot_bytes)) {
+      by_parts_(levels.equal && host != nullptr && call.input.size_in_bytes() > group.one_shot_bytes) {
   const std::size_t quantum = std::max<std::size_t>(1, 128 / size_in_bytes(call.input.dtype));
   if (by_parts_) parts_ = balanced_offsets(call.input.count, levels.local_size, 1, quantum);
 }

@@ -22,9 +22,8 @@ HostGroup::HostGroup(const Group& group)
     : endpoint_(*group.endpoint),
       memory_(group.endpoint->memory()),
       id_(group.id),
-      slot_bytes_(
-          std::max(static_cast<std::size_t>(endpoint_.settings().part_bytes) / 128 * 128, group.members.size() * 128)),
-      at_once_bytes_(std::min(static_cast<std::size_t>(endpoint_.settings().one_shot_bytes), slot_bytes_)),
+      slot_bytes_(std::max(group.part_bytes / 128 * 128, group.members.size() * 128)),
+      at_once_bytes_(std::min(group.one_shot_bytes, slot_bytes_)),
       by_address_(endpoint_.settings().shared_memory == "on") {
   const Topology& topology = endpoint_.topology();
   const RankInfo& self = topology.rank(endpoint_.rank());

@@ -11,17 +11,13 @@ namespace {
 
 constexpr std::string_view kSharedMemory = "shared_memory";
 constexpr std::string_view kHierarchical = "hierarchical";
-constexpr int kMostSegments = 64;
+constexpr std::string_view kVendor = "vendor";
 constexpr double kReduceUsPerByte = 1e-4;  // one pass over memory that is not in the cache
 constexpr double kMessageShare = 0.25;     // of the latency: posting and completing a message, however much overlaps
 
 int segments_for(const Algorithm& algorithm, const Question& question, const Settings& settings) {
   if (question.segments > 0) return question.segments;
-  if (!algorithm.pipelined) return 1;
-  const auto chunks = static_cast<std::size_t>(algorithm.chunks(question.size));
-  const std::size_t chunk_bytes = question.bytes / chunks;
-  const auto segment_bytes = static_cast<std::size_t>(settings.segment_bytes);
-  return static_cast<int>(std::clamp<std::size_t>((chunk_bytes + segment_bytes - 1) / segment_bytes, 1, kMostSegments));
+  return segments_for_size(algorithm, question.size, question.bytes, static_cast<std::size_t>(settings.segment_bytes));
 }
 
 const Algorithm& find_or_explain(const Question& question, std::string_view forced) {
@@ -41,12 +37,22 @@ const Algorithm& find_or_explain(const Question& question, std::string_view forc
   return *found;
 }
 
+Choice choice_of(const TuningTable::Entry& entry, const Question& question, const Settings& settings) {
+  if (entry.algorithm == kSharedMemory) return {Choice::Kind::kSharedMemory, nullptr, 1};
+  if (entry.algorithm == kHierarchical) return {Choice::Kind::kHierarchical, nullptr, 1};
+  if (entry.algorithm == kVendor) return {Choice::Kind::kVendor, nullptr, 1};
+  const Algorithm& algorithm = find_or_explain(question, entry.algorithm);
+  const bool from_table = question.segments == 0 && entry.segments > 0;
+  return {Choice::Kind::kSchedule, &algorithm,
+          from_table ? entry.segments : segments_for(algorithm, question, settings)};
+}
+
 }  // namespace
 
 std::string_view Choice::name() const {
   switch (kind) {
     case Kind::kVendor:
-      return "vendor";
+      return kVendor;
     case Kind::kSharedMemory:
       return kSharedMemory;
     case Kind::kHierarchical:
@@ -107,12 +113,39 @@ std::vector<Candidate> candidates(const Question& question, const Settings& sett
   return found;
 }
 
+const TuningTable::Entry* measured_entry(const Question& question) {
+  if (question.table == nullptr || question.bytes == kUnknownBytes) return nullptr;
+  const TuningTable::Entry* const entry = question.table->find(question.collective, question.bytes);
+  if (entry == nullptr) return nullptr;
+  // Whether memory is shared is a setting, and no part of what a table is for.
+  if (entry->algorithm == kSharedMemory && !question.shares_memory) return nullptr;
+  if (entry->algorithm == kHierarchical && !question.has_two_levels) return nullptr;
+  if (entry->algorithm == kVendor && !question.table_may_say_vendor) return nullptr;
+  return entry;
+}
+
+std::size_t shared_memory_below(const Question& question, const Settings& settings) {
+  const std::string& forced = forced_algorithm(question.collective, settings);
+  if (!question.shares_memory || (forced != "auto" && forced != kSharedMemory)) return 0;
+  if (forced == kSharedMemory || question.table == nullptr) return kUnknownBytes;
+  std::size_t below = 0;
+  for (const TuningTable::Entry& entry : question.table->of(question.collective)) {
+    if (entry.algorithm != kSharedMemory) return below;
+    if (entry.up_to_bytes == kUnknownBytes) break;
+    below = entry.up_to_bytes + 1;
+  }
+  return kUnknownBytes;
+}
+
 Choice choose(const Question& question, const Settings& settings) {
   std::string_view forced =
       question.forced.empty() ? std::string_view(forced_algorithm(question.collective, settings)) : question.forced;
   // A rank alone has nobody to share with, and a setting that suits its job must not keep it from running.
   if (forced == kSharedMemory && question.size == 1) forced = "auto";
-  if (forced == "vendor" && question.collective == Collective::kAllreduce) return {Choice::Kind::kVendor, nullptr, 1};
+  if (forced == kVendor && question.collective == Collective::kAllreduce) return {Choice::Kind::kVendor, nullptr, 1};
+  if (forced == "auto") {
+    if (const TuningTable::Entry* entry = measured_entry(question)) return choice_of(*entry, question, settings);
+  }
   if (forced == kSharedMemory && !question.shares_memory) {
     throw InvalidArgument(fmt::format(
         "{} by shared_memory needs all ranks on one host, more than one of them, and FARANDOLE_SHARED_MEMORY "

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "farandole/collectives/algorithms.h"
+#include "farandole/collectives/tuning.h"
 #include "farandole/core/settings.h"
 #include "farandole/core/transport.h"
 
@@ -24,23 +26,34 @@ struct Choice {
   std::string_view name() const;
 };
 
+/// More than any entry of a table reaches.
+inline constexpr std::size_t kUnknownBytes = std::numeric_limits<std::size_t>::max();
+
 /// What is to be chosen for.
 struct Question {
   Collective collective = Collective::kAllreduce;
   std::size_t bytes = 0;  ///< of the whole vector
   int size = 1;
   LinkCost link;
-  bool shares_memory = false;   ///< all ranks live on one host and can reach each other's memory
-  bool has_two_levels = false;  ///< several hosts, whose ranks reach each other's memory inside each
-  std::string_view forced;      ///< by the caller; empty: the setting's
-  int segments = 0;             ///< by the caller; 0: from the size
+  bool shares_memory = false;          ///< all ranks live on one host and can reach each other's memory
+  bool has_two_levels = false;         ///< several hosts, whose ranks reach each other's memory inside each
+  std::string_view forced;             ///< by the caller; empty: the setting's
+  int segments = 0;                    ///< by the caller; 0: from the size
+  const TuningTable* table = nullptr;  ///< measured on ranks like these, if there is one
+  /// Sums of 8- and 16-bit integers that do not fit wrap round here, and saturate in Open MPI 4.1: a table must not
+  /// decide between them.
+  bool table_may_say_vendor = true;
 };
 
-/// Forced by the caller, else by the setting, else shared memory where there is some (allreduce over
-/// several hosts: inside each), else the cheapest by the cost
-/// model.
+/// Forced by the caller, else by the setting, else what the table has measured, else shared memory where there is some
+/// (allreduce over several hosts: inside each), else the cheapest by the cost model.
 /// @throws InvalidArgument  the forced algorithm does not exist, or not for this number of ranks
 Choice choose(const Question& question, const Settings& settings);
+
+/// What the table has for this question, if it has something and that can run here.
+const TuningTable::Entry* measured_entry(const Question& question);
+/// All vectors up to less than this size are reduced in shared memory, unless the caller wants something else.
+std::size_t shared_memory_below(const Question& question, const Settings& settings);
 
 /// One candidate of the cost model.
 struct Candidate {

@@ -25,7 +25,10 @@ std::optional<TwoLevels> TwoLevels::of(const Group& group) {
   levels.is_leader = levels.local_rank == 0;
   levels.equal =
       std::all_of(by_host.begin(), by_host.end(), [&](const auto& host) { return host.second.size() == most; });
-  levels.leaders = levels.across = Group{group.endpoint, group.id, -1, {}};
+  levels.leaders.endpoint = group.endpoint;
+  levels.leaders.id = group.id;
+  levels.leaders.rank = -1;
+  levels.across = levels.leaders;
   for (const auto& [host, members] : by_host) {
     if (members.front() == self) levels.leaders.rank = levels.leaders.size();
     levels.leaders.members.push_back(members.front());

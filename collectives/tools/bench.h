@@ -31,6 +31,8 @@ struct Options {
   bool with_peer = false;
   bool mpi_from_any_thread = true;
   std::string json_file;
+  std::string tune_file;  ///< empty: no table is made
+  double tune_seconds = 60;
 
   /// Broadcast has one buffer only, and barrier none: they are measured in one way, whatever was asked for.
   bool measures(Collective collective, bool in_place_call) const;
@@ -70,7 +72,12 @@ struct Result {
 std::vector<Result> run(Communicator& ranks, const Options& options, const Peer* peer);
 void print_header(const Options& options, const Communicator& ranks, const Peer* peer);
 void print_line(const Options& options, const Result* out_of_place, const Result* in_place);
-/// @throws DataError  the file can not be written
-void write_json(const Options& options, const Peer* peer, const std::vector<Result>& results);
+std::string to_json(const Options& options, const Peer* peer, const std::vector<Result>& results);
+
+/// @throws InvalidArgument  there is nothing to choose between
+void check_tunable(const Settings& settings, const Options& options, int ranks);
+/// The fastest way to run each of the collectives, by size. Rank 0 tells on standard error what it finds. Collective
+/// over `ranks`, where all get the same table.
+TuningTable tune(Communicator& ranks, const Options& options);
 
 }  // namespace farandole::bench

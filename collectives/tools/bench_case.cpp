@@ -35,33 +35,6 @@ double as_element(DType dtype, double number) {
   return dtype == DType::kBool && number != 0 ? 1 : number;
 }
 
-template <class Visitor>
-void visit(BufferView view, const Visitor& visitor) {
-  switch (view.dtype) {
-    case DType::kBool:
-    case DType::kU8:
-      return visitor(static_cast<std::uint8_t*>(view.data));
-    case DType::kI8:
-      return visitor(static_cast<std::int8_t*>(view.data));
-    case DType::kU16:
-      return visitor(static_cast<std::uint16_t*>(view.data));
-    case DType::kI16:
-      return visitor(static_cast<std::int16_t*>(view.data));
-    case DType::kI32:
-      return visitor(static_cast<std::int32_t*>(view.data));
-    case DType::kI64:
-      return visitor(static_cast<std::int64_t*>(view.data));
-    case DType::kF16:
-      return visitor(static_cast<Half*>(view.data));
-    case DType::kBF16:
-      return visitor(static_cast<BFloat16*>(view.data));
-    case DType::kF32:
-      return visitor(static_cast<float*>(view.data));
-    case DType::kF64:
-      return visitor(static_cast<double*>(view.data));
-  }
-}
-
 void assign(Half& element, double number) {
   element = to_half(static_cast<float>(number));
 }
@@ -84,7 +57,8 @@ double as_double(T element) {
 }
 
 void fill(BufferView view, int rank, std::size_t first, ReduceOp op) {
-  visit(view, [&](auto* data) {
+  with_stored_type(view.dtype, [&](auto zero) {
+    auto* const data = static_cast<decltype(zero)*>(view.data);
     for (std::size_t i = 0; i < view.count; ++i) assign(data[i], as_element(view.dtype, number(rank, first + i, op)));
   });
 }
@@ -194,9 +168,9 @@ Contender::Contender(Communicator& ranks, const Options& options, const Shape& s
     const bool in_window = options.memory == Memory::kWindow && !for_vendor;
     return in_window ? ranks.allocate(count, options.dtype) : Buffer(count, options.dtype);
   };
-  pairs_.resize(static_cast<std::size_t>(options.pairs));
+  pairs_ = std::make_shared<std::vector<Pair>>(static_cast<std::size_t>(options.pairs));
   try {
-    for (Pair& pair : pairs_) {
+    for (Pair& pair : *pairs_) {
       pair.output = buffer(shape.in_place ? shape.count : output_count);
       if (!shape.in_place) pair.input = buffer(input_count);
     }
@@ -206,7 +180,7 @@ Contender::Contender(Communicator& ranks, const Options& options, const Shape& s
                                       shape.count * size_in_bytes(options.dtype),
                                       options.pairs == 1 ? "" : " or --rotate-buffers"));
   }
-  for (Pair& pair : pairs_) {
+  for (Pair& pair : *pairs_) {
     lay_out(pair, ranks.rank(), for_vendor);
     const bool one_sided = shape.collective == Collective::kBroadcast;
     const BufferView filled{const_cast<void*>(pair.source.data), pair.source.count, options.dtype};
@@ -227,19 +201,30 @@ void Contender::lay_out(Pair& pair, int rank, bool for_vendor) const {
   pair.target = whole.part(first ? 0 : place, shape_.part);
 }
 
+void Contender::bind(Communicator& ranks, const Options& options, const std::string& algorithm) {
+  calls_.clear();
+  for (const Pair& pair : *pairs_) {
+    calls_.push_back(call_of(ranks, options, shape_.collective, algorithm, pair.source, pair.target));
+  }
+}
+
 Contender Contender::farandole(Communicator& ranks, const Options& options, const Shape& shape,
                                const std::string& algorithm) {
   Contender contender(ranks, options, shape, /*for_vendor=*/false);
-  for (const Pair& pair : contender.pairs_) {
-    contender.calls_.push_back(call_of(ranks, options, shape.collective, algorithm, pair.source, pair.target));
-  }
+  contender.bind(ranks, options, algorithm);
+  return contender;
+}
+
+Contender Contender::on(Communicator& other, const Options& options) const {
+  Contender contender = *this;
+  contender.bind(other, options, "");
   return contender;
 }
 
 Contender Contender::vendor(Communicator& ranks, const Options& options, const Shape& shape,
                             VendorCollectives& collectives) {
   Contender contender(ranks, options, shape, /*for_vendor=*/true);
-  for (const Pair& pair : contender.pairs_) {
+  for (const Pair& pair : *contender.pairs_) {
     contender.calls_.push_back(collectives.blocking(vendor_call(options, shape, pair.source, pair.target)));
   }
   return contender;
@@ -247,11 +232,11 @@ Contender Contender::vendor(Communicator& ranks, const Options& options, const S
 
 long long Contender::try_all(Communicator& ranks, const Options& options) {
   std::vector<std::int64_t> wrong{0};
-  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+  for (std::size_t i = 0; i < pairs_->size(); ++i) {
     calls_[i]();
-    if (options.check) wrong[0] += count_wrong(ranks, options, pairs_[i]);
+    if (options.check) wrong[0] += count_wrong(ranks, options, (*pairs_)[i]);
     // Repeated in-place reductions grow: zeros keep them finite, and cost the same.
-    Buffer& output = pairs_[i].output;
+    Buffer& output = (*pairs_)[i].output;
     if (shape_.in_place && reduces(shape_.collective))
       std::fill_n(output.as<std::byte>(), output.view().size_in_bytes(), std::byte{0});
   }
@@ -263,7 +248,8 @@ long long Contender::count_wrong(const Communicator& ranks, const Options& optio
   const bool at_root_only = shape_.collective == Collective::kReduce || shape_.collective == Collective::kGather;
   if (shape_.collective == Collective::kBarrier || (at_root_only && ranks.rank() != options.root)) return 0;
   long long wrong = 0;
-  visit(pair.target, [&](const auto* data) {
+  with_stored_type(pair.target.dtype, [&](auto zero) {
+    const auto* const data = static_cast<const decltype(zero)*>(pair.target.data);
     for (std::size_t i = 0; i < pair.target.count; ++i) {
       const double wanted = as_element(options.dtype, expected(ranks, shape_, oracle_op_, options.root, i));
       // Averages round; everything else is exact.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ class Contender {
   /// @throws InvalidArgument  not enough memory for the pairs
   static Contender farandole(Communicator& ranks, const Options& options, const Shape& shape,
                              const std::string& algorithm);
+  /// The same call on another communicator of the same ranks, with the buffers of this one.
+  Contender on(Communicator& other, const Options& options) const;
   /// The peer's buffers are ordinary memory, whatever ours are. @throws InvalidArgument  more than the peer can do
   static Contender vendor(Communicator& ranks, const Options& options, const Shape& shape,
                           VendorCollectives& collectives);
@@ -47,14 +50,20 @@ class Contender {
     BufferView target;
   };
   Contender(Communicator& ranks, const Options& options, const Shape& shape, bool for_vendor);
+  void bind(Communicator& ranks, const Options& options, const std::string& algorithm);
   void lay_out(Pair& pair, int rank, bool for_vendor) const;
   long long count_wrong(const Communicator& ranks, const Options& options, const Pair& pair) const;
 
   Shape shape_;
   ReduceOp oracle_op_;
-  std::vector<Pair> pairs_;
+  std::shared_ptr<std::vector<Pair>> pairs_;
   std::vector<std::function<void()>> calls_;
   std::size_t next_ = 0;
 };
+
+/// How many calls make a sample: the clock is too coarse for one short call.
+int calls_for(std::size_t bytes);
+/// Microseconds per call on this rank, after a barrier of `ranks`.
+double time_calls(Communicator& ranks, Contender& contender, int calls);
 
 }  // namespace farandole::bench

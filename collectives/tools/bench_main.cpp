@@ -1,8 +1,12 @@
 // farandole-bench: how long collectives take.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <atomic>
 #include <boost/program_options.hpp>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -13,6 +17,7 @@
 #include "command_line.h"
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
+#include "output_file.h"
 
 namespace po = boost::program_options;
 
@@ -24,7 +29,8 @@ constexpr const char* kIntroduction =
     "Measures collectives and checks their results.\n"
     "  mpirun -np 2 farandole-bench --collective allreduce\n"
     "  mpirun -np 2 farandole-bench --peer mpi --memory window\n"
-    "  farandole-bench --replicas 4 --collective all --max-bytes 1MiB\n";
+    "  farandole-bench --replicas 4 --collective all --max-bytes 1MiB\n"
+    "  mpirun -np 2 farandole-bench --tune=table.json\n";
 
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts;
@@ -54,7 +60,11 @@ po::options_description description() {
       "mpi: also measure the blocking collectives of the MPI that the job was started with, alternating")(
       "mpi-threads", po::value<std::string>(),
       "one: initialise MPI for its main thread only, as MPI_Init does (default with --peer); any: for every thread")(
-      "no-check", "do not check the results")("json", po::value<std::string>(), "also write the results to this file");
+      "no-check", "do not check the results")("json", po::value<std::string>(), "also write the results to this file")(
+      "tune", po::value<std::string>(),
+      "measure every algorithm instead, of all collectives unless some are named, and write the fastest ones to this "
+      "file, for FARANDOLE_TUNING")("tune-seconds", po::value<double>()->default_value(60),
+                                    "how long that may take; what is left then keeps the built-in choice");
   return all;
 }
 
@@ -91,9 +101,33 @@ void read_comparison(const po::variables_map& values, Options& options) {
   if (!options.mpi_from_any_thread) throw farandole::InvalidArgument("--mpi-threads one does not go with --replicas");
 }
 
+/// Whether a table is made, and of what.
+void read_tuning(const po::variables_map& values, Options& options) {
+  options.tune_seconds = values["tune-seconds"].as<double>();
+  constexpr double kLongest = 24 * 3600.0;
+  if (!(options.tune_seconds > 0 && options.tune_seconds <= kLongest)) {
+    throw farandole::InvalidArgument(
+        fmt::format("--tune-seconds is {}; it must be more than 0, and at most {}", options.tune_seconds, kLongest));
+  }
+  if (!values.contains("tune")) {
+    if (!values["tune-seconds"].defaulted())
+      throw farandole::InvalidArgument("--tune-seconds is only of use with --tune");
+    return;
+  }
+  options.tune_file = values["tune"].as<std::string>();
+  for (const char* other : {"algorithm", "json", "peer"}) {
+    if (values.contains(other)) {
+      throw farandole::InvalidArgument(
+          fmt::format("--{} does not go with --tune, which measures all algorithms", other));
+    }
+  }
+}
+
 Options options_from(const po::variables_map& values) {
   Options options;
-  const auto& collective = values["collective"].as<std::string>();
+  read_tuning(values, options);
+  const bool by_default = values["collective"].defaulted() && !options.tune_file.empty();
+  const std::string collective = by_default ? "all" : values["collective"].as<std::string>();
   for (int i = 0; collective == "all" && i < farandole::kCollectiveCount; ++i) {
     options.collectives.push_back(static_cast<farandole::Collective>(i));
   }
@@ -148,7 +182,62 @@ void expand_algorithms(Options& options, int size) {
   }
 }
 
-int run(Options options) {
+/// Open MPI's mpirun looks for its own --tune among the words that belong to the program.
+void warn_of_open_mpi() {
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (rank == nullptr || std::string_view(rank) != "0") return;
+  fmt::print(stderr,
+             "farandole-bench: mpirun of Open MPI takes '--tune FILE' for an option of its own, and complains of the "
+             "file; write --tune=FILE\n");
+}
+
+/// The file that rank 0 writes. A problem with it is kept until all ranks have left the job in good order.
+class Output {
+ public:
+  explicit Output(const Options& options) : path_(options.tune_file.empty() ? options.json_file : options.tune_file) {}
+  /// Rank 0 opens the file, before anything is measured. Collective over `ranks`.
+  bool open(farandole::Communicator& ranks) {
+    if (path_.empty()) return true;
+    if (ranks.rank() == 0) attempt([&] { file_.emplace(path_); });
+    std::vector<std::uint8_t> failed{static_cast<std::uint8_t>(problem_.empty() ? 0 : 1)};
+    ranks.broadcast(failed, 0);
+    return failed[0] == 0;
+  }
+  void write(const std::string& text) {
+    if (file_) attempt([&] { file_->write(text); });
+  }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  template <class Action>
+  void attempt(const Action& action) {
+    try {
+      action();
+    } catch (const farandole::DataError& error) {
+      problem_ = error.what();
+    }
+  }
+  const std::string path_;
+  std::optional<farandole::tools::OutputFile> file_;
+  std::string problem_;
+};
+
+/// Whether all results are right. Collective over `ranks`.
+bool measure(farandole::Communicator& ranks, const Options& options, const farandole::bench::Peer* peer,
+             Output& output) {
+  if (!output.open(ranks)) return false;
+  if (!options.tune_file.empty()) {
+    output.write(farandole::bench::tune(ranks, options).to_json());
+    return true;
+  }
+  if (ranks.rank() == 0) farandole::bench::print_header(options, ranks, peer);
+  const auto results = farandole::bench::run(ranks, options, peer);
+  output.write(farandole::bench::to_json(options, peer, results));
+  return std::all_of(results.begin(), results.end(), [](const auto& result) { return result.wrong == 0; });
+}
+
+/// @param problem  why the results can not be written, where this rank would write them
+int run(Options options, std::string& problem) {
   farandole::WorldOptions world_options;
   world_options.replicas = options.replicas;
   world_options.mpi_from_any_thread = options.mpi_from_any_thread;
@@ -157,18 +246,19 @@ int run(Options options) {
   if (options.root < 0 || options.root >= world.size()) {
     throw farandole::InvalidArgument(fmt::format("--root is {}; it must be 0 … {}", options.root, world.size() - 1));
   }
+  if (!options.tune_file.empty()) farandole::bench::check_tunable(world.settings(), options, world.size());
   std::optional<farandole::bench::Peer> opened;
   if (options.with_peer) opened = farandole::bench::open_peer(world);
-  const farandole::bench::Peer* peer = opened ? &*opened : nullptr;
-  long long wrong = 0;
+  std::atomic<bool> good{true};
   farandole::run_replicas(world, [&](farandole::Communicator& ranks) {
-    if (ranks.rank() == 0) farandole::bench::print_header(options, ranks, peer);
-    const auto results = farandole::bench::run(ranks, options, peer);
-    if (ranks.rank() != 0) return;
-    for (const auto& result : results) wrong += result.wrong;
-    if (!options.json_file.empty()) farandole::bench::write_json(options, peer, results);
+    Output output(options);
+    if (!measure(ranks, options, opened ? &*opened : nullptr, output)) good = false;
+    if (ranks.rank() == 0) problem = output.problem();
   });
-  return wrong == 0 ? 0 : 1;
+  if (good && problem.empty() && world.rank() == 0 && !options.tune_file.empty()) {
+    fmt::print("The table is in {0}; FARANDOLE_TUNING={0} uses it.\n", options.tune_file);
+  }
+  return good ? 0 : 1;
 }
 
 }  // namespace
@@ -184,7 +274,11 @@ int main(int argc, char** argv) {
       farandole::tools::check_standard_output();
       return 0;
     }
-    const int status = run(options_from(values));
+    if (std::find(argv + 1, argv + argc, std::string_view("--tune")) != argv + argc) warn_of_open_mpi();
+    std::string problem;
+    const int status = run(options_from(values), problem);
+    // Not before the job has been left in good order.
+    if (!problem.empty()) throw farandole::DataError(problem);
     farandole::tools::check_standard_output();
     return status;
   } catch (const farandole::InvalidArgument& error) {

@@ -13,20 +13,9 @@
 namespace farandole::bench {
 namespace {
 
-constexpr std::size_t kManyCallsUpTo = 64 << 10;  // the clock is too coarse for one short call
-
 int samples_for(const Options& options, std::size_t bytes) {
   if (options.iterations > 0) return options.iterations;
   return bytes > (16 << 20) ? 10 : bytes > (1 << 20) ? 40 : bytes > (64 << 10) ? 100 : 300;
-}
-
-/// Microseconds per call.
-double time_calls(Communicator& ranks, Contender& contender, int calls) {
-  ranks.barrier();
-  const auto start = Clock::now();
-  for (int k = 0; k < calls; ++k) contender.call();
-  const std::chrono::duration<double, std::micro> elapsed = Clock::now() - start;
-  return elapsed.count() / calls;
 }
 
 Times summary(std::vector<double>& samples) {
@@ -76,12 +65,25 @@ Result measure(Communicator& ranks, const Options& options, const Peer* peer, Co
                       name(collective), result.bytes, peer->version, wrong));
     }
   }
-  const int calls = result.bytes <= kManyCallsUpTo ? 10 : 1;
-  take_samples(ranks, samples_for(options, result.bytes), calls, ours, theirs ? &*theirs : nullptr, result);
+  take_samples(ranks, samples_for(options, result.bytes), calls_for(result.bytes), ours, theirs ? &*theirs : nullptr,
+               result);
   return result;
 }
 
 }  // namespace
+
+int calls_for(std::size_t bytes) {
+  constexpr std::size_t kManyCallsUpTo = 64 << 10;
+  return bytes <= kManyCallsUpTo ? 10 : 1;
+}
+
+double time_calls(Communicator& ranks, Contender& contender, int calls) {
+  ranks.barrier();
+  const auto start = Clock::now();
+  for (int k = 0; k < calls; ++k) contender.call();
+  const std::chrono::duration<double, std::micro> elapsed = Clock::now() - start;
+  return elapsed.count() / calls;
+}
 
 bool Options::measures(Collective collective, bool in_place_call) const {
   if (collective == Collective::kBroadcast) return in_place_call;

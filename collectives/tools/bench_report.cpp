@@ -1,11 +1,9 @@
 #include <fmt/core.h>
 
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "bench.h"
-#include "farandole/core/error.h"
 
 namespace farandole::bench {
 namespace {
@@ -68,7 +66,7 @@ void print_line(const Options& options, const Result* out_of_place, const Result
   std::fflush(stdout);
 }
 
-void write_json(const Options& options, const Peer* peer, const std::vector<Result>& results) {
+std::string to_json(const Options& options, const Peer* peer, const std::vector<Result>& results) {
   nlohmann::json list = nlohmann::json::array();
   for (const Result& result : results) {
     nlohmann::json entry = {{"collective", name(result.collective)},
@@ -93,9 +91,7 @@ void write_json(const Options& options, const Peer* peer, const std::vector<Resu
     }
     list.push_back(std::move(entry));
   }
-  std::ofstream stream(options.json_file);
-  stream << list.dump(1) << '\n';
-  if (!stream.flush()) throw DataError(fmt::format("the results could not be written to {}", options.json_file));
+  return list.dump(1) + '\n';
 }
 
 }  // namespace farandole::bench

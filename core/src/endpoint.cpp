@@ -19,6 +19,9 @@ const Topology& Endpoint::topology() const {
 const Settings& Endpoint::settings() const {
   return job_.settings();
 }
+const std::string& Endpoint::tuning_text() const {
+  return job_.tuning_text();
+}
 Transport& Endpoint::route(int peer) const {
   return job_.route(peer);
 }

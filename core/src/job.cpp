@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "agreement.h"
 #include "farandole/core/log.h"
 
 namespace farandole {
@@ -61,7 +62,6 @@ struct Job::Introduction {
   HostMemory::Claim memory;
   CoreSet cores;
   int replicas = 1;
-  char agreed[3072] = {};  // process 0's agreed settings, as text
 };
 
 Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) {
@@ -120,9 +120,6 @@ void Job::introduce(const WorldOptions& options) {
   mine.memory = memory_->claim();
   mine.cores = allowed_cores();
   mine.replicas = options.replicas;
-  const std::string agreed = encode_agreed(settings_);
-  if (agreed.size() >= sizeof mine.agreed) throw InternalError("the agreed settings do not fit the introduction");
-  agreed.copy(mine.agreed, sizeof mine.agreed - 1);
   std::vector<Introduction> all(static_cast<std::size_t>(count), mine);
   if (group_) group_->allgather(&mine, all.data(), sizeof mine);
 
@@ -152,9 +149,7 @@ void Job::introduce(const WorldOptions& options) {
         fmt::format("{} ranks were expected and {} are there (processes: {}, replicas in this one: {})",
                     options.expected_size, ranks, count, options.replicas));
   }
-  for (const std::string& difference : adopt_agreed(settings_, all.front().agreed)) {
-    log(LogLevel::kWarning, "rank 0's setting is used: " + difference);
-  }
+  agree();
   share_memory(all);
   if (group_ == nullptr) return;
   group_->set_topology(*topology_);
@@ -163,6 +158,19 @@ void Job::introduce(const WorldOptions& options) {
       liveness_.watch(p, topology_->process(p).pid);
     }
   }
+}
+
+/// Takes over what process 0 says about the settings that hold for all.
+void Job::agree() {
+  std::string text;
+  if (process_ == 0) text = encode(make_agreement(settings_));
+  if (group_) text = share_text(*group_, text);
+  Agreement agreement = decode_agreement(text);
+  for (const std::string& difference : adopt_agreed(settings_, agreement.settings)) {
+    log(LogLevel::kWarning, "rank 0's setting is used: " + difference);
+  }
+  if (!agreement.problem.empty()) throw DataError(agreement.problem);
+  tuning_text_ = std::move(agreement.tuning);
 }
 
 /// Maps the memory of the other processes of this host, and lets all processes know where that worked.

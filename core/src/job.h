@@ -43,6 +43,7 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   const Settings& settings() const { return settings_; }
+  const std::string& tuning_text() const { return tuning_text_; }
   const Topology& topology() const { return *topology_; }
   const std::string& backend_description() const { return backend_description_; }
   int process() const { return process_; }
@@ -70,6 +71,7 @@ class Job {
   struct Introduction;
   void join(const WorldOptions& options);
   void introduce(const WorldOptions& options);
+  void agree();
   void share_memory(std::span<const Introduction> all);
   void check_size(const WorldOptions& options, int launched_size) const;
   void handle(const Notice& notice);
@@ -78,6 +80,7 @@ class Job {
   void write_flight_records(const std::string& text) const;
 
   Settings settings_;
+  std::string tuning_text_;
   std::string backend_description_;
   std::unique_ptr<ProcessGroup> group_;  // null: this process alone; thread-safe
   int process_ = 0;

@@ -235,7 +235,8 @@ std::string encode_agreed(const Settings& settings) {
   for (const SettingInfo& info : settings_table()) {
     if (info.agreed) values[std::string(info.variable)] = value_text(settings, info);
   }
-  return values.dump();
+  // Names of files may be anything.
+  return values.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 std::vector<std::string> adopt_agreed(Settings& settings, std::string_view encoded) {

@@ -113,6 +113,15 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        {},
        true,
        "In shared memory, larger vectors pass through the caches in parts of this size."},
+      {"FARANDOLE_TUNING",
+       &S::tuning,
+       "",
+       0,
+       0,
+       {},
+       true,
+       "File of measured choices, made by `farandole-bench --tune` and read by rank 0; a setting above that differs "
+       "from its default goes before it."},
       {"FARANDOLE_BUCKET_BYTES",
        &S::bucket_bytes,
        "bytes",
@@ -216,7 +225,8 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        0,
        {},
        false,
-       "TensorFlow's large CPU tensors lie in memory that the ranks of a host share, so that collectives need no copy of "
+       "TensorFlow's large CPU tensors lie in memory that the ranks of a host share, so that collectives need no copy "
+       "of "
        "them. Read when farandole.tensorflow is imported."},
       {"FARANDOLE_LOG",
        &S::log_level,

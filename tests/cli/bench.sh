@@ -9,7 +9,7 @@ quick=(--max-bytes 64 --iterations 3)
 
 # Options.
 works 'farandole-bench' "$bench" --help
-for option in help collective algorithm min-bytes max-bytes factor dtype op root replicas iterations place no-check json; do
+for option in help collective algorithm min-bytes max-bytes factor dtype op root replicas iterations place no-check json tune tune-seconds; do
   has "--$option "
 done
 refused 'colective.*Did you mean.*--collective' "$bench" --colective allreduce
@@ -65,7 +65,64 @@ has_no 'in_place=true'
 measures 3 "$bench" --replicas 2 "${quick[@]}" --place in --no-check
 if [ $# -gt 0 ]; then measures 2 "$@" "$bench" --min-bytes 64 "${quick[@]}"; fi
 
-# A file that cannot be written.
-ends 1 'nowhere/x\.json' "$bench" --replicas 2 "${quick[@]}" --json nowhere/x.json
+# A file that cannot be written is noticed before anything is measured, and so is one that can only be opened at the end.
+for file in nowhere/x.json .; do
+  for option in --json --tune; do
+    ends 1 "The results can not be written to $file: " "$bench" --replicas 2 "${quick[@]}" $option $file
+    has_lines 1 .
+    [ $# = 0 ] || ends 1 "The results can not be written to $file: " "$@" "$bench" "${quick[@]}" $option=$file
+    has_no 'allreduce|broadcast|barrier|failed'
+  done
+done
 [ ! -e /dev/full ] || ends 1 '/dev/full' "$bench" --replicas 2 "${quick[@]}" --json /dev/full
+
+# What was there stays whole until the new file is, and nothing else is left behind.
+echo old >results.json
+ends 2 'no algorithm' "$bench" --replicas 2 "${quick[@]}" --json results.json --algorithm rign
+[ "$(cat results.json)" = old ] || fail 'a run that failed has changed the file'
+rm results.json
+[ "$(ls -A)" = out ] || fail "files are left behind: $(ls -A)"
+
+# Tables of measured choices.
+refused '--tune-seconds is only of use with --tune' "$bench" --replicas 2 --tune-seconds 5
+for seconds in 0 -1 nan 1e9; do refused '--tune-seconds is .* more than 0' "$bench" --replicas 2 --tune t.json --tune-seconds $seconds; done
+refused '--algorithm does not go with --tune' "$bench" --replicas 2 --tune t.json --algorithm ring
+refused '--json does not go with --tune' "$bench" --replicas 2 --tune t.json --json t.json
+refused '--peer does not go with --tune' "$bench" --tune t.json --peer mpi
+refused '--tune needs several ranks' "$bench" --tune t.json
+for setting in FARANDOLE_REDUCE=binomial FARANDOLE_PART_BYTES=64K FARANDOLE_ONE_SHOT_BYTES=0; do
+  refused "--tune measures what ${setting%=*} would set; unset it" env $setting "$bench" --replicas 2 --tune t.json
+done
+[ ! -e t.json ] || fail 'a table was written where it was refused'
+works 'FARANDOLE_TUNING=t.json uses it' "$bench" --replicas 2 --min-bytes 16 --max-bytes 2M --factor 64 --tune t.json \
+  --tune-seconds 20 --iterations 3
+for collective in allreduce broadcast reduce allgather reduce_scatter gather scatter alltoall barrier; do
+  has "^$collective of [0-9]+ bytes: [a-z_]+, [0-9]+ segments?, [0-9.]+ us"
+done
+timeout 60 "$flatten" t.json >out 2>&1 || fail 'the table is no JSON'
+has '^/format=1$'
+has '^/measured_on/ranks=2$'
+has '^/measured_on/transport="inproc"$'
+has '^/shared_memory/one_shot_bytes=[0-9]+$'
+has '^/shared_memory/part_bytes=[0-9]+$'
+# 16 bytes, 1 KiB and 64 KiB, each up to half way to the next one in orders of magnitude.
+for entry in 0/up_to_bytes=128 1/up_to_bytes=8192 2/up_to_bytes=524288; do has "^/collectives/allreduce/$entry\$"; done
+has_lines 3 '^/collectives/allreduce/[0-9]+/time_us=[0-9]'
+has_lines 1 '^/collectives/barrier/[0-9]+/algorithm='
+measures 2 env FARANDOLE_TUNING=t.json "$bench" --replicas 2 --min-bytes 64 "${quick[@]}"
+# Only what is asked for; one replaces the other.
+works 'only.json' "$bench" --replicas 2 "${quick[@]}" --collective reduce,gather --tune only.json
+works 'only.json' "$bench" --replicas 2 "${quick[@]}" --collective gather --tune only.json
+timeout 60 "$flatten" only.json >out 2>&1 || fail 'the table is no JSON'
+has '/gather/'
+has_no '/reduce/'
+# Time that is up leaves the rest to the built-in choice, and the table whole.
+works 'the time is up .--tune-seconds.: ' "$bench" --replicas 2 --tune short.json --tune-seconds 0.001
+timeout 60 "$flatten" short.json >out 2>&1 || fail 'the table is no JSON'
+if [ $# -gt 0 ]; then
+  works 'mpi.json uses it' "$@" "$bench" "${quick[@]}" --collective allreduce --tune=mpi.json
+  timeout 60 "$flatten" mpi.json >out 2>&1 || fail 'the table is no JSON'
+  has '^/measured_on/transport="mpi"$'
+  measures 2 "$@" env FARANDOLE_TUNING=mpi.json "$bench" --min-bytes 64 "${quick[@]}"
+fi
 finish

@@ -75,6 +75,56 @@ if [ $# -gt 0 ]; then
   has_lines 1 among
   works '^backend +mpi_' "$@" "$info"
 fi
+
+# By a table of measured choices: which entry, or why none.
+cat >table.json <<'TABLE'
+{"format": 1, "measured_on": {"ranks": 4, "hosts": 1, "transport": "inproc", "version": "0.0.7"},
+ "shared_memory": {"one_shot_bytes": 100, "part_bytes": 8192},
+ "collectives": {"allreduce": [{"up_to_bytes": 60, "algorithm": "shared_memory", "segments": 1, "time_us": 0.5},
+   {"up_to_bytes": 2000, "algorithm": "double_tree", "segments": 7, "time_us": 12.25}]}}
+TABLE
+tuned=(env FARANDOLE_TUNING=table.json)
+works '^allreduce of 2000 bytes among 4 ranks: double_tree, 7 segments$' "${tuned[@]}" "$info" --explain allreduce 2000 --size 4
+has '^chosen by the table table.json: 12.25 us were measured for up to 2000 bytes, with Farandole 0.0.7 on 4 ranks on 1 host, inproc$'
+works ': shared_memory$' "${tuned[@]}" "$info" --explain allreduce 60 --size 4
+has '^chosen by the table table.json: 0.5 us .* up to 60 bytes'
+works ': shared_memory$' "${tuned[@]}" "$info" --explain allreduce 9000 --size 4
+has '^chosen by Farandole, because the table table.json ends at 2000 bytes for allreduce$'
+has 'two shots, in parts of 8192 bytes'
+works 'one shot' "${tuned[@]}" "$info" --explain broadcast 100 --size 4
+has 'because the table table.json has nothing for broadcast$'
+works 'two shots' "${tuned[@]}" "$info" --explain broadcast 101 --size 4
+works 'because the table table.json is for 4 ranks on 1 host, inproc, and this is 3 ranks on 1 host, inproc$' \
+  "${tuned[@]}" "$info" --explain allreduce 60 --size 3
+works 'in parts of 65536 bytes' "${tuned[@]}" env FARANDOLE_PART_BYTES=64K "$info" --explain allreduce 9000 --size 4
+works 'because the table table.json says shared_memory, but the ranks share no memory here$' \
+  "${tuned[@]}" env FARANDOLE_SHARED_MEMORY=off "$info" --explain allreduce 60 --size 4
+works '^forced by a setting \(ring\), which goes before the table table.json$' \
+  "${tuned[@]}" env FARANDOLE_ALLREDUCE=ring "$info" --explain allreduce 60 --size 4
+
+# Tables that are none. Every rank says so.
+# bad PATTERN: the file bad.json is refused, by threads and by processes.
+bad() {
+  ends 1 "DataError: $1" env FARANDOLE_TUNING=bad.json "$info" --explain allreduce 60 --size 4
+  has_lines 1 .
+  [ $# = 1 ] || { ends 1 "DataError: $1" "${@:2}" env FARANDOLE_TUNING=bad.json "$info" --explain allreduce 60; has_lines 2 '^farandole-info: '; }
+}
+bad "FARANDOLE_TUNING is 'bad.json', which rank 0 can not read: No such file" "$@"
+mkdir bad.json
+bad "FARANDOLE_TUNING is 'bad.json', which rank 0 can not read: Is a directory" "$@"
+rmdir bad.json
+: >bad.json; bad 'bad.json: line 1: this is not JSON, the file is empty'
+head -n 3 table.json >bad.json; bad 'bad.json: line 4: this is not JSON' "$@"
+head -c 2000000 /dev/zero >bad.json; bad '.*which rank 0 can not read: it has more than 1048576 bytes'
+# broken SED_SCRIPT PATTERN
+broken() { sed "$1" table.json >bad.json; cmp -s table.json bad.json && fail "sed $1 changes nothing"; bad "bad.json: $2" "${@:3}"; }
+broken 's/double_tree/dubble_tree/' "allreduce, entry 2 .up to 2000 bytes, dubble_tree.: there is no algorithm .*did you mean 'double_tree'" "$@"
+broken 's/2000/60/' 'allreduce, entry 2 .*up_to_bytes must be more than in the entry before, 60'
+broken 's/"ranks": 4/"ranks": "four"/' 'the table, measured_on, ranks is "four"; it must be a whole number'
+broken 's/"allreduce"/"allredcue"/' "the table, collectives has 'allredcue' .did you mean 'allreduce'"
+broken 's/"time_us": 0.5/"time_us": -1/' 'allreduce, entry 1 .*time_us is -1; it must be a time'
+broken 's/"format": 1/"format": 9/' 'the table, format is 9; it must be 1'
+
 refuses_full_disk "$info"
 refuses_full_disk "$info" --config markdown
 finish

@@ -1,38 +1,10 @@
 #include "values.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <type_traits>
 
 namespace farandole::test {
 namespace {
-
-template <class Visitor>
-auto visit(DType dtype, void* data, const Visitor& visitor) {
-  switch (dtype) {
-    case DType::kBool:
-    case DType::kU8:
-      return visitor(static_cast<std::uint8_t*>(data));
-    case DType::kI8:
-      return visitor(static_cast<std::int8_t*>(data));
-    case DType::kU16:
-      return visitor(static_cast<std::uint16_t*>(data));
-    case DType::kI16:
-      return visitor(static_cast<std::int16_t*>(data));
-    case DType::kI32:
-      return visitor(static_cast<std::int32_t*>(data));
-    case DType::kI64:
-      return visitor(static_cast<std::int64_t*>(data));
-    case DType::kF16:
-      return visitor(static_cast<Half*>(data));
-    case DType::kBF16:
-      return visitor(static_cast<BFloat16*>(data));
-    case DType::kF32:
-      return visitor(static_cast<float*>(data));
-    case DType::kF64:
-      break;
-  }
-  return visitor(static_cast<double*>(data));
-}
 
 double to_double(Half number) {
   return to_float(number);
@@ -55,19 +27,21 @@ double value(int rank, std::size_t index, DType dtype, ReduceOp op) {
 }
 
 double load(ConstBufferView view, std::size_t index) {
-  return visit(view.dtype, const_cast<void*>(view.data), [&](auto* data) { return to_double(data[index]); });
+  return with_stored_type(view.dtype,
+                          [&](auto zero) { return to_double(static_cast<const decltype(zero)*>(view.data)[index]); });
 }
 
 void store(BufferView view, std::size_t index, double number) {
-  visit(view.dtype, view.data, [&](auto* data) {
-    using T = std::remove_reference_t<decltype(data[0])>;
+  with_stored_type(view.dtype, [&](auto element) {
+    using T = decltype(element);
     if constexpr (std::is_same_v<T, Half>) {
-      data[index] = to_half(static_cast<float>(number));
+      element = to_half(static_cast<float>(number));
     } else if constexpr (std::is_same_v<T, BFloat16>) {
-      data[index] = to_bfloat16(static_cast<float>(number));
+      element = to_bfloat16(static_cast<float>(number));
     } else {
-      data[index] = static_cast<T>(number);
+      element = static_cast<T>(number);
     }
+    static_cast<T*>(view.data)[index] = element;
   });
 }
 

@@ -4,6 +4,7 @@ Starts exit_program.py with the launcher and checks how the job ends: its status
 """
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -29,18 +30,24 @@ def main() -> None:
     succeeds, texts = EXPECTED[how]
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "exit_program.py")
     began = time.monotonic()
-    done = subprocess.run(
+    job = subprocess.Popen(
         [*launcher, sys.executable, program, how],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=SECONDS,
+        start_new_session=True,
     )
-    print(done.stdout)
-    print(f"status {done.returncode} after {time.monotonic() - began:.1f} s")
-    assert (done.returncode == 0) == succeeds, f"status {done.returncode}"
+    try:
+        output, _ = job.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(job.pid, signal.SIGKILL)  # the ranks too
+        output, _ = job.communicate()
+        sys.exit(f"{output}\nthe job did not end within {SECONDS} s")
+    print(output)
+    print(f"status {job.returncode} after {time.monotonic() - began:.1f} s")
+    assert (job.returncode == 0) == succeeds, f"status {job.returncode}"
     for text in texts:
-        assert text in done.stdout, f"missing: {text}"
+        assert text in output, f"missing: {text}"
 
 
 if __name__ == "__main__":

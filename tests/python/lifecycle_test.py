@@ -33,7 +33,11 @@ class PlaceTest(support.RankedTest):
         self.assertEqual(farandole.nccl_built(), 0)
         found = farandole.info()
         self.assertEqual((found["version"], found["size"]), (farandole.__version__, farandole.size()))
-        self.assertTrue(os.path.samefile(os.path.dirname(found["library"]), os.path.join(os.path.dirname(farandole.__file__), "lib")))
+        self.assertTrue(
+            os.path.samefile(
+                os.path.dirname(found["library"]), os.path.join(os.path.dirname(farandole.__file__), "lib")
+            )
+        )
 
     def test_timeline_is_not_there(self):
         for call in (lambda: farandole.start_timeline("file"), farandole.stop_timeline):
@@ -92,6 +96,14 @@ class HorovodVariablesTest(support.RankedTest):
         )
         self.assertEqual(ignored, ["HOROVOD_AUTOTUNE", "HOROVOD_CYCLE_TIME"])
         self.assertEqual(_horovod_environment.translate({"HOROVOD_STALL_CHECK_DISABLE": "0"}), ({}, []))
+        odd, _ = _horovod_environment.translate(
+            {
+                "HOROVOD_FUSION_THRESHOLD": "0",
+                "HOROVOD_LOG_LEVEL": "loud",
+                "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "soon",
+            }
+        )
+        self.assertEqual(odd, {"FARANDOLE_FUSION_BYTES": "1"})
         week, _ = _horovod_environment.translate({"HOROVOD_STALL_CHECK_DISABLE": "1"})
         self.assertEqual(week, {"FARANDOLE_WARN_AFTER": "604800"})
 

@@ -71,7 +71,9 @@ class AllreduceTest(support.RankedTest):
         self.assertEqual(mine[99], sum(range(farandole.size())))
 
     def test_lists_and_strided_arrays(self):
-        self.assertEqual(collectives.allreduce([1, 2], op=farandole.Sum).tolist(), [farandole.size(), 2 * farandole.size()])
+        self.assertEqual(
+            collectives.allreduce([1, 2], op=farandole.Sum).tolist(), [farandole.size(), 2 * farandole.size()]
+        )
         every_second = np.arange(10.0)[::2]
         np.testing.assert_allclose(collectives.allreduce(every_second), every_second)
         transposed = np.arange(6.0).reshape(2, 3).T
@@ -94,7 +96,9 @@ class AllreduceTest(support.RankedTest):
             for i in [names.index(name)]
         }
         for i, name in enumerate(names):
-            np.testing.assert_array_equal(collectives.synchronize(works[name]), np.full(i + 1, float(i * farandole.size())))
+            np.testing.assert_array_equal(
+                collectives.synchronize(works[name]), np.full(i + 1, float(i * farandole.size()))
+            )
             self.assertTrue(collectives.poll(works[name]))
 
     def test_windows(self):
@@ -115,7 +119,9 @@ class OtherCollectivesTest(support.RankedTest):
             everything = collectives.allgather(mine, name=f"gather.{dtype}")
             expected = np.concatenate([np.full((each + 1, 3), each + 1) for each in range(size)])
             self.assertEqual(everything.dtype, mine.dtype)
-            np.testing.assert_array_equal(everything.astype(np.float64), expected.astype(dtype_of(dtype)).astype(np.float64))
+            np.testing.assert_array_equal(
+                everything.astype(np.float64), expected.astype(dtype_of(dtype)).astype(np.float64)
+            )
 
     def test_allgather_with_an_empty_rank(self):
         mine = np.arange(4.0) if farandole.rank() == 0 else np.empty(0)

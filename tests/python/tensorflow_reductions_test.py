@@ -59,7 +59,9 @@ class AllreduceTest(support.RankedTest):
 
     def test_slices(self):
         rank = hvd.rank()
-        mine = tf.IndexedSlices(tf.fill([2, 3], rank + 1.0), tf.constant([0, rank + 1]), dense_shape=tf.constant([5, 3]))
+        mine = tf.IndexedSlices(
+            tf.fill([2, 3], rank + 1.0), tf.constant([0, rank + 1]), dense_shape=tf.constant([5, 3])
+        )
         dense = ranks_sum(lambda r: np.array([[r + 1.0] * 3 if row in (0, r + 1) else [0.0] * 3 for row in range(5)]))
         for op, factor in ((hvd.Sum, 1), (hvd.Average, hvd.size())):
             reduced = hvd.allreduce(mine, op=op)
@@ -257,9 +259,7 @@ class FunctionsTest(support.RankedTest):
     def test_hook_in_a_graph(self):
         for use_resource in (False, True):
             with tf.Graph().as_default():
-                variable = tf.compat.v1.get_variable(
-                    "v", initializer=float(hvd.rank() + 1), use_resource=use_resource
-                )
+                variable = tf.compat.v1.get_variable("v", initializer=float(hvd.rank() + 1), use_resource=use_resource)
                 hook = hvd.BroadcastGlobalVariablesHook(hvd.size() - 1)
                 with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
                     self.assertEqual(session.run(variable), hvd.size())

@@ -1,5 +1,6 @@
 """What this copy of Farandole was built with, by the names of Horovod's queries."""
 
+import contextlib
 import ctypes
 import sys
 from importlib import metadata
@@ -8,6 +9,7 @@ from typing import Any, Dict
 
 from . import _engine, errors
 
+_OTHER_DISTRIBUTIONS = {"tensorflow": ("tensorflow-cpu", "tensorflow-intel", "tf-nightly")}
 _LIBRARIES = Path(__file__).parent.absolute() / "lib"
 
 
@@ -86,10 +88,11 @@ def info() -> Dict[str, Any]:
 
 
 def _version_of(package: str) -> Any:
-    # Several distributions hold TensorFlow; what is imported knows best.
+    # What is imported knows best.
     module = sys.modules.get(package)
     if module is not None:
         return getattr(module, "__version__", None)
-    for distribution in metadata.packages_distributions().get(package, []):
-        return metadata.version(distribution)
+    for distribution in (package, *_OTHER_DISTRIBUTIONS.get(package, ())):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(distribution)
     return None

@@ -10,15 +10,35 @@ def _is_on(value: str) -> bool:
     return value.strip().lower() not in ("", "0", "false", "no", "off")
 
 
-_LOG_LEVELS = {"trace": "debug", "fatal": "error"}
+_LOG_LEVELS = {
+    "trace": "debug",
+    "debug": "debug",
+    "info": "info",
+    "warning": "warning",
+    "error": "error",
+    "fatal": "error",
+}
 
-# Ours, and our text for theirs; an empty text passes nothing on.
+
+def _positive(value: str) -> str:
+    """A whole number of at least 1; Horovod takes 0 for "do not pack"."""
+    return str(max(int(value), 1)) if value.isdigit() else ""
+
+
+def _seconds(value: str) -> str:
+    return value if value.isdigit() else ""
+
+
+# Ours, and our text for theirs; an empty text, also for what is no value, passes nothing on.
 _MEANINGS: Dict[str, Tuple[str, Callable[[str], str]]] = {
-    "HOROVOD_FUSION_THRESHOLD": ("FARANDOLE_FUSION_BYTES", str),
-    "HOROVOD_STALL_CHECK_TIME_SECONDS": ("FARANDOLE_WARN_AFTER", lambda value: value if value != "0" else _LONGEST),
+    "HOROVOD_FUSION_THRESHOLD": ("FARANDOLE_FUSION_BYTES", _positive),
+    "HOROVOD_STALL_CHECK_TIME_SECONDS": (
+        "FARANDOLE_WARN_AFTER",
+        lambda value: _seconds(value) if value != "0" else _LONGEST,
+    ),
     "HOROVOD_STALL_CHECK_DISABLE": ("FARANDOLE_WARN_AFTER", lambda value: _LONGEST if _is_on(value) else ""),
-    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": ("FARANDOLE_TIMEOUT", str),
-    "HOROVOD_LOG_LEVEL": ("FARANDOLE_LOG", lambda value: _LOG_LEVELS.get(value.lower(), value.lower())),
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": ("FARANDOLE_TIMEOUT", _seconds),
+    "HOROVOD_LOG_LEVEL": ("FARANDOLE_LOG", lambda value: _LOG_LEVELS.get(value.lower(), "")),
 }
 # They ask for what is so anyway, or say where a launcher put the process.
 _NEEDLESS = {

@@ -63,9 +63,7 @@ def _checked_options(comm: Any, expected_size: int) -> _engine.InitOptions:
     if comm is None or (isinstance(comm, (list, tuple)) and not comm):
         return _engine.InitOptions(expected_size=expected_size)
     if hasattr(comm, "py2f"):
-        return _engine.InitOptions(
-            expected_size=expected_size, has_mpi_communicator=1, mpi_communicator=comm.py2f()
-        )
+        return _engine.InitOptions(expected_size=expected_size, has_mpi_communicator=1, mpi_communicator=comm.py2f())
     if isinstance(comm, (list, tuple)):
         raise errors.Unsupported(
             f"init(comm={list(comm)}): a job of some of the ranks is made from an mpi4py communicator, "
@@ -79,8 +77,7 @@ def _after_start(sets: List[ProcessSet], ignored: List[str]) -> None:
     started = _horovod_environment.launched_size()
     if place.size == 1 and started > 1:
         raise errors.Unsupported(
-            f"horovodrun started {started} processes that do not find each other; start them with "
-            f"mpirun -np {started}"
+            f"horovodrun started {started} processes that do not find each other; start them with mpirun -np {started}"
         )
     if place.rank == 0 and ignored:
         _engine.log("warning", f"these variables have no effect: {', '.join(ignored)}")

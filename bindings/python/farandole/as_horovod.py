@@ -1,7 +1,7 @@
 """Runs a program that was written for Horovod, unchanged:
 
-    mpirun -np 2 python -m farandole.as_horovod script.py arguments
-    mpirun -np 2 python -m farandole.as_horovod -m package.module arguments
+mpirun -np 2 python -m farandole.as_horovod script.py arguments
+mpirun -np 2 python -m farandole.as_horovod -m package.module arguments
 """
 
 import os

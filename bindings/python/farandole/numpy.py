@@ -1,10 +1,10 @@
 """Collectives of numpy arrays, without any framework.
 
 Ranks that use the same `name` mean the same tensor, in whatever order they come to it. Without a name, the n-th call of
-a kind in a process set is the same on all its ranks. Whatever `numpy.asarray` accepts may be passed; the types are bool,
-8 to 64 bit integers but uint32 and uint64, float16, float32, float64, and bfloat16 of the package ml_dtypes. Calls
-without `_async` block, let other threads run meanwhile, and raise what went wrong, the same on all ranks. Those with
-`_async` return a `Work`; the arrays belong to the library until it is waited for.
+a kind in a process set is the same on all its ranks. Whatever `numpy.asarray` accepts may be passed; the types are
+bool, 8 to 64 bit integers but uint32 and uint64, float16, float32, float64, and bfloat16 of the package ml_dtypes.
+Calls without `_async` block, let other threads run meanwhile, and raise what went wrong, the same on all ranks. Those
+with `_async` return a `Work`; the arrays belong to the library until it is waited for.
 
 `out` may be the input itself. Arrays made by `window` are reduced without a copy.
 """
@@ -101,7 +101,16 @@ def grouped_allreduce_async(
     outputs = [_output(each, array) for each, array in zip(outs, inputs)]
     work = Work(inputs, outputs, _all_outputs)
     return _submit_reduction(
-        work, "allreduce", Collective.Allreduce, average, name, op, prescale_factor, postscale_factor, process_set, _caller_waits
+        work,
+        "allreduce",
+        Collective.Allreduce,
+        average,
+        name,
+        op,
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        _caller_waits,
     )
 
 
@@ -166,7 +175,16 @@ def allreduce_async(
     array = _input(tensor)
     work = Work([array], [_output(out, array)], _first_output)
     return _submit_reduction(
-        work, "allreduce", Collective.Allreduce, average, name, op, prescale_factor, postscale_factor, process_set, _caller_waits
+        work,
+        "allreduce",
+        Collective.Allreduce,
+        average,
+        name,
+        op,
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        _caller_waits,
     )
 
 
@@ -190,9 +208,7 @@ def allreduce(
 
     Raises Mismatch if the ranks disagree; `out` is unchanged then. Collective: all ranks of the process set.
     """
-    return allreduce_async(
-        tensor, average, name, op, prescale_factor, postscale_factor, process_set, out, True
-    ).wait()
+    return allreduce_async(tensor, average, name, op, prescale_factor, postscale_factor, process_set, out, True).wait()
 
 
 def _gather(
@@ -204,9 +220,7 @@ def _gather(
 ) -> Work:
     inputs = [_input(tensor) for tensor in tensors]
     work = Work(inputs, [None] * len(inputs), result)
-    return _work.submit(
-        work, "allgather", Collective.Allgather, id_of(process_set), name, caller_waits=caller_waits
-    )
+    return _work.submit(work, "allgather", Collective.Allgather, id_of(process_set), name, caller_waits=caller_waits)
 
 
 def grouped_allgather_async(
@@ -351,9 +365,7 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> Work:
     """As `grouped_reducescatter`; `wait()` gives the list."""
-    return _reduce_scatter(
-        tensors, op, name, process_set, prescale_factor, postscale_factor, _all_outputs, False
-    )
+    return _reduce_scatter(tensors, op, name, process_set, prescale_factor, postscale_factor, _all_outputs, False)
 
 
 def grouped_reducescatter(
@@ -367,9 +379,7 @@ def grouped_reducescatter(
     """Reduces each of `tensors` as `reducescatter` does, all together. An empty list gives an empty list."""
     if not len(tensors):
         return []
-    return _reduce_scatter(
-        tensors, op, name, process_set, prescale_factor, postscale_factor, _all_outputs, True
-    ).wait()
+    return _reduce_scatter(tensors, op, name, process_set, prescale_factor, postscale_factor, _all_outputs, True).wait()
 
 
 def reducescatter_async(
@@ -381,9 +391,7 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> Work:
     """As `reducescatter`; `wait()` gives the array."""
-    return _reduce_scatter(
-        [tensor], op, name, process_set, prescale_factor, postscale_factor, _first_output, False
-    )
+    return _reduce_scatter([tensor], op, name, process_set, prescale_factor, postscale_factor, _first_output, False)
 
 
 def reducescatter(
@@ -403,9 +411,7 @@ def reducescatter(
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Blocks until all ranks of the process set have called it."""
-    _work.submit(
-        Work([], [], _nothing), "barrier", Collective.Barrier, id_of(process_set), caller_waits=True
-    ).wait()
+    _work.submit(Work([], [], _nothing), "barrier", Collective.Barrier, id_of(process_set), caller_waits=True).wait()
 
 
 def join(process_set: ProcessSet = global_process_set) -> int:

@@ -30,7 +30,9 @@ class ProcessSet:
         """The set with this number. Raises InvalidArgument if there is none."""
         ranks = _engine.process_set_ranks(process_set_id)
         if ranks is None:
-            raise errors.InvalidArgument(f"there is no process set {process_set_id}; there are {_engine.process_sets()}")
+            raise errors.InvalidArgument(
+                f"there is no process set {process_set_id}; there are {_engine.process_sets()}"
+            )
         made = cls(ranks)
         made.process_set_id = process_set_id
         return made

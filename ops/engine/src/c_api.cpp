@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <unordered_map>
 
 #include "checked_request.h"
@@ -149,7 +151,10 @@ int farandole_init(const farandole_init_options* options, farandole_error** erro
 int farandole_shutdown(farandole_error** error) {
   return guarded(error, [] {
     if (const auto process = engine_process()) process->engine.leave();
-    exchange_engine_process(nullptr);
+    const auto last = exchange_engine_process(nullptr);
+    // Calls of other threads end soon, because nothing is pending any more. Nobody but this thread may be the one that
+    // ends the engine: its own thread could not wait for itself.
+    while (last.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(100));
   });
 }
 

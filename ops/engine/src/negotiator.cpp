@@ -35,6 +35,11 @@ bool works_with_joined(RequestKind kind) {
   return kind == RequestKind::kAllreduce || kind == RequestKind::kBarrier;
 }
 
+RequestError departure_error(Departure departure, const std::string& who) {
+  if (departure == Departure::kSetRemoved) return {ErrorKind::kInvalidArgument, "the process set has been removed"};
+  return {ErrorKind::kPeerLost, who + " has left the job, and can take part no more"};
+}
+
 }  // namespace
 
 Negotiator::Negotiator(int rank, std::vector<std::string> names, Limits limits)
@@ -46,11 +51,7 @@ Negotiator::Negotiator(int rank, std::vector<std::string> names, Limits limits)
       bytes_(kHeaderBytes, 0) {}
 
 std::optional<RequestError> Negotiator::submit(Ticket ticket, RequestSpec&& spec, bool caller_waits, Time now) {
-  const auto gone = std::find(left_.begin(), left_.end(), true);
-  if (gone != left_.end()) {
-    return RequestError{ErrorKind::kPeerLost, fmt::format("{}: {} has left the job", describe(spec),
-                                                          names_[static_cast<std::size_t>(gone - left_.begin())])};
-  }
+  if (departed_) return RequestError{departed_->kind, describe(spec) + ": " + departed_->text};
   forget_suspicion();
   std::string key = spec.name;
   Pending& pending = pending_[std::move(key)];
@@ -78,6 +79,11 @@ void Negotiator::take_slot(Pending& pending, int index, Time now) {
   }
   Bucket& bucket = buckets_[static_cast<std::size_t>(own.bucket)];
   if (++bucket.ready == 1) held_buckets_.push_back(own.bucket);
+  if (std::find(held_buckets_.begin(), held_buckets_.end(), own.bucket) == held_buckets_.end()) {
+    // A part of the bucket has been said already, so it will be broken up; and nobody would think of it again.
+    say(index);
+    return;
+  }
   bucket.since = now;
   if (bucket.ready == bucket.slots.size() || pending.caller_waits) say_bucket(own.bucket);
 }
@@ -105,13 +111,14 @@ void Negotiator::tell_later(Pending& pending) {
   untold_.push_back(&pending);
 }
 
-void Negotiator::join() {
-  join_untold_ = true;
+std::optional<RequestError> Negotiator::join() {
+  if (departed_) return RequestError{departed_->kind, "join: " + departed_->text};
+  if (!joined_[self()]) join_untold_ = true;
+  return std::nullopt;
 }
 
-std::vector<Negotiator::Failed> Negotiator::leave() {
-  leave_untold_ = true;
-  return fail_all({ErrorKind::kPeerLost, names_[self()] + " has left the job while it was pending"});
+void Negotiator::leave(Departure departure) {
+  if (!left_[self()] && departure_untold_ == Departure::kNone) departure_untold_ = departure;
 }
 
 std::vector<Negotiator::Failed> Negotiator::fail_all(const RequestError& error) {
@@ -131,7 +138,7 @@ std::vector<Negotiator::Failed> Negotiator::fail_all(const RequestError& error) 
 }
 
 Negotiator::Time Negotiator::wish() const {
-  if (unsaid_ > 0 || join_untold_ || leave_untold_ || again_) return Time::min();
+  if (unsaid_ > 0 || join_untold_ || departure_untold_ != Departure::kNone || again_ || closing_) return Time::min();
   Time earliest = Time::max();
   if (!untold_.empty()) {
     Time first = Time::max(), latest = Time::min();
@@ -150,7 +157,7 @@ Negotiator::Time Negotiator::wish() const {
 }
 
 bool Negotiator::must_answer() const {
-  return announced_ > 0 || joined_[self()] || left_[self()] || join_untold_ || leave_untold_;
+  return announced_ > 0 || joined_[self()] || left_[self()] || join_untold_ || departure_untold_ != Departure::kNone;
 }
 
 std::vector<std::string> Negotiator::pending_names() const {
@@ -193,7 +200,7 @@ std::span<std::uint8_t> Negotiator::open(bool blocked, Time now) {
     if (buckets_[static_cast<std::size_t>(bucket)].since + kBucketWaits <= now) say_bucket(bucket);
   }
   unsaid_ = 0;
-  blocked = blocked && held_buckets_.empty() && !pending_.empty();
+  blocked = blocked && held_buckets_.empty() && is_caller_waiting();
   News news;
   for (Pending* pending : untold_) {
     pending->said = true;
@@ -203,13 +210,18 @@ std::span<std::uint8_t> Negotiator::open(bool blocked, Time now) {
   }
   untold_.clear();
   news.joins = std::exchange(join_untold_, false);
-  news.leaves = std::exchange(leave_untold_, false);
+  news.departs = std::exchange(departure_untold_, Departure::kNone);
   if (suspected_ && blocked) news.waits_for = pending_names();
-  says_news_ = !news.requests.empty() || news.joins || news.leaves || !news.waits_for.empty();
+  told_waits_ = news.waits_for;
+  says_news_ = !news.requests.empty() || news.joins || news.departs != Departure::kNone || !news.waits_for.empty();
   news_ = says_news_ ? news.encode() : std::string();
 
   opened_ = bytes_;
   if (joined_[self()]) std::fill(opened_.begin() + kHeaderBytes, opened_.end(), std::uint8_t{1});
+  for (std::size_t i = 0; closing_ && i < slots_.size(); ++i) {
+    // All say 1 where they have nothing: the minimum is 0 where anybody has something.
+    if (slots_[i].pending != nullptr) opened_[kHeaderBytes + i] = 0;
+  }
   opened_[0] = says_news_ ? 0 : 1;
   opened_[1] = blocked ? 1 : 0;
   return opened_;
@@ -220,20 +232,34 @@ Negotiator::Outcome Negotiator::hear(std::span<const std::uint8_t> said, Time no
   outcome.needs_news = said[0] == 0;
   all_blocked_ = said[1] == 1;
   std::vector<int> ready;
+  const std::uint8_t is_ready = closing_ ? 0 : 1;
   for (std::size_t i = kHeaderBytes; i < said.size(); ++i) {
-    if (said[i] == 1 && slots_[i - kHeaderBytes].spec) ready.push_back(static_cast<int>(i - kHeaderBytes));
+    if (said[i] == is_ready) ready.push_back(static_cast<int>(i - kHeaderBytes));
   }
+  has_happened_ = !ready.empty();
   refuse_joined(ready, outcome);
   if (!ready.empty()) arrange(std::move(ready), outcome);
-  if (!outcome.buckets.empty() || !outcome.failed.empty()) all_blocked_ = false;
-  if (!outcome.needs_news) suspect(outcome, now);
+  if (!outcome.needs_news) {
+    if (closing_) end_closing(outcome);
+    suspect(now);
+  }
   return outcome;
 }
 
-void Negotiator::suspect(const Outcome& outcome, Time now) {
-  const bool nothing_happened = outcome.buckets.empty() && outcome.failed.empty() && !outcome.all_joined;
+void Negotiator::end_closing(Outcome& outcome) {
+  closing_ = false;
+  std::fill(joined_.begin(), joined_.end(), false);
+  outcome.all_joined = last_joined_;
+}
+
+bool Negotiator::is_caller_waiting() const {
+  return std::any_of(pending_.begin(), pending_.end(), [](const auto& each) { return each.second.caller_waits; });
+}
+
+/// All ranks were blocked when this round began. If this one still is, maybe all are.
+void Negotiator::suspect(Time now) {
   suspected_.reset();
-  if (all_blocked_ && nothing_happened) suspected_ = now;
+  if (all_blocked_ && is_caller_waiting()) suspected_ = now;
 }
 
 Negotiator::Agreed Negotiator::take(int index) {
@@ -241,12 +267,7 @@ Negotiator::Agreed Negotiator::take(int index) {
   Agreed agreed{own.spec, 0};
   if (own.pending != nullptr) {
     agreed.ticket = own.pending->ticket;
-    if (own.bucket >= 0) {
-      Bucket& bucket = buckets_[static_cast<std::size_t>(own.bucket)];
-      if (--bucket.ready == 0) std::erase(held_buckets_, own.bucket);
-    }
-    own.pending = nullptr;
-    drop(own.spec->name);
+    give_up(own.spec->name);
   }
   own.last_round = counters_.rounds;
   byte(index) = 0;
@@ -257,6 +278,20 @@ void Negotiator::drop(const std::string& name) {
   const auto found = pending_.find(name);
   if (found->second.said) --announced_;
   pending_.erase(found);
+}
+
+void Negotiator::give_up(const std::string& name) {
+  const Pending& pending = pending_.at(name);
+  if (pending.slot >= 0) {
+    Slot& own = slot(pending.slot);
+    if (own.bucket >= 0) {
+      Bucket& bucket = buckets_[static_cast<std::size_t>(own.bucket)];
+      if (--bucket.ready == 0) std::erase(held_buckets_, own.bucket);
+    }
+    own.pending = nullptr;
+    byte(pending.slot) = 0;
+  }
+  drop(name);
 }
 
 void Negotiator::refuse_joined(std::vector<int>& ready, Outcome& outcome) {
@@ -352,25 +387,33 @@ Negotiator::Outcome Negotiator::hear_news(std::span<const std::string> all, Time
   std::vector<News> news;
   for (const std::string& bytes : all) news.push_back(bytes.empty() ? News() : News::decode(bytes));
   hear_departures(news, outcome);
-  if (std::find(left_.begin(), left_.end(), true) != left_.end()) return outcome;
+  if (departed_) return outcome;
+  const bool was_closing = closing_;
   std::vector<std::string> complete;
   hear_requests(news, complete);
-  hear_joins(news, complete, outcome);
+  hear_joins(news, complete);
   settle(complete, outcome);
+  has_happened_ = has_happened_ || !complete.empty();
+  if (was_closing) end_closing(outcome);
   hear_waits(news, outcome);
-  suspect(outcome, now);
+  suspect(now);
   return outcome;
 }
 
 void Negotiator::hear_departures(const std::vector<News>& all, Outcome& outcome) {
   std::string who;
+  Departure departure = Departure::kNone;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (!all[rank].leaves) continue;
+    if (all[rank].departs == Departure::kNone) continue;
     left_[rank] = true;
+    departure = std::max(departure, all[rank].departs);
     who += (who.empty() ? "" : ", ") + names_[rank];
   }
   if (who.empty()) return;
-  outcome.departed = RequestError{ErrorKind::kPeerLost, who + " has left the job, and can take part no more"};
+  if (!departed_) departed_ = departure_error(departure, who);
+  outcome.departed = departed_;
+  closing_ = false;
+  std::fill(joined_.begin(), joined_.end(), false);  // nobody supplies zeros any more
   const auto failed = fail_all(*outcome.departed);
   outcome.failed.insert(outcome.failed.end(), failed.begin(), failed.end());
   told_.clear();
@@ -391,7 +434,7 @@ void Negotiator::hear_requests(const std::vector<News>& all, std::vector<std::st
   }
 }
 
-void Negotiator::hear_joins(const std::vector<News>& all, std::vector<std::string>& complete, Outcome& outcome) {
+void Negotiator::hear_joins(const std::vector<News>& all, std::vector<std::string>& complete) {
   bool somebody = false;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank].joins) continue;
@@ -400,18 +443,15 @@ void Negotiator::hear_joins(const std::vector<News>& all, std::vector<std::strin
     somebody = true;
   }
   if (!somebody) return;
+  if (joined_[self()]) join_untold_ = false;  // called again meanwhile
   for (const auto& [name, told] : told_) {
     if (is_complete(told) && std::find(complete.begin(), complete.end(), name) == complete.end()) {
       complete.push_back(name);
     }
   }
-  // What the others have said already may be ready now.
-  again_ = must_answer();
-  if (std::find(joined_.begin(), joined_.end(), false) == joined_.end()) {
-    std::fill(joined_.begin(), joined_.end(), false);
-    outcome.all_joined = last_joined_;
-    again_ = false;
-  }
+  closing_ = std::find(joined_.begin(), joined_.end(), false) == joined_.end();
+  // What has been said already may be ready now.
+  again_ = announced_ > 0;
 }
 
 bool Negotiator::is_complete(const Told& told) const {
@@ -433,7 +473,8 @@ void Negotiator::settle(const std::vector<std::string>& complete, Outcome& outco
         *std::find_if(told.by_rank.begin(), told.by_rank.end(), [](const auto& spec) { return spec != nullptr; });
     const bool same = std::all_of(told.by_rank.begin(), told.by_rank.end(),
                                   [&](const SharedSpec& spec) { return !spec || *spec == *first; });
-    const auto mine = pending_.find(name);
+    // A rank that has joined may have another request of this name, of which it has not told yet.
+    const auto mine = told.by_rank[self()] ? pending_.find(name) : pending_.end();
     if (!same) {
       if (mine != pending_.end()) {
         outcome.failed.push_back({mine->second.ticket, {ErrorKind::kMismatch, describe_mismatch(told)}});
@@ -479,7 +520,7 @@ std::string Negotiator::describe_mismatch(const Told& told) const {
 /// If every rank has confirmed that it waits for something that the others did not submit, nobody will ever go on.
 void Negotiator::hear_waits(const std::vector<News>& all, Outcome& outcome) {
   const bool confirmed = std::none_of(all.begin(), all.end(), [](const News& news) { return news.waits_for.empty(); });
-  if (!all_blocked_ || !confirmed || !outcome.buckets.empty() || !outcome.failed.empty()) return;
+  if (!confirmed || has_happened_) return;
   std::string text = "every rank waits for a name that the others have not submitted:";
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const auto& names = all[rank].waits_for;
@@ -489,8 +530,10 @@ void Negotiator::hear_waits(const std::vector<News>& all, Outcome& outcome) {
                         names.size() > shown ? ", …" : "");
   }
   told_.clear();
-  const auto failed = fail_all({ErrorKind::kMismatch, text + " no data was touched"});
-  outcome.failed.insert(outcome.failed.end(), failed.begin(), failed.end());
+  for (const std::string& name : told_waits_) {
+    outcome.failed.push_back({pending_.at(name).ticket, {ErrorKind::kMismatch, text + " no data was touched"}});
+    give_up(name);
+  }
 }
 
 /// The slot is free again; what this rank has pending in it is told by name.

@@ -32,6 +32,9 @@ namespace farandole {
 /// A rank begins a round when it has something to say. It answers one that others have begun when it has requests
 /// pending of which it has said so; else it needs not, because nothing can be ready without it. Thus an idle job is
 /// silent, and a rank that is still collecting a bucket does not spend a round on saying nothing.
+///
+/// A rank that has joined has everything ready: zeros, where it has no request of its own. Once all have joined, one
+/// more round does what some rank still has pending; then they start afresh.
 class Negotiator {
  public:
   using Time = Clock::time_point;
@@ -69,10 +72,11 @@ class Negotiator {
 
   /// A request of this rank. Its name must not be pending. @param caller_waits  its thread can do nothing else
   std::optional<RequestError> submit(Ticket ticket, RequestSpec&& spec, bool caller_waits, Time now);
-  /// This rank supplies zeros from the next agreement on.
-  void join();
-  /// This rank takes part no more; what it has pending fails.
-  std::vector<Failed> leave();
+  /// This rank supplies zeros from the next agreement on. Again before all have joined: nothing new.
+  std::optional<RequestError> join();
+  /// This rank takes part no more. What it has pending fails once the others have heard of it: until then it may be
+  /// agreed on.
+  void leave(Departure departure);
   /// Everything pending here is given up without a word: the set or the job ends.
   std::vector<Failed> fail_all(const RequestError& error);
 
@@ -87,7 +91,8 @@ class Negotiator {
   std::optional<Time> oldest() const;
   std::string describe_waiting() const;
 
-  /// Begins or answers a round. @param blocked  the only thread that submits waits for a request
+  /// Begins or answers a round. @param blocked  the only thread that submits waits for a request, maybe one of another
+  /// set, or one that is agreed on already
   /// @returns  what is to be combined with the other ranks' by minimum; stays until the next call
   std::span<std::uint8_t> open(bool blocked, Time now);
   /// @param said  the combined bytes
@@ -99,6 +104,7 @@ class Negotiator {
   const Counters& counters() const { return counters_; }
 
  private:
+  friend class NegotiatorProbe;  // tests compare the tables of all ranks
   struct Pending {
     Ticket ticket = 0;
     SharedSpec spec;
@@ -136,6 +142,10 @@ class Negotiator {
   Agreed take(int index);
   /// The end of a pending request.
   void drop(const std::string& name);
+  /// The end of a request without an agreement.
+  void give_up(const std::string& name);
+  bool is_caller_waiting() const;
+  void end_closing(Outcome& outcome);
   void forget_suspicion() { suspected_.reset(); }
   /// Buckets from slots that are ready everywhere.
   void arrange(std::vector<int> ready, Outcome& outcome);
@@ -144,12 +154,12 @@ class Negotiator {
   void refuse_joined(std::vector<int>& ready, Outcome& outcome);
   void hear_departures(const std::vector<News>& all, Outcome& outcome);
   void hear_requests(const std::vector<News>& all, std::vector<std::string>& complete);
-  void hear_joins(const std::vector<News>& all, std::vector<std::string>& complete, Outcome& outcome);
+  void hear_joins(const std::vector<News>& all, std::vector<std::string>& complete);
   bool is_complete(const Told& told) const;
   void settle(const std::vector<std::string>& complete, Outcome& outcome);
   std::string describe_mismatch(const Told& told) const;
   void hear_waits(const std::vector<News>& all, Outcome& outcome);
-  void suspect(const Outcome& outcome, Time now);
+  void suspect(Time now);
   void retire(int index);
   int new_slot(SharedSpec spec);
 
@@ -168,16 +178,21 @@ class Negotiator {
   std::map<std::string, Told> told_;
   std::vector<bool> joined_, left_;
   int last_joined_ = -1;
+  bool closing_ = false;  // all have joined: the next round does what is pending anywhere
+  std::optional<RequestError> departed_;
   bool all_blocked_ = false;
+  bool has_happened_ = false;  // something has become ready in this round
   // This rank's.
   std::vector<std::uint8_t> bytes_;
   std::vector<std::uint8_t> opened_;
   std::vector<Pending*> untold_;
   std::vector<int> held_buckets_;
+  std::vector<std::string> told_waits_;  // names that this rank has confirmed to wait for, in this round
   std::string news_;
   int unsaid_ = 0;             // bytes that have not been in a round yet
   std::size_t announced_ = 0;  // pending requests that have been said or told, or will be in the next round
-  bool join_untold_ = false, leave_untold_ = false, again_ = false, says_news_ = false;
+  bool join_untold_ = false, again_ = false, says_news_ = false;
+  Departure departure_untold_ = Departure::kNone;
   std::optional<Time> suspected_;  // since when all ranks seem to wait for each other
 };
 

@@ -87,7 +87,7 @@ std::string News::encode() const {
   json specs = json::array();
   for (const SharedSpec& spec : requests) specs.push_back(to_json(*spec));
   std::string bytes;
-  json::to_cbor(json{std::move(specs), joins, leaves, waits_for}, bytes);
+  json::to_cbor(json{std::move(specs), joins, static_cast<int>(departs), waits_for}, bytes);
   return bytes;
 }
 
@@ -96,7 +96,7 @@ News News::decode(std::string_view bytes) {
   News news;
   for (const json& spec : fields.at(0)) news.requests.push_back(std::make_shared<RequestSpec>(from_json(spec)));
   news.joins = fields.at(1);
-  news.leaves = fields.at(2);
+  news.departs = static_cast<Departure>(fields.at(2).get<int>());
   news.waits_for = fields.at(3).get<std::vector<std::string>>();
   return news;
 }

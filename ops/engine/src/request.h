@@ -59,10 +59,14 @@ struct RequestError {
   std::string text;
 };
 
+/// Why a rank takes part in a process set no more.
+enum class Departure : std::uint8_t { kNone, kLeavesJob, kSetRemoved };
+
 /// What one rank tells the others in a round in which somebody has news.
 struct News {
   std::vector<SharedSpec> requests;  ///< that the others can not know by number
-  bool joins = false, leaves = false;
+  bool joins = false;
+  Departure departs = Departure::kNone;
   /// This rank waits for these names, and can do nothing else until one of them is done.
   std::vector<std::string> waits_for;
 

@@ -48,18 +48,20 @@ void SetEngine::submit(std::unique_ptr<LocalRequest> request, Clock::time_point 
   const auto refused = negotiator_.submit(ticket, std::move(spec), caller_waits, now);
   if (!refused) return;
   const auto own = take(ticket);
-  for (LocalTensor& tensor : own->tensors) completions.push_back({std::move(tensor), *refused, {}, {}});
+  finish(*own, refused);
+}
+
+void SetEngine::finish(LocalRequest& request, const std::optional<RequestError>& error) {
+  for (LocalTensor& tensor : request.tensors) completions.push_back({std::move(tensor), error, {}, {}});
 }
 
 void SetEngine::join(void* context, JoinCallback done) {
   waiting_joins_.push_back({context, done, std::nullopt, -1});
-  negotiator_.join();
+  if (const auto refused = negotiator_.join()) finish_joins(refused, -1);
 }
 
-void SetEngine::leave() {
-  Negotiator::Outcome outcome;
-  outcome.failed = negotiator_.leave();
-  apply(std::move(outcome));
+void SetEngine::leave(Departure departure) {
+  negotiator_.leave(departure);
 }
 
 void SetEngine::fail(const RequestError& error) {
@@ -67,10 +69,10 @@ void SetEngine::fail(const RequestError& error) {
   flights_.clear();
   started_ = 0;
   negotiator_.fail_all(error);
-  for (auto& [ticket, request] : local_) {
-    for (LocalTensor& tensor : request->tensors) completions.push_back({std::move(tensor), error, {}, {}});
-  }
+  for (auto& [ticket, request] : local_) finish(*request, error);
   local_.clear();
+  for (const FlightEntry& change : set_changes) finish(*change.local, error);
+  set_changes.clear();
   finish_joins(error, -1);
   phase_ = Phase::kIdle;
   round_ = {};
@@ -156,8 +158,7 @@ std::unique_ptr<LocalRequest> SetEngine::take(Negotiator::Ticket ticket) {
 
 void SetEngine::apply(Negotiator::Outcome outcome) {
   for (const auto& [ticket, error] : outcome.failed) {
-    const auto request = take(ticket);
-    for (LocalTensor& tensor : request->tensors) completions.push_back({std::move(tensor), error, {}, {}});
+    finish(*take(ticket), error);
   }
   for (auto& bucket : outcome.buckets) run(std::move(bucket));
   if (outcome.all_joined) finish_joins(std::nullopt, ranks_[static_cast<std::size_t>(*outcome.all_joined)]);
@@ -171,7 +172,7 @@ void SetEngine::run(std::vector<Negotiator::Agreed> bucket) {
   const RequestSpec& first = *entries.front().spec;
   switch (first.kind) {
     case RequestKind::kBarrier:
-      end(entries.front());
+      if (entries.front().local) finish(*entries.front().local, std::nullopt);
       break;
     case RequestKind::kAddSet:
     case RequestKind::kRemoveSet:
@@ -185,11 +186,6 @@ void SetEngine::run(std::vector<Negotiator::Agreed> bucket) {
     default:
       flights_.push_back(make_new_shape_flight(context_, std::move(entries.front())));
   }
-}
-
-void SetEngine::end(const FlightEntry& entry) {
-  if (!entry.local) return;
-  for (LocalTensor& tensor : entry.local->tensors) completions.push_back({std::move(tensor), std::nullopt, {}, {}});
 }
 
 void SetEngine::finish_joins(const std::optional<RequestError>& error, int last_rank) {

@@ -30,9 +30,10 @@ class SetEngine {
 
   void submit(std::unique_ptr<LocalRequest> request, Clock::time_point now);
   void join(void* context, JoinCallback done);
-  void leave();
-  bool has_left() const { return all_left_; }
-  /// What is pending here gets this error; rounds and flights are given up.
+  void leave(Departure departure);
+  /// All ranks have left, and what they had agreed on before is done.
+  bool has_left() const { return all_left_ && flights_.empty(); }
+  /// The job is at fault: what is pending here gets this error; rounds and flights are given up.
   void fail(const RequestError& error);
 
   /// Moves on without blocking; true if something happened. @throws Error  the job is at fault
@@ -61,9 +62,9 @@ class SetEngine {
   std::vector<std::string> gathered_news() const;
   void apply(Negotiator::Outcome outcome);
   void run(std::vector<Negotiator::Agreed> bucket);
-  void end(const FlightEntry& entry);
   void finish_joins(const std::optional<RequestError>& error, int last_rank);
   std::unique_ptr<LocalRequest> take(Negotiator::Ticket ticket);
+  void finish(LocalRequest& request, const std::optional<RequestError>& error);
 
   const std::vector<int> ranks_;
   Communicator control_;

@@ -27,6 +27,27 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
+/// How long to sleep until then; nothing if it has passed.
+microseconds until(Clock::time_point time) {
+  if (time == Clock::time_point::max()) return kIdleSleep;
+  const auto now = Clock::now();
+  return time <= now ? microseconds(0) : std::chrono::duration_cast<microseconds>(time - now);
+}
+
+/// True while this thread runs callbacks. What they submit is moved on after them: nested, callbacks that submit again
+/// could fill the stack.
+thread_local bool in_callbacks = false;
+
+void add_counters(const SetEngine& set, farandole_counters& sum) {
+  sum.rounds += set.negotiator().counters().rounds;
+  sum.named += set.negotiator().counters().named;
+  sum.broken_buckets += set.negotiator().counters().broken_buckets;
+  sum.buckets += set.flight_counters().collectives;
+  sum.packed_tensors += set.flight_counters().packed_tensors;
+  sum.packed_bytes += set.flight_counters().packed_bytes;
+  sum.reduced_bytes += set.flight_counters().reduced_bytes;
+}
+
 RequestError as_error(const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   return {known != nullptr ? known->kind() : ErrorKind::kInternal, error.what()};
@@ -56,6 +77,10 @@ TensorEngine::~TensorEngine() {
   wake();
   if (thread_.joinable()) thread_.join();
   fail_all({ErrorKind::kPeerLost, "the engine has been stopped"});
+  std::vector<Completion> completions;
+  std::vector<SetEngine::Joined> joined;
+  collect(completions, joined);
+  (void)deliver(completions, joined);
 }
 
 void TensorEngine::wake() {
@@ -109,7 +134,7 @@ void TensorEngine::submit(LocalRequest&& request) {
     has_inbox_.store(true);
   }
   requests_.fetch_add(1, std::memory_order_relaxed);
-  if (caller_waits || is_lonely) {
+  if ((caller_waits || is_lonely) && !in_callbacks) {
     drive_for(caller_waits ? kBlockedBudget : kInlineBudget, caller_waits);
   } else {
     wake();
@@ -152,8 +177,9 @@ void TensorEngine::run(const std::stop_token& stop) {
   options.crowded = true;
   Doorbell& peers = endpoint_.doorbell();
   Waiter waiter(peers, options);
-  while (!stop.stop_requested()) {
+  for (;;) {
     const std::uint32_t seen = bell_.rings();
+    if (stop.stop_requested()) return;  // looked at after `seen`: the bell rings after it is set
     if (drivers_.load() > 0) {
       waiter.reset();
       bell_.sleep(seen, kLongestSleep);
@@ -165,10 +191,7 @@ void TensorEngine::run(const std::stop_token& stop) {
       waiter.reset();
       continue;
     }
-    const Clock::time_point wish = wish_.load();
-    const auto until_wish = wish == Clock::time_point::max()
-                                ? std::chrono::duration_cast<microseconds>(kIdleSleep)
-                                : std::chrono::duration_cast<microseconds>(wish - Clock::now());
+    const microseconds until_wish = until(wish_.load());
     if (has_inbox_.load() || until_wish.count() <= 0) continue;
     if (!active_.load()) {
       waiter.reset();
@@ -215,8 +238,7 @@ void TensorEngine::wait_until(const std::function<bool()>& done) {
         continue;
       }
       if (done()) break;
-      const auto until_wish = std::chrono::duration_cast<microseconds>(
-          std::min<Clock::duration>(wish_.load() - std::min(wish_.load(), Clock::now()), kLongestSleep));
+      const microseconds until_wish = until(wish_.load());
       if (waiter.sleeps_next() && until_wish < kLongestSleep) {
         peers.sleep(seen, until_wish);
         look_around();
@@ -246,13 +268,17 @@ bool TensorEngine::drive() {
       collect(completions, joined);
     }
   }
-  if (!completions.empty() || !joined.empty()) {
-    for (Completion& completion : completions) completion.run();
-    finish(joined);
-    if (waiters_.load() > 0) endpoint_.doorbell().ring();
-    return true;
-  }
-  return moved;
+  return deliver(completions, joined) || moved;
+}
+
+bool TensorEngine::deliver(std::vector<Completion>& completions, const std::vector<SetEngine::Joined>& joined) {
+  if (completions.empty() && joined.empty()) return false;
+  const bool is_nested = std::exchange(in_callbacks, true);
+  for (Completion& completion : completions) completion.run();
+  finish(joined);
+  in_callbacks = is_nested;
+  if (waiters_.load() > 0) endpoint_.doorbell().ring();
+  return true;
 }
 
 bool TensorEngine::drive_locked(std::vector<Completion>& completions, std::vector<SetEngine::Joined>& joined) {
@@ -265,7 +291,8 @@ bool TensorEngine::drive_locked(std::vector<Completion>& completions, std::vecto
   }
   if (endpoint_.has_fault()) endpoint_.check_fault();
   bool moved = advance_sets(now);
-  change_sets();
+  moved = end_removals() || moved;
+  moved = change_sets() || moved;
   collect(completions, joined);
   bool is_active = false, all_left = left_;
   Clock::time_point wish = Clock::time_point::max();
@@ -298,7 +325,7 @@ void TensorEngine::take_inbox(Clock::time_point now) {
   for (const Join& each : joins) sets_.at(each.process_set)->join(each.context, each.done);
   if (leaving) {
     left_ = true;
-    for (const auto& [id, set] : sets_) set->leave();
+    for (const auto& [id, set] : sets_) set->leave(Departure::kLeavesJob);
   }
 }
 
@@ -339,41 +366,81 @@ void TensorEngine::fail_all(const RequestError& error) {
   job_fault_ = error;
   take_inbox(Clock::now());
   for (const auto& [id, set] : sets_) set->fail(error);
+  for (Removal& removal : std::exchange(removals_, {})) answer(std::move(removal.entry), -1, error);
   active_.store(false);
   wish_.store(Clock::time_point::max());
 }
 
 // ---- Process sets -------------------------------------------------------------------------------------------------
 
-void TensorEngine::change_sets() {
-  std::vector<FlightEntry> changes;
-  changes.swap(sets_.at(FARANDOLE_GLOBAL_SET)->set_changes);
-  for (FlightEntry& change : changes) change_set(std::move(change));
+bool TensorEngine::change_sets() {
+  auto& changes = sets_.at(FARANDOLE_GLOBAL_SET)->set_changes;
+  bool changed = false;
+  while (!changes.empty()) {
+    FlightEntry next = std::move(changes.front());
+    changes.erase(changes.begin());
+    change_set(std::move(next));
+    changed = true;
+  }
+  return changed;
 }
 
 void TensorEngine::change_set(FlightEntry entry) {
-  std::int64_t id = -1;
   if (entry.spec->kind == RequestKind::kAddSet) {
-    id = make_set(entry.spec->arguments);
-  } else {
-    id = entry.spec->arguments.front();
-    const auto found = sets_.find(static_cast<int>(id));
-    if (found != sets_.end()) {
-      found->second->fail({ErrorKind::kInvalidArgument, fmt::format("process set {} has been removed", id)});
-      SetEngine& global = *sets_.at(FARANDOLE_GLOBAL_SET);
-      std::move(found->second->completions.begin(), found->second->completions.end(),
-                std::back_inserter(global.completions));
-      sets_.erase(found);
+    try {
+      const int id = make_set(entry.spec->arguments);
+      answer(std::move(entry), id, std::nullopt);
+    } catch (const InvalidArgument& error) {
+      answer(std::move(entry), -1, as_error(error));
+    } catch (const std::exception& error) {
+      answer(std::move(entry), -1, as_error(error));
+      throw;
     }
-    const std::lock_guard lock(inbox_mutex_);
-    set_infos_.erase(static_cast<int>(id));
+    return;
   }
+  const int id = static_cast<int>(entry.spec->arguments.front());
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    set_infos_.erase(id);
+  }
+  const auto found = sets_.find(id);
+  if (found != sets_.end()) found->second->leave(Departure::kSetRemoved);
+  removals_.push_back({id, std::move(entry)});
+}
+
+void TensorEngine::answer(FlightEntry entry, std::int64_t process_set, const std::optional<RequestError>& error) {
   for (LocalTensor& tensor : entry.local->tensors) {
-    sets_.at(FARANDOLE_GLOBAL_SET)->completions.push_back({std::move(tensor), std::nullopt, {id}, {}});
+    sets_.at(FARANDOLE_GLOBAL_SET)->completions.push_back({std::move(tensor), error, {process_set}, {}});
   }
 }
 
+/// A set goes when all its ranks have left it: others may wait in rounds and collectives that need this rank. What was
+/// submitted to it before its removal has been taken from the inbox by then.
+bool TensorEngine::end_removals() {
+  bool ended = false;
+  for (auto removal = removals_.begin(); removal != removals_.end();) {
+    const auto set = sets_.find(removal->process_set);
+    if (set != sets_.end()) {
+      if (!set->second->has_left()) {
+        ++removal;
+        continue;
+      }
+      SetEngine& global = *sets_.at(FARANDOLE_GLOBAL_SET);
+      std::move(set->second->completions.begin(), set->second->completions.end(),
+                std::back_inserter(global.completions));
+      global.joined.insert(global.joined.end(), set->second->joined.begin(), set->second->joined.end());
+      add_counters(*set->second, removed_counters_);
+      sets_.erase(set);
+    }
+    answer(std::move(removal->entry), removal->process_set, std::nullopt);
+    removal = removals_.erase(removal);
+    ended = true;
+  }
+  return ended;
+}
+
 /// All ranks of the job do this at the same point of what they have agreed on, so the ids are the same.
+/// @throws InvalidArgument  on all ranks: there are too many communicators on one
 int TensorEngine::make_set(const std::vector<std::int64_t>& wanted) {
   const std::vector<int> ranks(wanted.begin(), wanted.end());
   {
@@ -383,8 +450,24 @@ int TensorEngine::make_set(const std::vector<std::int64_t>& wanted) {
     }
   }
   const bool is_member = std::find(ranks.begin(), ranks.end(), communicator_.rank()) != ranks.end();
-  Communicator control = communicator_.split(is_member ? 0 : -1, communicator_.rank());
-  Communicator data = communicator_.split(is_member ? 0 : -1, communicator_.rank());
+  std::string problem;
+  const auto split = [&] {
+    try {
+      return communicator_.split(is_member ? 0 : -1, communicator_.rank());
+    } catch (const InvalidArgument& error) {
+      problem = error.what();
+      return Communicator();
+    }
+  };
+  Communicator control = split();
+  Communicator data = split();
+  // Only members see it.
+  std::vector<std::uint8_t> is_made{problem.empty() ? std::uint8_t{1} : std::uint8_t{0}};
+  communicator_.allreduce(is_made, ReduceOp::kMin);
+  if (is_made.front() == 0) {
+    throw InvalidArgument(fmt::format("the process set of ranks [{}] can not be made: {}", fmt::join(ranks, ", "),
+                                      problem.empty() ? "its members have no room for it" : problem));
+  }
   const int id = next_set_++;
   if (is_member) sets_[id] = std::make_unique<SetEngine>(ranks, std::move(control), std::move(data));
   const std::lock_guard lock(inbox_mutex_);
@@ -499,19 +582,11 @@ void TensorEngine::check_stall(Clock::time_point now) {
 }
 
 farandole_counters TensorEngine::counters() {
-  farandole_counters sum{};
+  const std::lock_guard lock(drive_mutex_);
+  farandole_counters sum = removed_counters_;
   sum.struct_bytes = sizeof sum;
   sum.requests = requests_.load();
-  const std::lock_guard lock(drive_mutex_);
-  for (const auto& [id, set] : sets_) {
-    sum.rounds += set->negotiator().counters().rounds;
-    sum.named += set->negotiator().counters().named;
-    sum.broken_buckets += set->negotiator().counters().broken_buckets;
-    sum.buckets += set->flight_counters().collectives;
-    sum.packed_tensors += set->flight_counters().packed_tensors;
-    sum.packed_bytes += set->flight_counters().packed_bytes;
-    sum.reduced_bytes += set->flight_counters().reduced_bytes;
-  }
+  for (const auto& [id, set] : sets_) add_counters(*set, sum);
   sum.sent_bytes = communicator_.sent_bytes();
   return sum;
 }

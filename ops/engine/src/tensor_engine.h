@@ -71,11 +71,15 @@ class TensorEngine {
   void drive_for(std::chrono::microseconds budget, bool until_sleep);
   void take_inbox(Clock::time_point now);
   bool advance_sets(Clock::time_point now);
-  void change_sets();
+  bool change_sets();
   void change_set(FlightEntry entry);
   int make_set(const std::vector<std::int64_t>& ranks);
+  bool end_removals();
+  void answer(FlightEntry entry, std::int64_t process_set, const std::optional<RequestError>& error);
   void collect(std::vector<Completion>& completions, std::vector<SetEngine::Joined>& joined);
   void fail_all(const RequestError& error);
+  /// Runs the callbacks. True if there were any.
+  bool deliver(std::vector<Completion>& completions, const std::vector<SetEngine::Joined>& joined);
   void look_around();
   void check_stall(Clock::time_point now);
   static void finish(const std::vector<SetEngine::Joined>& joined);
@@ -101,8 +105,14 @@ class TensorEngine {
   std::atomic<int> pending_{0}, pending_waits_{0};
   std::atomic<bool> has_inbox_{false};
 
-  std::mutex drive_mutex_;  // guards the next six
+  struct Removal {
+    int process_set = 0;
+    FlightEntry entry;
+  };
+  std::mutex drive_mutex_;  // guards the next eight
   std::map<int, std::unique_ptr<SetEngine>> sets_;
+  std::vector<Removal> removals_;          // of sets that their ranks are leaving
+  farandole_counters removed_counters_{};  // of sets that are gone
   int next_set_ = 1;
   bool left_ = false;
   std::optional<RequestError> job_fault_;

@@ -73,7 +73,7 @@ class BlockPool {
 
   std::mutex mutex_;
   std::unordered_map<const void*, Block> blocks_;
-  KeptList kept_;                                               // longest kept first
+  KeptList kept_;                                                // longest kept first
   std::array<std::deque<KeptList::iterator>, 256> by_class_[2];  // of one class and kind, in the same order
   std::array<int64_t, 2> in_use_bytes_{}, kept_bytes_{};
   int64_t limit_ = 0;

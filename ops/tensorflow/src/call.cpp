@@ -70,17 +70,39 @@ absl::Status aborted(const farandole_error* error) {
 
 absl::Status engine_dtype(tensorflow::DataType type, farandole_dtype* result) {
   switch (type) {
-    case tensorflow::DT_BOOL: *result = FARANDOLE_BOOL; break;
-    case tensorflow::DT_UINT8: *result = FARANDOLE_U8; break;
-    case tensorflow::DT_INT8: *result = FARANDOLE_I8; break;
-    case tensorflow::DT_UINT16: *result = FARANDOLE_U16; break;
-    case tensorflow::DT_INT16: *result = FARANDOLE_I16; break;
-    case tensorflow::DT_INT32: *result = FARANDOLE_I32; break;
-    case tensorflow::DT_INT64: *result = FARANDOLE_I64; break;
-    case tensorflow::DT_HALF: *result = FARANDOLE_F16; break;
-    case tensorflow::DT_BFLOAT16: *result = FARANDOLE_BF16; break;
-    case tensorflow::DT_FLOAT: *result = FARANDOLE_F32; break;
-    case tensorflow::DT_DOUBLE: *result = FARANDOLE_F64; break;
+    case tensorflow::DT_BOOL:
+      *result = FARANDOLE_BOOL;
+      break;
+    case tensorflow::DT_UINT8:
+      *result = FARANDOLE_U8;
+      break;
+    case tensorflow::DT_INT8:
+      *result = FARANDOLE_I8;
+      break;
+    case tensorflow::DT_UINT16:
+      *result = FARANDOLE_U16;
+      break;
+    case tensorflow::DT_INT16:
+      *result = FARANDOLE_I16;
+      break;
+    case tensorflow::DT_INT32:
+      *result = FARANDOLE_I32;
+      break;
+    case tensorflow::DT_INT64:
+      *result = FARANDOLE_I64;
+      break;
+    case tensorflow::DT_HALF:
+      *result = FARANDOLE_F16;
+      break;
+    case tensorflow::DT_BFLOAT16:
+      *result = FARANDOLE_BF16;
+      break;
+    case tensorflow::DT_FLOAT:
+      *result = FARANDOLE_F32;
+      break;
+    case tensorflow::DT_DOUBLE:
+      *result = FARANDOLE_F64;
+      break;
     default:
       return aborted(FARANDOLE_INVALID_ARGUMENT,
                      absl::StrCat("tensors of type ", tensorflow::DataTypeString(type),
@@ -90,7 +112,9 @@ absl::Status engine_dtype(tensorflow::DataType type, farandole_dtype* result) {
   return absl::OkStatus();
 }
 
-int32_t pending_calls() { return pending_count.load(std::memory_order_relaxed); }
+int32_t pending_calls() {
+  return pending_count.load(std::memory_order_relaxed);
+}
 
 Call::Call(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done, CallOptions options,
            int tensor_count)
@@ -102,7 +126,7 @@ Call::Slot& Call::add_slot(const Tensor& input) {
   Slot slot;
   slot.call = this;
   const absl::Status status = engine_dtype(input.dtype(), &slot.dtype);
-  if (!status.ok()) note(status, /*from_engine=*/false);
+  if (!status.ok()) note(status, /*told_to_all=*/false);
   for (int i = 0; i < input.dims(); ++i) slot.shape.push_back(input.dim_size(i));
   if (status.ok()) slot.input = memory_of(input);
   slots_.push_back(std::move(slot));
@@ -159,7 +183,7 @@ bool Call::begin() {
     const bool registered = manager->RegisterCallback(token_, [call = shared_from_this()] { call->cancelled(); });
     if (!registered) {
       token_ = CancellationManager::kInvalidToken;
-      note(absl::CancelledError("the step was cancelled before this collective began"), /*from_engine=*/false);
+      note(absl::CancelledError("the step was cancelled before this collective began"), /*told_to_all=*/false);
     }
   }
   if (status_.ok()) return true;
@@ -200,7 +224,7 @@ void Call::submit_join() {
 
 void Call::submitted(int failed, farandole_error* error) {
   if (failed != 0) {
-    note(aborted(error), /*from_engine=*/true);
+    note(aborted(error), /*told_to_all=*/false);
     farandole_error_free(error);
     finish();
   } else if (options_.caller_waits) {
@@ -210,11 +234,11 @@ void Call::submitted(int failed, farandole_error* error) {
   }
 }
 
-void Call::note(const absl::Status& status, bool from_engine) {
+void Call::note(const absl::Status& status, bool told_to_all) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!status_.ok()) return;
   status_ = status;
-  engine_failed_ = from_engine;
+  is_told_to_all_ = told_to_all;
 }
 
 void Call::one_done() {
@@ -241,7 +265,7 @@ void* Call::allocate(const Slot& slot, const int64_t* shape, int32_t dimensions)
     status = context_->allocate_output(slot.output_index, output_shape, &output);
   }
   if (status.ok()) return memory_of(*output);
-  note(status, /*from_engine=*/false);
+  note(status, /*told_to_all=*/false);
   return nullptr;
 }
 
@@ -249,10 +273,10 @@ void Call::done_callback(void* slot_pointer, const farandole_result* result) {
   const Slot& slot = *static_cast<Slot*>(slot_pointer);
   Call* const call = slot.call;
   if (result->error != nullptr) {
-    call->note(aborted(result->error), /*from_engine=*/true);
+    call->note(aborted(result->error), /*told_to_all=*/true);
   } else if (slot.splits_output >= 0) {
     const absl::Status status = call->write_received_splits(slot, *result);
-    if (!status.ok()) call->note(status, /*from_engine=*/false);
+    if (!status.ok()) call->note(status, /*told_to_all=*/false);
   }
   call->one_done();
 }
@@ -305,7 +329,7 @@ void Call::finish() {
     if (on_success_) on_success_();
   } else {
     // Before TensorFlow hears of the failure, and cancels the others.
-    if (engine_failed_) FailedSteps::instance().add(step_id_);
+    if (is_told_to_all_) FailedSteps::instance().add(step_id_);
     context_->SetStatus(status_);
   }
   on_success_ = nullptr;

@@ -99,7 +99,7 @@ class Call : public std::enable_shared_from_this<Call> {
   void submitted(int failed, farandole_error* error);
   void* allocate(const Slot& slot, const int64_t* shape, int32_t dimensions);
   absl::Status write_received_splits(const Slot& slot, const farandole_result& result);
-  void note(const absl::Status& status, bool from_engine);
+  void note(const absl::Status& status, bool told_to_all);
   void one_done();
   void cancelled();
   void finish();
@@ -116,11 +116,11 @@ class Call : public std::enable_shared_from_this<Call> {
   tensorflow::AsyncOpKernel::DoneCallback done_;
   std::shared_ptr<Call> self_;  // from `submit` to `finish`: the engine holds plain pointers
   tensorflow::CancellationToken token_ = tensorflow::CancellationManager::kInvalidToken;
-  std::atomic<int32_t> remaining_{0};       // callbacks to come; the last one sees what the earlier ones wrote
-  volatile int32_t all_done_ = 0;           // for farandole_wait_until; written last, read by the waiting thread
-  std::mutex mutex_;                        // guards what follows, and the context's outputs
-  absl::Status status_;                     // the first error
-  bool engine_failed_ = false;              // status_ came from the engine
+  std::atomic<int32_t> remaining_{0};  // callbacks to come; the last one sees what the earlier ones wrote
+  volatile int32_t all_done_ = 0;      // for farandole_wait_until; written last, read by the waiting thread
+  std::mutex mutex_;                   // guards what follows, and the context's outputs
+  absl::Status status_;                // the first error
+  bool is_told_to_all_ = false;        // the error came to the other ranks too
 };
 
 }  // namespace farandole_tensorflow

@@ -157,8 +157,7 @@ class JoinKernel : public AsyncOpKernel {
 /// copies on write): then new memory takes its place, once the values are there.
 class BroadcastVariablesKernel : public CollectiveKernel {
  public:
-  explicit BroadcastVariablesKernel(OpKernelConstruction* context)
-      : CollectiveKernel(context, FARANDOLE_BROADCAST) {}
+  explicit BroadcastVariablesKernel(OpKernelConstruction* context) : CollectiveKernel(context, FARANDOLE_BROADCAST) {}
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     const auto targets = std::make_shared<std::vector<Target>>(context->num_inputs());
@@ -187,7 +186,8 @@ class BroadcastVariablesKernel : public CollectiveKernel {
   };
 
   absl::Status prepare(OpKernelContext* context, int index, Target& target) const {
-    TF_RETURN_IF_ERROR(tensorflow::LookupResource(context, tensorflow::HandleFromInput(context, index), &target.variable));
+    TF_RETURN_IF_ERROR(
+        tensorflow::LookupResource(context, tensorflow::HandleFromInput(context, index), &target.variable));
     const tensorflow::mutex_lock lock(*target.variable->mu());
     Tensor* const value = target.variable->tensor();
     if (!target.variable->is_initialized) {

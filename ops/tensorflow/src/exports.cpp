@@ -16,7 +16,9 @@ FARANDOLE_TENSORFLOW_EXPORT void farandole_tensorflow_register_allocator() {
 }
 
 /// Number of collectives that have begun and have not ended.
-FARANDOLE_TENSORFLOW_EXPORT int32_t farandole_tensorflow_pending() { return farandole_tensorflow::pending_calls(); }
+FARANDOLE_TENSORFLOW_EXPORT int32_t farandole_tensorflow_pending() {
+  return farandole_tensorflow::pending_calls();
+}
 
 /// Bytes of large tensors: five numbers, see BlockPool::Memory.
 FARANDOLE_TENSORFLOW_EXPORT void farandole_tensorflow_memory(int64_t* figures) {

@@ -36,8 +36,12 @@ int32_t size_of(int32_t process_set) {
   return ranks.empty() ? -1 : static_cast<int32_t>(ranks.size());
 }
 
-int32_t local_rank(int32_t) { return current_place().local_rank; }
-int32_t local_size(int32_t) { return current_place().local_size; }
+int32_t local_rank(int32_t) {
+  return current_place().local_rank;
+}
+int32_t local_size(int32_t) {
+  return current_place().local_size;
+}
 
 int32_t is_included(int32_t process_set) {
   if (farandole_is_initialized() == 0) return -1;

@@ -21,16 +21,14 @@ using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
 #define FARANDOLE_TYPES "{bool, uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double}"
-#define FARANDOLE_REQUEST_ATTRIBUTES         \
-  Attr("tensor_name: string = ''")           \
+#define FARANDOLE_REQUEST_ATTRIBUTES           \
+  Attr("tensor_name: string = ''")             \
       .Attr("ignore_name_scope: bool = false") \
-      .Attr("process_set: int = 0")          \
-      .Attr("caller_waits: bool = false")    \
+      .Attr("process_set: int = 0")            \
+      .Attr("caller_waits: bool = false")      \
       .SetIsStateful()
-#define FARANDOLE_REDUCTION_ATTRIBUTES  \
-  Attr("reduce_op: int = 0")            \
-      .Attr("prescale_factor: string = '1'") \
-      .Attr("postscale_factor: string = '1'")
+#define FARANDOLE_REDUCTION_ATTRIBUTES \
+  Attr("reduce_op: int = 0").Attr("prescale_factor: string = '1'").Attr("postscale_factor: string = '1'")
 
 absl::Status same_shapes(InferenceContext* context) {
   for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
@@ -136,12 +134,12 @@ This rank has no more data: it supplies zeros to the others' allreduces until al
 )doc");
 
 // Facts of the job, at the time when the op runs. -1 where there is none: no job, no such set, not a member.
-#define FARANDOLE_REGISTER_FACT(name, text)                    \
-  REGISTER_OP(name)                                            \
-      .Output("value: int32")                                  \
-      .Attr("process_set: int = 0")                            \
-      .SetIsStateful()                                         \
-      .SetShapeFn(tensorflow::shape_inference::ScalarShape)    \
+#define FARANDOLE_REGISTER_FACT(name, text)                 \
+  REGISTER_OP(name)                                         \
+      .Output("value: int32")                               \
+      .Attr("process_set: int = 0")                         \
+      .SetIsStateful()                                      \
+      .SetShapeFn(tensorflow::shape_inference::ScalarShape) \
       .Doc(text)
 
 FARANDOLE_REGISTER_FACT("FarandoleRank", "Position of this process in the process set.");

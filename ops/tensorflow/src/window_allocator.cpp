@@ -25,7 +25,8 @@ void* ordinary_memory(size_t alignment, size_t bytes) {
   return posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) == 0 ? memory : nullptr;
 }
 
-/// What TensorFlow shows as memory of the device CPU:0. Each figure is exact; together they may be of different moments.
+/// What TensorFlow shows as memory of the device CPU:0. Each figure is exact; together they may be of different
+/// moments.
 class Statistics {
  public:
   void add(std::size_t bytes) {
@@ -104,8 +105,8 @@ class WindowAllocator : public tensorflow::Allocator {
   Statistics statistics_;
 };
 
-/// For allocators of TensorFlow that pool memory by themselves (TF_CPU_ALLOCATOR_USE_BFC, staging for devices): they get
-/// ordinary memory, in large regions.
+/// For allocators of TensorFlow that pool memory by themselves (TF_CPU_ALLOCATOR_USE_BFC, staging for devices): they
+/// get ordinary memory, in large regions.
 class OrdinaryMemory : public tensorflow::SubAllocator {
  public:
   OrdinaryMemory() : SubAllocator({}, {}) {}

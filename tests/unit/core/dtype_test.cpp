@@ -129,5 +129,15 @@ TEST(Error, EachKindIsThrownAsItsClass) {
   }
 }
 
+TEST(DType, HasTheStoredTypeOfItsSizeAndKind) {
+  for (const DType dtype : kAllDTypes) {
+    const bool fits = with_stored_type(dtype, [&](auto zero) {
+      using T = decltype(zero);
+      return sizeof(T) == size_in_bytes(dtype) && dtype_of<T> == (dtype == DType::kBool ? DType::kU8 : dtype);
+    });
+    EXPECT_TRUE(fits) << name(dtype);
+  }
+}
+
 }  // namespace
 }  // namespace farandole

@@ -6,34 +6,6 @@
 namespace farandole::test {
 namespace {
 
-// Calls `visit` with a value of the type in which elements of `dtype` are stored.
-template <class Visitor>
-void with_type(DType dtype, const Visitor& visit) {
-  switch (dtype) {
-    case DType::kBool:
-    case DType::kU8:
-      return visit(std::uint8_t{});
-    case DType::kI8:
-      return visit(std::int8_t{});
-    case DType::kU16:
-      return visit(std::uint16_t{});
-    case DType::kI16:
-      return visit(std::int16_t{});
-    case DType::kI32:
-      return visit(std::int32_t{});
-    case DType::kI64:
-      return visit(std::int64_t{});
-    case DType::kF16:
-      return visit(Half{});
-    case DType::kBF16:
-      return visit(BFloat16{});
-    case DType::kF32:
-      return visit(float{});
-    case DType::kF64:
-      return visit(double{});
-  }
-}
-
 template <class T>
 T element(const Bytes& bytes, std::size_t index) {
   T value;
@@ -100,7 +72,7 @@ auto tree(const std::vector<Bytes>& inputs, std::size_t first, std::size_t lengt
 
 bool is_nan_at(const Bytes& bytes, std::size_t index, DType dtype) {
   bool result = false;
-  with_type(dtype, [&](auto sample) {
+  with_stored_type(dtype, [&](auto sample) {
     using T = decltype(sample);
     if constexpr (!std::is_integral_v<T>) result = std::isnan(widened(element<T>(bytes, index)));
   });
@@ -120,7 +92,7 @@ std::vector<Isa> supported_isas() {
 Bytes expected(const std::vector<Bytes>& inputs, std::size_t count, DType dtype, ReduceOp op) {
   Bytes result(count * size_in_bytes(dtype));
   const bool is_bool = dtype == DType::kBool;
-  with_type(dtype, [&](auto sample) {
+  with_stored_type(dtype, [&](auto sample) {
     using T = decltype(sample);
     for (std::size_t i = 0; i < count; ++i) {
       set_element(result, i, narrowed<T>(tree<T>(inputs, 0, inputs.size(), i, op, is_bool)));
@@ -132,7 +104,7 @@ Bytes expected(const std::vector<Bytes>& inputs, std::size_t count, DType dtype,
 Bytes random_elements(std::size_t count, DType dtype, std::mt19937_64& random) {
   Bytes bytes(count * size_in_bytes(dtype));
   std::normal_distribution<double> normal(0.0, 3.0);
-  with_type(dtype, [&](auto sample) {
+  with_stored_type(dtype, [&](auto sample) {
     using T = decltype(sample);
     const auto extremes = {0.0, -0.0, 1e-45, -6e-8, 65504.0, 1e38, HUGE_VAL, -HUGE_VAL};
     for (std::size_t i = 0; i < count; ++i) {

@@ -1,8 +1,8 @@
 """Errors of the ops as exceptions of the package.
 
-An op that fails gives TensorFlow the status ABORTED, with the kind and the text of the engine's error as a payload. Eager
-calls of `farandole.tensorflow` raise the class of that kind. Where TensorFlow raises by itself, from a `tf.function` or
-from Keras' `fit`, it is a plain `tf.errors.AbortedError`; `converted_errors` makes it the same class.
+An op that fails gives TensorFlow the status ABORTED, with the kind and the text of the engine's error as a payload.
+Eager calls of `farandole.tensorflow` raise the class of that kind. Where TensorFlow raises by itself, from a
+`tf.function` or from Keras' `fit`, it is a plain `tf.errors.AbortedError`; `converted_errors` makes it the same class.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def _class_of(kind: str) -> type:
 
 
 def converted(error: BaseException) -> Optional[errors.Error]:
-    """The exception of the package for an error of our ops. None if `error` does not come from one, or is one already."""
+    """The exception of the package for an error of our ops. None if `error` is not from them, or is one already."""
     if not isinstance(error, tf.errors.AbortedError) or isinstance(error, errors.Error):
         return None
     payloads = {_bytes(key): value for key, value in (error.experimental_payloads or {}).items()}

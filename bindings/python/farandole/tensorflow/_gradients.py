@@ -34,7 +34,9 @@ def checked_groups(num_groups: int, groups: Groups) -> Groups:
         warnings.warn("num_groups is the older form of groups", DeprecationWarning, stacklevel=3)
         groups = num_groups if groups is None else groups
     if groups is not None and not isinstance(groups, (list, tuple)) and not groups > 0:
-        raise errors.InvalidArgument(f"groups must be a positive number or a list of lists of variables, not {groups!r}")
+        raise errors.InvalidArgument(
+            f"groups must be a positive number or a list of lists of variables, not {groups!r}"
+        )
     return groups
 
 

@@ -141,8 +141,8 @@ def _cache_dir() -> Path:
             if path.stat().st_uid == os.getuid() and os.access(path, os.W_OK):
                 return path
     raise ImportError(
-        f"there is no place for the op library: neither {home} nor {tempfile.gettempdir()} can be written. To name one: "
-        "export XDG_CACHE_HOME=<a directory that you can write>"
+        f"there is no place for the op library: neither {home} nor {tempfile.gettempdir()} can be written. To name "
+        "one: export XDG_CACHE_HOME=<a directory that you can write>"
     )
 
 
@@ -225,8 +225,8 @@ def _register_allocator() -> bool:
     if _context_is_initialized():
         _engine.log(
             "warning",
-            "TensorFlow has allocated tensors before farandole.tensorflow was imported: tensors stay in ordinary memory, "
-            "which collectives have to copy. Import farandole.tensorflow right after tensorflow",
+            "TensorFlow has allocated tensors before farandole.tensorflow was imported: tensors stay in ordinary "
+            "memory, which collectives have to copy. Import farandole.tensorflow right after tensorflow",
         )
         return False
     _exports.farandole_tensorflow_register_allocator()

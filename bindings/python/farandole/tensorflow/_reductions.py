@@ -164,8 +164,8 @@ def _reduce_dense(
     reduce: Callable[[List[tf.Tensor], int, str], Sequence[tf.Tensor]],
     process_set: ProcessSet,
 ) -> List[tf.Tensor]:
-    """`reduce(tensors, op, suffix of the name)` of what compression makes of them; integers that are averaged are summed
-    in an op of their own."""
+    """`reduce(tensors, op, suffix of the name)` of what compression makes of them; integers that are averaged are
+    summed in an op of their own."""
     sent, contexts = zip(*[compression.compress(tensor) for tensor in tensors])
     results: List[Any] = [None] * len(tensors)
     for truncate in (False, True):

@@ -62,7 +62,7 @@ class DistributedOptimizer(_Wrapper):
         self._reducer.register_local(variable)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """Pairs of (gradient, variable), as those of the wrapped optimizer; in passes before the last the sums so far."""
+        """Pairs of (gradient, variable), as those of the wrapped optimizer; before the last pass the sums so far."""
         gradients, variables = zip(*self._optimizer.compute_gradients(*args, **kwargs))
         if self._aggregator is None:
             return list(zip(self._reducer.reduce(gradients, variables), variables))
@@ -109,9 +109,7 @@ class DistributedAdasumOptimizer(_Wrapper):
         self._make_variables(variables)
         is_first = tf.equal(self._counter, 0)
         # What the variables were before the first of the passes.
-        kept = [
-            start.assign(tf.where(is_first, variable, start)) for start, variable in zip(self._starts, variables)
-        ]
+        kept = [start.assign(tf.where(is_first, variable, start)) for start, variable in zip(self._starts, variables)]
         with tf.control_dependencies(_operations(kept)):
             updated = self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
         with tf.control_dependencies(_operations([updated])):
@@ -122,9 +120,7 @@ class DistributedAdasumOptimizer(_Wrapper):
 
     def _combine(self, variables: List[Any]) -> Any:
         changes = [variable - start for variable, start in zip(variables, self._starts)]
-        combined = grouped_allreduce(
-            changes, op=Adasum, compression=self._compression, process_set=global_process_set
-        )
+        combined = grouped_allreduce(changes, op=Adasum, compression=self._compression, process_set=global_process_set)
         assigned = [
             variable.assign(start + change) for variable, start, change in zip(variables, self._starts, combined)
         ]

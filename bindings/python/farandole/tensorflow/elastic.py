@@ -56,7 +56,9 @@ class TensorFlowState(_VariablesState):
 
     def __init__(self, variables: Optional[Sequence[Any]] = None, session: Any = None, **kwargs: Any):
         if variables is None or session is not None:
-            raise errors.Unsupported("pass the list of variables; sessions and their global variables are not supported")
+            raise errors.Unsupported(
+                "pass the list of variables; sessions and their global variables are not supported"
+            )
         self.variables = [variable_of(variable) for variable in variables]
         super().__init__(**kwargs)
 

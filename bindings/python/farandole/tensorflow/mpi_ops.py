@@ -3,10 +3,10 @@
 Everything here works eagerly and in `tf.function`, and has gradients. Common to all:
 
 - `tensor` is anything that becomes a tensor of bool, int8 to int64, uint8, uint16, float16, bfloat16, float32, float64.
-- `name` tells the ranks which tensors belong together. In a `tf.function` it becomes the name of the op, and without one
-  the name is made from the tensor's; ops run as soon as their inputs are there, in any order, and several at once. Eager
-  calls without a name belong together by their order, which must be the same on all ranks; those of several threads need
-  names. A name may be used again when its op has ended.
+- `name` tells the ranks which tensors belong together. In a `tf.function` it becomes the name of the op, and without
+  one the name is made from the tensor's; ops run as soon as their inputs are there, in any order, and several at once.
+  Eager calls without a name belong together by their order, which must be the same on all ranks; those of several
+  threads need names. A name may be used again when its op has ended.
 - `ignore_name_scope`: name scopes around the op are no part of the name.
 - `process_set`: the ranks that take part, a `ProcessSet` or its number; None for all. Only its members call.
 
@@ -15,15 +15,14 @@ ranks where they disagree, and then the job can go on; PeerLost, Timeout, Transp
 `tf.function` they come as `tf.errors.AbortedError`; see `converted_errors`.
 """
 
-import re
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
 from .. import _engine
-from . import _errors, _interrupt, _library
+from . import _library, _running
 
 Sum, Average, Min, Max, Product, Adasum = (
     _engine.Sum,
@@ -35,95 +34,6 @@ Sum, Average, Min, Max, Product, Adasum = (
 )
 
 _LIB = _library.load()
-_library.register_allocator()
-_interrupt.install(_library.pending, lambda text: _engine.lib.farandole_abort(text.encode()))
-
-
-def _normalize_name(name: str) -> str:
-    """`name` with what TensorFlow does not allow in names of ops replaced."""
-    return re.sub("[^a-zA-Z0-9_]", "_", name)
-
-
-def _set_number(process_set: Any) -> int:
-    if process_set is None:
-        return _engine.GLOBAL_SET
-    if hasattr(process_set, "process_set_id"):
-        from ..process_sets import id_of
-
-        return id_of(process_set)
-    return int(process_set)
-
-
-def _factor(value: Any) -> str:
-    """All digits of a number: attributes of type float would keep seven."""
-    return repr(float(value))
-
-
-def _tensors(values: Sequence[Any]) -> List[tf.Tensor]:
-    if isinstance(values, (tf.Tensor, tf.Variable)):
-        raise ValueError("a grouped collective takes a list of tensors, not one tensor")
-    return [tf.convert_to_tensor(value) for value in values]
-
-
-def _run(
-    function: Callable[..., Any], default_name: str, inputs: Sequence[tf.Tensor], name: Optional[str], /, **arguments
-) -> Any:
-    """Runs an op of the library, or adds it to the graph, where it waits for nothing but its inputs.
-
-    There the op has the name `name`, else one made of `default_name` and the names of the first and the last input.
-    """
-    if tf.executing_eagerly():
-        return _run_eagerly(function, tensor_name=name or "", **arguments)
-    if name is None:
-        ends = [inputs[0].name] if len(inputs) == 1 else [inputs[0].name, inputs[-1].name]
-        name = "_".join([default_name, *ends])
-    result = function(name=_normalize_name(name), **arguments)
-    _run_independently(result)
-    return result
-
-
-def _run_eagerly(function: Callable[..., Any], **arguments) -> Any:
-    try:
-        return function(caller_waits=True, **arguments)
-    except tf.errors.AbortedError as error:
-        ours = _errors.converted(error)
-        if ours is None:
-            raise
-        raise ours from None
-
-
-def _run_independently(result: Any) -> None:
-    """Stateful ops of a `tf.function` run one after another, in the order in which they were written. Collectives must
-    not: with another order on another rank they would wait for each other forever, and they are to overlap."""
-    manager = getattr(tf.compat.v1.get_default_graph(), "experimental_acd_manager", None)
-    if manager is not None and hasattr(manager, "run_independently"):
-        first = result[0] if isinstance(result, (list, tuple)) else result
-        manager.run_independently(first.op)
-
-
-def _of_gradient(op: Any, suffix: str = "gradient") -> dict:
-    """Arguments of a collective that computes the gradient of `op`. Its name is made from that of `op`, because names of
-    the gradients' tensors may differ between ranks, which need not all use a result."""
-    ignore_name_scope = op.get_attr("ignore_name_scope")
-    forward = getattr(op.outputs[0], "op", None)  # None: it ran eagerly, and so does this
-    name = forward and f"{forward.name.rpartition('/')[2] if ignore_name_scope else forward.name}_{suffix}"
-    return {"name": name, "ignore_name_scope": ignore_name_scope, "process_set": op.get_attr("process_set")}
-
-
-def _need_sum_or_average(op: Any, what: str) -> None:
-    if op.get_attr("reduce_op") not in (Sum, Average, Adasum):
-        raise NotImplementedError(
-            f"{what} has a gradient for Sum, Average and Adasum, not for "
-            f"{_engine.ReduceOp(op.get_attr('reduce_op')).name}; use tf.stop_gradient if none is needed"
-        )
-
-
-def _dense(gradients: Sequence[Any], like: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-    """Gradients as tensors: zeros where there is none, because the other ranks may have one."""
-    return [
-        tf.zeros_like(tensor) if gradient is None else tf.convert_to_tensor(gradient)
-        for gradient, tensor in zip(gradients, like)
-    ]
 
 
 # ---- Allreduce -----------------------------------------------------------------------------------------------------
@@ -138,8 +48,8 @@ def _allreduce(
     ignore_name_scope: bool = False,
     process_set=None,
 ) -> tf.Tensor:
-    """`postscale_factor` · (the sum over the ranks of `prescale_factor` · `tensor`), or another `op`; the shape is the
-    same on all ranks. Average and Adasum take floating-point types only.
+    """`postscale_factor` · (the sum over the ranks of `prescale_factor` · `tensor`), or another `op`; the shape is
+    the same on all ranks. Average and Adasum take floating-point types only.
 
     The gradient is an allreduce with the same `op` and factors.
     """
@@ -159,38 +69,45 @@ def _grouped_allreduce(
     process_set=None,
 ) -> List[tf.Tensor]:
     """Allreduces of several tensors, of any types and shapes: none is reduced before all are ready on all ranks."""
-    tensors = _tensors(tensors)
+    tensors = _running.tensors_of(tensors)
     if not tensors:
         return []
     return _allreduce_all(
-        tensors, "FarandoleGroupedAllreduce", name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
+        tensors,
+        "FarandoleGroupedAllreduce",
+        name,
+        op,
+        prescale_factor,
+        postscale_factor,
+        ignore_name_scope,
+        process_set,
     )
 
 
 def _allreduce_all(tensors, default_name, name, op, prescale, postscale, ignore_name_scope, process_set):
-    return _run(
+    return _running.run(
         _LIB.farandole_allreduce,
         default_name,
         tensors,
         name,
         tensors=tensors,
         reduce_op=int(op),
-        prescale_factor=_factor(prescale),
-        postscale_factor=_factor(postscale),
+        prescale_factor=_running.factor_text(prescale),
+        postscale_factor=_running.factor_text(postscale),
         ignore_name_scope=ignore_name_scope,
-        process_set=_set_number(process_set),
+        process_set=_running.set_number(process_set),
     )
 
 
 @ops.RegisterGradient("FarandoleAllreduce")
 def _allreduce_gradient(op, *gradients):
-    _need_sum_or_average(op, "allreduce")
+    _running.need_sum_or_average(op, "allreduce")
     return _grouped_allreduce(
-        _dense(gradients, op.inputs),
+        _running.dense(gradients, op.inputs),
         op=op.get_attr("reduce_op"),
         prescale_factor=float(op.get_attr("prescale_factor")),
         postscale_factor=float(op.get_attr("postscale_factor")),
-        **_of_gradient(op),
+        **_running.of_gradient(op),
     )
 
 
@@ -210,29 +127,29 @@ def grouped_allgather(
     tensors: Sequence[Any], name: Optional[str] = None, ignore_name_scope: bool = False, process_set=None
 ) -> List[tf.Tensor]:
     """Allgathers of several tensors, when all of them are ready on all ranks."""
-    tensors = _tensors(tensors)
+    tensors = _running.tensors_of(tensors)
     if not tensors:
         return []
     return _allgather_all(tensors, "FarandoleGroupedAllgather", name, ignore_name_scope, process_set)
 
 
 def _allgather_all(tensors, default_name, name, ignore_name_scope, process_set):
-    return _run(
+    return _running.run(
         _LIB.farandole_allgather,
         default_name,
         tensors,
         name,
         tensors=tensors,
         ignore_name_scope=ignore_name_scope,
-        process_set=_set_number(process_set),
+        process_set=_running.set_number(process_set),
     )
 
 
 @ops.RegisterGradient("FarandoleAllgather")
 def _allgather_gradient(op, *gradients):
-    averages = _grouped_allreduce(_dense(gradients, op.outputs), op=Average, **_of_gradient(op))
+    averages = _grouped_allreduce(_running.dense(gradients, op.outputs), op=Average, **_running.of_gradient(op))
     rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
-    all_rows = allgather(rows[tf.newaxis], **_of_gradient(op, "rows"))
+    all_rows = allgather(rows[tf.newaxis], **_running.of_gradient(op, "rows"))
     own = rank_op(process_set=op.get_attr("process_set"))
     first = tf.reduce_sum(all_rows[:own], axis=0)
     return [average[first[i] : first[i] + rows[i]] for i, average in enumerate(averages)]
@@ -244,14 +161,14 @@ def _allgather_gradient(op, *gradients):
 def broadcast(
     tensor, root_rank: int, name: Optional[str] = None, ignore_name_scope: bool = False, process_set=None
 ) -> tf.Tensor:
-    """The tensor of rank `root_rank` (of the job, also where `process_set` is given). All ranks give one of its type and
-    shape.
+    """The tensor of rank `root_rank` (of the job, also where `process_set` is given). All ranks give one of its type
+    and shape.
 
     The gradient on the root is the average over the ranks of the result's gradient, as Horovod defines it, and zero
     elsewhere.
     """
     tensors = [tf.convert_to_tensor(tensor)]
-    return _run(
+    return _running.run(
         _LIB.farandole_broadcast,
         "FarandoleBroadcast",
         tensors,
@@ -259,13 +176,13 @@ def broadcast(
         tensors=tensors,
         root_rank=root_rank,
         ignore_name_scope=ignore_name_scope,
-        process_set=_set_number(process_set),
+        process_set=_running.set_number(process_set),
     )[0]
 
 
 @ops.RegisterGradient("FarandoleBroadcast")
 def _broadcast_gradient(op, *gradients):
-    averages = _grouped_allreduce(_dense(gradients, op.inputs), op=Average, **_of_gradient(op))
+    averages = _grouped_allreduce(_running.dense(gradients, op.inputs), op=Average, **_running.of_gradient(op))
     is_root = tf.equal(rank_op(), op.get_attr("root_rank"))
     return [tf.where(is_root, average, tf.zeros_like(average)) for average in averages]
 
@@ -286,14 +203,14 @@ def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[
     arguments = {
         "variables": [variable.handle for variable in variables],
         "root_rank": root_rank,
-        "process_set": _set_number(process_set),
+        "process_set": _running.set_number(process_set),
     }
     if tf.executing_eagerly():
-        _run_eagerly(_LIB.farandole_broadcast_variables, tensor_name=name or "", **arguments)
+        _running.run_eagerly(_LIB.farandole_broadcast_variables, tensor_name=name or "", **arguments)
         return [variable.read_value() for variable in variables]
     name = name or "_".join(["FarandoleBroadcastVariables", variables[0].name, variables[-1].name])
     # Not independent of the ops around it: those that read or write the variables keep their order.
-    done = _LIB.farandole_broadcast_variables(name=_normalize_name(name), **arguments)
+    done = _LIB.farandole_broadcast_variables(name=_running.normalize_name(name), **arguments)
     with tf.control_dependencies([done]):
         return [variable.read_value() for variable in variables]
 
@@ -313,7 +230,7 @@ def alltoall(tensor, splits=None, name: Optional[str] = None, ignore_name_scope:
     given = tf.constant([], tf.int32) if splits is None else tf.convert_to_tensor(splits)
     if given.dtype not in (tf.int32, tf.int64):
         raise TypeError(f"splits must be integers (int32 or int64), not {given.dtype.name}")
-    received, received_splits = _run(
+    received, received_splits = _running.run(
         _LIB.farandole_alltoall,
         "FarandoleAlltoall",
         [tensor],
@@ -321,14 +238,14 @@ def alltoall(tensor, splits=None, name: Optional[str] = None, ignore_name_scope:
         tensor=tensor,
         splits=given,
         ignore_name_scope=ignore_name_scope,
-        process_set=_set_number(process_set),
+        process_set=_running.set_number(process_set),
     )
     return received if splits is None else (received, received_splits)
 
 
 @ops.RegisterGradient("FarandoleAlltoall")
 def _alltoall_gradient(op, gradient, _):
-    received, _ = alltoall(tf.convert_to_tensor(gradient), splits=op.outputs[1], **_of_gradient(op))
+    received, _ = alltoall(tf.convert_to_tensor(gradient), splits=op.outputs[1], **_running.of_gradient(op))
     return [received, None]
 
 
@@ -365,7 +282,7 @@ def _grouped_reducescatter(
     process_set=None,
 ) -> List[tf.Tensor]:
     """Reduce-scatters of several tensors, when all of them are ready on all ranks."""
-    tensors = _tensors(tensors)
+    tensors = _running.tensors_of(tensors)
     if not tensors:
         return []
     return _reducescatter_all(
@@ -381,31 +298,31 @@ def _grouped_reducescatter(
 
 
 def _reducescatter_all(tensors, default_name, name, op, prescale, postscale, ignore_name_scope, process_set):
-    return _run(
+    return _running.run(
         _LIB.farandole_reducescatter,
         default_name,
         tensors,
         name,
         tensors=tensors,
         reduce_op=int(op),
-        prescale_factor=_factor(prescale),
-        postscale_factor=_factor(postscale),
+        prescale_factor=_running.factor_text(prescale),
+        postscale_factor=_running.factor_text(postscale),
         ignore_name_scope=ignore_name_scope,
-        process_set=_set_number(process_set),
+        process_set=_running.set_number(process_set),
     )
 
 
 @ops.RegisterGradient("FarandoleReducescatter")
 def _reducescatter_gradient(op, *gradients):
-    _need_sum_or_average(op, "reducescatter")
-    gradients = _dense(gradients, op.outputs)
+    _running.need_sum_or_average(op, "reducescatter")
+    gradients = _running.dense(gradients, op.outputs)
     if op.get_attr("reduce_op") == Sum:
         size = size_op(op.get_attr("process_set"))
         gradients = [gradient * tf.cast(size, gradient.dtype) for gradient in gradients]
     factor = float(op.get_attr("prescale_factor")) * float(op.get_attr("postscale_factor"))
     if factor != 1.0:
         gradients = [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
-    return grouped_allgather(gradients, **_of_gradient(op))
+    return grouped_allgather(gradients, **_running.of_gradient(op))
 
 
 # ---- Joining and waiting -------------------------------------------------------------------------------------------
@@ -417,18 +334,18 @@ def join(process_set=None) -> tf.Tensor:
 
     The other collectives raise Mismatch meanwhile.
     """
-    number = _set_number(process_set)
+    number = _running.set_number(process_set)
     if tf.executing_eagerly():
-        return _run_eagerly(_LIB.farandole_join, process_set=number)
+        return _running.run_eagerly(_LIB.farandole_join, process_set=number)
     return _LIB.farandole_join(process_set=number)
 
 
 def barrier(process_set=None, name: Optional[str] = None) -> Optional[tf.Operation]:
     """Waits until all ranks of the set have come here. In a graph it is an op, which returns."""
-    number = _set_number(process_set)
+    number = _running.set_number(process_set)
     if tf.executing_eagerly():
-        return _run_eagerly(_LIB.farandole_barrier, tensor_name=name or "", process_set=number)
-    return _LIB.farandole_barrier(process_set=number, name=_normalize_name(name or "FarandoleBarrier"))
+        return _running.run_eagerly(_LIB.farandole_barrier, tensor_name=name or "", process_set=number)
+    return _LIB.farandole_barrier(process_set=number, name=_running.normalize_name(name or "FarandoleBarrier"))
 
 
 # ---- Where this process is -----------------------------------------------------------------------------------------

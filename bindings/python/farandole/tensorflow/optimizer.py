@@ -48,8 +48,15 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     is_v1 = isinstance(optimizer, tf.compat.v1.train.Optimizer)
     kind = type(optimizer).__name__
     if op == Adasum:
-        return _adasum(optimizer, is_v1, name or f"DistributedDelta{kind}", use_locking, compression,
-                       backward_passes_per_step, process_set)
+        return _adasum(
+            optimizer,
+            is_v1,
+            name or f"DistributedDelta{kind}",
+            use_locking,
+            compression,
+            backward_passes_per_step,
+            process_set,
+        )
     reducer = GradientReducer(
         name or f"Distributed{kind}",
         device_dense,
@@ -88,7 +95,9 @@ def _adasum(
     process_set: ProcessSet,
 ) -> Any:
     if not is_v1:
-        raise errors.InvalidArgument("op=Adasum is for optimizers of tf.compat.v1, as in Horovod; use Average with Keras")
+        raise errors.InvalidArgument(
+            "op=Adasum is for optimizers of tf.compat.v1, as in Horovod; use Average with Keras"
+        )
     if process_set is not global_process_set:
         raise errors.Unsupported("Adasum optimizers work on all ranks only; leave process_set out")
     from ._v1_optimizer import DistributedAdasumOptimizer

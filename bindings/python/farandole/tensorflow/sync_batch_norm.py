@@ -42,8 +42,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
             samples *= tf.reduce_mean(tf.cast(mask, mean.dtype))
         # Mean and variance of an empty batch are NaN; it counts nothing.
         sums = [
-            tf.reshape(tf.math.multiply_no_nan(part, samples), [-1])
-            for part in (mean, variance + tf.math.square(mean))
+            tf.reshape(tf.math.multiply_no_nan(part, samples), [-1]) for part in (mean, variance + tf.math.square(mean))
         ]
         total = mpi_ops._allreduce(tf.concat([*sums, [samples]], axis=0), op=Sum)
         count = tf.size(mean)

@@ -58,6 +58,9 @@ std::span<const Algorithm> algorithms();
 /// Null if there is none of that name.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
 
+/// How many segments a chunk is cut into, so that one has about `segment_bytes` bytes; 1 where more are not worthwhile.
+int segments_for_size(const Algorithm& algorithm, int ranks, std::size_t bytes, std::size_t segment_bytes);
+
 // One file per algorithm: collectives/src/<function>.cpp without the verb's order, e.g. allreduce_ring.cpp.
 Schedule ring_allreduce(const Place& at, int segments);
 Schedule binomial_tree_allreduce(const Place& at, int segments);

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "farandole/collectives/algorithms.h"
+#include "farandole/collectives/tuning.h"
 #include "farandole/core/buffer.h"
 #include "farandole/core/world.h"
 
@@ -59,7 +60,8 @@ class Work {
 class Communicator {
  public:
   Communicator() = default;
-  /// All ranks of the job. Collective over them.
+  /// All ranks of the job. Collective over them. @throws DataError  the file of FARANDOLE_TUNING holds no valid table;
+  /// on all ranks
   static Communicator of_world(World& world, int replica = 0);
 
   int rank() const;
@@ -139,6 +141,9 @@ class Communicator {
   Communicator split(int color, int key = 0);
   /// A new communicator of the same ranks. Collective; blocks.
   Communicator duplicate();
+  /// The same, with choices from `table` in place of FARANDOLE_TUNING's, where it was measured on ranks like these.
+  /// @throws InvalidArgument  the table is wrong.   @throws Mismatch  the ranks' tables differ
+  Communicator duplicate(const TuningTable& table);
   bool valid() const { return state_ != nullptr; }
   /// Asynchronous collectives of this communicator will advance only in calls that wait for or test them: for those who
   /// have a thread of their own for it. Of this rank alone.
@@ -159,6 +164,8 @@ class Communicator {
   std::string choose(Collective collective, std::size_t bytes) const;
   /// "inproc", "mpi", or "inproc+mpi".
   std::string transport() const;
+  /// What a table of measured choices must have been measured on to hold here.
+  TuningShape tuning_shape() const;
   /// Bytes that this process has sent in messages to other processes; what passes through shared memory is not among
   /// them.
   std::uint64_t sent_bytes() const;
@@ -169,6 +176,7 @@ class Communicator {
   class State;
 
  private:
+  Communicator make_part(int color, int key, std::shared_ptr<const TuningTable> table);
   explicit Communicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
 };

@@ -32,6 +32,36 @@ struct BFloat16 {
 std::size_t size_in_bytes(DType dtype);
 bool is_floating_point(DType dtype);
 
+/// Calls `visitor` with a zero of the C++ type in which elements of `dtype` are stored, and returns what it returns.
+/// A bool is stored as std::uint8_t.
+template <class Visitor>
+auto with_stored_type(DType dtype, const Visitor& visitor) {
+  switch (dtype) {
+    case DType::kBool:
+    case DType::kU8:
+      return visitor(std::uint8_t{});
+    case DType::kI8:
+      return visitor(std::int8_t{});
+    case DType::kU16:
+      return visitor(std::uint16_t{});
+    case DType::kI16:
+      return visitor(std::int16_t{});
+    case DType::kI32:
+      return visitor(std::int32_t{});
+    case DType::kI64:
+      return visitor(std::int64_t{});
+    case DType::kF16:
+      return visitor(Half{});
+    case DType::kBF16:
+      return visitor(BFloat16{});
+    case DType::kF32:
+      return visitor(float{});
+    case DType::kF64:
+      break;
+  }
+  return visitor(double{});
+}
+
 /// Short names as in "f32", "sum"; the parsers throw InvalidArgument with the valid names.
 std::string_view name(DType dtype);
 std::string_view name(ReduceOp op);

@@ -28,6 +28,8 @@ class Endpoint {
   int rank() const { return rank_; }
   const Topology& topology() const;
   const Settings& settings() const;
+  /// What rank 0 has read from the file of FARANDOLE_TUNING; empty if that is not set.
+  const std::string& tuning_text() const;
   /// The best transport to another rank of the job.
   Transport& route(int peer) const;
   /// The memory that this process shares with the others of its host.

@@ -1,0 +1,54 @@
+// Tables of measured choices: made by farandole-bench --tune, read by FARANDOLE_TUNING.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farandole/collectives/algorithms.h"
+
+namespace farandole {
+
+/// What kind of communicator a table was measured on, and holds for. The same on all ranks of a communicator.
+struct TuningShape {
+  int ranks = 1;
+  int hosts = 1;
+  std::string transport;  ///< of messages: "inproc", "mpi", or "inproc+mpi"
+  bool operator==(const TuningShape&) const = default;
+};
+/// "2 ranks on 1 host, mpi"
+std::string describe(const TuningShape& shape);
+
+/// What was fastest, by collective and size.
+struct TuningTable {
+  struct Entry {
+    std::size_t up_to_bytes = 0;  ///< of the whole vector, as in Communicator::choose
+    std::string algorithm;        ///< of a schedule, "shared_memory", or for allreduce "hierarchical" or "vendor"
+    int segments = 0;             ///< of a schedule; 0: from the size
+    double time_us = 0;           ///< that was measured
+  };
+  std::string file;  ///< where it was read, for messages; not written
+  TuningShape shape;
+  std::string version;  ///< of Farandole, when it was measured
+  // In shared memory, what FARANDOLE_ONE_SHOT_BYTES and FARANDOLE_PART_BYTES set. Nothing: not measured.
+  std::optional<std::size_t> one_shot_bytes, part_bytes;
+  /// By collective, ascending. Above the last entry Farandole chooses as it does without a table.
+  std::array<std::vector<Entry>, kCollectiveCount> entries;
+
+  std::vector<Entry>& of(Collective collective) { return entries[static_cast<std::size_t>(collective)]; }
+  const std::vector<Entry>& of(Collective collective) const { return entries[static_cast<std::size_t>(collective)]; }
+  /// Null if there is none.
+  const Entry* find(Collective collective, std::size_t bytes) const;
+
+  /// Whether all can run in a communicator of this shape. @throws InvalidArgument  names the entry
+  void check() const;
+  std::string to_json() const;
+  /// Reads what `to_json` has written, and checks it.
+  /// @param file  for messages. @throws DataError  names the file, the line or the entry, and what was expected
+  static TuningTable parse(std::string_view text, const std::string& file);
+};
+
+}  // namespace farandole

@@ -1,0 +1,104 @@
+#include "agreement.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+// Far above any table that was measured, and little enough to be sent to every process.
+constexpr std::size_t kMostFileBytes = 1 << 20;
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+/// @throws DataError
+std::string read_file(const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
+    throw DataError(fmt::format("FARANDOLE_TUNING is '{}', which rank 0 can not read: {}", path, why));
+  };
+  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
+  if (!file) refuse(std::generic_category().message(errno));
+  std::string text(kMostFileBytes + 1, '\0');
+  errno = 0;
+  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  if (std::ferror(file.get()) != 0) refuse(std::generic_category().message(errno));
+  if (text.size() > kMostFileBytes) refuse(fmt::format("it has more than {} bytes", kMostFileBytes));
+  return text;
+}
+
+}  // namespace
+
+Agreement make_agreement(const Settings& settings) {
+  Agreement agreement;
+  agreement.settings = encode_agreed(settings);
+  try {
+    if (!settings.tuning.empty()) agreement.tuning = read_file(settings.tuning);
+  } catch (const DataError& error) {
+    agreement.problem = error.what();
+  }
+  return agreement;
+}
+
+// The length of each text, and a blank behind it; then the texts.
+std::string encode(const Agreement& agreement) {
+  return fmt::format("{} {} {} {}{}{}", agreement.settings.size(), agreement.tuning.size(), agreement.problem.size(),
+                     agreement.settings, agreement.tuning, agreement.problem);
+}
+
+Agreement decode_agreement(std::string_view text) {
+  const auto refuse = [] {
+    throw Mismatch(
+        "what rank 0 says about the settings can not be read; all ranks must run the same version of Farandole.");
+  };
+  std::array<std::size_t, 3> lengths{};
+  for (std::size_t& length : lengths) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
+    if (error != std::errc{} || end == text.data() + text.size() || *end != ' ') refuse();
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()) + 1);
+  }
+  Agreement agreement;
+  const std::array parts{&agreement.settings, &agreement.tuning, &agreement.problem};
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (lengths[i] > text.size()) refuse();
+    *parts[i] = text.substr(0, lengths[i]);
+    text.remove_prefix(lengths[i]);
+  }
+  if (!text.empty()) refuse();
+  return agreement;
+}
+
+std::string share_text(ProcessGroup& group, std::string_view text) {
+  struct Piece {
+    std::uint64_t length = 0;  // of the whole text
+    char bytes[4088] = {};
+  };
+  const bool is_mine = group.process() == 0;
+  std::vector<Piece> pieces(static_cast<std::size_t>(group.process_count()));
+  std::string shared;
+  do {
+    Piece mine;
+    if (is_mine) {
+      mine.length = text.size();
+      text.copy(mine.bytes, sizeof mine.bytes, shared.size());
+    }
+    group.allgather(&mine, pieces.data(), sizeof mine);
+    const Piece& first = pieces.front();
+    shared.append(first.bytes, std::min<std::size_t>(sizeof first.bytes, first.length - shared.size()));
+  } while (shared.size() < pieces.front().length);
+  return shared;
+}
+
+}  // namespace farandole

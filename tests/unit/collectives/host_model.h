@@ -1,0 +1,44 @@
+// A model of how ranks meet in shared memory (HostGroup, HostOperation, Doorbell), explored over all interleavings.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace farandole::host_model {
+
+enum class Kind : std::uint8_t { kAtOnce, kStaged, kWindows };
+/// What goes wrong in a model on purpose, to see that exploring it finds that.
+enum class Mistake {
+  kNone,
+  kEntersOccupiedLane,  // does not wait until the others have completed the lane's last operation
+  kReusesSlots,         // does not wait until a slot has been read
+  kReadsTooEarly,       // does not wait until a slot has been written
+  kNumberFirst,         // announces an entry before its data is there
+  kLeavesTooEarly,      // gives buffers back that others still use
+  kCountsOnlyNewest,    // says that everything is complete when the newest operation is
+  kBeginsOutOfOrder,    // a later operation may begin before an earlier one
+  kNeverNudges,
+  kNudgesFirst,  // wakes others before there is news
+  kLooksBeforeArming,
+  kSeesAfterLooking,  // takes the ring count after the last look
+};
+
+/// One model: at most 3 ranks, 3 calls and 2 lanes.
+struct Variant {
+  int ranks = 2;
+  int lanes = 1;  // also how many operations may be in flight
+  std::vector<Kind> calls;
+  bool sleeps = false;
+  Mistake mistake = Mistake::kNone;
+};
+std::string describe(const Variant& v);
+
+struct Exploration {
+  std::string error;  ///< the first thing that goes wrong in some interleaving, or nothing
+  std::size_t states = 0;
+};
+Exploration explore(const Variant& variant);
+
+}  // namespace farandole::host_model

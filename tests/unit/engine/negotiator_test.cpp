@@ -1,0 +1,475 @@
+// The agreement driven by hand: every time is passed in, and a round is a loop over the ranks.
+#include "negotiator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+RequestSpec allreduce(const std::string& name, std::int64_t count = 1) {
+  RequestSpec spec;
+  spec.name = name;
+  spec.kind = RequestKind::kAllreduce;
+  spec.tensors = {{DType::kF32, {count}}};
+  return spec;
+}
+RequestSpec allgather(const std::string& name) {
+  RequestSpec spec = allreduce(name);
+  spec.kind = RequestKind::kAllgather;
+  return spec;
+}
+
+constexpr Negotiator::Limits kLimits{1024, 512, 1 << 16};
+
+class Ranks {
+ public:
+  explicit Ranks(int size, Negotiator::Limits limits = kLimits) {
+    std::vector<std::string> names;
+    for (int rank = 0; rank < size; ++rank) names.push_back("rank " + std::to_string(rank));
+    for (int rank = 0; rank < size; ++rank) ranks_.push_back(std::make_unique<Negotiator>(rank, names, limits));
+  }
+
+  Negotiator& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+  void submit(int rank, RequestSpec spec, bool caller_waits = false) {
+    EXPECT_EQ((*this)[rank].submit(next_ticket_++, std::move(spec), caller_waits, now), std::nullopt);
+  }
+  void submit_all(const RequestSpec& spec, bool caller_waits = false) {
+    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) submit(rank, spec, caller_waits);
+  }
+
+  /// What a round has brought on one rank.
+  struct Result {
+    std::vector<std::vector<std::string>> buckets;  // names
+    std::vector<std::string> zeros;                 // of them, what the others submitted and this rank did not
+    std::vector<std::string> failed;                // kind and text
+    int all_joined = -1;
+    bool all_left = false, had_news = false;
+    std::string departed;
+  };
+  /// One round of all ranks. @returns  what rank 0 has got of it; all get the same buckets
+  Result round(bool blocked = false) {
+    std::vector<std::uint8_t> minimum;
+    for (const auto& rank : ranks_) {
+      const auto said = rank->open(blocked, now);
+      slots = said.size() - 2;
+      if (minimum.empty()) minimum.assign(said.begin(), said.end());
+      EXPECT_EQ(minimum.size(), said.size());
+      for (std::size_t i = 0; i < said.size(); ++i) minimum[i] = std::min(minimum[i], said[i]);
+    }
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    results = std::vector<Result>(ranks_.size());
+    std::vector<std::string> news;
+    bool needs_news = false;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      const auto outcome = ranks_[i]->hear(minimum, now);
+      needs_news = outcome.needs_news;
+      add(results[i], outcome);
+      news.push_back(ranks_[i]->news());
+    }
+    for (std::size_t i = 0; needs_news && i < ranks_.size(); ++i) {
+      add(results[i], ranks_[i]->hear_news(news, now));
+      results[i].had_news = true;
+    }
+    for (const Result& result : results) EXPECT_EQ(result.buckets, results.front().buckets);
+    return results.front();
+  }
+  void pass(milliseconds time) { now += time; }
+
+  Negotiator::Time now{std::chrono::hours(1)};
+  std::vector<Result> results;      // of the last round
+  std::function<void()> meanwhile;  // done once all have entered the next round
+  std::size_t slots = 0;            // that it had bytes for
+
+ private:
+  static void add(Result& result, const Negotiator::Outcome& outcome) {
+    for (const auto& bucket : outcome.buckets) {
+      auto& names = result.buckets.emplace_back();
+      for (const auto& agreed : bucket) {
+        names.push_back(agreed.spec->name);
+        if (agreed.ticket == 0) result.zeros.push_back(agreed.spec->name);
+      }
+    }
+    for (const auto& failed : outcome.failed) {
+      result.failed.push_back(std::string(name(failed.error.kind)) + " " + failed.error.text);
+    }
+    if (outcome.all_joined) result.all_joined = *outcome.all_joined;
+    if (outcome.departed) result.departed = outcome.departed->text;
+    result.all_left = result.all_left || outcome.all_left;
+  }
+
+  std::vector<std::unique_ptr<Negotiator>> ranks_;
+  Negotiator::Ticket next_ticket_ = 1;
+};
+
+TEST(Negotiator, NamesAreToldOnceAndBytesAfterwards) {
+  Ranks ranks(3);
+  for (int step = 0; step < 3; ++step) {
+    ranks.submit_all(allgather("g"));
+    const auto result = ranks.round();
+    EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("g")));
+    EXPECT_EQ(result.had_news, step == 0);
+  }
+  EXPECT_EQ(ranks[0].counters().named, 1U);
+  EXPECT_EQ(ranks[2].counters().rounds, 3U);
+}
+
+TEST(Negotiator, WhatOneRankMissesWaitsForIt) {
+  Ranks ranks(2);
+  ranks.submit(0, allreduce("a"));
+  EXPECT_THAT(ranks.round().buckets, IsEmpty());
+  EXPECT_TRUE(ranks[0].must_answer());
+  EXPECT_FALSE(ranks[1].must_answer()) << "nothing can be ready without it";
+  EXPECT_EQ(ranks[0].wish(), Negotiator::Time::max()) << "it has said so";
+  EXPECT_THAT(ranks[0].describe_waiting(), HasSubstr("not submitted yet by rank 1"));
+  ranks.submit(1, allreduce("a"));
+  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a")));
+  EXPECT_FALSE(ranks[0].has_pending());
+  EXPECT_FALSE(ranks[0].must_answer());
+}
+
+TEST(Negotiator, NewNamesWaitForOthersToBeToldWithThem) {
+  Ranks ranks(2);
+  EXPECT_EQ(ranks[0].wish(), Negotiator::Time::max());
+  ranks.submit(0, allreduce("a"));
+  EXPECT_EQ(ranks[0].wish(), ranks.now + milliseconds(1));
+  const auto first = ranks.now;
+  for (int i = 0; i < 40; ++i) {
+    ranks.pass(milliseconds(1));
+    ranks.submit(0, allreduce("b" + std::to_string(i)));
+    EXPECT_EQ(ranks[0].wish(), std::min(ranks.now + milliseconds(1), first + milliseconds(20)));
+  }
+  ranks.submit(0, allreduce("w"), /*caller_waits=*/true);
+  EXPECT_LE(ranks[0].wish(), ranks.now) << "a caller waits";
+}
+
+TEST(Negotiator, KnownNamesAreSaidAtOnce) {
+  Ranks ranks(2);
+  ranks.submit_all(allgather("g"));
+  ranks.round();
+  ranks.submit(1, allgather("g"));
+  EXPECT_LE(ranks[1].wish(), ranks.now);
+}
+
+TEST(Negotiator, SmallAllreducesThatAreReadyTogetherStayTogether) {
+  Ranks ranks(2);
+  for (const char* name : {"a", "b", "c"}) ranks.submit_all(allreduce(name));
+  ranks.submit_all(allreduce("large", 1000));
+  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a", "b", "c"), ElementsAre("large")));
+  ranks.submit_all(allreduce("b"));
+  ranks.submit_all(allreduce("c"));
+  EXPECT_EQ(ranks[0].wish(), ranks.now + milliseconds(25)) << "the rest of the bucket may come";
+  EXPECT_FALSE(ranks[0].must_answer());
+  ranks.submit_all(allreduce("a"));
+  EXPECT_LE(ranks[0].wish(), ranks.now);
+  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a", "b", "c")));
+  EXPECT_EQ(ranks[0].counters().broken_buckets, 0U);
+}
+
+TEST(Negotiator, DifferentOperationsAreNotReducedTogether) {
+  Ranks ranks(2);
+  RequestSpec max = allreduce("max");
+  max.op = ReduceOp::kMax;
+  RequestSpec scaled = allreduce("scaled");
+  scaled.prescale = 0.5;
+  RequestSpec adasum = allreduce("adasum");
+  adasum.adasum = true;
+  for (const auto& spec : {allreduce("a"), max, scaled, adasum, allreduce("b")}) ranks.submit_all(spec);
+  EXPECT_THAT(ranks.round().buckets,
+              ElementsAre(ElementsAre("a", "b"), ElementsAre("max"), ElementsAre("scaled"), ElementsAre("adasum")));
+}
+
+TEST(Negotiator, BucketsAreBounded) {
+  Ranks ranks(2);
+  for (int i = 0; i < 5; ++i) ranks.submit_all(allreduce("t" + std::to_string(i), 100));
+  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("t0", "t1"), ElementsAre("t2", "t3"), ElementsAre("t4")));
+}
+
+TEST(Negotiator, BucketOfWhichAPartComesIsBrokenAndInTheEndLeftAlone) {
+  Ranks ranks(2);
+  for (const char* name : {"a", "b"}) ranks.submit_all(allreduce(name));
+  ranks.round();
+  for (int breaks = 1; breaks <= 3; ++breaks) {
+    ranks.submit_all(allreduce("a"));
+    ranks.pass(milliseconds(25));
+    EXPECT_LE(ranks[0].wish(), ranks.now);
+    EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a")));
+    EXPECT_EQ(ranks[1].counters().broken_buckets, static_cast<unsigned>(breaks));
+    // Together again.
+    for (const char* name : {"a", "b"}) ranks.submit_all(allreduce(name));
+    EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a", "b")));
+  }
+  ranks.submit_all(allreduce("a"));
+  EXPECT_LE(ranks[0].wish(), ranks.now) << "after three breaks it is in no bucket any more";
+}
+
+/// Each rank has said the part that it had; what comes later must be said all the same.
+TEST(Negotiator, PartsOfABucketInDifferentOrdersAreDone) {
+  Ranks ranks(2);
+  for (const char* name : {"a", "b", "c"}) ranks.submit_all(allreduce(name));
+  ranks.round();
+  ranks.submit(0, allreduce("a"));
+  ranks.submit(1, allreduce("b"));
+  ranks.pass(milliseconds(25));
+  EXPECT_THAT(ranks.round().buckets, IsEmpty());
+  ranks.submit(0, allreduce("b"));
+  ranks.submit(1, allreduce("a"));
+  EXPECT_LE(ranks[0].wish(), ranks.now);
+  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a", "b")));
+}
+
+TEST(Negotiator, CallerThatWaitsDoesNotWaitForTheRestOfABucket) {
+  Ranks ranks(2);
+  for (const char* name : {"a", "b"}) ranks.submit_all(allreduce(name));
+  ranks.round();
+  ranks.submit_all(allreduce("a"), /*caller_waits=*/true);
+  EXPECT_LE(ranks[0].wish(), ranks.now);
+  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a")));
+}
+
+TEST(Negotiator, ChangedDescriptionRetiresTheNumberOnAllRanks) {
+  Ranks ranks(3);
+  ranks.submit_all(allreduce("a"));
+  ranks.round();
+  // Two ranks have said the old number already; the third tells another shape.
+  ranks.submit(0, allreduce("a"));
+  ranks.submit(1, allreduce("a"));
+  ranks.submit(2, allreduce("a", 2));
+  EXPECT_THAT(ranks.round().buckets, IsEmpty());
+  const auto result = ranks.round();
+  EXPECT_TRUE(result.had_news) << "the number is gone, so the others tell the name again";
+  for (const auto& each : ranks.results) {
+    EXPECT_THAT(each.failed,
+                ElementsAre(AllOf(HasSubstr("Mismatch"), HasSubstr("rank 0, rank 1 submitted"), HasSubstr("f32[1]"),
+                                  HasSubstr("rank 2 submitted"), HasSubstr("f32[2]"))));
+    EXPECT_EQ(each.failed, result.failed) << "all ranks raise the same";
+  }
+  ranks.submit_all(allreduce("a", 2));
+  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a")));
+}
+
+TEST(Negotiator, TableIsBoundedByForgettingWhatWasUsedLeastRecently) {
+  Ranks ranks(2, {1024, 512, 2});
+  for (const char* name : {"g", "h", "g"}) {
+    ranks.submit_all(allgather(name));
+    ranks.round();
+  }
+  ranks.submit(0, allgather("h"));  // said by number; then the number goes
+  ranks.submit_all(allgather("i"));
+  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("i")));
+  ranks.submit(1, allgather("h"));
+  const auto named = ranks[1].counters().named;
+  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("h")));
+  EXPECT_EQ(ranks[1].counters().named, named + 1) << "it is told again";
+  ranks.round();
+  EXPECT_EQ(ranks.slots, 2U);
+}
+
+TEST(Negotiator, JoinedRanksSupplyZeros) {
+  Ranks ranks(3);
+  ranks.submit_all(allreduce("known"));
+  ranks.round();
+  ranks[2].join();
+  EXPECT_LE(ranks[2].wish(), ranks.now);
+  for (const int rank : {0, 1}) {
+    ranks.submit(rank, allreduce("known"));
+    ranks.submit(rank, allreduce("new"));
+  }
+  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("new")));
+  EXPECT_THAT(ranks.results[2].zeros, ElementsAre("new"));
+  EXPECT_LE(ranks[0].wish(), ranks.now) << "what it has said before may be ready now";
+  EXPECT_EQ(ranks[2].wish(), Negotiator::Time::max());
+  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("known")));
+  EXPECT_THAT(ranks.results[2].zeros, ElementsAre("known"));
+  EXPECT_THAT(ranks.results[0].zeros, IsEmpty());
+}
+
+TEST(Negotiator, CollectivesThatAJoinedRankCanNotTakePartInFailOnAllRanks) {
+  Ranks ranks(2);
+  ranks.submit_all(allgather("known"));
+  ranks.round();
+  ranks[1].join();
+  ranks.round();
+  ranks.submit(0, allgather("known"));
+  ranks.submit(0, allgather("new"));
+  const auto result = ranks.round();
+  EXPECT_THAT(result.failed, SizeIs(2));
+  EXPECT_THAT(result.failed, Each(AllOf(HasSubstr("Mismatch"), HasSubstr("a rank has joined"))));
+  EXPECT_THAT(result.buckets, IsEmpty());
+}
+
+TEST(Negotiator, WhenAllHaveJoinedWhatIsPendingIsDoneFirst) {
+  Ranks ranks(2);
+  ranks.submit_all(allreduce("known"));
+  ranks.submit_all(allgather("rows"));
+  ranks.round();
+  ranks.submit(0, allreduce("known"));
+  ranks.submit(0, allgather("rows"));
+  ranks.submit(1, allreduce("new"));
+  ranks[0].join();
+  ranks[1].join();
+  auto result = ranks.round();
+  EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("new")));
+  EXPECT_THAT(result.zeros, ElementsAre("new"));
+  EXPECT_EQ(result.all_joined, -1);
+  EXPECT_LE(ranks[1].wish(), ranks.now);
+  result = ranks.round();
+  EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("known")));
+  EXPECT_THAT(ranks.results[1].zeros, ElementsAre("known"));
+  EXPECT_THAT(result.failed, ElementsAre(HasSubstr("'rows'")));
+  EXPECT_EQ(result.all_joined, 1);
+  EXPECT_FALSE(ranks[0].must_answer());
+  EXPECT_EQ(ranks[0].wish(), Negotiator::Time::max());
+}
+
+TEST(Negotiator, JoiningAgainIsTheSameJoin) {
+  Ranks ranks(2);
+  ranks[0].join();
+  ranks.meanwhile = [&] { ranks[0].join(); };
+  ranks.round();
+  ranks[0].join();
+  ranks[1].join();
+  ranks.round();
+  EXPECT_EQ(ranks.round().all_joined, 1) << "the last one that joined";
+  EXPECT_EQ(ranks[0].wish(), Negotiator::Time::max());
+}
+
+/// It may become ready in the very round that is under way.
+TEST(Negotiator, WhatHasBeenSaidIsDoneThoughTheRankLeavesMeanwhile) {
+  Ranks ranks(2);
+  ranks.submit_all(allgather("a"));
+  ranks.meanwhile = [&] { ranks[0].leave(Departure::kLeavesJob); };
+  const auto result = ranks.round();
+  EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("a")));
+  EXPECT_THAT(result.zeros, IsEmpty());
+}
+
+TEST(Negotiator, LeavingIsHeardByAllAndEndsWhenAllHaveLeft) {
+  Ranks ranks(2);
+  ranks.submit(0, allreduce("a"));
+  ranks.round();
+  ranks[1].leave(Departure::kLeavesJob);
+  auto result = ranks.round();
+  EXPECT_THAT(result.failed, ElementsAre(AllOf(HasSubstr("PeerLost"), HasSubstr("rank 1 has left the job"))));
+  EXPECT_FALSE(result.all_left);
+  EXPECT_FALSE(ranks[0].has_pending());
+  const auto refused = ranks[0].submit(99, allreduce("b"), false, ranks.now);
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_THAT(refused->text, AllOf(HasSubstr("'b'"), HasSubstr("rank 1 has left")));
+  EXPECT_TRUE(ranks[0].join().has_value()) << "it would wait for ever";
+  ranks[0].leave(Departure::kLeavesJob);
+  EXPECT_TRUE(ranks[1].must_answer());
+  EXPECT_TRUE(ranks.round().all_left);
+}
+
+TEST(Negotiator, WhatIsReadyInTheLastRoundOfARankIsDoneOnAll) {
+  Ranks ranks(2);
+  ranks.submit_all(allreduce("a"));
+  ranks.round();
+  ranks.submit_all(allreduce("a"));
+  ranks[0].leave(Departure::kLeavesJob);
+  const auto result = ranks.round();
+  EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("a")));
+  EXPECT_THAT(result.failed, IsEmpty());
+}
+
+TEST(Negotiator, RemovedSetIsAnInvalidArgument) {
+  Ranks ranks(2);
+  ranks.submit(0, allreduce("a"));
+  ranks[0].leave(Departure::kSetRemoved);
+  ranks[1].leave(Departure::kSetRemoved);
+  const auto result = ranks.round();
+  EXPECT_THAT(result.failed, ElementsAre(AllOf(HasSubstr("InvalidArgument"), HasSubstr("has been removed"))));
+  EXPECT_TRUE(result.all_left);
+}
+
+TEST(Negotiator, RanksThatWaitForEachOtherAreToldAfterASecondLook) {
+  Ranks ranks(2);
+  ranks.submit(0, allreduce("a"), true);
+  ranks.submit(1, allreduce("b"), true);
+  EXPECT_THAT(ranks.round(/*blocked=*/true).failed, IsEmpty()) << "a thread may be about to submit";
+  EXPECT_EQ(ranks[0].wish(), ranks.now + milliseconds(300));
+  ranks.pass(milliseconds(300));
+  const auto result = ranks.round(/*blocked=*/true);
+  for (const auto& each : ranks.results) {
+    EXPECT_THAT(each.failed,
+                ElementsAre(AllOf(HasSubstr("Mismatch"), HasSubstr("rank 0 for 'a'"), HasSubstr("rank 1 for 'b'"))));
+  }
+  ranks.submit_all(allreduce("a"), true);
+  EXPECT_THAT(ranks.round(true).buckets, ElementsAre(ElementsAre("a")));
+}
+
+TEST(Negotiator, OneRankThatSubmitsMeanwhileAcquitsAll) {
+  Ranks ranks(2);
+  ranks.submit(0, allreduce("a"), true);
+  ranks.submit(1, allreduce("b"), true);
+  ranks.round(true);
+  ranks.submit(1, allreduce("c"));  // another thread, which may submit "a" next
+  ranks.pass(milliseconds(300));
+  EXPECT_THAT(ranks.round(true).failed, IsEmpty());
+  EXPECT_EQ(ranks[0].wish(), ranks.now + milliseconds(300)) << "the suspicion begins again";
+}
+
+TEST(Negotiator, SuspicionEndsWithASubmission) {
+  Ranks ranks(2);
+  ranks.submit(0, allreduce("a"), true);
+  ranks.submit(1, allreduce("b"), true);
+  ranks.round(true);
+  ranks.submit(1, allreduce("a"));  // another thread
+  EXPECT_EQ(ranks[1].wish(), ranks.now + milliseconds(1));
+  ranks.pass(milliseconds(300));
+  const auto result = ranks.round(true);
+  EXPECT_THAT(result.failed, IsEmpty());
+  EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("a")));
+}
+
+/// What a thread waits for may be agreed on already, and still under way: others may come when it has arrived.
+TEST(Negotiator, ThreadThatWaitsForSomethingElseIsNotSuspected) {
+  Ranks ranks(2);
+  ranks.submit(0, allreduce("a"));
+  ranks.submit(1, allreduce("b"));
+  ranks.round(/*blocked=*/true);
+  EXPECT_EQ(ranks[0].wish(), Negotiator::Time::max());
+}
+
+TEST(Negotiator, MismatchNamesEveryVariant) {
+  Ranks ranks(3);
+  RequestSpec root = allreduce("x");
+  root.kind = RequestKind::kBroadcast;
+  root.root = 2;
+  ranks.submit(0, allreduce("x"));
+  ranks.submit(1, allgather("x"));
+  ranks.submit(2, root);
+  EXPECT_THAT(ranks.round().failed,
+              ElementsAre(AllOf(HasSubstr("rank 0 submitted allreduce 'x'"), HasSubstr("rank 1 submitted allgather"),
+                                HasSubstr("rank 2 submitted broadcast 'x' f32[1] from root 2"))));
+  EXPECT_FALSE(ranks[0].has_pending());
+}
+
+TEST(Negotiator, WaitingIsDescribedOldestFirst) {
+  Ranks ranks(2);
+  for (int i = 0; i < 7; ++i) ranks.submit(0, allreduce("t" + std::to_string(i)));
+  EXPECT_THAT(ranks[0].pending_names(), ElementsAre("t0", "t1", "t2", "t3", "t4", "t5", "t6"));
+  EXPECT_THAT(ranks[0].describe_waiting(), AllOf(HasSubstr("'t4'"), HasSubstr("2 more"), Not(HasSubstr("'t5'"))));
+  EXPECT_EQ(ranks[0].oldest(), ranks.now);
+  EXPECT_EQ(ranks[1].oldest(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace farandole
