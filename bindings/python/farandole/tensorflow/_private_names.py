@@ -1,7 +1,7 @@
 """Names of TensorFlow and Keras that the strategy uses though they are not public: all of them, in one place.
 
-TensorFlow's are looked up when the strategy is imported, Keras' when it is first used with Keras. One that is missing is
-an ImportError that names it, and the versions that are known to work.
+TensorFlow's are looked up when the strategy is imported, Keras' when it is first used with Keras. One that is missing
+is an ImportError that names it, and the versions that are known to work.
 """
 
 import importlib
@@ -71,8 +71,8 @@ def _found(what: str, version: str, that_work: str, names: List[Tuple[str, List[
                     value = getattr(value, part)
             except (ImportError, AttributeError):
                 raise ImportError(
-                    f"farandole.tensorflow.MirroredStrategy uses {module_name}.{attribute}, which {what} {version} does "
-                    f"not have; it is known to work with {that_work}"
+                    f"farandole.tensorflow.MirroredStrategy uses {module_name}.{attribute}, which {what} {version} "
+                    f"does not have; it is known to work with {that_work}"
                 ) from None
             found[attribute] = value
     return found

@@ -6,7 +6,7 @@ import keras
 
 from .. import _lifecycle, objects
 from . import mpi_ops
-from ._strategy_progress import progress
+from ._strategy_progress import READ, progress
 from .functions import broadcast_variables
 from .strategy import MirroredStrategy
 
@@ -47,6 +47,10 @@ class _Together(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.model.stop_training = progress().any_wants_stop(self.model.stop_training)
+
+    def on_predict_end(self, logs: Any = None) -> None:
+        # Nothing is read over the ranks here that would show that one of them had fewer batches.
+        progress().agree(READ)
 
     def on_train_end(self, logs: Any = None) -> None:
         mpi_ops.barrier(name="farandole.strategy.train_end")

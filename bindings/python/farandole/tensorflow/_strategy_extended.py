@@ -55,7 +55,10 @@ class ReplicaContext(tf.distribute.ReplicaContext):
             first = _first_tensor(self._inputs)
             if first is None:
                 return None
-            samples = tf.cast(_strategy_input.rows_of(first), tf.int64)
+            # Also where the number is known beforehand, the batch comes first: only then do all ranks have one.
+            before = [] if tf.executing_eagerly() else tf.nest.flatten(first, expand_composites=True)
+            with tf.control_dependencies(before):
+                samples = tf.identity(tf.cast(_strategy_input.rows_of(first), tf.int64))
             total = mpi_ops._allreduce(samples, name="farandole_samples", op=Sum)
             self._share = tf.math.divide_no_nan(tf.cast(samples, tf.float64), tf.cast(total, tf.float64))
         return self._share
@@ -252,7 +255,7 @@ def _divided(value: Any, by: int) -> Any:
 def _gathered(value: tf.Tensor, axis: int) -> tf.Tensor:
     """The values of all ranks, one after the other along the axis."""
     if value.shape.rank is None or value.shape.rank == 0:
-        raise errors.InvalidArgument(f"gather() needs a tensor of known rank, at least 1; got one of shape {value.shape}")
+        raise errors.InvalidArgument(f"gather() needs a tensor of known rank of at least 1, got shape {value.shape}")
     if _lifecycle.size() == 1:
         return value
     axis %= value.shape.rank

@@ -49,8 +49,8 @@ def _own_part(structure: Any) -> Tuple[tf.Tensor, Any]:
     batched = [leaf for leaf in leaves if _is_batched(leaf)]
     if not batched or any(tf.is_tensor(leaf) and leaf.shape.rank == 0 for leaf in leaves):
         raise errors.InvalidArgument(
-            f"the elements of a distributed dataset must be batches, but there is {structure}: call .batch(global batch "
-            "size) first, of which each rank gets its part"
+            f"the elements of a distributed dataset must be batches, but there is {structure}: call .batch(n) first, of "
+            "which each rank gets its part"
         )
     rank, size = _lifecycle.rank(), _lifecycle.size()
     rows = rows_of(batched[0])
@@ -88,8 +88,8 @@ def distributed(dataset: Any, is_own: bool = False) -> "DistributedDataset":
     policy = dataset.options().experimental_distribute.auto_shard_policy
     if policy == tf.data.experimental.AutoShardPolicy.FILE and not is_own:
         raise errors.Unsupported(
-            "AutoShardPolicy.FILE is not supported: every rank reads all files and takes its rows of each batch. To give "
-            "each rank its own files, use distribute_datasets_from_function() and input_context.input_pipeline_id"
+            "AutoShardPolicy.FILE is not supported: every rank reads all files and takes its rows of each batch. To "
+            "give each rank its own files, use distribute_datasets_from_function() and input_context.input_pipeline_id"
         )
     is_own = is_own or policy == tf.data.experimental.AutoShardPolicy.OFF or _lifecycle.size() == 1
     part = _as_it_is if is_own else _own_part
@@ -100,6 +100,9 @@ def distributed(dataset: Any, is_own: bool = False) -> "DistributedDataset":
 
 class DistributedDataset(tf.distribute.DistributedDataset):
     """This rank's part of the batches of a dataset. Its iterator keeps the ranks together."""
+
+    # Keras' fit takes what has a class of this name in a module with "tensorflow.python." in its name.
+    __module__ = "farandole.tensorflow.python._strategy_input"
 
     def __init__(self, dataset: tf.data.Dataset):
         self._dataset = dataset
@@ -165,10 +168,9 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
                 return next(self)
             except StopIteration:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
-        optional, has_value, agreed = self._agreed_optional()
-        with tf.control_dependencies(agreed):
-            # Beyond its end the iterator gives no element but the error that says so.
-            return tf.cond(has_value, lambda: optional.get_value()[1], lambda: self._iterator.get_next()[1])
+        optional, has_value = self._agreed_optional()
+        # Beyond its end the iterator gives no element but the error that says so.
+        return tf.cond(has_value, lambda: optional.get_value()[1], lambda: self._iterator.get_next()[1])
 
     def get_next_as_optional(self) -> Any:
         """The next batch, or an empty tf.experimental.Optional when there is none on any rank."""
@@ -177,20 +179,20 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
                 return tf.experimental.Optional.from_value(next(self))
             except StopIteration:
                 return tf.experimental.Optional.empty(self.element_spec)
-        optional, has_value, agreed = self._agreed_optional()
-        with tf.control_dependencies(agreed):
-            return tf.cond(
-                has_value,
-                lambda: tf.experimental.Optional.from_value(optional.get_value()[1]),
-                lambda: tf.experimental.Optional.empty(self.element_spec),
-            )
+        optional, has_value = self._agreed_optional()
+        return tf.cond(
+            has_value,
+            lambda: tf.experimental.Optional.from_value(optional.get_value()[1]),
+            lambda: tf.experimental.Optional.empty(self.element_spec),
+        )
 
-    def _agreed_optional(self) -> Tuple[Any, tf.Tensor, Tuple[Any, ...]]:
+    def _agreed_optional(self) -> Tuple[Any, tf.Tensor]:
+        """The next element, and whether there is one, which has a value only when all ranks agree."""
         optional = self._iterator.get_next_as_optional()
         has_value = optional.has_value()
         digest = tf.cond(has_value, lambda: optional.get_value()[0], lambda: tf.constant(0, tf.int64))
         kind = tf.where(has_value, BATCH, END)
-        return optional, has_value, progress().agree(kind, digest)
+        return optional, has_value & progress().agree(kind, digest)
 
 
 class DistributedIteratorSpec(tf.TypeSpec):

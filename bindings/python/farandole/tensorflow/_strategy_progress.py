@@ -8,7 +8,7 @@ to stop training.
 """
 
 import functools
-from typing import Any, Optional, Tuple
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -24,8 +24,8 @@ _KINDS = {1: "has another batch", 2: "has no more data", 3: "reads a value that 
 BATCH, END, READ = _KINDS
 
 _ADVICE = (
-    "All ranks must be given the same number of batches: set steps_per_epoch (steps), use .repeat() or .take(n), and let "
-    "all ranks evaluate, predict and save alike"
+    "All ranks must be given the same number of batches: set steps_per_epoch (steps), use .repeat() or .take(n), and "
+    "let all ranks evaluate, predict and save alike"
 )
 _OTHER_DATA = (
     "The ranks read different data: every rank makes the whole batch and takes its own part of it, so that their "
@@ -67,8 +67,8 @@ def _complaint(rows: np.ndarray) -> Optional[str]:
     return _OTHER_DATA if len(set(rows[:, _DIGEST])) > 1 else None
 
 
-def _complaint_bytes(rows: Any) -> bytes:
-    return (_complaint(rows) or "").encode()
+def _refuse(rows: np.ndarray) -> bool:
+    raise ValueError(_complaint(rows))
 
 
 class Progress:
@@ -80,16 +80,16 @@ class Progress:
             self._wants_stop = tf.Variable(0, dtype=tf.int64, trainable=False, name="farandole_wants_stop")
             self._stop = tf.Variable(False, trainable=False, name="farandole_stop")
 
-    def agree(self, kind: Any, digest: Any = 0) -> Tuple[Any, ...]:
+    def agree(self, kind: Any, digest: Any = 0) -> Any:
         """Tells the other ranks that this one takes a step of this kind, and waits for theirs.
 
         kind: BATCH, END or READ, an integer or a tensor. digest: of the data, for BATCH; an int64.
 
-        Eagerly it raises Mismatch, on all ranks, if they differ. In a graph it returns what must have run before the
-        step is taken; that raises tf.errors.InvalidArgumentError.
+        True if they are the same. Eagerly it raises Mismatch, on all ranks, if they are not. In a graph the returned
+        tensor has no value then, but raises tf.errors.InvalidArgumentError.
         """
         if _lifecycle.size() == 1:
-            return ()
+            return True
         row = tf.stack([tf.cast(kind, tf.int64), tf.cast(digest, tf.int64), self._wants_stop.read_value()])
         rows = _exchange(row)
         stop = self._stop.assign(tf.reduce_any(rows[:, _STOP] > 0))
@@ -97,15 +97,12 @@ class Progress:
             complaint = _complaint(rows.numpy())
             if complaint is not None:
                 raise errors.Mismatch(complaint)
-            return ()
+            return True
         equal = tf.reduce_all(rows[:, : _DIGEST + 1] == rows[:1, : _DIGEST + 1])
-
-        def fail() -> tf.Operation:
-            text = tf.numpy_function(_complaint_bytes, [rows], tf.string)
-            with tf.control_dependencies([tf.debugging.Assert(False, [text])]):
-                return tf.constant(False)
-
-        return (tf.cond(equal, lambda: tf.constant(True), fail), stop)
+        # The result is needed as a value: TensorFlow may start what only comes after a failed check.
+        is_fine = tf.cond(equal, lambda: True, lambda: tf.numpy_function(_refuse, [rows], tf.bool))
+        with tf.control_dependencies([stop]):
+            return tf.ensure_shape(is_fine, [])
 
     def want_stop(self) -> None:
         """From the next batch on, `stop_was_agreed` says yes on all ranks."""

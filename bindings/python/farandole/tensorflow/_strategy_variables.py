@@ -26,13 +26,13 @@ def from_first_rank(value: tf.Tensor) -> tf.Tensor:
         parts = mpi_ops.broadcast(tf.stack([tf.math.real(value), tf.math.imag(value)]), 0)
         return tf.complex(tf.cast(parts[0], part), tf.cast(parts[1], part))
     if dtype in (tf.string, tf.variant, tf.resource):
-        raise errors.Unsupported(f"a variable of {dtype.name} can not be kept equal on all ranks; make it outside of scope()")
+        raise errors.Unsupported(f"a variable of {dtype.name} can not be sent to other ranks; make it outside of scope()")
     return mpi_ops.broadcast(value, 0)
 
 
-def _is_random_state(name: Any, dtype: tf.DType) -> bool:
-    """Whether it is what a keras.random.SeedGenerator draws from."""
-    return dtype == tf.uint32 and _last_part(name) == "seed_generator_state"
+def _is_random_state(name: Any, value: tf.Tensor) -> bool:
+    """Whether it is what a keras.random.SeedGenerator draws from: a seed and a counter."""
+    return _last_part(name) == "seed_generator_state" and value.dtype.is_integer and value.shape == (2,)
 
 
 def _last_part(name: Any) -> str:
@@ -42,15 +42,15 @@ def _last_part(name: Any) -> str:
 def initial_value(given: Any, dtype: Any, name: Any) -> Callable[[], tf.Tensor]:
     """What a variable starts with: the value of rank 0.
 
-    The states of random generators are set apart by the rank: dropout and augmentation then differ from rank to rank, as
-    the samples of one batch do.
+    The states of random generators are set apart by the rank: dropout and augmentation then differ from rank to rank,
+    as they do from sample to sample.
     """
 
     def compute() -> tf.Tensor:
         value = given() if callable(given) else given
         value = from_first_rank(tf.convert_to_tensor(value, dtype=dtype))
-        if _is_random_state(name, value.dtype):
-            value += tf.constant([_lifecycle.rank(), 0], tf.uint32)
+        if _is_random_state(name, value):
+            value += tf.constant([_lifecycle.rank(), 0], value.dtype)
         return value
 
     return compute
@@ -58,8 +58,8 @@ def initial_value(given: Any, dtype: Any, name: Any) -> Callable[[], tf.Tensor]:
 
 class AveragedVariable(MirroredVariable):
     """A variable whose new value is averaged over the ranks, by their numbers of samples, when it is assigned in a
-    replica. The moving statistics of a normalisation are such: by TensorFlow's rules they would differ between the ranks
-    and be averaged with each read, in which all ranks would have to take part."""
+    replica. The moving statistics of a normalisation are such: by TensorFlow's rules they would differ between the
+    ranks and be averaged with each read, in which all ranks would have to take part."""
 
     def _update_replica(self, update_fn: Callable[..., Any], value: Any, **kwargs: Any) -> Any:
         context = tf.distribute.get_replica_context()

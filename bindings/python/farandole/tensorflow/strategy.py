@@ -21,8 +21,7 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             model.compile(…)
         model.fit(x, y, batch_size=256)  # in all: each of 4 ranks takes 64
 
-    Start the program with mpirun. Joins the job (`farandole.init`) if that has not been done. Variables that are made in
-    `scope()` start with rank 0's values and stay equal. Every rank makes the whole batches of a dataset, in the same
+    Start the program with mpirun. Joins the job (`farandole.init`) if need be. Variables that are made in `scope()` start with rank 0's values and stay equal. Every rank makes the whole batches of a dataset, in the same
     order, and takes its rows of each; gradients are summed up over the ranks. All ranks fit, evaluate, predict and read
     metrics alike: ranks that do not raise `farandole.errors.Mismatch`, or in Keras tf.errors.InvalidArgumentError.
 
@@ -69,7 +68,7 @@ def _refuse_jit(fn: Callable[..., Any]) -> None:
     model = getattr(fn, "__self__", None)
     if getattr(model, "jit_compile", False) is True and _lifecycle.size() > 1:
         raise errors.Unsupported(
-            "compile(jit_compile=True) is not possible with MirroredStrategy: XLA has no kernel for the reduction between "
+            "compile(jit_compile=True) is not possible with MirroredStrategy: XLA has no kernel for reductions between "
             'processes. Leave jit_compile at "auto", or decorate expensive parts of the model with '
             "tf.function(jit_compile=True)"
         )
