@@ -10,6 +10,7 @@ import faulthandler
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 
@@ -72,7 +73,7 @@ def main() -> None:
     faulthandler.dump_traceback_later(support.WATCHDOG_SECONDS, exit=True)
     farandole.tensorflow.init()
     first = farandole.rank() == 0
-    fifo = objects.broadcast_object(f"/tmp/farandole-interrupt-{os.getpid()}", 0)
+    fifo = objects.broadcast_object(os.path.join(tempfile.gettempdir(), f"farandole-interrupt-{os.getpid()}"), 0)
     if first:
         os.mkfifo(fifo)
     farandole.numpy.barrier()
