@@ -1,5 +1,4 @@
-"""MirroredStrategy under Keras 3's fit: every way to pass data and to update weights, against one process that trains with
-the whole batches."""
+"""MirroredStrategy under Keras 3's fit: every way to pass data, against one process that trains with the whole batches."""
 
 import support
 
@@ -8,68 +7,12 @@ support.need("numpy", "tensorflow", "keras")
 import keras
 import numpy as np
 import tensorflow as tf
+from keras_support import KerasTest, X, Y, classifier, sgd, strategy
 
 import farandole.tensorflow as hvd
-from farandole import errors
-
-STRATEGY = None
-RANDOM = np.random.default_rng(5)
-X = RANDOM.normal(size=(64, 6)).astype(np.float32)
-Y = (X @ RANDOM.normal(size=(6, 3))).argmax(axis=1)
 
 
-def strategy():
-    global STRATEGY
-    if STRATEGY is None:
-        STRATEGY = hvd.MirroredStrategy()
-    return STRATEGY
-
-
-def classifier(optimizer="sgd", **compile_arguments):
-    """A function that makes the model."""
-
-    def make():
-        model = keras.Sequential(
-            [keras.Input((6,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3, activation="softmax")]
-        )
-        chosen = optimizer() if callable(optimizer) else keras.optimizers.get(optimizer)
-        loss = keras.losses.SparseCategoricalCrossentropy()
-        model.compile(chosen, loss, metrics=["accuracy"], **compile_arguments)
-        return model
-
-    return make
-
-
-def sgd(**arguments):
-    return lambda: keras.optimizers.SGD(0.1, **arguments)
-
-
-class FitTest(support.RankedTest):
-    def assert_same_on_all_ranks(self, values):
-        for other in hvd.allgather_object([np.asarray(value) for value in values]):
-            for mine, theirs in zip(values, other):
-                np.testing.assert_array_equal(np.asarray(mine), theirs)
-
-    def alone_and_together(self, make, train, rtol=1e-5, atol=1e-6):
-        """Trains a model alone and one with the same start on all ranks; both must end alike. Returns them."""
-        keras.utils.set_random_seed(11)
-        alone = make()
-        start = alone.get_weights()
-        history = train(alone)
-        keras.utils.set_random_seed(11)
-        with strategy().scope():
-            together = make()
-        together.set_weights(start)
-        histories = train(together)
-        for mine, expected in zip(together.get_weights(), alone.get_weights()):
-            np.testing.assert_allclose(mine, expected, rtol=rtol, atol=atol)
-        self.assert_same_on_all_ranks(together.get_weights())
-        if history is not None:
-            for name, expected in history.history.items():
-                np.testing.assert_allclose(histories.history[name], expected, rtol=rtol, atol=atol, err_msg=name)
-            self.assert_same_on_all_ranks([histories.history[name] for name in sorted(histories.history)])
-        return alone, together
-
+class FitTest(KerasTest):
     # ---- The issue's numbers
 
     def test_losses_of_the_first_steps(self):
@@ -79,8 +22,8 @@ class FitTest(support.RankedTest):
         )
 
     def test_losses_in_float64(self):
-        before = keras.config.floatx()
         keras.config.set_floatx("float64")
+        keras.config.set_dtype_policy("float64")
         try:
             self.alone_and_together(
                 classifier(sgd(momentum=0.9)),
@@ -91,7 +34,8 @@ class FitTest(support.RankedTest):
                 atol=1e-12,
             )
         finally:
-            keras.config.set_floatx(before)
+            keras.config.set_floatx("float32")
+            keras.config.set_dtype_policy("float32")
 
     # ---- Data
 
@@ -101,7 +45,7 @@ class FitTest(support.RankedTest):
         class Model(keras.Model):
             def train_step(self, rows):
                 seen.scatter_add(tf.IndexedSlices(tf.ones_like(rows[:, 0]), rows[:, 0]))
-                return {}
+                return {"rows": tf.size(rows)}
 
         with strategy().scope():
             inputs = keras.Input((1,), dtype="int32")
@@ -228,149 +172,6 @@ class FitTest(support.RankedTest):
         predicted = together.predict(inputs, batch_size=10, verbose=0)
         self.assertEqual(predicted["class"].shape, (64, 3))
 
-    # ---- Updates
-
-    def test_clipping_sees_the_gradient_of_all_ranks(self):
-        for clipping in ({"clipnorm": 0.05}, {"global_clipnorm": 0.05}, {"clipvalue": 0.01}):
-            with self.subTest(clipping):
-                self.alone_and_together(
-                    classifier(sgd(**clipping)),
-                    lambda model: model.fit(X, Y, batch_size=16, epochs=2, shuffle=False, verbose=0),
-                )
-
-    def test_gradient_accumulation(self):
-        self.alone_and_together(
-            classifier(sgd(gradient_accumulation_steps=4, global_clipnorm=0.05)),
-            lambda model: model.fit(X, Y, batch_size=8, epochs=2, shuffle=False, verbose=0),
-        )
-
-    def test_weight_decay_and_moving_averages(self):
-        self.alone_and_together(
-            classifier(lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1, use_ema=True, ema_overwrite_frequency=3)),
-            lambda model: model.fit(X, Y, batch_size=16, epochs=2, shuffle=False, verbose=0),
-            rtol=1e-4,
-            atol=1e-5,
-        )
-
-    def test_embeddings(self):
-        words = RANDOM.integers(0, 20, size=(40, 7))
-
-        for optimizer in ("sgd", "adam"):
-
-            def make():
-                model = keras.Sequential(
-                    [
-                        keras.Input((7,)),
-                        keras.layers.Embedding(20, 4),
-                        keras.layers.GlobalAveragePooling1D(),
-                        keras.layers.Dense(3, activation="softmax"),
-                    ]
-                )
-                model.compile(optimizer, "sparse_categorical_crossentropy")
-                return model
-
-            self.alone_and_together(
-                make, lambda model: model.fit(words, Y[:40], batch_size=8, epochs=2, shuffle=False, verbose=0)
-            )
-
-    def test_an_optimizer_made_outside_of_the_scope(self):
-        optimizer = keras.optimizers.SGD(0.1)
-        with strategy().scope():
-            model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, activation="softmax")])
-        model.compile(optimizer, "sparse_categorical_crossentropy")
-        model.fit(X, Y, batch_size=16, verbose=0)
-        self.assert_same_on_all_ranks(model.get_weights())
-
-    def test_run_eagerly(self):
-        self.alone_and_together(
-            classifier(sgd(), run_eagerly=True),
-            lambda model: model.fit(X[:20], Y[:20], batch_size=8, shuffle=False, verbose=0),
-        )
-
-    # ---- Precision
-
-    def test_bfloat16(self):
-        keras.config.set_dtype_policy("mixed_bfloat16")
-        try:
-            self.alone_and_together(
-                classifier(sgd()),
-                lambda model: model.fit(X, Y, batch_size=16, shuffle=False, verbose=0),
-                rtol=0.01,
-                atol=0.01,
-            )
-        finally:
-            keras.config.set_dtype_policy("float32")
-
-    def test_float16_skips_a_step_on_all_ranks(self):
-        keras.config.set_dtype_policy("mixed_float16")
-        try:
-            with strategy().scope():
-                model = classifier(sgd(global_clipnorm=1.0))()
-            self.assertIsInstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
-            x = X.copy()
-            x[63] = np.nan  # so is the gradient of the last rank, and no other's
-            before = model.get_weights()
-            model.fit(x, Y, batch_size=64, shuffle=False, verbose=0)
-            for old, new in zip(before, model.get_weights()):
-                np.testing.assert_array_equal(old, new)
-            self.assertEqual(int(model.optimizer.iterations.numpy()), 0)
-            scale = float(model.optimizer.dynamic_scale.numpy())
-            self.assertEqual(scale, model.optimizer.initial_scale / 2)
-            model.fit(X, Y, batch_size=16, epochs=2, shuffle=False, verbose=0)
-            self.assertEqual(int(model.optimizer.iterations.numpy()), 8)
-            self.assert_same_on_all_ranks([*model.get_weights(), float(model.optimizer.dynamic_scale.numpy())])
-        finally:
-            keras.config.set_dtype_policy("float32")
-
-    # ---- Layers with state
-
-    def normalising(self, **arguments):
-        def make():
-            model = keras.Sequential(
-                [
-                    keras.Input((6,)),
-                    keras.layers.Dense(5),
-                    keras.layers.BatchNormalization(momentum=0.5, **arguments),
-                    keras.layers.Dense(3, activation="softmax"),
-                ]
-            )
-            model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
-            return model
-
-        return make
-
-    def test_synchronised_normalisation(self):
-        self.alone_and_together(
-            self.normalising(synchronized=True),
-            lambda model: model.fit(X, Y, batch_size=16, epochs=2, shuffle=False, verbose=0),
-            rtol=1e-4,
-            atol=1e-5,
-        )
-
-    def test_moving_statistics_are_averages_over_the_ranks(self):
-        with strategy().scope():
-            model = self.normalising()()
-        model.fit(X[:41], Y[:41], batch_size=8, epochs=2, shuffle=False, verbose=0)  # with an empty part at the end
-        self.assertTrue(all(np.isfinite(weight).all() for weight in model.get_weights()))
-        self.assert_same_on_all_ranks(model.get_weights())
-
-    def test_moving_statistics_by_samples(self):
-        with strategy().scope():
-            model = self.normalising()()
-        dense, normalisation = model.layers[0], model.layers[1]
-        outputs = X[:3] @ dense.kernel.numpy() + dense.bias.numpy()
-        before = normalisation.moving_mean.numpy()
-        model.fit(X[:3], Y[:3], batch_size=3, shuffle=False, verbose=0)
-        # Whatever the parts: the mean of the parts' means by samples is the mean of all.
-        np.testing.assert_allclose(normalisation.moving_mean.numpy(), (before + outputs.mean(axis=0)) / 2, rtol=1e-4)
-
-    def test_dropout_differs_between_ranks(self):
-        with strategy().scope():
-            model = keras.Sequential([keras.Input((200,)), keras.layers.Dropout(0.5)])
-        masks = hvd.allgather_object(keras.ops.convert_to_numpy(model(np.ones((1, 200), np.float32), training=True)))
-        for other in masks[1:]:
-            self.assertFalse(np.array_equal(masks[0], other))
-
     # ---- Evaluating and predicting
 
     def test_evaluate_and_predict(self):
@@ -395,113 +196,6 @@ class FitTest(support.RankedTest):
                 model.train_on_batch(X[rows], Y[rows])
 
         self.alone_and_together(classifier(sgd()), train)
-
-    # ---- Own training steps
-
-    def test_own_train_step_with_compute_loss(self):
-        class Model(keras.Model):
-            def train_step(self, batch):
-                inputs, targets = batch
-                with tf.GradientTape() as tape:
-                    loss = self.compute_loss(inputs, targets, self(inputs, training=True))
-                variables = self.trainable_variables
-                self.optimizer.apply(tape.gradient(loss, variables), variables)
-                return {}
-
-        def make():
-            inputs = keras.Input((6,))
-            model = Model(inputs, keras.layers.Dense(3, activation="softmax")(inputs))
-            model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
-            return model
-
-        def train(model):
-            model.fit(X[:41], Y[:41], batch_size=8, epochs=2, shuffle=False, verbose=0)
-
-        self.alone_and_together(make, train)
-
-    def test_own_train_step_with_an_own_mean_is_the_sum_over_the_ranks(self):
-        class Model(keras.Model):
-            def train_step(self, batch):
-                inputs, targets = batch
-                with tf.GradientTape() as tape:
-                    loss = tf.reduce_mean(tf.square(self(inputs, training=True) - targets))
-                self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
-                return {}
-
-        def make():
-            inputs = keras.Input((6,))
-            model = Model(inputs, keras.layers.Dense(1, kernel_initializer="ones")(inputs))
-            model.compile(keras.optimizers.SGD(0.1))
-            return model
-
-        targets = X[:16, :1]
-        alone = make()
-        before = alone.get_weights()
-        alone.fit(X[:16], targets, batch_size=16, shuffle=False, verbose=0)
-        with strategy().scope():
-            together = make()
-        together.fit(X[:16], targets, batch_size=16, shuffle=False, verbose=0)
-        for start, one, all_of_them in zip(before, alone.get_weights(), together.get_weights()):
-            np.testing.assert_allclose(all_of_them - start, hvd.size() * (one - start), rtol=1e-3, atol=1e-6)
-
-    def test_jit_is_refused_by_name(self):
-        with strategy().scope():
-            model = classifier(sgd(), jit_compile=True)()
-        with self.assertRaisesRegex(errors.Unsupported, "jit_compile"):
-            model.fit(X, Y, batch_size=16, verbose=0)
-        with strategy().scope():
-            model = classifier(sgd(), jit_compile="auto")()
-        model.fit(X, Y, batch_size=16, verbose=0)
-
-    def test_learning_rate_is_a_number(self):
-        with strategy().scope():
-            model = classifier(sgd())()
-        self.assertAlmostEqual(float(model.optimizer.learning_rate), 0.1, places=6)
-
-    # ---- Programs that differ between ranks
-
-    def need_several_ranks(self):
-        if hvd.size() == 1:
-            self.skipTest("needs several ranks")
-
-    def assert_refused(self, text, call):
-        with self.assertRaises((errors.Mismatch, tf.errors.InvalidArgumentError)) as caught:
-            call()
-        self.assertIn(text, str(caught.exception))
-
-    def test_different_numbers_of_batches(self):
-        self.need_several_ranks()
-        with strategy().scope():
-            model = classifier(sgd())()
-        samples = 64 - 16 * (hvd.rank() == 1)
-        for train in (
-            lambda: model.fit(X[:samples], Y[:samples], batch_size=16, shuffle=False, verbose=0),
-            lambda: model.evaluate(X[:samples], Y[:samples], batch_size=16, verbose=0),
-            lambda: model.predict(X[:samples], batch_size=16, verbose=0),
-            lambda: model.fit(X, Y, batch_size=16, steps_per_epoch=4 - (hvd.rank() == 1), verbose=0),
-        ):
-            self.assert_refused("rank 1", train)
-
-    def test_generators_of_different_length(self):
-        self.need_several_ranks()
-        def batches():
-            for _ in range(4 - (hvd.rank() == 1)):
-                yield X[:16], Y[:16]
-
-        for steps in (1, 2):
-            with strategy().scope():
-                model = classifier(sgd(), steps_per_execution=steps)()
-            self.assert_refused("rank 1 has no more data", lambda: model.fit(batches(), verbose=0))
-
-    def test_different_data(self):
-        self.need_several_ranks()
-        with strategy().scope():
-            model = classifier(sgd())()
-        order = np.random.default_rng(hvd.rank()).permutation(64)
-        dataset = tf.data.Dataset.from_tensor_slices((X[order], Y[order])).batch(16)
-        self.assert_refused("different data", lambda: model.fit(dataset, verbose=0))
-        # The job goes on.
-        model.fit(X, Y, batch_size=16, verbose=0)
 
 
 if __name__ == "__main__":

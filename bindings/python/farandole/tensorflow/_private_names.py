@@ -51,12 +51,16 @@ EXTENDED: List[str] = [
 KERAS: List[Tuple[str, List[str]]] = [
     (
         "keras.src.backend.tensorflow.optimizer",
-        ["TFOptimizer._clip_gradients", "TFOptimizer._all_reduce_sum_gradients"],
+        ["TFOptimizer.apply", "TFOptimizer._clip_gradients", "TFOptimizer._all_reduce_sum_gradients"],
     ),
     ("keras.src.losses.loss", ["scale_loss_for_distribution", "unscale_loss_for_distribution"]),
-    ("keras.src.optimizers.loss_scale_optimizer", ["LossScaleOptimizer.check_finite"]),
+    ("keras.src.optimizers.loss_scale_optimizer", ["LossScaleOptimizer.apply", "LossScaleOptimizer.check_finite"]),
     ("keras.src.callbacks.callback_list", ["CallbackList.set_model", "CallbackList._configure_async_dispatch"]),
-    ("keras.src.backend.tensorflow.trainer", ["TensorFlowTrainer.distribute_strategy"]),
+    (
+        "keras.src.backend.tensorflow.trainer",
+        ["TensorFlowTrainer.distribute_strategy", "TensorFlowTrainer._maybe_symbolic_build"],
+    ),
+    ("keras.src.trainers.trainer", ["Trainer._symbolic_build"]),
 ]
 
 

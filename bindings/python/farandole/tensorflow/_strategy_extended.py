@@ -63,6 +63,18 @@ class ReplicaContext(tf.distribute.ReplicaContext):
             self._share = tf.math.divide_no_nan(tf.cast(samples, tf.float64), tf.cast(total, tf.float64))
         return self._share
 
+    def of_samples(self, gradients: Sequence[Any]) -> Sequence[Any]:
+        """The gradients, but zeros where this rank has no samples: a gradient of nothing may well be NaN."""
+        first = _first_tensor(self._inputs)
+        rows = 1 if first is None else _strategy_input.rows_of(first)
+        if isinstance(rows, int) and rows > 0:
+            return gradients
+        # None stays None.
+        given = [each for each in gradients if each is not None]
+        results = tf.cond(rows > 0, lambda: given, lambda: [_zeros_like(each) for each in given])
+        remaining = iter(results)
+        return [None if each is None else next(remaining) for each in gradients]
+
     def average(self, value: tf.Tensor) -> tf.Tensor:
         """The average over the ranks, by their samples. A rank without samples does not count, even with a NaN."""
         if _lifecycle.size() == 1:
@@ -231,6 +243,12 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
 
     def _batch_gather_to(self, value_destination_pairs: Any, axis: int, options: Any = None) -> Any:
         return [_gathered(tf.convert_to_tensor(_component(value)), axis) for value, _ in value_destination_pairs]
+
+
+def _zeros_like(gradient: Any) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(tf.zeros_like(gradient.values), gradient.indices, gradient.dense_shape)
+    return tf.zeros_like(gradient)
 
 
 def _check_options(options: Any) -> None:

@@ -43,15 +43,20 @@ def _fingerprint(leaf: Any) -> tf.Tensor:
     return tf.strings.to_hash_bucket_fast(tf.strings.join(rows), _MOST_BUCKETS)
 
 
+def _check_batched(spec: Any) -> None:
+    ranks = [leaf.shape.rank for leaf in tf.nest.flatten(spec) if hasattr(leaf, "shape")]
+    if not ranks or 0 in ranks:
+        raise errors.InvalidArgument(
+            f"the elements of a distributed dataset must be batches, but there is {spec}: call .batch(n) first; each "
+            "rank takes its part of every batch"
+        )
+
+
+@tf.autograph.experimental.do_not_convert
 def _own_part(structure: Any) -> Tuple[tf.Tensor, Any]:
     """(Digest of the whole batch, this rank's rows of it)."""
     leaves = tf.nest.flatten(structure)
     batched = [leaf for leaf in leaves if _is_batched(leaf)]
-    if not batched or any(tf.is_tensor(leaf) and leaf.shape.rank == 0 for leaf in leaves):
-        raise errors.InvalidArgument(
-            f"the elements of a distributed dataset must be batches, but there is {structure}: call .batch(n) first, of "
-            "which each rank gets its part"
-        )
     rank, size = _lifecycle.rank(), _lifecycle.size()
     rows = rows_of(batched[0])
     # The first ranks get one more where it does not come out even.
@@ -72,6 +77,7 @@ def _not_negative(value: Any) -> Any:
     return max(value, 0) if isinstance(value, int) else tf.maximum(value, 0)
 
 
+@tf.autograph.experimental.do_not_convert
 def _as_it_is(structure: Any) -> Tuple[tf.Tensor, Any]:
     return tf.constant(0, tf.int64), structure
 
@@ -92,9 +98,15 @@ def distributed(dataset: Any, is_own: bool = False) -> "DistributedDataset":
             "give each rank its own files, use distribute_datasets_from_function() and input_context.input_pipeline_id"
         )
     is_own = is_own or policy == tf.data.experimental.AutoShardPolicy.OFF or _lifecycle.size() == 1
+    if not is_own:
+        _check_batched(dataset.element_spec)
     part = _as_it_is if is_own else _own_part
     is_tuple = type(dataset.element_spec) is tuple  # these come as several arguments
-    mapped = dataset.map((lambda *parts: part(parts)) if is_tuple else part)
+
+    def of_several(*parts: Any) -> Any:
+        return part(parts)
+
+    mapped = dataset.map(tf.autograph.experimental.do_not_convert(of_several) if is_tuple else part)
     return DistributedDataset(mapped)
 
 

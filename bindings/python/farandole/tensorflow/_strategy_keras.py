@@ -14,12 +14,20 @@ from .. import _lifecycle
 from .._engine import Min
 from . import _private_names, mpi_ops
 from ._strategy_extended import ReplicaContext
+from ._strategy_input import DistributedDataset
 
 
 def _own_context() -> Optional[ReplicaContext]:
     """The context of the replica, if it is one of ours and not the only one."""
     context = tf.distribute.get_replica_context()
     return context if isinstance(context, ReplicaContext) and _lifecycle.size() > 1 else None
+
+
+def _apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+    context = _own_context()
+    if context is not None:
+        grads = list(context.of_samples(list(grads)))
+    return base(self, grads, trainable_variables)
 
 
 def _clip_gradients(base: Callable[..., Any], self: Any, grads: Any) -> Any:
@@ -62,6 +70,21 @@ def _unscale_loss(base: Callable[..., Any], value: Any) -> Any:
     return tf.math.divide_no_nan(value, tf.cast(context.share(), value.dtype))
 
 
+def _symbolic(spec: Any) -> Any:
+    """The specification of a tensor; None for what a generator left out."""
+    return spec if hasattr(spec, "shape") and hasattr(spec, "dtype") else None
+
+
+def _build(base: Callable[..., Any], self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+    """Builds the model from what is known of the batches. Keras takes one of them to look at, which a generator would
+    not give again, and which would change the order of shuffled data."""
+    dataset = getattr(iterator, "_distributed_dataset", None)
+    if data_batch is not None or self._distribute_strategy is None or not isinstance(dataset, DistributedDataset):
+        return base(self, iterator=iterator, data_batch=data_batch)
+    with self.distribute_strategy.scope():
+        return self._symbolic_build(data_batch=tf.nest.map_structure(_symbolic, dataset.element_spec))
+
+
 def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
     base = getattr(owner, name)
 
@@ -81,13 +104,17 @@ def install() -> None:
         return
     _private_names.check_keras()
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
+    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
     from keras.src.losses import loss
 
     from ._strategy_callbacks import adapted
 
     _replace(TFOptimizer, "_clip_gradients", _clip_gradients)
     _replace(TFOptimizer, "_all_reduce_sum_gradients", _all_reduce_sum_gradients)
+    _replace(TFOptimizer, "apply", _apply)
+    _replace(keras.optimizers.LossScaleOptimizer, "apply", _apply)
     _replace(keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite)
     _replace(loss, "scale_loss_for_distribution", _scale_loss)
     _replace(loss, "unscale_loss_for_distribution", _unscale_loss)
+    _replace(TensorFlowTrainer, "_maybe_symbolic_build", _build)
     _replace(keras.callbacks.CallbackList, "set_model", adapted)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from .. import _lifecycle, errors
 from .._engine import Sum
-from . import mpi_ops
+from . import _running, mpi_ops
 
 _NAME = "farandole.strategy.progress"
 # Columns of the message, which has one row for each rank.
@@ -40,18 +40,17 @@ def _exchange(row: Any) -> tf.Tensor:
     mine = tf.one_hot(_lifecycle.rank(), size, dtype=tf.int64)[:, tf.newaxis] * row[tf.newaxis]
     arguments = {
         "tensors": [mine],
-        "tensor_name": _NAME,
+        "tensor_name": _NAME,  # the same in each function and in eager mode
         "reduce_op": int(Sum),
         "prescale_factor": "1.0",
         "postscale_factor": "1.0",
         "ignore_name_scope": False,
         "process_set": 0,
     }
+    allreduce = mpi_ops._LIB.farandole_allreduce
     if tf.executing_eagerly():
-        return mpi_ops._run_eagerly(mpi_ops._LIB.farandole_allreduce, **arguments)[0]
-    result = mpi_ops._LIB.farandole_allreduce(name="farandole_progress", **arguments)
-    mpi_ops._run_independently(result)
-    return result[0]
+        return _running.run_eagerly(allreduce, **arguments)[0]
+    return _running.run(allreduce, "", [mine], "farandole_progress", **arguments)[0]
 
 
 def _complaint(rows: np.ndarray) -> Optional[str]:

@@ -26,7 +26,7 @@ def from_first_rank(value: tf.Tensor) -> tf.Tensor:
         parts = mpi_ops.broadcast(tf.stack([tf.math.real(value), tf.math.imag(value)]), 0)
         return tf.complex(tf.cast(parts[0], part), tf.cast(parts[1], part))
     if dtype in (tf.string, tf.variant, tf.resource):
-        raise errors.Unsupported(f"a variable of {dtype.name} can not be sent to other ranks; make it outside of scope()")
+        raise errors.Unsupported(f"a variable of {dtype.name} can not be sent to the ranks; make it outside of scope()")
     return mpi_ops.broadcast(value, 0)
 
 

@@ -5,7 +5,7 @@ from typing import Any, Callable, Optional
 import tensorflow as tf
 
 from .. import _lifecycle, errors
-from . import _strategy_seeds
+from . import _strategy_seeds, init
 from ._strategy_extended import Extended
 from ._strategy_progress import progress
 
@@ -21,16 +21,17 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             model.compile(…)
         model.fit(x, y, batch_size=256)  # in all: each of 4 ranks takes 64
 
-    Start the program with mpirun. Joins the job (`farandole.init`) if need be. Variables that are made in `scope()` start with rank 0's values and stay equal. Every rank makes the whole batches of a dataset, in the same
-    order, and takes its rows of each; gradients are summed up over the ranks. All ranks fit, evaluate, predict and read
-    metrics alike: ranks that do not raise `farandole.errors.Mismatch`, or in Keras tf.errors.InvalidArgumentError.
+    Start the program with mpirun. Joins the job (`farandole.init`) if need be. Variables that are made in `scope()`
+    start with rank 0's values and stay equal. Every rank makes the whole batches of a dataset, in the same order, and
+    takes its rows of each; gradients are summed up over the ranks. All ranks fit, evaluate, predict and read metrics
+    alike: ranks that do not raise `farandole.errors.Mismatch`, or in Keras tf.errors.InvalidArgumentError.
 
     It is a MultiWorkerMirroredStrategy by its class only, because Keras asks for that; it uses nothing of it.
     docs/keras.md says what works and what differs.
     """
 
     def __init__(self) -> None:  # pylint: disable=super-init-not-called
-        _lifecycle.init()
+        init()
         progress()
         _strategy_seeds.agree()
         # Not the parent's, which starts a server.

@@ -36,7 +36,7 @@ def register_layers(optimizer: Any, local_layers: Any) -> None:
         if not isinstance(layer, tf.keras.layers.Layer):
             raise errors.InvalidArgument(f"local_layers must be layers of Keras, not {type(layer).__name__}")
         if not layer.built:
-            raise errors.InvalidArgument(f"layer {layer.name} of local_layers has no weights yet: build the model first")
+            raise errors.InvalidArgument(f"layer {layer.name} has no weights yet: build the model before")
         for variable in layer.trainable_weights:
             optimizer.register_local_var(variable)
 
