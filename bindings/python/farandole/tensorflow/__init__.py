@@ -115,4 +115,8 @@ def __getattr__(name: str) -> Any:
         from .sync_batch_norm import SyncBatchNormalization
 
         return SyncBatchNormalization
+    if name == "MirroredStrategy":
+        from .strategy import MirroredStrategy
+
+        return MirroredStrategy
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,26 @@
+"""Horovod's callbacks for Keras: those of farandole.tensorflow.keras.callbacks."""
+
+from typing import Any
+
+from ..tensorflow.keras import callbacks as _callbacks
+from ..tensorflow.keras.callbacks import (
+    BroadcastGlobalVariablesCallback,
+    LearningRateScheduleCallback,
+    LearningRateWarmupCallback,
+    MetricAverageCallback,
+)
+
+__all__ = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+]
+
+
+class BestModelCheckpoint(_callbacks.BestModelCheckpoint):
+    """The same, without `save_weights_only`, as in Horovod."""
+
+    def __init__(self, monitor: str = "val_loss", verbose: int = 0, mode: str = "auto", save_freq: Any = "epoch"):
+        super().__init__(monitor, verbose, False, mode, save_freq)

@@ -1,0 +1,105 @@
+"""Names of TensorFlow and Keras that the strategy uses though they are not public: all of them, in one place.
+
+TensorFlow's are looked up when the strategy is imported, Keras' when it is first used with Keras. One that is missing
+is an ImportError that names it, and the versions that are known to work.
+"""
+
+import importlib
+from typing import Any, Dict, List, Tuple
+
+import tensorflow as tf
+
+_TENSORFLOW_THAT_WORKS = "TensorFlow 2.16 to 2.21"
+_KERAS_THAT_WORKS = "Keras 3.6 to 3.15"
+
+# Module, attributes of it. A dot leads to an attribute of a class.
+TENSORFLOW: List[Tuple[str, List[str]]] = [
+    ("tensorflow.python.distribute.values", ["DistributedVariable", "MirroredVariable", "SyncOnReadVariable"]),
+    ("tensorflow.python.distribute.values", ["DistributedVariable._update", "SyncOnReadVariable._get_cross_replica"]),
+    ("tensorflow.python.distribute.distribute_lib", ["UpdateContext", "Strategy.__init__", "ReplicaContext.__init__"]),
+    ("tensorflow.python.eager.context", ["global_seed"]),
+    ("tensorflow.python.eager.record", ["could_possibly_record"]),
+]
+# Methods of tf.distribute.StrategyExtended that TensorFlow calls and the strategy overrides: under another name, what
+# is written for them would never run.
+EXTENDED: List[str] = [
+    "_batch_gather_to",
+    "_batch_reduce_to",
+    "_broadcast_to",
+    "_call_for_each_replica",
+    "_container_strategy",
+    "_create_variable",
+    "_distribute_datasets_from_function",
+    "_experimental_distribute_dataset",
+    "_experimental_distribute_values_from_function",
+    "_gather_to_implementation",
+    "_in_multi_worker_mode",
+    "_local_results",
+    "_num_replicas_in_sync",
+    "_reduce_to",
+    "_replica_ctx_all_reduce",
+    "_replica_ctx_update",
+    "_scope",
+    "_update",
+    "_update_non_slot",
+    "_use_merge_call",
+    "colocate_vars_with",
+    "read_var",
+    "value_container",
+    "worker_devices",
+]
+KERAS: List[Tuple[str, List[str]]] = [
+    (
+        "keras.src.backend.tensorflow.optimizer",
+        ["TFOptimizer.apply", "TFOptimizer._clip_gradients", "TFOptimizer._all_reduce_sum_gradients"],
+    ),
+    ("keras.src.losses.loss", ["scale_loss_for_distribution", "unscale_loss_for_distribution"]),
+    ("keras.src.optimizers.loss_scale_optimizer", ["LossScaleOptimizer.apply", "LossScaleOptimizer.check_finite"]),
+    ("keras.src.callbacks.callback_list", ["CallbackList.set_model", "CallbackList._configure_async_dispatch"]),
+    (
+        "keras.src.backend.tensorflow.trainer",
+        ["TensorFlowTrainer.distribute_strategy", "TensorFlowTrainer._maybe_symbolic_build"],
+    ),
+    ("keras.src.trainers.trainer", ["Trainer._symbolic_build"]),
+]
+
+
+def _found(what: str, version: str, that_work: str, names: List[Tuple[str, List[str]]]) -> Dict[str, Any]:
+    """The objects by the last part of their names. Raises ImportError for what is missing."""
+    found = {}
+    for module_name, attributes in names:
+        for attribute in attributes:
+            try:
+                value = importlib.import_module(module_name)
+                for part in attribute.split("."):
+                    value = getattr(value, part)
+            except (ImportError, AttributeError):
+                raise ImportError(
+                    f"farandole.tensorflow.MirroredStrategy uses {module_name}.{attribute}, which {what} {version} "
+                    f"does not have; it is known to work with {that_work}"
+                ) from None
+            found[attribute] = value
+    return found
+
+
+_tensorflow = _found("TensorFlow", tf.version.VERSION, _TENSORFLOW_THAT_WORKS, TENSORFLOW)
+_found(
+    "TensorFlow",
+    tf.version.VERSION,
+    _TENSORFLOW_THAT_WORKS,
+    [("tensorflow.python.distribute.distribute_lib", [f"StrategyExtendedV1.{name}" for name in EXTENDED])],
+)
+
+DistributedVariable = _tensorflow["DistributedVariable"]
+MirroredVariable = _tensorflow["MirroredVariable"]
+SyncOnReadVariable = _tensorflow["SyncOnReadVariable"]
+UpdateContext = _tensorflow["UpdateContext"]
+global_seed = _tensorflow["global_seed"]
+could_possibly_record = _tensorflow["could_possibly_record"]
+
+
+def check_keras() -> None:
+    """Raises ImportError if this Keras lacks one of the names."""
+    import keras
+
+    _found("Keras", keras.__version__, _KERAS_THAT_WORKS, KERAS)

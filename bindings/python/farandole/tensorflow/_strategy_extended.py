@@ -1,0 +1,284 @@
+"""What tf.distribute asks of a strategy: one replica in each process, all work inline."""
+
+import contextlib
+from typing import Any, Callable, Optional, Sequence
+
+import tensorflow as tf
+
+from .. import _lifecycle, errors
+from .._engine import Sum
+from . import _strategy_input, _strategy_variables, mpi_ops
+from ._gradients import GradientReducer
+from ._private_names import DistributedVariable, UpdateContext
+from ._strategy_progress import READ, progress
+
+_ReduceOp = tf.distribute.ReduceOp
+
+
+def _own_device() -> str:
+    """The device of this process: the GPU of its number on the host, else the CPU."""
+    gpus = tf.config.list_logical_devices("GPU")
+    return gpus[_lifecycle.local_rank() % len(gpus)].name if gpus else "/device:CPU:0"
+
+
+def _component(value: Any) -> Any:
+    """The variable or tensor of this process in a distributed value."""
+    return value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
+
+
+def _first_tensor(structure: Any) -> Optional[Any]:
+    for leaf in tf.nest.flatten(structure):
+        if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)) or (tf.is_tensor(leaf) and leaf.shape.rank != 0):
+            return leaf
+    return None
+
+
+class ReplicaContext(tf.distribute.ReplicaContext):
+    """Of one call of `run` on this rank."""
+
+    def __init__(self, strategy: Any, inputs: Any):
+        super().__init__(strategy, replica_id_in_sync_group=_lifecycle.rank())
+        self._inputs = inputs
+        self._share: Optional[tf.Tensor] = None
+
+    def knows_share(self) -> bool:
+        """Whether `share` has been asked for."""
+        return self._share is not None
+
+    def share(self) -> Optional[tf.Tensor]:
+        """This rank's part of the samples of all ranks, a float64 scalar. None if the inputs have no tensor that says.
+
+        The number of samples is that of the rows of the first tensor that was passed to `run`. Where it is asked for it
+        is one collective, which runs while the forward pass does.
+        """
+        if self._share is None:
+            first = _first_tensor(self._inputs)
+            if first is None:
+                return None
+            # Also where the number is known beforehand, the batch comes first: only then do all ranks have one.
+            before = [] if tf.executing_eagerly() else tf.nest.flatten(first, expand_composites=True)
+            with tf.control_dependencies(before):
+                samples = tf.identity(tf.cast(_strategy_input.rows_of(first), tf.int64))
+            total = mpi_ops._allreduce(samples, name="farandole_samples", op=Sum)
+            self._share = tf.math.divide_no_nan(tf.cast(samples, tf.float64), tf.cast(total, tf.float64))
+        return self._share
+
+    def of_samples(self, gradients: Sequence[Any]) -> Sequence[Any]:
+        """The gradients, but zeros where this rank has no samples: a gradient of nothing may well be NaN."""
+        first = _first_tensor(self._inputs)
+        rows = 1 if first is None else _strategy_input.rows_of(first)
+        if isinstance(rows, int) and rows > 0:
+            return gradients
+        # None stays None.
+        given = [each for each in gradients if each is not None]
+        results = tf.cond(rows > 0, lambda: given, lambda: [_zeros_like(each) for each in given])
+        remaining = iter(results)
+        return [None if each is None else next(remaining) for each in gradients]
+
+    def average(self, value: tf.Tensor) -> tf.Tensor:
+        """The average over the ranks, by their samples. A rank without samples does not count, even with a NaN."""
+        if _lifecycle.size() == 1:
+            return value
+        share = self.share()
+        if share is None:
+            return self.all_reduce(_ReduceOp.MEAN, value)
+        return mpi_ops._allreduce(tf.math.multiply_no_nan(value, tf.cast(share, value.dtype)), op=Sum)
+
+
+class Extended(tf.compat.v1.distribute.StrategyExtended):
+    """Methods have the names under which TensorFlow calls them."""
+
+    def __init__(self, container_strategy: Any):
+        super().__init__(container_strategy)
+        self._device = _own_device()
+        self._reducer = GradientReducer("MirroredStrategy", op=Sum)
+        self._cluster_resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": [f"rank{rank}:0" for rank in range(_lifecycle.size())]}),
+            task_type="worker",
+            task_id=_lifecycle.rank(),
+            rpc_layer="farandole",
+        )
+        self._task_type, self._task_id = "worker", _lifecycle.rank()
+        self._retrace_functions_for_each_device = False
+
+    # ---- Where things are -------------------------------------------------------------------------------------------
+
+    @property
+    def worker_devices(self) -> Sequence[str]:
+        return (self._device,)
+
+    @property
+    def parameter_devices(self) -> Sequence[str]:
+        return (self._device,)
+
+    def non_slot_devices(self, var_list: Any) -> Sequence[str]:
+        return (self._device,)
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        return _lifecycle.size()
+
+    def _in_multi_worker_mode(self) -> bool:
+        return _lifecycle.size() > 1
+
+    def _get_local_replica_id(self, replica_id_in_sync_group: Any) -> int:
+        return 0
+
+    def _get_replica_id_in_sync_group(self, replica_id: int) -> int:
+        return _lifecycle.rank()
+
+    @property
+    def experimental_between_graph(self) -> bool:
+        return True
+
+    @property
+    def experimental_should_init(self) -> bool:
+        return True
+
+    @property
+    def should_checkpoint(self) -> bool:
+        return _lifecycle.rank() == 0
+
+    @property
+    def should_save_summary(self) -> bool:
+        return _lifecycle.rank() == 0
+
+    @property
+    def _global_batch_size(self) -> bool:
+        return True
+
+    # ---- Variables --------------------------------------------------------------------------------------------------
+
+    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        with tf.device(self._device):
+            return _strategy_variables.create(self._container_strategy(), next_creator, kwargs)
+
+    def colocate_vars_with(self, colocate_with_variable: Any) -> Any:
+        return contextlib.nullcontext()  # all of them are on the one device
+
+    def read_var(self, variable: Any) -> tf.Tensor:
+        return tf.identity(variable)
+
+    def value_container(self, value: Any) -> Any:
+        container = getattr(getattr(value, "handle", value), "_distributed_container", None)
+        return value if container is None else container()
+
+    def _local_results(self, value: Any) -> Any:
+        return value.values if isinstance(value, tf.distribute.DistributedValues) else (value,)
+
+    def _update(self, var: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool) -> Any:
+        return self._update_non_slot(var, fn, (_component(var), *args), kwargs, group)
+
+    def _update_non_slot(self, colocate_with: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool) -> Any:
+        with tf.device(self._device), UpdateContext(0):
+            result = fn(*args, **kwargs)
+        return result if group else tf.nest.map_structure(self._local_results, result)
+
+    def _replica_ctx_update(
+        self, var: Any, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, group: bool = True
+    ) -> Any:
+        return fn(_component(var), *args, **(kwargs or {}))
+
+    # ---- Running ----------------------------------------------------------------------------------------------------
+
+    def _use_merge_call(self) -> bool:
+        return False  # there is no other replica in the process to merge with
+
+    def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        with tf.device(self._device), ReplicaContext(self._container_strategy(), (args, kwargs)):
+            return fn(*args, **kwargs)
+
+    # ---- Data -------------------------------------------------------------------------------------------------------
+
+    def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
+        _check_options(options)
+        return _strategy_input.distributed(dataset)
+
+    def _distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: Any) -> Any:
+        _check_options(options)
+        context = tf.distribute.InputContext(_lifecycle.size(), _lifecycle.rank(), _lifecycle.size())
+        return _strategy_input.distributed(dataset_fn(context), is_own=True)
+
+    def _experimental_distribute_values_from_function(self, value_fn: Callable[..., Any]) -> Any:
+        return value_fn(tf.distribute.experimental.ValueContext(_lifecycle.rank(), _lifecycle.size()))
+
+    # ---- Collectives ------------------------------------------------------------------------------------------------
+
+    def reduce_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Sequence[Any]:
+        """The sums over the ranks, in groups of some MiB, so that the first travel while the backward pass goes on."""
+        return self._reducer.reduce(gradients, variables)
+
+    def _sum(self, values: Sequence[Any]) -> Sequence[Any]:
+        return self._reducer.reduce(values, values)
+
+    def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+        if isinstance(reduce_op, str):
+            reduce_op = _ReduceOp(reduce_op.upper())
+        flat = [_to_reduce(each) for each in tf.nest.flatten(value)]
+        results = list(self._sum(flat))
+        if reduce_op == _ReduceOp.MEAN:
+            results = [_divided(each, _lifecycle.size()) for each in results]
+        return tf.nest.pack_sequence_as(value, results)
+
+    def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+        is_mirrored = isinstance(value, DistributedVariable) and value._is_mirrored()
+        if is_mirrored and reduce_op == _ReduceOp.MEAN:
+            return _component(value)
+        if tf.executing_eagerly():
+            progress().agree(READ)
+        return self._replica_ctx_all_reduce(reduce_op, _component(value))
+
+    def _batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any) -> Any:
+        return self._replica_ctx_all_reduce(reduce_op, [_component(value) for value, _ in value_destination_pairs])
+
+    def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+        if isinstance(tensor, (bool, int, float)):
+            return tensor
+        return _strategy_variables.from_first_rank(tf.convert_to_tensor(tensor))
+
+    def _gather_to_implementation(self, value: Any, destinations: Any, axis: int, options: Any) -> tf.Tensor:
+        if tf.executing_eagerly():
+            progress().agree(READ)
+        return _gathered(tf.convert_to_tensor(_component(value)), axis)
+
+    def _batch_gather_to(self, value_destination_pairs: Any, axis: int, options: Any = None) -> Any:
+        return [_gathered(tf.convert_to_tensor(_component(value)), axis) for value, _ in value_destination_pairs]
+
+
+def _zeros_like(gradient: Any) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(tf.zeros_like(gradient.values), gradient.indices, gradient.dense_shape)
+    return tf.zeros_like(gradient)
+
+
+def _check_options(options: Any) -> None:
+    mode = getattr(options, "experimental_replication_mode", None)
+    if mode == tf.distribute.InputReplicationMode.PER_REPLICA:
+        raise errors.Unsupported("InputReplicationMode.PER_REPLICA is not supported: a process has one replica")
+
+
+def _to_reduce(value: Any) -> Any:
+    value = _component(value)
+    return value if isinstance(value, tf.IndexedSlices) else tf.convert_to_tensor(value)
+
+
+def _divided(value: Any, by: int) -> Any:
+    if isinstance(value, tf.IndexedSlices):
+        return tf.IndexedSlices(_divided(value.values, by), value.indices, value.dense_shape)
+    if value.dtype.is_integer:
+        return value // tf.cast(by, value.dtype)
+    return value / tf.cast(by, value.dtype)
+
+
+def _gathered(value: tf.Tensor, axis: int) -> tf.Tensor:
+    """The values of all ranks, one after the other along the axis."""
+    if value.shape.rank is None or value.shape.rank == 0:
+        raise errors.InvalidArgument(f"gather() needs a tensor of known rank of at least 1, got shape {value.shape}")
+    if _lifecycle.size() == 1:
+        return value
+    axis %= value.shape.rank
+    order = [axis, *(i for i in range(value.shape.rank) if i != axis)]
+    back = [order.index(i) for i in range(value.shape.rank)]
+    if axis == 0:
+        return mpi_ops.allgather(value)
+    return tf.transpose(mpi_ops.allgather(tf.transpose(value, order)), back)

@@ -1,0 +1,233 @@
+"""Datasets of which each rank takes its part."""
+
+from typing import Any, Callable, Iterator, Tuple
+
+import tensorflow as tf
+
+from .. import _lifecycle, errors
+from ._strategy_progress import BATCH, END, progress
+
+_MOST_BUCKETS = 2**62
+
+
+def rows_of(leaf: Any) -> Any:
+    """Number of rows of a tensor, RaggedTensor or SparseTensor: an int where it is known, else an int64 tensor."""
+    if isinstance(leaf, tf.SparseTensor):
+        return leaf.dense_shape[0]
+    if isinstance(leaf, tf.RaggedTensor):
+        return leaf.nrows(out_type=tf.int64)
+    if leaf.shape.rank is not None and leaf.shape[0] is not None:
+        return leaf.shape[0]
+    return tf.shape(leaf, out_type=tf.int64)[0]
+
+
+def _is_batched(leaf: Any) -> bool:
+    return isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)) or (tf.is_tensor(leaf) and leaf.shape.rank != 0)
+
+
+def _slice(leaf: Any, begin: Any, end: Any) -> Any:
+    if isinstance(leaf, tf.SparseTensor):
+        start = tf.concat([[begin], tf.zeros_like(leaf.dense_shape[1:])], axis=0)
+        size = tf.concat([[end - begin], leaf.dense_shape[1:]], axis=0)
+        return tf.sparse.slice(leaf, tf.cast(start, tf.int64), tf.cast(size, tf.int64))
+    return leaf[begin:end]
+
+
+def _fingerprint(leaf: Any) -> tf.Tensor:
+    """A number that hardly any other first or last row has."""
+    if isinstance(leaf, tf.SparseTensor):
+        leaf = leaf.values
+    elif isinstance(leaf, tf.RaggedTensor):
+        leaf = leaf.flat_values
+    rows = [tf.io.serialize_tensor(part) for part in (leaf[:1], leaf[-1:])]
+    return tf.strings.to_hash_bucket_fast(tf.strings.join(rows), _MOST_BUCKETS)
+
+
+def _check_batched(spec: Any) -> None:
+    ranks = [leaf.shape.rank for leaf in tf.nest.flatten(spec) if hasattr(leaf, "shape")]
+    if not ranks or 0 in ranks:
+        raise errors.InvalidArgument(
+            f"the elements of a distributed dataset must be batches, but there is {spec}: call .batch(n) first; each "
+            "rank takes its part of every batch"
+        )
+
+
+@tf.autograph.experimental.do_not_convert
+def _own_part(structure: Any) -> Tuple[tf.Tensor, Any]:
+    """(Digest of the whole batch, this rank's rows of it)."""
+    leaves = tf.nest.flatten(structure)
+    batched = [leaf for leaf in leaves if _is_batched(leaf)]
+    rank, size = _lifecycle.rank(), _lifecycle.size()
+    rows = rows_of(batched[0])
+    # The first ranks get one more where it does not come out even.
+    begin = rank * (rows // size) + _smaller(rank, rows % size)
+    end = begin + rows // size + _smaller(1, _not_negative(rows % size - rank))
+    parts = [_slice(leaf, begin, end) if _is_batched(leaf) else leaf for leaf in leaves]
+    digest = tf.reduce_sum(tf.stack([_fingerprint(leaf) for leaf in batched]))
+    return digest, tf.nest.pack_sequence_as(structure, parts)
+
+
+def _smaller(left: Any, right: Any) -> Any:
+    if isinstance(right, int):
+        return min(left, right)
+    return tf.minimum(tf.cast(left, tf.int64), tf.cast(right, tf.int64))
+
+
+def _not_negative(value: Any) -> Any:
+    return max(value, 0) if isinstance(value, int) else tf.maximum(value, 0)
+
+
+@tf.autograph.experimental.do_not_convert
+def _as_it_is(structure: Any) -> Tuple[tf.Tensor, Any]:
+    return tf.constant(0, tf.int64), structure
+
+
+def distributed(dataset: Any, is_own: bool = False) -> "DistributedDataset":
+    """What `experimental_distribute_dataset` gives.
+
+    is_own: the dataset holds this rank's data only, already in the rank's own batches.
+    """
+    if isinstance(dataset, DistributedDataset):
+        return dataset
+    if not isinstance(dataset, tf.data.Dataset):
+        raise errors.InvalidArgument(f"expected a tf.data.Dataset, got {type(dataset).__name__}")
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    if policy == tf.data.experimental.AutoShardPolicy.FILE and not is_own:
+        raise errors.Unsupported(
+            "AutoShardPolicy.FILE is not supported: every rank reads all files and takes its rows of each batch. To "
+            "give each rank its own files, use distribute_datasets_from_function() and input_context.input_pipeline_id"
+        )
+    is_own = is_own or policy == tf.data.experimental.AutoShardPolicy.OFF or _lifecycle.size() == 1
+    if not is_own:
+        _check_batched(dataset.element_spec)
+    part = _as_it_is if is_own else _own_part
+    is_tuple = type(dataset.element_spec) is tuple  # these come as several arguments
+
+    def of_several(*parts: Any) -> Any:
+        return part(parts)
+
+    mapped = dataset.map(tf.autograph.experimental.do_not_convert(of_several) if is_tuple else part)
+    return DistributedDataset(mapped)
+
+
+class DistributedDataset(tf.distribute.DistributedDataset):
+    """This rank's part of the batches of a dataset. Its iterator keeps the ranks together."""
+
+    # Keras' fit takes what has a class of this name in a module with "tensorflow.python." in its name.
+    __module__ = "farandole.tensorflow.python._strategy_input"
+
+    def __init__(self, dataset: tf.data.Dataset):
+        self._dataset = dataset
+
+    def __iter__(self) -> "DistributedIterator":
+        return DistributedIterator(iter(self._dataset))
+
+    @property
+    def element_spec(self) -> Any:
+        """Of this rank's part."""
+        return self._dataset.element_spec[1]
+
+    def cardinality(self) -> tf.Tensor:
+        """Number of batches, as of a tf.data.Dataset."""
+        return self._dataset.cardinality()
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def reduce(self, initial_state: Any, reduce_func: Callable[[Any, Any], Any]) -> Any:
+        """`reduce_func(state, batch)` for each batch of this rank, one after the other."""
+        state = initial_state
+        for batch in self:
+            state = reduce_func(state, batch)
+        return state
+
+
+class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.CompositeTensor):
+    """Iterator of a DistributedDataset, also as an argument of a tf.function. All ranks take batches together."""
+
+    def __init__(self, iterator: Any):
+        self._iterator = iterator
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    @property
+    def element_spec(self) -> Any:
+        return self._iterator.element_spec[1]
+
+    @property
+    def _type_spec(self) -> tf.TypeSpec:
+        return DistributedIteratorSpec(self._iterator.element_spec)
+
+    def __tf_tracing_type__(self, _: Any) -> Any:
+        return self._type_spec
+
+    def __next__(self) -> Any:
+        if not tf.executing_eagerly():
+            return self.get_next()
+        try:
+            digest, element = next(self._iterator)
+        except StopIteration:
+            progress().agree(END)
+            raise
+        progress().agree(BATCH, digest)
+        return element
+
+    def get_next(self) -> Any:
+        """The next batch. Raises tf.errors.OutOfRangeError when there is none on any rank."""
+        if tf.executing_eagerly():
+            try:
+                return next(self)
+            except StopIteration:
+                raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
+        optional, has_value = self._agreed_optional()
+        # Beyond its end the iterator gives no element but the error that says so.
+        return tf.cond(has_value, lambda: optional.get_value()[1], lambda: self._iterator.get_next()[1])
+
+    def get_next_as_optional(self) -> Any:
+        """The next batch, or an empty tf.experimental.Optional when there is none on any rank."""
+        if tf.executing_eagerly():
+            try:
+                return tf.experimental.Optional.from_value(next(self))
+            except StopIteration:
+                return tf.experimental.Optional.empty(self.element_spec)
+        optional, has_value = self._agreed_optional()
+        return tf.cond(
+            has_value,
+            lambda: tf.experimental.Optional.from_value(optional.get_value()[1]),
+            lambda: tf.experimental.Optional.empty(self.element_spec),
+        )
+
+    def _agreed_optional(self) -> Tuple[Any, tf.Tensor]:
+        """The next element, and whether there is one, which has a value only when all ranks agree."""
+        optional = self._iterator.get_next_as_optional()
+        has_value = optional.has_value()
+        digest = tf.cond(has_value, lambda: optional.get_value()[0], lambda: tf.constant(0, tf.int64))
+        kind = tf.where(has_value, BATCH, END)
+        return optional, has_value & progress().agree(kind, digest)
+
+
+class DistributedIteratorSpec(tf.TypeSpec):
+    """Lets iterators be arguments of a tf.function."""
+
+    __slots__ = ["_spec"]
+
+    def __init__(self, spec: Any):
+        self._spec = spec
+
+    @property
+    def value_type(self) -> type:
+        return DistributedIterator
+
+    def _serialize(self) -> Tuple[Any, ...]:
+        return (self._spec,)
+
+    @property
+    def _component_specs(self) -> Any:
+        return tf.data.IteratorSpec(self._spec)
+
+    def _to_components(self, value: DistributedIterator) -> Any:
+        return value._iterator
+
+    def _from_components(self, components: Any) -> DistributedIterator:
+        return DistributedIterator(components)

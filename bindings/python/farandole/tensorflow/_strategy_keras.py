@@ -1,0 +1,120 @@
+"""What Keras 3 has to know of the strategy.
+
+Keras' optimizers clip the gradients of one replica and reduce them afterwards, skip a step for what one replica has
+seen, and weight all replicas alike. The functions below take the place of Keras' own; with any other strategy, and
+without one, they do what those do.
+"""
+
+import functools
+from typing import Any, Callable, Optional
+
+import tensorflow as tf
+
+from .. import _lifecycle
+from .._engine import Min
+from . import _private_names, mpi_ops
+from ._strategy_extended import ReplicaContext
+from ._strategy_input import DistributedDataset
+
+
+def _own_context() -> Optional[ReplicaContext]:
+    """The context of the replica, if it is one of ours and not the only one."""
+    context = tf.distribute.get_replica_context()
+    return context if isinstance(context, ReplicaContext) and _lifecycle.size() > 1 else None
+
+
+def _apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+    context = _own_context()
+    if context is not None:
+        grads = list(context.of_samples(list(grads)))
+    return base(self, grads, trainable_variables)
+
+
+def _clip_gradients(base: Callable[..., Any], self: Any, grads: Any) -> Any:
+    """Clips what has been reduced. It is called once for each update, also where gradients are accumulated."""
+    context = _own_context()
+    if context is None:
+        return base(self, grads)
+    # An optimizer that was made outside of scope() would update its variables by another strategy.
+    self._distribution_strategy = context.strategy
+    return base(self, list(context.strategy.extended.reduce_gradients(list(grads), list(grads))))
+
+
+def _all_reduce_sum_gradients(base: Callable[..., Any], self: Any, grads_and_vars: Any) -> Any:
+    return base(self, grads_and_vars) if _own_context() is None else grads_and_vars
+
+
+def _check_finite(base: Callable[..., Any], self: Any, grads: Any) -> Any:
+    """Whether the gradients of all ranks are finite: otherwise all skip the step."""
+    finite = base(self, grads)
+    if _own_context() is None:
+        return finite
+    return mpi_ops._allreduce(tf.cast(finite, tf.int32), name="farandole_finite", op=Min) > 0
+
+
+def _scale_loss(base: Callable[..., Any], value: Any) -> Any:
+    """The mean over this rank's samples, times its share of them: the sum over the ranks is the mean over all samples,
+    and so is the gradient."""
+    context = _own_context()
+    if context is None or not (context.knows_share() or _private_names.could_possibly_record()):
+        return base(value)
+    share = context.share()
+    # A rank without samples may have computed NaN.
+    return base(value) if share is None else tf.math.multiply_no_nan(value, tf.cast(share, value.dtype))
+
+
+def _unscale_loss(base: Callable[..., Any], value: Any) -> Any:
+    context = _own_context()
+    if context is None or not context.knows_share():
+        return base(value)
+    return tf.math.divide_no_nan(value, tf.cast(context.share(), value.dtype))
+
+
+def _symbolic(spec: Any) -> Any:
+    """The specification of a tensor; None for what a generator left out."""
+    return spec if hasattr(spec, "shape") and hasattr(spec, "dtype") else None
+
+
+def _build(base: Callable[..., Any], self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+    """Builds the model from what is known of the batches. Keras takes one of them to look at, which a generator would
+    not give again, and which would change the order of shuffled data."""
+    dataset = getattr(iterator, "_distributed_dataset", None)
+    if data_batch is not None or self._distribute_strategy is None or not isinstance(dataset, DistributedDataset):
+        return base(self, iterator=iterator, data_batch=data_batch)
+    with self.distribute_strategy.scope():
+        return self._symbolic_build(data_batch=tf.nest.map_structure(_symbolic, dataset.element_spec))
+
+
+def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
+    base = getattr(owner, name)
+
+    @functools.wraps(base)
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        return function(base, *args, **kwargs)
+
+    setattr(owner, name, replacement)
+
+
+@functools.lru_cache(maxsize=None)
+def install() -> None:
+    """Puts the functions in place, once. Raises ImportError if this Keras does not have what they replace."""
+    import keras
+
+    if keras.config.backend() != "tensorflow":
+        return
+    _private_names.check_keras()
+    from keras.src.backend.tensorflow.optimizer import TFOptimizer
+    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+    from keras.src.losses import loss
+
+    from ._strategy_callbacks import adapted
+
+    _replace(TFOptimizer, "_clip_gradients", _clip_gradients)
+    _replace(TFOptimizer, "_all_reduce_sum_gradients", _all_reduce_sum_gradients)
+    _replace(TFOptimizer, "apply", _apply)
+    _replace(keras.optimizers.LossScaleOptimizer, "apply", _apply)
+    _replace(keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite)
+    _replace(loss, "scale_loss_for_distribution", _scale_loss)
+    _replace(loss, "unscale_loss_for_distribution", _unscale_loss)
+    _replace(TensorFlowTrainer, "_maybe_symbolic_build", _build)
+    _replace(keras.callbacks.CallbackList, "set_model", adapted)

@@ -1,0 +1,88 @@
+"""Variables of the strategy: the same on all ranks, or aggregated over them when they are read."""
+
+from typing import Any, Callable
+
+import tensorflow as tf
+
+from .. import _lifecycle, errors
+from . import mpi_ops
+from ._private_names import MirroredVariable, SyncOnReadVariable
+
+_SYNCHRONIZATION = tf.VariableSynchronization
+_AGGREGATION = tf.VariableAggregation
+# What Keras' normalisations call the variables that each replica assigns. Keras 3 says nothing of their aggregation.
+_MOVING_STATISTICS = ("moving_mean", "moving_variance")
+
+
+def from_first_rank(value: tf.Tensor) -> tf.Tensor:
+    """The value of rank 0, of any type whose bytes can travel."""
+    if _lifecycle.size() == 1:
+        return value
+    dtype = value.dtype
+    if dtype in (tf.uint32, tf.uint64):
+        return tf.bitcast(mpi_ops.broadcast(tf.bitcast(value, tf.uint8), 0), dtype)
+    if dtype.is_complex:
+        part = dtype.real_dtype
+        parts = mpi_ops.broadcast(tf.stack([tf.math.real(value), tf.math.imag(value)]), 0)
+        return tf.complex(tf.cast(parts[0], part), tf.cast(parts[1], part))
+    if dtype in (tf.string, tf.variant, tf.resource):
+        raise errors.Unsupported(f"a variable of {dtype.name} can not be sent to the ranks; make it outside of scope()")
+    return mpi_ops.broadcast(value, 0)
+
+
+def _is_random_state(name: Any, value: tf.Tensor) -> bool:
+    """Whether it is what a keras.random.SeedGenerator draws from: a seed and a counter."""
+    return _last_part(name) == "seed_generator_state" and value.dtype.is_integer and value.shape == (2,)
+
+
+def _last_part(name: Any) -> str:
+    return str(name).rpartition("/")[2]
+
+
+def initial_value(given: Any, dtype: Any, name: Any) -> Callable[[], tf.Tensor]:
+    """What a variable starts with: the value of rank 0.
+
+    The states of random generators are set apart by the rank: dropout and augmentation then differ from rank to rank,
+    as they do from sample to sample.
+    """
+
+    def compute() -> tf.Tensor:
+        value = given() if callable(given) else given
+        value = from_first_rank(tf.convert_to_tensor(value, dtype=dtype))
+        if _is_random_state(name, value):
+            value += tf.constant([_lifecycle.rank(), 0], value.dtype)
+        return value
+
+    return compute
+
+
+class AveragedVariable(MirroredVariable):
+    """A variable whose new value is averaged over the ranks, by their numbers of samples, when it is assigned in a
+    replica. The moving statistics of a normalisation are such: by TensorFlow's rules they would differ between the
+    ranks and be averaged with each read, in which all ranks would have to take part."""
+
+    def _update_replica(self, update_fn: Callable[..., Any], value: Any, **kwargs: Any) -> Any:
+        context = tf.distribute.get_replica_context()
+        return update_fn(self._primary, context.average(tf.convert_to_tensor(value, self.dtype)), **kwargs)
+
+
+def create(strategy: Any, next_creator: Callable[..., Any], kwargs: Any) -> Any:
+    """Makes a variable in the strategy's scope, by what it says of its synchronisation and aggregation."""
+    kwargs.pop("colocate_with", None)
+    kwargs.pop("experimental_batch_initialization", None)
+    dtype = kwargs.get("dtype")
+    kwargs["initial_value"] = initial_value(kwargs["initial_value"], dtype, kwargs.get("name"))
+    aggregation = kwargs.get("aggregation") or _AGGREGATION.NONE
+    synchronization = kwargs.get("synchronization") or _SYNCHRONIZATION.AUTO
+    variable = next_creator(**kwargs)
+    if _last_part(kwargs.get("name")) in _MOVING_STATISTICS and not variable.trainable and variable.dtype.is_floating:
+        return AveragedVariable(strategy, [variable], _AGGREGATION.MEAN)
+    if synchronization == _SYNCHRONIZATION.ON_READ:
+        kind = AveragedVariable if aggregation == _AGGREGATION.MEAN else SyncOnReadVariable
+        return kind(strategy, [variable], aggregation)
+    # Each rank assigns what it has computed; all have computed the same. So do scalars for which only the first replica
+    # counts: they are counters and learning rates.
+    is_plain = aggregation == _AGGREGATION.NONE
+    if is_plain or (aggregation == _AGGREGATION.ONLY_FIRST_REPLICA and variable.shape.rank == 0):
+        return variable
+    return MirroredVariable(strategy, [variable], aggregation)

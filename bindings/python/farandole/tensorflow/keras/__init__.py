@@ -1,0 +1,177 @@
+"""Horovod's API for tf.keras: Keras 3, or tf-keras with TF_USE_LEGACY_KERAS=1.
+
+    import farandole.tensorflow.keras as hvd
+
+    hvd.init()
+    model.compile(hvd.DistributedOptimizer(optimizer), …)
+    model.fit(…, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+
+Names, arguments and defaults are Horovod's; docs/keras.md says what differs.
+"""
+
+from typing import Any, Optional
+
+from .. import (
+    Adasum,
+    Average,
+    ProcessSet,
+    Sum,
+    add_process_set,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
+    info,
+    init,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    remove_process_set,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+from ..compression import Compression
+from . import _impl, callbacks, elastic
+
+
+def DistributedOptimizer(  # pylint: disable=invalid-name
+    optimizer: Any,
+    name: Optional[str] = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """An optimizer like `optimizer`, of Keras, that reduces gradients over the ranks before it clips and applies them.
+
+    The arguments are those of `farandole.tensorflow.DistributedOptimizer`. Models that are saved with it load where
+    there is no Farandole.
+    """
+    return _impl.distributed_optimizer(
+        optimizer,
+        name=name,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+
+
+def PartialDistributedOptimizer(  # pylint: disable=invalid-name
+    optimizer: Any,
+    name: Optional[str] = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """As `DistributedOptimizer`, but the gradients of `local_layers`, a layer or several, are not reduced.
+
+    scale_local_gradients: they are divided by the number of ranks.
+    """
+    made = _impl.distributed_optimizer(
+        optimizer,
+        name=name,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+    _impl.register_layers(made, local_layers)
+    return made
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    """In a graph of TensorFlow 1 all global variables get the values of rank `root_rank`. Raises Unsupported in eager
+    mode, where there is no such list: use `BroadcastGlobalVariablesCallback`."""
+    return _impl.broadcast_global_variables(root_rank)
+
+
+def allreduce(
+    value: Any,
+    name: Optional[str] = None,
+    average: Optional[bool] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: Optional[int] = None,
+    compression: Any = Compression.none,
+) -> Any:
+    """Reduces a value (a number, array or tensor of the same shape on all ranks) over the ranks, into an array.
+
+    average: True means op=Average, False op=Sum; not together with op.
+    """
+    return _impl.allreduce(value, name, average, prescale_factor, postscale_factor, op, compression)
+
+
+def allgather(value: Any, name: Optional[str] = None) -> Any:
+    """The values of all ranks as one array, one after the other along the first dimension, which may differ."""
+    return _impl.allgather(value, name)
+
+
+def broadcast(value: Any, root_rank: int, name: Optional[str] = None) -> Any:
+    """The value of rank `root_rank`, as an array; all ranks pass one of its type and shape."""
+    return _impl.broadcast(value, root_rank, name)
+
+
+def reducescatter(value: Any, name: Optional[str] = None, op: int = Average) -> Any:
+    """Reduces a value over the ranks and gives this rank its rows of the result, as an array."""
+    return _impl.reducescatter(value, name, op)
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Any = None,
+    custom_objects: Any = None,
+    compression: Any = Compression.none,
+    legacy_opts: bool = False,
+) -> Any:
+    """A saved model whose optimizer is a DistributedOptimizer, with the state that was saved.
+
+    custom_optimizers: classes of optimizers that Keras does not have. custom_objects: names and what they mean, as for
+    Keras' own load_model. legacy_opts: accepted for Horovod's sake; the file says of what class the optimizer is.
+    """
+    del legacy_opts
+
+    def wrap(optimizer: Any) -> Any:
+        return DistributedOptimizer(optimizer, compression=compression)
+
+    return _impl.load_model(filepath, custom_optimizers, custom_objects, wrap)

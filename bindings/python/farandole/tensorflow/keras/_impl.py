@@ -1,0 +1,169 @@
+"""What farandole.keras and farandole.tensorflow.keras share.
+
+Keras is tf.keras: Keras 3, or tf-keras where TF_USE_LEGACY_KERAS=1 says so.
+"""
+
+from typing import Any, Callable, Dict, List, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from ... import _lifecycle, errors
+from ..._engine import Min
+from .. import functions, mpi_ops
+from .. import allreduce as tensor_allreduce
+from .. import reducescatter as tensor_reducescatter
+from .._gradients import variable_of
+from ..optimizer import DistributedOptimizer
+
+IS_LEGACY = not hasattr(tf.keras, "ops")
+
+
+def distributed_optimizer(optimizer: Any, **arguments: Any) -> Any:
+    """farandole.tensorflow.DistributedOptimizer, for Keras' optimizers only."""
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        raise errors.InvalidArgument("this takes optimizers of Keras; use farandole.tensorflow.DistributedOptimizer")
+    made = DistributedOptimizer(optimizer, **arguments)
+    if not IS_LEGACY:
+        _agree_on_skipped_steps()
+    return made
+
+
+def register_layers(optimizer: Any, local_layers: Any) -> None:
+    """Leaves the gradients of these layers, or of this one, to each rank."""
+    layers = [] if local_layers is None else local_layers
+    for layer in [layers] if isinstance(layers, tf.keras.layers.Layer) else layers:
+        if not isinstance(layer, tf.keras.layers.Layer):
+            raise errors.InvalidArgument(f"local_layers must be layers of Keras, not {type(layer).__name__}")
+        if not layer.built:
+            raise errors.InvalidArgument(f"layer {layer.name} has no weights yet: build the model before")
+        for variable in layer.trainable_weights:
+            optimizer.register_local_var(variable)
+
+
+def _agree_on_skipped_steps() -> None:
+    """With mixed_float16, compile() puts a LossScaleOptimizer around the optimizer. It skips a step for gradients that
+    are not finite, before they are reduced: then all ranks must skip it, or some would wait for the others."""
+    kind = tf.keras.optimizers.LossScaleOptimizer
+    base = kind.check_finite
+    if getattr(base, "_farandole_agrees", False):
+        return
+
+    def check_finite(self: Any, grads: Any) -> Any:
+        finite = base(self, grads)
+        reducer = getattr(self.inner_optimizer, "_farandole_reducer", None)
+        if reducer is None or not reducer.process_set.included() or reducer.process_set.size() == 1:
+            return finite
+        alike = mpi_ops._allreduce(
+            tf.cast(finite, tf.int32), name="farandole_finite", op=Min, process_set=reducer.process_set
+        )
+        return alike > 0
+
+    check_finite._farandole_agrees = True
+    kind.check_finite = check_finite
+
+
+def _evaluated(value: Any) -> Any:
+    """As an array where that is possible; in a graph of TensorFlow 1 by Keras' session."""
+    if tf.executing_eagerly():
+        return value.numpy() if hasattr(value, "numpy") else value
+    return tf.compat.v1.keras.backend.get_session().run(value)
+
+
+def allreduce(
+    value: Any,
+    name: Optional[str],
+    average: Optional[bool],
+    prescale_factor: float,
+    postscale_factor: float,
+    op: Optional[int],
+    compression: Any,
+) -> Any:
+    reduced = tensor_allreduce(
+        tf.convert_to_tensor(value),
+        average=average,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        op=op,
+        compression=compression,
+        name=name,
+    )
+    return _evaluated(reduced)
+
+
+def allgather(value: Any, name: Optional[str]) -> Any:
+    return _evaluated(mpi_ops.allgather(tf.convert_to_tensor(value), name=name))
+
+
+def broadcast(value: Any, root_rank: int, name: Optional[str]) -> Any:
+    return _evaluated(mpi_ops.broadcast(tf.convert_to_tensor(value), root_rank, name=name))
+
+
+def reducescatter(value: Any, name: Optional[str], op: int) -> Any:
+    return _evaluated(tensor_reducescatter(tf.convert_to_tensor(value), op=op, name=name))
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    operation = functions.broadcast_global_variables(root_rank)
+    return tf.compat.v1.keras.backend.get_session().run(operation)
+
+
+def is_random_state(variable: Any) -> bool:
+    """Whether a random generator of Keras 3 draws from it: those of different ranks should differ."""
+    return getattr(variable, "name", "").rpartition("/")[2] == "seed_generator_state"
+
+
+def optimizer_variables(optimizer: Any) -> List[Any]:
+    variables = optimizer.variables
+    return list(variables() if callable(variables) else variables)
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Any,
+    custom_objects: Optional[Dict[str, Any]],
+    wrap: Callable[[Any], Any],
+) -> Any:
+    """Loads a compiled model and puts `wrap(optimizer)` in its optimizer's place, with the state that was saved."""
+    objects = {kind.__name__: kind for kind in custom_optimizers or []}
+    objects.update(custom_objects or {})
+    model = tf.keras.models.load_model(filepath, custom_objects=objects)
+    saved = getattr(model, "optimizer", None)
+    if saved is None or getattr(type(saved), "_farandole_reduces", False):
+        return model
+    made = wrap(saved)
+    if hasattr(made, "build"):
+        made.build(model.trainable_variables)
+    elif hasattr(made, "_create_all_weights"):  # the older optimizers of tf-keras
+        made._create_all_weights(model.trainable_variables)
+    state, places = optimizer_variables(saved), optimizer_variables(made)
+    if state:  # a model that was never trained has none
+        if len(state) != len(places):
+            raise errors.DataError(
+                f"{filepath} has {len(state)} variables of {type(saved).__name__}, which needs {len(places)}: it was "
+                "saved by another version of Keras; load it with compile=False and compile it anew"
+            )
+        for place, value in zip(places, state):
+            variable_of(place).assign(variable_of(value))
+    model.optimizer = made
+    return model
+
+
+def average_logs(logs: Optional[Dict[str, Any]]) -> None:
+    """Averages the numbers of a dictionary over the ranks, in place. Collective."""
+    names = sorted(name for name, value in (logs or {}).items() if np.ndim(value) == 0)
+    if not names or _lifecycle.size() == 1:
+        return
+    values = np.array([float(logs[name]) for name in names], np.float64)
+    # The names are part of the name, so that ranks that have other ones get an error.
+    averages = tensor_allreduce(tf.constant(values), name="metric_average." + ".".join(names)).numpy()
+    for name, average in zip(names, averages):
+        logs[name] = float(average)
+
+
+def without_jit(model: Any) -> None:
+    """XLA has no kernel for a reduction between processes: Keras 3 must not compile the training step with it."""
+    if not IS_LEGACY and getattr(model, "jit_compile", False) and _lifecycle.size() > 1:
+        model.jit_compile = False
+
+

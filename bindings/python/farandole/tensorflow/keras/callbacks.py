@@ -1,0 +1,238 @@
+"""Horovod's callbacks for Keras."""
+
+from typing import Any, Callable, Optional, Union
+
+import numpy as np
+import tensorflow as tf
+
+from ... import _lifecycle, errors
+from .._gradients import key_of, variable_of
+from .._reductions import on_device
+from ..functions import broadcast_variables
+from . import _impl
+
+__all__ = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+]
+
+
+class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
+    """After the first batch, when all variables exist, those of the model and of its optimizer get the values of rank
+    `root_rank`.
+
+    Programs that start from a checkpoint need to load it on that rank only. The states of random generators of Keras 3
+    stay what they are on each rank, so that dropout differs.
+
+    device: for the op; "" lets TensorFlow choose.
+    local_variables: a variable or several that each rank keeps.
+    """
+
+    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None):
+        super().__init__()
+        self.root_rank = root_rank
+        self.device = device
+        self.broadcast_done = False
+        self._local: set = set()
+        if local_variables is None:
+            local_variables = []
+        elif isinstance(local_variables, tf.Variable) or hasattr(local_variables, "value"):
+            local_variables = [local_variables]
+        for variable in local_variables:
+            self.register_local_var(variable)
+
+    def register_local_var(self, var: Any) -> None:
+        """Leaves this variable alone."""
+        if not isinstance(variable_of(var), tf.Variable):
+            raise errors.InvalidArgument(f"local variables must be variables, not {type(var).__name__}")
+        self._local.add(key_of(var))
+
+    def set_model(self, model: Any) -> None:
+        super().set_model(model)
+        _impl.without_jit(model)
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self.broadcast_done:
+            return
+        variables = [*self.model.variables, *_impl.optimizer_variables(self.model.optimizer)]
+        variables = [each for each in variables if key_of(each) not in self._local and not _impl.is_random_state(each)]
+        with on_device(self.device):
+            broadcast_variables(variables, root_rank=self.root_rank)
+        self.broadcast_done = True
+
+
+class MetricAverageCallback(tf.keras.callbacks.Callback):
+    """At the end of each epoch the logs become their averages over the ranks.
+
+    It comes before callbacks that use them, such as ReduceLROnPlateau and ModelCheckpoint. Ranks count alike, whatever
+    the numbers of their samples.
+    """
+
+    def __init__(self, device: str = ""):
+        super().__init__()
+        self.device = device
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        with on_device(self.device):
+            _impl.average_logs(logs)
+
+
+class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
+    """From epoch `start_epoch` until before `end_epoch` (None: to the end) the learning rate is `initial_lr` times
+    `multiplier`.
+
+    multiplier: a function of the epoch, or a number that is raised to the power of the epoch.
+    staircase: True sets the rate at the start of each epoch; False with each batch, for which the epoch is a fraction.
+    momentum_correction: for optimizers with momentum, what they have gathered so far is scaled as the rate is.
+    steps_per_epoch: for staircase=False, where Keras does not know the number of batches.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        multiplier: Union[float, Callable[[float], float]],
+        start_epoch: int = 0,
+        end_epoch: Optional[int] = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: Optional[int] = None,
+    ):
+        super().__init__()
+        if initial_lr is None:
+            raise errors.InvalidArgument("initial_lr is needed: the learning rate that multiplier multiplies")
+        self.initial_lr = initial_lr
+        self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier**epoch
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.staircase = staircase
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self.current_epoch = 0
+        self._momentum: Optional[float] = None  # to be set again after the batch
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if not self.staircase and not self.steps_per_epoch:
+            self.steps_per_epoch = self._known_steps()
+
+    def _known_steps(self) -> int:
+        params = self.params or {}
+        if params.get("steps"):
+            return params["steps"]
+        if params.get("samples") and params.get("batch_size"):
+            return params["samples"] // params["batch_size"]
+        raise errors.InvalidArgument(
+            f"Keras does not know the number of batches of an epoch; pass steps_per_epoch to {type(self).__name__}"
+        )
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.current_epoch = epoch
+
+    def on_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if self.current_epoch < self.start_epoch:
+            return
+        if self.end_epoch is not None and self.current_epoch >= self.end_epoch:
+            return
+        if not self.staircase:
+            self._set_rate(self.current_epoch + batch / self.steps_per_epoch)
+        elif batch == 0:
+            self._set_rate(self.current_epoch)
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._momentum is not None:
+            tf.keras.backend.set_value(self.model.optimizer.momentum, self._momentum)
+            self._momentum = None
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if logs is not None:
+            logs["lr"] = self._rate()
+
+    def _rate(self) -> float:
+        return float(np.asarray(variable_of(self.model.optimizer.learning_rate)))
+
+    def _set_rate(self, epoch: float) -> None:
+        optimizer = self.model.optimizer
+        old, new = self._rate(), self.initial_lr * self.multiplier(epoch)
+        optimizer.learning_rate = new
+        if self.momentum_correction and old != 0 and new != old:
+            self._correct_momentum(optimizer, new / old)
+
+    def _correct_momentum(self, optimizer: Any, ratio: float) -> None:
+        """The next step has its momentum times `ratio`: what the momentum multiplies is scaled by it, or, where it is a
+        variable, the momentum itself for one step."""
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        momentum = getattr(optimizer, "momentum", None)
+        if momentum is None or (isinstance(momentum, (int, float)) and momentum == 0):
+            return
+        if isinstance(momentum, (int, float)):
+            for velocity in getattr(optimizer, "momentums", None) or []:
+                if velocity is not None:
+                    velocity.assign(velocity * ratio)
+            return
+        self._momentum = float(tf.keras.backend.get_value(momentum))
+        tf.keras.backend.set_value(momentum, self._momentum * ratio)
+
+
+class LearningRateWarmupCallback(LearningRateScheduleCallback):
+    """Within `warmup_epochs` the learning rate rises evenly, with each batch, from `initial_lr` / number of ranks to
+    `initial_lr`, as "Accurate, Large Minibatch SGD" (Goyal et al., 2017) describes.
+
+    verbose: 1 lets rank 0 say when it is done.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        warmup_epochs: int = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: Optional[int] = None,
+        verbose: int = 0,
+    ):
+        def multiplier(epoch: float) -> float:
+            # One batch ahead, so that the rate is a round number with the last batch of an epoch.
+            epoch += 1 / self.steps_per_epoch
+            size = _lifecycle.size()
+            return (epoch * (size - 1) / warmup_epochs + 1) / size
+
+        super().__init__(initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction, steps_per_epoch)
+        self.verbose = verbose
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        if epoch == self.end_epoch - 1 and self.verbose > 0 and _lifecycle.rank() == 0:
+            print(f"\nEpoch {epoch + 1}: the learning rate has been warmed up to {self._rate():g}")
+
+
+class BestModelCheckpoint(tf.keras.callbacks.ModelCheckpoint):
+    """A ModelCheckpoint that keeps the best model. Its `filepath` is set later, before training starts, and it is given
+    to rank 0 only."""
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: Any = "epoch",
+    ):
+        # Keras asks for the name of a file here.
+        ending = ".weights.h5" if save_weights_only else ".keras"
+        super().__init__(
+            filepath=f"unset{ending}",
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=True,
+            save_weights_only=save_weights_only,
+            mode=mode,
+            save_freq=save_freq,
+        )
+        self.filepath = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self.filepath is None:
+            raise errors.InvalidArgument("the callback has no filepath: set callback.filepath = 'best.keras' first")
+        super().on_train_begin(logs)
+
+
