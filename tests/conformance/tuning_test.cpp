@@ -69,7 +69,10 @@ TEST(Tuning, ATableChoosesByCollectiveAndSize) {
     Communicator again = tuned.duplicate();
     EXPECT_EQ(again.choose(Collective::kAlltoall, 300), tuned.choose(Collective::kAlltoall, 300));
     Communicator alone = tuned.split(tuned.rank());
-    EXPECT_THAT(alone.explain(Collective::kAlltoall, 300), HasSubstr("is for"));
+    // One process of mpirun is as alone as that from the start.
+    if (ranks.size() > 1) {
+      EXPECT_THAT(alone.explain(Collective::kAlltoall, 300), HasSubstr("is for"));
+    }
     try_sizes(alone);
   });
 }
