@@ -1,4 +1,4 @@
-"""MirroredStrategy under Keras 3's fit: every way to pass data, against one process that trains with the whole batches."""
+"""MirroredStrategy under Keras 3's fit: every way to pass data, against one process with the whole batches."""
 
 import support
 
@@ -15,24 +15,37 @@ import farandole.tensorflow as hvd
 class FitTest(KerasTest):
     # ---- The issue's numbers
 
+    def losses(self, epochs, **options):
+        """Trains as `alone_and_together`, on the same batch again and again, and compares the losses of all steps."""
+
+        class Losses(keras.callbacks.Callback):
+            def __init__(self):
+                super().__init__()
+                self.values = []
+
+            def on_train_batch_end(self, batch, logs=None):
+                self.values.append(logs["loss"])  # the mean so far, on this rank
+
+        seen = []
+
+        def train(model):
+            seen.append(Losses())
+            x, y = np.tile(X.astype(keras.config.floatx()), (epochs, 1)), np.tile(Y, epochs)
+            return model.fit(x, y, batch_size=64, shuffle=False, verbose=0, callbacks=[seen[-1]])
+
+        self.alone_and_together(classifier(sgd(momentum=0.9)), train, **options)
+        mean = np.mean(hvd.allgather_object(seen[1].values), axis=0)
+        self.assertEqual(len(mean), epochs)
+        np.testing.assert_allclose(mean, seen[0].values, rtol=options["rtol"])
+
     def test_losses_of_the_first_steps(self):
-        # One batch in each epoch, so that the epoch's loss is the step's.
-        self.alone_and_together(
-            classifier("adam"), lambda model: model.fit(X, Y, batch_size=64, epochs=10, shuffle=False, verbose=0)
-        )
+        self.losses(10, rtol=1e-5)
 
     def test_losses_in_float64(self):
         keras.config.set_floatx("float64")
         keras.config.set_dtype_policy("float64")
         try:
-            self.alone_and_together(
-                classifier(sgd(momentum=0.9)),
-                lambda model: model.fit(
-                    X.astype(np.float64), Y, batch_size=64, epochs=100, shuffle=False, verbose=0
-                ),
-                rtol=1e-10,
-                atol=1e-12,
-            )
+            self.losses(100, rtol=1e-10, atol=1e-12)
         finally:
             keras.config.set_floatx("float32")
             keras.config.set_dtype_policy("float32")
@@ -51,14 +64,21 @@ class FitTest(KerasTest):
             inputs = keras.Input((1,), dtype="int32")
             model = Model(inputs, inputs)
             model.compile()
-        order = []
-        for _ in range(2):
-            seen.assign(tf.zeros([50], tf.int32))
-            model.fit(np.arange(50, dtype=np.int32)[:, np.newaxis], batch_size=8, verbose=0)
-            order.append(seen.numpy())
-            np.testing.assert_array_equal(hvd.allreduce(seen, op=hvd.Sum).numpy(), np.ones(50))
-        if hvd.size() > 1:  # shuffled: it is not the same half each time
-            self.assertFalse(np.array_equal(*order))
+        own = []
+
+        class Epoch(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                own.append(seen.numpy())
+                seen.assign(tf.zeros([50], tf.int32))
+
+        for shuffle in (True, "batch"):
+            own.clear()
+            rows = np.arange(50, dtype=np.int32)[:, np.newaxis]
+            model.fit(rows, batch_size=8, epochs=2, shuffle=shuffle, callbacks=[Epoch()], verbose=0)
+            for epoch in own:
+                np.testing.assert_array_equal(hvd.allreduce(epoch, op=hvd.Sum), np.ones(50))
+            if hvd.size() > 1:  # each rank sees others in the next epoch
+                self.assertFalse(np.array_equal(*own))
 
     def test_uneven_and_empty_last_batches(self):
         def make():

@@ -148,7 +148,8 @@ class CollectivesTest(support.RankedTest):
         self.assertEqual(strategy().cluster_resolver.task_id, hvd.rank())
         self.assertEqual(strategy().cluster_resolver.task_type, "worker")
         self.assertEqual(len(strategy().cluster_resolver.cluster_spec().as_dict()["worker"]), hvd.size())
-        value = strategy().experimental_distribute_values_from_function(lambda context: context.replica_id_in_sync_group)
+        make = strategy().experimental_distribute_values_from_function
+        value = make(lambda context: context.replica_id_in_sync_group)
         self.assertEqual(strategy().experimental_local_results(value), (hvd.rank(),))
         self.assertIsInstance(strategy(), tf.distribute.MultiWorkerMirroredStrategy)
         with self.assertRaises(RuntimeError), strategy().scope():  # of TensorFlow, for two strategies

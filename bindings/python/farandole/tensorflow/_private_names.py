@@ -58,7 +58,7 @@ KERAS: List[Tuple[str, List[str]]] = [
     ("keras.src.callbacks.callback_list", ["CallbackList.set_model", "CallbackList._configure_async_dispatch"]),
     (
         "keras.src.backend.tensorflow.trainer",
-        ["TensorFlowTrainer.distribute_strategy", "TensorFlowTrainer._maybe_symbolic_build"],
+        ["TensorFlowTrainer.distribute_strategy", "TensorFlowTrainer._maybe_symbolic_build", "TFEpochIterator"],
     ),
     ("keras.src.trainers.trainer", ["Trainer._symbolic_build"]),
 ]

@@ -1,10 +1,12 @@
 """Datasets of which each rank takes its part."""
 
-from typing import Any, Callable, Iterator, Tuple
+import itertools
+import random
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 import tensorflow as tf
 
-from .. import _lifecycle, errors
+from .. import _lifecycle, errors, objects
 from ._strategy_progress import BATCH, END, progress
 
 _MOST_BUCKETS = 2**62
@@ -110,6 +112,28 @@ def distributed(dataset: Any, is_own: bool = False) -> "DistributedDataset":
     return DistributedDataset(mapped)
 
 
+class Order:
+    """Shuffles alike on all ranks, and differently in each epoch. TensorFlow's seeds do one or the other."""
+
+    _numbers = itertools.count()
+
+    def __init__(self) -> None:
+        # What the program has seeded decides, and goes on as it would have without this.
+        state = random.getstate()
+        seed = objects.broadcast_object(random.getrandbits(31)) + next(self._numbers)
+        random.setstate(state)
+        with tf.init_scope():
+            self._seed = tf.Variable([seed, 0], dtype=tf.int64, trainable=False, name="farandole_order")
+
+    def next_epoch(self) -> None:
+        self._seed.assign_add([0, 1])
+
+    def shuffle(self, value: tf.Tensor, seed: Any = None, name: Optional[str] = None) -> tf.Tensor:
+        """In the place of tf.random.shuffle, for integers: the first one tells one call in an epoch from another."""
+        front = tf.cast(tf.reduce_max(value[:1]), tf.int64) * 2**32
+        return tf.random.experimental.stateless_shuffle(value, self._seed + [0, front])
+
+
 class DistributedDataset(tf.distribute.DistributedDataset):
     """This rank's part of the batches of a dataset. Its iterator keeps the ranks together."""
 
@@ -118,8 +142,11 @@ class DistributedDataset(tf.distribute.DistributedDataset):
 
     def __init__(self, dataset: tf.data.Dataset):
         self._dataset = dataset
+        self.order: Optional[Order] = None  # of a dataset that was made with it
 
     def __iter__(self) -> "DistributedIterator":
+        if self.order is not None:
+            self.order.next_epoch()
         return DistributedIterator(iter(self._dataset))
 
     @property

@@ -7,6 +7,7 @@ without one, they do what those do.
 
 import functools
 from typing import Any, Callable, Optional
+from unittest import mock
 
 import tensorflow as tf
 
@@ -14,7 +15,8 @@ from .. import _lifecycle
 from .._engine import Min
 from . import _private_names, mpi_ops
 from ._strategy_extended import ReplicaContext
-from ._strategy_input import DistributedDataset
+from ._strategy_input import DistributedDataset, Order
+from .strategy import MirroredStrategy
 
 
 def _own_context() -> Optional[ReplicaContext]:
@@ -85,6 +87,17 @@ def _build(base: Callable[..., Any], self: Any, iterator: Any = None, data_batch
         return self._symbolic_build(data_batch=tf.nest.map_structure(_symbolic, dataset.element_spec))
 
 
+def _iterate(base: Callable[..., Any], self: Any, distribute_strategy: Any = None, *args: Any, **kwargs: Any) -> None:
+    """Lets arrays be shuffled alike on all ranks. Keras shuffles them by tf.random.shuffle, here and nowhere else."""
+    if not isinstance(distribute_strategy, MirroredStrategy) or _lifecycle.size() == 1 or not kwargs.get("shuffle"):
+        return base(self, distribute_strategy, *args, **kwargs)
+    order = Order()
+    with mock.patch.object(tf.random, "shuffle", order.shuffle):
+        base(self, distribute_strategy, *args, **kwargs)
+    self._distributed_dataset.order = order
+    return None
+
+
 def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
     base = getattr(owner, name)
 
@@ -104,7 +117,7 @@ def install() -> None:
         return
     _private_names.check_keras()
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
-    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochIterator
     from keras.src.losses import loss
 
     from ._strategy_callbacks import adapted
@@ -117,4 +130,5 @@ def install() -> None:
     _replace(loss, "scale_loss_for_distribution", _scale_loss)
     _replace(loss, "unscale_loss_for_distribution", _unscale_loss)
     _replace(TensorFlowTrainer, "_maybe_symbolic_build", _build)
+    _replace(TFEpochIterator, "__init__", _iterate)
     _replace(keras.callbacks.CallbackList, "set_model", adapted)
