@@ -151,8 +151,11 @@ TEST(EngineLifetime, FaultReachesWhatIsPendingAtOnce) {
 /// The fault comes earlier or later in it.
 TEST(EngineLifetime, FaultEndsTheMakingOfAProcessSet) {
   for (int delay = 0; delay < 60; ++delay) {
+    std::atomic<int> engines{0};
     run_replicas(2, [&](Communicator& communicator) {
       TensorEngine engine(communicator);
+      engines.fetch_add(1);
+      while (engines.load() < 2) std::this_thread::yield();
       std::thread other([&] {
         for (int i = 0; i < 20'000 * delay && communicator.rank() == 1; ++i) {
           std::atomic_signal_fence(std::memory_order_seq_cst);
