@@ -10,8 +10,8 @@ Installs what is missing on Debian and Ubuntu, with sudo when not root. Says and
 On another system it prints what is needed and fails.
 
   --dev              also what checks of the code and the two-host test need
-  --python DIR       also a virtual environment in DIR with what the Python tests need: numpy, and TensorFlow if it can
-                     be had; without it the tests of TensorFlow are skipped
+  --python DIR       also a virtual environment in DIR with what the Python tests need: numpy, and TensorFlow with
+                     TensorBoard and tf-keras if they can be had; the tests of what is not there are skipped
   --print            print the packages and install nothing
   --os-release FILE  the description of the system, /etc/os-release if not given
   --help             this text
@@ -34,6 +34,7 @@ readonly build_packages=(
 )
 readonly python_packages=(python3 python3-venv)
 readonly tensorflow_needed='tensorflow-cpu>=2.16,<2.22'
+readonly keras_needed=(tensorboard 'tf-keras>=2.16,<2.22')
 readonly dev_packages=(clang-format-14 clang-tidy-14 iproute2 openssh-client openssh-server)
 
 packages=("${build_packages[@]}")
@@ -138,8 +139,16 @@ make_python_environment() {
   fi
   if ! has_modules tensorflow; then
     echo "setup.sh: installing TensorFlow in $python_dir"
-    "${pip[@]}" "$tensorflow_needed" ||
+    "${pip[@]}" "$tensorflow_needed" || {
       echo "setup.sh: no $tensorflow_needed for $("$python_dir/bin/python" --version): its tests will be skipped" >&2
+      return 0
+    }
+  fi
+  if ! has_modules tensorboard tf_keras; then
+    echo "setup.sh: installing TensorBoard and tf-keras in $python_dir"
+    # tf-keras would install the package tensorflow over tensorflow-cpu; all else that it needs is there already.
+    "${pip[@]}" --no-deps "${keras_needed[@]:1}" && "${pip[@]}" "${keras_needed[0]}" ||
+      echo "setup.sh: no TensorBoard and tf-keras: their tests will be skipped" >&2
   fi
 }
 

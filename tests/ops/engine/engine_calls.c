@@ -104,7 +104,7 @@ static void check_join(void) {
     submit_and_wait(&r);
     CHECK(r.output[0] == (float)(place.size - batch), "%g %s", (double)r.output[0], r.text);
   }
-  CHECK(farandole_join(FARANDOLE_GLOBAL_SET, (void*)(uintptr_t)&joined, on_joined, NULL) == 0, "join failed");
+  CHECK(farandole_join(FARANDOLE_GLOBAL_SET, (void*)&joined, on_joined, NULL) == 0, "join failed");
   farandole_wait_until(&joined);
 }
 

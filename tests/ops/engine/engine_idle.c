@@ -1,6 +1,5 @@
 /* usage: engine_idle [SECONDS]   An idle job sends no message, runs no round, and uses less than 0.5 % of a core per
  * rank; afterwards it works as before. */
-#define _POSIX_C_SOURCE 200809L
 #include <sys/resource.h>
 #include <time.h>
 

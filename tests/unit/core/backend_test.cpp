@@ -29,13 +29,18 @@ class BackendTest : public testing::Test {
       unsetenv(name);
     }
     directory_ = std::filesystem::path(testing::TempDir()) / ("farandole-backend-test-" + std::to_string(getpid()));
-    std::filesystem::create_directories(directory_);
     settings_.plugin_directory = directory_.string();
   }
   void TearDown() override {
     for (const char* name : kVariables) unsetenv(name);
     for (const auto& [name, value] : before_) setenv(name.c_str(), value.c_str(), 1);
     std::filesystem::remove_all(directory_);
+  }
+
+  /// A file of this name that no loader accepts.
+  void put_plugin(const char* name) const {
+    std::filesystem::create_directories(directory_);
+    std::ofstream(directory_ / name) << "no library";
   }
 
   BackendChoice choose() const { return choose_backend(settings_, {}); }
@@ -141,8 +146,8 @@ TEST_F(BackendTest, TakesTheOnlyPluginWhereTheLauncherDoesNotTell) {
   } else if (beside_library.size() == 1) {
     EXPECT_EQ(choose().plugin, beside_library.front());
   }
-  std::ofstream(directory_ / "libfarandole_mpi_mpich.so") << "no library";
-  std::ofstream(directory_ / "libfarandole_mpi_openmpi.so") << "no library";
+  put_plugin("libfarandole_mpi_mpich.so");
+  put_plugin("libfarandole_mpi_openmpi.so");
   EXPECT_EQ(available_backends(settings_), (std::vector<std::string>{"mpi_openmpi", "mpi_mpich"}));
   expect_contains(message_of<InvalidArgument>([&] { choose(); }), {"PMIX_RANK", "FARANDOLE_MPI=openmpi"});
 }
@@ -180,7 +185,7 @@ TEST_F(BackendTest, TellsWhereItLookedForAPlugin) {
 }
 
 TEST_F(BackendTest, NamesTheReasonWhenAPluginCannotBeLoaded) {
-  std::ofstream(directory_ / "libfarandole_mpi_mpich.so") << "no library";
+  put_plugin("libfarandole_mpi_mpich.so");
   expect_contains(message_of<Unsupported>([&] { load_backend("mpi_mpich", settings_); }),
                   {"mpi_mpich", (directory_ / "libfarandole_mpi_mpich.so").string()});
 }

@@ -1,0 +1,98 @@
+"""Keras' fit with Horovod's API on Fashion-MNIST, on any number of ranks.
+
+    mpirun -np 2 python keras_horovod.py                          about five minutes on two cores
+    mpirun -np 2 python keras_horovod.py --epochs 1 --samples 2560     a quick look
+    TF_USE_LEGACY_KERAS=1 mpirun -np 2 python keras_horovod.py    the same on tf-keras
+
+It is written as programs for Horovod are; only the import differs.
+"""
+
+import argparse
+import gzip
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+import farandole.tensorflow.keras as hvd
+
+# Where Debian's package dataset-fashion-mnist puts its files.
+DATA = Path("/usr/share/datasets/fashion-mnist")
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """An array from a file of the IDX format: its third byte says the type (8: bytes), its fourth the dimensions."""
+    with gzip.open(path) as file:
+        content = file.read()
+    dimensions = content[3]
+    shape = np.frombuffer(content, ">i4", dimensions, offset=4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+
+
+def load(directory: Path, name: str, samples: int):
+    """Images as floats of shape (n, 28, 28, 1) from 0 to 1, and labels. samples: how many; 0 for all."""
+    images = read_idx(directory / f"{name}-images-idx3-ubyte.gz")[: samples or None]
+    labels = read_idx(directory / f"{name}-labels-idx1-ubyte.gz")[: samples or None]
+    return images[..., np.newaxis].astype(np.float32) / 255, labels.astype(np.int64)
+
+
+def make_model() -> tf.keras.Model:
+    layers = tf.keras.layers
+    return tf.keras.Sequential(
+        [
+            tf.keras.Input((28, 28, 1)),
+            layers.Conv2D(32, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Conv2D(64, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dropout(0.25),
+            layers.Dense(128, activation="relu"),
+            layers.Dense(10),
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--batch-size", type=int, default=64, help="images of each rank")
+    parser.add_argument("--samples", type=int, default=0, help="images to train and test with; 0 for all")
+    parser.add_argument("--data-dir", type=Path, default=DATA)
+    options = parser.parse_args()
+
+    hvd.init()
+    images, labels = load(options.data_dir, "train", options.samples)
+    # Each rank trains with its own part, of the same size on all ranks, and shuffles it by itself.
+    mine = slice(hvd.rank(), len(images) // hvd.size() * hvd.size(), hvd.size())
+    test = load(options.data_dir, "t10k", options.samples)
+
+    model = make_model()
+    rate = 0.001 * hvd.size() ** 0.5
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.Adam(rate))
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
+    callbacks = [
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.MetricAverageCallback(),
+        hvd.callbacks.LearningRateWarmupCallback(initial_lr=rate, warmup_epochs=1),
+    ]
+    model.fit(
+        images[mine],
+        labels[mine],
+        batch_size=options.batch_size,
+        epochs=options.epochs,
+        callbacks=callbacks,
+        verbose=2 if hvd.rank() == 0 else 0,
+    )
+    # Of a part of the test images on each rank, and then of all.
+    part = slice(hvd.rank(), None, hvd.size())
+    _, accuracy = model.evaluate(test[0][part], test[1][part], verbose=0)
+    count = len(test[0][part])
+    right, total = hvd.allreduce(np.array([accuracy * count, count]), op=hvd.Sum)
+    if hvd.rank() == 0:
+        print(f"test accuracy {100 * right / total:.2f} %")
+
+
+if __name__ == "__main__":
+    main()
