@@ -60,6 +60,7 @@ KERAS: List[Tuple[str, List[str]]] = [
         "keras.src.backend.tensorflow.trainer",
         ["TensorFlowTrainer.distribute_strategy", "TensorFlowTrainer._maybe_symbolic_build", "TFEpochIterator"],
     ),
+    ("keras.src.trainers.compile_utils", ["CompileLoss.call"]),
     ("keras.src.trainers.trainer", ["Trainer._symbolic_build"]),
 ]
 

@@ -72,6 +72,17 @@ def _unscale_loss(base: Callable[..., Any], value: Any) -> Any:
     return tf.math.divide_no_nan(value, tf.cast(context.share(), value.dtype))
 
 
+def _losses(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    """The loss of each output is a metric whose mean Keras takes over the batches, not over the samples: each rank's
+    value, times its share and the number of ranks, gives the same mean over the ranks."""
+    if _own_context() is None:
+        return base(self, *args, **kwargs)
+    from keras.src.losses import loss
+
+    with mock.patch.object(loss, "unscale_loss_for_distribution", loss.unscale_loss_for_distribution.__wrapped__):
+        return base(self, *args, **kwargs)
+
+
 def _symbolic(spec: Any) -> Any:
     """The specification of a tensor; None for what a generator left out."""
     return spec if hasattr(spec, "shape") and hasattr(spec, "dtype") else None
@@ -119,6 +130,7 @@ def install() -> None:
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochIterator
     from keras.src.losses import loss
+    from keras.src.trainers.compile_utils import CompileLoss
 
     from ._strategy_callbacks import adapted
 
@@ -129,6 +141,7 @@ def install() -> None:
     _replace(keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite)
     _replace(loss, "scale_loss_for_distribution", _scale_loss)
     _replace(loss, "unscale_loss_for_distribution", _unscale_loss)
+    _replace(CompileLoss, "call", _losses)
     _replace(TensorFlowTrainer, "_maybe_symbolic_build", _build)
     _replace(TFEpochIterator, "__init__", _iterate)
     _replace(keras.callbacks.CallbackList, "set_model", adapted)
