@@ -2,13 +2,13 @@
 # Checks the C++ sources with clang-tidy 14: first those that changed since main, then the others until the time is up.
 #
 # usage: scripts/tidy.sh [--build DIRECTORY] [--seconds N] [FILE…]
-#   --build    a configured build; build/ci if not given
+#   --build    a configured build that compiles each source by itself; if not given, build/tidy, which is configured here
 #   --seconds  begin no further file after so many seconds; 0, the default, means no limit
 #   FILE…      check these and no others
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-build=build/ci
+build=
 seconds=0
 files=()
 while [ $# -gt 0 ]; do
@@ -23,7 +23,11 @@ while [ $# -gt 0 ]; do
   shift
 done
 command -v clang-tidy-14 >/dev/null || { echo "tidy.sh: no clang-tidy-14; scripts/setup.sh --dev installs it" >&2; exit 1; }
-[ -e "$build/compile_commands.json" ] || { echo "tidy.sh: $build is not configured; run cmake --preset ci" >&2; exit 1; }
+if [ -z "$build" ]; then
+  build=build/tidy
+  cmake --preset tidy >/dev/null
+fi
+[ -e "$build/compile_commands.json" ] || { echo "tidy.sh: $build is not configured" >&2; exit 1; }
 
 # The sources that the build compiles, relative to the root, each once.
 compiled() {

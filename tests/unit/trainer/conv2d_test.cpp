@@ -6,13 +6,13 @@
 namespace farandole::trainer {
 namespace {
 
-struct Case {
+struct ConvolutionCase {
   std::int64_t samples;
   Shape input;
   Conv2dOptions options;
 };
 
-const Case kCases[] = {
+const ConvolutionCase kCases[] = {
     {3, {28, 28, 1}, {.channels = 32}},
     {40, {26, 26, 32}, {.channels = 64}},  // several chunks, the last one shorter
     {2, {13, 11, 16}, {.channels = 32, .padding = 1}},
@@ -23,7 +23,7 @@ const Case kCases[] = {
     {2, {4, 4, 8}, {.channels = 8, .kernel = 4}},
 };
 
-std::string describe(const Case& c) {
+std::string describe(const ConvolutionCase& c) {
   return std::to_string(c.samples) + " x " + trainer::describe(c.input) + " to " + std::to_string(c.options.channels) +
          " channels, kernel " + std::to_string(c.options.kernel) + ", seed " + std::to_string(kTestSeed);
 }
@@ -35,7 +35,7 @@ struct Result {
 };
 
 template <class Scalar>
-Result compute(const Case& c, ConvolutionLibrary library, bool winograd) {
+Result compute(const ConvolutionCase& c, ConvolutionLibrary library, bool winograd) {
   Conv2dOptions options = c.options;
   options.library = library;
   options.winograd = winograd;
@@ -64,8 +64,8 @@ void expect_close(const Result& left, const Result& right, double tolerance) {
 }
 
 /// By the definition, one product after the other.
-Tensor<double> by_definition(const Case& c, const std::vector<double>& weights, const std::vector<double>& bias,
-                             const Tensor<double>& input, const Shape& output_shape) {
+Tensor<double> by_definition(const ConvolutionCase& c, const std::vector<double>& weights,
+                             const std::vector<double>& bias, const Tensor<double>& input, const Shape& output_shape) {
   Tensor<double> output(c.samples, output_shape);
   const Conv2dOptions& o = c.options;
   const std::int64_t height = c.input[0], width = c.input[1], inputs = c.input[2];
@@ -90,7 +90,7 @@ Tensor<double> by_definition(const Case& c, const std::vector<double>& weights, 
 }
 
 TEST(Conv2d, EigenAgreesWithTheDefinition) {
-  for (const Case& c : kCases) {
+  for (const ConvolutionCase& c : kCases) {
     if (c.samples > 10) continue;
     SCOPED_TRACE(describe(c));
     LayerHarness<double> harness(conv2d<double>(c.options), c.input);
@@ -104,7 +104,7 @@ TEST(Conv2d, EigenAgreesWithTheDefinition) {
 // Rounding: a sum of n products errs by about sqrt(n) * 2^-24 relative to its size; the largest of many by about five
 // times as much. The largest n here is 40 * 24 * 24 of a weight's gradient: 240 * 6e-8 * 5 = 7e-5.
 TEST(Conv2d, LibrariesAgreeToRounding) {
-  for (const Case& c : kCases) {
+  for (const ConvolutionCase& c : kCases) {
     SCOPED_TRACE(describe(c));
     const Result exact = compute<double>(c, ConvolutionLibrary::kEigen, false);
     expect_close(compute<float>(c, ConvolutionLibrary::kEigen, false), exact, 7e-5);
@@ -128,7 +128,7 @@ TEST(Conv2d, InputGradientCanBeLeftOut) {
 }
 
 TEST(Conv2d, BitsDependOnNoHistoryAndNoAddress) {
-  const Case c{40, {26, 26, 32}, {.channels = 64}};
+  const ConvolutionCase c{40, {26, 26, 32}, {.channels = 64}};
   const auto input = normal_tensor<float>(c.samples, c.input, 27);
   const auto other = normal_tensor<float>(33, c.input, 28);
   const auto gradient = normal_tensor<float>(c.samples, {24, 24, 64}, 29);

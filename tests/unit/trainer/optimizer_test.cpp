@@ -14,7 +14,7 @@ namespace {
 std::vector<NamedSpan> layout() {
   return {{"weight", {5}, 0, 5, true}, {"bias", {2}, 6, 2, false}};
 }
-constexpr std::size_t kCount = 8, kGap = 5;
+constexpr std::size_t kParameters = 8, kGap = 5;
 
 double gradient_at(std::int64_t step, std::size_t i) {
   return std::sin(static_cast<double>(step) * 1.7 + static_cast<double>(i) * 0.9) * 3;
@@ -27,18 +27,18 @@ bool decays(std::size_t i) {
 /// state.
 template <class Scalar, class Reference>
 void compare(const OptimizerOptions& options, double rate, double scale, Reference make_reference, double tolerance) {
-  Optimizer<Scalar> optimizer(options, layout(), kCount);
-  std::vector<Scalar> parameters(kCount, Scalar{0.5}), gradients(kCount);
-  std::vector<double> expected(kCount, 0.5);
+  Optimizer<Scalar> optimizer(options, layout(), kParameters);
+  std::vector<Scalar> parameters(kParameters, Scalar{0.5}), gradients(kParameters);
+  std::vector<double> expected(kParameters, 0.5);
   std::vector<decltype(make_reference())> references;
-  for (std::size_t i = 0; i < kCount; ++i) references.push_back(make_reference());
+  for (std::size_t i = 0; i < kParameters; ++i) references.push_back(make_reference());
   for (std::int64_t step = 0; step < 6; ++step) {
-    for (std::size_t i = 0; i < kCount; ++i) {
+    for (std::size_t i = 0; i < kParameters; ++i) {
       gradients[i] = static_cast<Scalar>(gradient_at(step, i));
       if (i != kGap) references[i](expected[i], gradient_at(step, i) * scale, decays(i), step);
     }
     optimizer.update(parameters, gradients, rate, scale, step);
-    for (std::size_t i = 0; i < kCount; ++i) ASSERT_NEAR(parameters[i], expected[i], tolerance) << "element " << i;
+    for (std::size_t i = 0; i < kParameters; ++i) ASSERT_NEAR(parameters[i], expected[i], tolerance) << "element " << i;
   }
   EXPECT_EQ(parameters[kGap], Scalar{0.5});
 }
@@ -82,7 +82,7 @@ TYPED_TEST(OptimizerOf, AdamAndAdamW) {
 }
 
 TEST(Optimizer, StatesAreNamedAndZeroAtFirst) {
-  Optimizer<double> sgd({}, layout(), kCount), adam({.kind = OptimizerKind::kAdam}, layout(), kCount);
+  Optimizer<double> sgd({}, layout(), kParameters), adam({.kind = OptimizerKind::kAdam}, layout(), kParameters);
   ASSERT_EQ(sgd.states().size(), 1U);
   EXPECT_EQ(sgd.states()[0].name, "momentum");
   ASSERT_EQ(adam.states().size(), 2U);
@@ -95,7 +95,7 @@ TEST(Optimizer, OptionsOutOfRangeAreRefused) {
        {OptimizerOptions{.momentum = 1}, OptimizerOptions{.beta1 = -0.1}, OptimizerOptions{.beta2 = std::nan("")},
         OptimizerOptions{.weight_decay = -1}, OptimizerOptions{.epsilon = 0},
         OptimizerOptions{.momentum = 0, .nesterov = true}}) {
-    EXPECT_THROW(Optimizer<float>(options, layout(), kCount), InvalidArgument);
+    EXPECT_THROW(Optimizer<float>(options, layout(), kParameters), InvalidArgument);
   }
 }
 
