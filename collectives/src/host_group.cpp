@@ -13,7 +13,7 @@ std::size_t staging_offset(int size) {
 }
 
 std::size_t block_bytes(int size, std::size_t slot_bytes) {
-  return staging_offset(size) + static_cast<std::size_t>(kLanes) * HostGroup::kSlots * 2 * slot_bytes;
+  return staging_offset(size) + static_cast<std::size_t>(kLanes) * HostGroup::kExchangeSlots * slot_bytes;
 }
 
 }  // namespace

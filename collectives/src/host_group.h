@@ -74,9 +74,14 @@ class HostGroup {
   HostBlock::Lane& lane(int local, int lane) const {
     return peers_[static_cast<std::size_t>(local)].block->lanes[static_cast<std::size_t>(lane)];
   }
-  std::byte* input_slot(int local, int lane, std::uint64_t part) const { return slot(local, lane, part); }
+  std::byte* input_slot(int local, int lane, std::uint64_t part) const { return slot(local, lane, part % kSlots * 2); }
   std::byte* result_slot(int local, int lane, std::uint64_t part) const {
-    return slot(local, lane, part) + slot_bytes_;
+    return slot(local, lane, part % kSlots * 2 + 1);
+  }
+  /// All of them in turn, for an operation whose results take the place of the input.
+  static constexpr int kExchangeSlots = 2 * kSlots;
+  std::byte* exchange_slot(int local, int lane, std::uint64_t part) const {
+    return slot(local, lane, part % kExchangeSlots);
   }
 
   /// True if another rank has entered operation `number` or a later one of its lane. Never while not connected.
@@ -118,9 +123,9 @@ class HostGroup {
     Doorbell* progress = nullptr;
     std::uint64_t completed = 0;  // as far as this rank has heard
   };
-  std::byte* slot(int local, int lane, std::uint64_t part) const {
-    const std::size_t index = static_cast<std::size_t>(lane) * kSlots + part % kSlots;
-    return peers_[static_cast<std::size_t>(local)].staging + index * 2 * slot_bytes_;
+  std::byte* slot(int local, int lane, std::uint64_t index) const {
+    index += static_cast<std::size_t>(lane) * kExchangeSlots;
+    return peers_[static_cast<std::size_t>(local)].staging + index * slot_bytes_;
   }
   bool find(Peer& peer);
 

@@ -79,7 +79,8 @@ class HostOperation final : public Operation {
   std::size_t bytes(std::size_t count) const { return count * element_bytes_; }
   const std::byte* input(std::size_t element) const { return input_ + bytes(element); }
   std::byte* output(std::size_t element) const { return output_ + bytes(element); }
-  const std::byte* staged_chunk(int from, int owner, std::size_t part) const;
+  std::byte* staged_chunk(int from, int owner, std::size_t part) const;
+  std::byte* staged_result(int owner, int reader, std::size_t part) const;
   std::byte* peer_buffer(int local, bool input, std::size_t element) const;
   void copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes) const;
   std::span<const std::uint64_t> counts_of(int local, bool sent) const;
@@ -101,6 +102,7 @@ class HostOperation final : public Operation {
   bool in_payload_ = false;
   bool stages_own_ = false;  // the own input is scaled on its way into staging memory
   bool streams_ = false;     // the output is larger than the caches
+  bool exchanges_ = false;   // results are put where the input of the other rank was staged
   Phase phase_ = Phase::kConnect;
   HostPlan plan_;
   HostPlan::Step step_;

@@ -69,10 +69,15 @@ HostOperation::Extent HostOperation::part_of(Extent whole, std::size_t part) con
 }
 
 /// Where `from` has put the part of `owner`'s chunk.
-const std::byte* HostOperation::staged_chunk(int from, int owner, std::size_t part) const {
-  const bool whole = reduces_whole();
-  const std::size_t index = whole ? 0 : static_cast<std::size_t>(owner);
-  return host_.input_slot(from, lane_, part) + bytes(index * quantum_);
+std::byte* HostOperation::staged_chunk(int from, int owner, std::size_t part) const {
+  const std::size_t index = reduces_whole() ? 0 : static_cast<std::size_t>(owner);
+  std::byte* slot = exchanges_ ? host_.exchange_slot(from, lane_, part) : host_.input_slot(from, lane_, part);
+  return slot + bytes(index * quantum_);
+}
+
+/// Where `reader` finds the result of the part of `owner`'s chunk.
+std::byte* HostOperation::staged_result(int owner, int reader, std::size_t part) const {
+  return exchanges_ ? staged_chunk(reader, owner, part) : host_.result_slot(owner, lane_, part);
 }
 
 std::byte* HostOperation::peer_buffer(int local, bool input, std::size_t element) const {
@@ -95,7 +100,7 @@ void HostOperation::copy_in(std::size_t part) {
     if (whole && owner > 0) break;
     if (!whole && owner == host_.rank() && !stages_own_) continue;
     const Extent from = part_of(chunk(owner), part);
-    auto* to = const_cast<std::byte*>(staged_chunk(host_.rank(), owner, part));
+    std::byte* to = staged_chunk(host_.rank(), owner, part);
     if (from.count == 0) continue;
     if (stages_own_) {
       scale(to, input(from.first), from.count, call_.input.dtype, call_.prescale);
@@ -132,7 +137,7 @@ void HostOperation::combine(std::size_t part) {
   if (owns_output(call_.collective)) {
     target = output(at.first - chunk(me).first);
   } else if (plan_.uses(HostStage::kOut)) {
-    target = host_.result_slot(me, lane_, part);
+    target = staged_result(me, exchanges_ ? 1 - me : me, part);
   } else if (call_.collective == Collective::kReduce && me != call_.root) {
     target = peer_buffer(call_.root, false, at.first);
   } else {
@@ -217,7 +222,7 @@ void HostOperation::copy_out(std::size_t part) {
     if (at.count == 0 || (owner == me && plan_.uses(HostStage::kMiddle) && !plan_.at_once())) continue;
     const bool own_only = owns_input(call_.collective);
     const std::size_t element = own_only ? at.first - whole.first : at.first;
-    const std::byte* from = host_.result_slot(owner, lane_, part);
+    const std::byte* from = staged_result(owner, me, part);
     if (owner == me) {
       from = input(element);
     } else if (!plan_.uses(HostStage::kMiddle)) {

@@ -19,7 +19,7 @@
 namespace farandole::host_model {
 namespace {
 
-constexpr int kMaxRanks = 3, kMaxCalls = 3, kMaxLanes = 2, kSlots = 2;
+constexpr int kMaxRanks = 3, kMaxCalls = 3, kMaxLanes = 2, kSlots = 2, kExchangeSlots = 4;
 
 enum class Phase : std::uint8_t {
   kBegin,
@@ -49,6 +49,7 @@ struct State {
     // Shared.
     std::array<std::uint8_t, kMaxLanes> number, progress_number, progress;
     std::array<std::array<std::uint8_t, kSlots>, kMaxLanes> in, result;
+    std::array<std::array<std::uint8_t, kExchangeSlots>, kMaxLanes> exchanged;
     std::uint8_t completed, armed, rung;  // rung: since the rank has looked at the ring count
     // Its own.
     std::array<std::uint8_t, kMaxLanes> in_flight, last;
@@ -66,6 +67,8 @@ class Explorer {
   explicit Explorer(const Variant& variant) : v_(variant), calls_(static_cast<int>(variant.calls.size())) {
     staged_ = HostPlan({Collective::kAllreduce, v_.ranks, -1, false, false, false});
     staged_.set_parts(3);
+    exchanged_ = staged_;
+    exchanged_.set_parts(kExchangeSlots + 1);
     windows_ = HostPlan({Collective::kAllreduce, v_.ranks, -1, false, true, true});
     windows_.set_parts(2);
   }
@@ -196,6 +199,7 @@ class Explorer {
 
   /// What lies in a slot: at once the data itself, else a part of them.
   static std::uint8_t tag_of(int number, int part) { return static_cast<std::uint8_t>(number * 8 + part); }
+  static std::uint8_t result_tag(std::uint8_t tag) { return static_cast<std::uint8_t>(tag + 128); }
 
   bool fail(std::string text) {
     error_ = std::move(text);
@@ -256,11 +260,35 @@ class Explorer {
     }
   }
 
+  const HostPlan& plan_of(Kind kind) const {
+    if (kind == Kind::kExchanged) return exchanged_;
+    return kind == Kind::kStaged ? staged_ : windows_;
+  }
+
+  /// A step of two ranks that exchange parts: in one action, because a slot belongs to one rank at a time.
+  bool exchange(State& s, int rank, int lane, const HostPlan::Step& step, std::uint8_t tag) {
+    auto& mine = at(at(at(s.ranks, rank).exchanged, lane), static_cast<int>(step.part) % kExchangeSlots);
+    auto& theirs = at(at(at(s.ranks, 1 - rank).exchanged, lane), static_cast<int>(step.part) % kExchangeSlots);
+    switch (step.stage) {
+      case HostStage::kIn:
+        mine = tag;
+        return true;
+      case HostStage::kMiddle:
+        if (theirs != tag) return fail(fmt::format("rank {} finds another part than the other rank's input", rank));
+        theirs = result_tag(tag);
+        return true;
+      case HostStage::kOut:
+        if (mine != result_tag(tag)) return fail(fmt::format("rank {} finds another part than its result", rank));
+        return true;
+    }
+    return true;
+  }
+
   /// One action of the steps of a plan.
   bool advance_step(State& s, int rank, Op& op, std::uint8_t number) {
     auto& mine = at(s.ranks, rank);
     const int lane = number % v_.lanes;
-    const HostPlan& plan = at(v_.calls, number - 1) == Kind::kStaged ? staged_ : windows_;
+    const HostPlan& plan = plan_of(at(v_.calls, number - 1));
     HostPlan::Step step = plan.first();
     for (int i = 0; i < op.taken && op.taken < static_cast<int>(plan.steps()); ++i) step = plan.after(step);
     const int part = static_cast<int>(step.part);
@@ -272,6 +300,10 @@ class Explorer {
         op.phase = Phase::kAccess;
         return true;
       case Phase::kAccess: {
+        if (&plan == &exchanged_) {
+          op.phase = Phase::kTake;
+          return exchange(s, rank, lane, step, tag);
+        }
         // Reads one peer's slot, and with the last one writes its own.
         const auto& peer = at(s.ranks, op.cursor);
         if (&plan == &windows_) {
@@ -316,9 +348,10 @@ class Explorer {
   /// The rules of HostOperation::is_ready.
   bool is_ready(const State& s, int rank, int number, const HostPlan& plan, const HostPlan::Step& step) const {
     const auto reader = static_cast<HostStage>(static_cast<int>(step.stage) + 1);
-    const bool reused = step.stage != HostStage::kOut && plan.uses(reader) && step.part >= kSlots;
+    const std::size_t slots = &plan == &exchanged_ ? kExchangeSlots : kSlots;
+    const bool reused = step.stage != HostStage::kOut && plan.uses(reader) && step.part >= slots;
     if (reused && v_.mistake != Mistake::kReusesSlots &&
-        !all_reached(s, rank, number, plan.done_after(reader, step.part - kSlots))) {
+        !all_reached(s, rank, number, plan.done_after(reader, step.part - slots))) {
       return false;
     }
     if (step.stage == HostStage::kIn || v_.mistake == Mistake::kReadsTooEarly) return true;
@@ -358,7 +391,7 @@ class Explorer {
 
   const Variant v_;
   const int calls_;
-  HostPlan staged_, windows_;
+  HostPlan staged_, exchanged_, windows_;
   std::unordered_set<std::size_t> seen_;
   std::string error_;
   bool moved_ = false;

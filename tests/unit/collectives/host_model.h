@@ -8,7 +8,8 @@
 
 namespace farandole::host_model {
 
-enum class Kind : std::uint8_t { kAtOnce, kStaged, kWindows };
+/// kExchanged: staged, between two ranks that put results where the input was.
+enum class Kind : std::uint8_t { kAtOnce, kStaged, kExchanged, kWindows };
 /// What goes wrong in a model on purpose, to see that exploring it finds that.
 enum class Mistake {
   kNone,

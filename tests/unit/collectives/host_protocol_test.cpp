@@ -10,7 +10,7 @@
 namespace farandole::host_model {
 namespace {
 
-constexpr Kind kA = Kind::kAtOnce, kS = Kind::kStaged, kW = Kind::kWindows;
+constexpr Kind kA = Kind::kAtOnce, kS = Kind::kStaged, kX = Kind::kExchanged, kW = Kind::kWindows;
 
 TEST(HostProtocol, HoldsInEveryInterleaving) {
   std::size_t states = 0;
@@ -34,6 +34,15 @@ TEST(HostProtocol, HoldsInEveryInterleaving) {
   EXPECT_GT(states, 100'000U) << "the explorer does not explore";
 }
 
+TEST(HostProtocol, HoldsWhereTwoRanksExchangeParts) {
+  for (const auto& calls : std::vector<std::vector<Kind>>{{kX}, {kX, kX}, {kX, kA}, {kA, kX}, {kX, kW}}) {
+    const Variant variant{2, 1, calls, calls.size() == 1, Mistake::kNone};
+    EXPECT_EQ(explore(variant).error, "") << describe(variant);
+  }
+  const Variant in_flight{2, 2, {kX, kA}, false, Mistake::kNone};
+  EXPECT_EQ(explore(in_flight).error, "") << describe(in_flight);
+}
+
 void expect_found(const Variant& variant) {
   EXPECT_NE(explore(variant).error, "") << describe(variant);
   Variant right = variant;
@@ -50,6 +59,7 @@ TEST(HostProtocol, MistakesWithLanesSlotsAndBuffersAreFound) {
     expect_found({ranks, 1, {kA}, false, Mistake::kNumberFirst});
     expect_found({ranks, 1, {kW}, false, Mistake::kLeavesTooEarly});
   }
+  expect_found({2, 1, {kX}, false, Mistake::kReadsTooEarly});
   expect_found({2, 2, {kA, kA, kA}, false, Mistake::kCountsOnlyNewest});
   expect_found({2, 2, {kA, kA, kA}, false, Mistake::kBeginsOutOfOrder});
 }
