@@ -84,8 +84,6 @@ class OptimizerTest(support.RankedTest):
             self.assert_like_one_process(lambda: keras.optimizers.legacy.SGD(0.01, momentum=0.9))
 
     def test_clipping(self):
-        if IS_LEGACY:  # there gradients are clipped before they come to the optimizer's reduction, as in Horovod
-            self.skipTest("Keras 3 only")
         self.assert_like_one_process(lambda: keras.optimizers.SGD(0.01, global_clipnorm=0.1))
 
     def test_local_aggregation(self):
@@ -219,6 +217,8 @@ class OptimizerTest(support.RankedTest):
         np.testing.assert_allclose(values, [1e-3] * STEPS + [5e-4] * 2 * STEPS, rtol=1e-5)
         values, _ = self.rates(schedule(1e-3, 0.1))
         np.testing.assert_allclose(values, np.repeat([1e-3, 1e-4, 1e-5], STEPS), rtol=1e-5)
+        values, _ = self.rates(schedule(1e-3, 0.1, start_epoch=1))
+        np.testing.assert_allclose(values, np.repeat([1e-3, 1e-3, 1e-4], STEPS), rtol=1e-5)
         values, _ = self.rates(schedule(1e-3, lambda epoch: 1 + epoch, staircase=False, steps_per_epoch=STEPS))
         np.testing.assert_allclose(values, 1e-3 * (1 + np.arange(3 * STEPS) / STEPS), rtol=1e-5)
         with self.assertRaises(ValueError):

@@ -71,6 +71,18 @@ class ProgramsTest(KerasTest):
             model = classifier(sgd(), jit_compile="auto")()
         model.fit(X, Y, batch_size=16, verbose=0)
 
+    def test_what_is_made_outside_of_the_scope(self):
+        self.need_several_ranks()
+        with strategy().scope():
+            model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, activation="softmax")])
+        optimizer = keras.optimizers.SGD(0.1)  # may be
+        model.compile(optimizer, "sparse_categorical_crossentropy", metrics=[keras.metrics.SparseCategoricalAccuracy()])
+        with self.assertRaisesRegex(errors.InvalidArgument, "outside of strategy.scope"):
+            model.fit(X, Y, batch_size=16, verbose=0)
+        with strategy().scope():
+            model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+        model.fit(X, Y, batch_size=16, verbose=0)
+
     def test_learning_rate_is_a_number(self):
         with strategy().scope():
             model = classifier(sgd())()
@@ -79,8 +91,9 @@ class ProgramsTest(KerasTest):
     # ---- Programs that differ between ranks
 
     def assert_refused(self, text, call):
-        with self.assertRaises((errors.Mismatch, tf.errors.InvalidArgumentError)) as caught:
+        with self.assertRaises(errors.Mismatch) as caught, hvd.converted_errors():
             call()
+        self.assertIsInstance(caught.exception, tf.errors.AbortedError)
         self.assertIn(text, str(caught.exception))
 
     def test_different_numbers_of_batches(self):

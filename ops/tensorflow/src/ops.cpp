@@ -133,6 +133,15 @@ REGISTER_OP("FarandoleJoin")
 This rank has no more data: it supplies zeros to the others' allreduces until all ranks have joined.
 )doc");
 
+REGISTER_OP("FarandoleMismatch")
+    .Input("text: string")
+    .Output("never: bool")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+Fails with a Mismatch of this text: the ranks have found, by other means, that they do not do the same.
+)doc");
+
 // Facts of the job, at the time when the op runs. -1 where there is none: no job, no such set, not a member.
 #define FARANDOLE_REGISTER_FACT(name, text)                 \
   REGISTER_OP(name)                                         \

@@ -10,7 +10,9 @@ from typing import Any, Dict, List, Tuple
 import tensorflow as tf
 
 _TENSORFLOW_THAT_WORKS = "TensorFlow 2.16 to 2.21"
-_KERAS_THAT_WORKS = "Keras 3.6 to 3.15"
+# Keras 3.8 and 3.9 have all the names, but weight losses and metrics in another way: histories would be wrong.
+_FIRST_KERAS = (3, 10)
+_KERAS_THAT_WORKS = "Keras 3.10 to 3.15"
 
 # Module, attributes of it. A dot leads to an attribute of a class.
 TENSORFLOW: List[Tuple[str, List[str]]] = [
@@ -100,7 +102,12 @@ could_possibly_record = _tensorflow["could_possibly_record"]
 
 
 def check_keras() -> None:
-    """Raises ImportError if this Keras lacks one of the names."""
+    """Raises ImportError if this Keras is too old or lacks one of the names."""
     import keras
+
+    if tuple(int(part) for part in keras.__version__.split(".")[:2]) < _FIRST_KERAS:
+        raise ImportError(
+            f"farandole.tensorflow.MirroredStrategy is known to work with {_KERAS_THAT_WORKS}; this is {keras.__version__}"
+        )
 
     _found("Keras", keras.__version__, _KERAS_THAT_WORKS, KERAS)

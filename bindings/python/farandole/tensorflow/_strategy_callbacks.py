@@ -1,12 +1,14 @@
 """Callbacks of Keras in a job of several ranks: rank 0 writes, and all ranks stop, resume and go on together."""
 
+import functools
 from typing import Any, Callable, Dict
 
 import keras
 
-from .. import _lifecycle, objects
+from .. import _engine, _lifecycle, errors, objects
 from . import mpi_ops
 from ._strategy_progress import READ, progress
+from ._strategy_variables import is_of_strategy
 from .functions import broadcast_variables
 from .strategy import MirroredStrategy
 
@@ -76,16 +78,40 @@ def _resume_like_first_rank(model: Any) -> None:
     broadcast_variables([*model.variables, *model.optimizer.variables], root_rank=0)
 
 
+def _check_scope(model: Any) -> None:
+    """Raises InvalidArgument if metrics of the model are this rank's alone."""
+    for metric in getattr(model, "metrics", ()):
+        for variable in metric.variables:
+            if not is_of_strategy(variable.value):
+                raise errors.InvalidArgument(
+                    f"the metric '{metric.name}' was made outside of strategy.scope(), so that each rank would have its own "
+                    "values: make and compile the model in the scope"
+                )
+
+
+@functools.lru_cache(maxsize=None)
+def _warn_of_lonely_model() -> None:
+    _engine.log(
+        "warning",
+        "a model that was made outside of strategy.scope() is trained or evaluated by each rank alone",
+    )
+
+
 def adapted(base: Callable[..., Any], self: Any, model: Any) -> None:
     """Takes the place of CallbackList.set_model."""
-    strategy = getattr(model, "distribute_strategy", None)
-    if not isinstance(strategy, MirroredStrategy) or _lifecycle.size() == 1:
+    if _lifecycle.size() == 1:
         return base(self, model)
+    if not isinstance(getattr(model, "distribute_strategy", None), MirroredStrategy):
+        _warn_of_lonely_model()
+        return base(self, model)
+    _check_scope(model)
     kinds = keras.callbacks
     resumes = any(isinstance(callback, kinds.BackupAndRestore) for callback in self.callbacks)
     if _lifecycle.rank() != 0:
-        writers = (kinds.BackupAndRestore, kinds.CSVLogger, kinds.RemoteMonitor, kinds.TensorBoard)
-        self.callbacks = [callback for callback in self.callbacks if not isinstance(callback, writers)]
+        writers = [kinds.BackupAndRestore, kinds.CSVLogger, kinds.RemoteMonitor, kinds.TensorBoard]
+        if hasattr(kinds, "OrbaxCheckpoint"):
+            writers.append(kinds.OrbaxCheckpoint)
+        self.callbacks = [callback for callback in self.callbacks if not isinstance(callback, tuple(writers))]
     base(self, model)
     if any(isinstance(callback, _Together) for callback in self.callbacks):
         return None

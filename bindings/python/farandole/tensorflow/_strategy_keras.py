@@ -11,7 +11,7 @@ from unittest import mock
 
 import tensorflow as tf
 
-from .. import _lifecycle
+from .. import _lifecycle, errors
 from .._engine import Min
 from . import _private_names, mpi_ops
 from ._strategy_extended import ReplicaContext
@@ -125,7 +125,10 @@ def install() -> None:
     import keras
 
     if keras.config.backend() != "tensorflow":
-        return
+        raise errors.Unsupported(
+            f"MirroredStrategy works with Keras on TensorFlow, not on {keras.config.backend()}: each rank would train alone. "
+            "Set KERAS_BACKEND=tensorflow"
+        )
     _private_names.check_keras()
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochIterator

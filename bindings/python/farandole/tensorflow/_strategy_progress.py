@@ -8,14 +8,14 @@ to stop training.
 """
 
 import functools
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from .. import _lifecycle, errors
+from .. import _lifecycle
 from .._engine import Sum
-from . import _running, mpi_ops
+from . import _errors, _running, mpi_ops
 
 _NAME = "farandole.strategy.progress"
 # Columns of the message, which has one row for each rank.
@@ -53,8 +53,8 @@ def _exchange(row: Any) -> tf.Tensor:
     return _running.run(allreduce, "", [mine], "farandole_progress", **arguments)[0]
 
 
-def _complaint(rows: np.ndarray) -> Optional[str]:
-    """What is wrong with the rows of all ranks; None if nothing is."""
+def _complaint(rows: np.ndarray) -> str:
+    """What is wrong with the rows of all ranks; empty if nothing is."""
     kinds = rows[:, _KIND]
     if len(set(kinds)) > 1:
         each = []
@@ -63,11 +63,12 @@ def _complaint(rows: np.ndarray) -> Optional[str]:
             if ranks:
                 each.append(f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)} {text}")
         return f"{'; '.join(each)}. {_ADVICE}"
-    return _OTHER_DATA if len(set(rows[:, _DIGEST])) > 1 else None
+    return _OTHER_DATA if len(set(rows[:, _DIGEST])) > 1 else ""
 
 
-def _refuse(rows: np.ndarray) -> bool:
-    raise ValueError(_complaint(rows))
+def _refuse(rows: tf.Tensor) -> tf.Tensor:
+    text = tf.numpy_function(_complaint, [rows], tf.string)
+    return mpi_ops._LIB.farandole_mismatch(text=text)
 
 
 class Progress:
@@ -85,7 +86,7 @@ class Progress:
         kind: BATCH, END or READ, an integer or a tensor. digest: of the data, for BATCH; an int64.
 
         True if they are the same. Eagerly it raises Mismatch, on all ranks, if they are not. In a graph the returned
-        tensor has no value then, but raises tf.errors.InvalidArgumentError.
+        tensor has no value then, but raises the tf.errors.AbortedError that stands for it.
         """
         if _lifecycle.size() == 1:
             return True
@@ -94,12 +95,12 @@ class Progress:
         stop = self._stop.assign(tf.reduce_any(rows[:, _STOP] > 0))
         if tf.executing_eagerly():
             complaint = _complaint(rows.numpy())
-            if complaint is not None:
-                raise errors.Mismatch(complaint)
+            if complaint:
+                raise _errors.mismatch(complaint)
             return True
         equal = tf.reduce_all(rows[:, : _DIGEST + 1] == rows[:1, : _DIGEST + 1])
         # The result is needed as a value: TensorFlow may start what only comes after a failed check.
-        is_fine = tf.cond(equal, lambda: True, lambda: tf.numpy_function(_refuse, [rows], tf.bool))
+        is_fine = tf.cond(equal, lambda: True, lambda: _refuse(rows))
         with tf.control_dependencies([stop]):
             return tf.ensure_shape(is_fine, [])
 

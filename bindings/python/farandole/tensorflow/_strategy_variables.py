@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from .. import _lifecycle, errors
 from . import mpi_ops
-from ._private_names import MirroredVariable, SyncOnReadVariable
+from ._private_names import DistributedVariable, MirroredVariable, SyncOnReadVariable
 
 _SYNCHRONIZATION = tf.VariableSynchronization
 _AGGREGATION = tf.VariableAggregation
@@ -66,6 +66,11 @@ class AveragedVariable(MirroredVariable):
         return update_fn(self._primary, context.average(tf.convert_to_tensor(value, self.dtype)), **kwargs)
 
 
+def is_of_strategy(variable: Any) -> bool:
+    """Whether the tf.Variable was made in a strategy's scope."""
+    return isinstance(variable, DistributedVariable) or hasattr(variable, "_farandole_is_of_strategy")
+
+
 def create(strategy: Any, next_creator: Callable[..., Any], kwargs: Any) -> Any:
     """Makes a variable in the strategy's scope, by what it says of its synchronisation and aggregation."""
     kwargs.pop("colocate_with", None)
@@ -75,6 +80,7 @@ def create(strategy: Any, next_creator: Callable[..., Any], kwargs: Any) -> Any:
     aggregation = kwargs.get("aggregation") or _AGGREGATION.NONE
     synchronization = kwargs.get("synchronization") or _SYNCHRONIZATION.AUTO
     variable = next_creator(**kwargs)
+    variable._farandole_is_of_strategy = True
     if _last_part(kwargs.get("name")) in _MOVING_STATISTICS and not variable.trainable and variable.dtype.is_floating:
         return AveragedVariable(strategy, [variable], _AGGREGATION.MEAN)
     if synchronization == _SYNCHRONIZATION.ON_READ:

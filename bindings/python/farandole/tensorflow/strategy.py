@@ -1,10 +1,11 @@
 """A tf.distribute.Strategy over the ranks of the job."""
 
+import functools
 from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
-from .. import _lifecycle, errors
+from .. import _engine, _lifecycle, errors
 from . import _strategy_seeds, init
 from ._strategy_extended import Extended
 from ._strategy_progress import progress
@@ -24,7 +25,8 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     Start the program with mpirun. Joins the job (`farandole.init`) if need be. Variables that are made in `scope()`
     start with rank 0's values and stay equal. Every rank makes the whole batches of a dataset, in the same order, and
     takes its rows of each; gradients are summed up over the ranks. All ranks fit, evaluate, predict and read metrics
-    alike: ranks that do not raise `farandole.errors.Mismatch`, or in Keras tf.errors.InvalidArgumentError.
+    alike: ranks that do not raise `farandole.errors.Mismatch`; within a tf.function it is the tf.errors.AbortedError that
+    `converted_errors` converts.
 
     It is a MultiWorkerMirroredStrategy by its class only, because Keras asks for that; it uses nothing of it.
     docs/keras.md says what works and what differs.
@@ -63,6 +65,18 @@ def _support_keras() -> None:
         from . import _strategy_keras
 
         _strategy_keras.install()
+    if "tf_keras" in sys.modules:
+        _warn_of_legacy_keras()
+
+
+@functools.lru_cache(maxsize=None)
+def _warn_of_legacy_keras() -> None:
+    if _lifecycle.rank() == 0 and _lifecycle.size() > 1:
+        _engine.log(
+            "warning",
+            "MirroredStrategy is made for Keras 3: with tf-keras, batches that do not come out evenly are weighted wrongly. "
+            "Use Keras 3, or Horovod's API in farandole.tensorflow.keras",
+        )
 
 
 def _refuse_jit(fn: Callable[..., Any]) -> None:

@@ -67,7 +67,16 @@ def _evaluated(value: Any) -> Any:
     """As an array where that is possible; in a graph of TensorFlow 1 by Keras' session."""
     if tf.executing_eagerly():
         return value.numpy() if hasattr(value, "numpy") else value
-    return tf.compat.v1.keras.backend.get_session().run(value)
+    return _session().run(value)
+
+
+def _session() -> Any:
+    backend = getattr(getattr(tf.compat.v1, "keras", tf.keras), "backend", None)
+    if not hasattr(backend, "get_session"):
+        raise errors.Unsupported(
+            "Keras 3 has no session for graphs of TensorFlow 1; set TF_USE_LEGACY_KERAS=1 and install tf-keras, or run eagerly"
+        )
+    return backend.get_session()
 
 
 def allreduce(
@@ -105,7 +114,7 @@ def reducescatter(value: Any, name: Optional[str], op: int) -> Any:
 
 def broadcast_global_variables(root_rank: int) -> Any:
     operation = functions.broadcast_global_variables(root_rank)
-    return tf.compat.v1.keras.backend.get_session().run(operation)
+    return _session().run(operation)
 
 
 def is_random_state(variable: Any) -> bool:

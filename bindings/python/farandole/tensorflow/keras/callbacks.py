@@ -84,7 +84,7 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
     """From epoch `start_epoch` until before `end_epoch` (None: to the end) the learning rate is `initial_lr` times
     `multiplier`.
 
-    multiplier: a function of the epoch, or a number that is raised to the power of the epoch.
+    multiplier: a function of the epoch, or a number that is raised to the power of the epochs since `start_epoch`.
     staircase: True sets the rate at the start of each epoch; False with each batch, for which the epoch is a fraction.
     momentum_correction: for optimizers with momentum, what they have gathered so far is scaled as the rate is.
     steps_per_epoch: for staircase=False, where Keras does not know the number of batches.
@@ -104,7 +104,7 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
         if initial_lr is None:
             raise errors.InvalidArgument("initial_lr is needed: the learning rate that multiplier multiplies")
         self.initial_lr = initial_lr
-        self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier**epoch
+        self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier ** (epoch - start_epoch)
         self.start_epoch = start_epoch
         self.end_epoch = end_epoch
         self.staircase = staircase
