@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'END'
-usage: scripts/setup.sh [--dev] [--python DIR] [--print] [--os-release FILE]
+usage: scripts/setup.sh [--dev] [--python DIR [--tensorflow VERSION]] [--print] [--os-release FILE]
 
 Installs what is missing on Debian and Ubuntu, with sudo when not root. Says and does nothing when nothing is missing.
 On another system it prints what is needed and fails.
@@ -12,6 +12,8 @@ On another system it prints what is needed and fails.
   --dev              also what checks of the code and the two-host test need
   --python DIR       also a virtual environment in DIR with what the Python tests need: numpy, and TensorFlow with
                      TensorBoard and tf-keras if they can be had; the tests of what is not there are skipped
+  --tensorflow VERSION
+                     this version of TensorFlow, such as 2.16.2, in an environment that has none yet
   --print            print the packages and install nothing
   --os-release FILE  the description of the system, /etc/os-release if not given
   --help             this text
@@ -33,19 +35,19 @@ readonly build_packages=(
   dataset-fashion-mnist
 )
 readonly python_packages=(python3 python3-venv)
-readonly tensorflow_needed='tensorflow-cpu>=2.16,<2.22'
-readonly keras_needed=(tensorboard 'tf-keras>=2.16,<2.22')
 readonly dev_packages=(clang-format-14 clang-tidy-14 iproute2 openssh-client openssh-server)
 
 packages=("${build_packages[@]}")
 print_only=no
 python_dir=
+tensorflow_needed='tensorflow-cpu>=2.16,<2.22'
 os_release=/etc/os-release
 while [ $# -gt 0 ]; do
   case $1 in
     --dev) packages+=("${dev_packages[@]}") ;;
     --python) [ $# -ge 2 ] || fail "--python needs a directory"; python_dir=$2; shift
               packages+=("${python_packages[@]}") ;;
+    --tensorflow) [ $# -ge 2 ] || fail "--tensorflow needs a version"; tensorflow_needed="tensorflow-cpu==$2"; shift ;;
     --print) print_only=yes ;;
     --os-release) [ $# -ge 2 ] || fail "--os-release needs a file"; os_release=$2; shift ;;
     --help | -h) usage; exit 0 ;;
@@ -146,8 +148,10 @@ make_python_environment() {
   fi
   if ! has_modules tensorboard tf_keras; then
     echo "setup.sh: installing TensorBoard and tf-keras in $python_dir"
+    local version
+    version=$("$python_dir/bin/python" -c 'import tensorflow; print(tensorflow.__version__)' 2>/dev/null)
     # tf-keras would install the package tensorflow over tensorflow-cpu; all else that it needs is there already.
-    "${pip[@]}" --no-deps "${keras_needed[@]:1}" && "${pip[@]}" "${keras_needed[0]}" ||
+    "${pip[@]}" --no-deps "tf-keras==${version%.*}.*" && "${pip[@]}" tensorboard ||
       echo "setup.sh: no TensorBoard and tf-keras: their tests will be skipped" >&2
   fi
 }

@@ -4,16 +4,16 @@
 #   tests/run.sh [arguments of ctest]                  e.g. -L unit, -R schedule
 #   PRESET=asan tests/run.sh                           dev, release, asan, tsan, or ci, which is the default
 #
-# SKIP_SETUP=1 installs nothing.
+# SKIP_SETUP=1 installs nothing. TENSORFLOW=2.16.2 tests with that version, in an environment of its own.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=${PRESET:-ci}
 
-readonly python_dir=build/python-venv
+readonly python_dir=build/python-venv${TENSORFLOW:+-$TENSORFLOW}
 configure=()
 case $preset in
   dev | release | ci)
-    [ -n "${SKIP_SETUP-}" ] || scripts/setup.sh --python "$python_dir"
+    [ -n "${SKIP_SETUP-}" ] || scripts/setup.sh --python "$python_dir" ${TENSORFLOW:+--tensorflow "$TENSORFLOW"}
     # The tests of Python run with the environment that setup.sh has made, if there is one.
     [ ! -x "$python_dir/bin/python" ] || configure=(-DPython_EXECUTABLE="$PWD/$python_dir/bin/python") ;;
   asan | tsan)

@@ -266,12 +266,19 @@ def _main(arguments: List[str]) -> None:
 
     parser = argparse.ArgumentParser(description="Builds the op library for the TensorFlow of this interpreter.")
     parser.add_argument("--header-dir", type=Path, required=True, help="directory that contains farandole/engine.h")
+    parser.add_argument("--optional", action="store_true", help="only warn if it can not be built")
     parser.add_argument("output_dir", type=Path)
     options = parser.parse_args(arguments)
     recipe = _Recipe(options.header_dir.resolve())
     library = options.output_dir / recipe.file_name()
-    if not recipe.fits(library):
-        recipe.build(_need_compiler(recipe.version), library)
+    try:
+        if not recipe.fits(library):
+            recipe.build(_need_compiler(recipe.version), library)
+    except ImportError as error:
+        if not options.optional:
+            raise
+        print(f"warning: no ops for TensorFlow {recipe.version}; the package will try again when it is imported: {error}")
+        return
     print(library)
 
 
