@@ -137,7 +137,6 @@ class Negotiator {
   void say(int index);
   void say_bucket(int bucket);
   void tell_later(Pending& pending);
-  bool has_held() const;
   /// Takes the pending request of a slot, or of a name, out; the ticket is 0 if this rank has none.
   Agreed take(int index);
   /// The end of a pending request.
@@ -164,6 +163,7 @@ class Negotiator {
   int new_slot(SharedSpec spec);
 
   static constexpr std::size_t kHeaderBytes = 2;  // nobody has news; all are blocked
+  static constexpr std::size_t kNamesShown = 5;   // in messages
 
   const int rank_;
   const std::vector<std::string> names_;

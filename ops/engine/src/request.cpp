@@ -83,6 +83,11 @@ std::string describe(const RequestSpec& spec) {
   return text;
 }
 
+RequestError as_request_error(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return {known != nullptr ? known->kind() : ErrorKind::kInternal, error.what()};
+}
+
 std::string News::encode() const {
   json specs = json::array();
   for (const SharedSpec& spec : requests) specs.push_back(to_json(*spec));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -58,6 +59,7 @@ struct RequestError {
   ErrorKind kind = ErrorKind::kInternal;
   std::string text;
 };
+RequestError as_request_error(const std::exception& error);
 
 /// Why a rank takes part in a process set no more.
 enum class Departure : std::uint8_t { kNone, kLeavesJob, kSetRemoved };

@@ -86,6 +86,18 @@ Clock::time_point SetEngine::wish() const {
   return phase_ == Phase::kIdle ? negotiator_.wish() : Clock::time_point::max();
 }
 
+void SetEngine::add_counters(farandole_counters& sum) const {
+  const Negotiator::Counters& rounds = negotiator_.counters();
+  sum.rounds += rounds.rounds;
+  sum.named += rounds.named;
+  sum.broken_buckets += rounds.broken_buckets;
+  const FlightCounters& flights = context_.counters;
+  sum.buckets += flights.collectives;
+  sum.packed_tensors += flights.packed_tensors;
+  sum.packed_bytes += flights.packed_bytes;
+  sum.reduced_bytes += flights.reduced_bytes;
+}
+
 bool SetEngine::advance(bool blocked, Clock::time_point now) {
   bool moved = false;
   while (advance_round(blocked, now)) moved = true;
