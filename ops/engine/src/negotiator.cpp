@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace farandole {
@@ -22,6 +23,10 @@ bool works_with_joined(RequestKind kind) {
   return kind == RequestKind::kAllreduce || kind == RequestKind::kBarrier;
 }
 
+RequestError step_error(const std::string& name, const std::string& failure) {
+  return {ErrorKind::kMismatch, fmt::format("'{}' is of a step that has failed: {}", name, failure)};
+}
+
 }  // namespace
 
 Negotiator::Negotiator(int rank, std::vector<std::string> names, Limits limits)
@@ -32,16 +37,21 @@ Negotiator::Negotiator(int rank, std::vector<std::string> names, Limits limits)
       left_(names_.size(), false),
       bytes_(kHeaderBytes, 0) {}
 
-std::optional<RequestError> Negotiator::submit(Ticket ticket, RequestSpec&& spec, bool caller_waits, Time now) {
+std::optional<RequestError> Negotiator::submit(Submission&& submission, Time now) {
+  RequestSpec& spec = submission.spec;
   if (departed_) return RequestError{departed_->kind, describe(spec) + ": " + departed_->text};
+  const bool in_step = submission.generation != kNoStep;
+  if (in_step && submission.generation < generation_) return step_error(spec.name, step_failure_);
   forget_suspicion();
   std::string key = spec.name;
   Pending& pending = pending_[std::move(key)];
-  pending.ticket = ticket;
-  pending.caller_waits = caller_waits;
+  pending.ticket = submission.ticket;
+  pending.caller_waits = submission.caller_waits;
+  pending.in_step = in_step;
   pending.since = now;
   const auto known = slot_of_.find(spec.name);
-  if (known != slot_of_.end() && *slot(known->second).spec == spec) {
+  const bool is_known = known != slot_of_.end() && *slot(known->second).spec == spec;
+  if (is_known && (slot(known->second).in_step || !in_step)) {
     pending.spec = slot(known->second).spec;
     take_slot(pending, known->second, now);
   } else {
@@ -89,6 +99,8 @@ std::vector<Negotiator::Failed> Negotiator::fail_all(const RequestError& error) 
   held_buckets_.clear();
   unsaid_ = 0;
   announced_ = 0;
+  step_fails_ = false;
+  refused_.clear();
   forget_suspicion();
   return failed;
 }
@@ -141,7 +153,7 @@ std::string Negotiator::describe_waiting() const {
     if (told == told_.end()) continue;
     std::string missing;
     for (std::size_t rank = 0; rank < names_.size(); ++rank) {
-      if (!told->second.by_rank[rank] && !joined_[rank]) missing += (missing.empty() ? "" : ", ") + names_[rank];
+      if (!told->second.by_rank[rank].spec && !joined_[rank]) missing += (missing.empty() ? "" : ", ") + names_[rank];
     }
     text += " (not submitted yet by " + missing + ")";
   }
@@ -161,7 +173,7 @@ std::span<std::uint8_t> Negotiator::open(bool blocked, Time now) {
   for (Pending* pending : untold_) {
     pending->said = true;
     ++announced_;
-    news.requests.push_back(pending->spec);
+    news.requests.push_back({pending->spec, pending->in_step});
     ++counters_.named;
   }
   untold_.clear();
@@ -195,8 +207,11 @@ Negotiator::Outcome Negotiator::hear(std::span<const std::uint8_t> said, Time no
   has_happened_ = !ready.empty();
   refuse_joined(ready, outcome);
   if (!ready.empty()) arrange(ready, outcome);
-  if (!outcome.needs_news) {
+  if (outcome.needs_news) {
+    refused_ = std::exchange(outcome.failed, {});
+  } else {
     if (closing_) end_closing(outcome);
+    end_failed_step(outcome);
     suspect(now);
   }
   return outcome;
@@ -233,6 +248,7 @@ Negotiator::Agreed Negotiator::take(int index) {
 void Negotiator::drop(const std::string& name) {
   const auto found = pending_.find(name);
   if (found->second.said) --announced_;
+  std::erase(untold_, &found->second);
   pending_.erase(found);
 }
 
@@ -250,17 +266,46 @@ void Negotiator::give_up(const std::string& name) {
   drop(name);
 }
 
+void Negotiator::fail_step(const std::string& text) {
+  if (!step_fails_) step_failure_ = text;
+  step_fails_ = true;
+}
+
+/// All that any rank has pending in a step is of the step that has failed: earlier ones were ended before it began, and
+/// later ones begin when their ranks have heard of this. What this round has made ready is done all the same.
+void Negotiator::end_failed_step(Outcome& outcome) {
+  if (!step_fails_) return;
+  step_fails_ = false;
+  ++generation_;
+  for (auto told = told_.begin(); told != told_.end();) {
+    for (Telling& telling : told->second.by_rank) {
+      if (!telling.in_step) continue;
+      telling = {};
+      --told->second.count;
+    }
+    told = told->second.count == 0 ? told_.erase(told) : std::next(told);
+  }
+  for (const std::string& name : pending_names()) {
+    const Pending& pending = pending_.at(name);
+    if (!pending.in_step) continue;
+    outcome.failed.push_back({pending.ticket, step_error(name, step_failure_)});
+    give_up(name);
+  }
+  if (announced_ > 0) return;
+  // There is nothing left to say: the others might not answer.
+  unsaid_ = 0;
+  again_ = false;
+}
+
 void Negotiator::refuse_joined(std::vector<int>& ready, Outcome& outcome) {
   if (std::none_of(joined_.begin(), joined_.end(), [](bool joined) { return joined; })) return;
   std::erase_if(ready, [&](int index) {
     const SharedSpec spec = slot(index).spec;
     if (works_with_joined(spec->kind)) return false;
+    const std::string text = describe(*spec) + ": a rank has joined, and only allreduces can go on then";
+    if (slot(index).in_step) fail_step(text);
     const Agreed agreed = take(index);
-    if (agreed.ticket != 0) {
-      outcome.failed.push_back(
-          {agreed.ticket,
-           {ErrorKind::kMismatch, describe(*spec) + ": a rank has joined, and only allreduces can go on then"}});
-    }
+    if (agreed.ticket != 0) outcome.failed.push_back({agreed.ticket, {ErrorKind::kMismatch, text}});
     return true;
   });
 }

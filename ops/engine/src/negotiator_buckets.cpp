@@ -136,7 +136,7 @@ void Negotiator::retire(int index) {
   free_slots_.push_back(index);
 }
 
-int Negotiator::new_slot(SharedSpec spec) {
+int Negotiator::new_slot(SharedSpec spec, bool in_step) {
   if (free_slots_.empty() && slots_.size() >= limits_.slots) {
     const auto least = std::min_element(slots_.begin(), slots_.end(),
                                         [](const Slot& a, const Slot& b) { return a.last_round < b.last_round; });
@@ -153,6 +153,7 @@ int Negotiator::new_slot(SharedSpec spec) {
   }
   slot_of_[spec->name] = index;
   slot(index).spec = std::move(spec);
+  slot(index).in_step = in_step;
   slot(index).last_round = counters_.rounds;
   return index;
 }

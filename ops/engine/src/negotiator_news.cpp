@@ -18,6 +18,7 @@ RequestError departure_error(Departure departure, const std::string& who) {
 
 Negotiator::Outcome Negotiator::hear_news(std::span<const std::string> all, Time now) {
   Outcome outcome;
+  outcome.failed = std::exchange(refused_, {});
   std::vector<News> news;
   for (const std::string& bytes : all) news.push_back(bytes.empty() ? News() : News::decode(bytes));
   hear_departures(news, outcome);
@@ -30,6 +31,7 @@ Negotiator::Outcome Negotiator::hear_news(std::span<const std::string> all, Time
   has_happened_ = has_happened_ || !complete.empty();
   if (was_closing) end_closing(outcome);
   hear_waits(news, outcome);
+  end_failed_step(outcome);
   suspect(now);
   return outcome;
 }
@@ -56,14 +58,15 @@ void Negotiator::hear_departures(const std::vector<News>& all, Outcome& outcome)
 
 void Negotiator::hear_requests(const std::vector<News>& all, std::vector<std::string>& complete) {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    for (const SharedSpec& spec : all[rank].requests) {
-      const auto known = slot_of_.find(spec->name);
+    for (const Telling& telling : all[rank].requests) {
+      const std::string& name = telling.spec->name;
+      const auto known = slot_of_.find(name);
       if (known != slot_of_.end()) retire(known->second);
-      Told& told = told_[spec->name];
+      Told& told = told_[name];
       told.by_rank.resize(names_.size());
-      if (!told.by_rank[rank]) ++told.count;
-      told.by_rank[rank] = spec;
-      if (is_complete(told)) complete.push_back(spec->name);
+      if (!told.by_rank[rank].spec) ++told.count;
+      told.by_rank[rank] = telling;
+      if (is_complete(told)) complete.push_back(name);
     }
   }
 }
@@ -91,7 +94,7 @@ void Negotiator::hear_joins(const std::vector<News>& all, std::vector<std::strin
 bool Negotiator::is_complete(const Told& told) const {
   if (told.count == 0) return false;
   for (std::size_t rank = 0; rank < names_.size(); ++rank) {
-    if (!told.by_rank[rank] && !joined_[rank]) return false;
+    if (!told.by_rank[rank].spec && !joined_[rank]) return false;
   }
   return true;
 }
@@ -103,20 +106,25 @@ void Negotiator::settle(const std::vector<std::string>& complete, Outcome& outco
     if (found == told_.end()) continue;
     const Told told = std::move(found->second);
     told_.erase(found);
-    const auto first =
-        *std::find_if(told.by_rank.begin(), told.by_rank.end(), [](const auto& spec) { return spec != nullptr; });
+    const auto first = std::find_if(told.by_rank.begin(), told.by_rank.end(), [](const auto& each) {
+                         return each.spec != nullptr;
+                       })->spec;
     const bool same = std::all_of(told.by_rank.begin(), told.by_rank.end(),
-                                  [&](const SharedSpec& spec) { return !spec || *spec == *first; });
+                                  [&](const Telling& each) { return !each.spec || *each.spec == *first; });
+    const bool in_step =
+        std::any_of(told.by_rank.begin(), told.by_rank.end(), [](const Telling& each) { return each.in_step; });
     // A rank that has joined may have another request of this name, of which it has not told yet.
-    const auto mine = told.by_rank[self()] ? pending_.find(name) : pending_.end();
+    const auto mine = told.by_rank[self()].spec ? pending_.find(name) : pending_.end();
     if (!same) {
+      const std::string text = describe_mismatch(told);
+      if (in_step) fail_step(text);
       if (mine != pending_.end()) {
-        outcome.failed.push_back({mine->second.ticket, {ErrorKind::kMismatch, describe_mismatch(told)}});
+        outcome.failed.push_back({mine->second.ticket, {ErrorKind::kMismatch, text}});
         drop(name);
       }
       continue;
     }
-    const int index = new_slot(first);
+    const int index = new_slot(first, in_step);
     if (mine != pending_.end()) {
       mine->second.slot = index;
       slot(index).pending = &mine->second;
@@ -130,7 +138,7 @@ void Negotiator::settle(const std::vector<std::string>& complete, Outcome& outco
 std::string Negotiator::describe_mismatch(const Told& told) const {
   std::vector<std::pair<const RequestSpec*, std::vector<std::size_t>>> variants;
   for (std::size_t rank = 0; rank < told.by_rank.size(); ++rank) {
-    const RequestSpec* spec = told.by_rank[rank].get();
+    const RequestSpec* spec = told.by_rank[rank].spec.get();
     if (spec == nullptr) continue;
     const auto same =
         std::find_if(variants.begin(), variants.end(), [&](const auto& each) { return *each.first == *spec; });
@@ -163,9 +171,11 @@ void Negotiator::hear_waits(const std::vector<News>& all, Outcome& outcome) {
                         fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), "', '"),
                         names.size() > shown ? ", …" : "");
   }
+  text += " no data was touched";
+  fail_step(text);
   told_.clear();
   for (const std::string& name : told_waits_) {
-    outcome.failed.push_back({pending_.at(name).ticket, {ErrorKind::kMismatch, text + " no data was touched"}});
+    outcome.failed.push_back({pending_.at(name).ticket, {ErrorKind::kMismatch, text}});
     give_up(name);
   }
 }

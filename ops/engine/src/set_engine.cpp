@@ -42,10 +42,9 @@ SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communi
 
 void SetEngine::submit(std::unique_ptr<LocalRequest> request, Clock::time_point now) {
   const auto ticket = request->ticket;
-  RequestSpec spec = request->spec;
-  const bool caller_waits = request->caller_waits;
+  Negotiator::Submission submission{ticket, request->spec, request->caller_waits, request->generation};
   local_[ticket] = std::move(request);
-  const auto refused = negotiator_.submit(ticket, std::move(spec), caller_waits, now);
+  const auto refused = negotiator_.submit(std::move(submission), now);
   if (!refused) return;
   const auto own = take(ticket);
   finish(*own, refused);

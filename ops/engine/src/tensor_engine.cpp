@@ -45,7 +45,7 @@ TensorEngine::TensorEngine(Communicator communicator)
         "initialise it");
   }
   const std::vector<int> ranks = all_ranks(communicator_.size());
-  set_infos_[FARANDOLE_GLOBAL_SET] = {ranks, true};
+  set_infos_[FARANDOLE_GLOBAL_SET] = {ranks, true, Negotiator::kFirstGeneration};
   sets_[FARANDOLE_GLOBAL_SET] =
       std::make_unique<SetEngine>(ranks, communicator_.duplicate(), communicator_.duplicate());
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
@@ -82,6 +82,11 @@ void TensorEngine::check_submission(const LocalRequest& request) const {
   if (!set->second.is_member) {
     throw InvalidArgument(fmt::format("{}: rank {} is not in process set {} (ranks {})", describe(request.spec),
                                       communicator_.rank(), request.process_set, fmt::join(set->second.ranks, ", ")));
+  }
+  if (request.generation > set->second.generation) {
+    throw InvalidArgument(fmt::format(
+        "{}: generation {} of its step has not begun; take what farandole_generation returned when the step began",
+        describe(request.spec), request.generation));
   }
   if (names_.contains({request.process_set, request.spec.name})) {
     throw DuplicateName(fmt::format(
@@ -276,6 +281,7 @@ bool TensorEngine::drive_locked(std::vector<Completion>& completions, std::vecto
   bool moved = advance_sets(now);
   moved = end_removals() || moved;
   moved = change_sets() || moved;
+  publish_generations();
   collect(completions, joined);
   bool is_active = false, all_left = left_;
   Clock::time_point wish = Clock::time_point::max();
@@ -317,6 +323,17 @@ bool TensorEngine::advance_sets(Clock::time_point now) {
   bool moved = false;
   for (const auto& [id, set] : sets_) moved = set->advance(blocked, now) || moved;
   return moved;
+}
+
+/// Before the callbacks: a step that begins after one of them has failed another is of the new generation.
+void TensorEngine::publish_generations() {
+  for (const auto& [id, set] : sets_) {
+    // Written with both mutexes held, so that the one that is held here is enough to read.
+    const auto info = set_infos_.find(id);
+    if (info == set_infos_.end() || info->second.generation == set->negotiator().generation()) continue;
+    const std::lock_guard lock(inbox_mutex_);
+    info->second.generation = set->negotiator().generation();
+  }
 }
 
 /// The one thread that ever submitted waits: nothing will come until something is done.

@@ -110,7 +110,7 @@ int TensorEngine::make_set(const std::vector<std::int64_t>& wanted) {
     if (left_) sets_[id]->leave(Departure::kLeavesJob);  // agreed on before the others had heard of it
   }
   const std::lock_guard lock(inbox_mutex_);
-  set_infos_[id] = {ranks, is_member};
+  set_infos_[id] = {ranks, is_member, Negotiator::kFirstGeneration};
   return id;
 }
 
@@ -171,6 +171,12 @@ std::optional<std::vector<int>> TensorEngine::ranks_of(int process_set) {
   const auto found = set_infos_.find(process_set);
   if (found == set_infos_.end()) return std::nullopt;
   return found->second.ranks;
+}
+
+std::uint64_t TensorEngine::generation(int process_set) {
+  const std::lock_guard lock(inbox_mutex_);
+  const auto found = set_infos_.find(process_set);
+  return found == set_infos_.end() ? Negotiator::kNoStep : found->second.generation;
 }
 
 std::vector<int> TensorEngine::process_sets() {
