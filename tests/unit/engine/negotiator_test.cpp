@@ -1,20 +1,11 @@
-// The agreement driven by hand: every time is passed in, and a round is a loop over the ranks.
-#include "negotiator.h"
-
+// The agreement driven by hand.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <functional>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
+#include "negotiator_ranks.h"
 
-namespace farandole {
+namespace farandole::testing {
 namespace {
 
-using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -22,106 +13,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
-using ::testing::UnorderedElementsAre;
-
-RequestSpec allreduce(const std::string& name, std::int64_t count = 1) {
-  RequestSpec spec;
-  spec.name = name;
-  spec.kind = RequestKind::kAllreduce;
-  spec.tensors = {{DType::kF32, {count}}};
-  return spec;
-}
-RequestSpec allgather(const std::string& name) {
-  RequestSpec spec = allreduce(name);
-  spec.kind = RequestKind::kAllgather;
-  return spec;
-}
-
-constexpr Negotiator::Limits kLimits{1024, 512, 1 << 16};
-
-class Ranks {
- public:
-  explicit Ranks(int size, Negotiator::Limits limits = kLimits) {
-    std::vector<std::string> names;
-    for (int rank = 0; rank < size; ++rank) names.push_back("rank " + std::to_string(rank));
-    for (int rank = 0; rank < size; ++rank) ranks_.push_back(std::make_unique<Negotiator>(rank, names, limits));
-  }
-
-  Negotiator& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
-  void submit(int rank, RequestSpec spec, bool caller_waits = false) {
-    EXPECT_EQ((*this)[rank].submit({next_ticket_++, std::move(spec), caller_waits}, now), std::nullopt);
-  }
-  /// @returns  why it is refused, if it is
-  std::optional<RequestError> submit_in_step(int rank, RequestSpec spec, Negotiator::Generation generation) {
-    return (*this)[rank].submit({next_ticket_++, std::move(spec), false, generation}, now);
-  }
-  void submit_all(const RequestSpec& spec, bool caller_waits = false) {
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) submit(rank, spec, caller_waits);
-  }
-
-  /// What a round has brought on one rank.
-  struct Result {
-    std::vector<std::vector<std::string>> buckets;  // names
-    std::vector<std::string> zeros;                 // of them, what the others submitted and this rank did not
-    std::vector<std::string> failed;                // kind and text
-    int all_joined = -1;
-    bool all_left = false, had_news = false;
-    std::string departed;
-  };
-  /// One round of all ranks. @returns  what rank 0 has got of it; all get the same buckets
-  Result round(bool blocked = false) {
-    std::vector<std::uint8_t> minimum;
-    for (const auto& rank : ranks_) {
-      const auto said = rank->open(blocked, now);
-      slots = said.size() - 2;
-      if (minimum.empty()) minimum.assign(said.begin(), said.end());
-      EXPECT_EQ(minimum.size(), said.size());
-      for (std::size_t i = 0; i < said.size(); ++i) minimum[i] = std::min(minimum[i], said[i]);
-    }
-    if (meanwhile) std::exchange(meanwhile, nullptr)();
-    results = std::vector<Result>(ranks_.size());
-    std::vector<std::string> news;
-    bool needs_news = false;
-    for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      const auto outcome = ranks_[i]->hear(minimum, now);
-      needs_news = outcome.needs_news;
-      add(results[i], outcome);
-      news.push_back(ranks_[i]->news());
-    }
-    for (std::size_t i = 0; needs_news && i < ranks_.size(); ++i) {
-      add(results[i], ranks_[i]->hear_news(news, now));
-      results[i].had_news = true;
-    }
-    for (const Result& result : results) EXPECT_EQ(result.buckets, results.front().buckets);
-    return results.front();
-  }
-  void pass(milliseconds time) { now += time; }
-
-  Negotiator::Time now{std::chrono::hours(1)};
-  std::vector<Result> results;      // of the last round
-  std::function<void()> meanwhile;  // done once all have entered the next round
-  std::size_t slots = 0;            // that it had bytes for
-
- private:
-  static void add(Result& result, const Negotiator::Outcome& outcome) {
-    for (const auto& bucket : outcome.buckets) {
-      auto& names = result.buckets.emplace_back();
-      for (const auto& agreed : bucket) {
-        names.push_back(agreed.spec->name);
-        if (agreed.ticket == 0) result.zeros.push_back(agreed.spec->name);
-      }
-    }
-    for (const auto& failed : outcome.failed) {
-      result.failed.push_back(std::string(name(failed.error.kind)) + " " + failed.error.text);
-    }
-    if (outcome.all_joined) result.all_joined = *outcome.all_joined;
-    if (outcome.departed) result.departed = outcome.departed->text;
-    result.all_left = result.all_left || outcome.all_left;
-  }
-
-  std::vector<std::unique_ptr<Negotiator>> ranks_;
-  Negotiator::Ticket next_ticket_ = 1;
-};
 
 TEST(Negotiator, NamesAreToldOnceAndBytesAfterwards) {
   Ranks ranks(3);
@@ -467,157 +358,6 @@ TEST(Negotiator, MismatchNamesEveryVariant) {
   EXPECT_FALSE(ranks[0].has_pending());
 }
 
-constexpr Negotiator::Generation kFirst = Negotiator::kFirstGeneration;
-
-/// Ranks 0 and 1 have submitted "late" before rank 2 disagreed about "odd"; rank 2 will not come to it any more.
-TEST(Negotiator, WhatIsPendingInAStepFailsWithItOnAllRanks) {
-  for (const bool is_known : {false, true}) {
-    Ranks ranks(3);
-    if (is_known) {
-      for (int rank = 0; rank < 3; ++rank) ranks.submit_in_step(rank, allgather("late"), kFirst);
-      ranks.round();
-    }
-    ranks.submit_in_step(0, allgather("late"), kFirst);
-    ranks.submit_in_step(1, allgather("late"), kFirst);
-    ranks.submit(0, allgather("of no step"));
-    EXPECT_THAT(ranks.round().buckets, IsEmpty());
-    for (int rank = 0; rank < 3; ++rank) ranks.submit_in_step(rank, allreduce("odd", rank == 2 ? 2 : 1), kFirst);
-    ranks.round();
-    EXPECT_THAT(ranks.results[2].failed, ElementsAre(HasSubstr("rank 2 submitted allreduce 'odd' f32[2]")));
-    EXPECT_THAT(ranks.results[0].failed,
-                UnorderedElementsAre(ranks.results[2].failed.front(),
-                                     AllOf(HasSubstr("Mismatch"), HasSubstr("'late' is of a step that has failed"),
-                                           HasSubstr("rank 2 submitted"), HasSubstr("no data was touched"))));
-    EXPECT_EQ(ranks.results[1].failed, ranks.results[0].failed);
-    EXPECT_THAT(ranks[0].pending_names(), ElementsAre("of no step"));
-    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks[rank].generation(), kFirst + 1);
-
-    // A kernel that was about to start when its step failed.
-    const auto refused = ranks.submit_in_step(2, allgather("late"), kFirst);
-    ASSERT_TRUE(refused.has_value());
-    EXPECT_EQ(refused->kind, ErrorKind::kMismatch);
-    EXPECT_THAT(refused->text, AllOf(HasSubstr("'late' is of a step that has failed"), HasSubstr("rank 2 submitted")));
-
-    // Rank 2 goes on first: nothing is left that its next step could meet.
-    EXPECT_EQ(ranks.submit_in_step(2, allgather("late"), kFirst + 1), std::nullopt);
-    EXPECT_THAT(ranks.round().buckets, IsEmpty());
-    ranks.submit_in_step(0, allgather("late"), kFirst + 1);
-    ranks.submit_in_step(1, allgather("late"), kFirst + 1);
-    const auto last = ranks.round();
-    EXPECT_THAT(last.buckets, ElementsAre(ElementsAre("late")));
-    EXPECT_THAT(last.zeros, IsEmpty());
-  }
-}
-
-TEST(Negotiator, FailureOfARequestOfNoStepEndsNoStep) {
-  Ranks ranks(2);
-  ranks.submit_in_step(0, allgather("late"), kFirst);
-  for (int rank = 0; rank < 2; ++rank) ranks.submit(rank, allreduce("odd", 1 + rank));
-  EXPECT_THAT(ranks.round().failed, SizeIs(1));
-  EXPECT_EQ(ranks[0].generation(), kFirst);
-  ranks.submit_in_step(1, allgather("late"), kFirst);
-  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("late")));
-}
-
-/// The round in which the step fails may be the one in which another request of it is ready: then it is done.
-TEST(Negotiator, WhatIsReadyInTheRoundInWhichItsStepFailsIsDoneOnAllRanks) {
-  Ranks ranks(2);
-  for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allgather("known"), kFirst);
-  ranks.round();
-  ranks.submit_in_step(0, allgather("known"), kFirst);
-  ranks.submit_in_step(0, allgather("told"), kFirst);
-  ranks.round();
-  for (const char* name : {"known", "told"}) ranks.submit_in_step(1, allgather(name), kFirst);
-  for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allreduce("odd", 1 + rank), kFirst);
-  const auto result = ranks.round();
-  EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("known"), ElementsAre("told")));
-  EXPECT_THAT(result.failed, SizeIs(1));
-}
-
-/// Submitted while the round is under way: it has been told to nobody, and is gone all the same.
-TEST(Negotiator, WhatAStepSubmitsInTheRoundInWhichItFailsFailsToo) {
-  for (const bool is_known : {false, true}) {
-    Ranks ranks(2);
-    for (int rank = 0; is_known && rank < 2; ++rank) ranks.submit_in_step(rank, allgather("late"), kFirst);
-    if (is_known) ranks.round();
-    for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allreduce("odd", 1 + rank), kFirst);
-    ranks.meanwhile = [&] { ranks.submit_in_step(0, allgather("late"), kFirst); };
-    EXPECT_THAT(ranks.round().failed, SizeIs(2));
-    EXPECT_FALSE(ranks[0].has_pending());
-    EXPECT_FALSE(ranks[0].must_answer());
-    EXPECT_EQ(ranks[0].wish(), Negotiator::Time::max()) << "there is nothing to say, and rank 1 need not answer";
-  }
-}
-
-/// Ranks that have joined have no part in the step, and must end it with the others.
-TEST(Negotiator, StepFailsWithACollectiveThatAJoinedRankCanNotTakePartIn) {
-  Ranks ranks(3);
-  for (int rank = 0; rank < 3; ++rank) ranks.submit_in_step(rank, allgather("known"), kFirst);
-  ranks.round();
-  ranks[2].join();
-  ranks.submit_in_step(0, allreduce("late"), kFirst);
-  ranks.round();
-  for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allgather("known"), kFirst);
-  ranks.round();
-  EXPECT_THAT(ranks.results[0].failed, SizeIs(2));
-  EXPECT_THAT(ranks.results[1].failed, SizeIs(1));
-  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks[rank].generation(), kFirst + 1);
-}
-
-/// By the bytes of a round that goes on with news: who hears of the failure may begin the next step at once, and that
-/// one must be of the next generation.
-TEST(Negotiator, FailureIsNotHeardOfBeforeTheStepHasEnded) {
-  Ranks ranks(2);
-  for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allgather("known"), kFirst);
-  ranks.round();
-  ranks[1].join();
-  ranks.round();
-  ranks.submit_in_step(0, allgather("known"), kFirst);
-  ranks.submit(0, allreduce("of no step"));
-  const auto own = ranks[0].open(false, ranks.now), other = ranks[1].open(false, ranks.now);
-  std::vector<std::uint8_t> said(own.begin(), own.end());
-  for (std::size_t i = 0; i < said.size(); ++i) said[i] = std::min(said[i], other[i]);
-  const auto outcome = ranks[0].hear(said, ranks.now);
-  ASSERT_TRUE(outcome.needs_news);
-  EXPECT_THAT(outcome.failed, IsEmpty());
-  EXPECT_THAT(ranks[0].hear_news(std::vector{ranks[0].news(), ranks[1].news()}, ranks.now).failed, SizeIs(1));
-  EXPECT_EQ(ranks[0].generation(), kFirst + 1);
-}
-
-TEST(Negotiator, SlotThatNoStepHasUsedIsToldAgain) {
-  Ranks ranks(2);
-  ranks.submit_all(allgather("g"));
-  ranks.round();
-  for (const bool had_news : {true, false}) {
-    for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allgather("g"), kFirst);
-    const auto result = ranks.round();
-    EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("g")));
-    EXPECT_EQ(result.had_news, had_news);
-  }
-  ranks.submit_all(allgather("g"));
-  EXPECT_FALSE(ranks.round().had_news);
-}
-
-/// Numbers and buckets outlive a step that fails.
-TEST(Negotiator, StepAfterOneThatFailedTellsNoNames) {
-  Ranks ranks(2);
-  const auto step = [&](Negotiator::Generation generation) {
-    for (const char* name : {"a", "b", "c"}) {
-      for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allreduce(name), generation);
-    }
-  };
-  step(kFirst);
-  ranks.round();
-  ranks.submit_in_step(0, allreduce("a"), kFirst);  // a part of the bucket, which is held
-  for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allreduce("odd", 1 + rank), kFirst);
-  ranks.round();
-  step(kFirst + 1);
-  const auto result = ranks.round();
-  EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("a", "b", "c")));
-  EXPECT_FALSE(result.had_news);
-  EXPECT_EQ(ranks[0].counters().broken_buckets, 0U);
-}
-
 TEST(Negotiator, WaitingIsDescribedOldestFirst) {
   Ranks ranks(2);
   for (int i = 0; i < 7; ++i) ranks.submit(0, allreduce("t" + std::to_string(i)));
@@ -628,4 +368,4 @@ TEST(Negotiator, WaitingIsDescribedOldestFirst) {
 }
 
 }  // namespace
-}  // namespace farandole
+}  // namespace farandole::testing
