@@ -2,6 +2,8 @@
 
 from tensorflow_support import OpTest, main
 
+import time
+
 import numpy as np
 import tensorflow as tf
 
@@ -139,6 +141,39 @@ class Errors(OpTest):
         right, wrong = program(tf.ones([2]), tf.ones([4]))
         self.check(right, [self.size, self.size])
         self.check(wrong, [self.size] * 4)
+
+    def test_what_other_ranks_do_not_come_to_fails_with_the_step(self):
+        """The last rank comes to "late" only after "odd", about which it disagrees; the others have submitted both."""
+        is_last = self.rank == self.size - 1
+
+        def is_pending():
+            while _library.pending() == 0:
+                time.sleep(0.001)
+            return True
+
+        @tf.function
+        def program(x, y):
+            if is_last:
+                odd = mpi_ops._allreduce(y, name="odd")
+                with tf.control_dependencies([odd]):
+                    return mpi_ops._allreduce(x, name="late"), odd
+            late = mpi_ops._allreduce(x, name="late")
+            with tf.control_dependencies([tf.py_function(is_pending, [], tf.bool)]):
+                return late, mpi_ops._allreduce(y, name="odd")
+
+        for turn in range(3):
+            start = time.monotonic()
+            with self.assertRaises(errors.Mismatch) as caught, _errors.converted_errors():
+                program(tf.fill([2], -1.0), tf.ones([2 + self.rank]))
+            self.assertLess(time.monotonic() - start, 2.0)
+            self.assertIn("'odd'", str(caught.exception))
+            self.assertEqual(_library.pending(), 0)
+            # In one turn this rank goes on later than the others, so that they could meet what it had submitted before.
+            if turn == self.rank:
+                time.sleep(0.2)
+            late, odd = program(tf.ones([2]), tf.ones([4]))
+            self.check(late, [self.size] * 2)
+            self.check(odd, [self.size] * 4)
 
     def test_what_can_not_work(self):
         with self.assertRaises(errors.InvalidArgument) as caught:

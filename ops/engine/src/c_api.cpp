@@ -217,6 +217,11 @@ int32_t farandole_process_sets(int32_t* ids, int32_t capacity) {
   return process ? copy_out(process->engine.process_sets(), ids, capacity) : 0;
 }
 
+uint64_t farandole_generation(int32_t process_set) {
+  const auto process = engine_process();
+  return process ? process->engine.generation(process_set) : 0;
+}
+
 int farandole_submit(const farandole_request* request, farandole_error** error) {
   return guarded(error, [&] {
     const auto process = engine_process();

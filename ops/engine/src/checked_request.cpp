@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
 
 namespace farandole {
@@ -123,6 +124,8 @@ LocalRequest checked_request(const farandole_request& request, const std::vector
   check_reduction(spec);
   checked.process_set = request.process_set;
   checked.caller_waits = request.caller_waits != 0;
+  constexpr std::size_t kWithGeneration = offsetof(farandole_request, generation) + sizeof request.generation;
+  if (request.struct_bytes >= kWithGeneration) checked.generation = request.generation;
   return checked;
 }
 

@@ -44,6 +44,7 @@ struct LocalRequest {
   std::vector<LocalTensor> tensors;
   int process_set = 0;
   bool caller_waits = false;
+  std::uint64_t generation = 0;  ///< in which its step began; 0: it is of none
   Clock::time_point since{};
 };
 

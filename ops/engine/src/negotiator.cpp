@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
+#include <iterator>
 #include <utility>
 
 namespace farandole {
@@ -18,26 +18,13 @@ constexpr milliseconds kAfterFirst{20};
 constexpr milliseconds kBucketWaits{25};
 // Ranks that seem to wait for each other may be wrong about it for this long: a thread may be about to submit.
 constexpr milliseconds kSuspicionLasts{300};
-// A request whose bucket has been broken this often stays alone.
-constexpr int kMostBreaks = 3;
-constexpr std::size_t kNamesShown = 5;
-
-bool may_fuse(const RequestSpec& spec, const Negotiator::Limits& limits) {
-  return spec.kind == RequestKind::kAllreduce && !spec.adasum && spec.size_in_bytes() < limits.alone_bytes;
-}
-
-/// Requests with the same key can be reduced together.
-auto fusion_key(const RequestSpec& spec) {
-  return std::tuple(spec.op, spec.prescale, spec.postscale);
-}
 
 bool works_with_joined(RequestKind kind) {
   return kind == RequestKind::kAllreduce || kind == RequestKind::kBarrier;
 }
 
-RequestError departure_error(Departure departure, const std::string& who) {
-  if (departure == Departure::kSetRemoved) return {ErrorKind::kInvalidArgument, "the process set has been removed"};
-  return {ErrorKind::kPeerLost, who + " has left the job, and can take part no more"};
+RequestError step_error(const std::string& name, const std::string& failure) {
+  return {ErrorKind::kMismatch, fmt::format("'{}' is of a step that has failed: {}", name, failure)};
 }
 
 }  // namespace
@@ -50,16 +37,21 @@ Negotiator::Negotiator(int rank, std::vector<std::string> names, Limits limits)
       left_(names_.size(), false),
       bytes_(kHeaderBytes, 0) {}
 
-std::optional<RequestError> Negotiator::submit(Ticket ticket, RequestSpec&& spec, bool caller_waits, Time now) {
+std::optional<RequestError> Negotiator::submit(Submission&& submission, Time now) {
+  RequestSpec& spec = submission.spec;
   if (departed_) return RequestError{departed_->kind, describe(spec) + ": " + departed_->text};
+  const bool in_step = submission.generation != kNoStep;
+  if (in_step && submission.generation < generation_) return step_error(spec.name, step_failure_);
   forget_suspicion();
   std::string key = spec.name;
   Pending& pending = pending_[std::move(key)];
-  pending.ticket = ticket;
-  pending.caller_waits = caller_waits;
+  pending.ticket = submission.ticket;
+  pending.caller_waits = submission.caller_waits;
+  pending.in_step = in_step;
   pending.since = now;
   const auto known = slot_of_.find(spec.name);
-  if (known != slot_of_.end() && *slot(known->second).spec == spec) {
+  const bool is_known = known != slot_of_.end() && *slot(known->second).spec == spec;
+  if (is_known && (slot(known->second).in_step || !in_step)) {
     pending.spec = slot(known->second).spec;
     take_slot(pending, known->second, now);
   } else {
@@ -69,25 +61,6 @@ std::optional<RequestError> Negotiator::submit(Ticket ticket, RequestSpec&& spec
   return std::nullopt;
 }
 
-void Negotiator::take_slot(Pending& pending, int index, Time now) {
-  Slot& own = slot(index);
-  pending.slot = index;
-  own.pending = &pending;
-  if (own.bucket < 0) {
-    say(index);
-    return;
-  }
-  Bucket& bucket = buckets_[static_cast<std::size_t>(own.bucket)];
-  if (++bucket.ready == 1) held_buckets_.push_back(own.bucket);
-  if (std::find(held_buckets_.begin(), held_buckets_.end(), own.bucket) == held_buckets_.end()) {
-    // A part of the bucket has been said already, so it will be broken up; and nobody would think of it again.
-    say(index);
-    return;
-  }
-  bucket.since = now;
-  if (bucket.ready == bucket.slots.size() || pending.caller_waits) say_bucket(own.bucket);
-}
-
 void Negotiator::say(int index) {
   Pending& pending = *slot(index).pending;
   if (pending.said) return;
@@ -95,13 +68,6 @@ void Negotiator::say(int index) {
   ++announced_;
   byte(index) = 1;
   ++unsaid_;
-}
-
-void Negotiator::say_bucket(int bucket) {
-  for (const int index : buckets_[static_cast<std::size_t>(bucket)].slots) {
-    if (slot(index).pending != nullptr) say(index);
-  }
-  std::erase(held_buckets_, bucket);
 }
 
 void Negotiator::tell_later(Pending& pending) {
@@ -133,6 +99,8 @@ std::vector<Negotiator::Failed> Negotiator::fail_all(const RequestError& error) 
   held_buckets_.clear();
   unsaid_ = 0;
   announced_ = 0;
+  step_fails_ = false;
+  refused_.clear();
   forget_suspicion();
   return failed;
 }
@@ -185,7 +153,7 @@ std::string Negotiator::describe_waiting() const {
     if (told == told_.end()) continue;
     std::string missing;
     for (std::size_t rank = 0; rank < names_.size(); ++rank) {
-      if (!told->second.by_rank[rank] && !joined_[rank]) missing += (missing.empty() ? "" : ", ") + names_[rank];
+      if (!told->second.by_rank[rank].spec && !joined_[rank]) missing += (missing.empty() ? "" : ", ") + names_[rank];
     }
     text += " (not submitted yet by " + missing + ")";
   }
@@ -205,7 +173,7 @@ std::span<std::uint8_t> Negotiator::open(bool blocked, Time now) {
   for (Pending* pending : untold_) {
     pending->said = true;
     ++announced_;
-    news.requests.push_back(pending->spec);
+    news.requests.push_back({pending->spec, pending->in_step});
     ++counters_.named;
   }
   untold_.clear();
@@ -239,8 +207,11 @@ Negotiator::Outcome Negotiator::hear(std::span<const std::uint8_t> said, Time no
   has_happened_ = !ready.empty();
   refuse_joined(ready, outcome);
   if (!ready.empty()) arrange(ready, outcome);
-  if (!outcome.needs_news) {
+  if (outcome.needs_news) {
+    refused_ = std::exchange(outcome.failed, {});
+  } else {
     if (closing_) end_closing(outcome);
+    end_failed_step(outcome);
     suspect(now);
   }
   return outcome;
@@ -277,6 +248,7 @@ Negotiator::Agreed Negotiator::take(int index) {
 void Negotiator::drop(const std::string& name) {
   const auto found = pending_.find(name);
   if (found->second.said) --announced_;
+  std::erase(untold_, &found->second);
   pending_.erase(found);
 }
 
@@ -294,281 +266,48 @@ void Negotiator::give_up(const std::string& name) {
   drop(name);
 }
 
+void Negotiator::fail_step(const std::string& text) {
+  if (!step_fails_) step_failure_ = text;
+  step_fails_ = true;
+}
+
+/// All that any rank has pending in a step is of the step that has failed: earlier ones were ended before it began, and
+/// later ones begin when their ranks have heard of this. What this round has made ready is done all the same.
+void Negotiator::end_failed_step(Outcome& outcome) {
+  if (!step_fails_) return;
+  step_fails_ = false;
+  ++generation_;
+  for (auto told = told_.begin(); told != told_.end();) {
+    for (Telling& telling : told->second.by_rank) {
+      if (!telling.in_step) continue;
+      telling = {};
+      --told->second.count;
+    }
+    told = told->second.count == 0 ? told_.erase(told) : std::next(told);
+  }
+  for (const std::string& name : pending_names()) {
+    const Pending& pending = pending_.at(name);
+    if (!pending.in_step) continue;
+    outcome.failed.push_back({pending.ticket, step_error(name, step_failure_)});
+    give_up(name);
+  }
+  if (announced_ > 0) return;
+  // There is nothing left to say: the others might not answer.
+  unsaid_ = 0;
+  again_ = false;
+}
+
 void Negotiator::refuse_joined(std::vector<int>& ready, Outcome& outcome) {
   if (std::none_of(joined_.begin(), joined_.end(), [](bool joined) { return joined; })) return;
   std::erase_if(ready, [&](int index) {
     const SharedSpec spec = slot(index).spec;
     if (works_with_joined(spec->kind)) return false;
+    const std::string text = describe(*spec) + ": a rank has joined, and only allreduces can go on then";
+    if (slot(index).in_step) fail_step(text);
     const Agreed agreed = take(index);
-    if (agreed.ticket != 0) {
-      outcome.failed.push_back(
-          {agreed.ticket,
-           {ErrorKind::kMismatch, describe(*spec) + ": a rank has joined, and only allreduces can go on then"}});
-    }
+    if (agreed.ticket != 0) outcome.failed.push_back({agreed.ticket, {ErrorKind::kMismatch, text}});
     return true;
   });
-}
-
-/// Planned buckets that are complete stay as they are; of the others, what is ready goes loose.
-void Negotiator::arrange(const std::vector<int>& ready, Outcome& outcome) {
-  std::map<int, std::size_t> ready_of_bucket;
-  for (const int index : ready) {
-    if (slot(index).bucket >= 0) ++ready_of_bucket[slot(index).bucket];
-  }
-  for (const auto& [bucket, count] : ready_of_bucket) {
-    const std::vector<int> slots = buckets_[static_cast<std::size_t>(bucket)].slots;
-    if (count < slots.size()) {
-      ++counters_.broken_buckets;
-      break_up(bucket);
-      continue;
-    }
-    std::vector<Agreed> together;
-    for (const int index : slots) together.push_back(take(index));
-    outcome.buckets.push_back(std::move(together));
-  }
-  std::vector<int> loose;
-  for (const int index : ready) {
-    if (slot(index).bucket < 0) loose.push_back(index);
-  }
-  arrange_loose(loose, outcome);
-}
-
-void Negotiator::break_up(int bucket) {
-  Bucket& broken = buckets_[static_cast<std::size_t>(bucket)];
-  std::erase(held_buckets_, bucket);
-  for (const int index : broken.slots) {
-    slot(index).bucket = -1;
-    ++slot(index).times_broken;
-    if (slot(index).pending != nullptr) say(index);
-  }
-  broken = {};
-}
-
-/// Small allreduces of one kind that are ready together become a bucket, from now on.
-void Negotiator::arrange_loose(const std::vector<int>& loose, Outcome& outcome) {
-  struct Open {
-    std::size_t bytes = 0;
-    std::vector<int> slots;
-  };
-  std::vector<Open> groups;
-  std::map<std::tuple<ReduceOp, double, double>, std::size_t> current;
-  for (const int index : loose) {
-    const RequestSpec& spec = *slot(index).spec;
-    const std::size_t bytes = spec.size_in_bytes();
-    if (!may_fuse(spec, limits_)) {
-      groups.push_back({bytes, {index}});
-      continue;
-    }
-    const auto [found, is_first] = current.try_emplace(fusion_key(spec), groups.size());
-    if (is_first || groups[found->second].bytes + bytes > limits_.fusion_bytes) {
-      found->second = groups.size();
-      groups.emplace_back();
-    }
-    groups[found->second].bytes += bytes;
-    groups[found->second].slots.push_back(index);
-  }
-  for (const Open& group : groups) {
-    std::vector<Agreed> together;
-    for (const int index : group.slots) together.push_back(take(index));
-    outcome.buckets.push_back(std::move(together));
-    const bool stays = group.slots.size() > 1 && std::none_of(group.slots.begin(), group.slots.end(), [&](int index) {
-                         return slot(index).times_broken >= kMostBreaks;
-                       });
-    if (!stays) continue;
-    auto free = std::find_if(buckets_.begin(), buckets_.end(), [](const Bucket& each) { return each.slots.empty(); });
-    if (free == buckets_.end()) free = buckets_.emplace(buckets_.end());
-    free->slots = group.slots;
-    for (const int index : group.slots) slot(index).bucket = static_cast<int>(free - buckets_.begin());
-  }
-}
-
-Negotiator::Outcome Negotiator::hear_news(std::span<const std::string> all, Time now) {
-  Outcome outcome;
-  std::vector<News> news;
-  for (const std::string& bytes : all) news.push_back(bytes.empty() ? News() : News::decode(bytes));
-  hear_departures(news, outcome);
-  if (departed_) return outcome;
-  const bool was_closing = closing_;
-  std::vector<std::string> complete;
-  hear_requests(news, complete);
-  hear_joins(news, complete);
-  settle(complete, outcome);
-  has_happened_ = has_happened_ || !complete.empty();
-  if (was_closing) end_closing(outcome);
-  hear_waits(news, outcome);
-  suspect(now);
-  return outcome;
-}
-
-void Negotiator::hear_departures(const std::vector<News>& all, Outcome& outcome) {
-  std::string who;
-  Departure departure = Departure::kNone;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].departs == Departure::kNone) continue;
-    left_[rank] = true;
-    departure = std::max(departure, all[rank].departs);
-    who += (who.empty() ? "" : ", ") + names_[rank];
-  }
-  if (who.empty()) return;
-  if (!departed_) departed_ = departure_error(departure, who);
-  outcome.departed = departed_;
-  closing_ = false;
-  std::fill(joined_.begin(), joined_.end(), false);  // nobody supplies zeros any more
-  const auto failed = fail_all(*outcome.departed);
-  outcome.failed.insert(outcome.failed.end(), failed.begin(), failed.end());
-  told_.clear();
-  outcome.all_left = std::find(left_.begin(), left_.end(), false) == left_.end();
-}
-
-void Negotiator::hear_requests(const std::vector<News>& all, std::vector<std::string>& complete) {
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    for (const SharedSpec& spec : all[rank].requests) {
-      const auto known = slot_of_.find(spec->name);
-      if (known != slot_of_.end()) retire(known->second);
-      Told& told = told_[spec->name];
-      told.by_rank.resize(names_.size());
-      if (!told.by_rank[rank]) ++told.count;
-      told.by_rank[rank] = spec;
-      if (is_complete(told)) complete.push_back(spec->name);
-    }
-  }
-}
-
-void Negotiator::hear_joins(const std::vector<News>& all, std::vector<std::string>& complete) {
-  bool somebody = false;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (!all[rank].joins) continue;
-    joined_[rank] = true;
-    last_joined_ = static_cast<int>(rank);
-    somebody = true;
-  }
-  if (!somebody) return;
-  if (joined_[self()]) join_untold_ = false;  // called again meanwhile
-  for (const auto& [name, told] : told_) {
-    if (is_complete(told) && std::find(complete.begin(), complete.end(), name) == complete.end()) {
-      complete.push_back(name);
-    }
-  }
-  closing_ = std::find(joined_.begin(), joined_.end(), false) == joined_.end();
-  // What has been said already may be ready now.
-  again_ = announced_ > 0;
-}
-
-bool Negotiator::is_complete(const Told& told) const {
-  if (told.count == 0) return false;
-  for (std::size_t rank = 0; rank < names_.size(); ++rank) {
-    if (!told.by_rank[rank] && !joined_[rank]) return false;
-  }
-  return true;
-}
-
-void Negotiator::settle(const std::vector<std::string>& complete, Outcome& outcome) {
-  std::vector<int> ready;
-  for (const std::string& name : complete) {
-    const auto found = told_.find(name);
-    if (found == told_.end()) continue;
-    const Told told = std::move(found->second);
-    told_.erase(found);
-    const auto first =
-        *std::find_if(told.by_rank.begin(), told.by_rank.end(), [](const auto& spec) { return spec != nullptr; });
-    const bool same = std::all_of(told.by_rank.begin(), told.by_rank.end(),
-                                  [&](const SharedSpec& spec) { return !spec || *spec == *first; });
-    // A rank that has joined may have another request of this name, of which it has not told yet.
-    const auto mine = told.by_rank[self()] ? pending_.find(name) : pending_.end();
-    if (!same) {
-      if (mine != pending_.end()) {
-        outcome.failed.push_back({mine->second.ticket, {ErrorKind::kMismatch, describe_mismatch(told)}});
-        drop(name);
-      }
-      continue;
-    }
-    const int index = new_slot(first);
-    if (mine != pending_.end()) {
-      mine->second.slot = index;
-      slot(index).pending = &mine->second;
-    }
-    ready.push_back(index);
-  }
-  refuse_joined(ready, outcome);
-  arrange_loose(ready, outcome);
-}
-
-std::string Negotiator::describe_mismatch(const Told& told) const {
-  std::vector<std::pair<const RequestSpec*, std::vector<std::size_t>>> variants;
-  for (std::size_t rank = 0; rank < told.by_rank.size(); ++rank) {
-    const RequestSpec* spec = told.by_rank[rank].get();
-    if (spec == nullptr) continue;
-    const auto same =
-        std::find_if(variants.begin(), variants.end(), [&](const auto& each) { return *each.first == *spec; });
-    if (same == variants.end()) {
-      variants.push_back({spec, {rank}});
-    } else {
-      same->second.push_back(rank);
-    }
-  }
-  std::string text = "ranks disagree:";
-  for (const auto& [spec, ranks] : variants) {
-    std::vector<std::string_view> who;
-    for (std::size_t i = 0; i < ranks.size() && i < kNamesShown; ++i) who.push_back(names_[ranks[i]]);
-    text += fmt::format(" {}{} submitted {};", fmt::join(who, ", "),
-                        ranks.size() > kNamesShown ? fmt::format(" and {} more", ranks.size() - kNamesShown) : "",
-                        describe(*spec));
-  }
-  return text + " no data was touched";
-}
-
-/// If every rank has confirmed that it waits for something that the others did not submit, nobody will ever go on.
-void Negotiator::hear_waits(const std::vector<News>& all, Outcome& outcome) {
-  const bool confirmed = std::none_of(all.begin(), all.end(), [](const News& news) { return news.waits_for.empty(); });
-  if (!confirmed || has_happened_) return;
-  std::string text = "every rank waits for a name that the others have not submitted:";
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const auto& names = all[rank].waits_for;
-    const std::size_t shown = std::min(names.size(), kNamesShown);
-    text += fmt::format(" {} for '{}'{};", names_[rank],
-                        fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), "', '"),
-                        names.size() > shown ? ", …" : "");
-  }
-  told_.clear();
-  for (const std::string& name : told_waits_) {
-    outcome.failed.push_back({pending_.at(name).ticket, {ErrorKind::kMismatch, text + " no data was touched"}});
-    give_up(name);
-  }
-}
-
-/// The slot is free again; what this rank has pending in it is told by name.
-void Negotiator::retire(int index) {
-  Slot& own = slot(index);
-  if (own.bucket >= 0) break_up(own.bucket);
-  if (own.pending != nullptr) {
-    Pending& pending = *own.pending;
-    tell_later(pending);
-  }
-  slot_of_.erase(own.spec->name);
-  own = {};
-  byte(index) = 0;
-  free_slots_.push_back(index);
-}
-
-int Negotiator::new_slot(SharedSpec spec) {
-  if (free_slots_.empty() && slots_.size() >= limits_.slots) {
-    const auto least = std::min_element(slots_.begin(), slots_.end(),
-                                        [](const Slot& a, const Slot& b) { return a.last_round < b.last_round; });
-    // What came in this round is in use; then the table grows all the same.
-    if (least->last_round < counters_.rounds) retire(static_cast<int>(least - slots_.begin()));
-  }
-  int index = static_cast<int>(slots_.size());
-  if (free_slots_.empty()) {
-    slots_.emplace_back();
-    bytes_.push_back(0);
-  } else {
-    index = free_slots_.back();
-    free_slots_.pop_back();
-  }
-  slot_of_[spec->name] = index;
-  slot(index).spec = std::move(spec);
-  slot(index).last_round = counters_.rounds;
-  return index;
 }
 
 }  // namespace farandole

@@ -33,6 +33,13 @@ namespace farandole {
 /// pending of which it has said so; else it needs not, because nothing can be ready without it. Thus an idle job is
 /// silent, and a rank that is still collecting a bucket does not spend a round on saying nothing.
 ///
+/// Requests may belong to a *step* of the program, which fails as a whole on every rank when ranks disagree about one
+/// of its requests. What else of the step is pending then, fails in the same round on all ranks, and what is submitted
+/// of it later is refused: a rank that submitted it could wait for others whose step has ended before they came to it,
+/// and would take what they submit in a later step for it. Steps are told apart by the *generation* in which they
+/// began: the number of such failures that all ranks have heard. So all that is pending in steps is always of the
+/// generation that is, and need not be told.
+///
 /// A rank that has joined has everything ready: zeros, where it has no request of its own. Once all have joined, one
 /// more round does what some rank still has pending; then they start afresh.
 class Negotiator {
@@ -41,6 +48,16 @@ class Negotiator {
   /// Tells requests apart; 0: of another rank only (this one has joined).
   using Ticket = std::uint64_t;
 
+  /// Begins with kFirstGeneration.
+  using Generation = std::uint64_t;
+  static constexpr Generation kNoStep = 0, kFirstGeneration = 1;
+
+  struct Submission {
+    Ticket ticket = 0;
+    RequestSpec spec;
+    bool caller_waits = false;        ///< its thread can do nothing else
+    Generation generation = kNoStep;  ///< in which its step began
+  };
   struct Limits {
     std::size_t fusion_bytes = 0;  ///< of a bucket
     std::size_t alone_bytes = 0;   ///< requests from this size on are not worth a copy
@@ -70,8 +87,8 @@ class Negotiator {
   /// @param names  of the ranks, for messages
   Negotiator(int rank, std::vector<std::string> names, Limits limits);
 
-  /// A request of this rank. Its name must not be pending. @param caller_waits  its thread can do nothing else
-  std::optional<RequestError> submit(Ticket ticket, RequestSpec&& spec, bool caller_waits, Time now);
+  /// A request of this rank. Its name must not be pending. @returns  why it is refused, if it is
+  std::optional<RequestError> submit(Submission&& submission, Time now);
   /// This rank supplies zeros from the next agreement on. Again before all have joined: nothing new.
   std::optional<RequestError> join();
   /// This rank takes part no more. What it has pending fails once the others have heard of it: until then it may be
@@ -102,19 +119,23 @@ class Negotiator {
   Outcome hear_news(std::span<const std::string> all, Time now);
 
   const Counters& counters() const { return counters_; }
+  Generation generation() const { return generation_; }
 
  private:
   friend class NegotiatorProbe;  // tests compare the tables of all ranks
   struct Pending {
     Ticket ticket = 0;
     SharedSpec spec;
-    bool caller_waits = false;
+    bool caller_waits = false, in_step = false;
     Time since{};
     int slot = -1;
     bool said = false;  ///< or told
   };
   struct Slot {
     SharedSpec spec;  ///< null: free
+    /// A rank has told it in a step. Where none has, a request in a step is told by name: all ranks must know whether
+    /// its failure is that of a step.
+    bool in_step = false;
     Pending* pending = nullptr;
     int bucket = -1;
     int times_broken = 0;
@@ -126,7 +147,7 @@ class Negotiator {
     Time since{};  ///< of the last request that came to it
   };
   struct Told {
-    std::vector<SharedSpec> by_rank;
+    std::vector<Telling> by_rank;
     int count = 0;
   };
 
@@ -137,7 +158,6 @@ class Negotiator {
   void say(int index);
   void say_bucket(int bucket);
   void tell_later(Pending& pending);
-  bool has_held() const;
   /// Takes the pending request of a slot, or of a name, out; the ticket is 0 if this rank has none.
   Agreed take(int index);
   /// The end of a pending request.
@@ -147,6 +167,9 @@ class Negotiator {
   bool is_caller_waiting() const;
   void end_closing(Outcome& outcome);
   void forget_suspicion() { suspected_.reset(); }
+  /// The step that is under way on all ranks fails, with this text. It is ended when the round is.
+  void fail_step(const std::string& text);
+  void end_failed_step(Outcome& outcome);
   /// Buckets from slots that are ready everywhere.
   void arrange(const std::vector<int>& ready, Outcome& outcome);
   void arrange_loose(const std::vector<int>& loose, Outcome& outcome);
@@ -161,9 +184,10 @@ class Negotiator {
   void hear_waits(const std::vector<News>& all, Outcome& outcome);
   void suspect(Time now);
   void retire(int index);
-  int new_slot(SharedSpec spec);
+  int new_slot(SharedSpec spec, bool in_step);
 
   static constexpr std::size_t kHeaderBytes = 2;  // nobody has news; all are blocked
+  static constexpr std::size_t kNamesShown = 5;   // in messages
 
   const int rank_;
   const std::vector<std::string> names_;
@@ -180,6 +204,12 @@ class Negotiator {
   int last_joined_ = -1;
   bool closing_ = false;  // all have joined: the next round does what is pending anywhere
   std::optional<RequestError> departed_;
+  Generation generation_ = kFirstGeneration;
+  std::string step_failure_;  // of the last step that failed
+  bool step_fails_ = false;   // in this round
+  // By the bytes of a round that goes on with news: a step that fails with them is ended at the end of the round, and
+  // nobody may begin the next one before.
+  std::vector<Failed> refused_;
   bool all_blocked_ = false;
   bool has_happened_ = false;  // something has become ready in this round
   // This rank's.

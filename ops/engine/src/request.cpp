@@ -10,7 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-json to_json(const RequestSpec& spec) {
+json to_json(const Telling& telling) {
+  const RequestSpec& spec = *telling.spec;
   json tensors = json::array();
   for (const TensorSpec& tensor : spec.tensors) {
     tensors.push_back({static_cast<int>(tensor.dtype), tensor.shape});
@@ -23,10 +24,11 @@ json to_json(const RequestSpec& spec) {
           spec.prescale,
           spec.postscale,
           std::move(tensors),
-          spec.arguments};
+          spec.arguments,
+          telling.in_step};
 }
 
-RequestSpec from_json(const json& fields) {
+Telling from_json(const json& fields) {
   RequestSpec spec;
   spec.name = fields.at(0);
   spec.kind = static_cast<RequestKind>(fields.at(1).get<int>());
@@ -39,7 +41,7 @@ RequestSpec from_json(const json& fields) {
     spec.tensors.push_back({static_cast<DType>(tensor.at(0).get<int>()), tensor.at(1)});
   }
   spec.arguments = fields.at(8).get<std::vector<std::int64_t>>();
-  return spec;
+  return {std::make_shared<RequestSpec>(std::move(spec)), fields.at(9)};
 }
 
 std::string describe(const TensorSpec& tensor) {
@@ -83,9 +85,14 @@ std::string describe(const RequestSpec& spec) {
   return text;
 }
 
+RequestError as_request_error(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return {known != nullptr ? known->kind() : ErrorKind::kInternal, error.what()};
+}
+
 std::string News::encode() const {
   json specs = json::array();
-  for (const SharedSpec& spec : requests) specs.push_back(to_json(*spec));
+  for (const Telling& telling : requests) specs.push_back(to_json(telling));
   std::string bytes;
   json::to_cbor(json{std::move(specs), joins, static_cast<int>(departs), waits_for}, bytes);
   return bytes;
@@ -94,7 +101,7 @@ std::string News::encode() const {
 News News::decode(std::string_view bytes) {
   const json fields = json::from_cbor(bytes);
   News news;
-  for (const json& spec : fields.at(0)) news.requests.push_back(std::make_shared<RequestSpec>(from_json(spec)));
+  for (const json& telling : fields.at(0)) news.requests.push_back(from_json(telling));
   news.joins = fields.at(1);
   news.departs = static_cast<Departure>(fields.at(2).get<int>());
   news.waits_for = fields.at(3).get<std::vector<std::string>>();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -58,13 +59,20 @@ struct RequestError {
   ErrorKind kind = ErrorKind::kInternal;
   std::string text;
 };
+RequestError as_request_error(const std::exception& error);
+
+/// A request as its rank tells it to the others.
+struct Telling {
+  SharedSpec spec;       ///< null: not told
+  bool in_step = false;  ///< it fails with the step that it belongs to
+};
 
 /// Why a rank takes part in a process set no more.
 enum class Departure : std::uint8_t { kNone, kLeavesJob, kSetRemoved };
 
 /// What one rank tells the others in a round in which somebody has news.
 struct News {
-  std::vector<SharedSpec> requests;  ///< that the others can not know by number
+  std::vector<Telling> requests;  ///< that the others can not know by number
   bool joins = false;
   Departure departs = Departure::kNone;
   /// This rank waits for these names, and can do nothing else until one of them is done.

@@ -42,10 +42,9 @@ SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communi
 
 void SetEngine::submit(std::unique_ptr<LocalRequest> request, Clock::time_point now) {
   const auto ticket = request->ticket;
-  RequestSpec spec = request->spec;
-  const bool caller_waits = request->caller_waits;
+  Negotiator::Submission submission{ticket, request->spec, request->caller_waits, request->generation};
   local_[ticket] = std::move(request);
-  const auto refused = negotiator_.submit(ticket, std::move(spec), caller_waits, now);
+  const auto refused = negotiator_.submit(std::move(submission), now);
   if (!refused) return;
   const auto own = take(ticket);
   finish(*own, refused);
@@ -84,6 +83,18 @@ bool SetEngine::is_active() const {
 
 Clock::time_point SetEngine::wish() const {
   return phase_ == Phase::kIdle ? negotiator_.wish() : Clock::time_point::max();
+}
+
+void SetEngine::add_counters(farandole_counters& sum) const {
+  const Negotiator::Counters& rounds = negotiator_.counters();
+  sum.rounds += rounds.rounds;
+  sum.named += rounds.named;
+  sum.broken_buckets += rounds.broken_buckets;
+  const FlightCounters& flights = context_.counters;
+  sum.buckets += flights.collectives;
+  sum.packed_tensors += flights.packed_tensors;
+  sum.packed_bytes += flights.packed_bytes;
+  sum.reduced_bytes += flights.reduced_bytes;
 }
 
 bool SetEngine::advance(bool blocked, Clock::time_point now) {

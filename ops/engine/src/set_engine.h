@@ -46,7 +46,7 @@ class SetEngine {
   const std::vector<int>& ranks() const { return ranks_; }
   Communicator& control() { return control_; }
   const Negotiator& negotiator() const { return negotiator_; }
-  const FlightCounters& flight_counters() const { return context_.counters; }
+  void add_counters(farandole_counters& sum) const;
 
   // What has come out since they were last taken.
   std::vector<Completion> completions;

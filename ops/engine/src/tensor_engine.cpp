@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "farandole/core/log.h"
-#include "farandole/core/world.h"
-
 namespace farandole {
 namespace {
 
@@ -38,21 +35,6 @@ microseconds until(Clock::time_point time) {
 /// fill the stack.
 thread_local const TensorEngine* calling_back = nullptr;
 
-void add_counters(const SetEngine& set, farandole_counters& sum) {
-  sum.rounds += set.negotiator().counters().rounds;
-  sum.named += set.negotiator().counters().named;
-  sum.broken_buckets += set.negotiator().counters().broken_buckets;
-  sum.buckets += set.flight_counters().collectives;
-  sum.packed_tensors += set.flight_counters().packed_tensors;
-  sum.packed_bytes += set.flight_counters().packed_bytes;
-  sum.reduced_bytes += set.flight_counters().reduced_bytes;
-}
-
-RequestError as_error(const std::exception& error) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  return {known != nullptr ? known->kind() : ErrorKind::kInternal, error.what()};
-}
-
 }  // namespace
 
 TensorEngine::TensorEngine(Communicator communicator)
@@ -63,7 +45,7 @@ TensorEngine::TensorEngine(Communicator communicator)
         "initialise it");
   }
   const std::vector<int> ranks = all_ranks(communicator_.size());
-  set_infos_[FARANDOLE_GLOBAL_SET] = {ranks, true};
+  set_infos_[FARANDOLE_GLOBAL_SET] = {ranks, true, Negotiator::kFirstGeneration};
   sets_[FARANDOLE_GLOBAL_SET] =
       std::make_unique<SetEngine>(ranks, communicator_.duplicate(), communicator_.duplicate());
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
@@ -100,6 +82,11 @@ void TensorEngine::check_submission(const LocalRequest& request) const {
   if (!set->second.is_member) {
     throw InvalidArgument(fmt::format("{}: rank {} is not in process set {} (ranks {})", describe(request.spec),
                                       communicator_.rank(), request.process_set, fmt::join(set->second.ranks, ", ")));
+  }
+  if (request.generation > set->second.generation) {
+    throw InvalidArgument(fmt::format(
+        "{}: generation {} of its step has not begun; take what farandole_generation returned when the step began",
+        describe(request.spec), request.generation));
   }
   if (names_.contains({request.process_set, request.spec.name})) {
     throw DuplicateName(fmt::format(
@@ -263,7 +250,7 @@ bool TensorEngine::drive() {
     try {
       moved = drive_locked(completions, joined);
     } catch (const std::exception& error) {
-      const RequestError fault = as_error(error);
+      const RequestError fault = as_request_error(error);
       endpoint_.poison(fault.kind, fault.text);
       fail_all(fault);
       collect(completions, joined);
@@ -294,6 +281,7 @@ bool TensorEngine::drive_locked(std::vector<Completion>& completions, std::vecto
   bool moved = advance_sets(now);
   moved = end_removals() || moved;
   moved = change_sets() || moved;
+  publish_generations();
   collect(completions, joined);
   bool is_active = false, all_left = left_;
   Clock::time_point wish = Clock::time_point::max();
@@ -337,6 +325,17 @@ bool TensorEngine::advance_sets(Clock::time_point now) {
   return moved;
 }
 
+/// Before the callbacks: a step that begins after one of them has failed another is of the new generation.
+void TensorEngine::publish_generations() {
+  for (const auto& [id, set] : sets_) {
+    // Written with both mutexes held, so that the one that is held here is enough to read.
+    const auto info = set_infos_.find(id);
+    if (info == set_infos_.end() || info->second.generation == set->negotiator().generation()) continue;
+    const std::lock_guard lock(inbox_mutex_);
+    info->second.generation = set->negotiator().generation();
+  }
+}
+
 /// The one thread that ever submitted waits: nothing will come until something is done.
 bool TensorEngine::is_blocked() const {
   return pending_waits_.load() > 0 && !many_submitters_.load();
@@ -370,229 +369,6 @@ void TensorEngine::fail_all(const RequestError& error) {
   for (Removal& removal : std::exchange(removals_, {})) answer(std::move(removal.entry), -1, error);
   active_.store(false);
   wish_.store(Clock::time_point::max());
-}
-
-// ---- Process sets -------------------------------------------------------------------------------------------------
-
-bool TensorEngine::change_sets() {
-  auto& changes = sets_.at(FARANDOLE_GLOBAL_SET)->set_changes;
-  bool changed = false;
-  while (!changes.empty()) {
-    FlightEntry next = std::move(changes.front());
-    changes.erase(changes.begin());
-    change_set(std::move(next));
-    changed = true;
-  }
-  return changed;
-}
-
-void TensorEngine::change_set(FlightEntry entry) {
-  if (entry.spec->kind == RequestKind::kAddSet) {
-    try {
-      const int id = make_set(entry.spec->arguments);
-      answer(std::move(entry), id, std::nullopt);
-    } catch (const InvalidArgument& error) {
-      answer(std::move(entry), -1, as_error(error));
-    } catch (const std::exception& error) {
-      answer(std::move(entry), -1, as_error(error));
-      throw;
-    }
-    return;
-  }
-  const int id = static_cast<int>(entry.spec->arguments.front());
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    set_infos_.erase(id);
-  }
-  const auto found = sets_.find(id);
-  if (found != sets_.end()) found->second->leave(Departure::kSetRemoved);
-  removals_.push_back({id, std::move(entry)});
-}
-
-void TensorEngine::answer(FlightEntry entry, std::int64_t process_set, const std::optional<RequestError>& error) {
-  for (LocalTensor& tensor : entry.local->tensors) {
-    sets_.at(FARANDOLE_GLOBAL_SET)->completions.push_back({std::move(tensor), error, {process_set}, {}});
-  }
-}
-
-/// A set goes when all its ranks have left it: others may wait in rounds and collectives that need this rank. What was
-/// submitted to it before its removal has been taken from the inbox by then.
-bool TensorEngine::end_removals() {
-  bool ended = false;
-  for (auto removal = removals_.begin(); removal != removals_.end();) {
-    const auto set = sets_.find(removal->process_set);
-    if (set != sets_.end()) {
-      if (!set->second->has_left()) {
-        ++removal;
-        continue;
-      }
-      SetEngine& global = *sets_.at(FARANDOLE_GLOBAL_SET);
-      std::move(set->second->completions.begin(), set->second->completions.end(),
-                std::back_inserter(global.completions));
-      global.joined.insert(global.joined.end(), set->second->joined.begin(), set->second->joined.end());
-      add_counters(*set->second, removed_counters_);
-      sets_.erase(set);
-    }
-    answer(std::move(removal->entry), removal->process_set, std::nullopt);
-    removal = removals_.erase(removal);
-    ended = true;
-  }
-  return ended;
-}
-
-/// All ranks of the job do this at the same point of what they have agreed on, so the ids are the same.
-/// @throws InvalidArgument  on all ranks: there are too many communicators on one
-int TensorEngine::make_set(const std::vector<std::int64_t>& wanted) {
-  const std::vector<int> ranks(wanted.begin(), wanted.end());
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    for (const auto& [id, info] : set_infos_) {
-      if (info.ranks == ranks) return id;
-    }
-  }
-  const bool is_member = std::find(ranks.begin(), ranks.end(), communicator_.rank()) != ranks.end();
-  std::string problem;
-  const auto split = [&] {
-    try {
-      return communicator_.split(is_member ? 0 : -1, communicator_.rank());
-    } catch (const InvalidArgument& error) {
-      problem = error.what();
-      return Communicator();
-    }
-  };
-  Communicator control = split();
-  Communicator data = split();
-  // Only members see it.
-  std::vector<std::uint8_t> is_made{problem.empty() ? std::uint8_t{1} : std::uint8_t{0}};
-  communicator_.allreduce(is_made, ReduceOp::kMin);
-  if (is_made.front() == 0) {
-    throw InvalidArgument(fmt::format("the process set of ranks [{}] can not be made: {}", fmt::join(ranks, ", "),
-                                      problem.empty() ? "its members have no room for it" : problem));
-  }
-  const int id = next_set_++;
-  if (is_member) {
-    sets_[id] = std::make_unique<SetEngine>(ranks, std::move(control), data);
-    if (left_) sets_[id]->leave(Departure::kLeavesJob);  // agreed on before the others had heard of it
-  }
-  const std::lock_guard lock(inbox_mutex_);
-  set_infos_[id] = {ranks, is_member};
-  return id;
-}
-
-std::int64_t TensorEngine::run_set_request(RequestSpec&& spec) {
-  struct Answer {
-    std::atomic<bool> done{false};
-    std::int64_t id = -1;
-    std::optional<RequestError> error;
-  } answer;
-  LocalRequest request;
-  request.spec = std::move(spec);
-  LocalTensor& tensor = request.tensors.emplace_back();
-  tensor.context = &answer;
-  tensor.done = [](void* context, const farandole_result* result) {
-    auto& to = *static_cast<Answer*>(context);
-    if (result->error != nullptr) to.error = RequestError{result->error->kind, result->error->text};
-    if (result->dimensions > 0) to.id = result->shape[0];
-    to.done.store(true);
-  };
-  request.caller_waits = true;
-  submit(std::move(request));
-  wait_until([&] { return answer.done.load(); });
-  if (answer.error) throw_error(answer.error->kind, answer.error->text);
-  return answer.id;
-}
-
-int TensorEngine::add_process_set(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  const bool fits = !ranks.empty() && ranks.front() >= 0 && ranks.back() < communicator_.size() &&
-                    std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end();
-  if (!fits) {
-    throw InvalidArgument(fmt::format("a process set needs different ranks between 0 and {}; these are [{}]",
-                                      communicator_.size() - 1, fmt::join(ranks, ", ")));
-  }
-  RequestSpec spec;
-  spec.kind = RequestKind::kAddSet;
-  spec.arguments.assign(ranks.begin(), ranks.end());
-  // One name for all: ranks that add different sets are told so.
-  spec.name = "process sets";
-  return static_cast<int>(run_set_request(std::move(spec)));
-}
-
-void TensorEngine::remove_process_set(int process_set) {
-  if (process_set == FARANDOLE_GLOBAL_SET || !ranks_of(process_set)) {
-    throw InvalidArgument(
-        fmt::format("process set {} can not be removed: {}", process_set,
-                    process_set == FARANDOLE_GLOBAL_SET ? "it is that of all ranks" : "there is none"));
-  }
-  RequestSpec spec;
-  spec.kind = RequestKind::kRemoveSet;
-  spec.name = "process sets";
-  spec.arguments = {process_set};
-  (void)run_set_request(std::move(spec));
-}
-
-std::optional<std::vector<int>> TensorEngine::ranks_of(int process_set) {
-  const std::lock_guard lock(inbox_mutex_);
-  const auto found = set_infos_.find(process_set);
-  if (found == set_infos_.end()) return std::nullopt;
-  return found->second.ranks;
-}
-
-std::vector<int> TensorEngine::process_sets() {
-  const std::lock_guard lock(inbox_mutex_);
-  std::vector<int> ids;
-  for (const auto& [id, info] : set_infos_) ids.push_back(id);
-  return ids;
-}
-
-// ---- Slow paths ---------------------------------------------------------------------------------------------------
-
-void TensorEngine::look_around() {
-  try {
-    endpoint_.look_around();
-  } catch (const std::exception& error) {
-    endpoint_.poison(ErrorKind::kTransportError, error.what());
-  }
-  const std::unique_lock lock(drive_mutex_, std::try_to_lock);
-  if (lock && !job_fault_) check_stall(Clock::now());
-}
-
-void TensorEngine::check_stall(Clock::time_point now) {
-  const SetEngine* late = nullptr;
-  Clock::time_point oldest = Clock::time_point::max();
-  for (const auto& [id, set] : sets_) {
-    const auto since = set->negotiator().oldest();
-    if (since && *since < oldest) {
-      oldest = *since;
-      late = set.get();
-    }
-  }
-  const Settings& settings = endpoint_.settings();
-  if (oldest != stalled_since_) warning_interval_ = settings.warn_after;
-  stalled_since_ = oldest;
-  if (late == nullptr) return;
-  const Seconds waited = now - oldest;
-  if (settings.timeout.count() > 0 && waited >= settings.timeout) {
-    endpoint_.poison(
-        ErrorKind::kTimeout,
-        fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed on rank {} for {}", settings.timeout.count(),
-                    communicator_.rank(), late->negotiator().describe_waiting()));
-  } else if (waited >= warning_interval_) {
-    log(LogLevel::kWarning,
-        fmt::format("waiting for {:.1f} s for {}; other ranks have not submitted the same, or not reached it yet",
-                    waited.count(), late->negotiator().describe_waiting()));
-    warning_interval_ *= 2;
-  }
-}
-
-farandole_counters TensorEngine::counters() {
-  const std::lock_guard lock(drive_mutex_);
-  farandole_counters sum = removed_counters_;
-  sum.struct_bytes = sizeof sum;
-  sum.requests = requests_.load();
-  for (const auto& [id, set] : sets_) add_counters(*set, sum);
-  sum.sent_bytes = communicator_.sent_bytes();
-  return sum;
 }
 
 }  // namespace farandole

@@ -48,6 +48,8 @@ class TensorEngine {
   void remove_process_set(int process_set);
   std::optional<std::vector<int>> ranks_of(int process_set);
   std::vector<int> process_sets();
+  /// The generation of steps that begin now; 0: there is no such set.
+  std::uint64_t generation(int process_set);
 
   const Communicator& communicator() const { return communicator_; }
   Buffer allocate(std::size_t bytes) { return communicator_.allocate(bytes, DType::kU8); }
@@ -62,6 +64,7 @@ class TensorEngine {
   struct SetInfo {
     std::vector<int> ranks;
     bool is_member = false;
+    std::uint64_t generation = Negotiator::kFirstGeneration;  ///< of this rank's callbacks that have run
   };
 
   void run(const std::stop_token& stop);
@@ -71,6 +74,7 @@ class TensorEngine {
   void drive_for(std::chrono::microseconds budget, bool until_sleep);
   void take_inbox(Clock::time_point now);
   bool advance_sets(Clock::time_point now);
+  void publish_generations();
   bool change_sets();
   void change_set(FlightEntry entry);
   int make_set(const std::vector<std::int64_t>& ranks);

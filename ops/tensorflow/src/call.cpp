@@ -31,27 +31,53 @@ void* memory_of(const Tensor& tensor) {
   return tensor.NumElements() == 0 ? no_elements.data() : const_cast<char*>(tensor.tensor_data().data());
 }
 
-/// Steps in which one of our collectives has failed, the latest ones. A step's other calls ask for it when they are
-/// cancelled, which follows the failure closely.
-class FailedSteps {
+/// What is known of the latest steps that have made calls, for each process set that they use. Functions that
+/// TensorFlow does not inline are steps of their own.
+class Steps {
  public:
-  static FailedSteps& instance() {
-    static auto* const steps = new FailedSteps;  // never destroyed: callbacks may come at exit
+  static Steps& instance() {
+    static auto* const steps = new Steps;  // never destroyed: callbacks may come at exit
     return *steps;
   }
-  void add(int64_t step_id) {
+  /// The generation of the process set when the step made its first call in it.
+  uint64_t generation(int64_t step_id, int32_t process_set) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    latest_[next_++ % latest_.size()] = step_id;
+    return of(step_id, process_set).generation;
   }
-  bool contains(int64_t step_id) {
+  /// A collective of the step has failed on all ranks. Its other calls ask for it when they are cancelled, which
+  /// follows closely.
+  void add_failure(int64_t step_id, int32_t process_set) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return std::find(latest_.begin(), latest_.begin() + std::min(next_, latest_.size()), step_id) !=
-           latest_.begin() + std::min(next_, latest_.size());
+    of(step_id, process_set).has_failed = true;
+  }
+  bool has_failed(int64_t step_id) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::any_of(latest_.begin(), latest_.begin() + count(),
+                       [&](const Step& step) { return step.step_id == step_id && step.has_failed; });
   }
 
  private:
+  struct Step {
+    int64_t step_id = 0;
+    int32_t process_set = 0;
+    uint64_t generation = 0;
+    bool has_failed = false;
+  };
+
+  std::size_t count() const { return std::min(next_, latest_.size()); }
+  Step& of(int64_t step_id, int32_t process_set) {
+    Step* const end = latest_.data() + count();
+    Step* const known = std::find_if(latest_.data(), end, [&](const Step& step) {
+      return step.step_id == step_id && step.process_set == process_set;
+    });
+    if (known != end) return *known;
+    Step& step = latest_[next_++ % latest_.size()];
+    step = {step_id, process_set, farandole_generation(process_set), false};
+    return step;
+  }
+
   std::mutex mutex_;
-  std::array<int64_t, 64> latest_{};
+  std::array<Step, 64> latest_;
   std::size_t next_ = 0;
 };
 
@@ -207,6 +233,8 @@ void Call::submit() {
   request.tensors = tensors.data();
   request.tensor_count = static_cast<int32_t>(tensors.size());
   request.caller_waits = options_.caller_waits ? 1 : 0;
+  // An eager call is no part of a step: nothing else fails with it.
+  if (!options_.caller_waits) request.generation = Steps::instance().generation(step_id_, options_.process_set);
   const std::shared_ptr<Call> held = self_;  // the last callback may come before farandole_submit returns
   farandole_error* error = nullptr;
   const int failed = farandole_submit(&request, &error);
@@ -310,14 +338,13 @@ void Call::joined_callback(void* call_pointer, const farandole_error* error, int
 
 // From the cancellation manager, on any thread; see the class.
 void Call::cancelled() {
-  if (!FailedSteps::instance().contains(step_id_)) return;
+  if (!Steps::instance().has_failed(step_id_)) return;
   const std::weak_ptr<Call> pending = shared_from_this();
-  tensorflow::Env::Default()->SchedClosureAfter(kPatienceMicros, [pending, name = options_.name] {
-    if (pending.expired()) return;
-    farandole_abort(absl::StrCat("a collective of a training step failed, and '", name,
-                                 "' of the same step still waits for other ranks; their steps have failed too. Reduce "
-                                 "what belongs to one step in one grouped call")
-                        .c_str());
+  std::string text = absl::StrCat(
+      "a collective of a step failed, and '", options_.name, "' of the same step still waits for ranks of process set ",
+      options_.process_set, ", whose steps may have failed before they came to it. Use one process set in a step");
+  tensorflow::Env::Default()->SchedClosureAfter(kPatienceMicros, [pending, text = std::move(text)] {
+    if (!pending.expired()) farandole_abort(text.c_str());
   });
 }
 
@@ -329,7 +356,7 @@ void Call::finish() {
     if (on_success_) on_success_();
   } else {
     // Before TensorFlow hears of the failure, and cancels the others.
-    if (is_told_to_all_) FailedSteps::instance().add(step_id_);
+    if (is_told_to_all_) Steps::instance().add_failure(step_id_, options_.process_set);
     context_->SetStatus(status_);
   }
   on_success_ = nullptr;

@@ -71,6 +71,38 @@ static void check_errors(void) {
   CHECK(r.output[0] == (float)place.size, "the job does not go on: %s", r.text);
 }
 
+/* What a step has pending fails with it on all ranks, and meets nothing of the next step. */
+static void check_steps(void) {
+  static struct client_request late, odd;
+  const uint64_t generation = farandole_generation(FARANDOLE_GLOBAL_SET);
+  const int is_last = place.rank == place.size - 1;
+  CHECK(generation > 0 && farandole_generation(77) == 0, "generation %lu", (unsigned long)generation);
+  if (place.size > 1) {
+    prepare(&late, FARANDOLE_ALLREDUCE, "late", 1, -1.0f);
+    late.request.generation = generation;
+    if (!is_last) submit(&late);
+    prepare(&odd, FARANDOLE_ALLREDUCE, "odd in a step", is_last ? 2 : 1, 1.0f);
+    odd.request.generation = generation;
+    submit(&odd);
+    farandole_wait_until(&odd.done);
+    CHECK(odd.kind == FARANDOLE_MISMATCH, "%s", odd.text);
+    if (is_last) submit(&late);
+    farandole_wait_until(&late.done);
+    CHECK(late.kind == FARANDOLE_MISMATCH && strstr(late.text, "a step that has failed") != NULL, "%s", late.text);
+    CHECK(farandole_generation(FARANDOLE_GLOBAL_SET) == generation + 1, "it is still that of the failed step");
+  }
+  prepare(&late, FARANDOLE_ALLREDUCE, "late", 1, 1.0f);
+  late.request.generation = farandole_generation(FARANDOLE_GLOBAL_SET);
+  submit_and_wait(&late);
+  CHECK(late.kind == -1 && late.output[0] == (float)place.size, "%g %s", (double)late.output[0], late.text);
+  /* A caller that was made before there were steps: what follows its structure is not read. */
+  prepare(&late, FARANDOLE_ALLREDUCE, "late", 1, 1.0f);
+  late.request.struct_bytes = offsetof(farandole_request, generation);
+  late.request.generation = ~(uint64_t)0;
+  submit_and_wait(&late);
+  CHECK(late.kind == -1 && late.output[0] == (float)place.size, "%g %s", (double)late.output[0], late.text);
+}
+
 static void check_sets(void) {
   static struct client_request r;
   const int32_t last = place.size - 1;
@@ -130,6 +162,7 @@ int main(void) {
   check_collectives();
   check_order();
   check_errors();
+  check_steps();
   check_sets();
   check_join();
   check_windows();

@@ -1,10 +1,12 @@
 #include <chrono>
+#include <thread>
 
 #include "engine_harness.h"
 
 namespace farandole::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -57,6 +59,66 @@ TEST(EngineErrors, WaitingForEachOtherByKnownNamesIsToldToo) {
     const bool first = engine.communicator().rank() == 0;
     EXPECT_THAT(mismatch_of([&] { (void)client.allreduce(first ? "a" : "b", {1.0F}); }), HasSubstr("'a'"));
     EXPECT_THAT(client.allreduce("a", {1.0F}), Each(2.0F));
+  });
+}
+
+void expect_of_failed_step(const Client::Tensors& pending) {
+  ASSERT_TRUE(pending.front()->error.has_value());
+  EXPECT_EQ(pending.front()->error->kind, ErrorKind::kMismatch);
+  EXPECT_THAT(pending.front()->error->text,
+              AllOf(HasSubstr("'late' is of a step that has failed"), HasSubstr("'odd'")));
+}
+
+/// The last rank disagrees about "odd" before it comes to "late", which the others have submitted.
+TEST(EngineErrors, WhatAStepHasPendingFailsWithItOnAllRanks) {
+  run_engines(3, [](TensorEngine& engine, Client& client) {
+    const bool last = engine.communicator().rank() == 2;
+    for (int turn = 0; turn < 6; ++turn) {
+      Client::Options step;
+      step.generation = engine.generation(0);
+      const auto start = Clock::now();
+      Client::Tensors late;
+      if (!last) late = client.submit("late", {{-1.0F}}, step);
+      (void)client.allreduce("all have come so far", {1.0F});
+      const auto odd = client.submit("odd", {std::vector<float>(last ? 2 : 1)}, step);
+      client.wait(odd);
+      ASSERT_TRUE(odd.front()->error.has_value());
+      if (last) late = client.submit("late", {{-1.0F}}, step);  // as if it had been about to start
+      client.wait(late);
+      EXPECT_LT(Seconds(Clock::now() - start).count(), 1.0);
+      expect_of_failed_step(late);
+      // The next step; whoever comes first meets nothing of the last.
+      step.generation = engine.generation(0);
+      if (last == (turn % 2 == 0)) std::this_thread::yield();
+      const auto next = client.submit("late", {{1.0F}}, step);
+      client.wait(next);
+      ASSERT_FALSE(next.front()->error.has_value()) << next.front()->error->text;
+      EXPECT_THAT(next.front()->output, Each(3.0F));
+    }
+  });
+}
+
+TEST(EngineErrors, StepsOfAnotherProcessSetGoOn) {
+  run_engines(3, [](TensorEngine& engine, Client& client) {
+    const int rank = engine.communicator().rank();
+    const int set = engine.add_process_set({0, 1});
+    EXPECT_EQ(engine.generation(set + 1), 0U) << "there is no such set";
+    Client::Options all, some;
+    all.generation = engine.generation(0);
+    const auto late = client.submit("late", {{1.0F}}, all);
+    if (rank < 2) {
+      some.process_set = set;
+      some.generation = engine.generation(set);
+      const auto odd = client.submit("odd", {std::vector<float>(rank == 0 ? 2 : 1)}, some);
+      client.wait(odd);
+      EXPECT_TRUE(odd.front()->error.has_value());
+      EXPECT_EQ(engine.generation(set), some.generation + 1);
+    }
+    client.wait(late);
+    EXPECT_FALSE(late.front()->error.has_value());
+    EXPECT_EQ(engine.generation(0), all.generation);
+    all.generation += 1;
+    EXPECT_THROW((void)client.submit("of the future", {{1.0F}}, all), InvalidArgument);
   });
 }
 

@@ -57,6 +57,7 @@ class Client {
     double prescale = 1.0, postscale = 1.0;
     std::vector<std::int64_t> splits;
     bool waits = false;
+    std::uint64_t generation = 0;
   };
   using Tensors = std::vector<std::unique_ptr<Pending>>;
 
@@ -71,6 +72,7 @@ class Client {
     request.spec.postscale = options.postscale;
     request.process_set = options.process_set;
     request.caller_waits = options.waits;
+    request.generation = options.generation;
     const bool rows_differ = options.kind == RequestKind::kAllgather || options.kind == RequestKind::kAlltoall;
     Tensors pending;
     for (auto& input : values) {

@@ -49,8 +49,10 @@ class Stress {
       } else if (what == 1) {
         run_mismatch_of_names();
         ++made;
+      } else if (what < 5) {
+        made += run_step();
       } else {
-        made += run_together(what == 2);
+        made += run_together(what == 5);
       }
     }
     while (sets_.size() > 1) remove_set(std::prev(sets_.end())->first);
@@ -307,6 +309,42 @@ class Stress {
     engine_.wait_until([&] { return answer.done.load(); });
     EXPECT_GE(answer.last, 0);
     return static_cast<std::size_t>(1 + *std::max_element(batches.begin(), batches.end()));
+  }
+
+  /// In some steps one rank disagrees about one request, and no rank comes to all the others.
+  std::size_t run_step() {
+    const bool fails = shared_() % 2 == 0;
+    std::vector<Operation> operations(2 + shared_() % 8);
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      Operation& operation = operations[i];
+      operation.name = "step" + std::to_string(i);
+      operation.members = sets_.at(0);
+      operation.counts = {1 + i * 5};
+      operation.seed = shared_() % 1000;
+      operation.options.generation = engine_.generation(0);
+    }
+    if (fails) operations.front().odd_rank = static_cast<int>(shared_() % kRanks);
+    std::vector<const Operation*> order;
+    for (const Operation& operation : operations) order.push_back(&operation);
+    std::shuffle(order.begin(), order.end(), own_);
+    if (fails) {
+      std::erase_if(order, [&](const auto* each) { return each != operations.data() && own_() % 2 == 0; });
+    }
+    std::vector<InFlight> in_flight;
+    for (const Operation* operation : order) {
+      delay();
+      in_flight.push_back(submit(*operation, /*waits=*/false));
+    }
+    for (const InFlight& request : in_flight) {
+      client_.wait(request.tensors);
+      const auto& error = request.tensors.front()->error;
+      if (fails && error) {
+        EXPECT_EQ(error->kind, ErrorKind::kMismatch) << error->text;
+      } else {
+        check(request);
+      }
+    }
+    return operations.size();
   }
 
   /// One rank submits another name: it and the others would wait for ever.

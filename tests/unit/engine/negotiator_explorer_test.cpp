@@ -18,7 +18,7 @@ namespace {
 std::string describe(const Setting& setting) {
   std::string text;
   for (const std::string& program : setting.programs) text += "{" + program + "} ";
-  return text + (setting.succeeds ? "succeeds" : "");
+  return text + (setting.succeeds ? "succeeds" : setting.ends ? "ends" : "");
 }
 
 /// @returns  the number of runs
@@ -150,6 +150,48 @@ TEST(NegotiatorExplorer, RanksThatWaitForEachOtherAreTold) {
               false);
 }
 
+void explore_to_the_end(const std::vector<std::vector<std::string>>& programs, Negotiator::Limits limits) {
+  for (const auto& each : programs) explore({each, /*succeeds=*/false, limits, /*ends=*/true});
+}
+
+/// A rank does not come to what follows the disagreement in its step; the others may have submitted it before. The next
+/// steps are done together.
+TEST(NegotiatorExplorer, FailedStepsEndOnAllRanks) {
+  EXPECT_GT(explore_all({{": a' b' : a' b'", ": b' a' : a' b'"}, {": a' x' . a : x' a'", ": x' a' . a : a' x'"}}, true),
+            100U);
+  for (const std::size_t slots : {1 << 16, 1}) {
+    const Negotiator::Limits limits{64, 64, slots};
+    explore_to_the_end({{": x' a' : x' a'", ": a2' : x' a'"},
+                        {": x' a' : a' x' : x'", ": a2' : x' a' : x'"},
+                        {": b' a' . : b' a'", ": a2' . : a' b'"},
+                        {": a' b' : b' a' : a' b'", ": a' b' : a2' : b' a'"},
+                        {": a' b' : b' a' : a' b2'", ": a' b' : a2' : b2' a'"},
+                        {": x' a' : a2' : a' x'", ": a2' : x' a' : x' a'"},
+                        {": x' a' : x' a'", ": a2' : x' a'", ": a' : x' a'"},
+                        {": x' y' a' : y'", ": x' a2' : y'", ": y' a' : y'"}},
+                       limits);
+  }
+}
+
+/// What belongs to no step stays pending, also under a name and in a bucket that steps use.
+TEST(NegotiatorExplorer, RequestsOfNoStepSurviveOnesThatFail) {
+  explore_to_the_end({{"b : x' a' . : x'", ": a2' . b : x'"},
+                      {"b : x' a' . : x'", "b : a2' . : x'"},
+                      {": a' b' . b : c' a'", ": a' b' . : a2' . b"},
+                      {"x : a' . : x'", ": a2' . x : x'"},
+                      {"a . : a' : b' a' . a", "a . : a' : a2' . a"}},
+                     {64, 64, 1 << 16});
+}
+
+TEST(NegotiatorExplorer, StepsMeetJoinsAndDepartures) {
+  explore_all({{": g' a' J", "J"},
+               {": g' a' J : a'", ": g' J : a'"},
+               {": x' g' J : x' J", ": x' J : x'"},
+               {": x' a' L", ": a2' : x' L"},
+               {": x' a' J", ": a2' : x' J", "J"}},
+              false);
+}
+
 /// A random order of `tokens`, each once.
 std::string shuffled(std::vector<std::string> tokens, std::mt19937& random) {
   std::shuffle(tokens.begin(), tokens.end(), random);
@@ -182,9 +224,35 @@ TEST(NegotiatorExplorer, RandomTrainingStepsSucceed) {
   }
 }
 
+/// In some steps one rank disagrees, and ranks do not come to all that they would have submitted.
+TEST(NegotiatorExplorer, RandomStepsThatFailAreFollowedByStepsThatSucceed) {
+  const std::vector<std::string> all{"b'", "c'", "d'", "x'", "g'", "z'"};
+  for (unsigned seed = 0; seed < 1000; ++seed) {
+    std::mt19937 random(seed);
+    Setting setting;
+    setting.ends = true;
+    setting.programs.resize(2 + random() % 3);
+    setting.limits = {random() % 2 == 0 ? 8U : 64U, 64, random() % 2 == 0 ? 3U : 1U << 16};
+    for (int step = 0; step < 6; ++step) {
+      const bool fails = random() % 2 == 0;
+      const std::size_t odd = random() % setting.programs.size();
+      for (std::size_t rank = 0; rank < setting.programs.size(); ++rank) {
+        std::vector<std::string> tokens{fails && rank == odd ? "a2'" : "a'"};
+        for (const std::string& token : all) {
+          if (!fails || random() % 2 == 0) tokens.push_back(token);
+        }
+        setting.programs[rank] += ": " + shuffled(tokens, random) + (random() % 2 == 0 ? ". " : "");
+      }
+    }
+    RandomWays ways(seed);
+    ASSERT_EQ(run_model(setting, ways), "") << "seed " << seed << ": " << describe(setting);
+  }
+}
+
 /// Anything, by any rank: nothing hangs without a reason, and all agree on what fails.
 TEST(NegotiatorExplorer, RandomProgramsNeverDisagree) {
-  const std::vector<std::string> all{"a", "b", "a2", "b!", "c", "x", "x2", "g!", "z", "s", "s2", "."};
+  const std::vector<std::string> all{"a", "b",  "a2", "b!", "c",  "x",   "x2", "g!", "z",
+                                     "s", "s2", ".",  ":",  "a'", "a2'", "x'", "g'"};
   for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 random(seed);
     Setting setting;

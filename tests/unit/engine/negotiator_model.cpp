@@ -17,6 +17,7 @@ constexpr int kMostRounds = 400;
 Event event_of(std::string word) {
   Event event;
   if (word == ".") return event;
+  if (word == ":") event.kind = Event::Kind::kStep;
   if (word == "J") event.kind = Event::Kind::kJoin;
   if (word == "L" || word == "R") event.kind = Event::Kind::kLeave;
   if (event.kind != Event::Kind::kWait) {
@@ -26,6 +27,8 @@ Event event_of(std::string word) {
   event.kind = Event::Kind::kSubmit;
   event.caller_waits = word.back() == '!';
   if (event.caller_waits) word.pop_back();
+  event.in_step = word.back() == '\'';
+  if (event.in_step) word.pop_back();
   const std::int64_t length = word.size() > 1 ? word[1] - '0' : 1;
   RequestSpec& spec = event.spec;
   spec.name = word.substr(0, 1);
@@ -59,8 +62,9 @@ struct Rank {
   std::size_t next = 0;
   Negotiator::Time now{std::chrono::hours(1)};
   std::map<Negotiator::Ticket, const Event*> pending;
-  bool waits = false;   // its thread, for a request
-  bool joined = false;  // and not all have yet
+  Negotiator::Generation generation = Negotiator::kFirstGeneration;  // of its step
+  bool waits = false;                                                // its thread, for a request
+  bool joined = false;                                               // and not all have yet
   bool left = false;
   bool all_left = false;
   std::vector<std::uint8_t> said;
@@ -76,6 +80,9 @@ struct Rank {
       if (each->caller_waits) return false;
     }
     if (event.kind == Event::Kind::kWait) return pending.empty() && !joined;
+    if (event.kind == Event::Kind::kStep) {
+      return std::none_of(pending.begin(), pending.end(), [](const auto& each) { return each.second->in_step; });
+    }
     return event.kind != Event::Kind::kSubmit || !is_pending(event.spec.name);
   }
 };
@@ -104,8 +111,8 @@ class Model {
   std::string state() const {
     std::string text;
     for (const auto& rank : ranks_) {
-      text += fmt::format("{} {}{}{}{}{}|{}|\n", rank->next, rank->waits, rank->joined, rank->left, rank->all_left,
-                          rank->pending.size(), NegotiatorProbe::own(rank->negotiator, rank->now));
+      text += fmt::format("{} {}{}{}{}{} {}|{}|\n", rank->next, rank->waits, rank->joined, rank->left, rank->all_left,
+                          rank->pending.size(), rank->generation, NegotiatorProbe::own(rank->negotiator, rank->now));
     }
     return text + NegotiatorProbe::table(ranks_.front()->negotiator);
   }
@@ -123,18 +130,26 @@ class Model {
       } else if (event.kind == Event::Kind::kLeave) {
         rank.negotiator.leave(event.spec.name == "L" ? Departure::kLeavesJob : Departure::kSetRemoved);
         rank.left = true;
+      } else if (event.kind == Event::Kind::kStep) {
+        rank.generation = rank.negotiator.generation();
       } else if (event.kind == Event::Kind::kSubmit) {
-        RequestSpec spec = event.spec;
-        const auto ticket = next_ticket_++;
-        if (!rank.negotiator.submit(ticket, std::move(spec), event.caller_waits, rank.now)) {
-          rank.pending[ticket] = &event;
-          rank.waits = rank.waits || event.caller_waits;
-        } else if (!someone_left()) {
-          fail("a request was refused, and nobody has left");
-        }
+        submit(rank, event);
       }
       check(rank);
     }
+  }
+
+  void submit(Rank& rank, const Event& event) {
+    const auto ticket = next_ticket_++;
+    const auto generation = event.in_step ? rank.generation : Negotiator::kNoStep;
+    if (!rank.negotiator.submit({ticket, event.spec, event.caller_waits, generation}, rank.now)) {
+      rank.pending[ticket] = &event;
+      rank.waits = rank.waits || event.caller_waits;
+      return;
+    }
+    const bool has_failed = event.in_step && generation < rank.negotiator.generation();
+    if (!has_failed && !someone_left()) fail("a request was refused, and nobody has left");
+    if (setting_.succeeds) fail("a step has failed");
   }
 
   bool someone_left() const {
@@ -215,6 +230,7 @@ class Model {
   /// The outcome of a round on all ranks.
   void take(const std::vector<Negotiator::Outcome>& outcomes) {
     check_buckets(outcomes);
+    check_steps(outcomes);
     check_failures(outcomes);
     for (std::size_t i = 0; i < ranks_.size() && error_.empty(); ++i) {
       Rank& rank = *ranks_[i];
@@ -264,30 +280,60 @@ class Model {
     }
   }
 
-  /// What fails must fail wherever it is pending, with the same words.
-  void check_failures(const std::vector<Negotiator::Outcome>& outcomes) {
-    std::set<std::string> texts, names;
-    bool departed = false;
+  /// What steps have submitted meets only what steps of the same generation have. A rank's step can not have changed
+  /// since it submitted what is pending.
+  void check_steps(const std::vector<Negotiator::Outcome>& outcomes) {
+    std::map<std::string, std::set<Negotiator::Generation>> generations;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      departed = departed || outcomes[i].departed;
-      for (const auto& [ticket, error] : outcomes[i].failed) {
-        if (setting_.succeeds) fail("a request fails: " + error.text);
-        texts.insert(error.text);
-        const auto found = ranks_[i]->pending.find(ticket);
-        if (found != ranks_[i]->pending.end()) names.insert(found->second->spec.name);
+      for (const auto& bucket : outcomes[i].buckets) {
+        for (const auto& [spec, ticket] : bucket) {
+          const auto found = ranks_[i]->pending.find(ticket);
+          if (found != ranks_[i]->pending.end() && found->second->in_step) {
+            generations[spec->name].insert(ranks_[i]->generation);
+          }
+        }
       }
     }
-    if (departed || names.empty()) return;
-    const bool waits_for_each_other = texts.begin()->find("every rank waits") != std::string::npos;
-    if (texts.size() != names.size() && texts.size() != 1) fail("different words for one failure");
-    for (std::size_t i = 0; i < ranks_.size() && !waits_for_each_other; ++i) {
-      for (const std::string& name : names) check_failed_too(*ranks_[i], outcomes[i], name);
+    for (const auto& [name, of_ranks] : generations) {
+      if (of_ranks.size() > 1) fail("'" + name + "' of different steps is done together: " + state());
     }
   }
 
-  void check_failed_too(const Rank& rank, const Negotiator::Outcome& outcome, const std::string& name) {
+  /// What fails must fail wherever it is pending, with the same words; but what a rank that has joined has submitted is
+  /// of the next time, and may fail in its own way.
+  void check_failures(const std::vector<Negotiator::Outcome>& outcomes) {
+    bool departed = false, waits_for_each_other = false;
+    for (const auto& outcome : outcomes) {
+      departed = departed || outcome.departed;
+      for (const auto& [ticket, error] : outcome.failed) {
+        if (setting_.succeeds) fail("a request fails: " + error.text);
+        waits_for_each_other = waits_for_each_other || error.text.find("every rank waits") == 0;
+      }
+    }
+    if (departed || waits_for_each_other) return;
+    std::map<std::string, std::string> texts;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      for (const auto& [ticket, error] : outcomes[i].failed) {
+        const auto found = ranks_[i]->pending.find(ticket);
+        if (found == ranks_[i]->pending.end() || ranks_[i]->joined) continue;
+        const std::string& text = texts.emplace(found->second->spec.name, error.text).first->second;
+        if (text != error.text) fail("different words for one failure: " + text + " and " + error.text);
+      }
+    }
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      for (const auto& [name, text] : texts) check_failed_too(*ranks_[i], outcomes[i], name, text);
+    }
+  }
+
+  static bool is_of_step(const std::string& text) {
+    return text.find("is of a step that has failed") != std::string::npos;
+  }
+
+  void check_failed_too(const Rank& rank, const Negotiator::Outcome& outcome, const std::string& name,
+                        const std::string& text) {
+    const bool with_step = is_of_step(text);
     for (const auto& [ticket, event] : rank.pending) {
-      if (event->spec.name != name) continue;
+      if (event->spec.name != name || (with_step && !event->in_step)) continue;
       const bool ends = std::any_of(outcome.failed.begin(), outcome.failed.end(),
                                     [&, id = ticket](const auto& each) { return each.ticket == id; });
       // Submitted while the round was under way, by a rank that has joined: of the next time.
@@ -309,7 +355,8 @@ class Model {
     for (const auto& rank : ranks_) {
       if (all_left && (!rank->all_left || !rank->pending.empty())) fail("all have left: " + state());
       if (someone_left() && all_engaged && !rank->pending.empty()) fail("pending, though one has left: " + state());
-      if (setting_.succeeds && (rank->next < rank->program.size() || !rank->pending.empty() || rank->joined)) {
+      if ((setting_.succeeds || setting_.ends) &&
+          (rank->next < rank->program.size() || !rank->pending.empty() || rank->joined)) {
         fail("a rank does not come to its end: " + state());
       }
       for (const auto& [ticket, event] : rank->pending) {

@@ -16,15 +16,17 @@ namespace farandole::testing {
 
 /// What one rank does, in this order.
 struct Event {
-  enum class Kind { kSubmit, kJoin, kLeave, kWait };
+  enum class Kind { kSubmit, kJoin, kLeave, kWait, kStep };
   Kind kind = Kind::kWait;
   RequestSpec spec;
   bool caller_waits = false;
+  bool in_step = false;
 };
 
-/// Words: a name with a length ("a", "a2") and "!" if the thread waits for it; "J" joins, "L" leaves, "R" removes the
-/// set, "." waits for all that is pending. Names from a to f are small allreduces, x and y large ones, g and h
-/// allgathers, z a barrier, s a change of process sets.
+/// Words: a name with a length ("a", "a2"), "'" if it belongs to a step, and "!" if the thread waits for it; ":" begins
+/// a step when the one before has ended, "J" joins, "L" leaves, "R" removes the set, "." waits for all that is pending.
+/// Names from a to f are small allreduces, x and y large ones, g and h allgathers, z a barrier, s a change of process
+/// sets.
 std::vector<Event> program_of(const std::string& words);
 
 /// Where a run takes one way or another.
@@ -73,6 +75,8 @@ struct Setting {
   /// True: every rank's program must come to its end, and every request succeed.
   bool succeeds = false;
   Negotiator::Limits limits{64, 64, 1 << 16};
+  /// True: every rank's program must come to its end, though requests fail.
+  bool ends = false;
 };
 
 /// One run: rounds until nobody has anything to say. @returns  the first thing that is wrong, or nothing

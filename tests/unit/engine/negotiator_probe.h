@@ -23,15 +23,17 @@ class NegotiatorProbe {
     for (auto& [round, place] : age) place = next++;
     std::string text;
     for (const auto& slot : n.slots_) {
-      text += slot.spec ? fmt::format("[{} bucket {} broken {} age {}]", describe(*slot.spec), slot.bucket,
-                                      slot.times_broken, age[slot.last_round])
+      text += slot.spec ? fmt::format("[{} bucket {} broken {} age {} in step {}]", describe(*slot.spec), slot.bucket,
+                                      slot.times_broken, age[slot.last_round], slot.in_step)
                         : "[free]";
     }
     text += fmt::format(" free {}", fmt::join(n.free_slots_, ","));
     for (const auto& bucket : n.buckets_) text += fmt::format(" bucket {}", fmt::join(bucket.slots, ","));
     for (const auto& [name, told] : n.told_) {
       text += fmt::format(" told {} {}", name, told.count);
-      for (const auto& spec : told.by_rank) text += spec ? ":" + describe(*spec) : ":-";
+      for (const auto& [spec, in_step] : told.by_rank) {
+        text += spec ? fmt::format(":{} in step {}", describe(*spec), in_step) : ":-";
+      }
     }
     std::map<std::string, int> index(n.slot_of_.begin(), n.slot_of_.end());
     for (const auto& [name, slot] : index) text += fmt::format(" {}={}", name, slot);
@@ -40,7 +42,8 @@ class NegotiatorProbe {
     if (std::find(n.joined_.begin(), n.joined_.end(), true) != n.joined_.end()) {
       text += fmt::format(" last {}", n.last_joined_);
     }
-    return text + fmt::format(" closing {} departed {}", n.closing_, n.departed_ ? n.departed_->text : "");
+    return text + fmt::format(" closing {} departed {} generation {}", n.closing_, n.departed_ ? n.departed_->text : "",
+                              n.generation_);
   }
 
   /// Everything else that decides what happens next.
@@ -50,8 +53,8 @@ class NegotiatorProbe {
     };
     std::string text;
     for (const auto& [name, pending] : sorted(n)) {
-      text += fmt::format(" {} slot {} said {} waits {}", describe(*pending->spec), pending->slot, pending->said,
-                          pending->caller_waits);
+      text += fmt::format(" {} slot {} said {} waits {} in step {}", describe(*pending->spec), pending->slot,
+                          pending->said, pending->caller_waits, pending->in_step);
     }
     for (const auto* pending : n.untold_)
       text += fmt::format(" untold {} {}", pending->spec->name, ago(pending->since));
@@ -78,9 +81,16 @@ class NegotiatorProbe {
       }
       const auto& slot = n.slots_[static_cast<std::size_t>(pending.slot)];
       if (slot.pending != &pending || !slot.spec || *slot.spec != *pending.spec) return name + " is not in its slot";
+      if (pending.in_step && !slot.in_step) return name + " is in a step, of which its slot knows nothing";
       const bool is_held =
           std::find(n.held_buckets_.begin(), n.held_buckets_.end(), slot.bucket) != n.held_buckets_.end();
       if (!pending.said && !is_held) return name + " waits for nothing";
+    }
+    for (const auto* untold : n.untold_) {
+      if (std::none_of(n.pending_.begin(), n.pending_.end(),
+                       [&](const auto& each) { return &each.second == untold; })) {
+        return "something is to be told that is not pending";
+      }
     }
     if (said != n.announced_) return fmt::format("{} announced, {} said", n.announced_, said);
     return bucket_contradiction(n);

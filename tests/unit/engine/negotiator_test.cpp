@@ -1,20 +1,11 @@
-// The agreement driven by hand: every time is passed in, and a round is a loop over the ranks.
-#include "negotiator.h"
-
+// The agreement driven by hand.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <functional>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
+#include "negotiator_ranks.h"
 
-namespace farandole {
+namespace farandole::testing {
 namespace {
 
-using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -22,101 +13,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
-
-RequestSpec allreduce(const std::string& name, std::int64_t count = 1) {
-  RequestSpec spec;
-  spec.name = name;
-  spec.kind = RequestKind::kAllreduce;
-  spec.tensors = {{DType::kF32, {count}}};
-  return spec;
-}
-RequestSpec allgather(const std::string& name) {
-  RequestSpec spec = allreduce(name);
-  spec.kind = RequestKind::kAllgather;
-  return spec;
-}
-
-constexpr Negotiator::Limits kLimits{1024, 512, 1 << 16};
-
-class Ranks {
- public:
-  explicit Ranks(int size, Negotiator::Limits limits = kLimits) {
-    std::vector<std::string> names;
-    for (int rank = 0; rank < size; ++rank) names.push_back("rank " + std::to_string(rank));
-    for (int rank = 0; rank < size; ++rank) ranks_.push_back(std::make_unique<Negotiator>(rank, names, limits));
-  }
-
-  Negotiator& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
-  void submit(int rank, RequestSpec spec, bool caller_waits = false) {
-    EXPECT_EQ((*this)[rank].submit(next_ticket_++, std::move(spec), caller_waits, now), std::nullopt);
-  }
-  void submit_all(const RequestSpec& spec, bool caller_waits = false) {
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) submit(rank, spec, caller_waits);
-  }
-
-  /// What a round has brought on one rank.
-  struct Result {
-    std::vector<std::vector<std::string>> buckets;  // names
-    std::vector<std::string> zeros;                 // of them, what the others submitted and this rank did not
-    std::vector<std::string> failed;                // kind and text
-    int all_joined = -1;
-    bool all_left = false, had_news = false;
-    std::string departed;
-  };
-  /// One round of all ranks. @returns  what rank 0 has got of it; all get the same buckets
-  Result round(bool blocked = false) {
-    std::vector<std::uint8_t> minimum;
-    for (const auto& rank : ranks_) {
-      const auto said = rank->open(blocked, now);
-      slots = said.size() - 2;
-      if (minimum.empty()) minimum.assign(said.begin(), said.end());
-      EXPECT_EQ(minimum.size(), said.size());
-      for (std::size_t i = 0; i < said.size(); ++i) minimum[i] = std::min(minimum[i], said[i]);
-    }
-    if (meanwhile) std::exchange(meanwhile, nullptr)();
-    results = std::vector<Result>(ranks_.size());
-    std::vector<std::string> news;
-    bool needs_news = false;
-    for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      const auto outcome = ranks_[i]->hear(minimum, now);
-      needs_news = outcome.needs_news;
-      add(results[i], outcome);
-      news.push_back(ranks_[i]->news());
-    }
-    for (std::size_t i = 0; needs_news && i < ranks_.size(); ++i) {
-      add(results[i], ranks_[i]->hear_news(news, now));
-      results[i].had_news = true;
-    }
-    for (const Result& result : results) EXPECT_EQ(result.buckets, results.front().buckets);
-    return results.front();
-  }
-  void pass(milliseconds time) { now += time; }
-
-  Negotiator::Time now{std::chrono::hours(1)};
-  std::vector<Result> results;      // of the last round
-  std::function<void()> meanwhile;  // done once all have entered the next round
-  std::size_t slots = 0;            // that it had bytes for
-
- private:
-  static void add(Result& result, const Negotiator::Outcome& outcome) {
-    for (const auto& bucket : outcome.buckets) {
-      auto& names = result.buckets.emplace_back();
-      for (const auto& agreed : bucket) {
-        names.push_back(agreed.spec->name);
-        if (agreed.ticket == 0) result.zeros.push_back(agreed.spec->name);
-      }
-    }
-    for (const auto& failed : outcome.failed) {
-      result.failed.push_back(std::string(name(failed.error.kind)) + " " + failed.error.text);
-    }
-    if (outcome.all_joined) result.all_joined = *outcome.all_joined;
-    if (outcome.departed) result.departed = outcome.departed->text;
-    result.all_left = result.all_left || outcome.all_left;
-  }
-
-  std::vector<std::unique_ptr<Negotiator>> ranks_;
-  Negotiator::Ticket next_ticket_ = 1;
-};
 
 TEST(Negotiator, NamesAreToldOnceAndBytesAfterwards) {
   Ranks ranks(3);
@@ -369,7 +265,7 @@ TEST(Negotiator, LeavingIsHeardByAllAndEndsWhenAllHaveLeft) {
   EXPECT_THAT(result.failed, ElementsAre(AllOf(HasSubstr("PeerLost"), HasSubstr("rank 1 has left the job"))));
   EXPECT_FALSE(result.all_left);
   EXPECT_FALSE(ranks[0].has_pending());
-  const auto refused = ranks[0].submit(99, allreduce("b"), false, ranks.now);
+  const auto refused = ranks[0].submit({99, allreduce("b")}, ranks.now);
   ASSERT_TRUE(refused.has_value());
   EXPECT_THAT(refused->text, AllOf(HasSubstr("'b'"), HasSubstr("rank 1 has left")));
   EXPECT_TRUE(ranks[0].join().has_value()) << "it would wait for ever";
@@ -472,4 +368,4 @@ TEST(Negotiator, WaitingIsDescribedOldestFirst) {
 }
 
 }  // namespace
-}  // namespace farandole
+}  // namespace farandole::testing

@@ -180,7 +180,18 @@ typedef struct farandole_request {
   const farandole_tensor* tensors;
   int32_t tensor_count; /* of a barrier too: one tensor without data, whose `done` is called */
   int32_t caller_waits; /* 1: this thread does nothing else until `done`; deadlocks by other names are told at once */
+  uint64_t generation;  /* farandole_generation when the step began that it belongs to; 0: it belongs to none */
 } farandole_request;
+
+/* A step is a part of a program whose requests fail together, as a framework gives up a function when a part of it has
+ * failed. When ranks disagree about one request of a step (MISMATCH), everything of it fails in the process set on all
+ * ranks: what is pending at once, and what is submitted later when it is. Otherwise a rank that had submitted a request
+ * before its step failed would wait for one whose step failed before it came to that request, and would meet what this
+ * one submits in a later step.
+ *
+ * The generation of a set counts such failures, alike on all ranks; a step takes it before its first request in the
+ * set. Steps that run at the same time in one set fail together. 0: there is no such set, or no engine. */
+FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
 
 /* Hands over a request; the memory it names belongs to the engine until each tensor's `done`. Does not wait for other
  * ranks, but may work a little while on the caller's thread. If it fails nothing was handed over and no callback comes:

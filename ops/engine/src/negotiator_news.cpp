@@ -1,0 +1,183 @@
+// What ranks tell each other by name: requests, joins, departures, and that they wait for each other.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "negotiator.h"
+
+namespace farandole {
+namespace {
+
+RequestError departure_error(Departure departure, const std::string& who) {
+  if (departure == Departure::kSetRemoved) return {ErrorKind::kInvalidArgument, "the process set has been removed"};
+  return {ErrorKind::kPeerLost, who + " has left the job, and can take part no more"};
+}
+
+}  // namespace
+
+Negotiator::Outcome Negotiator::hear_news(std::span<const std::string> all, Time now) {
+  Outcome outcome;
+  outcome.failed = std::exchange(refused_, {});
+  std::vector<News> news;
+  for (const std::string& bytes : all) news.push_back(bytes.empty() ? News() : News::decode(bytes));
+  hear_departures(news, outcome);
+  if (departed_) return outcome;
+  const bool was_closing = closing_;
+  std::vector<std::string> complete;
+  hear_requests(news, complete);
+  hear_joins(news, complete);
+  settle(complete, outcome);
+  has_happened_ = has_happened_ || !complete.empty();
+  if (was_closing) end_closing(outcome);
+  hear_waits(news, outcome);
+  end_failed_step(outcome);
+  suspect(now);
+  return outcome;
+}
+
+void Negotiator::hear_departures(const std::vector<News>& all, Outcome& outcome) {
+  std::string who;
+  Departure departure = Departure::kNone;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].departs == Departure::kNone) continue;
+    left_[rank] = true;
+    departure = std::max(departure, all[rank].departs);
+    who += (who.empty() ? "" : ", ") + names_[rank];
+  }
+  if (who.empty()) return;
+  if (!departed_) departed_ = departure_error(departure, who);
+  outcome.departed = departed_;
+  closing_ = false;
+  std::fill(joined_.begin(), joined_.end(), false);  // nobody supplies zeros any more
+  const auto failed = fail_all(*outcome.departed);
+  outcome.failed.insert(outcome.failed.end(), failed.begin(), failed.end());
+  told_.clear();
+  outcome.all_left = std::find(left_.begin(), left_.end(), false) == left_.end();
+}
+
+void Negotiator::hear_requests(const std::vector<News>& all, std::vector<std::string>& complete) {
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    for (const Telling& telling : all[rank].requests) {
+      const std::string& name = telling.spec->name;
+      const auto known = slot_of_.find(name);
+      if (known != slot_of_.end()) retire(known->second);
+      Told& told = told_[name];
+      told.by_rank.resize(names_.size());
+      if (!told.by_rank[rank].spec) ++told.count;
+      told.by_rank[rank] = telling;
+      if (is_complete(told)) complete.push_back(name);
+    }
+  }
+}
+
+void Negotiator::hear_joins(const std::vector<News>& all, std::vector<std::string>& complete) {
+  bool somebody = false;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].joins) continue;
+    joined_[rank] = true;
+    last_joined_ = static_cast<int>(rank);
+    somebody = true;
+  }
+  if (!somebody) return;
+  if (joined_[self()]) join_untold_ = false;  // called again meanwhile
+  for (const auto& [name, told] : told_) {
+    if (is_complete(told) && std::find(complete.begin(), complete.end(), name) == complete.end()) {
+      complete.push_back(name);
+    }
+  }
+  closing_ = std::find(joined_.begin(), joined_.end(), false) == joined_.end();
+  // What has been said already may be ready now.
+  again_ = announced_ > 0;
+}
+
+bool Negotiator::is_complete(const Told& told) const {
+  if (told.count == 0) return false;
+  for (std::size_t rank = 0; rank < names_.size(); ++rank) {
+    if (!told.by_rank[rank].spec && !joined_[rank]) return false;
+  }
+  return true;
+}
+
+void Negotiator::settle(const std::vector<std::string>& complete, Outcome& outcome) {
+  std::vector<int> ready;
+  for (const std::string& name : complete) {
+    const auto found = told_.find(name);
+    if (found == told_.end()) continue;
+    const Told told = std::move(found->second);
+    told_.erase(found);
+    const auto first = std::find_if(told.by_rank.begin(), told.by_rank.end(), [](const auto& each) {
+                         return each.spec != nullptr;
+                       })->spec;
+    const bool same = std::all_of(told.by_rank.begin(), told.by_rank.end(),
+                                  [&](const Telling& each) { return !each.spec || *each.spec == *first; });
+    const bool in_step =
+        std::any_of(told.by_rank.begin(), told.by_rank.end(), [](const Telling& each) { return each.in_step; });
+    // A rank that has joined may have another request of this name, of which it has not told yet.
+    const auto mine = told.by_rank[self()].spec ? pending_.find(name) : pending_.end();
+    if (!same) {
+      const std::string text = describe_mismatch(told);
+      if (in_step) fail_step(text);
+      if (mine != pending_.end()) {
+        outcome.failed.push_back({mine->second.ticket, {ErrorKind::kMismatch, text}});
+        drop(name);
+      }
+      continue;
+    }
+    const int index = new_slot(first, in_step);
+    if (mine != pending_.end()) {
+      mine->second.slot = index;
+      slot(index).pending = &mine->second;
+    }
+    ready.push_back(index);
+  }
+  refuse_joined(ready, outcome);
+  arrange_loose(ready, outcome);
+}
+
+std::string Negotiator::describe_mismatch(const Told& told) const {
+  std::vector<std::pair<const RequestSpec*, std::vector<std::size_t>>> variants;
+  for (std::size_t rank = 0; rank < told.by_rank.size(); ++rank) {
+    const RequestSpec* spec = told.by_rank[rank].spec.get();
+    if (spec == nullptr) continue;
+    const auto same =
+        std::find_if(variants.begin(), variants.end(), [&](const auto& each) { return *each.first == *spec; });
+    if (same == variants.end()) {
+      variants.push_back({spec, {rank}});
+    } else {
+      same->second.push_back(rank);
+    }
+  }
+  std::string text = "ranks disagree:";
+  for (const auto& [spec, ranks] : variants) {
+    std::vector<std::string_view> who;
+    for (std::size_t i = 0; i < ranks.size() && i < kNamesShown; ++i) who.push_back(names_[ranks[i]]);
+    text += fmt::format(" {}{} submitted {};", fmt::join(who, ", "),
+                        ranks.size() > kNamesShown ? fmt::format(" and {} more", ranks.size() - kNamesShown) : "",
+                        describe(*spec));
+  }
+  return text + " no data was touched";
+}
+
+/// If every rank has confirmed that it waits for something that the others did not submit, nobody will ever go on.
+void Negotiator::hear_waits(const std::vector<News>& all, Outcome& outcome) {
+  const bool confirmed = std::none_of(all.begin(), all.end(), [](const News& news) { return news.waits_for.empty(); });
+  if (!confirmed || has_happened_) return;
+  std::string text = "every rank waits for a name that the others have not submitted:";
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const auto& names = all[rank].waits_for;
+    const std::size_t shown = std::min(names.size(), kNamesShown);
+    text += fmt::format(" {} for '{}'{};", names_[rank],
+                        fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), "', '"),
+                        names.size() > shown ? ", …" : "");
+  }
+  text += " no data was touched";
+  fail_step(text);
+  told_.clear();
+  for (const std::string& name : told_waits_) {
+    outcome.failed.push_back({pending_.at(name).ticket, {ErrorKind::kMismatch, text}});
+    give_up(name);
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,59 @@
+// What an engine looks at now and then: peers that are gone, requests that wait for long, and counters.
+#include <fmt/format.h>
+
+#include <mutex>
+
+#include "farandole/core/log.h"
+#include "tensor_engine.h"
+
+namespace farandole {
+
+void TensorEngine::look_around() {
+  try {
+    endpoint_.look_around();
+  } catch (const std::exception& error) {
+    endpoint_.poison(ErrorKind::kTransportError, error.what());
+  }
+  const std::unique_lock lock(drive_mutex_, std::try_to_lock);
+  if (lock && !job_fault_) check_stall(Clock::now());
+}
+
+void TensorEngine::check_stall(Clock::time_point now) {
+  const SetEngine* late = nullptr;
+  Clock::time_point oldest = Clock::time_point::max();
+  for (const auto& [id, set] : sets_) {
+    const auto since = set->negotiator().oldest();
+    if (since && *since < oldest) {
+      oldest = *since;
+      late = set.get();
+    }
+  }
+  const Settings& settings = endpoint_.settings();
+  if (oldest != stalled_since_) warning_interval_ = settings.warn_after;
+  stalled_since_ = oldest;
+  if (late == nullptr) return;
+  const Seconds waited = now - oldest;
+  if (settings.timeout.count() > 0 && waited >= settings.timeout) {
+    endpoint_.poison(
+        ErrorKind::kTimeout,
+        fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed on rank {} for {}", settings.timeout.count(),
+                    communicator_.rank(), late->negotiator().describe_waiting()));
+  } else if (waited >= warning_interval_) {
+    log(LogLevel::kWarning,
+        fmt::format("waiting for {:.1f} s for {}; other ranks have not submitted the same, or not reached it yet",
+                    waited.count(), late->negotiator().describe_waiting()));
+    warning_interval_ *= 2;
+  }
+}
+
+farandole_counters TensorEngine::counters() {
+  const std::lock_guard lock(drive_mutex_);
+  farandole_counters sum = removed_counters_;
+  sum.struct_bytes = sizeof sum;
+  sum.requests = requests_.load();
+  for (const auto& [id, set] : sets_) set->add_counters(sum);
+  sum.sent_bytes = communicator_.sent_bytes();
+  return sum;
+}
+
+}  // namespace farandole
