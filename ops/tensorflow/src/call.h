@@ -56,7 +56,6 @@ struct CallOptions {
 ///   step began (farandole_generation), and all of them fail together. So this call can not meet what a later step
 ///   submits either.
 /// - The same in another process set: the engine knows nothing of it in this one. Ranks that had submitted this call
-/// too
 ///   finish it with us; if others do not come to it for ten seconds, the job is aborted with a text that says so,
 ///   because a hang would say nothing.
 /// - Ctrl-C: Python's watcher (_interrupt.py) calls farandole_abort, and every pending call ends at once.

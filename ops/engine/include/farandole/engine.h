@@ -94,8 +94,9 @@ typedef struct farandole_init_options {
  * all processes; blocks. Does nothing if the engine runs already. `options` may be NULL. */
 FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, farandole_error** error);
 /* Leaves the job in good order: waits until all ranks have called it. Tensors that are pending here fail. The other
- * ranks' pending tensors that need this rank fail with PEER_LOST. Afterwards farandole_init may be called again. After
- * a fault of the job it does not wait. */
+ * ranks' pending tensors that need this rank fail with PEER_LOST. Afterwards farandole_init may be called again if this
+ * process is alone or the program has initialised MPI itself; else it is UNSUPPORTED, because MPI starts once in a
+ * process. After a fault of the job it does not wait. */
 FARANDOLE_ENGINE_API int farandole_shutdown(farandole_error** error);
 FARANDOLE_ENGINE_API int farandole_is_initialized(void);
 /* Fails everything that is pending or comes later, on all ranks, with PEER_LOST, this rank and `text`. Never blocks. */
