@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
 
 import farandole.tensorflow as fd  # noqa: E402
 
@@ -32,6 +33,8 @@ def main():
     options = parser.parse_args()
 
     fd.init()
+    # Each rank takes its share of the cores: more threads than cores would wait for each other.
+    tf.config.threading.set_intra_op_parallelism_threads(max(1, len(os.sched_getaffinity(0)) // fd.local_size()))
     with fd.MirroredStrategy().scope():
         together = make_model()
     alone = make_model()
