@@ -327,6 +327,36 @@ class PrivateNamesTest(support.RankedTest):
         own = {name for name in vars(Extended) if name.startswith("_") and hasattr(base, name)}
         self.assertLessEqual({name for name in own if not name.startswith("__")}, set(_private_names.EXTENDED))
 
+    def test_attributes_of_objects(self):
+        try:
+            import keras
+            from keras.src.backend.tensorflow.trainer import TFEpochIterator
+        except ImportError:
+            self.skipTest("no Keras")
+        from tensorflow.python.eager import context
+
+        graphs = []
+        tf.function(lambda: graphs.append(tf.compat.v1.get_default_graph())).get_concrete_function()
+        with strategy().scope():
+            variable = tf.Variable(0.0, aggregation=tf.VariableAggregation.MEAN)
+            model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        objects = {
+            "DistributedVariable": variable,
+            "handle of a component of it": variable.values[0].handle,
+            "graph of a tf.function": graphs[0],
+            "context": context.context(),
+            "keras.Model": model,
+            "keras.Optimizer": model.optimizer,
+            "TFEpochIterator": TFEpochIterator(
+                x=np.ones((4, 1), np.float32), batch_size=4, steps_per_execution=1, distribute_strategy=strategy()
+            ),
+        }
+        self.assertEqual(set(objects), set(_private_names.OF_OBJECTS))
+        for kind, names in _private_names.OF_OBJECTS.items():
+            for name in names:
+                self.assertTrue(hasattr(objects[kind], name), f"{kind} has no {name}")
+
     def test_keras(self):
         try:
             import keras

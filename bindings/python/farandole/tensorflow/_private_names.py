@@ -1,4 +1,4 @@
-"""Names of TensorFlow and Keras that the strategy uses though they are not public: all of them, in one place.
+"""Names of TensorFlow and Keras that the package uses though they are not public: all of them, in one place.
 
 TensorFlow's are looked up when the strategy is imported, Keras' when it is first used with Keras. One that is missing
 is an ImportError that names it, and the versions that are known to work.
@@ -21,6 +21,7 @@ TENSORFLOW: List[Tuple[str, List[str]]] = [
     ("tensorflow.python.distribute.distribute_lib", ["UpdateContext", "Strategy.__init__", "ReplicaContext.__init__"]),
     ("tensorflow.python.eager.context", ["global_seed"]),
     ("tensorflow.python.eager.record", ["could_possibly_record"]),
+    ("tensorflow.python.ops.resource_variable_ops", ["is_resource_variable"]),
 ]
 # Methods of tf.distribute.StrategyExtended that TensorFlow calls and the strategy overrides: under another name, what
 # is written for them would never run.
@@ -65,6 +66,17 @@ KERAS: List[Tuple[str, List[str]]] = [
     ("keras.src.trainers.compile_utils", ["CompileLoss.call"]),
     ("keras.src.trainers.trainer", ["Trainer._symbolic_build"]),
 ]
+
+# Attributes that only objects have, so that they can not be looked up here; a test does.
+OF_OBJECTS: Dict[str, List[str]] = {
+    "DistributedVariable": ["_primary", "_is_mirrored"],
+    "handle of a component of it": ["_distributed_container"],
+    "graph of a tf.function": ["experimental_acd_manager"],
+    "context": ["_context_handle"],
+    "keras.Model": ["_distribute_strategy", "_initial_epoch"],
+    "keras.Optimizer": ["_distribution_strategy"],
+    "TFEpochIterator": ["_distribute_strategy", "_distributed_dataset"],
+}
 
 
 def _found(what: str, version: str, that_work: str, names: List[Tuple[str, List[str]]]) -> Dict[str, Any]:
