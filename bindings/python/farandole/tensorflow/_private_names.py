@@ -64,7 +64,7 @@ KERAS: List[Tuple[str, List[str]]] = [
         ["TensorFlowTrainer.distribute_strategy", "TensorFlowTrainer._maybe_symbolic_build", "TFEpochIterator"],
     ),
     ("keras.src.trainers.compile_utils", ["CompileLoss.call"]),
-    ("keras.src.trainers.trainer", ["Trainer._symbolic_build"]),
+    ("keras.src.trainers.trainer", ["Trainer.compile", "Trainer._symbolic_build"]),
 ]
 
 # Attributes that only objects have, so that they can not be looked up here; a test does.

@@ -85,7 +85,7 @@ def _check_scope(model: Any) -> None:
             if not is_of_strategy(variable.value):
                 raise errors.InvalidArgument(
                     f"the metric '{metric.name}' was made outside of strategy.scope(), so that each rank would have its own "
-                    "values: make and compile the model in the scope"
+                    "values: make it in the scope, as the model"
                 )
 
 

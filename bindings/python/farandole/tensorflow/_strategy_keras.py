@@ -83,6 +83,15 @@ def _losses(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> A
         return base(self, *args, **kwargs)
 
 
+def _compile(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
+    """Makes the metrics in the scope of the model's strategy, wherever compile() is called."""
+    strategy = self.distribute_strategy
+    if not isinstance(strategy, MirroredStrategy):
+        return base(self, *args, **kwargs)
+    with strategy.scope():
+        return base(self, *args, **kwargs)
+
+
 def _symbolic(spec: Any) -> Any:
     """The specification of a tensor; None for what a generator left out."""
     return spec if hasattr(spec, "shape") and hasattr(spec, "dtype") else None
@@ -134,6 +143,7 @@ def install() -> None:
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochIterator
     from keras.src.losses import loss
     from keras.src.trainers.compile_utils import CompileLoss
+    from keras.src.trainers.trainer import Trainer
 
     from ._strategy_callbacks import adapted
 
@@ -145,6 +155,7 @@ def install() -> None:
     _replace(loss, "scale_loss_for_distribution", _scale_loss)
     _replace(loss, "unscale_loss_for_distribution", _unscale_loss)
     _replace(CompileLoss, "call", _losses)
+    _replace(Trainer, "compile", _compile)  # not TensorFlowTrainer's: loading compares the model's with this one
     _replace(TensorFlowTrainer, "_maybe_symbolic_build", _build)
     _replace(TFEpochIterator, "__init__", _iterate)
     _replace(keras.callbacks.CallbackList, "set_model", adapted)
