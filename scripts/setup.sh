@@ -149,9 +149,9 @@ make_python_environment() {
   if ! has_modules tensorboard tf_keras; then
     echo "setup.sh: installing TensorBoard and tf-keras in $python_dir"
     local version
-    version=$("$python_dir/bin/python" -c 'import tensorflow; print(tensorflow.__version__)' 2>/dev/null)
     # tf-keras would install the package tensorflow over tensorflow-cpu; all else that it needs is there already.
-    "${pip[@]}" --no-deps "tf-keras==${version%.*}.*" && "${pip[@]}" tensorboard ||
+    version=$("$python_dir/bin/python" -c 'import tensorflow; print(tensorflow.__version__)' 2>/dev/null) &&
+      "${pip[@]}" --no-deps "tf-keras==${version%.*}.*" && "${pip[@]}" tensorboard ||
       echo "setup.sh: no TensorBoard and tf-keras: their tests will be skipped" >&2
   fi
 }

@@ -7,7 +7,6 @@ It is the loop that TensorFlow's guide to distributed training shows; only the s
 """
 
 import argparse
-import gzip
 import time
 from pathlib import Path
 
@@ -15,25 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from farandole.tensorflow import MirroredStrategy
-
-# Where Debian's package dataset-fashion-mnist puts its files.
-DATA = Path("/usr/share/datasets/fashion-mnist")
-
-
-def read_idx(path: Path) -> np.ndarray:
-    """An array from a file of the IDX format: its third byte says the type (8: bytes), its fourth the dimensions."""
-    with gzip.open(path) as file:
-        content = file.read()
-    dimensions = content[3]
-    shape = np.frombuffer(content, ">i4", dimensions, offset=4)
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
-
-
-def load(directory: Path, name: str):
-    """Images as floats of shape (n, 28, 28, 1) from 0 to 1, and labels."""
-    images = read_idx(directory / f"{name}-images-idx3-ubyte.gz")
-    labels = read_idx(directory / f"{name}-labels-idx1-ubyte.gz")
-    return images[..., np.newaxis].astype(np.float32) / 255, labels.astype(np.int64)
+from fashion_mnist import DATA, load
 
 
 def make_model() -> tf.keras.Model:

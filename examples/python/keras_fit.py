@@ -7,32 +7,12 @@ The three numbered lines make it parallel; without them it trains alone.
 """
 
 import argparse
-import gzip
 from pathlib import Path
 
 import keras
-import numpy as np
 
 import farandole.tensorflow as farandole  # 1
-
-# Where Debian's package dataset-fashion-mnist puts its files.
-DATA = Path("/usr/share/datasets/fashion-mnist")
-
-
-def read_idx(path: Path) -> np.ndarray:
-    """An array from a file of the IDX format: its third byte says the type (8: bytes), its fourth the dimensions."""
-    with gzip.open(path) as file:
-        content = file.read()
-    dimensions = content[3]
-    shape = np.frombuffer(content, ">i4", dimensions, offset=4)
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
-
-
-def load(directory: Path, name: str, samples: int):
-    """Images as floats of shape (n, 28, 28, 1) from 0 to 1, and labels. samples: how many; 0 for all."""
-    images = read_idx(directory / f"{name}-images-idx3-ubyte.gz")[: samples or None]
-    labels = read_idx(directory / f"{name}-labels-idx1-ubyte.gz")[: samples or None]
-    return images[..., np.newaxis].astype(np.float32) / 255, labels.astype(np.int64)
+from fashion_mnist import DATA, load
 
 
 def make_model() -> keras.Model:

@@ -43,11 +43,12 @@ def main() -> None:
     lines, began = [], time.time()
     signal.signal(signal.SIGALRM, lambda *_: os.killpg(job.pid, signal.SIGKILL))
     signal.alarm(SECONDS)
-    for line in job.stdout:
+    for line in job.stdout:  # the launcher may put what two ranks print on one line
         lines.append(line)
-        if line.startswith("failing at"):
-            began = float(line.split()[-1])
-        if how == "interrupt" and line.startswith("training on rank 0"):
+        failing = re.search(r"failing at ([\d.]+)", line)
+        if failing:
+            began = float(failing[1])
+        if how == "interrupt" and "training on rank 0" in line:
             began = time.time()
             os.killpg(job.pid, signal.SIGINT)  # as a terminal does
     status = job.wait()
@@ -56,7 +57,8 @@ def main() -> None:
     output = "".join(lines)
     print(output)
     print(f"status {status}, {took:.1f} s after the failure")
-    assert status != 0, "the job has succeeded"
+    # After Ctrl-C, Open MPI's launcher ends the ranks by SIGTERM, and MPICH's returns 0 at times, whatever the program is.
+    assert status != 0 or how == "interrupt", "the job has succeeded"
     assert re.search(TEXTS[how], output), f"missing: {TEXTS[how]}"
     assert took < SOON, f"it took {took:.1f} s"
     remaining = left(token)

@@ -14,4 +14,5 @@ if not os.path.isdir("/usr/share/datasets/fashion-mnist"):
     print("skipped: there is no /usr/share/datasets/fashion-mnist")
     sys.exit(support.SKIPPED)
 sys.argv = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))  # as for a program that is run by itself
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -6,8 +6,9 @@ from typing import Any, List, Optional, Sequence, Union
 import tensorflow as tf
 
 from .. import errors
-from .._engine import Average
+from .._engine import Average, Min
 from ..process_sets import ProcessSet, global_process_set
+from . import mpi_ops
 from ._reductions import grouped_allreduce
 from .compression import Compression
 
@@ -26,6 +27,12 @@ def variable_of(variable: Any) -> Any:
 def key_of(variable: Any) -> Any:
     """Identifies a variable or tensor, also where Keras has put another object around it."""
     return variable_of(variable).ref()
+
+
+def finite_everywhere(finite: Any, process_set: ProcessSet = global_process_set) -> tf.Tensor:
+    """Whether it is true on all ranks of the set: they skip a step for gradients that are not finite together, or some
+    would wait for the others. Collective."""
+    return mpi_ops._allreduce(tf.cast(finite, tf.int32), name="farandole_finite", op=Min, process_set=process_set) > 0
 
 
 def checked_groups(num_groups: int, groups: Groups) -> Groups:

@@ -12,8 +12,8 @@ from unittest import mock
 import tensorflow as tf
 
 from .. import _lifecycle, errors
-from .._engine import Min
-from . import _private_names, mpi_ops
+from . import _private_names
+from ._gradients import finite_everywhere
 from ._strategy_extended import ReplicaContext
 from ._strategy_input import DistributedDataset, Order
 from .strategy import MirroredStrategy
@@ -51,7 +51,7 @@ def _check_finite(base: Callable[..., Any], self: Any, grads: Any) -> Any:
     finite = base(self, grads)
     if _own_context() is None:
         return finite
-    return mpi_ops._allreduce(tf.cast(finite, tf.int32), name="farandole_finite", op=Min) > 0
+    return finite_everywhere(finite)
 
 
 def _scale_loss(base: Callable[..., Any], value: Any) -> Any:

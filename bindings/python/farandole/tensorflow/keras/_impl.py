@@ -9,11 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from ... import _lifecycle, errors
-from ..._engine import Min
 from .. import functions, mpi_ops
 from .. import allreduce as tensor_allreduce
 from .. import reducescatter as tensor_reducescatter
-from .._gradients import variable_of
+from .._gradients import finite_everywhere, variable_of
 from ..optimizer import DistributedOptimizer
 
 IS_LEGACY = not hasattr(tf.keras, "ops")
@@ -43,7 +42,7 @@ def register_layers(optimizer: Any, local_layers: Any) -> None:
 
 def _agree_on_skipped_steps() -> None:
     """With mixed_float16, compile() puts a LossScaleOptimizer around the optimizer. It skips a step for gradients that
-    are not finite, before they are reduced: then all ranks must skip it, or some would wait for the others."""
+    are not finite, before they are reduced: then all ranks must skip it."""
     kind = tf.keras.optimizers.LossScaleOptimizer
     base = kind.check_finite
     if getattr(base, "_farandole_agrees", False):
@@ -54,10 +53,7 @@ def _agree_on_skipped_steps() -> None:
         reducer = getattr(self.inner_optimizer, "_farandole_reducer", None)
         if reducer is None or not reducer.process_set.included() or reducer.process_set.size() == 1:
             return finite
-        alike = mpi_ops._allreduce(
-            tf.cast(finite, tf.int32), name="farandole_finite", op=Min, process_set=reducer.process_set
-        )
-        return alike > 0
+        return finite_everywhere(finite, reducer.process_set)
 
     check_finite._farandole_agrees = True
     kind.check_finite = check_finite
