@@ -53,7 +53,7 @@ launchers=("$@")
 
 every_way f32 --model cnn --precision f32 --global-batch 64 --max-steps 10
 for way in "${ways[@]}"; do same f32.1 "f32.$way" 10 1e-5; done
-every_way f64 --model cnn --precision f64 --global-batch 64 --max-steps 100
+every_way f64 --model cnn --precision f64 --global-batch 32 --max-steps 100
 for way in "${ways[@]}"; do same f64.1 "f64.$way" 100 1e-12; done
 every_way deterministic --model cnn_bn --deterministic --global-batch 64 --max-steps 10
 losses deterministic.threads8 "$train" --model cnn_bn --deterministic --global-batch 64 --max-steps 10 --replicas 8
