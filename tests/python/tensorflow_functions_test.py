@@ -142,14 +142,15 @@ class Errors(OpTest):
         self.check(right, [self.size, self.size])
         self.check(wrong, [self.size] * 4)
 
+    @staticmethod
+    def is_pending():
+        while _library.pending() == 0:
+            time.sleep(0.001)
+        return True
+
     def test_what_other_ranks_do_not_come_to_fails_with_the_step(self):
         """The last rank comes to "late" only after "odd", about which it disagrees; the others have submitted both."""
         is_last = self.rank == self.size - 1
-
-        def is_pending():
-            while _library.pending() == 0:
-                time.sleep(0.001)
-            return True
 
         @tf.function
         def program(x, y):
@@ -158,7 +159,7 @@ class Errors(OpTest):
                 with tf.control_dependencies([odd]):
                     return mpi_ops._allreduce(x, name="late"), odd
             late = mpi_ops._allreduce(x, name="late")
-            with tf.control_dependencies([tf.py_function(is_pending, [], tf.bool)]):
+            with tf.control_dependencies([tf.py_function(self.is_pending, [], tf.bool)]):
                 return late, mpi_ops._allreduce(y, name="odd")
 
         for turn in range(3):
@@ -174,6 +175,28 @@ class Errors(OpTest):
             late, odd = program(tf.ones([2]), tf.ones([4]))
             self.check(late, [self.size] * 2)
             self.check(odd, [self.size] * 4)
+
+    def test_what_other_ranks_do_not_come_to_fails_with_a_mismatch_that_the_program_has_found(self):
+        """The last rank comes to "late" only after the mismatch; the others have submitted it before."""
+        is_last = self.rank == self.size - 1
+
+        @tf.function
+        def program(x, text):
+            if is_last:
+                never = _library.load().farandole_mismatch(text=text)
+                with tf.control_dependencies([never]):
+                    return mpi_ops._allreduce(x, name="late"), never
+            late = mpi_ops._allreduce(x, name="late")
+            with tf.control_dependencies([tf.py_function(self.is_pending, [], tf.bool)]):
+                return late, _library.load().farandole_mismatch(text=text)
+
+        for _ in range(3):
+            start = time.monotonic()
+            with self.assertRaisesRegex(errors.Mismatch, "^found otherwise"), _errors.converted_errors():
+                program(tf.ones([2]), "found otherwise")
+            self.assertLess(time.monotonic() - start, 2.0)
+            self.assertEqual(_library.pending(), 0)
+            self.goes_on()
 
     def test_what_can_not_work(self):
         with self.assertRaises(errors.InvalidArgument) as caught:

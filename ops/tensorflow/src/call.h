@@ -41,6 +41,7 @@ struct CallOptions {
   double prescale = 1.0;
   double postscale = 1.0;
   bool caller_waits = false;
+  absl::Status outcome;  ///< if it is an error: what the op fails with, whatever the engine says
 };
 
 /// Memory: the op is done, for TensorFlow, only after the engine's last callback. Until then the OpKernelContext, and

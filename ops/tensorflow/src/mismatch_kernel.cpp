@@ -1,21 +1,48 @@
 // Fails as a collective does on whose call the ranks disagree, with a text that Python has made.
+#include <memory>
+#include <string>
+#include <utility>
+
 #include "call.h"
+#include "farandole/engine.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/tstring.h"
 
 namespace farandole_tensorflow {
 namespace {
 
-class MismatchKernel : public tensorflow::OpKernel {
+/// All ranks come here, but not at the same point of their steps: one may have submitted what another will not come to
+/// any more. The engine ends all of that when ranks disagree about a request. So they make one: a broadcast, from
+/// another root on each.
+class MismatchKernel : public tensorflow::AsyncOpKernel {
  public:
-  using OpKernel::OpKernel;
-
-  void Compute(tensorflow::OpKernelContext* context) override {
-    const tensorflow::Tensor& text = context->input(0);
-    OP_REQUIRES(context, text.NumElements() == 1,
-                aborted(FARANDOLE_INVALID_ARGUMENT, "FarandoleMismatch takes one text"));
-    context->SetStatus(aborted(FARANDOLE_MISMATCH, std::string(text.flat<tensorflow::tstring>()(0))));
+  explicit MismatchKernel(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("caller_waits", &caller_waits_));
   }
+
+  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
+    const tensorflow::Tensor& text = context->input(0);
+    OP_REQUIRES_ASYNC(context, text.NumElements() == 1,
+                      aborted(FARANDOLE_INVALID_ARGUMENT, "FarandoleMismatch takes one text"), done);
+    tensorflow::Tensor* never = nullptr;
+    OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, {}, &never), done);
+    never->scalar<bool>()() = false;
+    farandole_place place{};
+    place.struct_bytes = sizeof(place);
+    farandole_get_place(&place);
+    CallOptions options;
+    options.name = "farandole.mismatch";
+    options.collective = FARANDOLE_BROADCAST;
+    options.root = place.rank;
+    options.caller_waits = caller_waits_;
+    options.outcome = aborted(FARANDOLE_MISMATCH, std::string(text.flat<tensorflow::tstring>()(0)));
+    const auto call = std::make_shared<Call>(context, std::move(done), std::move(options), 1);
+    call->add(*never, *never);
+    call->submit();
+  }
+
+ private:
+  bool caller_waits_ = false;
 };
 
 REGISTER_KERNEL_BUILDER(Name("FarandoleMismatch").Device(tensorflow::DEVICE_CPU), MismatchKernel);

@@ -136,10 +136,12 @@ This rank has no more data: it supplies zeros to the others' allreduces until al
 REGISTER_OP("FarandoleMismatch")
     .Input("text: string")
     .Output("never: bool")
+    .Attr("caller_waits: bool = false")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
-Fails with a Mismatch of this text: the ranks have found, by other means, that they do not do the same.
+Fails with a Mismatch of this text on all ranks, and with it all else of their steps: they have found, by other means,
+that they do not do the same.
 )doc");
 
 // Facts of the job, at the time when the op runs. -1 where there is none: no job, no such set, not a member.

@@ -49,11 +49,6 @@ def converted(error: BaseException) -> Optional[errors.Error]:
     return _class_of(kind)(error.node_def, error.op, text, error.experimental_payloads)
 
 
-def mismatch(text: str) -> errors.Error:
-    """The exception that `converted` would make of an op's Mismatch."""
-    return _class_of("Mismatch")(None, None, text, {})
-
-
 def _bytes(value) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 

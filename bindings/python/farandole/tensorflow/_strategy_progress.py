@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from .. import _lifecycle
 from .._engine import Sum
-from . import _errors, _running, mpi_ops
+from . import _running, mpi_ops
 
 _NAME = "farandole.strategy.progress"
 # Columns of the message, which has one row for each rank.
@@ -96,7 +96,8 @@ class Progress:
         if tf.executing_eagerly():
             complaint = _complaint(rows.numpy())
             if complaint:
-                raise _errors.mismatch(complaint)
+                # Others may be in a function.
+                _running.run_eagerly(mpi_ops._LIB.farandole_mismatch, text=complaint)
             return True
         equal = tf.reduce_all(rows[:, : _DIGEST + 1] == rows[:1, : _DIGEST + 1])
         # The result is needed as a value: TensorFlow may start what only comes after a failed check.
