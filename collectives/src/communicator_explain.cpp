@@ -7,8 +7,16 @@ namespace farandole {
 
 namespace {
 
+/// How processes read what is in no window.
+std::string explain_single_copies(Collective collective, const Group& group) {
+  const std::int64_t least = group.endpoint->settings().single_copy_bytes;
+  if (reduces(collective) || least == 0) return "";
+  if (!group.endpoint->memory().can_copy()) return "; the kernel does not let the processes read each other's memory";
+  return fmt::format("; between processes the kernel copies chunks from {} bytes out of other memory", least);
+}
+
 /// Why shared memory is used for `bytes` bytes, and how.
-std::string explain_shared_memory(const Choice& choice, std::size_t bytes, const Group& group) {
+std::string explain_shared_memory(const Choice& choice, Collective collective, std::size_t bytes, const Group& group) {
   const bool at_once = bytes <= group.one_shot_bytes;
   if (choice.is_hierarchical()) {
     return fmt::format("the ranks live on several hosts and share memory on each: {}",
@@ -17,8 +25,8 @@ std::string explain_shared_memory(const Choice& choice, std::size_t bytes, const
   }
   return fmt::format("the ranks live on one host and share memory: {}",
                      at_once ? "one shot, every rank reads everybody's data once"
-                             : fmt::format("two shots, in parts of {} bytes; windows are read and written in place",
-                                           group.part_bytes));
+                             : fmt::format("two shots, in parts of {} bytes; windows are read and written in place{}",
+                                           group.part_bytes, explain_single_copies(collective, group)));
 }
 
 /// Who has chosen: a setting, the table, or the built-in rules; and what became of the table.
@@ -61,7 +69,7 @@ std::string Communicator::explain(Collective collective, std::size_t bytes) cons
   const bool by_messages = choice.kind == Choice::Kind::kSchedule || choice.is_vendor();
   text += by_messages ? "\n"
                       : fmt::format("{}{}\n", state_->group().table ? "\n" : ": ",
-                                    explain_shared_memory(choice, bytes, state_->group()));
+                                    explain_shared_memory(choice, collective, bytes, state_->group()));
   text += fmt::format("{} {} ({} us per message, {} GB/s) the cost model expects:\n",
                       by_messages ? "Over" : "By messages, over", transport(), asked.link.latency_us,
                       1e-3 / asked.link.us_per_byte);

@@ -1,6 +1,7 @@
 #include "host_group.h"
 
 #include <algorithm>
+#include <limits>
 #include <thread>
 
 namespace farandole {
@@ -16,6 +17,11 @@ std::size_t block_bytes(int size, std::size_t slot_bytes) {
   return staging_offset(size) + static_cast<std::size_t>(kLanes) * HostGroup::kExchangeSlots * slot_bytes;
 }
 
+std::size_t least_single_copy(const Endpoint& endpoint) {
+  const auto set = static_cast<std::size_t>(endpoint.settings().single_copy_bytes);
+  return set > 0 && endpoint.memory().can_copy() ? set : std::numeric_limits<std::size_t>::max();
+}
+
 }  // namespace
 
 HostGroup::HostGroup(const Group& group)
@@ -24,6 +30,7 @@ HostGroup::HostGroup(const Group& group)
       id_(group.id),
       slot_bytes_(std::max(group.part_bytes / 128 * 128, group.members.size() * 128)),
       at_once_bytes_(std::min(group.one_shot_bytes, slot_bytes_)),
+      single_copy_bytes_(least_single_copy(endpoint_)),
       by_address_(endpoint_.settings().shared_memory == "on") {
   const Topology& topology = endpoint_.topology();
   const RankInfo& self = topology.rank(endpoint_.rank());

@@ -23,6 +23,7 @@ struct EntryLine {
   std::atomic<std::uint64_t> completed;                           ///< this rank has completed all operations up to here
   std::array<std::atomic<std::uint64_t>, kPayloadWords> payload;  ///< the data itself, if it is that small
   std::atomic<std::uint64_t> input, output;                       ///< where the buffers can be reached, or kUnreachable
+  std::atomic<std::uint64_t> address;    ///< of the input, for the kernel to copy it, or kUnreachable
   std::atomic<std::uint64_t> described;  ///< like `number`, once digests have been found to differ
   std::array<std::atomic<std::uint64_t>, 3> descriptor;
 };
@@ -90,6 +91,12 @@ class HostGroup {
   /// What other ranks can reach a buffer by: an address if all are threads of this process, else its place in a window.
   std::uint64_t locate(const void* data, std::size_t bytes) const;
   std::byte* reach(int local, std::uint64_t place) const;
+  /// Whether a chunk of this size is copied from another process's ordinary memory; the same on all ranks of the host.
+  bool copies(std::size_t bytes) const { return bytes >= single_copy_bytes_; }
+  /// As HostMemory::copy_from.
+  int copy_from(int local, std::uint64_t address, void* to, std::size_t bytes) const {
+    return memory_.copy_from(peers_[static_cast<std::size_t>(local)].process, address, to, bytes);
+  }
 
   /// The lane of operation `number`. A collective has two numbers, which share its lane.
   static int lane_of(std::uint64_t number) { return static_cast<int>(number / 2 % kLanes); }
@@ -134,6 +141,7 @@ class HostGroup {
   const std::uint16_t id_;
   const std::size_t slot_bytes_;
   const std::size_t at_once_bytes_;
+  const std::size_t single_copy_bytes_;
   std::vector<Peer> peers_;
   int rank_ = 0;
   int found_ = 0;

@@ -30,6 +30,12 @@ bool has_counts(Collective collective) {
          collective == Collective::kAlltoall;
 }
 
+/// Ranks can give what they have by writing it to outputs of others.
+bool gives_outputs(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kAllgather ||
+         collective == Collective::kGather;
+}
+
 }  // namespace
 
 HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& call, const Descriptor& descriptor,
@@ -143,6 +149,8 @@ void HostOperation::enter() {
     mine.input.store(readable ? host_.locate(input_, call_.input.size_in_bytes()) : HostGroup::kUnreachable,
                      std::memory_order_relaxed);
     mine.output.store(host_.locate(output_, call_.output.size_in_bytes()), std::memory_order_relaxed);
+    mine.address.store(readable ? reinterpret_cast<std::uintptr_t>(input_) : HostGroup::kUnreachable,
+                       std::memory_order_relaxed);
     if (counted_) {
       auto* counts = reinterpret_cast<std::uint64_t*>(host_.result_slot(host_.rank(), lane_, 0));
       std::copy(call_.recv_counts.begin(), call_.recv_counts.end(),
@@ -230,14 +238,22 @@ HostFacts HostOperation::facts(bool at_once) const {
   HostFacts facts{call_.collective, host_.size(), call_.root, at_once, false, false};
   if (at_once) return facts;
   facts.reaches_inputs = facts.reaches_outputs = true;
+  bool readable = true;
   const bool input_of_root = call_.collective == Collective::kBroadcast || call_.collective == Collective::kScatter;
   const bool output_of_root = call_.collective == Collective::kReduce || call_.collective == Collective::kGather;
   for (int local = 0; local < host_.size(); ++local) {
     const bool input = entry(local).input.load(std::memory_order_relaxed) != HostGroup::kUnreachable;
     const bool output = entry(local).output.load(std::memory_order_relaxed) != HostGroup::kUnreachable;
-    if (!input_of_root || local == call_.root) facts.reaches_inputs = facts.reaches_inputs && input;
+    const bool address = entry(local).address.load(std::memory_order_relaxed) != HostGroup::kUnreachable;
+    if (!input_of_root || local == call_.root) {
+      facts.reaches_inputs = facts.reaches_inputs && input;
+      readable = readable && address;
+    }
     if (!output_of_root || local == call_.root) facts.reaches_outputs = facts.reaches_outputs && output;
   }
+  // The kernel can read what is in no window, once for each reader; reductions would have to put it somewhere first.
+  const bool spares_copies = !reduces(call_.collective) && !(facts.reaches_outputs && gives_outputs(call_.collective));
+  if (spares_copies && readable && host_.copies(bytes(largest_chunk()))) facts.reaches_inputs = true;
   return facts;
 }
 
@@ -260,8 +276,8 @@ void HostOperation::choose_way() {
   cut_into_parts();
 }
 
-void HostOperation::cut_into_parts() {
-  const auto size = static_cast<std::size_t>(host_.size());
+/// Elements that one rank has for another at most.
+std::size_t HostOperation::largest_chunk() const {
   std::size_t largest = 0;
   for (int owner = 0; owner < host_.size(); ++owner) largest = std::max(largest, chunk(owner).count);
   if (counted_) {
@@ -270,9 +286,14 @@ void HostOperation::cut_into_parts() {
       largest = std::max(largest, static_cast<std::size_t>(*std::max_element(sent.begin(), sent.end())));
     }
   }
+  return largest;
+}
+
+void HostOperation::cut_into_parts() {
+  const auto size = static_cast<std::size_t>(host_.size());
   const bool shares_slot = plan_.uses(HostStage::kIn) && !reduces_whole();
   quantum_ = host_.slot_bytes() / (shares_slot ? size : 1) / kLineBytes * kLineBytes / element_bytes_;
-  plan_.set_parts((largest + quantum_ - 1) / quantum_);
+  plan_.set_parts((largest_chunk() + quantum_ - 1) / quantum_);
   step_ = plan_.first();
   // Inputs and outputs of the ranks do not fit the caches together; in place, the lines are there already.
   streams_ = call_.input.data != call_.output.data && bytes(total_) > last_level_cache_bytes() / 4;
@@ -305,16 +326,15 @@ bool HostOperation::all_reached(std::uint64_t steps, int only) {
   return true;
 }
 
-/// False after a fault: the others' buffers may be gone.
+/// False after a fault, which may still have to be heard of: the others' buffers may be gone.
 bool HostOperation::run(const HostPlan::Step& step) {
   HostBlock::Lane& mine = host_.lane(host_.rank(), lane_);
   if (plan_.is_active(step.stage, host_.rank())) {
     const bool touches = plan_.touches_buffers() && host_.by_address();
     if (touches) mine.touching.store(1, std::memory_order_seq_cst);
-    const bool may_work = !touches || !group_.endpoint->has_fault();
-    if (may_work) work_on(step);
+    const bool is_done = (!touches || !group_.endpoint->has_fault()) && work_on(step);
     if (touches) mine.touching.store(0, std::memory_order_release);
-    if (!may_work) return false;
+    if (!is_done) return false;
   }
   take(step);
   if (plan_.at_once()) return true;

@@ -61,20 +61,23 @@ class HostOperation final : public Operation {
   bool is_ready(const HostPlan::Step& step);
   bool all_reached(std::uint64_t steps, int only);
   bool run(const HostPlan::Step& step);
-  void work_on(const HostPlan::Step& step);
+  // These return false if they are to be tried again.
+  bool work_on(const HostPlan::Step& step);
   void take(const HostPlan::Step& step);
   void copy_in(std::size_t part);
   void combine(std::size_t part);
   void combine_payloads();
   void publish(std::size_t part);
-  void place(std::size_t part);
-  void copy_out(std::size_t part);
+  bool place(std::size_t part);
+  bool copy_out(std::size_t part);
+  bool fetch(int local, std::size_t element, std::byte* to, std::size_t bytes) const;
   /// Puts a part of this rank's result where it belongs: to its output, and to where the others look for it.
   void spread(const std::byte* result, Extent at);
 
   /// Small, and every rank that wants the result reduces all of it.
   bool reduces_whole() const;
   Extent chunk(int owner) const;
+  std::size_t largest_chunk() const;
   Extent part_of(Extent whole, std::size_t part) const;
   std::size_t bytes(std::size_t count) const { return count * element_bytes_; }
   const std::byte* input(std::size_t element) const { return input_ + bytes(element); }

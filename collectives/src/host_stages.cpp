@@ -1,9 +1,13 @@
 // What a HostOperation does with data: the stages of its plan.
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <numeric>
 
 #include "farandole/core/copy.h"
+#include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
 #include "host_allreduce.h"
 #include "host_operation.h"
@@ -24,7 +28,7 @@ bool owns_output(Collective collective) {
 
 }  // namespace
 
-void HostOperation::work_on(const HostPlan::Step& step) {
+bool HostOperation::work_on(const HostPlan::Step& step) {
   switch (step.stage) {
     case HostStage::kIn:
       copy_in(step.part);
@@ -33,15 +37,15 @@ void HostOperation::work_on(const HostPlan::Step& step) {
       if (reduces(call_.collective)) {
         in_payload_ ? combine_payloads() : combine(step.part);
       } else if (call_.collective == Collective::kScatter || call_.collective == Collective::kAlltoall) {
-        place(step.part);
+        return place(step.part);
       } else {
         publish(step.part);
       }
       break;
     case HostStage::kOut:
-      copy_out(step.part);
-      break;
+      return copy_out(step.part);
   }
+  return true;
 }
 
 bool HostOperation::reduces_whole() const {
@@ -184,8 +188,25 @@ void HostOperation::publish(std::size_t part) {
   if (has_output && !plan_.at_once()) copy_to_output(output(at.first), from, bytes(at.count));
 }
 
+/// Copies from the input of another rank, where it is in a window, else by the kernel. False if that rank is gone.
+bool HostOperation::fetch(int local, std::size_t element, std::byte* to, std::size_t bytes) const {
+  const EntryLine& line = entry(local);
+  if (line.input.load(std::memory_order_relaxed) != HostGroup::kUnreachable) {
+    copy_to_output(to, peer_buffer(local, true, element), bytes);
+    return true;
+  }
+  const std::uint64_t address = line.address.load(std::memory_order_relaxed) + this->bytes(element);
+  const int error = host_.copy_from(local, address, to, bytes);
+  if (error == 0) return true;
+  if (error == ESRCH || group_.endpoint->has_fault()) return false;
+  throw TransportError(
+      fmt::format("{}: {} bytes of the input of rank {} could not be read: {}; it must stay until the "
+                  "collective is done",
+                  name(call_.collective), bytes, group_.member(host_.member(local)), std::strerror(error)));
+}
+
 /// Puts what the others have for this rank where it belongs.
-void HostOperation::place(std::size_t part) {
+bool HostOperation::place(std::size_t part) {
   const int me = host_.rank();
   const bool all_to_all = call_.collective == Collective::kAlltoall;
   for (int local = 0; local < host_.size(); ++local) {
@@ -196,25 +217,24 @@ void HostOperation::place(std::size_t part) {
     const std::size_t skipped = std::min(to.count, part * quantum_);
     to = {to.first + skipped, std::min(quantum_, to.count - skipped)};
     if (to.count == 0) continue;
-    const std::byte* from = nullptr;
     if (local == me) {
-      from = input(chunk(me).first + skipped);
+      copy_to_output(output(to.first), input(chunk(me).first + skipped), bytes(to.count));
     } else if (plan_.reads_inputs()) {
       std::size_t first = chunk(me).first;
       if (counted_) {
         const auto sent = counts_of(local, true);
         first = std::accumulate(sent.begin(), sent.begin() + me, std::size_t{0});
       }
-      from = peer_buffer(local, true, first + skipped);
+      if (!fetch(local, first + skipped, output(to.first), bytes(to.count))) return false;
     } else {
-      from = staged_chunk(local, me, part);
+      copy_to_output(output(to.first), staged_chunk(local, me, part), bytes(to.count));
     }
-    copy_to_output(output(to.first), from, bytes(to.count));
   }
+  return true;
 }
 
 /// Takes over what the others have published.
-void HostOperation::copy_out(std::size_t part) {
+bool HostOperation::copy_out(std::size_t part) {
   const int me = host_.rank();
   for (int owner = 0; owner < host_.size(); ++owner) {
     const Extent whole = chunk(owner);
@@ -222,14 +242,15 @@ void HostOperation::copy_out(std::size_t part) {
     if (at.count == 0 || (owner == me && plan_.uses(HostStage::kMiddle) && !plan_.at_once())) continue;
     const bool own_only = owns_input(call_.collective);
     const std::size_t element = own_only ? at.first - whole.first : at.first;
-    const std::byte* from = staged_result(owner, me, part);
     if (owner == me) {
-      from = input(element);
-    } else if (!plan_.uses(HostStage::kMiddle)) {
-      from = peer_buffer(owner, true, element);
+      copy_to_output(output(at.first), input(element), bytes(at.count));
+    } else if (plan_.uses(HostStage::kMiddle)) {
+      copy_to_output(output(at.first), staged_result(owner, me, part), bytes(at.count));
+    } else if (!fetch(owner, element, output(at.first), bytes(at.count))) {
+      return false;
     }
-    copy_to_output(output(at.first), from, bytes(at.count));
   }
+  return true;
 }
 
 }  // namespace farandole

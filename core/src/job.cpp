@@ -173,13 +173,14 @@ void Job::agree() {
   tuning_text_ = std::move(agreement.tuning);
 }
 
-/// Maps the memory of the other processes of this host, and lets all processes know where that worked.
+/// Maps the memory of the other processes of this host, and lets all processes know what worked where.
 void Job::share_memory(std::span<const Introduction> all) {
   shares_memory_.assign(static_cast<std::size_t>(topology_->host_count()), settings_.shared_memory != "off");
   if (settings_.shared_memory == "off" || group_ == nullptr) return;
   const int host = topology_->process(process_).host_index;
   struct Outcome {
     char problem[256] = {};
+    bool can_copy = false;
   };
   Outcome mine;
   for (int p = 0; p < topology_->process_count(); ++p) {
@@ -187,11 +188,13 @@ void Job::share_memory(std::span<const Introduction> all) {
     const std::string problem = memory_->map(p, all[static_cast<std::size_t>(p)].memory);
     if (mine.problem[0] == '\0') problem.copy(mine.problem, sizeof mine.problem - 1);
   }
+  mine.can_copy = memory_->can_copy();
   std::vector<Outcome> outcomes(all.size());
   group_->allgather(&mine, outcomes.data(), sizeof mine);
   for (int p = 0; p < topology_->process_count(); ++p) {
     const int there = topology_->process(p).host_index;
-    const char* problem = outcomes[static_cast<std::size_t>(p)].problem;
+    const auto& [problem, can_copy] = outcomes[static_cast<std::size_t>(p)];
+    if (there == host && !can_copy) memory_->forbid_copies();
     if (problem[0] == '\0' || !shares_memory_[static_cast<std::size_t>(there)]) continue;
     shares_memory_[static_cast<std::size_t>(there)] = false;
     if (p == process_)

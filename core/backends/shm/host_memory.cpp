@@ -1,8 +1,10 @@
 #include "farandole/core/host_memory.h"
 
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <limits>
 #include <utility>
 
@@ -10,13 +12,31 @@
 #include "shm/arena.h"
 
 namespace farandole {
+namespace {
+
+/// As process_vm_readv. @returns bytes copied, or -1 with errno
+ssize_t read_memory(std::int32_t pid, std::uint64_t address, void* to, std::size_t bytes) {
+  const iovec local{to, bytes};
+  const iovec remote{reinterpret_cast<void*>(address), bytes};  // NOLINT(performance-no-int-to-ptr)
+  return process_vm_readv(pid, &local, 1, &remote, 1, 0);
+}
+
+bool can_read(const HostMemory::Claim& claim) {
+  std::uint64_t word = 0;
+  return read_memory(claim.pid, claim.address, &word, sizeof word) == static_cast<ssize_t>(sizeof word);
+}
+
+}  // namespace
 
 HostMemory::HostMemory(int processes, int process)
     : process_(process),
       arena_(std::make_shared<Arena>()),
       bases_(static_cast<std::size_t>(processes), nullptr),
-      sizes_(static_cast<std::size_t>(processes), 0) {
+      sizes_(static_cast<std::size_t>(processes), 0),
+      pids_(static_cast<std::size_t>(processes), 0) {
   bases_[static_cast<std::size_t>(process)] = arena_->base();
+  pids_[static_cast<std::size_t>(process)] = getpid();
+  can_copy_ = can_read(claim());
 }
 
 HostMemory::~HostMemory() {
@@ -24,7 +44,7 @@ HostMemory::~HostMemory() {
 }
 
 HostMemory::Claim HostMemory::claim() const {
-  return {getpid(), arena_->descriptor(), arena_->size()};
+  return {getpid(), arena_->descriptor(), arena_->size(), reinterpret_cast<std::uintptr_t>(arena_->base())};
 }
 
 std::string HostMemory::map(int process, const Claim& claim) {
@@ -32,7 +52,21 @@ std::string HostMemory::map(int process, const Claim& claim) {
   std::string error;
   bases_[static_cast<std::size_t>(process)] = map_arena(claim, error);
   sizes_[static_cast<std::size_t>(process)] = claim.bytes;
+  pids_[static_cast<std::size_t>(process)] = claim.pid;
+  can_copy_ = can_copy_ && can_read(claim);
   return error;
+}
+
+int HostMemory::copy_from(int process, std::uint64_t address, void* to, std::size_t bytes) const {
+  auto* next = static_cast<std::byte*>(to);
+  for (std::size_t left = bytes; left > 0;) {
+    const ssize_t copied = read_memory(pids_[static_cast<std::size_t>(process)], address, next, left);
+    if (copied <= 0) return copied < 0 ? errno : EFAULT;
+    address += static_cast<std::uint64_t>(copied);
+    next += copied;
+    left -= static_cast<std::size_t>(copied);
+  }
+  return 0;
 }
 
 void HostMemory::unmap_peers() {

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -187,12 +189,48 @@ TEST(HostMemory, ProcessesSeeEachOthersArenasAndShareTheLimit) {
 TEST(HostMemory, WhatIsNoArenaIsNotMapped) {
   HostMemory memory(2, 0);
   const int other = open("/dev/zero", O_RDWR | O_CLOEXEC);
-  EXPECT_THAT(memory.map(1, {getpid(), other, kLarge}), HasSubstr("/dev/zero"));
+  EXPECT_THAT(memory.map(1, {getpid(), other, kLarge, 0}), HasSubstr("/dev/zero"));
   close(other);
   EXPECT_FALSE(memory.is_mapped(1));
-  EXPECT_THAT(memory.map(1, {getpid(), -1, kLarge}), HasSubstr("no memory that can be shared"));
-  EXPECT_THAT(memory.map(1, {getpid(), 1 << 20, kLarge}), HasSubstr("No such file"));
+  EXPECT_THAT(memory.map(1, {getpid(), -1, kLarge, 0}), HasSubstr("no memory that can be shared"));
+  EXPECT_THAT(memory.map(1, {getpid(), 1 << 20, kLarge, 0}), HasSubstr("No such file"));
   EXPECT_FALSE(memory.is_mapped(1));
+}
+
+TEST(HostMemory, TheKernelCopiesOrdinaryMemoryOfOtherProcesses) {
+  HostMemory memory(2, 0), peer(2, 1);
+  std::vector<int> values(kLarge, 1), copy(kLarge, 0);
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::fill(values.begin(), values.end(), 2);
+    (void)!write(ready[1], "", 1);
+    for (;;) pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  HostMemory::Claim claim = peer.claim();
+  claim.pid = child;
+  ASSERT_EQ(memory.map(1, claim), "");
+  const bool can_copy = memory.can_copy();
+  const auto copy_from = [&](const void* from) {
+    return memory.copy_from(1, reinterpret_cast<std::uintptr_t>(from), copy.data(), kLarge * sizeof(int));
+  };
+  const int whole = copy_from(values.data()), nowhere = copy_from(nullptr);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const int gone = copy_from(values.data());
+  close(ready[0]);
+  close(ready[1]);
+  if (!can_copy) GTEST_SKIP() << "processes may not read each other's memory here";
+  EXPECT_EQ(whole, 0);
+  EXPECT_THAT(copy, testing::Each(2));
+  EXPECT_EQ(nowhere, EFAULT);
+  EXPECT_EQ(gone, ESRCH);
+  memory.forbid_copies();
+  EXPECT_FALSE(memory.can_copy());
 }
 
 TEST(HostMemory, RetiredMemoryIsUsedAgainOnceNobodyUsesIt) {

@@ -46,6 +46,7 @@ class HostMemory {
     std::int32_t pid = 0;
     std::int32_t descriptor = -1;  ///< -1: the memory can not be shared
     std::uint64_t bytes = 0;
+    std::uint64_t address = 0;  ///< in its process
   };
   /// @param processes  of the job; @param process  this one
   HostMemory(int processes, int process);
@@ -58,6 +59,15 @@ class HostMemory {
   std::string map(int process, const Claim& claim);
   /// Lets go of the other processes' arenas: this host falls back to messages.
   void unmap_peers();
+
+  /// Whether the kernel lets this process read ordinary memory of itself and of all others that it has mapped. It does
+  /// where a debugger could: not between users, and not where a Linux security module or a sandbox forbids it.
+  bool can_copy() const { return can_copy_; }
+  /// Another process of this host can not.
+  void forbid_copies() { can_copy_ = false; }
+  /// Copies `bytes` bytes at `address` of a mapped process to `to`. Returns 0 or an errno: ESRCH if that process has
+  /// ended, EFAULT if it has no such memory.
+  int copy_from(int process, std::uint64_t address, void* to, std::size_t bytes) const;
 
   bool is_mapped(int process) const { return bases_[static_cast<std::size_t>(process)] != nullptr; }
   /// Address of `offset` in the arena of a mapped process.
@@ -85,6 +95,8 @@ class HostMemory {
   const std::shared_ptr<Arena> arena_;
   std::vector<std::byte*> bases_;  // by process; const once the job has been joined
   std::vector<std::size_t> sizes_;
+  std::vector<std::int32_t> pids_;
+  bool can_copy_ = false;  // const once the job has been joined
   struct Retired {
     std::uint64_t offset;
     std::size_t bytes;
