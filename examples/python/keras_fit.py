@@ -7,6 +7,7 @@ The three numbered lines make it parallel; without them it trains alone.
 """
 
 import argparse
+import math
 from pathlib import Path
 
 import keras
@@ -15,7 +16,7 @@ import farandole.tensorflow as farandole  # 1
 from fashion_mnist import DATA, load
 
 
-def make_model() -> keras.Model:
+def make_model(training_steps: int) -> keras.Model:
     layers = keras.layers
     model = keras.Sequential(
         [
@@ -31,7 +32,8 @@ def make_model() -> keras.Model:
         ]
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer=keras.optimizers.Adam(0.002), loss=loss, metrics=["accuracy"])
+    learning_rate = keras.optimizers.schedules.CosineDecay(0.003, training_steps)
+    model.compile(optimizer=keras.optimizers.Adam(learning_rate), loss=loss, metrics=["accuracy"])
     return model
 
 
@@ -48,7 +50,7 @@ def main() -> None:
     test = load(options.data_dir, "t10k", options.samples)
     strategy = farandole.MirroredStrategy()  # 2
     with strategy.scope():  # 3
-        model = make_model()
+        model = make_model(options.epochs * math.ceil(len(images) / options.batch_size))
     model.fit(images, labels, batch_size=options.batch_size, epochs=options.epochs, verbose=2)
     loss, accuracy = model.evaluate(*test, batch_size=options.batch_size, verbose=0)
     print(f"test loss {loss:.4f}, test accuracy {100 * accuracy:.2f} %")
