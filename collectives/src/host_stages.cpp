@@ -201,7 +201,7 @@ bool HostOperation::fetch(int local, std::size_t element, std::byte* to, std::si
   if (error == ESRCH || group_.endpoint->has_fault()) return false;
   throw TransportError(
       fmt::format("{}: {} bytes of the input of rank {} could not be read: {}; it must stay until the "
-                  "collective is done",
+                  "collective is done (FARANDOLE_SINGLE_COPY_BYTES=0 for memory of a device)",
                   name(call_.collective), bytes, group_.member(host_.member(local)), std::strerror(error)));
 }
 
