@@ -30,12 +30,6 @@ bool has_counts(Collective collective) {
          collective == Collective::kAlltoall;
 }
 
-/// Ranks can give what they have by writing it to outputs of others.
-bool gives_outputs(Collective collective) {
-  return collective == Collective::kBroadcast || collective == Collective::kAllgather ||
-         collective == Collective::kGather;
-}
-
 }  // namespace
 
 HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& call, const Descriptor& descriptor,
@@ -235,10 +229,10 @@ std::span<const std::uint64_t> HostOperation::counts_of(int local, bool sent) co
 }
 
 HostFacts HostOperation::facts(bool at_once) const {
-  HostFacts facts{call_.collective, host_.size(), call_.root, at_once, false, false};
+  HostFacts facts{call_.collective, host_.size(), call_.root, at_once, false, false, false};
   if (at_once) return facts;
   facts.reaches_inputs = facts.reaches_outputs = true;
-  bool readable = true;
+  facts.copies_inputs = !reduces(call_.collective) && host_.copies(bytes(largest_chunk()));
   const bool input_of_root = call_.collective == Collective::kBroadcast || call_.collective == Collective::kScatter;
   const bool output_of_root = call_.collective == Collective::kReduce || call_.collective == Collective::kGather;
   for (int local = 0; local < host_.size(); ++local) {
@@ -247,13 +241,10 @@ HostFacts HostOperation::facts(bool at_once) const {
     const bool address = entry(local).address.load(std::memory_order_relaxed) != HostGroup::kUnreachable;
     if (!input_of_root || local == call_.root) {
       facts.reaches_inputs = facts.reaches_inputs && input;
-      readable = readable && address;
+      facts.copies_inputs = facts.copies_inputs && address;
     }
     if (!output_of_root || local == call_.root) facts.reaches_outputs = facts.reaches_outputs && output;
   }
-  // The kernel can read what is in no window, once for each reader; reductions would have to put it somewhere first.
-  const bool spares_copies = !reduces(call_.collective) && !(facts.reaches_outputs && gives_outputs(call_.collective));
-  if (spares_copies && readable && host_.copies(bytes(largest_chunk()))) facts.reaches_inputs = true;
   return facts;
 }
 

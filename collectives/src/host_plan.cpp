@@ -7,6 +7,7 @@ namespace farandole {
 HostPlan::HostPlan(const HostFacts& facts) : facts_(facts) {
   const bool inputs = facts.reaches_inputs && !facts.at_once;
   const bool outputs = facts.reaches_outputs && !facts.at_once;
+  const bool copies = facts.copies_inputs && !facts.at_once;
   switch (facts.collective) {
     case Collective::kAllreduce:
     case Collective::kReduce:
@@ -15,18 +16,21 @@ HostPlan::HostPlan(const HostFacts& facts) : facts_(facts) {
       writes_outputs_ = outputs;
       break;
     case Collective::kReduceScatter:
-    case Collective::kScatter:
-    case Collective::kAlltoall:
       uses_ = {!inputs, true, false};
       reads_inputs_ = inputs;
+      break;
+    case Collective::kScatter:
+    case Collective::kAlltoall:
+      reads_inputs_ = inputs || copies;
+      uses_ = {!reads_inputs_, true, false};
       break;
     case Collective::kBroadcast:
     case Collective::kAllgather:
     case Collective::kGather:
       // Reading in place spares the same copy as writing in place; one of them is enough.
-      uses_ = {false, !inputs, inputs || !outputs};
-      reads_inputs_ = inputs;
-      writes_outputs_ = outputs && !inputs;
+      reads_inputs_ = inputs || (copies && !outputs);
+      writes_outputs_ = outputs && !reads_inputs_;
+      uses_ = {false, !reads_inputs_, !writes_outputs_};
       break;
     case Collective::kBarrier:
       break;

@@ -27,6 +27,7 @@ struct HostFacts {
   bool at_once = false;  ///< small: the first stage is done before a rank enters, and whole vectors are reduced
   bool reaches_inputs = false;
   bool reaches_outputs = false;
+  bool copies_inputs = false;  ///< the kernel can: worth it for data that is only moved
 };
 
 class HostPlan {

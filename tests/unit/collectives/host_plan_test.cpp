@@ -19,9 +19,9 @@ constexpr Collective kAll[] = {Collective::kAllreduce, Collective::kReduce,    C
                                Collective::kScatter,   Collective::kAlltoall};
 
 std::string describe(const HostFacts& facts, std::size_t parts) {
-  return fmt::format("{} among {}, root {}, at once {}, reaches inputs {}, outputs {}, {} parts",
+  return fmt::format("{} among {}, root {}, at once {}, reaches inputs {}, outputs {}, copies {}, {} parts",
                      name(facts.collective), facts.size, facts.root, facts.at_once, facts.reaches_inputs,
-                     facts.reaches_outputs, parts);
+                     facts.reaches_outputs, facts.copies_inputs, parts);
 }
 
 /// All facts, with parts that can occur.
@@ -30,10 +30,11 @@ void for_each_plan(const std::vector<int>& sizes, const std::vector<std::size_t>
   for (const Collective collective : kAll) {
     for (const int size : sizes) {
       for (int root = 0; root < (is_rooted(collective) ? size : 1); ++root) {
-        for (int reach = 0; reach < 5; ++reach) {
-          HostFacts facts{collective, size, is_rooted(collective) ? root : -1, reach == 4, false, false};
-          facts.reaches_inputs = reach % 2 == 1;
-          facts.reaches_outputs = reach == 2 || reach == 3;
+        for (int reach = 0; reach < 7; ++reach) {
+          HostFacts facts{collective, size, is_rooted(collective) ? root : -1, reach == 4, false, false, false};
+          facts.reaches_inputs = reach == 1 || reach == 3;
+          facts.reaches_outputs = reach == 2 || reach == 3 || reach == 6;
+          facts.copies_inputs = reach >= 5;
           for (const std::size_t count : parts) {
             if (!facts.at_once || count <= 1) body(facts, count);
           }
