@@ -26,10 +26,11 @@ fail() {
 }
 
 readonly cmake_needed=3.25
+# ocl-icd-opencl-dev: the CMake package of libdnnl-dev wants OpenCL, and Debian only recommends it.
 readonly build_packages=(
   g++ cmake ninja-build ccache
   openmpi-bin libopenmpi-dev mpich libmpich-dev
-  libeigen3-dev libdnnl-dev zlib1g-dev
+  libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev
   libfmt-dev libspdlog-dev nlohmann-json3-dev libboost-program-options-dev
   libgtest-dev libgmock-dev
   dataset-fashion-mnist
