@@ -8,7 +8,6 @@ namespace farandole {
 namespace {
 
 std::size_t staging_offset(int size) {
-  constexpr std::size_t kLineBytes = 128;
   const std::size_t words = static_cast<std::size_t>(size) * sizeof(std::atomic<std::uint64_t>);
   return sizeof(HostBlock) + (words + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
@@ -28,7 +27,7 @@ HostGroup::HostGroup(const Group& group)
     : endpoint_(*group.endpoint),
       memory_(group.endpoint->memory()),
       id_(group.id),
-      slot_bytes_(std::max(group.part_bytes / 128 * 128, group.members.size() * 128)),
+      slot_bytes_(std::max(group.part_bytes / kLineBytes * kLineBytes, group.members.size() * kLineBytes)),
       at_once_bytes_(std::min(group.one_shot_bytes, slot_bytes_)),
       single_copy_bytes_(least_single_copy(endpoint_)),
       by_address_(endpoint_.settings().shared_memory == "on") {

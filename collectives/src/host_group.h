@@ -13,6 +13,9 @@
 
 namespace farandole {
 
+/// Between what different ranks write: two cache lines, because processors fetch neighbours, too.
+inline constexpr std::size_t kLineBytes = 128;
+
 /// A rank's entry into an operation: the first line, and in the second what is only written where it is needed. Every
 /// word has one writer, and `number` only grows: whoever reads its new value (acquire) sees the rest of that entry
 /// (release).
@@ -28,16 +31,16 @@ struct EntryLine {
   std::array<std::atomic<std::uint64_t>, 3> descriptor;
 };
 
-/// A rank's control block: one per communicator. 128 bytes apart, so that no line has two writers.
+/// A rank's control block: one per communicator. kLineBytes apart, so that no line has two writers.
 struct HostBlock {
-  struct alignas(128) Lane {
+  struct alignas(kLineBytes) Lane {
     EntryLine entry;
     /// (number << kStepBits) + steps of operation `number` that are done
-    alignas(128) std::atomic<std::uint64_t> progress;
+    alignas(kLineBytes) std::atomic<std::uint64_t> progress;
     /// 1 while this rank reads or writes buffers of others in place
     std::atomic<std::uint64_t> touching;
   };
-  struct alignas(128) Word {
+  struct alignas(kLineBytes) Word {
     std::atomic<std::uint64_t> value;
   };
   std::array<Lane, kLanes> lanes;

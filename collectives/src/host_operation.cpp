@@ -16,8 +16,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kLineBytes = 128;
-
 std::vector<std::size_t> running_sum(const std::vector<std::size_t>& counts) {
   std::vector<std::size_t> firsts(counts.size() + 1, 0);
   std::partial_sum(counts.begin(), counts.end(), firsts.begin() + 1);

@@ -15,8 +15,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kLineBytes = 128;
-
 /// Collectives in which a rank's input is its own chunk only.
 bool owns_input(Collective collective) {
   return collective == Collective::kAllgather || collective == Collective::kGather;

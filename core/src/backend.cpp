@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "local/local_process_group.h"
 
 namespace farandole {
 
@@ -25,6 +26,7 @@ namespace {
 constexpr std::string_view kOpenMpi = "mpi_openmpi";
 constexpr std::string_view kMpich = "mpi_mpich";
 constexpr std::array kPlugins{kOpenMpi, kMpich};
+constexpr std::string_view kLocal = "local";
 
 /// The process that loaded the first plug-in; another one that finds it here is a forked child. 0: none yet.
 std::atomic<pid_t> joining_process{0};
@@ -127,13 +129,6 @@ std::optional<std::string> why_inherited() {
   return fmt::format("the launcher's variables are inherited from process {}, which has joined the job", joined);
 }
 
-void refuse_rendezvous(const Settings& settings) {
-  if (settings.rank < 0 && settings.size < 0 && settings.job.empty()) return;
-  throw Unsupported(
-      "FARANDOLE_RANK, FARANDOLE_SIZE or FARANDOLE_JOB is set: joining by them needs the shared-memory backend, which "
-      "this version does not have; start the program with mpirun, or use run_replicas");
-}
-
 [[noreturn]] void contradiction(const Settings& settings, std::string_view other) {
   throw InvalidArgument(
       fmt::format("FARANDOLE_MPI={}, but {}; unset FARANDOLE_MPI, or start the program with the mpirun of that MPI",
@@ -142,6 +137,31 @@ void refuse_rendezvous(const Settings& settings) {
 
 std::string forced_plugin(const Settings& settings) {
   return settings.mpi == "auto" || settings.mpi == "off" ? std::string() : "mpi_" + settings.mpi;
+}
+
+bool is_told_its_rank(const Settings& settings) {
+  return settings.rank >= 0 || settings.size >= 0 || !settings.job.empty();
+}
+
+/// The user says who this process is, whatever started it.
+BackendChoice choose_local(const Settings& settings, const JoinOptions& options) {
+  if (settings.rank < 0 || settings.size < 0 || settings.job.empty()) {
+    throw InvalidArgument(
+        fmt::format("FARANDOLE_RANK is {}, FARANDOLE_SIZE {} and FARANDOLE_JOB {}: a job that no MPI starts needs all "
+                    "three; or start the program with mpirun, without them",
+                    settings.rank < 0 ? "not set" : std::to_string(settings.rank),
+                    settings.size < 0 ? "not set" : std::to_string(settings.size),
+                    settings.job.empty() ? "not set" : fmt::format("'{}'", settings.job)));
+  }
+  if (options.mpi_communicator || !forced_plugin(settings).empty()) {
+    throw InvalidArgument(
+        fmt::format("FARANDOLE_RANK is set, which is for jobs without MPI, but {}; give one of them up",
+                    options.mpi_communicator ? std::string("an MPI communicator was passed")
+                                             : fmt::format("FARANDOLE_MPI={}", settings.mpi)));
+  }
+  return {std::string(kLocal),
+          fmt::format("FARANDOLE_RANK is {} of {} in job '{}'", settings.rank, settings.size, settings.job),
+          settings.size};
 }
 
 BackendChoice choose_for_communicator(const Settings& settings, const std::vector<LoadedMpi>& mpis) {
@@ -292,8 +312,8 @@ const char* build_id() {
 }
 
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options) {
-  refuse_rendezvous(settings);
   if (const auto reason = why_child()) return {{}, *reason, 0};
+  if (is_told_its_rank(settings) && !why_inherited()) return choose_local(settings, options);
   const std::vector<LoadedMpi> mpis = loaded_mpis();
   if (options.mpi_communicator) return choose_for_communicator(settings, mpis);
   if (settings.mpi == "off") return {{}, "FARANDOLE_MPI=off", 0};
@@ -308,7 +328,7 @@ Backend& load_backend(std::string_view plugin, const Settings& settings) {
   static std::map<std::string, Backend*, std::less<>> backends;
   const std::lock_guard guard(mutex);
   if (const auto known = backends.find(plugin); known != backends.end()) return *known->second;
-  Backend& backend = search_plugin(plugin, settings);
+  Backend& backend = plugin == kLocal ? local::local_backend() : search_plugin(plugin, settings);
   backends.emplace(plugin, &backend);
   pid_t none = 0;
   joining_process.compare_exchange_strong(none, getpid());

@@ -210,7 +210,9 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        kMostRanks - 1,
        {},
        false,
-       "Rank in a job that no MPI started, with FARANDOLE_SIZE and FARANDOLE_JOB; -1 means not set."},
+       "Number of this process in a job of one host that no MPI starts, with FARANDOLE_SIZE and FARANDOLE_JOB; -1 "
+       "means "
+       "not set."},
       {"FARANDOLE_SIZE",
        &S::size,
        "",
@@ -218,7 +220,7 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        kMostRanks,
        {},
        false,
-       "Number of ranks in a job that no MPI started; -1 means not set."},
+       "Number of processes in a job that no MPI starts; -1 means not set."},
       {"FARANDOLE_JOB",
        &S::job,
        "",
@@ -226,7 +228,8 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        0,
        {},
        false,
-       "Name of a job that no MPI started, the same for all its processes."},
+       "Name of a job that no MPI starts: the same for all its processes, and no other job of the same user at the "
+       "time."},
       {"FARANDOLE_TENSORFLOW_WINDOWS",
        &S::tensorflow_windows,
        "",

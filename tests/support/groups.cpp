@@ -1,5 +1,7 @@
 #include "groups.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <optional>
 
@@ -14,7 +16,8 @@ std::optional<World>& joined() {
 }  // namespace
 
 bool is_launched() {
-  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr;
+  constexpr std::array kSizes{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "FARANDOLE_SIZE"};
+  return std::any_of(kSizes.begin(), kSizes.end(), [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
 void WorldEnvironment::SetUp() {

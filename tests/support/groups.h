@@ -1,4 +1,4 @@
-// Groups of ranks for tests: threads of this process, or, under mpiexec, the processes of the job.
+// Groups of ranks for tests: threads of this process, or the processes of the job that the program was started in.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace farandole::test {
 
-/// Joins the job when the program was started by an MPI launcher.
+/// Joins the job when the program was started as one of several processes.
 class WorldEnvironment final : public testing::Environment {
  public:
   explicit WorldEnvironment(int replicas) : replicas_(replicas) {}
@@ -23,10 +23,10 @@ class WorldEnvironment final : public testing::Environment {
   int replicas_;
 };
 
-/// True under mpiexec, also with one process.
+/// True in a job of processes, also of one.
 bool is_launched();
 
-/// Runs `body` on a fresh communicator: of all ranks of the job under mpiexec, else of threads, once per size.
+/// Runs `body` on a fresh communicator: of all ranks of such a job, else of threads, once per size.
 void for_each_group(const std::vector<int>& sizes, const std::function<void(Communicator&)>& body);
 /// Every way to run `collective` among these ranks, for the caller's choice of an algorithm.
 std::vector<std::string> algorithm_names(Collective collective, const Communicator& ranks);

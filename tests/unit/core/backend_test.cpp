@@ -163,12 +163,23 @@ TEST_F(BackendTest, ProgramsStartedByARankAreAlone) {
   EXPECT_EQ(choose().plugin, "mpi_openmpi") << "this process joins again";
 }
 
-TEST_F(BackendTest, RefusesRendezvousVariables) {
-  settings_.rank = 0;
-  expect_contains(message_of<Unsupported>([&] { choose(); }), {"FARANDOLE_RANK", "run_replicas"});
-  settings_.rank = -1;
-  settings_.job = "somewhere";
-  EXPECT_THROW(choose(), Unsupported);
+TEST_F(BackendTest, TheUserSaysWhichRankThisIs) {
+  settings_.rank = 1;
+  expect_contains(message_of<InvalidArgument>([&] { choose(); }),
+                  {"FARANDOLE_RANK is 1", "FARANDOLE_SIZE not set", "FARANDOLE_JOB not set", "mpirun"});
+  settings_.size = 3;
+  settings_.job = "mine";
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  EXPECT_EQ(choose().plugin, "local");
+  EXPECT_EQ(choose().launched_size, 3);
+  expect_contains(choose().reason, {"FARANDOLE_RANK is 1 of 3 in job 'mine'"});
+  EXPECT_EQ(load_backend("local", settings_).name(), "local");
+  settings_.mpi = "openmpi";
+  expect_contains(message_of<InvalidArgument>([&] { choose(); }), {"FARANDOLE_RANK is set", "FARANDOLE_MPI=openmpi"});
+  settings_.mpi = "off";
+  EXPECT_EQ(choose().plugin, "local");
+  setenv("_FARANDOLE_JOINED_BY", std::to_string(getppid()).c_str(), 1);
+  EXPECT_EQ(choose().plugin, "") << "a program that a rank started";
 }
 
 TEST_F(BackendTest, RefusesACommunicatorOfNoMpi) {

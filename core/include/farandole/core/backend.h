@@ -133,16 +133,16 @@ using BackendEntry = Backend* (*)(const HostApi*);
 /// Identifies this build of the library: version, compiler and ABI.
 const char* build_id();
 
-/// An MPI that this process should use, and how that was found out.
+/// How this process should join, and how that was found out.
 struct BackendChoice {
-  std::string plugin;  ///< "mpi_openmpi", "mpi_mpich", or empty for a job of one process
+  std::string plugin;  ///< "mpi_openmpi", "mpi_mpich", "local", or empty for a job of one process
   std::string reason;
   int launched_size = 0;  ///< processes that the launcher says it started; 0 if it says nothing
 };
-/// Loaded libmpi, else the launcher's variables, else FARANDOLE_MPI. @throws InvalidArgument FARANDOLE_MPI contradicts
-/// the launcher
+/// FARANDOLE_RANK and its companions, else a loaded libmpi, else the launcher's variables, else FARANDOLE_MPI.
+/// @throws InvalidArgument  these contradict each other, or one of the companions is missing
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options);
-/// Loads a plug-in (once per process). @throws Unsupported  not built or not loadable; the message says which and where
+/// Loads a plug-in (once per process); "local" is part of the library. @throws Unsupported  not built or not loadable; the message says which and where
 /// it looked.
 Backend& load_backend(std::string_view plugin, const Settings& settings);
 /// The plug-ins that can be found, by name.

@@ -23,8 +23,9 @@ struct WorldOptions {
   bool mpi_from_any_thread = true;
 };
 
-/// Joins the job that it finds: one started by mpirun or Slurm through the MPI plug-in, or an MPI that the program has
-/// initialised itself; without them the job is this process alone. Leaves it when destroyed: waits for the other
+/// Joins the job that it finds: one started by mpirun or Slurm through the MPI plug-in, an MPI that the program has
+/// initialised itself, or, on one host, processes that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB were given to;
+/// without them the job is this process alone. Leaves it when destroyed: waits for the other
 /// processes if all is well, and tells them if an exception is on its way through.
 ///
 /// In a program that has initialised MPI itself: with MPI_THREAD_SERIALIZED it must not call MPI while collectives are

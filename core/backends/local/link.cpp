@@ -1,0 +1,233 @@
+#include "local/link.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "farandole/core/error.h"
+
+namespace farandole::local {
+namespace {
+
+// Several fit into a socket's buffer of the usual 208 KiB.
+constexpr std::size_t kPacketBytes = 32 * 1024;
+
+bool would_block(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOBUFS;
+}
+
+}  // namespace
+
+// The link's mutex guards both kinds of messages.
+struct Sending::Message {
+  Key key = 0;
+  const std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  std::size_t sent = 0;
+  bool is_done = false;         // the socket has all of it
+  std::vector<std::byte> kept;  // what `data` shows, where nobody else keeps it
+};
+
+struct Receiving::Message {
+  std::byte* data = nullptr;  // null: withdrawn
+  std::size_t expected = 0;
+  std::size_t came = 0;
+  bool is_done = false;
+};
+
+Sending::~Sending() {
+  if (!message_) return;
+  const std::lock_guard lock(link_.mutex_);
+  std::erase(link_.outgoing_, message_);
+}
+
+bool Sending::test() {
+  if (!message_) return true;
+  const std::lock_guard lock(link_.mutex_);
+  if (!message_->is_done) link_.move();
+  if (!message_->is_done) return false;
+  message_.reset();
+  return true;
+}
+
+Receiving::~Receiving() {
+  if (!message_) return;
+  const std::lock_guard lock(link_.mutex_);
+  message_->data = nullptr;
+  for (auto& [key, inbox] : link_.inboxes_) std::erase(inbox.wanted, message_);
+}
+
+bool Receiving::test() {
+  if (!message_) return true;
+  const std::lock_guard lock(link_.mutex_);
+  if (!message_->is_done) link_.move();
+  if (!message_->is_done) return false;
+  bytes_ = message_->came;
+  message_.reset();
+  return true;
+}
+
+Link::Link(UniqueDescriptor socket) : socket_(std::move(socket)), packet_(sizeof(Header) + kPacketBytes) {}
+
+Sending Link::send(Key key, const void* data, std::size_t bytes) {
+  auto message = std::make_shared<Sending::Message>();
+  message->key = key;
+  message->data = static_cast<const std::byte*>(data);
+  message->bytes = bytes;
+  const std::lock_guard lock(mutex_);
+  outgoing_.push_back(message);
+  flush();
+  return {*this, std::move(message)};
+}
+
+void Link::post(Key key, const void* data, std::size_t bytes) {
+  auto message = std::make_shared<Sending::Message>();
+  const auto* begin = static_cast<const std::byte*>(data);
+  message->key = key;
+  message->kept.assign(begin, begin + bytes);
+  message->data = message->kept.data();
+  message->bytes = bytes;
+  const std::lock_guard lock(mutex_);
+  outgoing_.push_back(std::move(message));
+  flush();
+}
+
+Receiving Link::recv(Key key, void* data, std::size_t bytes) {
+  auto message = std::make_shared<Receiving::Message>();
+  message->data = static_cast<std::byte*>(data);
+  message->expected = bytes;
+  const std::lock_guard lock(mutex_);
+  Inbox& inbox = inboxes_[key];
+  inbox.wanted.push_back(message);
+  match(inbox);
+  return {*this, std::move(message)};
+}
+
+std::optional<std::vector<std::byte>> Link::take(Key key) {
+  const std::lock_guard lock(mutex_);
+  move();
+  const auto inbox = inboxes_.find(key);
+  if (inbox == inboxes_.end() || inbox->second.arrived.empty()) return std::nullopt;
+  Arrival& first = inbox->second.arrived.front();
+  if (first.into || first.came < first.bytes) return std::nullopt;
+  auto taken = std::move(first.kept);
+  inbox->second.arrived.pop_front();
+  return taken;
+}
+
+bool Link::has_arrived(Key key, Key mask) {
+  const std::lock_guard lock(mutex_);
+  move();
+  return std::any_of(inboxes_.begin(), inboxes_.end(), [&](const auto& entry) {
+    const auto& arrived = entry.second.arrived;
+    return (entry.first & mask) == (key & mask) && !arrived.empty() && !arrived.back().into;
+  });
+}
+
+bool Link::is_flushed() {
+  const std::lock_guard lock(mutex_);
+  move();
+  return is_closed_ || outgoing_.empty();
+}
+
+bool Link::is_closed() {
+  const std::lock_guard lock(mutex_);
+  move();
+  return is_closed_;
+}
+
+void Link::move() {
+  flush();
+  drain();
+}
+
+void Link::flush() {
+  while (!outgoing_.empty() && send_packets(*outgoing_.front())) {
+    outgoing_.front()->is_done = true;
+    outgoing_.pop_front();
+  }
+}
+
+/// True if the whole message has gone.
+bool Link::send_packets(Sending::Message& message) {
+  do {
+    Header header{message.key, message.bytes, message.sent};
+    const std::size_t bytes = std::min(kPacketBytes, message.bytes - message.sent);
+    // The socket only reads from it.
+    auto* payload = const_cast<std::byte*>(message.data) + message.sent;
+    std::array<iovec, 2> parts{iovec{&header, sizeof header}, iovec{payload, bytes}};
+    msghdr packet{};
+    packet.msg_iov = parts.data();
+    packet.msg_iovlen = bytes > 0 ? 2 : 1;
+    if (sendmsg(socket_.get(), &packet, MSG_NOSIGNAL) < 0) {
+      // That the other end is gone shows when it is read from; who died is found out elsewhere.
+      if (would_block(errno) || errno == EPIPE || errno == ECONNRESET) return false;
+      throw TransportError(
+          fmt::format("sending to another process failed: {}", std::generic_category().message(errno)));
+    }
+    message.sent += bytes;
+  } while (message.sent < message.bytes);
+  return true;
+}
+
+void Link::drain() {
+  while (!is_closed_) {
+    const ssize_t got = ::recv(socket_.get(), packet_.data(), packet_.size(), 0);
+    // A reset is told once, and before what was sent until then.
+    if (got < 0 && errno == ECONNRESET) continue;
+    if (got < 0 && would_block(errno)) return;
+    if (got < 0) {
+      throw TransportError(
+          fmt::format("receiving from another process failed: {}", std::generic_category().message(errno)));
+    }
+    is_closed_ = got == 0;
+    if (is_closed_) return;
+    Header header;
+    std::memcpy(&header, packet_.data(), sizeof header);
+    accept(header, packet_.data() + sizeof header, static_cast<std::size_t>(got) - sizeof header);
+  }
+}
+
+void Link::accept(const Header& header, const std::byte* payload, std::size_t bytes) {
+  Inbox& inbox = inboxes_[header.key];
+  if (header.offset == 0) inbox.arrived.push_back({header.bytes, 0, {}, nullptr});
+  Arrival& arrival = inbox.arrived.back();
+  put(arrival, header.offset, payload, bytes);
+  arrival.came += bytes;
+  match(inbox);
+}
+
+void Link::put(Arrival& arrival, std::size_t offset, const std::byte* payload, std::size_t bytes) {
+  if (!arrival.into) {
+    arrival.kept.insert(arrival.kept.end(), payload, payload + bytes);
+  } else if (arrival.into->data != nullptr && arrival.into->expected == arrival.bytes && bytes > 0) {
+    std::memcpy(arrival.into->data + offset, payload, bytes);
+  }
+}
+
+/// Brings messages that have arrived and those who wait for them together, in order.
+void Link::match(Inbox& inbox) {
+  while (!inbox.arrived.empty()) {
+    Arrival& first = inbox.arrived.front();
+    if (!first.into) {
+      if (inbox.wanted.empty()) return;
+      first.into = std::move(inbox.wanted.front());
+      inbox.wanted.pop_front();
+      first.into->came = first.bytes;
+      put(first, 0, first.kept.data(), first.kept.size());
+      first.kept = {};
+    }
+    if (first.came < first.bytes) return;
+    first.into->is_done = true;
+    inbox.arrived.pop_front();
+  }
+}
+
+}  // namespace farandole::local

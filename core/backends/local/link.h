@@ -1,0 +1,120 @@
+// Messages to and from one other process of this host, over a socket.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "local/descriptor.h"
+
+namespace farandole::local {
+
+/// What a message is for. Messages of one key arrive in the order in which they were sent.
+using Key = std::uint64_t;
+
+class Link;
+
+/// A message on its way out. Destroying it before it is done withdraws it: its data is not read any more.
+class Sending {
+ public:
+  Sending(Sending&&) noexcept = default;
+  Sending& operator=(Sending&&) = delete;
+  ~Sending();
+  /// True once the socket has all of it. Never blocks. @throws TransportError
+  bool test();
+
+ private:
+  friend class Link;
+  struct Message;
+  Sending(Link& link, std::shared_ptr<Message> message) : link_(link), message_(std::move(message)) {}
+  Link& link_;
+  std::shared_ptr<Message> message_;  // null: done, or moved from
+};
+
+/// A message that is waited for. Destroying it before it is done withdraws it: its memory is not written any more.
+class Receiving {
+ public:
+  Receiving(Receiving&&) noexcept = default;
+  Receiving& operator=(Receiving&&) = delete;
+  ~Receiving();
+  /// True once it has arrived. Never blocks. @throws TransportError
+  bool test();
+  /// Bytes of the message that came; unless they are those that were expected nothing was written.
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  friend class Link;
+  struct Message;
+  Receiving(Link& link, std::shared_ptr<Message> message) : link_(link), message_(std::move(message)) {}
+  Link& link_;
+  std::shared_ptr<Message> message_;  // null: done, or moved from
+  std::size_t bytes_ = 0;
+};
+
+/// A connection of two processes, on a socket that keeps packets whole (SOCK_SEQPACKET). A long message is cut into
+/// packets, each of which says to which message it belongs, so that one that is withdrawn half-way does no harm to
+/// others. What arrives before somebody asks for it is kept. Nothing blocks. Thread-safe.
+class Link {
+ public:
+  explicit Link(UniqueDescriptor socket);
+
+  /// `data` stays unchanged until the message is done or withdrawn.
+  Sending send(Key key, const void* data, std::size_t bytes);
+  /// Sends a copy of the data, and forgets it.
+  void post(Key key, const void* data, std::size_t bytes);
+  Receiving recv(Key key, void* data, std::size_t bytes);
+  /// A whole message that nobody has asked for, if there is one.
+  std::optional<std::vector<std::byte>> take(Key key);
+
+  /// True if a message that nobody has asked for has arrived, under a key that equals `key` in the bits of `mask`.
+  bool has_arrived(Key key, Key mask);
+  /// True if everything has been handed to the socket, or can not be any more.
+  bool is_flushed();
+  /// True if the other end has closed the connection and all that it sent before has been read.
+  bool is_closed();
+  int descriptor() const { return socket_.get(); }
+
+ private:
+  friend class Sending;
+  friend class Receiving;
+  /// A message that has arrived, or its beginning has.
+  struct Arrival {
+    std::size_t bytes = 0;
+    std::size_t came = 0;
+    std::vector<std::byte> kept;               // until somebody asks for it
+    std::shared_ptr<Receiving::Message> into;  // who asked for it
+  };
+  /// The messages of one key. Only the last of `arrived` can be incomplete, and only the first can have been asked for.
+  struct Inbox {
+    std::deque<Arrival> arrived;
+    std::deque<std::shared_ptr<Receiving::Message>> wanted;
+  };
+  struct Header {
+    Key key = 0;
+    std::uint64_t bytes = 0;   // of the message
+    std::uint64_t offset = 0;  // of this packet in it
+  };
+
+  void move();  ///< what the socket takes and has
+  void flush();
+  void drain();
+  bool send_packets(Sending::Message& message);
+  void accept(const Header& header, const std::byte* payload, std::size_t bytes);
+  static void match(Inbox& inbox);
+  static void put(Arrival& arrival, std::size_t offset, const std::byte* payload, std::size_t bytes);
+
+  UniqueDescriptor socket_;
+  std::mutex mutex_;  // guards what follows
+  std::deque<std::shared_ptr<Sending::Message>> outgoing_;
+  std::unordered_map<Key, Inbox> inboxes_;
+  std::vector<std::byte> packet_;
+  bool is_closed_ = false;
+};
+
+}  // namespace farandole::local

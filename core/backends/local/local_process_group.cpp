@@ -1,0 +1,163 @@
+#include "local/local_process_group.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "farandole/core/deadline.h"
+#include "farandole/core/error.h"
+#include "farandole/core/log.h"
+
+namespace farandole::local {
+namespace {
+
+// Channels have fewer than 56 bits.
+constexpr Key kNotice = Key{1} << 60;
+constexpr Key kGathered = Key{2} << 60;
+constexpr Key kFarewell = Key{3} << 60;
+
+constexpr auto kFlushTime = std::chrono::seconds(1);
+
+class LocalBackend final : public Backend {
+ public:
+  std::string_view name() const override { return "local"; }
+  std::string version() const override { return "sockets of this host"; }
+  std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions&) override {
+    auto group = std::make_unique<LocalProcessGroup>(
+        Seat{settings.job, settings.rank, settings.size, settings.warn_after, settings.timeout});
+    // Programs that this process starts inherit the variables, but are not part of the job.
+    setenv("_FARANDOLE_JOINED_BY", std::to_string(getpid()).c_str(), /*replace=*/1);
+    return group;
+  }
+};
+
+}  // namespace
+
+LocalProcessGroup::LocalProcessGroup(const Seat& seat) : process_(seat.process) {
+  Meeting meeting = meet(seat);
+  name_ = std::move(meeting.name);
+  for (UniqueDescriptor& socket : meeting.sockets) {
+    links_.push_back(socket ? std::make_unique<Link>(std::move(socket)) : nullptr);
+  }
+}
+
+// What was posted last, a fault maybe, should still leave; a process that does not read has a moment.
+LocalProcessGroup::~LocalProcessGroup() {
+  const Deadline deadline = Deadline::after(kFlushTime);
+  const auto is_flushed = [](const std::unique_ptr<Link>& link) { return !link || link->is_flushed(); };
+  try {
+    while (!std::all_of(links_.begin(), links_.end(), is_flushed) && !deadline.passed()) rest();
+  } catch (const Error& error) {
+    log(LogLevel::kError, fmt::format("closing the connections of the job: {}", error.what()));
+  }
+}
+
+template <class Look>
+void LocalProcessGroup::wait_for(int process, std::string_view doing, const Look& is_done) {
+  while (!is_done()) {
+    // What it sent before it went is still there.
+    if (links_[static_cast<std::size_t>(process)]->is_closed() && !is_done()) {
+      throw PeerLost(fmt::format("process {} of {} has gone while {}", process, process_count(), doing));
+    }
+    rest();
+  }
+}
+
+void LocalProcessGroup::allgather(const void* mine, void* all, std::size_t bytes) {
+  constexpr std::string_view kDoing = "all told each other what they must know";
+  auto* parts = static_cast<std::byte*>(all);
+  std::memmove(parts + static_cast<std::size_t>(process_) * bytes, mine, bytes);
+  std::vector<std::pair<int, Sending>> outgoing;
+  std::vector<std::pair<int, Receiving>> incoming;
+  for (int p = 0; p < process_count(); ++p) {
+    if (p == process_) continue;
+    Link& link = *links_[static_cast<std::size_t>(p)];
+    outgoing.emplace_back(p, link.send(kGathered, mine, bytes));
+    incoming.emplace_back(p, link.recv(kGathered, parts + static_cast<std::size_t>(p) * bytes, bytes));
+  }
+  for (auto& [p, message] : incoming) {
+    wait_for(p, kDoing, [&message = message] { return message.test(); });
+    if (message.bytes() != bytes) {
+      throw TransportError(
+          fmt::format("process {} gathers {} bytes where this one gathers {}", p, message.bytes(), bytes));
+    }
+  }
+  for (auto& [p, message] : outgoing) wait_for(p, kDoing, [&message = message] { return message.test(); });
+}
+
+void LocalProcessGroup::post(int process, const Notice& notice) {
+  Link* link = links_[static_cast<std::size_t>(process)].get();
+  if (link != nullptr) {
+    link->post(kNotice, &notice, sizeof notice);
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  to_self_.push_back(notice);
+}
+
+std::optional<Notice> LocalProcessGroup::poll_any() {
+  for (const auto& link : links_) {
+    const auto bytes = link ? link->take(kNotice) : std::nullopt;
+    if (!bytes) continue;
+    Notice notice;
+    std::memcpy(&notice, bytes->data(), std::min(bytes->size(), sizeof notice));
+    return notice;
+  }
+  if (to_self_.empty()) return std::nullopt;
+  const Notice notice = to_self_.front();
+  to_self_.pop_front();
+  return notice;
+}
+
+std::optional<Notice> LocalProcessGroup::poll() {
+  const std::lock_guard lock(mutex_);
+  auto notice = poll_any();
+  if (notice && notice->kind == Notice::Kind::kFault && !fault_) fault_ = notice;
+  return notice;
+}
+
+// Notices are sent before the farewell, and so arrive before it.
+void LocalProcessGroup::leave() {
+  for (const auto& link : links_) {
+    if (link) link->post(kFarewell, nullptr, 0);
+  }
+  for (int p = 0; p < process_count(); ++p) {
+    if (p == process_) continue;
+    wait_for(p, "all leave the job", [&] {
+      while (poll()) {
+      }
+      throw_fault();
+      return links_[static_cast<std::size_t>(p)]->take(kFarewell).has_value();
+    });
+  }
+}
+
+void LocalProcessGroup::throw_fault() {
+  const std::lock_guard lock(mutex_);
+  if (!fault_) return;
+  const std::string text(fault_->text, strnlen(fault_->text, sizeof(fault_->text)));
+  throw_error(static_cast<ErrorKind>(fault_->error_kind), fmt::format("while leaving the job: {}", text));
+}
+
+void LocalProcessGroup::rest() const {
+  std::vector<pollfd> sockets;
+  for (const auto& link : links_) {
+    if (link) sockets.push_back({link->descriptor(), POLLIN, 0});
+  }
+  ::poll(sockets.data(), sockets.size(), 1);
+}
+
+Backend& local_backend() {
+  static LocalBackend backend;
+  return backend;
+}
+
+}  // namespace farandole::local

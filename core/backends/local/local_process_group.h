@@ -1,0 +1,64 @@
+// A job of processes of one host that no MPI started: FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "farandole/core/backend.h"
+#include "local/link.h"
+#include "local/local_transport.h"
+#include "local/meeting.h"
+
+namespace farandole::local {
+
+/// Everything between processes goes over a socket for each pair; the collectives of the ranks use shared memory.
+class LocalProcessGroup final : public ProcessGroup {
+ public:
+  /// Blocks until all processes have met. @throws InvalidArgument, Timeout, TransportError  see `meet`
+  explicit LocalProcessGroup(const Seat& seat);
+  LocalProcessGroup(const LocalProcessGroup&) = delete;
+  LocalProcessGroup& operator=(const LocalProcessGroup&) = delete;
+  ~LocalProcessGroup() override;
+
+  int process() const override { return process_; }
+  int process_count() const override { return static_cast<int>(links_.size()); }
+  ThreadUse thread_use() const override { return ThreadUse::kAnyThread; }
+  std::string thread_advice() const override { return {}; }
+  Transport& transport() override { return transport_; }
+  void set_topology(const Topology& topology) override { transport_.set_topology(topology); }
+  /// @throws PeerLost  a process has gone
+  void allgather(const void* mine, void* all, std::size_t bytes) override;
+  void post(int process, const Notice& notice) override;
+  std::optional<Notice> poll() override;
+  std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int>, std::uint16_t) override {
+    return nullptr;
+  }
+  void leave() override;
+
+ private:
+  std::optional<Notice> poll_any();
+  /// Looks until `is_done` is satisfied with what has passed between this process and that one.
+  /// @throws PeerLost  it has gone before
+  template <class Look>
+  void wait_for(int process, std::string_view doing, const Look& is_done);
+  void throw_fault();
+  void rest() const;
+
+  const int process_;
+  UniqueDescriptor name_;
+  Links links_;
+  LocalTransport transport_{links_};
+  std::mutex mutex_;  // guards what follows
+  std::deque<Notice> to_self_;
+  std::optional<Notice> fault_;  // the first that `poll` has handed out
+};
+
+/// The backend "local", part of the library.
+Backend& local_backend();
+
+}  // namespace farandole::local

@@ -1,0 +1,88 @@
+#include "local/local_transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "farandole/core/error.h"
+
+namespace farandole::local {
+namespace {
+
+// Communicator, lane, target and source, from the highest bits down; ranks have 20 bits.
+constexpr int kRankBits = 20;
+constexpr Key kWithoutSource = ~((Key{1} << kRankBits) - 1);
+
+Key key_of(const Channel& channel) {
+  Key key = channel.communicator;
+  key = key * kLanes + channel.lane;
+  key = (key << kRankBits) | static_cast<Key>(channel.target);
+  return (key << kRankBits) | static_cast<Key>(channel.source);
+}
+
+class SendTransfer final : public Transfer {
+ public:
+  explicit SendTransfer(Sending message) : message_(std::move(message)) {}
+  bool test() override { return message_.test(); }
+
+ private:
+  Sending message_;
+};
+
+class RecvTransfer final : public Transfer {
+ public:
+  RecvTransfer(const Channel& channel, std::size_t bytes, Receiving message)
+      : channel_(channel), bytes_(bytes), message_(std::move(message)) {}
+  bool test() override {
+    if (!message_.test()) return false;
+    if (message_.bytes() != bytes_) {
+      throw TransportError(fmt::format(
+          "receive of {} bytes from rank {} to rank {} (communicator {}, lane {}): {} bytes came; both ranks must call "
+          "the same collectives in the same order with the same counts",
+          bytes_, channel_.source, channel_.target, channel_.communicator, channel_.lane, message_.bytes()));
+    }
+    return true;
+  }
+
+ private:
+  const Channel channel_;
+  const std::size_t bytes_;
+  Receiving message_;
+};
+
+}  // namespace
+
+Link& LocalTransport::link_of(const Channel& channel, int peer) const {
+  const auto is_rank = [this](int rank) { return rank >= 0 && rank < topology_->size(); };
+  const bool is_channel = channel.communicator < kMaxCommunicators && channel.lane < kLanes &&
+                          is_rank(channel.source) && is_rank(channel.target);
+  Link* link = is_channel ? links_[static_cast<std::size_t>(topology_->rank(peer).process)].get() : nullptr;
+  if (link == nullptr) {
+    throw InternalError(fmt::format("no such channel: communicator {}, lane {}, from rank {} to rank {} of {}",
+                                    channel.communicator, channel.lane, channel.source, channel.target,
+                                    topology_->size()));
+  }
+  return *link;
+}
+
+std::unique_ptr<Transfer> LocalTransport::send(const Channel& channel, const void* data, std::size_t bytes) {
+  Link& link = link_of(channel, channel.target);
+  auto transfer = std::make_unique<SendTransfer>(link.send(key_of(channel), data, bytes));
+  sent_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  return transfer;
+}
+
+std::unique_ptr<Transfer> LocalTransport::recv(const Channel& channel, void* data, std::size_t bytes) {
+  Link& link = link_of(channel, channel.source);
+  return std::make_unique<RecvTransfer>(channel, bytes, link.recv(key_of(channel), data, bytes));
+}
+
+bool LocalTransport::has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) {
+  const Key wanted = key_of({communicator, lane, 0, target});
+  return std::any_of(links_.begin(), links_.end(), [wanted](const std::unique_ptr<Link>& link) {
+    return link && link->has_arrived(wanted, kWithoutSource);
+  });
+}
+
+}  // namespace farandole::local

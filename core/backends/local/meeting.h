@@ -1,0 +1,34 @@
+// How the processes of one host find each other when no MPI started them.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "local/descriptor.h"
+
+namespace farandole::local {
+
+/// What a process knows of its job before it meets the others.
+struct Seat {
+  std::string job;                               ///< the same text for all processes, 1 … 64 bytes
+  int process = 0;                               ///< this process's number
+  int processes = 1;                             ///< how many there are
+  std::chrono::duration<double> warn_after{30};  ///< logs who is missing, again after twice the time, and so on
+  std::chrono::duration<double> timeout{0};      ///< 0: waits for ever
+};
+
+/// The processes of a job, met.
+struct Meeting {
+  UniqueDescriptor name;                  ///< keeps other processes from taking this one's number
+  std::vector<UniqueDescriptor> sockets;  ///< by process, SOCK_SEQPACKET, non-blocking; none for this one itself
+};
+
+/// Connects this process with every other of its job. Each listens under a name made of user, job and number, in
+/// Linux's abstract name space, which has no files, so that nothing stays behind however a process ends; whoever has
+/// another user's identity is refused. Collective over the processes of the job. Blocks.
+/// @throws InvalidArgument  the job's name is too long, the number is taken, or another process was told another
+/// number of processes or runs another build   @throws Timeout  names who is missing   @throws TransportError
+Meeting meet(const Seat& seat);
+
+}  // namespace farandole::local

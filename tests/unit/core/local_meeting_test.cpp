@@ -1,0 +1,151 @@
+// Jobs that no MPI starts: threads of this process in the place of processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <functional>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "local/local_process_group.h"
+#include "local/meeting.h"
+
+namespace farandole::local {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string job(const std::string& name) {
+  return name + "-" + std::to_string(getpid());
+}
+
+/// What `body` returns for each process, run side by side.
+template <class Result>
+std::vector<Result> side_by_side(int processes, const std::function<Result(int)>& body) {
+  std::vector<std::future<Result>> running;
+  for (int p = 0; p < processes; ++p) running.push_back(std::async(std::launch::async, body, p));
+  std::vector<Result> results;
+  for (auto& each : running) results.push_back(each.get());
+  return results;
+}
+
+template <class Kind>
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Kind& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(LocalMeeting, AllMeetAndTellEachOther) {
+  const auto sums = side_by_side<int>(4, [](int process) {
+    LocalProcessGroup group({job("sums"), process, 4});
+    EXPECT_EQ(group.process(), process);
+    int sum = 0;
+    for (int turn = 0; turn < 20; ++turn) {
+      const int mine = process + turn;
+      std::vector<int> all(4);
+      group.allgather(&mine, all.data(), sizeof mine);
+      for (const int each : all) sum += each;
+    }
+    group.leave();
+    return sum;
+  });
+  EXPECT_EQ(sums, std::vector<int>(4, 20 * 6 + 4 * 190));
+}
+
+TEST(LocalMeeting, TheSameJobCanMeetAgain) {
+  side_by_side<int>(3, [](int process) {
+    for (int turn = 0; turn < 20; ++turn) {
+      LocalProcessGroup group({job("again"), process, 3});
+      group.leave();
+    }
+    return 0;
+  });
+}
+
+TEST(LocalMeeting, NoticesArriveInOrderAlsoOnesOwn) {
+  side_by_side<int>(2, [](int process) {
+    LocalProcessGroup group({job("notices"), process, 2});
+    for (int i = 0; i < 50; ++i) {
+      Notice notice;
+      notice.kind = Notice::Kind::kQuery;
+      notice.process = process;
+      notice.sequence = static_cast<std::uint64_t>(i);
+      for (int target = 0; target < 2; ++target) group.post(target, notice);
+    }
+    std::vector<std::uint64_t> next(2);
+    while (next[0] < 50 || next[1] < 50) {
+      if (const auto notice = group.poll()) {
+        EXPECT_EQ(notice->sequence, next[static_cast<std::size_t>(notice->process)]++);
+      }
+    }
+    group.leave();
+    return 0;
+  });
+}
+
+TEST(LocalMeeting, AFaultEndsLeaving) {
+  const auto errors = side_by_side<std::string>(2, [](int process) -> std::string {
+    LocalProcessGroup group({job("fault"), process, 2});
+    if (process == 1) {
+      Notice notice;
+      notice.kind = Notice::Kind::kFault;
+      notice.process = 1;
+      notice.error_kind = static_cast<std::uint32_t>(ErrorKind::kTimeout);
+      std::string_view("too late").copy(notice.text, sizeof notice.text);
+      group.post(0, notice);
+      return "";
+    }
+    return message_of<Timeout>([&] { group.leave(); });
+  });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("while leaving the job"), HasSubstr("too late")));
+}
+
+TEST(LocalMeeting, WhoGoesIsNamed) {
+  const auto errors = side_by_side<std::string>(3, [](int process) -> std::string {
+    LocalProcessGroup group({job("gone"), process, 3});
+    if (process == 1) return "";
+    const int mine = process;
+    std::vector<int> all(3);
+    return message_of<PeerLost>([&] { group.allgather(&mine, all.data(), sizeof mine); });
+  });
+  EXPECT_THAT(errors[0], HasSubstr("process 1 of 3 has gone"));
+  EXPECT_THAT(errors[2], HasSubstr("process 1 of 3 has gone"));
+}
+
+TEST(LocalMeeting, WhoIsMissingIsNamedAtTheDeadline) {
+  const auto seat = [](int process) {
+    return Seat{job("missing"), process, 4, std::chrono::hours(1), std::chrono::milliseconds(50)};
+  };
+  const auto errors =
+      side_by_side<std::string>(2, [&](int process) { return message_of<Timeout>([&] { meet(seat(2 * process)); }); });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("process 0 of 4"), HasSubstr("processes 1,"), HasSubstr("FARANDOLE_RANK")));
+}
+
+TEST(LocalMeeting, ANumberIsTakenOnce) {
+  const Seat seat{job("twice"), 0, 1};
+  const Meeting first = meet(seat);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { meet(seat); }),
+              AllOf(HasSubstr("has a process 0 already"), HasSubstr("FARANDOLE_RANK"), HasSubstr("FARANDOLE_JOB")));
+}
+
+TEST(LocalMeeting, AllMustBeToldTheSameSize) {
+  const auto errors = side_by_side<std::string>(2, [](int process) {
+    return message_of<InvalidArgument>([&] { meet({job("sizes"), process, 2 + process}); });
+  });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("FARANDOLE_SIZE is 2 in process 0"), HasSubstr("3 in process 1")));
+  EXPECT_THAT(errors[1], AllOf(HasSubstr("FARANDOLE_SIZE is 3 in process 1"), HasSubstr("2 in process 0")));
+}
+
+TEST(LocalMeeting, TheNameOfAJobIsShort) {
+  EXPECT_THAT(message_of<InvalidArgument>([] { meet({std::string(65, 'x'), 0, 1}); }), HasSubstr("1 to 64"));
+}
+
+}  // namespace
+}  // namespace farandole::local
