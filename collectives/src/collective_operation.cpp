@@ -58,9 +58,9 @@ Descriptor describe_call(const Call& call, const Choice& choice, bool refused) {
 
 }  // namespace
 
-Descriptor describe_plain_allreduce(std::size_t count, DType dtype, ReduceOp op) {
+Descriptor describe_short_call(const ShortCall& call, std::size_t total) {
   static const std::uint64_t digest = digest_of_options(/*segments=*/1, /*postscale=*/1.0, /*uneven=*/false);
-  return {Collective::kAllreduce, dtype, op, Descriptor::kSharedMemory, -1, count, digest};
+  return {call.collective, call.input.dtype, call.op, Descriptor::kSharedMemory, call.root, total, digest};
 }
 
 double final_scale(const Call& call, int size) {

@@ -17,6 +17,7 @@
 #include "host_group.h"
 #include "operation.h"
 #include "selection.h"
+#include "short_call.h"
 #include "two_levels.h"
 
 namespace farandole {
@@ -29,7 +30,7 @@ struct VendorSlot {
 };
 
 /// What ranks compare of an allreduce in shared memory without options.
-Descriptor describe_plain_allreduce(std::size_t count, DType dtype, ReduceOp op);
+Descriptor describe_short_call(const ShortCall& call, std::size_t total);
 
 /// How the ranks of a communicator meet in shared memory.
 struct HostContext {

@@ -70,6 +70,10 @@ Call reduction(Collective collective, ConstBufferView input, BufferView output, 
   return call;
 }
 
+bool is_plain(const ReduceOptions& options) {
+  return options.prescale == 1.0 && options.postscale == 1.0 && options.algorithm.empty() && options.segments == 0;
+}
+
 Call movement(Collective collective, ConstBufferView input, BufferView output, int root,
               std::span<const std::size_t> counts, std::size_t each, int size, std::string_view algorithm) {
   Call call;
@@ -86,7 +90,7 @@ Call movement(Collective collective, ConstBufferView input, BufferView output, i
 }  // namespace
 
 void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
-  if (state_->allreduce_at_once(input, output, op, options)) return;
+  if (is_plain(options) && state_->run_at_once({Collective::kAllreduce, input, output, op})) return;
   state_->run(reduction(Collective::kAllreduce, input, output, op, options));
 }
 Work Communicator::allreduce_async(ConstBufferView input, BufferView output, ReduceOp op,
@@ -107,6 +111,7 @@ Call broadcast_call(BufferView values, int root, std::string_view algorithm) {
 }  // namespace
 
 void Communicator::broadcast(BufferView values, int root, std::string_view algorithm) {
+  if (algorithm.empty() && state_->run_at_once({Collective::kBroadcast, values, values, ReduceOp::kSum, root})) return;
   state_->run(broadcast_call(values, root, algorithm));
 }
 Work Communicator::broadcast_async(BufferView values, int root, std::string_view algorithm) {
@@ -123,6 +128,7 @@ Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root
 
 void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root,
                           const ReduceOptions& options) {
+  if (is_plain(options) && state_->run_at_once({Collective::kReduce, input, output, op, root})) return;
   state_->run(reduce_call(input, output, op, root, options));
 }
 Work Communicator::reduce_async(ConstBufferView input, BufferView output, ReduceOp op, int root,
@@ -132,6 +138,8 @@ Work Communicator::reduce_async(ConstBufferView input, BufferView output, Reduce
 
 void Communicator::allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
                              std::string_view algorithm) {
+  const bool is_short = counts.empty() && algorithm.empty();
+  if (is_short && state_->run_at_once({Collective::kAllgather, input, output})) return;
   state_->run(movement(Collective::kAllgather, input, output, -1, counts, input.count, size(), algorithm));
 }
 Work Communicator::allgather_async(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
@@ -151,6 +159,8 @@ Call reduce_scatter_call(ConstBufferView input, BufferView output, ReduceOp op, 
 
 void Communicator::reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op,
                                   std::span<const std::size_t> counts, const ReduceOptions& options) {
+  const bool is_short = counts.empty() && is_plain(options);
+  if (is_short && state_->run_at_once({Collective::kReduceScatter, input, output, op})) return;
   state_->run(reduce_scatter_call(input, output, op, counts, options, size()));
 }
 Work Communicator::reduce_scatter_async(ConstBufferView input, BufferView output, ReduceOp op,
@@ -160,6 +170,8 @@ Work Communicator::reduce_scatter_async(ConstBufferView input, BufferView output
 
 void Communicator::gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
                           std::string_view algorithm) {
+  const bool is_short = counts.empty() && algorithm.empty();
+  if (is_short && state_->run_at_once({Collective::kGather, input, output, ReduceOp::kSum, root})) return;
   state_->run(movement(Collective::kGather, input, output, root, counts, input.count, size(), algorithm));
 }
 Work Communicator::gather_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
@@ -168,16 +180,23 @@ Work Communicator::gather_async(ConstBufferView input, BufferView output, int ro
 }
 
 namespace {
+/// Only the root has an input; the others' type is that of the output.
+ConstBufferView input_of_scatter(ConstBufferView input, const BufferView& output, bool is_root) {
+  return is_root ? input : ConstBufferView(nullptr, 0, output.dtype);
+}
+
 Call scatter_call(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
                   std::string_view algorithm, int rank, int size) {
-  // Only the root has an input; the others' type is that of the output.
-  if (rank != root) input = ConstBufferView(nullptr, 0, output.dtype);
-  return movement(Collective::kScatter, input, output, root, counts, output.count, size, algorithm);
+  return movement(Collective::kScatter, input_of_scatter(input, output, rank == root), output, root, counts,
+                  output.count, size, algorithm);
 }
 }  // namespace
 
 void Communicator::scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
                            std::string_view algorithm) {
+  const bool is_short = counts.empty() && algorithm.empty();
+  const ConstBufferView own = input_of_scatter(input, output, rank() == root);
+  if (is_short && state_->run_at_once({Collective::kScatter, own, output, ReduceOp::kSum, root})) return;
   state_->run(scatter_call(input, output, root, counts, algorithm, rank(), size()));
 }
 Work Communicator::scatter_async(ConstBufferView input, BufferView output, int root,
@@ -198,6 +217,8 @@ Call alltoall_call(ConstBufferView input, BufferView output, std::span<const std
 
 void Communicator::alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
                             std::span<const std::size_t> recv_counts) {
+  const bool is_short = send_counts.empty() && recv_counts.empty();
+  if (is_short && state_->run_at_once({Collective::kAlltoall, input, output})) return;
   state_->run(alltoall_call(input, output, send_counts, recv_counts, size()));
 }
 Work Communicator::alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
@@ -206,6 +227,7 @@ Work Communicator::alltoall_async(ConstBufferView input, BufferView output, std:
 }
 
 void Communicator::barrier() {
+  if (state_->run_at_once({})) return;
   state_->run(Call{});
 }
 Work Communicator::barrier_async() {

@@ -77,11 +77,10 @@ class Communicator::State {
     auto [choice, refusal] = prepare(call);
     queue_->run(std::move(call), choice, std::move(refusal));
   }
-  bool allreduce_at_once(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
-    const bool is_plain =
-        options.prescale == 1.0 && options.postscale == 1.0 && options.algorithm.empty() && options.segments == 0;
-    return is_plain && input.size_in_bytes() < shared_memory_below_[static_cast<std::size_t>(Collective::kAllreduce)] &&
-           queue_->allreduce_at_once(input, output, op);
+  /// False if that can not be done, or not now; then nothing has happened.
+  bool run_at_once(const ShortCall& call) {
+    const std::size_t bytes = total_count(call, group_.size()) * size_in_bytes(call.input.dtype);
+    return bytes < shared_memory_below_[static_cast<std::size_t>(call.collective)] && queue_->run_at_once(call);
   }
   Work start(Call&& call) {
     auto [choice, refusal] = prepare(call);

@@ -70,8 +70,11 @@ class HostGroup {
   /// Bytes of staging memory that an operation has per slot, for input and for results.
   std::size_t slot_bytes() const { return slot_bytes_; }
   static constexpr int kSlots = 2;
-  /// Vectors up to this size are reduced whole by every rank.
+  /// Vectors up to this size are done at once.
   std::size_t at_once_bytes() const { return at_once_bytes_; }
+
+  /// Results of more bytes go past the caches.
+  std::size_t streaming_bytes() const { return streaming_bytes_; }
 
   /// True once the blocks of all others have been found.
   bool connect();
@@ -145,6 +148,7 @@ class HostGroup {
   const std::size_t slot_bytes_;
   const std::size_t at_once_bytes_;
   const std::size_t single_copy_bytes_;
+  const std::size_t streaming_bytes_;
   std::vector<Peer> peers_;
   int rank_ = 0;
   int found_ = 0;

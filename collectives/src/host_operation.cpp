@@ -11,7 +11,6 @@
 #include "farandole/core/copy.h"
 #include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
-#include "host_allreduce.h"
 
 namespace farandole {
 namespace {
@@ -43,6 +42,7 @@ HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& ca
       total_(total_count(call)),
       descriptor_(descriptor),
       counted_(purpose == Purpose::kCollective && call.collective == Collective::kAlltoall && call.uneven),
+      short_call_{call.collective, call.input, call.output, call.op, call.root},
       input_(static_cast<const std::byte*>(call.input.data)),
       output_(static_cast<std::byte*>(call.output.data)),
       // Here, because operations are made in the order of their numbers: an earlier one that began after a later one
@@ -53,14 +53,9 @@ HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& ca
   digest_ = digest_of(descriptor, number);
   if (purpose == Purpose::kComparison) return;
   stages_own_ = reduces(call.collective) && call.prescale != 1.0;
-  const bool at_once = bytes(total_) <= host.at_once_bytes() && !counted_;
-  in_payload_ = at_once && call.collective == Collective::kAllreduce && bytes(total_) <= kPayloadBytes;
   if (has_counts(call.collective)) firsts_ = running_sum(call.counts);
   if (call.collective == Collective::kAlltoall) recv_firsts_ = running_sum(call.recv_counts);
-  if (!at_once) return;
-  plan_ = HostPlan(facts(true));
-  cut_into_parts();
-  if (plan_.parts() > 1) plan_ = HostPlan();  // very uneven
+  if (!counted_ && bytes(total_) <= host.at_once_bytes()) at_once_.emplace(host, lane_, short_call_, firsts_);
 }
 
 HostOperation::~HostOperation() {
@@ -76,9 +71,7 @@ Operation::State HostOperation::advance() {
       phase_ = Phase::kFree;
       [[fallthrough]];
     case Phase::kFree:
-      if (entered_) {
-        if (plan_.at_once()) take(step_);
-      } else {
+      if (!entered_) {
         if (host_.first_behind(previous_) >= 0) return State::kWaiting;
         enter();
       }
@@ -98,7 +91,12 @@ Operation::State HostOperation::advance() {
         phase_ = Phase::kDone;
         return State::kDone;
       }
-      if (!plan_.at_once()) choose_way();
+      if (at_once_) {
+        at_once_->take(final_scale(call_, group_.size()));
+        phase_ = Phase::kDone;
+        return State::kDone;
+      }
+      choose_way();
       phase_ = Phase::kRun;
       [[fallthrough]];
     case Phase::kRun:
@@ -128,14 +126,8 @@ void HostOperation::enter() {
   EntryLine& mine = entry(host_.rank());
   mine.digest.store(digest_, std::memory_order_relaxed);
   mine.completed.store(host_.completed(), std::memory_order_relaxed);
-  if (in_payload_) {
-    Payload scaled{};
-    if (stages_own_) scale(scaled.data(), input_, total_, call_.input.dtype, call_.prescale);
-    store_payload(mine, stages_own_ ? static_cast<const void*>(scaled.data()) : input_, bytes(total_));
-    take(step_);
-  } else if (plan_.at_once()) {
-    // What the others read is there before they look.
-    if (plan_.steps() > 0) (void)run(step_);
+  if (at_once_) {
+    at_once_->show(stages_own_ ? call_.prescale : 1.0);
   } else if (purpose_ == Purpose::kCollective) {
     const bool readable = !stages_own_ && !is_exchange_in_place();
     mine.input.store(readable ? host_.locate(input_, call_.input.size_in_bytes()) : HostGroup::kUnreachable,
@@ -226,9 +218,8 @@ std::span<const std::uint64_t> HostOperation::counts_of(int local, bool sent) co
   return {counts + (sent ? 0 : size), size};
 }
 
-HostFacts HostOperation::facts(bool at_once) const {
-  HostFacts facts{call_.collective, host_.size(), call_.root, at_once, false, false, false};
-  if (at_once) return facts;
+HostFacts HostOperation::facts() const {
+  HostFacts facts{call_.collective, host_.size(), call_.root, false, false, false};
   facts.reaches_inputs = facts.reaches_outputs = true;
   facts.copies_inputs = !reduces(call_.collective) && host_.copies(bytes(largest_chunk()));
   const bool input_of_root = call_.collective == Collective::kBroadcast || call_.collective == Collective::kScatter;
@@ -257,7 +248,7 @@ void HostOperation::choose_way() {
     std::memcpy(original_.data(), input_, call_.input.size_in_bytes());
     input_ = original_.data();
   }
-  plan_ = HostPlan(facts(false));
+  plan_ = HostPlan(facts());
   // A cache line that one of two ranks wrote, and the other has read and then writes, moves between their cores half as
   // often as two lines that each go one way.
   exchanges_ =
@@ -280,12 +271,12 @@ std::size_t HostOperation::largest_chunk() const {
 
 void HostOperation::cut_into_parts() {
   const auto size = static_cast<std::size_t>(host_.size());
-  const bool shares_slot = plan_.uses(HostStage::kIn) && !reduces_whole();
+  const bool shares_slot = plan_.uses(HostStage::kIn);
   quantum_ = host_.slot_bytes() / (shares_slot ? size : 1) / kLineBytes * kLineBytes / element_bytes_;
   plan_.set_parts((largest_chunk() + quantum_ - 1) / quantum_);
   step_ = plan_.first();
-  // Inputs and outputs of the ranks do not fit the caches together; in place, the lines are there already.
-  streams_ = call_.input.data != call_.output.data && bytes(total_) > last_level_cache_bytes() / 4;
+  // In place, the lines of the output are in the caches already.
+  streams_ = call_.input.data != call_.output.data && bytes(total_) > host_.streaming_bytes();
 }
 
 bool HostOperation::is_ready(const HostPlan::Step& step) {
@@ -297,7 +288,7 @@ bool HostOperation::is_ready(const HostPlan::Step& step) {
   const bool reused = stage != HostStage::kOut && plan_.uses(reader) && part >= slots;
   if (reused && !all_reached(plan_.done_after(reader, part - slots), -1)) return false;
   // ...and what it reads has been written.
-  if (plan_.at_once() || stage == HostStage::kIn) return true;
+  if (stage == HostStage::kIn) return true;
   const auto writer = static_cast<HostStage>(static_cast<int>(stage) - 1);
   return !plan_.uses(writer) || all_reached(plan_.done_after(writer, part), plan_.source(stage));
 }
@@ -322,11 +313,11 @@ bool HostOperation::run(const HostPlan::Step& step) {
     const bool touches = plan_.touches_buffers() && host_.by_address();
     if (touches) mine.touching.store(1, std::memory_order_seq_cst);
     const bool is_done = (!touches || !group_.endpoint->has_fault()) && work_on(step);
+    if (streams_) complete_streams();
     if (touches) mine.touching.store(0, std::memory_order_release);
     if (!is_done) return false;
   }
   take(step);
-  if (plan_.at_once()) return true;
   mine.progress.store((number_ << kStepBits) + taken_, std::memory_order_seq_cst);
   host_.nudge();
   return true;

@@ -3,20 +3,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "call.h"
 #include "descriptor.h"
 #include "executor.h"
+#include "host_at_once.h"
 #include "host_group.h"
 #include "host_plan.h"
 #include "operation.h"
 
 namespace farandole {
 
-/// Enters (which compares what the ranks called), then takes the steps of the plan. Synchronisations: one when it is
-/// done at once; else one per part and stage, and one at the end if others use this rank's buffers.
+/// Enters, which compares what the ranks called. Short vectors are done at once then; for others it takes the steps of
+/// the plan. Synchronisations: one when it is done at once; else one per part and stage, and one at the end if others
+/// use this rank's buffers.
 ///
 /// Bytes copied or reduced per rank of an allreduce of N among P: at once N(P+1); through staging memory 5N-2N/P; in
 /// windows 2N. Reductions associate as a balanced binary tree over the ranks, so all ways give the same bits.
@@ -53,7 +56,7 @@ class HostOperation final : public Operation {
   void compare() const;
   void compare_counts() const;
   void choose_way();
-  HostFacts facts(bool at_once) const;
+  HostFacts facts() const;
   bool is_exchange_in_place() const;
   void cut_into_parts();
 
@@ -66,16 +69,16 @@ class HostOperation final : public Operation {
   void take(const HostPlan::Step& step);
   void copy_in(std::size_t part);
   void combine(std::size_t part);
-  void combine_payloads();
+  void combine_block(Extent at, std::size_t part, std::size_t done);
   void publish(std::size_t part);
   bool place(std::size_t part);
   bool copy_out(std::size_t part);
   bool fetch(int local, std::size_t element, std::byte* to, std::size_t bytes) const;
-  /// Puts a part of this rank's result where it belongs: to its output, and to where the others look for it.
-  void spread(const std::byte* result, Extent at);
+  bool passes_by() const;
+  std::byte* result_at(int local, std::size_t element) const;
+  /// Puts a block of this rank's result where it belongs: to its output, and to where the others look for it.
+  void spread(const std::byte* result, Extent at) const;
 
-  /// Small, and every rank that wants the result reduces all of it.
-  bool reduces_whole() const;
   Extent chunk(int owner) const;
   std::size_t largest_chunk() const;
   Extent part_of(Extent whole, std::size_t part) const;
@@ -101,12 +104,13 @@ class HostOperation final : public Operation {
   const std::size_t total_;  // elements
   Descriptor descriptor_;
   std::uint64_t digest_ = 0;
-  bool counted_;  // uneven alltoall: the counts travel too
-  bool in_payload_ = false;
+  bool counted_;             // uneven alltoall: the counts travel too
   bool stages_own_ = false;  // the own input is scaled on its way into staging memory
-  bool streams_ = false;     // the output is larger than the caches
+  bool streams_ = false;     // the output is so large that it goes past the caches
   bool exchanges_ = false;   // results are put where the input of the other rank was staged
   Phase phase_ = Phase::kConnect;
+  const ShortCall short_call_;
+  std::optional<AtOnce> at_once_;
   HostPlan plan_;
   HostPlan::Step step_;
   std::uint64_t taken_ = 0;                        // steps

@@ -5,13 +5,13 @@
 namespace farandole {
 
 HostPlan::HostPlan(const HostFacts& facts) : facts_(facts) {
-  const bool inputs = facts.reaches_inputs && !facts.at_once;
-  const bool outputs = facts.reaches_outputs && !facts.at_once;
-  const bool copies = facts.copies_inputs && !facts.at_once;
+  const bool inputs = facts.reaches_inputs;
+  const bool outputs = facts.reaches_outputs;
+  const bool copies = facts.copies_inputs;
   switch (facts.collective) {
     case Collective::kAllreduce:
     case Collective::kReduce:
-      uses_ = {!inputs, true, !outputs && !facts.at_once};
+      uses_ = {!inputs, true, !outputs};
       reads_inputs_ = inputs;
       writes_outputs_ = outputs;
       break;
@@ -50,8 +50,7 @@ bool HostPlan::is_active(HostStage stage, int rank) const {
   const bool is_root = rank == facts_.root;
   switch (facts_.collective) {
     case Collective::kReduce:
-      // At once, the root reduces everything by itself.
-      return stage == HostStage::kIn || (stage == HostStage::kMiddle && !facts_.at_once) || is_root;
+      return stage != HostStage::kOut || is_root;
     case Collective::kGather:
     case Collective::kScatter:
       return stage == HostStage::kMiddle || is_root;

@@ -24,7 +24,6 @@ struct HostFacts {
   Collective collective = Collective::kBarrier;
   int size = 1;
   int root = -1;
-  bool at_once = false;  ///< small: the first stage is done before a rank enters, and whole vectors are reduced
   bool reaches_inputs = false;
   bool reaches_outputs = false;
   bool copies_inputs = false;  ///< the kernel can: worth it for data that is only moved
@@ -34,7 +33,7 @@ class HostPlan {
  public:
   HostPlan() = default;
   explicit HostPlan(const HostFacts& facts);
-  /// The vector is passed over in so many parts. At once: in one at most.
+  /// The vector is passed over in so many parts.
   void set_parts(std::size_t parts) { parts_ = parts; }
 
   bool uses(HostStage stage) const { return uses_[static_cast<std::size_t>(stage)]; }
@@ -44,7 +43,6 @@ class HostPlan {
   /// The only rank whose data `stage` reads, or -1 for all.
   int source(HostStage stage) const;
 
-  bool at_once() const { return facts_.at_once; }
   bool reads_inputs() const { return reads_inputs_; }  ///< middle, or out without a middle, reads the others' inputs
   bool writes_outputs() const { return writes_outputs_; }  ///< middle writes the others' outputs
   /// Others use this rank's buffers, so it must wait for them at the end.

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <numeric>
@@ -9,11 +10,14 @@
 #include "farandole/core/copy.h"
 #include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
-#include "host_allreduce.h"
 #include "host_operation.h"
 
 namespace farandole {
 namespace {
+
+// Two of them, of inputs, and one of results fit the nearest cache; less where results go past the caches.
+constexpr std::size_t kBlockBytes = 8192;
+constexpr std::size_t kPassingBytes = 4096;
 
 /// Collectives in which a rank's input is its own chunk only.
 bool owns_input(Collective collective) {
@@ -33,7 +37,7 @@ bool HostOperation::work_on(const HostPlan::Step& step) {
       break;
     case HostStage::kMiddle:
       if (reduces(call_.collective)) {
-        in_payload_ ? combine_payloads() : combine(step.part);
+        combine(step.part);
       } else if (call_.collective == Collective::kScatter || call_.collective == Collective::kAlltoall) {
         return place(step.part);
       } else {
@@ -46,17 +50,12 @@ bool HostOperation::work_on(const HostPlan::Step& step) {
   return true;
 }
 
-bool HostOperation::reduces_whole() const {
-  return plan_.at_once() && (call_.collective == Collective::kAllreduce || call_.collective == Collective::kReduce);
-}
-
 HostOperation::Extent HostOperation::chunk(int owner) const {
   if (call_.collective == Collective::kBroadcast) return owner == call_.root ? Extent{0, total_} : Extent{};
   if (!firsts_.empty()) {
     const auto index = static_cast<std::size_t>(owner);
     return {firsts_[index], firsts_[index + 1] - firsts_[index]};
   }
-  if (plan_.at_once()) return {0, total_};
   // Whole lines, so that ranks do not write to the same one.
   const std::size_t line = std::max<std::size_t>(1, kLineBytes / element_bytes_);
   const auto size = static_cast<std::size_t>(host_.size());
@@ -72,9 +71,8 @@ HostOperation::Extent HostOperation::part_of(Extent whole, std::size_t part) con
 
 /// Where `from` has put the part of `owner`'s chunk.
 std::byte* HostOperation::staged_chunk(int from, int owner, std::size_t part) const {
-  const std::size_t index = reduces_whole() ? 0 : static_cast<std::size_t>(owner);
   std::byte* slot = exchanges_ ? host_.exchange_slot(from, lane_, part) : host_.input_slot(from, lane_, part);
-  return slot + bytes(index * quantum_);
+  return slot + bytes(static_cast<std::size_t>(owner) * quantum_);
 }
 
 /// Where `reader` finds the result of the part of `owner`'s chunk.
@@ -90,17 +88,15 @@ std::byte* HostOperation::peer_buffer(int local, bool input, std::size_t element
 void HostOperation::copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes) const {
   if (to == from || bytes == 0) return;
   if (streams_) {
-    copy_streaming(to, from, bytes);
+    stream(to, from, bytes);
   } else {
     std::memcpy(to, from, bytes);
   }
 }
 
 void HostOperation::copy_in(std::size_t part) {
-  const bool whole = reduces_whole();
   for (int owner = 0; owner < host_.size(); ++owner) {
-    if (whole && owner > 0) break;
-    if (!whole && owner == host_.rank() && !stages_own_) continue;
+    if (owner == host_.rank() && !stages_own_) continue;
     const Extent from = part_of(chunk(owner), part);
     std::byte* to = staged_chunk(host_.rank(), owner, part);
     if (from.count == 0) continue;
@@ -112,17 +108,19 @@ void HostOperation::copy_in(std::size_t part) {
   }
 }
 
-void HostOperation::combine_payloads() {
-  reduce_payloads(host_, lane_, {output_, total_, call_.output.dtype}, call_.op);
-  const double factor = final_scale(call_, group_.size());
-  if (factor != 1.0) scale(output_, output_, total_, call_.input.dtype, factor);
+/// Reduces a part of the own chunk over all ranks, in blocks that are still in the nearest cache when they go to their
+/// second place.
+void HostOperation::combine(std::size_t part) {
+  const Extent at = part_of(chunk(host_.rank()), part);
+  const std::size_t most = (passes_by() ? kPassingBytes : kBlockBytes) / element_bytes_;
+  for (std::size_t done = 0; done < at.count; done += most) {
+    combine_block({at.first + done, std::min(most, at.count - done)}, part, done);
+  }
 }
 
-/// Reduces a part of the own chunk over all ranks.
-void HostOperation::combine(std::size_t part) {
+/// @param done  elements of the part that come before the block
+void HostOperation::combine_block(Extent at, std::size_t part, std::size_t done) {
   const int me = host_.rank();
-  const Extent at = part_of(chunk(me), part);
-  if (at.count == 0) return;
   for (int local = 0; local < host_.size(); ++local) {
     const std::byte* from = nullptr;
     if (local == me && !stages_own_) {
@@ -130,20 +128,18 @@ void HostOperation::combine(std::size_t part) {
     } else if (plan_.reads_inputs()) {
       from = peer_buffer(local, true, at.first);
     } else {
-      from = staged_chunk(local, me, part);
+      from = staged_chunk(local, me, part) + bytes(done);
     }
     host_.pointers()[static_cast<std::size_t>(local)] = from;
   }
-  // Where the result goes to several places it is made in the first that stays in the cache.
+  alignas(kLineBytes) std::array<std::byte, kPassingBytes> passing;
   std::byte* target = nullptr;
-  if (owns_output(call_.collective)) {
-    target = output(at.first - chunk(me).first);
+  if (passes_by()) {
+    target = passing.data();
   } else if (plan_.uses(HostStage::kOut)) {
-    target = staged_result(me, exchanges_ ? 1 - me : me, part);
-  } else if (call_.collective == Collective::kReduce && me != call_.root) {
-    target = peer_buffer(call_.root, false, at.first);
+    target = staged_result(me, exchanges_ ? 1 - me : me, part) + bytes(done);
   } else {
-    target = output(at.first);
+    target = result_at(call_.collective == Collective::kReduce ? call_.root : me, at.first);
   }
   reduce_many(target, host_.pointers(), at.count, call_.input.dtype, call_.op);
   const double factor = final_scale(call_, group_.size());
@@ -151,17 +147,29 @@ void HostOperation::combine(std::size_t part) {
   spread(target, at);
 }
 
-void HostOperation::spread(const std::byte* result, Extent at) {
+/// Results that are not staged go past the caches to all places where they belong.
+bool HostOperation::passes_by() const {
+  return streams_ && !plan_.uses(HostStage::kOut);
+}
+
+/// Where a result belongs in the output of a rank; of a collective that gives each its own chunk, this rank's.
+std::byte* HostOperation::result_at(int local, std::size_t element) const {
+  if (owns_output(call_.collective)) return output(element - chunk(host_.rank()).first);
+  return local == host_.rank() ? output(element) : peer_buffer(local, false, element);
+}
+
+void HostOperation::spread(const std::byte* result, Extent at) const {
   const int me = host_.rank();
-  if (owns_output(call_.collective) || plan_.at_once()) return;
+  const bool to_all = call_.collective == Collective::kAllreduce;
   if (plan_.uses(HostStage::kOut)) {
-    const bool keeps = call_.collective == Collective::kAllreduce || me == call_.root;
-    if (keeps) copy_to_output(output(at.first), result, bytes(at.count));
-    return;
-  }
-  if (call_.collective != Collective::kAllreduce) return;
-  for (int local = 0; local < host_.size(); ++local) {
-    if (local != me) std::memcpy(peer_buffer(local, false, at.first), result, bytes(at.count));
+    if (to_all || me == call_.root) copy_to_output(output(at.first), result, bytes(at.count));
+  } else if (to_all) {
+    for (int local = 0; local < host_.size(); ++local) {
+      copy_to_output(result_at(local, at.first), result, bytes(at.count));
+    }
+  } else {
+    copy_to_output(result_at(call_.collective == Collective::kReduce ? call_.root : me, at.first), result,
+                   bytes(at.count));
   }
 }
 
@@ -182,8 +190,7 @@ void HostOperation::publish(std::size_t part) {
       if (local != me && is_target) std::memcpy(peer_buffer(local, false, at.first), from, bytes(at.count));
     }
   }
-  // At once, ranks have not compared their calls yet: outputs must stay as they are.
-  if (has_output && !plan_.at_once()) copy_to_output(output(at.first), from, bytes(at.count));
+  if (has_output) copy_to_output(output(at.first), from, bytes(at.count));
 }
 
 /// Copies from the input of another rank, where it is in a window, else by the kernel. False if that rank is gone.
@@ -237,7 +244,7 @@ bool HostOperation::copy_out(std::size_t part) {
   for (int owner = 0; owner < host_.size(); ++owner) {
     const Extent whole = chunk(owner);
     const Extent at = part_of(whole, part);
-    if (at.count == 0 || (owner == me && plan_.uses(HostStage::kMiddle) && !plan_.at_once())) continue;
+    if (at.count == 0 || (owner == me && plan_.uses(HostStage::kMiddle))) continue;
     const bool own_only = owns_input(call_.collective);
     const std::size_t element = own_only ? at.first - whole.first : at.first;
     if (owner == me) {

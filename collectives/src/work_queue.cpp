@@ -8,7 +8,7 @@
 #include "farandole/core/error.h"
 #include "farandole/core/log.h"
 #include "farandole/core/reduce.h"
-#include "host_allreduce.h"
+#include "host_at_once.h"
 
 namespace farandole {
 namespace {
@@ -62,32 +62,28 @@ std::shared_ptr<Work::State> WorkQueue::submit(Call&& call, const Choice& choice
   return enqueue(make_operation(std::move(call), choice, std::move(refusal), next_sequence()));
 }
 
-bool WorkQueue::allreduce_at_once(ConstBufferView input, BufferView output, ReduceOp op) {
-  const bool is_valid = input.dtype == output.dtype && input.count == output.count && input.data != nullptr &&
-                        output.data != nullptr && (op != ReduceOp::kAverage || is_floating_point(input.dtype));
+bool WorkQueue::run_at_once(const ShortCall& call) {
   HostGroup* const host = host_.whole();
-  if (host == nullptr || input.size_in_bytes() > host->at_once_bytes() || !is_valid) return false;
+  if (host == nullptr || !is_plainly_valid(call, group_.rank, group_.size())) return false;
+  const std::size_t count = total_count(call, group_.size());
+  if (count * size_in_bytes(call.input.dtype) > host->at_once_bytes()) return false;
   group_.endpoint->check_fault();
   std::shared_ptr<Work::State> work;
   {
     const std::lock_guard lock(mutex_);
     if (!pending_.empty()) return false;
     const std::uint64_t sequence = next_sequence();
-    const Descriptor descriptor = describe_plain_allreduce(input.count, input.dtype, op);
+    const Descriptor descriptor = describe_short_call(call, count);
     Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
     const std::uint64_t number = 2 * sequence;
-    const Attempt attempt = try_allreduce(*host, number, digest_of(descriptor, number), input, output, op, waiter);
+    const bool averages = reduces(call.collective) && call.op == ReduceOp::kAverage;
+    const Attempt attempt = farandole::try_at_once(*host, number, digest_of(descriptor, number), call,
+                                                   averages ? 1.0 / group_.size() : 1.0, waiter);
     if (attempt == Attempt::kDone) {
-      if (op == ReduceOp::kAverage) scale(output.data, output.data, output.count, output.dtype, 1.0 / group_.size());
       group_.endpoint->recorder().add_done(group_.id, sequence, subject_of(descriptor));
       return true;
     }
-    Call call;
-    call.collective = Collective::kAllreduce;
-    call.input = input;
-    call.output = output;
-    call.op = op;
-    work = enqueue(make_operation(std::move(call), {Choice::Kind::kSharedMemory, nullptr, 1}, {}, sequence,
+    work = enqueue(make_operation(in_full(call, group_.size()), {Choice::Kind::kSharedMemory, nullptr, 1}, {}, sequence,
                                   attempt == Attempt::kEntered));
   }
   wait(*work);

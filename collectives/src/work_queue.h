@@ -51,9 +51,9 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   explicit WorkQueue(Group group);
 
   std::shared_ptr<Work::State> submit(Call&& call, const Choice& choice, std::string refusal);
-  /// Allreduce of a short vector in shared memory, without the trouble of an operation. False if that can not be done,
-  /// or not now; then nothing has happened.
-  bool allreduce_at_once(ConstBufferView input, BufferView output, ReduceOp op);
+  /// A collective on a short vector in shared memory, without the trouble of an operation. False if that can not be
+  /// done, or not now; then nothing has happened.
+  bool run_at_once(const ShortCall& call);
   /// The same as `submit`, and waits for the end. Where nothing else is pending the collective is tried at once,
   /// without a queue. @throws Error  what the collective failed with
   void run(Call&& call, const Choice& choice, std::string refusal);

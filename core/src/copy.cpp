@@ -1,7 +1,5 @@
 #include "farandole/core/copy.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -12,7 +10,7 @@
 
 namespace farandole {
 
-void copy_streaming(void* out, const void* in, std::size_t bytes) {
+void stream(void* out, const void* in, std::size_t bytes) {
 #if defined(__x86_64__)
   auto* to = static_cast<std::byte*>(out);
   const auto* from = static_cast<const std::byte*>(in);
@@ -33,22 +31,15 @@ void copy_streaming(void* out, const void* in, std::size_t bytes) {
     _mm_stream_si128(target + 3, d);
   }
   std::memcpy(to + end, from + end, bytes - end);
-  // Streaming stores are not ordered with others.
-  _mm_sfence();
 #else
   std::memcpy(out, in, bytes);
 #endif
 }
 
-std::size_t last_level_cache_bytes() {
-  static const std::size_t bytes = [] {
-    for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
-      const long size = sysconf(level);
-      if (size > 0) return static_cast<std::size_t>(size);
-    }
-    return std::size_t{32} << 20;
-  }();
-  return bytes;
+void complete_streams() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
 }
 
 }  // namespace farandole

@@ -19,9 +19,8 @@ constexpr Collective kAll[] = {Collective::kAllreduce, Collective::kReduce,    C
                                Collective::kScatter,   Collective::kAlltoall};
 
 std::string describe(const HostFacts& facts, std::size_t parts) {
-  return fmt::format("{} among {}, root {}, at once {}, reaches inputs {}, outputs {}, copies {}, {} parts",
-                     name(facts.collective), facts.size, facts.root, facts.at_once, facts.reaches_inputs,
-                     facts.reaches_outputs, facts.copies_inputs, parts);
+  return fmt::format("{} among {}, root {}, reaches inputs {}, outputs {}, copies {}, {} parts", name(facts.collective),
+                     facts.size, facts.root, facts.reaches_inputs, facts.reaches_outputs, facts.copies_inputs, parts);
 }
 
 /// All facts, with parts that can occur.
@@ -30,14 +29,12 @@ void for_each_plan(const std::vector<int>& sizes, const std::vector<std::size_t>
   for (const Collective collective : kAll) {
     for (const int size : sizes) {
       for (int root = 0; root < (is_rooted(collective) ? size : 1); ++root) {
-        for (int reach = 0; reach < 7; ++reach) {
-          HostFacts facts{collective, size, is_rooted(collective) ? root : -1, reach == 4, false, false, false};
+        for (int reach = 0; reach < 6; ++reach) {
+          HostFacts facts{collective, size, is_rooted(collective) ? root : -1, false, false, false};
           facts.reaches_inputs = reach == 1 || reach == 3;
-          facts.reaches_outputs = reach == 2 || reach == 3 || reach == 6;
-          facts.copies_inputs = reach >= 5;
-          for (const std::size_t count : parts) {
-            if (!facts.at_once || count <= 1) body(facts, count);
-          }
+          facts.reaches_outputs = reach == 2 || reach == 3 || reach == 5;
+          facts.copies_inputs = reach >= 4;
+          for (const std::size_t count : parts) body(facts, count);
         }
       }
     }
@@ -137,8 +134,6 @@ class Simulation {
       return !rules_.waits_at_end || !plan_.touches_buffers() || all_reached(state, rank, plan_.steps(), -1);
     }
     if (is_in_step(position)) return true;
-    // At once: the first step is taken before a rank enters, and then ranks hear of all others.
-    if (plan_.at_once()) return position == 0 || all_reached(state, rank, 1, -1);
     const auto [stage, part] = steps_[ended(position)];
     if (!plan_.is_active(stage, rank)) return true;
     const auto reader = static_cast<HostStage>(static_cast<int>(stage) + 1);
@@ -213,7 +208,7 @@ TEST(HostPlan, TheSimulationSeesMissingWaits) {
   rules.waits_for_writers = false;
   EXPECT_NE(Simulation(staged, 1, rules).run(), "");
   for (const auto& [inputs, outputs] : {std::pair(true, false), std::pair(false, true), std::pair(true, true)}) {
-    const HostFacts windows{Collective::kAllreduce, 2, -1, false, inputs, outputs};
+    const HostFacts windows{Collective::kAllreduce, 2, -1, inputs, outputs, false};
     rules = {};
     rules.waits_at_end = false;
     // Where results are staged, ranks hear of each other's last part anyway, but not of the root's last read.
