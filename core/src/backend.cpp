@@ -161,7 +161,7 @@ BackendChoice choose_local(const Settings& settings, const JoinOptions& options)
   }
   return {std::string(kLocal),
           fmt::format("FARANDOLE_RANK is {} of {} in job '{}'", settings.rank, settings.size, settings.job),
-          settings.size};
+          static_cast<int>(settings.size)};
 }
 
 BackendChoice choose_for_communicator(const Settings& settings, const std::vector<LoadedMpi>& mpis) {

@@ -31,8 +31,9 @@ class LocalBackend final : public Backend {
   std::string_view name() const override { return "local"; }
   std::string version() const override { return "sockets of this host"; }
   std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions&) override {
-    auto group = std::make_unique<LocalProcessGroup>(
-        Seat{settings.job, settings.rank, settings.size, settings.warn_after, settings.timeout});
+    auto group = std::make_unique<LocalProcessGroup>(Seat{settings.job, static_cast<int>(settings.rank),
+                                                          static_cast<int>(settings.size), settings.warn_after,
+                                                          settings.timeout});
     // Programs that this process starts inherit the variables, but are not part of the job.
     setenv("_FARANDOLE_JOINED_BY", std::to_string(getpid()).c_str(), /*replace=*/1);
     return group;
