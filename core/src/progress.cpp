@@ -15,6 +15,7 @@ ProgressThread::~ProgressThread() {
     const std::lock_guard lock(mutex_);
     thread_.request_stop();
   }
+  own_.ring();
   doorbell_.ring();
 }
 
@@ -28,6 +29,7 @@ void ProgressThread::wake() {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
+  own_.ring();
   doorbell_.ring();
 }
 
@@ -35,7 +37,7 @@ void ProgressThread::run(const std::stop_token& stop) {
   Waiter waiter(doorbell_, options_);
   std::vector<std::shared_ptr<Progressable>> held;
   while (!stop.stop_requested()) {
-    const std::uint32_t seen = doorbell_.rings();
+    const std::uint32_t seen = own_.rings();
     waiter.look();
     {
       const std::lock_guard lock(mutex_);
@@ -49,7 +51,7 @@ void ProgressThread::run(const std::stop_token& stop) {
     if (best != Progressable::State::kIdle && options_.crowded) {
       for (const auto& work : held) work->look_around();
       held.clear();
-      doorbell_.sleep(doorbell_.rings(), kCrowdedInterval);
+      own_.sleep(own_.rings(), kCrowdedInterval);
     } else if (best == Progressable::State::kMoved) {
       waiter.reset();
     } else if (best == Progressable::State::kWaiting) {
@@ -59,7 +61,7 @@ void ProgressThread::run(const std::stop_token& stop) {
     } else if (!stop.stop_requested()) {
       // Nothing is pending: sleep until somebody wakes us. The limit only bounds the harm of a lost ring.
       held.clear();
-      doorbell_.sleep(seen, std::chrono::seconds(1));
+      own_.sleep(seen, std::chrono::seconds(1));
       waiter.reset();
     }
     held.clear();

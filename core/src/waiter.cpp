@@ -13,9 +13,12 @@
 namespace farandole {
 namespace {
 
-// The rungs: how often a waiting thread pauses, then yields, before it sleeps.
+// The rungs: how often a waiting thread pauses, then yields, before it sleeps. Where every rank has a core it yields
+// for some milliseconds: a core that goes to sleep comes back slower, in virtual machines above all, and who waits for
+// a rank that computes waits that long in every training step.
 constexpr int kPauses = 2000;
-constexpr int kYields = 200;
+constexpr int kYields = 20'000;
+constexpr int kCrowdedYields = 200;
 constexpr int kShortSleeps = 400;  // about 40 ms: a polled transfer still counts as active
 constexpr std::chrono::microseconds kShortestSleep{50};
 constexpr std::chrono::microseconds kLongestPolledSleep{5000};
@@ -48,8 +51,16 @@ void Doorbell::sleep(std::uint32_t seen, std::chrono::microseconds limit) {
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
+int Waiter::pauses() const {
+  return options_.crowded ? 0 : kPauses;
+}
+
+int Waiter::turns_awake() const {
+  return pauses() + (options_.crowded ? kCrowdedYields : kYields);
+}
+
 bool Waiter::sleeps_next() const {
-  return turns_ >= (options_.crowded ? 0 : kPauses) + kYields;
+  return turns_ >= turns_awake();
 }
 
 void Waiter::disarm() {
@@ -72,8 +83,7 @@ void Waiter::look() {
 }
 
 bool Waiter::rest() {
-  const int pauses = options_.crowded ? 0 : kPauses;
-  if (turns_ < pauses) {
+  if (turns_ < pauses()) {
     ++turns_;
     pause_once();
     return false;
@@ -84,7 +94,7 @@ bool Waiter::rest() {
     return false;
   }
   doorbell_.sleep(seen_, sleep_);
-  if (options_.polled && ++turns_ < pauses + kYields + kShortSleeps) return true;
+  if (options_.polled && ++turns_ < turns_awake() + kShortSleeps) return true;
   sleep_ = std::min(2 * sleep_, options_.polled ? kLongestPolledSleep : kLongestSleep);
   return true;
 }

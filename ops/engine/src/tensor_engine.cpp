@@ -160,7 +160,7 @@ void TensorEngine::abort(const std::string& text) {
 // ---- Driving ------------------------------------------------------------------------------------------------------
 
 void TensorEngine::run(const std::stop_token& stop) {
-  // Frameworks compute on all cores: this thread yields from the start.
+  // Frameworks compute on all cores: this thread yields from the start, and sleeps soon.
   Waiter::Options options = endpoint_.waiting();
   options.crowded = true;
   Doorbell& peers = endpoint_.doorbell();

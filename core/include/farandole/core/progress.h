@@ -27,7 +27,7 @@ class Progressable {
 /// then only looks every few milliseconds, so that nothing stands still, and operations advance inside calls.
 class ProgressThread {
  public:
-  /// @param doorbell  what the thread sleeps on; other processes may nudge it
+  /// @param doorbell  what the thread sleeps on while it waits for others; other processes may nudge it
   ProgressThread(Waiter::Options options, Doorbell& doorbell) : options_(options), doorbell_(doorbell) {}
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
@@ -47,6 +47,7 @@ class ProgressThread {
 
   const Waiter::Options options_;
   Doorbell& doorbell_;
+  Doorbell own_;      // for sleep that news of other ranks do not end
   std::mutex mutex_;  // guards attached_ and thread_
   std::vector<std::weak_ptr<Progressable>> attached_;
   std::jthread thread_;

@@ -36,7 +36,7 @@ class Doorbell {
 class Waiter {
  public:
   struct Options {
-    /// More ranks than cores: starts at yield, so that a blocked rank does not slow the others.
+    /// More ranks than cores: starts at yield, and sleeps soon, so that a blocked rank does not slow the others.
     bool crowded = false;
     /// A polled transport (MPI) is in use: sleeps are capped at 50 µs, doubling to 5 ms when idle.
     bool polled = false;
@@ -56,6 +56,8 @@ class Waiter {
   bool rest();
 
  private:
+  int pauses() const;
+  int turns_awake() const;
   void disarm();
 
   Doorbell& doorbell_;
