@@ -27,8 +27,13 @@ class PlaceTest(support.RankedTest):
 
     def test_what_is_built(self):
         self.assertTrue(farandole.mpi_built())
-        self.assertTrue(farandole.mpi_enabled())
-        self.assertTrue(farandole.mpi_threads_supported())
+        if "FARANDOLE_RANK" in os.environ:
+            self.assertFalse(farandole.mpi_enabled())
+            with self.assertRaises(errors.InvalidArgument):
+                farandole.mpi_threads_supported()
+        else:
+            self.assertTrue(farandole.mpi_enabled())
+            self.assertTrue(farandole.mpi_threads_supported())
         self.assertFalse(farandole.gloo_built() or farandole.gloo_enabled() or farandole.rocm_built())
         self.assertEqual(farandole.nccl_built(), 0)
         found = farandole.info()

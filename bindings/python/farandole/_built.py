@@ -10,6 +10,7 @@ from typing import Any, Dict
 from . import _engine, errors
 
 _OTHER_DISTRIBUTIONS = {"tensorflow": ("tensorflow-cpu", "tensorflow-intel", "tf-nightly")}
+_WITHOUT_MPI = ("none", "sockets of this host")  # how the core describes jobs of one process, and those without MPI
 _LIBRARIES = Path(__file__).parent.absolute() / "lib"
 
 
@@ -24,7 +25,7 @@ def mpi_built() -> bool:
 
 def mpi_enabled() -> bool:
     """Whether the job was joined by MPI. False before `init`."""
-    return not _engine.describe().get("mpi", "none").startswith("none")
+    return not _engine.describe().get("mpi", "none").startswith(_WITHOUT_MPI)
 
 
 def mpi_threads_supported() -> bool:

@@ -1,11 +1,14 @@
 """Start and end of the job, and where this process is in it."""
 
 import atexit
+import contextlib
 import os
+import signal
 import sys
+import threading
 import traceback
 from ctypes import byref
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
 from . import _engine, _horovod_environment, _work, errors
 from .process_sets import ProcessSet, forget_all, register_all
@@ -40,13 +43,28 @@ def init(
         return
     ignored = _horovod_environment.apply()
     _work.names.clear()
-    _engine.call("farandole_init", byref(options))
+    with _interrupts_end_the_process():
+        _engine.call("farandole_init", byref(options))
     _install_hooks()
     try:
         _after_start(sets, ignored)
     except BaseException as reason:
         _engine.lib.farandole_abort(f"init() failed: {reason}".encode())
         raise
+
+
+@contextlib.contextmanager
+def _interrupts_end_the_process() -> Iterator[None]:
+    """Ctrl-C while nothing is joined yet: Python's own handler would only run once C code has returned."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _checked_sets(sets: Any) -> List[ProcessSet]:

@@ -64,8 +64,9 @@ LocalProcessGroup::~LocalProcessGroup() {
 template <class Look>
 void LocalProcessGroup::wait_for(int process, std::string_view doing, const Look& is_done) {
   while (!is_done()) {
-    // What it sent before it went is still there.
-    if (links_[static_cast<std::size_t>(process)]->is_closed() && !is_done()) {
+    if (links_[static_cast<std::size_t>(process)]->is_closed()) {
+      // What it sent before it went is still there.
+      if (is_done()) return;
       throw PeerLost(fmt::format("process {} of {} has gone while {}", process, process_count(), doing));
     }
     rest();
