@@ -15,7 +15,7 @@ namespace farandole {
 /// own data where it has shown them, so outputs may lie anywhere on inputs.
 class AtOnce {
  public:
-  /// @param call  outlives this object; its whole vector fits a slot.
+  /// @param call  its whole vector fits a slot
   /// @param firsts  where the part of each rank begins in the whole vector, and the end; empty: parts are equal
   AtOnce(HostGroup& host, int lane, const ShortCall& call, std::span<const std::size_t> firsts = {});
   /// Before this rank enters. @param prescale  what its data are multiplied by
@@ -38,7 +38,7 @@ class AtOnce {
 
   HostGroup& host_;
   const int lane_;
-  const ShortCall& call_;
+  const ShortCall call_;
   const std::span<const std::size_t> firsts_;
   const std::size_t element_bytes_;
   const std::size_t total_;

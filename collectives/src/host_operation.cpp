@@ -42,7 +42,6 @@ HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& ca
       total_(total_count(call)),
       descriptor_(descriptor),
       counted_(purpose == Purpose::kCollective && call.collective == Collective::kAlltoall && call.uneven),
-      short_call_{call.collective, call.input, call.output, call.op, call.root},
       input_(static_cast<const std::byte*>(call.input.data)),
       output_(static_cast<std::byte*>(call.output.data)),
       // Here, because operations are made in the order of their numbers: an earlier one that began after a later one
@@ -55,7 +54,9 @@ HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& ca
   stages_own_ = reduces(call.collective) && call.prescale != 1.0;
   if (has_counts(call.collective)) firsts_ = running_sum(call.counts);
   if (call.collective == Collective::kAlltoall) recv_firsts_ = running_sum(call.recv_counts);
-  if (!counted_ && bytes(total_) <= host.at_once_bytes()) at_once_.emplace(host, lane_, short_call_, firsts_);
+  if (!counted_ && bytes(total_) <= host.at_once_bytes()) {
+    at_once_.emplace(host, lane_, ShortCall{call.collective, call.input, call.output, call.op, call.root}, firsts_);
+  }
 }
 
 HostOperation::~HostOperation() {

@@ -109,7 +109,6 @@ class HostOperation final : public Operation {
   bool streams_ = false;     // the output is so large that it goes past the caches
   bool exchanges_ = false;   // results are put where the input of the other rank was staged
   Phase phase_ = Phase::kConnect;
-  const ShortCall short_call_;
   std::optional<AtOnce> at_once_;
   HostPlan plan_;
   HostPlan::Step step_;
