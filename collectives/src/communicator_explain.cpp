@@ -24,7 +24,7 @@ std::string explain_shared_memory(const Choice& choice, Collective collective, s
                                : "each rank allreduces its part of its host's sum with its counterparts");
   }
   return fmt::format("the ranks live on one host and share memory: {}",
-                     at_once ? "at once, every rank reads what it needs of all others"
+                     at_once ? "one shot, every rank reads what it needs of all others"
                              : fmt::format("two shots, in parts of {} bytes; windows are read and written in place{}",
                                            group.part_bytes, explain_single_copies(collective, group)));
 }
