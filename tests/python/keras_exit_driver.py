@@ -16,7 +16,7 @@ import support
 support.need("numpy", "tensorflow", "keras")
 
 SECONDS = 120  # for the start, too
-SOON = 15  # TensorFlow takes seconds to end where the machine is busy; a job that hangs is ended after a minute or never
+SOON = 5  # what is promised; it takes 1 to 2 s on an idle machine, of which some launchers wait 1 s
 TEXTS = {"callback": "nothing there, in a callback", "data": "nothing there, in the data", "interrupt": ""}
 
 
