@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # usage: allreduce_curve.sh [OPTION...] BUILD_DIRECTORY RESULT.json
 # Measures allreduce (f32 sum, out of place) over a range of sizes: farandole-bench with ordinary memory and with windows,
-# beside the allreduce of each MPI in the same processes, and then other peers; one after the other, round after round.
+# beside the allreduce of each MPI in the same processes; then other peers, each alone, and therefore farandole-bench alone
+# too, started by the first MPI. One after the other, round after round.
 # Writes the medians over the rounds as JSON, for scripts/plot_curves.py, and prints them as a table.
 #   --mpi LAUNCHER     a launcher with its flags, without -n; again for another MPI. The first one's figures of Farandole
 #                      are drawn. Default: mpirun.openmpi and mpiexec.mpich, as far as they are installed
@@ -61,6 +62,14 @@ for round in $(seq "$rounds"); do
       done
     done
   done
+  if [ ${#peers[@]} -gt 0 ]; then
+    read -ra launch <<<"${mpis[0]}"
+    for memory in user window; do
+      measure "${mpis[0]}, memory $memory, without a peer" "${launch[@]}" -n "$ranks" "$bench" --collective allreduce \
+        --place out --memory $memory --factor "$factor" --min-bytes "$min" --max-bytes "$max" --iterations "$iterations" \
+        --json "$work/alone.$memory.$round.json"
+    done
+  fi
   for peer in "${!peers[@]}"; do
     measure "${peers[$peer]%%=*}" bash -c "${peers[$peer]#*=}"
     { echo "# ${peers[$peer]%%=*}"; cat "$work/output"; } >"$work/peer.$peer.$round.txt"

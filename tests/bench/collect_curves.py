@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """usage: collect_curves.py DIRECTORY RESULT.json
 
-Joins what allreduce_curve.sh has measured: bench.<mpi>.<pairs>.<memory>.<round>.json (of farandole-bench) and
-peer.<index>.<round>.txt (a line '# name', then lines of 'bytes p50_us p99_us'). Prints a table of the medians.
+Joins what allreduce_curve.sh has measured: bench.<mpi>.<pairs>.<memory>.<round>.json (of farandole-bench beside an MPI),
+alone.<memory>.<round>.json (of farandole-bench without a peer) and peer.<index>.<round>.txt (a line '# name', then lines
+of 'bytes p50_us p99_us'). Prints a table of the medians.
 """
 import datetime
 import json
@@ -65,6 +66,18 @@ def read_bench(directory):
     return [ours[key] for key in sorted(ours)], [mpis[key] for key in sorted(mpis)], ratios
 
 
+def read_alone(directory):
+    """Curves of ours without a peer in the same processes, which takes caches: what other programs compare with."""
+    curves = {}
+    for path in sorted(directory.glob("alone.*.json")):
+        _, memory, round_number, _ = path.name.split(".")
+        curve = curves.setdefault(memory, Curve(name=MEMORY[memory] + ", alone", kind="alone", memory=memory,
+                                                buffer_pairs=1))
+        for entry in json.loads(path.read_text()):
+            curve.add(entry["bytes"], int(round_number), entry["p50_us"], entry["p99_us"])
+    return [curves[memory] for memory in sorted(curves)]
+
+
 def read_peers(directory):
     curves = {}
     for path in sorted(directory.glob("peer.*.txt")):
@@ -83,14 +96,11 @@ def read_peers(directory):
     return [curves[index] for index in sorted(curves)]
 
 
-def add_ratios(ratios, ours, peers):
+def add_ratios(ratios, alone, peers):
     """Other programs run in the same round, not in the same process."""
-    for curve in ours:
-        described = curve.description
-        if described["started_by"] != ours[0].description["started_by"] or described["buffer_pairs"] != 1:
-            continue
+    for curve in alone:
         for peer in peers:
-            found = ratios.setdefault((peer.description["name"], described["memory"], 1), {})
+            found = ratios.setdefault((peer.description["name"], curve.description["memory"], 1), {})
             for size in sorted(set(curve.samples) & set(peer.samples)):
                 rounds = sorted({r for r, _, _ in peer.samples[size]})
                 found[size] = [peer.of_round(size, r) / curve.of_round(size, r) for r in rounds]
@@ -124,15 +134,16 @@ def main():
         sys.exit(__doc__)
     directory = pathlib.Path(sys.argv[1])
     ours, mpis, ratios = read_bench(directory)
+    alone = read_alone(directory)
     others = read_peers(directory)
-    add_ratios(ratios, ours, others)
+    add_ratios(ratios, alone, others)
     result = {
         "collective": "allreduce", "dtype": "f32", "op": "sum", "ranks": ours[0].description["ranks"],
         "rounds": max(r for r, _, _ in next(iter(ours[0].samples.values()))),
         "machine": {"processor": processor(), "cores": len(os.sched_getaffinity(0)),
                     "system": f"{platform.system()} {platform.release()}"},
         "date": datetime.date.today().isoformat(),
-        "curves": [curve.as_json() for curve in ours + mpis + others],
+        "curves": [curve.as_json() for curve in ours + alone + mpis + others],
         "ratios": [{"peer": peer, "memory": memory, "buffer_pairs": pairs,
                     "points": [{"bytes": size, "ratio": short(statistics.median(values)),
                                 "ratio_of_rounds": [short(value) for value in values]}

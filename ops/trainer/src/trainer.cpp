@@ -59,7 +59,7 @@ struct Trainer<Scalar>::State {
   }
   void train_one_step(Totals& epoch);
   void update(const StepResult& result);
-  void report_step(const StepResult& result, const Totals& epoch) const;
+  void report_step(const StepResult& result, const Totals& epoch, Seconds taken) const;
   void finish_epoch(const Totals& epoch);
   EpochReport make_report(const Totals& totals);
   void save(const Totals& epoch);
@@ -115,13 +115,14 @@ void Trainer<Scalar>::State::train_one_step(Totals& epoch) {
   update(result);
   ++steps_done;
   last_evaluation.reset();
-  epoch.training += Clock::now() - start;
+  const Seconds taken = Clock::now() - start;
+  epoch.training += taken;
   epoch.exposed += step.exposed();
   epoch.loss_sum += result.loss_sum;
   epoch.correct += result.correct;
   epoch.samples += result.samples;
   epoch.trained += static_cast<std::int64_t>(batch.size());
-  report_step(result, epoch);
+  report_step(result, epoch, taken);
 }
 
 template <class Scalar>
@@ -144,7 +145,7 @@ void Trainer<Scalar>::State::update(const StepResult& result) {
 }
 
 template <class Scalar>
-void Trainer<Scalar>::State::report_step(const StepResult& result, const Totals& epoch) const {
+void Trainer<Scalar>::State::report_step(const StepResult& result, const Totals& epoch, Seconds taken) const {
   if (!options.on_step) return;
   const std::int64_t per_epoch = loader.batches_per_epoch();
   options.on_step({.training_step = steps_done,
@@ -153,7 +154,8 @@ void Trainer<Scalar>::State::report_step(const StepResult& result, const Totals&
                    .steps_per_epoch = per_epoch,
                    .loss = result.loss_sum / static_cast<double>(result.samples),
                    .epoch_loss = epoch.loss(),
-                   .epoch_accuracy = epoch.accuracy()});
+                   .epoch_accuracy = epoch.accuracy(),
+                   .seconds = taken.count()});
 }
 
 template <class Scalar>

@@ -19,7 +19,8 @@ JsonLog::JsonLog(std::filesystem::path file, bool append) : path_(std::move(file
 }
 
 void JsonLog::step(const StepReport& report) {
-  write(fmt::format("{{\"training_step\":{},\"loss\":{:.17g}}}", report.training_step, report.loss));
+  write(fmt::format("{{\"training_step\":{},\"loss\":{:.17g},\"seconds\":{:.6f}}}", report.training_step, report.loss,
+                    report.seconds));
 }
 
 void JsonLog::epoch(const EpochReport& report, bool last) {

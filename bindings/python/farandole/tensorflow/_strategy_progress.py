@@ -20,7 +20,11 @@ from . import _running, mpi_ops
 _NAME = "farandole.strategy.progress"
 # Columns of the message, which has one row for each rank.
 _KIND, _DIGEST, _STOP, _COLUMNS = 0, 1, 2, 3
-_KINDS = {1: "has another batch", 2: "has no more data", 3: "reads a value that is aggregated over the ranks"}
+_KINDS = {  # what one rank does, and several
+    1: ("has another batch", "have another batch"),
+    2: ("has no more data", "have no more data"),
+    3: ("reads a value that is aggregated over the ranks", "read a value that is aggregated over the ranks"),
+}
 BATCH, END, READ = _KINDS
 
 _ADVICE = (
@@ -58,10 +62,12 @@ def _complaint(rows: np.ndarray) -> str:
     kinds = rows[:, _KIND]
     if len(set(kinds)) > 1:
         each = []
-        for kind, text in _KINDS.items():
+        for kind, (does, do) in _KINDS.items():
             ranks = [str(rank) for rank in np.flatnonzero(kinds == kind)]
-            if ranks:
-                each.append(f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)} {text}")
+            if len(ranks) == 1:
+                each.append(f"rank {ranks[0]} {does}")
+            elif ranks:
+                each.append(f"ranks {', '.join(ranks)} {do}")
         return f"{'; '.join(each)}. {_ADVICE}"
     return _OTHER_DATA if len(set(rows[:, _DIGEST])) > 1 else ""
 

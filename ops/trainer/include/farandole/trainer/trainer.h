@@ -24,6 +24,7 @@ struct StepReport {
   double loss = 0;            ///< mean over the global batch
   double epoch_loss = 0;      ///< mean over the epoch so far
   double epoch_accuracy = 0;  ///< share of right answers in training, in the epoch so far
+  double seconds = 0;         ///< that this training step took on this replica, with its waiting
 };
 
 struct Evaluation {
