@@ -340,6 +340,9 @@ const Settings& Communicator::settings() const {
 bool Communicator::is_called() {
   return state_->queue().is_called();
 }
+std::string Communicator::describe_missing() {
+  return state_->queue().describe_missing();
+}
 void Communicator::advance_in_calls_only() {
   state_->advance_in_calls_only();
 }

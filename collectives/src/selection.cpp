@@ -1,9 +1,11 @@
 #include "selection.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "choice.h"
 #include "farandole/core/error.h"
 
 namespace farandole {
@@ -23,12 +25,8 @@ int segments_for(const Algorithm& algorithm, const Question& question, const Set
 const Algorithm& find_or_explain(const Question& question, std::string_view forced) {
   const Algorithm* found = find_algorithm(question.collective, forced);
   if (found == nullptr) {
-    std::string names;
-    for (const Algorithm& algorithm : algorithms()) {
-      if (algorithm.collective == question.collective) names += fmt::format(" {}", algorithm.name);
-    }
     throw InvalidArgument(
-        fmt::format("{} has no algorithm '{}'; there are:{}", name(question.collective), forced, names));
+        fmt::format("{}: {}", name(question.collective), describe_no_such_algorithm(question.collective, forced)));
   }
   if (!found->supports(question.size)) {
     throw InvalidArgument(fmt::format("{} by {} does not work for {} ranks; leave the choice to Farandole (auto)",
@@ -113,6 +111,17 @@ std::vector<Candidate> candidates(const Question& question, const Settings& sett
   return found;
 }
 
+std::string describe_no_such_algorithm(Collective collective, std::string_view wanted) {
+  std::vector<std::string_view> names;
+  for (const Algorithm& known : algorithms()) {
+    if (known.collective == collective) names.push_back(known.name);
+  }
+  names.push_back(kSharedMemory);
+  if (collective == Collective::kAllreduce) names.insert(names.end(), {kHierarchical, kVendor});
+  return fmt::format("there is no algorithm '{}'{}; it must be one of {}", wanted, suggestion(wanted, names),
+                     fmt::join(names, ", "));
+}
+
 const TuningTable::Entry* measured_entry(const Question& question) {
   if (question.table == nullptr || question.bytes == kUnknownBytes) return nullptr;
   const TuningTable::Entry* const entry = question.table->find(question.collective, question.bytes);
@@ -159,8 +168,7 @@ Choice choose(const Question& question, const Settings& settings) {
   if (forced == kHierarchical && question.collective == Collective::kAllreduce && !may_be_hierarchical) {
     throw InvalidArgument(
         "allreduce by hierarchical needs several hosts, one of them with several ranks, and FARANDOLE_SHARED_MEMORY "
-        "on; "
-        "leave the choice to Farandole (auto)");
+        "on; leave the choice to Farandole (auto)");
   }
   if (may_be_hierarchical && (forced == "auto" || forced == kHierarchical)) {
     return {Choice::Kind::kHierarchical, nullptr, 1};

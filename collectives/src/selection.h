@@ -68,6 +68,9 @@ std::vector<Candidate> candidates(const Question& question, const Settings& sett
 /// message.
 double predict_us(const Algorithm& algorithm, int segments, const Question& question);
 
+/// "there is no algorithm 'rung' (did you mean 'ring'?); it must be one of …", with what this collective knows.
+std::string describe_no_such_algorithm(Collective collective, std::string_view wanted);
+
 /// The setting that forces an algorithm of this collective; "auto" where there is none.
 const std::string& forced_algorithm(Collective collective, const Settings& settings);
 

@@ -1,15 +1,14 @@
 // What a table of measured choices may say.
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "choice.h"
 #include "farandole/collectives/tuning.h"
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
+#include "selection.h"
 
 namespace farandole {
 namespace {
@@ -34,14 +33,7 @@ std::string objection(Collective collective, const std::string& algorithm, const
   if (found != nullptr) {
     return found->supports(shape.ranks) ? "" : fmt::format("{} does not work for {} ranks", algorithm, shape.ranks);
   }
-  std::vector<std::string_view> names;
-  for (const Algorithm& known : algorithms()) {
-    if (known.collective == collective) names.push_back(known.name);
-  }
-  names.emplace_back("shared_memory");
-  if (is_allreduce) names.insert(names.end(), {"hierarchical", "vendor"});
-  return fmt::format("there is no algorithm '{}'{}; it must be one of {}", algorithm, suggestion(algorithm, names),
-                     fmt::join(names, ", "));
+  return describe_no_such_algorithm(collective, algorithm);
 }
 
 void check_entry(Collective collective, const TuningTable& table, std::size_t index) {

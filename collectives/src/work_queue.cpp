@@ -327,9 +327,18 @@ bool WorkQueue::waits_for_someone_who_left(const Work::State& work) const {
   return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return group_.endpoint->has_left(rank, kFarewell); });
 }
 
+std::string WorkQueue::describe_missing(const Work::State& work) const {
+  return group_.endpoint->describe_missing(group_.id, work.sequence, group_.members);
+}
+
+std::string WorkQueue::describe_missing() {
+  const std::lock_guard lock(mutex_);
+  return pending_.empty() ? std::string() : describe_missing(*pending_.front());
+}
+
 std::string WorkQueue::describe_stall(const Work::State& work, Clock::time_point now) const {
   std::string text = fmt::format("waiting for {:.1f} s", Seconds(now - work.since).count());
-  const std::string missing = group_.endpoint->describe_missing(group_.id, work.sequence, group_.members);
+  const std::string missing = describe_missing(work);
   if (!missing.empty()) {
     text += "; not in it yet: " + missing;
   } else {

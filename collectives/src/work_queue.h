@@ -67,6 +67,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   bool is_empty();
   /// True if another rank has begun the next collective, and this one has not.
   bool is_called();
+  /// The ranks that are not in the oldest pending collective.
+  std::string describe_missing();
   /// Poisons the job, because this rank will not take part any more in what is pending.
   void give_up();
   /// Waits until nothing is left, then lets go of the host's memory: the communicator ends.
@@ -90,6 +92,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   /// Warns about, and bounds, waiting; asks who is missing. For slow paths.
   void check_stall(Work::State& work, Clock::time_point now);
   std::string describe_stall(const Work::State& work, Clock::time_point now) const;
+  std::string describe_missing(const Work::State& work) const;
   bool waits_for_someone_who_left(const Work::State& work) const;
 
   const Group group_;  // a copy: the progress thread may hold the queue longer than the communicator lives

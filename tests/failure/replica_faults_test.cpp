@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <latch>
@@ -17,28 +16,14 @@
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
 #include "farandole/gradients/gradient_averager.h"
+#include "variable.h"
 
 namespace farandole {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
-/// Sets an environment variable for one test.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    setenv(name, value.c_str(), 1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { old_.empty() ? unsetenv(name_) : setenv(name_, old_.c_str(), 1); }
-
- private:
-  const char* name_;
-  std::string old_;
-};
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::Variable;
 
 TEST(ReplicaFaults, AnExceptionOnOneRankReachesTheOthersAndIsRethrown) {
   std::atomic<int> raised{0};

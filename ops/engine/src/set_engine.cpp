@@ -85,6 +85,14 @@ Clock::time_point SetEngine::wish() const {
   return phase_ == Phase::kIdle ? negotiator_.wish() : Clock::time_point::max();
 }
 
+std::string SetEngine::describe_waiting() {
+  std::string text = negotiator_.describe_waiting();
+  // A rank with nothing to say stays out of the round.
+  const std::string missing = phase_ == Phase::kIdle ? std::string() : control_.describe_missing();
+  if (!missing.empty()) text += "; not there yet: " + missing;
+  return text;
+}
+
 void SetEngine::add_counters(farandole_counters& sum) const {
   const Negotiator::Counters& rounds = negotiator_.counters();
   sum.rounds += rounds.rounds;

@@ -46,6 +46,8 @@ class SetEngine {
   const std::vector<int>& ranks() const { return ranks_; }
   Communicator& control() { return control_; }
   const Negotiator& negotiator() const { return negotiator_; }
+  /// What is pending here, and which ranks it waits for, as far as is known.
+  std::string describe_waiting();
   void add_counters(farandole_counters& sum) const;
 
   // What has come out since they were last taken.

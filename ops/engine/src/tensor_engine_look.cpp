@@ -19,7 +19,7 @@ void TensorEngine::look_around() {
 }
 
 void TensorEngine::check_stall(Clock::time_point now) {
-  const SetEngine* late = nullptr;
+  SetEngine* late = nullptr;
   Clock::time_point oldest = Clock::time_point::max();
   for (const auto& [id, set] : sets_) {
     const auto since = set->negotiator().oldest();
@@ -37,11 +37,11 @@ void TensorEngine::check_stall(Clock::time_point now) {
     endpoint_.poison(
         ErrorKind::kTimeout,
         fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed on rank {} for {}", settings.timeout.count(),
-                    communicator_.rank(), late->negotiator().describe_waiting()));
+                    communicator_.rank(), late->describe_waiting()));
   } else if (waited >= warning_interval_) {
     log(LogLevel::kWarning,
         fmt::format("waiting for {:.1f} s for {}; other ranks have not submitted the same, or not reached it yet",
-                    waited.count(), late->negotiator().describe_waiting()));
+                    waited.count(), late->describe_waiting()));
     warning_interval_ *= 2;
   }
 }

@@ -1,7 +1,9 @@
 #include <chrono>
+#include <latch>
 #include <thread>
 
 #include "engine_harness.h"
+#include "variable.h"
 
 namespace farandole::testing {
 namespace {
@@ -50,6 +52,31 @@ TEST(EngineErrors, DisagreementsReachAllRanks) {
   });
   EXPECT_EQ(texts[0], texts[1]);
   EXPECT_EQ(texts[0], texts[2]);
+}
+
+/// The name may be new, or one that all ranks know.
+TEST(EngineErrors, ADeadlineNamesTheRankThatIsMissing) {
+  const Variable timeout("FARANDOLE_TIMEOUT", "0.3");
+  for (const bool known : {false, true}) {
+    std::latch timed_out(1);
+    EXPECT_THROW(run_engines(2,
+                             [&](TensorEngine& engine, Client& client) {
+                               if (known) (void)client.allreduce("x", {1.0F});
+                               if (engine.communicator().rank() == 1) {
+                                 timed_out.wait();
+                                 (void)client.allreduce("x", {1.0F});
+                               }
+                               try {
+                                 (void)client.allreduce("x", {1.0F});
+                               } catch (const Timeout& error) {
+                                 EXPECT_THAT(error.what(), AllOf(HasSubstr("allreduce 'x' f32[1] sum"),
+                                                                 HasSubstr("not there yet: rank 1")));
+                                 timed_out.count_down();
+                                 throw;
+                               }
+                             }),
+                 Timeout);
+  }
 }
 
 TEST(EngineErrors, WaitingForEachOtherByKnownNamesIsToldToo) {

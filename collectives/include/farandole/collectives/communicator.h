@@ -22,7 +22,7 @@ struct ReduceOptions {
   double prescale = 1.0;   ///< every input is multiplied by this before it is reduced; floating-point types only
   double postscale = 1.0;  ///< every result is multiplied by this; floating-point types only
   std::string_view algorithm =
-      {};            ///< "ring", …; empty: the setting's, or the cost model's choice. The same on all ranks.
+      {};            ///< "ring", …; empty: the setting's, or Farandole's choice. The same on all ranks.
   int segments = 0;  ///< 0: chosen from the size
 };
 
@@ -132,6 +132,10 @@ class Communicator {
   /// once the communicator has had a collective. With FARANDOLE_CHECK=off not all algorithms let every rank know.
   bool is_called();
 
+  /// The ranks that have not begun the oldest asynchronous collective that is pending here, as far as is known, each as
+  /// in warnings: "rank 3 (host node7, pid 4711) has entered only collective 10". Empty if there is none. Never blocks.
+  std::string describe_missing();
+
   /// Returns once every rank has called it.
   void barrier();
   Work barrier_async();
@@ -162,7 +166,7 @@ class Communicator {
   std::string explain(Collective collective, std::size_t bytes) const;
   /// The name of the algorithm that would run.
   std::string choose(Collective collective, std::size_t bytes) const;
-  /// "inproc", "mpi", or "inproc+mpi".
+  /// "inproc", "mpi", "local", or "inproc+" one of the last two.
   std::string transport() const;
   /// What a table of measured choices must have been measured on to hold here.
   TuningShape tuning_shape() const;

@@ -16,7 +16,7 @@ namespace farandole {
 struct TuningShape {
   int ranks = 1;
   int hosts = 1;
-  std::string transport;  ///< of messages: "inproc", "mpi", or "inproc+mpi"
+  std::string transport;  ///< of messages: "inproc", "mpi", "local", or "inproc+" one of the last two
   bool operator==(const TuningShape&) const = default;
 };
 /// "2 ranks on 1 host, mpi"

@@ -90,12 +90,13 @@ typedef struct farandole_init_options {
   int32_t mpi_communicator;     /* MPI_Comm_c2f of it */
 } farandole_init_options;
 
-/* Joins the job that mpirun or Slurm started (else a job of this process alone) and starts the engine. Collective over
- * all processes; blocks. Does nothing if the engine runs already. `options` may be NULL. */
+/* Joins the job that mpirun or Slurm started, or that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB name (else a job of
+ * this process alone) and starts the engine. Collective over all processes; blocks. Does nothing if the engine runs
+ * already. `options` may be NULL. */
 FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, farandole_error** error);
 /* Leaves the job in good order: waits until all ranks have called it. Tensors that are pending here fail. The other
- * ranks' pending tensors that need this rank fail with PEER_LOST. Afterwards farandole_init may be called again if this
- * process is alone or the program has initialised MPI itself; else it is UNSUPPORTED, because MPI starts once in a
+ * ranks' pending tensors that need this rank fail with PEER_LOST. Afterwards farandole_init may be called again, in a
+ * job of MPI only if the program has initialised MPI itself; else it is UNSUPPORTED, because MPI starts once in a
  * process. After a fault of the job it does not wait. */
 FARANDOLE_ENGINE_API int farandole_shutdown(farandole_error** error);
 FARANDOLE_ENGINE_API int farandole_is_initialized(void);
