@@ -343,6 +343,9 @@ bool Communicator::is_called() {
 std::string Communicator::describe_missing() {
   return state_->queue().describe_missing();
 }
+void Communicator::always_compare() {
+  state_->queue().always_compare();
+}
 void Communicator::advance_in_calls_only() {
   state_->advance_in_calls_only();
 }

@@ -1,5 +1,7 @@
 #include "host_group.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <thread>
@@ -70,7 +72,13 @@ HostGroup::~HostGroup() {
 bool HostGroup::connect() {
   if (found_ == size()) return true;
   if (block_offset_ == 0) {
-    block_offset_ = memory_.allocate(block_bytes(size(), slot_bytes_));
+    try {
+      block_offset_ = memory_.allocate(block_bytes(size(), slot_bytes_));
+    } catch (const InvalidArgument& error) {
+      // The others may have room, and would wait for this rank: it must not fail alone.
+      throw TransportError(
+          fmt::format("memory that the ranks of this host share for a communicator: {}", error.what()));
+    }
     Peer& self = peers_[static_cast<std::size_t>(rank_)];
     memory_.header().blocks[static_cast<std::size_t>(self.replica)][id_].store(block_offset_,
                                                                                std::memory_order_seq_cst);

@@ -76,8 +76,9 @@ class HostGroup {
   /// Results of more bytes go past the caches.
   std::size_t streaming_bytes() const { return streaming_bytes_; }
 
-  /// True once the blocks of all others have been found.
+  /// True once the blocks of all others have been found. @throws TransportError  there is no room for the own one
   bool connect();
+  bool is_connected() const { return found_ == size(); }
   HostBlock::Lane& lane(int local, int lane) const {
     return peers_[static_cast<std::size_t>(local)].block->lanes[static_cast<std::size_t>(lane)];
   }

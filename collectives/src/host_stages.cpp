@@ -206,7 +206,10 @@ bool HostOperation::fetch(int local, std::size_t element, std::byte* to, std::si
   const std::uint64_t address = line.address.load(std::memory_order_relaxed) + this->bytes(element);
   const int error = host_.copy_from(local, address, to, bytes);
   if (error == 0) return true;
-  if (error == ESRCH || group_.endpoint->has_fault()) return false;
+  if (error == ESRCH) return false;
+  // A rank that has failed says so before its memory goes.
+  group_.endpoint->look_around();
+  if (group_.endpoint->has_fault()) return false;
   throw TransportError(
       fmt::format("{}: {} bytes of the input of rank {} could not be read: {}; it must stay until the "
                   "collective is done (FARANDOLE_SINGLE_COPY_BYTES=0 for memory of a device)",

@@ -21,7 +21,7 @@ constexpr Seconds kFarewell{1.0};
 
 }  // namespace
 
-WorkQueue::WorkQueue(Group group) : group_(std::move(group)) {
+WorkQueue::WorkQueue(Group group) : group_(std::move(group)), compares_(group_.endpoint->settings().check) {
   const Topology& topology = group_.endpoint->topology();
   const int host = topology.rank(group_.endpoint->rank()).host_index;
   const auto local_size = std::count_if(group_.members.begin(), group_.members.end(),
@@ -41,8 +41,8 @@ std::uint64_t WorkQueue::next_sequence() {
 
 std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(Call&& call, const Choice& choice, std::string refusal,
                                                                std::uint64_t sequence, bool entered) {
-  return std::make_unique<CollectiveOperation>(group_, host_, std::move(call), choice, sequence, vendor_,
-                                               group_.endpoint->settings().check, std::move(refusal), entered);
+  return std::make_unique<CollectiveOperation>(group_, host_, std::move(call), choice, sequence, vendor_, compares_,
+                                               std::move(refusal), entered);
 }
 
 std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperation> operation) {

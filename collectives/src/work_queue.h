@@ -67,6 +67,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   bool is_empty();
   /// True if another rank has begun the next collective, and this one has not.
   bool is_called();
+  /// Whatever FARANDOLE_CHECK says. Before the first collective.
+  void always_compare() { compares_ = true; }
   /// The ranks that are not in the oldest pending collective.
   std::string describe_missing();
   /// Poisons the job, because this rank will not take part any more in what is pending.
@@ -99,6 +101,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   std::mutex mutex_;   // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
   std::uint64_t next_sequence_ = 1;
+  bool compares_;
   std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()
   VendorSlot vendor_;
   HostContext host_;  // its group is gone after close()

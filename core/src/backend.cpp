@@ -129,6 +129,12 @@ std::optional<std::string> why_inherited() {
   return fmt::format("the launcher's variables are inherited from process {}, which has joined the job", joined);
 }
 
+/// True in a program that a rank of a job without MPI has started, and that was not told another rank since.
+bool inherits_its_rank(const Settings& settings) {
+  const char* joined = variable("_FARANDOLE_JOINED_AS");
+  return joined != nullptr && why_inherited() && joined == local::seat_text(settings);
+}
+
 [[noreturn]] void contradiction(const Settings& settings, std::string_view other) {
   throw InvalidArgument(
       fmt::format("FARANDOLE_MPI={}, but {}; unset FARANDOLE_MPI, or start the program with the mpirun of that MPI",
@@ -313,7 +319,7 @@ const char* build_id() {
 
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options) {
   if (const auto reason = why_child()) return {{}, *reason, 0};
-  if (is_told_its_rank(settings) && !why_inherited()) return choose_local(settings, options);
+  if (is_told_its_rank(settings) && !inherits_its_rank(settings)) return choose_local(settings, options);
   const std::vector<LoadedMpi> mpis = loaded_mpis();
   if (options.mpi_communicator) return choose_for_communicator(settings, mpis);
   if (settings.mpi == "off") return {{}, "FARANDOLE_MPI=off", 0};

@@ -13,6 +13,7 @@
 
 #include "agreement.h"
 #include "farandole/core/log.h"
+#include "patience.h"
 
 namespace farandole {
 namespace {
@@ -213,10 +214,37 @@ Job::~Job() {
     progress_.reset();
     if (group_ == nullptr || faulted_) return;
     post_to_others(make_notice(Notice::Kind::kLeave, process_, first));
-    group_->leave();
+    leave();
   } catch (const std::exception& error) {
     log(LogLevel::kError, std::string("leaving the job failed: ") + error.what());
   }
+}
+
+/// Waits for the other processes, but not in silence.
+void Job::leave() {
+  Patience patience(settings_.warn_after, settings_.timeout);
+  const auto start = Clock::now();
+  group_->leave([&](const Notice* notice) {
+    if (notice != nullptr) {
+      if (notice->kind == Notice::Kind::kLeave) handle(*notice);
+      return;
+    }
+    patience.look([&] {
+      return fmt::format("leaving the job: waiting for {:.1f} s; still in it: {}",
+                         Seconds(Clock::now() - start).count(), describe_remaining());
+    });
+  });
+}
+
+std::string Job::describe_remaining() {
+  std::string text;
+  const std::lock_guard lock(answers_mutex_);
+  for (int p = 0; p < topology_->process_count(); ++p) {
+    const int rank = topology_->first_rank_of(p);
+    if (p == process_ || left_[static_cast<std::size_t>(rank)]) continue;
+    text += (text.empty() ? "" : "; ") + topology_->describe(rank);
+  }
+  return text;
 }
 
 Waiter::Options Job::waiting_options(bool progress_thread) const {
@@ -238,9 +266,10 @@ void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
     if (faulted_) return;
     fault_kind_ = kind;
     fault_text_ = text;
+    // First: whoever sees the fault may release memory that a stopped peer still writes.
+    memory_->quarantine();
     faulted_.store(true, std::memory_order_seq_cst);
   }
-  memory_->quarantine();
   if (tell && group_) {
     Notice notice = make_notice(Notice::Kind::kFault, process_, rank, text);
     notice.error_kind = static_cast<std::uint32_t>(kind);
@@ -255,9 +284,17 @@ void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
 }
 
 void Job::post_to_others(const Notice& notice) {
+  std::exception_ptr first;
   for (int p = 0; p < topology_->process_count(); ++p) {
-    if (p != process_) group_->post(p, notice);
+    if (p == process_) continue;
+    try {
+      group_->post(p, notice);
+    } catch (...) {
+      // One may be gone; the others must hear of it all the same.
+      if (!first) first = std::current_exception();
+    }
   }
+  if (first) std::rethrow_exception(first);
 }
 
 void Job::write_flight_records(const std::string& text) const {
@@ -283,7 +320,9 @@ void Job::look_around() {
   const auto now = Clock::now();
   if (now < next_liveness_) return;
   next_liveness_ = now + kLivenessInterval;
-  if (const auto dead = liveness_.first_dead()) {
+  auto dead = liveness_.first_dead();
+  if (!dead) dead = group_->first_gone();
+  if (dead) {
     const int rank = topology_->first_rank_of(*dead);
     // What it said before it died tells more than that it died.
     while (const auto notice = group_->poll()) handle(*notice);

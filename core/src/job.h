@@ -75,6 +75,9 @@ class Job {
   void share_memory(std::span<const Introduction> all);
   void check_size(const WorldOptions& options, int launched_size) const;
   void handle(const Notice& notice);
+  void leave();
+  /// The first rank of each other process that has not left.
+  std::string describe_remaining();
   void post_to_others(const Notice& notice);
   Waiter::Options waiting_options(bool progress_thread) const;
   void write_flight_records(const std::string& text) const;

@@ -10,6 +10,7 @@ case $fault in
   exits)    status=fail text='rank 1 .*died|exit code: 7|EXIT CODE: 7|^$' ;;
   throws)   status=fail text='exception: no more data' ;;
   late)     status=ok   text='not in it yet: rank 1 .*does not answer' ;;
+  lingers)  status=ok   text='leaving the job: waiting for .*still in it: rank 1 ' ;;
   mismatch) status=fail text='Mismatch: rank 0 .*1000 f32.*but rank 1 .*500 f32' ;;
   *) echo "unknown fault $fault"; exit 2 ;;
 esac
@@ -23,7 +24,7 @@ start=$SECONDS
 : >"$work/output"
 timeout --kill-after=5 $limit "$@" "$fault" "$work/come" >"$work/output" 2>&1 </dev/null &
 job=$!
-if [ "$fault" = late ]; then
+if [ "$fault" = late ] || [ "$fault" = lingers ]; then
   until grep -qE "$text" "$work/output" || [ $((SECONDS - start)) -ge $limit ]; do sleep 0.05; done
   touch "$work/come"
 fi
@@ -31,7 +32,7 @@ wait $job; came=$?
 cat "$work/output"
 left=
 for process in /proc/[0-9]*; do
-  grep -qz "^FARANDOLE_HOST_ID=$tag$" "$process/environ" 2>/dev/null || continue
+  grep -qz "^FARANDOLE_HOST_ID=$tag" "$process/environ" 2>/dev/null || continue
   grep -qa faulty_rank "$process/cmdline" 2>/dev/null || continue
   # A stopped rank can not end by itself, and not every launcher kills it.
   if [ "$fault" = stopped ]; then kill -KILL "${process#/proc/}"; else left="$left ${process#/proc/}"; fi

@@ -20,7 +20,7 @@ void misbehave(const std::string& fault) {
   if (fault == "throws") throw std::runtime_error("no more data");
 }
 
-/// Comes late: when the file appears, which the test makes once the others have warned.
+/// Comes, or goes, late: when the file appears, which the test makes once the others have warned.
 void wait_for_file(const char* path) {
   while (access(path, F_OK) != 0) usleep(1000);
 }
@@ -37,6 +37,7 @@ void run(const std::string& fault, const char* signal_file) {
   }
   ranks.allreduce(data, farandole::ReduceOp::kSum);
   std::printf("rank %d is done\n", ranks.rank());
+  if (ranks.rank() == 1 && fault == "lingers") wait_for_file(signal_file);
 }
 
 }  // namespace

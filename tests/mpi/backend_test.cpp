@@ -26,7 +26,7 @@ void end_with_fault() {
     std::snprintf(notice.text, sizeof(notice.text), "rank 0 gave up");
     for (int process = 1; process < group->process_count(); ++process) group->post(process, notice);
   } else {
-    EXPECT_THROW(group->leave(), PeerLost);
+    EXPECT_THROW(group->leave({}), PeerLost);
   }
   group.reset();
 }
@@ -36,13 +36,13 @@ void end_with_finalize() {
   int value = 0;
   EXPECT_THROW(group->transport().send({0, 0, 0, 0}, &value, 4), TransportError);
   EXPECT_THROW(group->poll(), TransportError);
-  EXPECT_THROW(group->leave(), TransportError);
+  EXPECT_THROW(group->leave({}), TransportError);
   group.reset();
 }
 
 void end_job(const std::string& way) {
   if (way == "leave") {
-    group->leave();
+    group->leave({});
     group.reset();
     int finalized = 0;
     MPI_Finalized(&finalized);

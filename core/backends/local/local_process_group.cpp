@@ -36,6 +36,7 @@ class LocalBackend final : public Backend {
                                                           settings.timeout});
     // Programs that this process starts inherit the variables, but are not part of the job.
     setenv("_FARANDOLE_JOINED_BY", std::to_string(getpid()).c_str(), /*replace=*/1);
+    setenv("_FARANDOLE_JOINED_AS", seat_text(settings).c_str(), /*replace=*/1);
     return group;
   }
 };
@@ -48,6 +49,7 @@ LocalProcessGroup::LocalProcessGroup(const Seat& seat) : process_(seat.process) 
   for (UniqueDescriptor& socket : meeting.sockets) {
     links_.push_back(socket ? std::make_unique<Link>(std::move(socket)) : nullptr);
   }
+  has_left_.assign(links_.size(), false);
 }
 
 // What was posted last, a fault maybe, should still leave; a process that does not read has a moment.
@@ -123,20 +125,31 @@ std::optional<Notice> LocalProcessGroup::poll() {
   const std::lock_guard lock(mutex_);
   auto notice = poll_any();
   if (notice && notice->kind == Notice::Kind::kFault && !fault_) fault_ = notice;
+  if (notice && notice->kind == Notice::Kind::kLeave) has_left_[static_cast<std::size_t>(notice->process)] = true;
   return notice;
 }
 
+std::optional<int> LocalProcessGroup::first_gone() {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t p = 0; p < links_.size(); ++p) {
+    if (links_[p] && !has_left_[p] && links_[p]->is_closed()) return static_cast<int>(p);
+  }
+  return std::nullopt;
+}
+
 // Notices are sent before the farewell, and so arrive before it.
-void LocalProcessGroup::leave() {
+void LocalProcessGroup::leave(const Heard& heard) {
   for (const auto& link : links_) {
     if (link) link->post(kFarewell, nullptr, 0);
   }
   for (int p = 0; p < process_count(); ++p) {
     if (p == process_) continue;
     wait_for(p, "all leave the job", [&] {
-      while (poll()) {
+      while (const auto notice = poll()) {
+        if (heard) heard(&*notice);
       }
       throw_fault();
+      if (heard) heard(nullptr);
       return links_[static_cast<std::size_t>(p)]->take(kFarewell).has_value();
     });
   }
@@ -155,6 +168,10 @@ void LocalProcessGroup::rest() const {
     if (link) sockets.push_back({link->descriptor(), POLLIN, 0});
   }
   ::poll(sockets.data(), sockets.size(), 1);
+}
+
+std::string seat_text(const Settings& settings) {
+  return fmt::format("{} of {} in {}", settings.rank, settings.size, settings.job);
 }
 
 Backend& local_backend() {

@@ -35,10 +35,11 @@ class LocalProcessGroup final : public ProcessGroup {
   void allgather(const void* mine, void* all, std::size_t bytes) override;
   void post(int process, const Notice& notice) override;
   std::optional<Notice> poll() override;
+  std::optional<int> first_gone() override;
   std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int>, std::uint16_t) override {
     return nullptr;
   }
-  void leave() override;
+  void leave(const Heard& heard) override;
 
  private:
   std::optional<Notice> poll_any();
@@ -55,9 +56,12 @@ class LocalProcessGroup final : public ProcessGroup {
   LocalTransport transport_{links_};
   std::mutex mutex_;  // guards what follows
   std::deque<Notice> to_self_;
+  std::vector<bool> has_left_;   // by process: it has said so
   std::optional<Notice> fault_;  // the first that `poll` has handed out
 };
 
+/// "0 of 2 in job": what the settings make of this process, for programs that it starts.
+std::string seat_text(const Settings& settings);
 /// The backend "local", part of the library.
 Backend& local_backend();
 

@@ -15,9 +15,8 @@
 #include <system_error>
 
 #include "farandole/core/backend.h"
-#include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
-#include "farandole/core/log.h"
+#include "patience.h"
 
 namespace farandole::local {
 namespace {
@@ -78,26 +77,18 @@ class Gathering {
   }
 
   Meeting run() && {
-    const Deadline deadline = seat_.timeout.count() > 0 ? Deadline::after(seat_.timeout) : Deadline::never();
-    auto warn_after = seat_.warn_after;
-    Deadline warning = Deadline::after(warn_after);
+    Patience patience(seat_.warn_after, seat_.timeout);
     for (; !is_complete(); rest()) {
       for (int process = 0; process < seat_.process; ++process) call(process);
       answer();
       for (int process = 0; process < seat_.process; ++process) hear_called(process);
       if (is_complete()) break;
-      if (deadline.passed()) {
-        throw Timeout(
-            fmt::format("job '{}': after {} s process {} of {} still waits for {}; each must be started with "
-                        "its own FARANDOLE_RANK, and the same FARANDOLE_SIZE and FARANDOLE_JOB",
-                        seat_.job, seat_.timeout.count(), seat_.process, seat_.processes, missing()));
-      }
-      if (warning.passed()) {
-        log(LogLevel::kWarning, fmt::format("job '{}': process {} of {} waits for {}", seat_.job, seat_.process,
-                                            seat_.processes, missing()));
-        warn_after *= 2;
-        warning = Deadline::after(warn_after);
-      }
+      patience.look([&] {
+        return fmt::format(
+            "job '{}': process {} of {} waits for {}; each must be started with its own FARANDOLE_RANK, and the same "
+            "FARANDOLE_SIZE and FARANDOLE_JOB",
+            seat_.job, seat_.process, seat_.processes, missing());
+      });
     }
     return std::move(meeting_);
   }

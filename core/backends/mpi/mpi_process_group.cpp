@@ -67,23 +67,25 @@ std::unique_ptr<VendorCollectives> MpiProcessGroup::vendor_collectives(std::span
 }
 
 // A peer that has failed does not come to the barrier; its notice does.
-void MpiProcessGroup::look_for_faults_and_rest() {
-  while (notices_.poll()) {
+void MpiProcessGroup::look_for_faults_and_rest(const Heard& heard) {
+  while (const auto notice = notices_.poll()) {
+    if (heard) heard(&*notice);
   }
   if (const auto fault = notices_.fault()) {
     const std::string text(fault->text, strnlen(fault->text, sizeof(fault->text)));
     throw_error(static_cast<ErrorKind>(fault->error_kind), fmt::format("while leaving the job: {}", text));
   }
+  if (heard) heard(nullptr);
   std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
-void MpiProcessGroup::leave() {
+void MpiProcessGroup::leave(const Heard& heard) {
   if (!session_.is_usable()) {
     (void)session_.enter("leaving the job");
     return;
   }
   // Notices first: afterwards their targets may be gone.
-  while (!notices_.is_flushed()) look_for_faults_and_rest();
+  while (!notices_.is_flushed()) look_for_faults_and_rest(heard);
   MPI_Request barrier = MPI_REQUEST_NULL;
   {
     const auto guard = session_.enter("MPI_Ibarrier of leaving the job");
@@ -95,7 +97,7 @@ void MpiProcessGroup::leave() {
       check(MPI_Test(&barrier, &done, MPI_STATUS_IGNORE), "MPI_Ibarrier of leaving the job");
     }
     if (done != 0) break;
-    look_for_faults_and_rest();
+    look_for_faults_and_rest(heard);
   }
   notices_.close();
   session_.close(/*in_good_order=*/true);

@@ -42,10 +42,10 @@ class MpiProcessGroup final : public ProcessGroup {
   std::optional<Notice> poll() override { return notices_.poll(); }
   std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes, std::uint16_t id) override;
   /// @throws Error  of the kind that a fault notice names, if one arrives while the others are waited for
-  void leave() override;
+  void leave(const Heard& heard) override;
 
  private:
-  void look_for_faults_and_rest();
+  void look_for_faults_and_rest(const Heard& heard);
 
   MpiSession& session_;
   const PartLimits limits_;

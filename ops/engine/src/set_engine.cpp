@@ -34,6 +34,7 @@ SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communi
       context_{data, FusionBuffers(data), fusion_bytes(control_.settings()), alone_bytes(control_.settings()), {}},
       negotiator_(control_.rank(), names_of(control_), {context_.fusion_bytes, context_.alone_bytes}) {
   control_.advance_in_calls_only();
+  control_.always_compare();  // a rank answers a round because it hears that others have begun it
   context_.communicator.advance_in_calls_only();
   // Ranks can be called from the first collective on.
   bits_ = {1};

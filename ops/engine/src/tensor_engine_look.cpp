@@ -34,10 +34,9 @@ void TensorEngine::check_stall(Clock::time_point now) {
   if (late == nullptr) return;
   const Seconds waited = now - oldest;
   if (settings.timeout.count() > 0 && waited >= settings.timeout) {
-    endpoint_.poison(
-        ErrorKind::kTimeout,
-        fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed on rank {} for {}", settings.timeout.count(),
-                    communicator_.rank(), late->describe_waiting()));
+    endpoint_.poison(ErrorKind::kTimeout,
+                     fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed on rank {} for {}",
+                                 settings.timeout.count(), communicator_.rank(), late->describe_waiting()));
   } else if (waited >= warning_interval_) {
     log(LogLevel::kWarning,
         fmt::format("waiting for {:.1f} s for {}; other ranks have not submitted the same, or not reached it yet",

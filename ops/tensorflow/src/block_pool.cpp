@@ -94,7 +94,9 @@ void* BlockPool::take_kept(Kind kind, int size_class) {
   same_class.pop_back();
   void* const memory = kept->memory;
   kept_.erase(kept);
-  const auto bytes = static_cast<int64_t>(blocks_[memory].bytes);
+  Block& block = blocks_[memory];
+  block.is_kept = false;
+  const auto bytes = static_cast<int64_t>(block.bytes);
   kept_bytes_[kind] -= bytes;
   in_use_bytes_[kind] += bytes;
   return memory;
@@ -131,7 +133,7 @@ void* BlockPool::allocate_new(Kind kind, std::size_t bytes) {
 
 void BlockPool::adopt(void* memory, std::size_t bytes, Kind kind) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  blocks_[memory] = {bytes, kind};
+  blocks_[memory] = {.bytes = bytes, .kind = kind};
   in_use_bytes_[kind] += static_cast<int64_t>(bytes);
   if (kind == kOrdinary) return;
   const auto address = reinterpret_cast<uintptr_t>(memory);
@@ -150,7 +152,7 @@ std::size_t BlockPool::release(void* memory) {
   if (!may_be_block(memory)) return 0;
   std::size_t bytes = 0;
   int64_t most = 0;
-  bool is_too_much = false;
+  bool is_too_much = false, is_trusted = true;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = blocks_.find(memory);
@@ -158,14 +160,21 @@ std::size_t BlockPool::release(void* memory) {
     Block& block = found->second;
     bytes = block.bytes;
     if (is_forked_child_.load(std::memory_order_relaxed)) return bytes;
-    const int size_class = size_class_of(block.bytes);
-    kept_.push_back({memory, size_class, block.kind});
-    by_class_[block.kind][size_class].push_back(std::prev(kept_.end()));
     in_use_bytes_[block.kind] -= static_cast<int64_t>(block.bytes);
-    kept_bytes_[block.kind] += static_cast<int64_t>(block.bytes);
-    most = limit_;
-    is_too_much = kept_bytes_[kWindow] + kept_bytes_[kOrdinary] > most;
+    is_trusted = block.is_trusted;
+    if (is_trusted) {
+      const int size_class = size_class_of(block.bytes);
+      kept_.push_back({memory, size_class, block.kind});
+      by_class_[block.kind][size_class].push_back(std::prev(kept_.end()));
+      block.is_kept = true;
+      kept_bytes_[block.kind] += static_cast<int64_t>(block.bytes);
+      most = limit_;
+      is_too_much = kept_bytes_[kWindow] + kept_bytes_[kOrdinary] > most;
+    } else {
+      blocks_.erase(found);
+    }
   }
+  if (!is_trusted) give_back(memory, kWindow);
   if (is_too_much) evict(most);
   return bytes;
 }
@@ -185,6 +194,13 @@ void BlockPool::evict(int64_t most_kept_bytes) {
     }
   }
   for (const Kept& each : evicted) give_back(each.memory, each.kind);
+}
+
+void BlockPool::distrust_windows_in_use() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& [memory, block] : blocks_) {
+    if (block.kind == kWindow && !block.is_kept) block.is_trusted = false;
+  }
 }
 
 void BlockPool::give_back(void* memory, Kind kind) {

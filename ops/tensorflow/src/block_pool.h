@@ -47,6 +47,9 @@ class BlockPool {
   std::size_t release(void* memory);
   /// Size of a block; 0 if `memory` is not of this pool.
   std::size_t size_of(const void* memory);
+  /// The job has failed: a rank that was stopped may still write to windows that are in use now. When they are released
+  /// they go back to the engine, which keeps such memory from being used again.
+  void distrust_windows_in_use();
   Memory memory();
 
  private:
@@ -54,6 +57,8 @@ class BlockPool {
   struct Block {
     std::size_t bytes = 0;
     Kind kind = kOrdinary;
+    bool is_kept = false;
+    bool is_trusted = true;
   };
   struct Kept {
     void* memory = nullptr;

@@ -13,6 +13,8 @@
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/errors.h"
 
+#include "block_pool.h"
+
 namespace farandole_tensorflow {
 namespace {
 
@@ -88,6 +90,11 @@ absl::Status aborted(farandole_error_kind kind, const std::string& text) {
   const std::string payload = absl::StrCat(farandole_error_kind_name(kind), "\n", text);
   status.SetPayload(kErrorPayload, absl::Cord(absl::string_view(payload)));  // TensorFlow exports no other constructor
   return status;
+}
+
+bool ends_the_job(farandole_error_kind kind) {
+  return kind == FARANDOLE_TIMEOUT || kind == FARANDOLE_PEER_LOST || kind == FARANDOLE_TRANSPORT_ERROR ||
+         kind == FARANDOLE_DEVICE_ERROR || kind == FARANDOLE_INTERNAL;
 }
 
 absl::Status aborted(const farandole_error* error) {
@@ -301,6 +308,7 @@ void Call::done_callback(void* slot_pointer, const farandole_result* result) {
   const Slot& slot = *static_cast<Slot*>(slot_pointer);
   Call* const call = slot.call;
   if (result->error != nullptr) {
+    if (ends_the_job(farandole_error_get_kind(result->error))) BlockPool::instance().distrust_windows_in_use();
     call->note(aborted(result->error), /*told_to_all=*/true);
   } else if (slot.splits_output >= 0) {
     const absl::Status status = call->write_received_splits(slot, *result);

@@ -93,7 +93,7 @@ class ScriptedGroup final : public ProcessGroup {
   std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int>, std::uint16_t) override {
     return nullptr;
   }
-  void leave() override {}
+  void leave(const Heard&) override {}
   std::size_t calls() const { return calls_; }
 
  private:

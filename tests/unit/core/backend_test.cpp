@@ -64,7 +64,7 @@ class BackendTest : public testing::Test {
 
   static constexpr const char* kVariables[] = {
       "OMPI_COMM_WORLD_SIZE", "PMI_RANK",      "PMI_SIZE",     "PMIX_RANK",
-      "SLURM_PROCID",         "SLURM_STEP_ID", "SLURM_NTASKS", "_FARANDOLE_JOINED_BY"};
+      "SLURM_PROCID",         "SLURM_STEP_ID", "SLURM_NTASKS", "_FARANDOLE_JOINED_BY", "_FARANDOLE_JOINED_AS"};
   Settings settings_;
   std::filesystem::path directory_;
 
@@ -179,7 +179,11 @@ TEST_F(BackendTest, TheUserSaysWhichRankThisIs) {
   settings_.mpi = "off";
   EXPECT_EQ(choose().plugin, "local");
   setenv("_FARANDOLE_JOINED_BY", std::to_string(getppid()).c_str(), 1);
+  EXPECT_EQ(choose().plugin, "local") << "started by a rank of another job, and told a rank of this one";
+  setenv("_FARANDOLE_JOINED_AS", "1 of 3 in mine", 1);
   EXPECT_EQ(choose().plugin, "") << "a program that a rank started";
+  setenv("_FARANDOLE_JOINED_AS", "0 of 3 in mine", 1);
+  EXPECT_EQ(choose().plugin, "local") << "started by rank 0, and told to be rank 1";
 }
 
 TEST_F(BackendTest, RefusesACommunicatorOfNoMpi) {

@@ -53,7 +53,7 @@ TEST(LocalMeeting, AllMeetAndTellEachOther) {
       group.allgather(&mine, all.data(), sizeof mine);
       for (const int each : all) sum += each;
     }
-    group.leave();
+    group.leave({});
     return sum;
   });
   EXPECT_EQ(sums, std::vector<int>(4, 20 * 6 + 4 * 190));
@@ -63,7 +63,7 @@ TEST(LocalMeeting, TheSameJobCanMeetAgain) {
   side_by_side<int>(3, [](int process) {
     for (int turn = 0; turn < 20; ++turn) {
       LocalProcessGroup group({job("again"), process, 3});
-      group.leave();
+      group.leave({});
     }
     return 0;
   });
@@ -85,7 +85,7 @@ TEST(LocalMeeting, NoticesArriveInOrderAlsoOnesOwn) {
         EXPECT_EQ(notice->sequence, next[static_cast<std::size_t>(notice->process)]++);
       }
     }
-    group.leave();
+    group.leave({});
     return 0;
   });
 }
@@ -102,7 +102,7 @@ TEST(LocalMeeting, AFaultEndsLeaving) {
       group.post(0, notice);
       return "";
     }
-    return message_of<Timeout>([&] { group.leave(); });
+    return message_of<Timeout>([&] { group.leave({}); });
   });
   EXPECT_THAT(errors[0], AllOf(HasSubstr("while leaving the job"), HasSubstr("too late")));
 }

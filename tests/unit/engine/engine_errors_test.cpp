@@ -79,6 +79,24 @@ TEST(EngineErrors, ADeadlineNamesTheRankThatIsMissing) {
   }
 }
 
+/// Rounds do not need the comparison of calls, but must be heard by ranks that have no reason to begin one.
+TEST(EngineErrors, RoundsAreAnsweredWithoutComparisons) {
+  const Variable check("FARANDOLE_CHECK", "off");
+  for (const char* algorithm : {"ring", "binomial_tree", "auto"}) {
+    const Variable forced("FARANDOLE_ALLREDUCE", algorithm);
+    run_engines(2, [&](TensorEngine& engine, Client& client) {
+      const bool first = engine.communicator().rank() == 0;
+      for (const std::string round : {"1", "2"}) {
+        const Client::Tensors early = client.submit((first ? "x" : "y") + round, {{1.0F}}, {});
+        if (first) (void)client.allreduce("y" + round, {1.0F});
+        if (!first) client.wait(early);
+        if (!first) (void)client.allreduce("x" + round, {1.0F});
+        client.wait(early);
+      }
+    });
+  }
+}
+
 TEST(EngineErrors, WaitingForEachOtherByKnownNamesIsToldToo) {
   run_engines(2, [](TensorEngine& engine, Client& client) {
     (void)client.allreduce("a", {1.0F});

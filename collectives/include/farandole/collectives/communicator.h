@@ -129,7 +129,8 @@ class Communicator {
                       std::span<const std::size_t> recv_counts = {});
 
   /// True if another rank has begun the next collective of this communicator, and this one has not. Never blocks. Known
-  /// once the communicator has had a collective. With FARANDOLE_CHECK=off not all algorithms let every rank know.
+  /// once the communicator has had a collective. With FARANDOLE_CHECK=off not all algorithms let every rank know, see
+  /// `always_compare`.
   bool is_called();
 
   /// The ranks that have not begun the oldest asynchronous collective that is pending here, as far as is known, each as
@@ -152,6 +153,9 @@ class Communicator {
   /// Asynchronous collectives of this communicator will advance only in calls that wait for or test them: for those who
   /// have a thread of their own for it. Of this rank alone.
   void advance_in_calls_only();
+  /// Calls are compared even with FARANDOLE_CHECK=off, so that `is_called` knows of every collective. All ranks call it
+  /// before the first one.
+  void always_compare();
   /// This rank's seat in the job.
   Endpoint& endpoint() const;
 

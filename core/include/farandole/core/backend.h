@@ -97,12 +97,18 @@ class ProcessGroup {
   virtual void post(int process, const Notice& notice) = 0;
   /// The next notice that has arrived, if any.
   virtual std::optional<Notice> poll() = 0;
+  /// A process whose connection has ended although it has not left, where the group can tell. Called after `poll` has
+  /// found nothing.
+  virtual std::optional<int> first_gone() { return std::nullopt; }
   /// The vendor's collectives among `processes` (ascending; collective over them, blocks), or null if there are none.
   /// `id` tells apart what is made for different communicators at the same time.
   virtual std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes, std::uint16_t id) = 0;
-  /// Waits for all processes and ends the group, for a job in good order. Not called after a fault.
+  /// Called while a group waits: with each notice that has arrived, and with null now and then. May be empty.
+  using Heard = std::function<void(const Notice*)>;
+  /// Waits for all processes and ends the group, for a job in good order. Not called after a fault. What `heard` throws
+  /// ends the waiting, too.
   /// @throws Error  a fault notice arrived meanwhile (of its kind), or the backend failed; the group is not left then
-  virtual void leave() = 0;
+  virtual void leave(const Heard& heard) = 0;
 };
 
 /// How a World wants to join.
