@@ -5,6 +5,7 @@ set -u
 fault=$1; shift
 case $fault in
   killed)   status=fail text='rank 1 .*died|signal 9|KILLED BY SIGNAL|EXIT CODE: 9' ;;
+  orphans)  status=fail text='rank 1 .*died' ;;
   stopped)  status=fail text='Timeout: .*not in it yet: rank 1 .*does not answer' ;;
   # MPICH's launcher may end the others before they have said anything, and says nothing itself.
   exits)    status=fail text='rank 1 .*died|exit code: 7|EXIT CODE: 7|^$' ;;
@@ -34,8 +35,8 @@ left=
 for process in /proc/[0-9]*; do
   grep -qz "^FARANDOLE_HOST_ID=$tag" "$process/environ" 2>/dev/null || continue
   grep -qa faulty_rank "$process/cmdline" 2>/dev/null || continue
-  # A stopped rank can not end by itself, and not every launcher kills it.
-  if [ "$fault" = stopped ]; then kill -KILL "${process#/proc/}"; else left="$left ${process#/proc/}"; fi
+  # A stopped rank can not end by itself, and not every launcher kills it; an orphan is there for the test.
+  if [ "$fault" = stopped ] || [ "$fault" = orphans ]; then kill -KILL "${process#/proc/}"; else left="$left ${process#/proc/}"; fi
 done
 [ $((SECONDS - start)) -lt $limit ] || { echo "FAIL: it hung"; exit 1; }
 if [ $status = ok ]; then [ $came = 0 ] || { echo "FAIL: exit status $came, expected 0"; exit 1; }

@@ -15,6 +15,14 @@ namespace {
 
 void misbehave(const std::string& fault) {
   if (fault == "killed") raise(SIGKILL);
+  if (fault == "orphans") {
+    // A child that lives on for a while.
+    if (fork() == 0) {
+      sleep(20);
+      _exit(0);
+    }
+    raise(SIGKILL);
+  }
   if (fault == "stopped") raise(SIGSTOP);
   if (fault == "exits") _exit(7);
   if (fault == "throws") throw std::runtime_error("no more data");

@@ -79,6 +79,8 @@ class Link {
   /// True if the other end has closed the connection and all that it sent before has been read.
   bool is_closed();
   int descriptor() const { return socket_.get(); }
+  /// In a forked child: lets go of the socket, and of it only. The link is of no use any more.
+  void drop_socket() { const UniqueDescriptor dropped(std::move(socket_)); }
 
  private:
   friend class Sending;

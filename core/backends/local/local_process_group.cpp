@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,36 @@ constexpr Key kGathered = Key{2} << 60;
 constexpr Key kFarewell = Key{3} << 60;
 
 constexpr auto kFlushTime = std::chrono::seconds(1);
+
+/// Groups of this process, for the handler that runs in a forked child.
+struct Registry {
+  std::mutex mutex;
+  std::vector<LocalProcessGroup*> groups;
+};
+Registry& registry() {
+  static auto* const instance = new Registry;  // never destroyed: a fork may come at any time
+  return *instance;
+}
+
+/// Otherwise the others would not see this process end for as long as a child of it lives, and its number would be
+/// taken.
+void drop_sockets_in_child() {
+  for (LocalProcessGroup* const group : registry().groups) group->drop_sockets();
+  registry().mutex.unlock();
+}
+
+void register_group(LocalProcessGroup* group) {
+  static const int once =
+      pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); }, drop_sockets_in_child);
+  (void)once;
+  const std::lock_guard lock(registry().mutex);
+  registry().groups.push_back(group);
+}
+
+void forget_group(LocalProcessGroup* group) {
+  const std::lock_guard lock(registry().mutex);
+  std::erase(registry().groups, group);
+}
 
 class LocalBackend final : public Backend {
  public:
@@ -50,16 +81,25 @@ LocalProcessGroup::LocalProcessGroup(const Seat& seat) : process_(seat.process) 
     links_.push_back(socket ? std::make_unique<Link>(std::move(socket)) : nullptr);
   }
   has_left_.assign(links_.size(), false);
+  register_group(this);
 }
 
 // What was posted last, a fault maybe, should still leave; a process that does not read has a moment.
 LocalProcessGroup::~LocalProcessGroup() {
+  forget_group(this);
   const Deadline deadline = Deadline::after(kFlushTime);
   const auto is_flushed = [](const std::unique_ptr<Link>& link) { return !link || link->is_flushed(); };
   try {
     while (!std::all_of(links_.begin(), links_.end(), is_flushed) && !deadline.passed()) rest();
   } catch (const Error& error) {
     log(LogLevel::kError, fmt::format("closing the connections of the job: {}", error.what()));
+  }
+}
+
+void LocalProcessGroup::drop_sockets() {
+  const UniqueDescriptor dropped(std::move(name_));
+  for (const auto& link : links_) {
+    if (link) link->drop_socket();
   }
 }
 

@@ -40,6 +40,8 @@ class LocalProcessGroup final : public ProcessGroup {
     return nullptr;
   }
   void leave(const Heard& heard) override;
+  /// In a forked child, which has one thread: it is no process of the job, and must not look like one to the others.
+  void drop_sockets();
 
  private:
   std::optional<Notice> poll_any();

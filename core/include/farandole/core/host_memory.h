@@ -38,7 +38,7 @@ struct ArenaHeader {
 ///
 /// An arena is one sparse memory file without a name: nothing of it stays behind when its process ends, however that
 /// happens, and /dev/shm neither holds nor bounds it. Peers open it through /proc. In a forked child it becomes private
-/// memory with the same contents at the same address. Thread-safe.
+/// memory at the same address: with the same contents, until the parent writes or releases it. Thread-safe.
 class HostMemory {
  public:
   /// What a peer needs to open the arena of a process.
