@@ -23,7 +23,7 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        {"auto", "ring", "binomial_tree", "double_tree", "recursive_doubling", "halving_doubling", "circulant",
         "shared_memory", "hierarchical", "vendor"},
        true,
-       "Algorithm of allreduce; `auto`: as FARANDOLE_TUNING says, else shared memory, else the cheapest by the cost model."},
+       "Algorithm of allreduce; `auto`: by FARANDOLE_TUNING, else shared memory, else the cheapest by the cost model."},
       {"FARANDOLE_BROADCAST",
        &S::broadcast,
        "",

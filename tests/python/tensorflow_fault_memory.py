@@ -1,4 +1,4 @@
-"""Windows that were in use when the job failed are not used again: a rank that was stopped might still write to them."""
+"""Windows that were in use when the job failed are not used again: a rank that was stopped may still write to them."""
 
 import os
 import tempfile

@@ -18,8 +18,8 @@ namespace farandole_tensorflow {
 /// that are freed are kept, by size class (four to each power of two, hence at most a quarter too large). What is kept
 /// is bounded; beyond the limit, what has been kept longest goes back to the system.
 ///
-/// In a forked child blocks stay readable (as they are until the parent uses them again), but are neither handed out nor
-/// freed any more: other memory is used from then on.
+/// In a forked child blocks stay readable (as they are until the parent uses them again), but are neither handed out
+/// nor freed any more: other memory is used from then on.
 ///
 /// `mutex_` guards everything that is not atomic. It is not held while the engine or the system is asked for memory.
 class BlockPool {

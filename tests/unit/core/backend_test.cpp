@@ -64,7 +64,8 @@ class BackendTest : public testing::Test {
 
   static constexpr const char* kVariables[] = {
       "OMPI_COMM_WORLD_SIZE", "PMI_RANK",      "PMI_SIZE",     "PMIX_RANK",
-      "SLURM_PROCID",         "SLURM_STEP_ID", "SLURM_NTASKS", "_FARANDOLE_JOINED_BY", "_FARANDOLE_JOINED_AS"};
+      "SLURM_PROCID",         "SLURM_STEP_ID", "SLURM_NTASKS", "_FARANDOLE_JOINED_BY",
+      "_FARANDOLE_JOINED_AS"};
   Settings settings_;
   std::filesystem::path directory_;
 

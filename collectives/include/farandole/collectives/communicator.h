@@ -21,9 +21,8 @@ namespace farandole {
 struct ReduceOptions {
   double prescale = 1.0;   ///< every input is multiplied by this before it is reduced; floating-point types only
   double postscale = 1.0;  ///< every result is multiplied by this; floating-point types only
-  std::string_view algorithm =
-      {};            ///< "ring", …; empty: the setting's, or Farandole's choice. The same on all ranks.
-  int segments = 0;  ///< 0: chosen from the size
+  std::string_view algorithm = {};  ///< "ring", …; empty: the setting's, or Farandole's choice. The same on all ranks.
+  int segments = 0;                 ///< 0: chosen from the size
 };
 
 /// An asynchronous collective. Copies refer to the same one. Its buffers must outlive its completion: destroying the

@@ -90,8 +90,8 @@ typedef struct farandole_init_options {
   int32_t mpi_communicator;     /* MPI_Comm_c2f of it */
 } farandole_init_options;
 
-/* Joins the job that mpirun or Slurm started, or that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB name (else a job of
- * this process alone) and starts the engine. Collective over all processes; blocks. Does nothing if the engine runs
+/* Joins the job that mpirun or Slurm started, or that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB name (else a job
+ * of this process alone) and starts the engine. Collective over all processes; blocks. Does nothing if the engine runs
  * already. `options` may be NULL. */
 FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, farandole_error** error);
 /* Leaves the job in good order: waits until all ranks have called it. Tensors that are pending here fail. The other
