@@ -172,7 +172,9 @@ std::optional<Notice> LocalProcessGroup::poll() {
 std::optional<int> LocalProcessGroup::first_gone() {
   const std::lock_guard lock(mutex_);
   for (std::size_t p = 0; p < links_.size(); ++p) {
-    if (links_[p] && !has_left_[p] && links_[p]->is_closed()) return static_cast<int>(p);
+    if (!links_[p] || has_left_[p] || !links_[p]->is_closed()) continue;
+    // Its last words may have come since `poll` looked: that it leaves, maybe.
+    if (!links_[p]->has_arrived(kNotice, ~Key{0})) return static_cast<int>(p);
   }
   return std::nullopt;
 }

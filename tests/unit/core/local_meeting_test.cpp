@@ -5,6 +5,9 @@
 
 #include <functional>
 #include <future>
+#include <latch>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -105,6 +108,47 @@ TEST(LocalMeeting, AFaultEndsLeaving) {
     return message_of<Timeout>([&] { group.leave({}); });
   });
   EXPECT_THAT(errors[0], AllOf(HasSubstr("while leaving the job"), HasSubstr("too late")));
+}
+
+/// Its notice that it leaves and the end of its connection may come at the same moment.
+TEST(LocalMeeting, WhoGoesIsGoneUnlessItHasLeft) {
+  for (const bool leaves : {true, false}) {
+    std::latch has_gone(1);
+    side_by_side<int>(2, [&](int process) {
+      auto group = std::make_unique<LocalProcessGroup>(Seat{job("gone"), process, 2});
+      if (process == 1) {
+        Notice notice;
+        notice.kind = Notice::Kind::kLeave;
+        notice.process = 1;
+        if (leaves) group->post(0, notice);
+        group.reset();
+        has_gone.count_down();
+        return 0;
+      }
+      has_gone.wait();
+      EXPECT_EQ(group->first_gone(), leaves ? std::nullopt : std::optional(1));
+      EXPECT_EQ(group->poll().has_value(), leaves);
+      EXPECT_EQ(group->first_gone(), leaves ? std::nullopt : std::optional(1));
+      return 0;
+    });
+  }
+}
+
+TEST(LocalMeeting, WhatIsHeardEndsLeaving) {
+  std::latch has_ended(1);
+  side_by_side<int>(2, [&](int process) {
+    LocalProcessGroup group({job("heard"), process, 2});
+    if (process == 1) {
+      has_ended.wait();
+      return 0;
+    }
+    const auto give_up = [](const Notice* notice) {
+      if (notice == nullptr) throw Timeout("long enough");
+    };
+    EXPECT_EQ(message_of<Timeout>([&] { group.leave(give_up); }), "long enough");
+    has_ended.count_down();
+    return 0;
+  });
 }
 
 TEST(LocalMeeting, WhoGoesIsNamed) {
