@@ -17,7 +17,7 @@ refused . "$bench" stray
 
 # Values.
 refused "'allredcue'.*did you mean 'allreduce'.* barrier" "$bench" --collective allredcue
-refused "'rign'.* ring .*circulant" "$bench" --replicas 2 "${quick[@]}" --algorithm rign
+refused "'rign' \(did you mean 'ring'\?\).*circulant.*vendor" "$bench" --replicas 2 "${quick[@]}" --algorithm rign
 refused 'halving_doubling .*3 ranks' "$bench" --replicas 3 "${quick[@]}" --algorithm halving_doubling
 refused "'f23'.*did you mean 'f32'.* bool, .*f64" "$bench" --dtype f23
 refused "'summ'.*did you mean 'sum'.* sum, .*average" "$bench" --op summ
