@@ -52,20 +52,17 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
   for (int replica = 0; replica < world.replicas(); ++replica) world.endpoint(replica).set_left(false);
   {
     std::vector<std::jthread> threads;
-    bool are_all_there = true;
     try {
       for (int replica = 1; replica < world.replicas(); ++replica) threads.emplace_back(run_one, replica);
+      run_one(0);
     } catch (...) {
       // Those that run already would wait for those that never come.
-      are_all_there = false;
       remember(std::current_exception());
-      const Endpoint& endpoint = world.endpoint(0);
-      world.endpoint(0).poison(
-          ErrorKind::kPeerLost,
-          fmt::format("{} could start only {} of {} replicas: {}", endpoint.topology().describe(endpoint.rank()),
-                      threads.size() + 1, world.replicas(), text_of_current()));
+      Endpoint& endpoint = world.endpoint(0);
+      endpoint.poison(ErrorKind::kPeerLost, fmt::format("{} could start only {} of {} replicas: {}",
+                                                        endpoint.topology().describe(endpoint.rank()),
+                                                        threads.size() + 1, world.replicas(), text_of_current()));
     }
-    if (are_all_there) run_one(0);
   }
   if (first) std::rethrow_exception(first);
 }

@@ -6,8 +6,8 @@
     farandole.init()
     total = collectives.allreduce([1.0, 2.0], op=farandole.Sum)
 
-Start it with mpirun, or without MPI as docs/quickstart.md says. `farandole.tensorflow` has the same names as Horovod's TensorFlow API; `farandole.numpy` needs no
-framework. Errors are in `farandole.errors`.
+Start it with mpirun, or without MPI as docs/quickstart.md says. `farandole.tensorflow` has the same names as Horovod's
+TensorFlow API; `farandole.numpy` needs no framework. Errors are in `farandole.errors`.
 """
 
 from . import _engine

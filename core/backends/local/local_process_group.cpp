@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
 #include "farandole/core/log.h"
+#include "forked_children.h"
 
 namespace farandole::local {
 namespace {
@@ -27,35 +27,12 @@ constexpr Key kFarewell = Key{3} << 60;
 
 constexpr auto kFlushTime = std::chrono::seconds(1);
 
-/// Groups of this process, for the handler that runs in a forked child.
-struct Registry {
-  std::mutex mutex;
-  std::vector<LocalProcessGroup*> groups;
-};
-Registry& registry() {
-  static auto* const instance = new Registry;  // never destroyed: a fork may come at any time
-  return *instance;
-}
-
 /// Otherwise the others would not see this process end for as long as a child of it lives, and its number would be
 /// taken.
-void drop_sockets_in_child() {
-  for (LocalProcessGroup* const group : registry().groups) group->drop_sockets();
-  registry().mutex.unlock();
+void drop_sockets_in_child(LocalProcessGroup& group) {
+  group.drop_sockets();
 }
-
-void register_group(LocalProcessGroup* group) {
-  static const int once =
-      pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); }, drop_sockets_in_child);
-  (void)once;
-  const std::lock_guard lock(registry().mutex);
-  registry().groups.push_back(group);
-}
-
-void forget_group(LocalProcessGroup* group) {
-  const std::lock_guard lock(registry().mutex);
-  std::erase(registry().groups, group);
-}
+using GroupsInChildren = ForkedChildren<LocalProcessGroup, drop_sockets_in_child>;
 
 class LocalBackend final : public Backend {
  public:
@@ -81,12 +58,12 @@ LocalProcessGroup::LocalProcessGroup(const Seat& seat) : process_(seat.process) 
     links_.push_back(socket ? std::make_unique<Link>(std::move(socket)) : nullptr);
   }
   has_left_.assign(links_.size(), false);
-  register_group(this);
+  GroupsInChildren::add(this);
 }
 
 // What was posted last, a fault maybe, should still leave; a process that does not read has a moment.
 LocalProcessGroup::~LocalProcessGroup() {
-  forget_group(this);
+  GroupsInChildren::remove(this);
   const Deadline deadline = Deadline::after(kFlushTime);
   const auto is_flushed = [](const std::unique_ptr<Link>& link) { return !link || link->is_flushed(); };
   try {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/core/log.h"
+#include "forked_children.h"
 
 namespace farandole {
 namespace {
@@ -33,33 +33,13 @@ std::uint64_t rounded(std::uint64_t bytes) {
   return (std::max<std::uint64_t>(bytes, 1) + unit - 1) / unit * unit;
 }
 
-/// Arenas of this process, for the handler that runs in a forked child.
-struct Registry {
-  std::mutex mutex;
-  std::vector<Arena*> arenas;
-};
-Registry& registry() {
-  static auto* const instance = new Registry;  // never destroyed: a fork may come at any time
-  return *instance;
-}
-
 /// In a child the file would still be the parent's memory. Private pages with the same contents take its place.
-void privatize_in_child() {
-  for (const Arena* arena : registry().arenas) {
-    if (arena->descriptor() < 0) continue;
-    (void)mmap(arena->base(), arena->size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
-               arena->descriptor(), 0);
-  }
-  registry().mutex.unlock();
+void privatize_in_child(Arena& arena) {
+  if (arena.descriptor() < 0) return;
+  (void)mmap(arena.base(), arena.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+             arena.descriptor(), 0);
 }
-
-void register_arena(Arena* arena) {
-  static const int once =
-      pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); }, privatize_in_child);
-  (void)once;
-  const std::lock_guard lock(registry().mutex);
-  registry().arenas.push_back(arena);
-}
+using ArenasInChildren = ForkedChildren<Arena, privatize_in_child>;
 
 std::byte* map_shared(int descriptor, std::size_t bytes) {
   const int flags = MAP_SHARED | MAP_NORESERVE | (descriptor < 0 ? MAP_ANONYMOUS : 0);
@@ -94,14 +74,11 @@ Arena::Arena() : extents_(0, 0) {
   }
   // A header of zero bytes is a new header; constructing it would touch all of it.
   extents_ = Extents((sizeof(ArenaHeader) + kPageBytes - 1) / kPageBytes * kPageBytes, size_);
-  register_arena(this);
+  ArenasInChildren::add(this);
 }
 
 Arena::~Arena() {
-  {
-    const std::lock_guard lock(registry().mutex);
-    std::erase(registry().arenas, this);
-  }
+  ArenasInChildren::remove(this);
   munmap(base_, size_);
   if (descriptor_ >= 0) close(descriptor_);
 }

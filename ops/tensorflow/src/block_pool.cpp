@@ -94,9 +94,7 @@ void* BlockPool::take_kept(Kind kind, int size_class) {
   same_class.pop_back();
   void* const memory = kept->memory;
   kept_.erase(kept);
-  Block& block = blocks_[memory];
-  block.is_kept = false;
-  const auto bytes = static_cast<int64_t>(block.bytes);
+  const auto bytes = static_cast<int64_t>(blocks_[memory].bytes);
   kept_bytes_[kind] -= bytes;
   in_use_bytes_[kind] += bytes;
   return memory;
@@ -166,7 +164,6 @@ std::size_t BlockPool::release(void* memory) {
       const int size_class = size_class_of(block.bytes);
       kept_.push_back({memory, size_class, block.kind});
       by_class_[block.kind][size_class].push_back(std::prev(kept_.end()));
-      block.is_kept = true;
       kept_bytes_[block.kind] += static_cast<int64_t>(block.bytes);
       most = limit_;
       is_too_much = kept_bytes_[kWindow] + kept_bytes_[kOrdinary] > most;
@@ -198,9 +195,8 @@ void BlockPool::evict(int64_t most_kept_bytes) {
 
 void BlockPool::distrust_windows_in_use() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [memory, block] : blocks_) {
-    if (block.kind == kWindow && !block.is_kept) block.is_trusted = false;
-  }
+  for (auto& [memory, block] : blocks_) block.is_trusted = block.kind != kWindow;
+  for (const Kept& each : kept_) blocks_[each.memory].is_trusted = true;
 }
 
 void BlockPool::give_back(void* memory, Kind kind) {

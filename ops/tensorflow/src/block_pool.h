@@ -57,7 +57,6 @@ class BlockPool {
   struct Block {
     std::size_t bytes = 0;
     Kind kind = kOrdinary;
-    bool is_kept = false;
     bool is_trusted = true;
   };
   struct Kept {
