@@ -32,8 +32,8 @@ HostGroup::HostGroup(const Group& group)
       slot_bytes_(std::max(group.part_bytes / kLineBytes * kLineBytes, group.members.size() * kLineBytes)),
       at_once_bytes_(std::min(group.one_shot_bytes, slot_bytes_)),
       single_copy_bytes_(least_single_copy(endpoint_)),
-      streaming_bytes_(static_cast<std::size_t>(endpoint_.settings().streaming_bytes)),
-      by_address_(endpoint_.settings().shared_memory == "on") {
+      by_address_(endpoint_.settings().shared_memory == "on"),
+      recent_outputs_(static_cast<std::size_t>(endpoint_.settings().streaming_bytes)) {
   const Topology& topology = endpoint_.topology();
   const RankInfo& self = topology.rank(endpoint_.rank());
   for (std::size_t i = 0; i < group.members.size(); ++i) {

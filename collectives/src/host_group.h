@@ -10,6 +10,7 @@
 
 #include "farandole/core/host_memory.h"
 #include "group.h"
+#include "recent_outputs.h"
 
 namespace farandole {
 
@@ -73,8 +74,7 @@ class HostGroup {
   /// Vectors up to this size are done at once.
   std::size_t at_once_bytes() const { return at_once_bytes_; }
 
-  /// Results of more bytes go past the caches.
-  std::size_t streaming_bytes() const { return streaming_bytes_; }
+  RecentOutputs& recent_outputs() { return recent_outputs_; }
 
   /// True once the blocks of all others have been found. @throws TransportError  there is no room for the own one
   bool connect();
@@ -149,7 +149,6 @@ class HostGroup {
   const std::size_t slot_bytes_;
   const std::size_t at_once_bytes_;
   const std::size_t single_copy_bytes_;
-  const std::size_t streaming_bytes_;
   std::vector<Peer> peers_;
   int rank_ = 0;
   int found_ = 0;
@@ -158,6 +157,7 @@ class HostGroup {
   std::array<std::uint64_t, kLanes> in_flight_{};  // 0: none
   std::array<std::uint64_t, kLanes> last_{};
   std::uint64_t completed_ = 0, newest_ = 0;
+  RecentOutputs recent_outputs_;
   std::vector<const void*> pointers_;
 };
 

@@ -277,7 +277,8 @@ void HostOperation::cut_into_parts() {
   plan_.set_parts((largest_chunk() + quantum_ - 1) / quantum_);
   step_ = plan_.first();
   // In place, the lines of the output are in the caches already.
-  streams_ = call_.input.data != call_.output.data && bytes(total_) > host_.streaming_bytes();
+  const bool is_uncached = host_.recent_outputs().note(call_.output.data, bytes(total_) * size);
+  streams_ = is_uncached && call_.input.data != call_.output.data;
 }
 
 bool HostOperation::is_ready(const HostPlan::Step& step) {

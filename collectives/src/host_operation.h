@@ -88,7 +88,7 @@ class HostOperation final : public Operation {
   std::byte* staged_chunk(int from, int owner, std::size_t part) const;
   std::byte* staged_result(int owner, int reader, std::size_t part) const;
   std::byte* peer_buffer(int local, bool input, std::size_t element) const;
-  void copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes) const;
+  void copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes, const void* next = nullptr) const;
   std::span<const std::uint64_t> counts_of(int local, bool sent) const;
   EntryLine& entry(int local) const { return host_.lane(local, lane_).entry; }
 

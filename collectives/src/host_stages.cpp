@@ -87,10 +87,10 @@ std::byte* HostOperation::peer_buffer(int local, bool input, std::size_t element
   return host_.reach(local, (input ? line.input : line.output).load(std::memory_order_relaxed)) + bytes(element);
 }
 
-void HostOperation::copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes) const {
+void HostOperation::copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes, const void* next) const {
   if (to == from || bytes == 0) return;
   if (streams_) {
-    stream(to, from, bytes);
+    stream(to, from, bytes, next);
   } else {
     std::memcpy(to, from, bytes);
   }
@@ -167,8 +167,10 @@ void HostOperation::spread(const std::byte* result, Extent at) const {
   if (plan_.uses(HostStage::kOut)) {
     if (to_all || me == call_.root) copy_to_output(output(at.first), result, bytes(at.count));
   } else if (to_all) {
+    const std::size_t size = bytes(at.count);
     for (int local = 0; local < host_.size(); ++local) {
-      copy_to_output(result_at(local, at.first), result, bytes(at.count));
+      const auto* input = static_cast<const std::byte*>(host_.pointers()[static_cast<std::size_t>(local)]);
+      copy_to_output(result_at(local, at.first), result, size, input + size);
     }
   } else {
     copy_to_output(result_at(call_.collective == Collective::kReduce ? call_.root : me, at.first), result,

@@ -10,7 +10,7 @@
 
 namespace farandole {
 
-void stream(void* out, const void* in, std::size_t bytes) {
+void stream(void* out, const void* in, std::size_t bytes, const void* next) {
 #if defined(__x86_64__)
   auto* to = static_cast<std::byte*>(out);
   const auto* from = static_cast<const std::byte*>(in);
@@ -19,6 +19,8 @@ void stream(void* out, const void* in, std::size_t bytes) {
   std::memcpy(to, from, head);
   const std::size_t end = head + (bytes - head) / kLineBytes * kLineBytes;
   for (std::size_t i = head; i < end; i += kLineBytes) {
+    // While lines only go out, nothing else asks for those that are needed next.
+    if (next != nullptr) _mm_prefetch(static_cast<const char*>(next) + i, _MM_HINT_T0);
     const auto* source = reinterpret_cast<const __m128i*>(from + i);
     auto* target = reinterpret_cast<__m128i*>(to + i);
     const __m128i a = _mm_loadu_si128(source);
@@ -32,6 +34,7 @@ void stream(void* out, const void* in, std::size_t bytes) {
   }
   std::memcpy(to + end, from + end, bytes - end);
 #else
+  (void)next;
   std::memcpy(out, in, bytes);
 #endif
 }

@@ -129,7 +129,9 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        64 * kGiB,
        {},
        true,
-       "In shared memory, results of more bytes are written past the caches, unless they take the place of the input."},
+       "In shared memory, results of more bytes, of all ranks of a host together, are written past the caches, unless "
+       "they "
+       "take the place of the input; so are large ones that were last written so many bytes ago."},
       {"FARANDOLE_TUNING",
        &S::tuning,
        "",
