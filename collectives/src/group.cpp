@@ -7,10 +7,20 @@ namespace farandole {
 namespace {
 
 /// A setting that somebody has changed goes before the table.
-std::size_t limit(std::int64_t Settings::*member, const Group& group, std::optional<std::size_t> measured) {
+std::size_t limit(std::int64_t Settings::*member, const Group& group, std::optional<std::size_t> measured,
+                  std::size_t factor = 1) {
   const std::int64_t set = group.endpoint->settings().*member;
   const bool is_changed = set != Settings{}.*member;
-  return measured && group.table_fits && !is_changed ? *measured : static_cast<std::size_t>(set);
+  return measured && group.table_fits && !is_changed ? *measured : static_cast<std::size_t>(set) * factor;
+}
+
+// Where ranks take turns on the cores, each wait costs a change of threads: reading more to wait less pays longer.
+constexpr std::size_t kMoreAtOnceWhereCrowded = 4;
+
+bool is_crowded(const Group& group) {
+  const Topology& topology = group.endpoint->topology();
+  return std::any_of(group.members.begin(), group.members.end(),
+                     [&](int member) { return topology.process(topology.rank(member).process).crowded; });
 }
 
 }  // namespace
@@ -36,7 +46,8 @@ TuningShape Group::shape() const {
 Group tuned(Group group) {
   const TuningTable* const table = group.table.get();
   group.table_fits = table != nullptr && table->shape == group.shape();
-  group.one_shot_bytes = limit(&Settings::one_shot_bytes, group, table ? table->one_shot_bytes : std::nullopt);
+  group.one_shot_bytes = limit(&Settings::one_shot_bytes, group, table ? table->one_shot_bytes : std::nullopt,
+                               is_crowded(group) ? kMoreAtOnceWhereCrowded : 1);
   group.part_bytes = limit(&Settings::part_bytes, group, table ? table->part_bytes : std::nullopt);
   return group;
 }

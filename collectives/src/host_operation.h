@@ -49,6 +49,7 @@ class HostOperation final : public Operation {
 
   // Entering.
   void enter();
+  void stage_first();
   bool hear_others();
   bool is_alike() const;
   void describe_call();
@@ -58,6 +59,7 @@ class HostOperation final : public Operation {
   void choose_way();
   HostFacts facts() const;
   bool is_exchange_in_place() const;
+  std::size_t quantum(bool staged) const;
   void cut_into_parts();
 
   // Running (the stages are in host_stages.cpp).
@@ -105,6 +107,7 @@ class HostOperation final : public Operation {
   Descriptor descriptor_;
   std::uint64_t digest_ = 0;
   bool counted_;             // uneven alltoall: the counts travel too
+  bool has_staged_ = false;  // the first part, on entering
   bool stages_own_ = false;  // the own input is scaled on its way into staging memory
   bool streams_ = false;     // the output is so large that it goes past the caches
   bool exchanges_ = false;   // results are put where the input of the other rank was staged

@@ -64,6 +64,11 @@ struct Job::Introduction {
   CoreSet cores;
   int replicas = 1;
 };
+/// What each process finds out then, and tells all others.
+struct Job::Surroundings {
+  int neighbour = 0;  // the first process of the same host
+  bool crowded = false;
+};
 
 Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) {
   if (options.replicas < 1 || options.replicas > kMaxReplicas) {
@@ -124,23 +129,26 @@ void Job::introduce(const WorldOptions& options) {
   std::vector<Introduction> all(static_cast<std::size_t>(count), mine);
   if (group_) group_->allgather(&mine, all.data(), sizeof mine);
 
-  int neighbour = process_;
+  Surroundings around{process_};
   for (int p = count - 1; p >= 0; --p) {
     const Introduction& other = all[static_cast<std::size_t>(p)];
     if (!proof.shares_machine_with(other.claim)) continue;
     ranks_here_ += other.replicas;
     cores_here_ |= other.cores;
-    if (p < process_ && proof.shares_host_with(other.claim)) neighbour = p;
+    if (p < process_ && proof.shares_host_with(other.claim)) around.neighbour = p;
   }
-  std::vector<int> neighbours(static_cast<std::size_t>(count), neighbour);
+  around.crowded = is_crowded(1);
+  std::vector<Surroundings> found(static_cast<std::size_t>(count), around);
   // The proofs must stay open until everybody has looked: this gathering is also that barrier.
-  if (group_) group_->allgather(&neighbour, neighbours.data(), sizeof neighbour);
+  if (group_) group_->allgather(&around, found.data(), sizeof around);
 
+  std::vector<int> neighbours;
+  for (const Surroundings& of_process : found) neighbours.push_back(of_process.neighbour);
   const std::vector<int> hosts = host_indices(neighbours);
   std::vector<ProcessInfo> processes;
   int ranks = 0;
   for (std::size_t p = 0; p < all.size(); ++p) {
-    processes.push_back({hosts[p], all[p].replicas, all[p].claim.pid, all[p].claim.hostname});
+    processes.push_back({hosts[p], all[p].replicas, all[p].claim.pid, all[p].claim.hostname, found[p].crowded});
     ranks += all[p].replicas;
   }
   topology_.emplace(std::move(processes));
@@ -247,10 +255,13 @@ std::string Job::describe_remaining() {
   return text;
 }
 
+/// Launchers bind each process to cores of its own, so the cores of all of them count.
+bool Job::is_crowded(int threads_per_rank) const {
+  return ranks_here_ * threads_per_rank > static_cast<int>(cores_here_.count());
+}
+
 Waiter::Options Job::waiting_options(bool progress_thread) const {
-  // Launchers bind each process to cores of its own, so the cores of all of them count.
-  const int threads = ranks_here_ * (progress_thread ? 2 : 1);
-  return {.crowded = threads > static_cast<int>(cores_here_.count()),
+  return {.crowded = is_crowded(progress_thread ? 2 : 1),
           .polled = group_ != nullptr && group_->transport().is_polled()};
 }
 

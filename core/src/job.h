@@ -69,6 +69,7 @@ class Job {
 
  private:
   struct Introduction;
+  struct Surroundings;
   void join(const WorldOptions& options);
   void introduce(const WorldOptions& options);
   void agree();
@@ -79,6 +80,7 @@ class Job {
   /// The first rank of each other process that has not left.
   std::string describe_remaining();
   void post_to_others(const Notice& notice);
+  bool is_crowded(int threads_per_rank) const;
   Waiter::Options waiting_options(bool progress_thread) const;
   void write_flight_records(const std::string& text) const;
 

@@ -104,7 +104,8 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        kGiB,
        {},
        true,
-       "In shared memory, vectors up to this size are done at once: every rank reads what it needs of all others."},
+       "In shared memory, vectors up to this size (4 times as much where a host has more ranks than cores) are done "
+       "at once: every rank reads what it needs of all others."},
       {"FARANDOLE_PART_BYTES",
        &S::part_bytes,
        "bytes",

@@ -14,11 +14,15 @@
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "farandole/core/transport.h"
+#include "farandole/core/waiter.h"
 #include "groups.h"
 #include "trial.h"
 
 namespace farandole::test {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr Collective kAll[] = {Collective::kAllreduce, Collective::kReduce,    Collective::kReduceScatter,
                                Collective::kBroadcast, Collective::kAllgather, Collective::kGather,
@@ -169,6 +173,21 @@ TEST(SharedMemory, BlocksOfFormerCommunicatorsAreUsedAgain) {
     }
   });
   before.empty() ? unsetenv("FARANDOLE_PART_BYTES") : setenv("FARANDOLE_PART_BYTES", before.c_str(), 1);
+}
+
+TEST(SharedMemory, MoreIsDoneAtOnceWhereRanksShareCores) {
+  if (is_launched()) GTEST_SKIP() << "other ranks may share the cores";
+  const auto cores = static_cast<int>(allowed_cores().count());
+  for (const int size : {cores, cores + 1}) {
+    if (size > kMaxReplicas) GTEST_SKIP() << "more cores than ranks in a process";
+    run_replicas(size, [&](Communicator& ranks) {
+      const auto limit = static_cast<std::size_t>(ranks.settings().one_shot_bytes);
+      if (size == 1 || limit == 0 || !ranks.shares_memory() || !ranks.settings().tuning.empty()) return;
+      const std::size_t most = size > cores ? 4 * limit : limit;
+      EXPECT_THAT(ranks.explain(Collective::kAllreduce, most), HasSubstr("one shot"));
+      EXPECT_THAT(ranks.explain(Collective::kAllreduce, most + 1), HasSubstr("two shots"));
+    });
+  }
 }
 
 TEST(SharedMemory, EveryWayGivesTheSameBitsOnAllRanks) {

@@ -233,7 +233,11 @@ class Explorer {
         if (v_.mistake == Mistake::kNudgesFirst) return go(Phase::kNudge);
         return go(v_.mistake == Mistake::kNumberFirst ? Phase::kNumber : Phase::kData);
       case Phase::kData:
-        at(at(mine.result, lane), 0) = tag_of(number, 0);
+        // The whole, or the first part, which is the first step of a staged plan.
+        if (kind == Kind::kAtOnce) at(at(mine.result, lane), 0) = tag_of(number, 0);
+        if (kind == Kind::kStaged) at(at(mine.in, lane), 0) = tag_of(number, 0);
+        if (kind == Kind::kExchanged) at(at(mine.exchanged, lane), 0) = tag_of(number, 0);
+        if (kind == Kind::kStaged || kind == Kind::kExchanged) take(mine, op, number);
         return go(v_.mistake == Mistake::kNumberFirst ? Phase::kNudge : Phase::kNumber);
       case Phase::kNumber:
         at(mine.number, lane) = number;
@@ -263,6 +267,12 @@ class Explorer {
   const HostPlan& plan_of(Kind kind) const {
     if (kind == Kind::kExchanged) return exchanged_;
     return kind == Kind::kStaged ? staged_ : windows_;
+  }
+
+  void take(State::Rank& mine, Op& op, std::uint8_t number) const {
+    ++op.taken;
+    at(mine.progress_number, number % v_.lanes) = number;
+    at(mine.progress, number % v_.lanes) = op.taken;
   }
 
   /// A step of two ranks that exchange parts: in one action, because a slot belongs to one rank at a time.
@@ -323,9 +333,7 @@ class Explorer {
         return true;
       }
       case Phase::kTake:
-        ++op.taken;
-        at(mine.progress_number, lane) = number;
-        at(mine.progress, lane) = op.taken;
+        take(mine, op, number);
         op.phase = Phase::kStepNudge;
         op.cursor = 0;
         return true;

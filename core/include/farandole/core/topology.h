@@ -14,6 +14,7 @@ struct ProcessInfo {
   int replicas = 1;    ///< ranks that live in this process as threads
   int pid = 0;
   std::string hostname;  ///< for messages only; never proof of anything
+  bool crowded = false;  ///< its machine runs more ranks of the job than they have cores
 };
 
 /// One rank of the job. Ranks are numbered process by process.
