@@ -131,7 +131,7 @@ void AtOnce::copy_from(int local, Extent at, std::size_t to) const {
 Attempt try_at_once(HostGroup& host, std::uint64_t number, std::uint64_t digest, const ShortCall& call,
                     double postscale, Waiter& waiter) {
   if (!host.is_connected()) return Attempt::kNotBegun;
-  const int lane = HostGroup::lane_of(number);
+  const int lane = host.lane_of(number);
   if (host.first_behind(host.begin(lane, number)) >= 0) return Attempt::kNotBegun;
   EntryLine& mine = host.lane(host.rank(), lane).entry;
   mine.digest.store(digest, std::memory_order_relaxed);

@@ -14,8 +14,8 @@ std::size_t staging_offset(int size) {
   return sizeof(HostBlock) + (words + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
-std::size_t block_bytes(int size, std::size_t slot_bytes) {
-  return staging_offset(size) + static_cast<std::size_t>(kLanes) * HostGroup::kExchangeSlots * slot_bytes;
+std::size_t block_bytes(int size, int lanes, std::size_t slot_bytes) {
+  return staging_offset(size) + static_cast<std::size_t>(lanes) * HostGroup::kExchangeSlots * slot_bytes;
 }
 
 std::size_t least_single_copy(const Endpoint& endpoint) {
@@ -38,7 +38,10 @@ HostGroup::HostGroup(const Group& group)
   const RankInfo& self = topology.rank(endpoint_.rank());
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const RankInfo& info = topology.rank(group.members[i]);
-    if (info.host_index != self.host_index) continue;
+    if (info.host_index != self.host_index) {
+      last_lane_ = kLanes - 1;
+      continue;
+    }
     if (static_cast<int>(i) == group.rank) rank_ = size();
     by_address_ = by_address_ && info.process == self.process;
     ArenaHeader& header = memory_.header(info.process);
@@ -61,7 +64,7 @@ HostGroup::~HostGroup() {
     peers_[static_cast<std::size_t>(peer)].released[rank_].store(1, std::memory_order_release);
   }
   const auto* released = self.released;
-  memory_.retire(block_offset_, block_bytes(size(), slot_bytes_), [released, count = size()] {
+  memory_.retire(block_offset_, block_bytes(size(), lanes(), slot_bytes_), [released, count = size()] {
     return std::all_of(released, released + count,
                        [](const auto& word) { return word.load(std::memory_order_acquire) != 0; });
   });
@@ -73,7 +76,7 @@ bool HostGroup::connect() {
   if (found_ == size()) return true;
   if (block_offset_ == 0) {
     try {
-      block_offset_ = memory_.allocate(block_bytes(size(), slot_bytes_));
+      block_offset_ = memory_.allocate(block_bytes(size(), lanes(), slot_bytes_));
     } catch (const InvalidArgument& error) {
       // The others may have room, and would wait for this rank: it must not fail alone.
       throw TransportError(

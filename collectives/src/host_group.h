@@ -16,6 +16,7 @@ namespace farandole {
 
 /// Between what different ranks write: two cache lines, because processors fetch neighbours, too.
 inline constexpr std::size_t kLineBytes = 128;
+static_assert((kLanes & (kLanes - 1)) == 0);
 
 /// A rank's entry into an operation: the first line, and in the second what is only written where it is needed. Every
 /// word has one writer, and `number` only grows: whoever reads its new value (acquire) sees the rest of that entry
@@ -105,8 +106,11 @@ class HostGroup {
     return memory_.copy_from(peers_[static_cast<std::size_t>(local)].process, address, to, bytes);
   }
 
+  /// Operations that may be in flight together. Two keep a rank busy where all share memory, and their staging memory
+  /// stays in the caches; where collectives also wait for other hosts, as many as messages have lanes.
+  int lanes() const { return static_cast<int>(last_lane_) + 1; }
   /// The lane of operation `number`. A collective has two numbers, which share its lane.
-  static int lane_of(std::uint64_t number) { return static_cast<int>(number / 2 % kLanes); }
+  int lane_of(std::uint64_t number) const { return static_cast<int>(number / 2 & last_lane_); }
   /// Takes up operation `number`, in the order of numbers, and returns what must have been completed by all before the
   /// lane may be written.
   std::uint64_t begin(int lane, std::uint64_t number);
@@ -146,6 +150,7 @@ class HostGroup {
   Endpoint& endpoint_;
   HostMemory& memory_;
   const std::uint16_t id_;
+  std::uint64_t last_lane_ = 1;  // lanes are a power of two
   const std::size_t slot_bytes_;
   const std::size_t at_once_bytes_;
   const std::size_t single_copy_bytes_;

@@ -37,7 +37,7 @@ HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& ca
       purpose_(purpose),
       entered_(entered),
       number_(number),
-      lane_(HostGroup::lane_of(number)),
+      lane_(host.lane_of(number)),
       element_bytes_(size_in_bytes(call.input.dtype)),
       total_(total_count(call)),
       descriptor_(descriptor),

@@ -30,6 +30,7 @@ WorkQueue::WorkQueue(Group group) : group_(std::move(group)), compares_(group_.e
   const bool on_one_host = local_size == group_.size();
   if (local_size > 1 && group_.endpoint->shares_memory(host) && (on_one_host || host_.levels)) {
     host_.group = std::make_unique<HostGroup>(group_);
+    in_flight_ = static_cast<std::uint64_t>(host_.group->lanes());
   }
 }
 
@@ -214,7 +215,7 @@ bool WorkQueue::advance_locked() {
     return true;
   }
   bool moved = false;
-  const std::uint64_t end_of_window = pending_.front()->sequence + kLanes;
+  const std::uint64_t end_of_window = pending_.front()->sequence + in_flight_;
   for (std::size_t i = 0; i < pending_.size() && pending_[i]->sequence < end_of_window;) {
     // Copied: when it ends it leaves the queue, which may hold its last reference.
     const std::shared_ptr<Work::State> work = pending_[i];

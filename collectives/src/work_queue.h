@@ -44,8 +44,8 @@ class Work::State {
   bool asked = false;  ///< how far the others are
 };
 
-/// Runs up to kLanes operations at a time, started in the order of submission; each has its own lane. Any thread may
-/// advance it; a mutex makes it one at a time.
+/// Runs some operations at a time, up to kLanes, started in the order of submission; each has its own lane. Any thread
+/// may advance it; a mutex makes it one at a time.
 class WorkQueue final : public Progressable, public std::enable_shared_from_this<WorkQueue> {
  public:
   explicit WorkQueue(Group group);
@@ -101,6 +101,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   std::mutex mutex_;   // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
   std::uint64_t next_sequence_ = 1;
+  std::uint64_t in_flight_ = kLanes;  // operations at a time
   bool compares_;
   std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()
   VendorSlot vendor_;
