@@ -18,20 +18,26 @@ namespace farandole {
 inline constexpr std::size_t kLineBytes = 128;
 static_assert((kLanes & (kLanes - 1)) == 0);
 
-/// A rank's entry into an operation: the first line, and in the second what is only written where it is needed. Every
-/// word has one writer, and `number` only grows: whoever reads its new value (acquire) sees the rest of that entry
+/// A rank's entry into an operation: one cache line, and behind it what is only written where calls differ. Every word
+/// has one writer, and `number` only grows: whoever reads its new value (acquire) sees the rest of that entry
 /// (release).
 struct EntryLine {
   static constexpr std::size_t kPayloadWords = 5;
-  std::atomic<std::uint64_t> number;                              ///< of the operation that was entered
-  std::atomic<std::uint64_t> digest;                              ///< of the descriptor
-  std::atomic<std::uint64_t> completed;                           ///< this rank has completed all operations up to here
-  std::array<std::atomic<std::uint64_t>, kPayloadWords> payload;  ///< the data itself, if it is that small
-  std::atomic<std::uint64_t> input, output;                       ///< where the buffers can be reached, or kUnreachable
-  std::atomic<std::uint64_t> address;    ///< of the input, for the kernel to copy it, or kUnreachable
+  std::atomic<std::uint64_t> number;     ///< of the operation that was entered
+  std::atomic<std::uint64_t> digest;     ///< of the descriptor
+  std::atomic<std::uint64_t> completed;  ///< this rank has completed all operations up to here
+  /// Of what is done at once the data itself, if it is that small; else where the buffers are.
+  std::array<std::atomic<std::uint64_t>, kPayloadWords> payload;
   std::atomic<std::uint64_t> described;  ///< like `number`, once digests have been found to differ
   std::array<std::atomic<std::uint64_t>, 3> descriptor;
+
+  /// Where the buffers can be reached, or kUnreachable.
+  std::atomic<std::uint64_t>& input() { return payload[0]; }
+  std::atomic<std::uint64_t>& output() { return payload[1]; }
+  /// Of the input, for the kernel to copy it, or kUnreachable.
+  std::atomic<std::uint64_t>& address() { return payload[2]; }
 };
+static_assert(offsetof(EntryLine, described) == 64);
 
 /// A rank's control block: one per communicator. kLineBytes apart, so that no line has two writers.
 struct HostBlock {

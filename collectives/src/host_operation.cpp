@@ -132,10 +132,10 @@ void HostOperation::enter() {
   } else if (purpose_ == Purpose::kCollective) {
     const bool readable = !stages_own_ && !is_exchange_in_place();
     const std::uint64_t place = readable ? host_.locate(input_, call_.input.size_in_bytes()) : HostGroup::kUnreachable;
-    mine.input.store(place, std::memory_order_relaxed);
-    mine.output.store(host_.locate(output_, call_.output.size_in_bytes()), std::memory_order_relaxed);
-    mine.address.store(readable ? reinterpret_cast<std::uintptr_t>(input_) : HostGroup::kUnreachable,
-                       std::memory_order_relaxed);
+    mine.input().store(place, std::memory_order_relaxed);
+    mine.output().store(host_.locate(output_, call_.output.size_in_bytes()), std::memory_order_relaxed);
+    mine.address().store(readable ? reinterpret_cast<std::uintptr_t>(input_) : HostGroup::kUnreachable,
+                         std::memory_order_relaxed);
     if (counted_) {
       auto* counts = reinterpret_cast<std::uint64_t*>(host_.result_slot(host_.rank(), lane_, 0));
       std::copy(call_.recv_counts.begin(), call_.recv_counts.end(),
@@ -236,9 +236,9 @@ HostFacts HostOperation::facts() const {
   const bool input_of_root = call_.collective == Collective::kBroadcast || call_.collective == Collective::kScatter;
   const bool output_of_root = call_.collective == Collective::kReduce || call_.collective == Collective::kGather;
   for (int local = 0; local < host_.size(); ++local) {
-    const bool input = entry(local).input.load(std::memory_order_relaxed) != HostGroup::kUnreachable;
-    const bool output = entry(local).output.load(std::memory_order_relaxed) != HostGroup::kUnreachable;
-    const bool address = entry(local).address.load(std::memory_order_relaxed) != HostGroup::kUnreachable;
+    const bool input = entry(local).input().load(std::memory_order_relaxed) != HostGroup::kUnreachable;
+    const bool output = entry(local).output().load(std::memory_order_relaxed) != HostGroup::kUnreachable;
+    const bool address = entry(local).address().load(std::memory_order_relaxed) != HostGroup::kUnreachable;
     if (!input_of_root || local == call_.root) {
       facts.reaches_inputs = facts.reaches_inputs && input;
       facts.copies_inputs = facts.copies_inputs && address;
@@ -342,8 +342,7 @@ bool HostOperation::run(const HostPlan::Step& step) {
 }
 
 void HostOperation::take(const HostPlan::Step& step) {
-  ++taken_;
-  step_ = plan_.after(step);
+  if (++taken_ < plan_.steps()) step_ = plan_.after(step);
 }
 
 std::vector<int> HostOperation::waits_for() const {

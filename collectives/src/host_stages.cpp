@@ -83,8 +83,8 @@ std::byte* HostOperation::staged_result(int owner, int reader, std::size_t part)
 }
 
 std::byte* HostOperation::peer_buffer(int local, bool input, std::size_t element) const {
-  const EntryLine& line = entry(local);
-  return host_.reach(local, (input ? line.input : line.output).load(std::memory_order_relaxed)) + bytes(element);
+  EntryLine& line = entry(local);
+  return host_.reach(local, (input ? line.input() : line.output()).load(std::memory_order_relaxed)) + bytes(element);
 }
 
 void HostOperation::copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes, const void* next) const {
@@ -200,12 +200,12 @@ void HostOperation::publish(std::size_t part) {
 
 /// Copies from the input of another rank, where it is in a window, else by the kernel. False if that rank is gone.
 bool HostOperation::fetch(int local, std::size_t element, std::byte* to, std::size_t bytes) const {
-  const EntryLine& line = entry(local);
-  if (line.input.load(std::memory_order_relaxed) != HostGroup::kUnreachable) {
+  EntryLine& line = entry(local);
+  if (line.input().load(std::memory_order_relaxed) != HostGroup::kUnreachable) {
     copy_to_output(to, peer_buffer(local, true, element), bytes);
     return true;
   }
-  const std::uint64_t address = line.address.load(std::memory_order_relaxed) + this->bytes(element);
+  const std::uint64_t address = line.address().load(std::memory_order_relaxed) + this->bytes(element);
   const int error = host_.copy_from(local, address, to, bytes);
   if (error == 0) return true;
   if (error == ESRCH) return false;
