@@ -1,8 +1,11 @@
 #include "call.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <utility>
 
@@ -31,6 +34,24 @@ alignas(64) std::array<char, 64> no_elements;
 
 void* memory_of(const Tensor& tensor) {
   return tensor.NumElements() == 0 ? no_elements.data() : const_cast<char*>(tensor.tensor_data().data());
+}
+
+// From this size on a new result lies in a mapping of its own, and contains pages of 2 MiB.
+constexpr std::size_t kHugePagesBytes = 4 << 20;
+constexpr std::size_t kHugePageBytes = 2 << 20;
+
+/// Memory that TensorFlow has allocated for a result. A large one is new to the process each time, unless it is of our
+/// pool, and faults of pages of 4 KiB can take several times as long as the reduction: asks for large ones. Where the
+/// system has none, nothing changes.
+void* result_memory_of(const Tensor& tensor) {
+  void* const memory = memory_of(tensor);
+  const std::size_t bytes = tensor.tensor_data().size();
+  if (bytes < kHugePagesBytes || BlockPool::instance().size_of(memory) != 0) return memory;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  const std::size_t skipped = -begin % kHugePageBytes;
+  (void)madvise(static_cast<char*>(memory) + skipped, (bytes - skipped) / kHugePageBytes * kHugePageBytes,
+                MADV_HUGEPAGE);
+  return memory;
 }
 
 /// What is known of the latest steps that have made calls, for each process set that they use. Functions that
@@ -168,7 +189,8 @@ Call::Slot& Call::add_slot(const Tensor& input) {
 
 void Call::add(const Tensor& input, const Tensor& output) {
   Slot& slot = add_slot(input);
-  if (slot.input != nullptr) slot.output = memory_of(output);
+  if (slot.input == nullptr) return;
+  slot.output = output.SharesBufferWith(input) ? memory_of(output) : result_memory_of(output);
 }
 
 void Call::add_growing(const Tensor& input, int output_index, const std::vector<int64_t>* splits, int splits_output) {
@@ -299,7 +321,7 @@ void* Call::allocate(const Slot& slot, const int64_t* shape, int32_t dimensions)
     const std::lock_guard<std::mutex> lock(mutex_);  // other tensors of the call may be allocated by other threads
     status = context_->allocate_output(slot.output_index, output_shape, &output);
   }
-  if (status.ok()) return memory_of(*output);
+  if (status.ok()) return result_memory_of(*output);
   note(status, /*told_to_all=*/false);
   return nullptr;
 }
