@@ -74,11 +74,12 @@ Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) 
   if (options.replicas < 1 || options.replicas > kMaxReplicas) {
     throw InvalidArgument(fmt::format("replicas is {}; it must be 1 … {}", options.replicas, kMaxReplicas));
   }
-  configure_log(parse_log_level(settings_.log_level), 0, "");
+  configure_log(parse_log_level(settings_.log_level), fmt::format("pid {}", getpid()));
   join(options);
   introduce(options);
   const int first = topology_->first_rank_of(process_);
-  configure_log(parse_log_level(settings_.log_level), first, topology_->process(process_).hostname);
+  configure_log(parse_log_level(settings_.log_level),
+                fmt::format("rank {} {}", first, topology_->process(process_).hostname));
   inproc_ = std::make_unique<InprocTransport>(first, options.replicas,
                                               [this, first](int rank) { endpoint(rank - first).ring(); });
   for (int i = 0; i < options.replicas; ++i) endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i));

@@ -1,6 +1,5 @@
 #include "farandole/core/log.h"
 
-#include <fmt/format.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
@@ -60,8 +59,8 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-void configure_log(LogLevel level, int rank, std::string_view host) {
-  logger().set_pattern(pattern(fmt::format("rank {} {}", rank, host)));
+void configure_log(LogLevel level, std::string_view who) {
+  logger().set_pattern(pattern(who));
   logger().set_level(to_spdlog(level));
 }
 

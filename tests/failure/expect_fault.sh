@@ -12,12 +12,15 @@ case $fault in
   throws)   status=fail text='exception: no more data' ;;
   late)     status=ok   text='not in it yet: rank 1 .*does not answer' ;;
   lingers)  status=ok   text='leaving the job: waiting for .*still in it: rank 1 ' ;;
+  # Where processes meet without MPI they know who is missing.
+  joins_late) status=ok text='joining the job: waiting for |waits for process 1; each' ;;
+  absent)   status=fail text='deadline of 1 s .*(joining the job: waiting for |waits for process 1; each)' ;;
   mismatch) status=fail text='Mismatch: rank 0 .*1000 f32.*but rank 1 .*500 f32' ;;
   *) echo "unknown fault $fault"; exit 2 ;;
 esac
 limit=40
 export FARANDOLE_WARN_AFTER=0.4
-[ "$fault" = stopped ] && export FARANDOLE_TIMEOUT=1
+case $fault in stopped | absent) export FARANDOLE_TIMEOUT=1 ;; esac
 tag=farandole-fault-$fault-$$
 export FARANDOLE_HOST_ID=$tag
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
@@ -25,10 +28,10 @@ start=$SECONDS
 : >"$work/output"
 timeout --kill-after=5 $limit "$@" "$fault" "$work/come" >"$work/output" 2>&1 </dev/null &
 job=$!
-if [ "$fault" = late ] || [ "$fault" = lingers ]; then
+case $fault in late | lingers | joins_late)
   until grep -qE "$text" "$work/output" || [ $((SECONDS - start)) -ge $limit ]; do sleep 0.05; done
-  touch "$work/come"
-fi
+  touch "$work/come" ;;
+esac
 wait $job; came=$?
 cat "$work/output"
 left=

@@ -33,7 +33,20 @@ void wait_for_file(const char* path) {
   while (access(path, F_OK) != 0) usleep(1000);
 }
 
+/// Of this process, which has not joined yet.
+bool is_started_as_rank_1() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "FARANDOLE_RANK"}) {
+    const char* const rank = std::getenv(variable);
+    if (rank != nullptr) return std::string(rank) == "1";
+  }
+  return false;
+}
+
 void run(const std::string& fault, const char* signal_file) {
+  if (is_started_as_rank_1()) {
+    if (fault == "joins_late") wait_for_file(signal_file);
+    if (fault == "absent") sleep(20);
+  }
   farandole::World world;
   farandole::Communicator ranks = farandole::Communicator::of_world(world);
   std::vector<float> data(1000, 1.0F);

@@ -23,7 +23,8 @@ Topology make_topology(int processes) {
 }
 
 std::unique_ptr<MpiProcessGroup> join(const std::optional<int>& communicator) {
-  auto joined = std::make_unique<MpiProcessGroup>(start_runtime(communicator, /*many_threads=*/true), kSmallParts);
+  auto joined = std::make_unique<MpiProcessGroup>(start_runtime(communicator, /*many_threads=*/true), Watch::Times{},
+                                                  kSmallParts);
   joined->set_topology(make_topology(joined->process_count()));
   return joined;
 }

@@ -16,6 +16,7 @@
 #include "farandole/core/error.h"
 #include "farandole/core/log.h"
 #include "forked_children.h"
+#include "patience.h"
 
 namespace farandole::local {
 namespace {
@@ -51,7 +52,8 @@ class LocalBackend final : public Backend {
 
 }  // namespace
 
-LocalProcessGroup::LocalProcessGroup(const Seat& seat) : process_(seat.process) {
+LocalProcessGroup::LocalProcessGroup(const Seat& seat)
+    : process_(seat.process), warn_after_(seat.warn_after), timeout_(seat.timeout) {
   Meeting meeting = meet(seat);
   name_ = std::move(meeting.name);
   for (UniqueDescriptor& socket : meeting.sockets) {
@@ -104,8 +106,18 @@ void LocalProcessGroup::allgather(const void* mine, void* all, std::size_t bytes
     outgoing.emplace_back(p, link.send(kGathered, mine, bytes));
     incoming.emplace_back(p, link.recv(kGathered, parts + static_cast<std::size_t>(p) * bytes, bytes));
   }
+  const auto start = Clock::now();
+  Patience patience(warn_after_, timeout_);
   for (auto& [p, message] : incoming) {
-    wait_for(p, kDoing, [&message = message] { return message.test(); });
+    wait_for(p, kDoing, [&, p = p, &message = message] {
+      patience.look([&] {
+        return fmt::format(
+            "joining the job: process {} of {} has been waiting for {:.1f} s for process {}, which has met "
+            "the others and says no more: it is stopped, or very slow",
+            process_, process_count(), Seconds(Clock::now() - start).count(), p);
+      });
+      return message.test();
+    });
     if (message.bytes() != bytes) {
       throw TransportError(
           fmt::format("process {} gathers {} bytes where this one gathers {}", p, message.bytes(), bytes));

@@ -1,6 +1,7 @@
 // A job of processes of one host that no MPI started: FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -31,7 +32,7 @@ class LocalProcessGroup final : public ProcessGroup {
   std::string thread_advice() const override { return {}; }
   Transport& transport() override { return transport_; }
   void set_topology(const Topology& topology) override { transport_.set_topology(topology); }
-  /// @throws PeerLost  a process has gone
+  /// @throws PeerLost  a process has gone   @throws Timeout  names who has not come
   void allgather(const void* mine, void* all, std::size_t bytes) override;
   void post(int process, const Notice& notice) override;
   std::optional<Notice> poll() override;
@@ -53,6 +54,7 @@ class LocalProcessGroup final : public ProcessGroup {
   void rest() const;
 
   const int process_;
+  const std::chrono::duration<double> warn_after_, timeout_;
   UniqueDescriptor name_;
   Links links_;
   LocalTransport transport_{links_};

@@ -18,8 +18,11 @@ class MpiBackend final : public Backend {
  public:
   std::string_view name() const override { return FARANDOLE_MPI_PLUGIN; }
   std::string version() const override { return library_version(); }
-  std::unique_ptr<ProcessGroup> join(const Settings&, const JoinOptions& options) override {
-    auto group = std::make_unique<MpiProcessGroup>(start_runtime(options.mpi_communicator, options.many_threads));
+  std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) override {
+    const Watch::Times times{settings.warn_after, settings.timeout};
+    const Watch watch(times);
+    auto group =
+        std::make_unique<MpiProcessGroup>(start_runtime(options.mpi_communicator, options.many_threads), times);
     // Programs that this process starts inherit the launcher's variables, but are not part of the job.
     setenv("_FARANDOLE_JOINED_BY", std::to_string(getpid()).c_str(), /*replace=*/1);
     return group;

@@ -14,14 +14,15 @@
 
 namespace farandole::mpi {
 
-MpiProcessGroup::MpiProcessGroup(const Runtime& runtime, PartLimits limits)
+MpiProcessGroup::MpiProcessGroup(const Runtime& runtime, const Watch::Times& watch, PartLimits limits)
     : session_(MpiSession::open(runtime)),
+      watch_(watch),
       limits_(limits),
       notices_(session_),
       transport_(session_, limits.message_bytes),
       thread_levels_(static_cast<std::size_t>(session_.process_count())) {
   session_.set_farewell([this] { notices_.close(); });
-  allgather(&runtime.thread_level, thread_levels_.data(), sizeof(int));
+  gather(&runtime.thread_level, thread_levels_.data(), sizeof(int));
 }
 
 MpiProcessGroup::~MpiProcessGroup() {
@@ -45,6 +46,11 @@ std::string MpiProcessGroup::thread_advice() const {
 }
 
 void MpiProcessGroup::allgather(const void* mine, void* all, std::size_t bytes) {
+  const Watch watch(watch_);
+  gather(mine, all, bytes);
+}
+
+void MpiProcessGroup::gather(const void* mine, void* all, std::size_t bytes) {
   if (bytes > INT_MAX) {
     throw InternalError(
         fmt::format("allgather between processes: {} bytes per process, at most {} are possible", bytes, INT_MAX));

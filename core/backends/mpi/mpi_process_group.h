@@ -13,6 +13,7 @@
 #include "mpi_runtime.h"
 #include "mpi_session.h"
 #include "mpi_transport.h"
+#include "mpi_watch.h"
 
 namespace farandole::mpi {
 
@@ -25,8 +26,9 @@ struct PartLimits {
 /// Thread-safe as far as `thread_use` says; const after `set_topology`.
 class MpiProcessGroup final : public ProcessGroup {
  public:
-  /// Collective over the processes of the runtime's parent communicator. Blocks.
-  explicit MpiProcessGroup(const Runtime& runtime, PartLimits limits = {});
+  /// Collective over the processes of the runtime's parent communicator. Blocks; the caller watches.
+  /// @param watch  for the blocking calls that follow
+  explicit MpiProcessGroup(const Runtime& runtime, const Watch::Times& watch = {}, PartLimits limits = {});
   /// Without `leave` before it, stops using MPI and lets the launcher notice.
   ~MpiProcessGroup() override;
 
@@ -45,9 +47,11 @@ class MpiProcessGroup final : public ProcessGroup {
   void leave(const Heard& heard) override;
 
  private:
+  void gather(const void* mine, void* all, std::size_t bytes);
   void look_for_faults_and_rest(const Heard& heard);
 
   MpiSession& session_;
+  const Watch::Times watch_;
   const PartLimits limits_;
   MpiNotices notices_;
   MpiTransport transport_;

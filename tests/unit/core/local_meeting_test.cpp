@@ -172,6 +172,21 @@ TEST(LocalMeeting, WhoIsMissingIsNamedAtTheDeadline) {
   EXPECT_THAT(errors[0], AllOf(HasSubstr("process 0 of 4"), HasSubstr("processes 1,"), HasSubstr("FARANDOLE_RANK")));
 }
 
+TEST(LocalMeeting, WhoStopsAfterTheMeetingIsNamed) {
+  const auto errors = side_by_side<std::string>(2, [done = std::make_shared<std::latch>(2)](int process) {
+    Seat seat{job("stopped"), process, 2};
+    seat.timeout = std::chrono::milliseconds(50);
+    LocalProcessGroup group(seat);
+    std::vector<int> all(2);
+    // Process 1 does not come to the gathering, and is there all the time.
+    const std::string error =
+        process == 1 ? "" : message_of<Timeout>([&] { group.allgather(&process, all.data(), sizeof process); });
+    done->arrive_and_wait();
+    return error;
+  });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("process 0 of 2"), HasSubstr("for process 1, which has met the others")));
+}
+
 TEST(LocalMeeting, ANumberIsTakenOnce) {
   const Seat seat{job("twice"), 0, 1};
   const Meeting first = meet(seat);

@@ -24,16 +24,16 @@ TEST(Log, StartsAtWarning) {
 }
 
 TEST(Log, LinesNameLevelRankAndHost) {
-  configure_log(LogLevel::kDebug, 3, "node%v7");
+  configure_log(LogLevel::kDebug, "rank 3 node%v7");
   const std::string line = written_by(LogLevel::kDebug, "100 % {} of it");
   EXPECT_NE(line.find("debug [rank 3 node%v7]: 100 % {} of it\n"), std::string::npos) << line;
 }
 
 TEST(Log, LevelsHideWhatIsLessSevere) {
-  configure_log(LogLevel::kError, 0, "host");
+  configure_log(LogLevel::kError, "rank 0 host");
   EXPECT_EQ(written_by(LogLevel::kWarning, "hidden"), "");
   EXPECT_NE(written_by(LogLevel::kError, "shown"), "");
-  configure_log(LogLevel::kOff, 0, "host");
+  configure_log(LogLevel::kOff, "rank 0 host");
   EXPECT_EQ(written_by(LogLevel::kError, "hidden"), "");
   EXPECT_EQ(written_by(LogLevel::kOff, "hidden"), "");
 }

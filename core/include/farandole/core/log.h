@@ -1,4 +1,4 @@
-// Logging: one line per event on standard error, with time, level, rank and host.
+// Logging: one line per event on standard error, with time, level and who says it.
 #pragma once
 
 #include <string_view>
@@ -7,8 +7,9 @@ namespace farandole {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
-/// Sets the level and what identifies this process in each line. Called when a World is made; thread-safe.
-void configure_log(LogLevel level, int rank, std::string_view host);
+/// Sets the level and what identifies this process in each line: its first rank and host, as soon as a World knows
+/// them. Thread-safe.
+void configure_log(LogLevel level, std::string_view who);
 LogLevel parse_log_level(std::string_view text);
 void log(LogLevel level, std::string_view message);
 

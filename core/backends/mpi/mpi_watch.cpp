@@ -1,0 +1,47 @@
+#include "mpi_watch.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+
+#include "farandole/core/deadline.h"
+#include "farandole/core/error.h"
+#include "farandole/core/log.h"
+#include "patience.h"
+
+namespace farandole::mpi {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{20};
+
+}  // namespace
+
+Watch::Watch(const Times& times) : thread_(run, times) {}
+
+void Watch::run(const std::stop_token& stop, const Times& times) {
+  const auto start = Clock::now();
+  Patience patience(times.warn_after, times.timeout);
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock lock(mutex);
+  try {
+    while (!stopped.wait_for(lock, stop, kLook, [&] { return stop.stop_requested(); })) {
+      patience.look([&] {
+        return fmt::format(
+            "joining the job: waiting for {:.1f} s until MPI has brought all processes together, and MPI does not say "
+            "who "
+            "is missing; every process that the launcher has started must create a farandole::World "
+            "(farandole.init() in Python), and none may be stopped",
+            Seconds(Clock::now() - start).count());
+      });
+    }
+  } catch (const Timeout& error) {
+    log(LogLevel::kError, error.what());
+    std::_Exit(1);
+  }
+}
+
+}  // namespace farandole::mpi
