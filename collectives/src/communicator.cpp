@@ -346,6 +346,9 @@ std::string Communicator::describe_missing() {
 void Communicator::always_compare() {
   state_->queue().always_compare();
 }
+void Communicator::leave_watching_to_caller() {
+  state_->queue().leave_watching_to_caller();
+}
 void Communicator::advance_in_calls_only() {
   state_->advance_in_calls_only();
 }

@@ -309,13 +309,13 @@ void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
     group_.endpoint->ask(group_.id);
   }
   std::optional<Failure> failure;
-  if (settings.timeout.count() > 0 && waited >= settings.timeout) {
+  if (watches_ && settings.timeout.count() > 0 && waited >= settings.timeout) {
     failure = Failure{ErrorKind::kTimeout, fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {}",
                                                        settings.timeout.count(), describe_stall(work, now))};
   } else if (now - work.moved > kFarewell && waits_for_someone_who_left(work)) {
     failure = Failure{ErrorKind::kPeerLost, describe_stall(work, now)};
   } else if (until_warning.count() <= 0) {
-    log(LogLevel::kWarning, fmt::format("{}: {}", describe(work.descriptor), describe_stall(work, now)));
+    if (watches_) log(LogLevel::kWarning, fmt::format("{}: {}", describe(work.descriptor), describe_stall(work, now)));
     work.warning_interval *= 2;
     work.next_warning = now + std::chrono::duration_cast<Clock::duration>(work.warning_interval);
     work.asked = false;
@@ -330,6 +330,11 @@ bool WorkQueue::waits_for_someone_who_left(const Work::State& work) const {
 
 std::string WorkQueue::describe_missing(const Work::State& work) const {
   return group_.endpoint->describe_missing(group_.id, work.sequence, group_.members);
+}
+
+void WorkQueue::leave_watching_to_caller() {
+  const std::lock_guard lock(mutex_);
+  watches_ = false;
 }
 
 std::string WorkQueue::describe_missing() {

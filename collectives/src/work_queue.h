@@ -69,6 +69,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   bool is_called();
   /// Whatever FARANDOLE_CHECK says. Before the first collective.
   void always_compare() { compares_ = true; }
+  /// Neither warns nor keeps the deadline from now on.
+  void leave_watching_to_caller();
   /// The ranks that are not in the oldest pending collective.
   std::string describe_missing();
   /// Poisons the job, because this rank will not take part any more in what is pending.
@@ -103,6 +105,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   std::uint64_t next_sequence_ = 1;
   std::uint64_t in_flight_ = kLanes;  // operations at a time
   bool compares_;
+  bool watches_ = true;                                            // how long collectives take
   std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()
   VendorSlot vendor_;
   HostContext host_;  // its group is gone after close()

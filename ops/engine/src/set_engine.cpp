@@ -39,6 +39,7 @@ SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communi
   // Ranks can be called from the first collective on.
   bits_ = {1};
   control_.allreduce(bits_, ReduceOp::kMin, {.algorithm = algorithm_});
+  control_.leave_watching_to_caller();
 }
 
 void SetEngine::submit(std::unique_ptr<LocalRequest> request, Clock::time_point now) {
@@ -86,8 +87,14 @@ Clock::time_point SetEngine::wish() const {
   return phase_ == Phase::kIdle ? negotiator_.wish() : Clock::time_point::max();
 }
 
+std::optional<Clock::time_point> SetEngine::waits_since() const {
+  const auto oldest = negotiator_.oldest();
+  return phase_ == Phase::kIdle ? oldest : std::min(oldest.value_or(round_since_), round_since_);
+}
+
 std::string SetEngine::describe_waiting() {
   std::string text = negotiator_.describe_waiting();
+  if (text.empty()) text = "what other ranks have submitted";
   // A rank with nothing to say stays out of the round.
   const std::string missing = phase_ == Phase::kIdle ? std::string() : control_.describe_missing();
   if (!missing.empty()) text += "; not there yet: " + missing;
@@ -120,6 +127,7 @@ bool SetEngine::advance_round(bool blocked, Clock::time_point now) {
     bits_.assign(bits.begin(), bits.end());
     round_ = control_.allreduce_async(bits_, ReduceOp::kMin, {.algorithm = algorithm_});
     phase_ = Phase::kBits;
+    round_since_ = now;
     return true;
   }
   if (!round_.test()) return false;

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -46,6 +47,8 @@ class SetEngine {
   const std::vector<int>& ranks() const { return ranks_; }
   Communicator& control() { return control_; }
   const Negotiator& negotiator() const { return negotiator_; }
+  /// When the oldest that waits for other ranks began: a request of this rank, or a round.
+  std::optional<Clock::time_point> waits_since() const;
   /// What is pending here, and which ranks it waits for, as far as is known.
   std::string describe_waiting();
   void add_counters(farandole_counters& sum) const;
@@ -79,6 +82,7 @@ class SetEngine {
   std::size_t started_ = 0;  // flights whose collectives have all been started
   bool all_left_ = false;
   Phase phase_ = Phase::kIdle;
+  Clock::time_point round_since_{};
   std::vector<std::uint8_t> bits_;
   std::string news_;
   std::vector<std::int64_t> news_bytes_{0}, all_news_bytes_;

@@ -22,7 +22,7 @@ void TensorEngine::check_stall(Clock::time_point now) {
   SetEngine* late = nullptr;
   Clock::time_point oldest = Clock::time_point::max();
   for (const auto& [id, set] : sets_) {
-    const auto since = set->negotiator().oldest();
+    const auto since = set->waits_since();
     if (since && *since < oldest) {
       oldest = *since;
       late = set.get();

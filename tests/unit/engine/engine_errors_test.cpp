@@ -11,6 +11,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string mismatch_of(const std::function<void()>& call) {
   const auto start = Clock::now();
@@ -54,11 +55,13 @@ TEST(EngineErrors, DisagreementsReachAllRanks) {
   EXPECT_EQ(texts[0], texts[2]);
 }
 
-/// The name may be new, or one that all ranks know.
-TEST(EngineErrors, ADeadlineNamesTheRankThatIsMissing) {
+/// The name may be new, or one that all ranks know. The collectives by which ranks agree say nothing of their own.
+TEST(EngineErrors, WarningsAndDeadlinesNameTheTensorAndTheRankThatIsMissing) {
+  const Variable warn_after("FARANDOLE_WARN_AFTER", "0.1");
   const Variable timeout("FARANDOLE_TIMEOUT", "0.3");
   for (const bool known : {false, true}) {
     std::latch timed_out(1);
+    ::testing::internal::CaptureStderr();
     EXPECT_THROW(run_engines(2,
                              [&](TensorEngine& engine, Client& client) {
                                if (known) (void)client.allreduce("x", {1.0F});
@@ -76,6 +79,8 @@ TEST(EngineErrors, ADeadlineNamesTheRankThatIsMissing) {
                                }
                              }),
                  Timeout);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                AllOf(HasSubstr("s for allreduce 'x' f32[1] sum"), Not(HasSubstr("u8 elements"))));
   }
 }
 

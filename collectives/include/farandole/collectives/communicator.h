@@ -155,6 +155,9 @@ class Communicator {
   /// Calls are compared even with FARANDOLE_CHECK=off, so that `is_called` knows of every collective. All ranks call it
   /// before the first one.
   void always_compare();
+  /// Collectives neither warn nor keep FARANDOLE_TIMEOUT from now on: for those who wait for them, and know better what
+  /// for. Ranks that are lost are still told. Of this rank alone.
+  void leave_watching_to_caller();
   /// This rank's seat in the job.
   Endpoint& endpoint() const;
 
