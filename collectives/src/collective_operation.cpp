@@ -103,6 +103,7 @@ CollectiveOperation::~CollectiveOperation() {
   // Messages are withdrawn before the memory that they use goes.
   running_.reset();
   vendor_transfer_.reset();
+  if (host_.group) host_.group->withdraw(2 * sequence_);
   if (choice_.is_vendor()) vendor_.waiting.erase(sequence_);
 }
 
@@ -196,11 +197,17 @@ void CollectiveOperation::begin_shared_memory() {
 std::unique_ptr<Operation> CollectiveOperation::make_comparison() {
   if (host_.whole() == nullptr) return std::make_unique<DescriptorCheck>(group_, lane_, sequence_, descriptor_);
   const std::uint64_t number = 2 * sequence_ + static_cast<std::uint64_t>(comparisons_++);
-  return std::make_unique<HostOperation>(group_, *host_.whole(), call_, descriptor_, number,
-                                         HostOperation::Purpose::kComparison);
+  auto comparison = std::make_unique<HostOperation>(group_, *host_.whole(), call_, descriptor_, number,
+                                                    HostOperation::Purpose::kComparison);
+  // Of the counts, once they have been exchanged.
+  const bool is_followed = call_.collective == Collective::kAlltoall && call_.uneven && comparisons_ == 1;
+  if (is_followed) comparison->set_followed_by(number + 1);
+  return comparison;
 }
 
 void CollectiveOperation::begin_check() {
+  // Checks by messages end in any order, and what follows in shared memory then begins in that order.
+  if (choice_.is_hierarchical() && host_.group) host_.group->announce(2 * sequence_);
   auto comparison = make_comparison();
   if (refusal_.empty() && disagreement_.empty()) {
     running_ = std::move(comparison);

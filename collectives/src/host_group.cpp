@@ -127,12 +127,6 @@ std::byte* HostGroup::reach(int local, std::uint64_t place) const {
   return memory_.at(peers_[static_cast<std::size_t>(local)].process, place);
 }
 
-std::uint64_t HostGroup::begin(int lane, std::uint64_t number) {
-  in_flight_[static_cast<std::size_t>(lane)] = number;
-  newest_ = std::max(newest_, number);
-  return last_[static_cast<std::size_t>(lane)];
-}
-
 int HostGroup::first_behind(std::uint64_t number) {
   for (int local = 0; local < size(); ++local) {
     Peer& peer = peers_[static_cast<std::size_t>(local)];
@@ -149,15 +143,21 @@ void HostGroup::heard(int local, std::uint64_t completed) {
 }
 
 void HostGroup::end(int lane, std::uint64_t next) {
-  last_[static_cast<std::size_t>(lane)] = in_flight_[static_cast<std::size_t>(lane)];
-  in_flight_[static_cast<std::size_t>(lane)] = next;
-  completed_ = newest_;
-  for (const std::uint64_t number : in_flight_) {
-    if (number != 0) completed_ = std::min(completed_, number - 1);
-  }
+  completion_.end(lane, next);
+  show_completed();
+}
+
+void HostGroup::withdraw(std::uint64_t number) {
+  const int lane = lane_of(number);
+  if (completion_.in_flight(lane) / 2 != number / 2) return;
+  completion_.withdraw(lane);
+  show_completed();
+}
+
+void HostGroup::show_completed() const {
   // A rank that has met nobody has no block yet.
   if (block_offset_ == 0) return;
-  peers_[static_cast<std::size_t>(rank_)].block->completed.value.store(completed_, std::memory_order_release);
+  peers_[static_cast<std::size_t>(rank_)].block->completed.value.store(completed(), std::memory_order_release);
 }
 
 void HostGroup::await_hands_off(int lane) const {

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "completion_count.h"
 #include "farandole/core/host_memory.h"
 #include "group.h"
 #include "recent_outputs.h"
@@ -117,14 +118,19 @@ class HostGroup {
   int lanes() const { return static_cast<int>(last_lane_) + 1; }
   /// The lane of operation `number`. A collective has two numbers, which share its lane.
   int lane_of(std::uint64_t number) const { return static_cast<int>(number / 2 & last_lane_); }
-  /// Takes up operation `number`, in the order of numbers, and returns what must have been completed by all before the
-  /// lane may be written.
-  std::uint64_t begin(int lane, std::uint64_t number);
+  /// Takes up operation `number`, in the order of numbers or announced in that order, and returns what must have been
+  /// completed by all before the lane may be written.
+  std::uint64_t begin(int lane, std::uint64_t number) { return completion_.begin(lane, number); }
+  /// Operation `number` may begin only after later ones have ended. Without this it would count as completed then, and
+  /// the others would take its lane too early.
+  void announce(std::uint64_t number) { (void)begin(lane_of(number), number); }
+  /// What was announced of the collective that has `number`, and has not begun, never will.
+  void withdraw(std::uint64_t number);
   /// The first local rank that has not completed `number` yet, or -1.
   int first_behind(std::uint64_t number);
   void heard(int local, std::uint64_t completed);
   /// Everything up to here is complete on this rank.
-  std::uint64_t completed() const { return completed_; }
+  std::uint64_t completed() const { return completion_.completed(); }
   /// @param next  the operation that follows in this lane as a part of the same collective; 0: none
   void end(int lane, std::uint64_t next = 0);
   /// True if buffers are reached by their addresses: they are gone when their owner frees them, where windows stay.
@@ -152,6 +158,7 @@ class HostGroup {
     return peers_[static_cast<std::size_t>(local)].staging + index * slot_bytes_;
   }
   bool find(Peer& peer);
+  void show_completed() const;
 
   Endpoint& endpoint_;
   HostMemory& memory_;
@@ -165,9 +172,7 @@ class HostGroup {
   int found_ = 0;
   bool by_address_;  // all are threads of this process
   std::uint64_t block_offset_ = 0;
-  std::array<std::uint64_t, kLanes> in_flight_{};  // 0: none
-  std::array<std::uint64_t, kLanes> last_{};
-  std::uint64_t completed_ = 0, newest_ = 0;
+  CompletionCount completion_;
   RecentOutputs recent_outputs_;
   std::vector<const void*> pointers_;
 };

@@ -44,8 +44,7 @@ HostOperation::HostOperation(const Group& group, HostGroup& host, const Call& ca
       counted_(purpose == Purpose::kCollective && call.collective == Collective::kAlltoall && call.uneven),
       input_(static_cast<const std::byte*>(call.input.data)),
       output_(static_cast<std::byte*>(call.output.data)),
-      // Here, because operations are made in the order of their numbers: an earlier one that began after a later one
-      // had ended would have counted as complete.
+      // Here, because operations are made in the order of their numbers, or were announced in it.
       previous_(host.begin(lane_, number)) {
   // Ranks that lost count of each other are told apart as well.
   descriptor_.digest = mix(descriptor_.digest, number);

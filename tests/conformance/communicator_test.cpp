@@ -52,6 +52,25 @@ TEST(Communicator, ManyAsynchronousCallsCompleteInAnyOrderOfWaiting) {
   });
 }
 
+/// Over several hosts what precedes a collective's work inside the host ends in any order, and so may the collectives.
+TEST(Communicator, ShortCallsInFlightDoNotOvertakeEachOther) {
+  for_each_group({4}, [](Communicator& ranks) {
+    constexpr int kCalls = 8;
+    std::vector<std::vector<std::int32_t>> data(kCalls);
+    std::vector<Work> works(kCalls);
+    for (int round = 0; round < 300; ++round) {
+      for (std::size_t k = 0; k < kCalls; ++k) {
+        data[k].assign(1 + 997 * (k % 4), round + ranks.rank());
+        works[k] = ranks.allreduce_async(data[k], ReduceOp::kMax);
+      }
+      for (std::size_t k = kCalls; k-- > 0;) {
+        works[k].wait();
+        ASSERT_EQ(data[k].back(), round + ranks.size() - 1);
+      }
+    }
+  });
+}
+
 TEST(Communicator, BlockingCallsMayBeMixedWithAsynchronousOnes) {
   for_each_group({2, 3, 5}, [](Communicator& ranks) {
     std::vector<double> large(100'003, 1.0), small(3, 2.0);

@@ -1,0 +1,53 @@
+#include "completion_count.h"
+
+#include <gtest/gtest.h>
+
+namespace farandole {
+namespace {
+
+TEST(CompletionCount, TheOldestInFlightBoundsIt) {
+  CompletionCount completion;
+  completion.begin(0, 2);
+  completion.begin(1, 4);
+  completion.end(1, 0);
+  EXPECT_EQ(completion.completed(), 1U);
+  completion.end(0, 0);
+  EXPECT_EQ(completion.completed(), 4U);
+}
+
+TEST(CompletionCount, TellsWhatWasInTheLaneBefore) {
+  CompletionCount completion;
+  EXPECT_EQ(completion.begin(0, 2), 0U);
+  completion.end(0, 3);
+  EXPECT_EQ(completion.begin(0, 3), 2U);
+  completion.end(0, 0);
+  EXPECT_EQ(completion.begin(0, 10), 3U);
+}
+
+/// A later one may begin and end before it begins, and even before its second half does.
+TEST(CompletionCount, WhatIsAnnouncedIsNotCompleted) {
+  CompletionCount completion;
+  completion.begin(0, 2);
+  completion.begin(1, 4);
+  completion.end(1, 0);
+  EXPECT_EQ(completion.completed(), 1U);
+  EXPECT_EQ(completion.begin(0, 2), 0U) << "it begins";
+  completion.end(0, 3);
+  EXPECT_EQ(completion.completed(), 2U);
+  completion.begin(0, 3);
+  completion.end(0, 0);
+  EXPECT_EQ(completion.completed(), 4U);
+}
+
+TEST(CompletionCount, WhatIsWithdrawnHoldsNobodyUp) {
+  CompletionCount completion;
+  EXPECT_EQ(completion.begin(0, 2), 0U);
+  completion.begin(1, 4);
+  completion.end(1, 0);
+  completion.withdraw(0);
+  EXPECT_EQ(completion.completed(), 4U);
+  EXPECT_EQ(completion.begin(0, 10), 0U) << "it has not used the lane";
+}
+
+}  // namespace
+}  // namespace farandole
