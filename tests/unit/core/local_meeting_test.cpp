@@ -179,7 +179,7 @@ TEST(LocalMeeting, WhoStopsAfterTheMeetingIsNamed) {
     LocalProcessGroup group(seat);
     std::vector<int> all(2);
     // Process 1 does not come to the gathering, and is there all the time.
-    const std::string error =
+    std::string error =
         process == 1 ? "" : message_of<Timeout>([&] { group.allgather(&process, all.data(), sizeof process); });
     done->arrive_and_wait();
     return error;
