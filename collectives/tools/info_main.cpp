@@ -15,6 +15,7 @@
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/backend.h"
 #include "farandole/core/error.h"
+#include "farandole/core/limits.h"
 #include "farandole/core/reduce.h"
 #include "farandole/core/settings.h"
 #include "farandole/core/transport.h"
@@ -46,10 +47,11 @@ struct Report {
   std::vector<std::string> plugins;
   BackendChoice backend;
   std::vector<const SettingInfo*> changed;  ///< settings that differ from their defaults
+  std::vector<LimitReport> limits;
 };
 
 Report make_report(const Settings& settings) {
-  Report report{available_backends(settings), choose_backend(settings, JoinOptions{}), {}};
+  Report report{available_backends(settings), choose_backend(settings, JoinOptions{}), {}, report_limits(settings)};
   const Settings defaults;
   for (const SettingInfo& info : settings_table()) {
     if (value_text(settings, info) != value_text(defaults, info)) report.changed.push_back(&info);
@@ -71,17 +73,27 @@ void print_report(const Settings& settings) {
   for (const SettingInfo* info : report.changed) {
     fmt::print("  {}={} (default: {})\n", info->variable, value_text(settings, *info), value_text(Settings{}, *info));
   }
+  line("limits", "docs/limits.md says what each costs");
+  for (const LimitReport& limit : report.limits) {
+    fmt::print("  {}: {}{}{}\n", limit.name, limit.value, limit.effect.empty() ? "" : "; ", limit.effect);
+  }
 }
 
 void print_json_report(const Settings& settings) {
   const Report report = make_report(settings);
   nlohmann::ordered_json changed = nlohmann::ordered_json::object();
   for (const SettingInfo* info : report.changed) changed[std::string(info->variable)] = value_text(settings, *info);
-  const nlohmann::ordered_json json{
-      {"version", version()},       {"build", build_id()},
-      {"isa", name(active_isa())},  {"allowed_cores", allowed_cores().count()},
-      {"plugins", report.plugins},  {"backend", {{"plugin", report.backend.plugin}, {"reason", report.backend.reason}}},
-      {"changed_settings", changed}};
+  nlohmann::ordered_json limits = nlohmann::ordered_json::object();
+  for (const LimitReport& limit : report.limits)
+    limits[limit.name] = {{"value", limit.value}, {"effect", limit.effect}};
+  const nlohmann::ordered_json json{{"version", version()},
+                                    {"build", build_id()},
+                                    {"isa", name(active_isa())},
+                                    {"allowed_cores", allowed_cores().count()},
+                                    {"plugins", report.plugins},
+                                    {"backend", {{"plugin", report.backend.plugin}, {"reason", report.backend.reason}}},
+                                    {"changed_settings", changed},
+                                    {"limits", limits}};
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 

@@ -60,7 +60,6 @@ std::optional<int> Liveness::first_dead() const {
 /// What each process tells all others when they meet.
 struct Job::Introduction {
   HostProof::Claim claim;
-  HostMemory::Claim memory;
   CoreSet cores;
   int replicas = 1;
 };
@@ -68,6 +67,7 @@ struct Job::Introduction {
 struct Job::Surroundings {
   int neighbour = 0;  // the first process of the same host
   bool crowded = false;
+  HostMemory::Claim memory;
 };
 
 Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) {
@@ -76,10 +76,15 @@ Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) 
   }
   configure_log(parse_log_level(settings_.log_level), fmt::format("pid {}", getpid()));
   join(options);
+  // The rest of bring-up goes by what holds for all: whether memory is shared, for one.
+  const std::vector<std::string> differences = agree();
   introduce(options);
   const int first = topology_->first_rank_of(process_);
   configure_log(parse_log_level(settings_.log_level),
                 fmt::format("rank {} {}", first, topology_->process(process_).hostname));
+  for (const std::string& difference : differences) {
+    log(LogLevel::kWarning, "rank 0's setting is used: " + difference);
+  }
   inproc_ = std::make_unique<InprocTransport>(first, options.replicas,
                                               [this, first](int rank) { endpoint(rank - first).ring(); });
   for (int i = 0; i < options.replicas; ++i) endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i));
@@ -119,26 +124,33 @@ void Job::check_size(const WorldOptions& options, int launched_size) const {
 }
 
 void Job::introduce(const WorldOptions& options) {
-  const HostProof proof(settings_.host_id);
   const int count = group_ ? group_->process_count() : 1;
+  const bool may_share = count > 1 && settings_.shared_memory != "off";
+  const HostProof proof(settings_.host_id, /*publishes=*/may_share);
   Introduction mine;
-  memory_ = std::make_unique<HostMemory>(count, process_);
   mine.claim = proof.claim();
-  mine.memory = memory_->claim();
   mine.cores = allowed_cores();
   mine.replicas = options.replicas;
   std::vector<Introduction> all(static_cast<std::size_t>(count), mine);
   if (group_) group_->allgather(&mine, all.data(), sizeof mine);
 
-  Surroundings around{process_};
+  Surroundings around;
+  around.neighbour = process_;
+  HostMemory::Options memory{/*sharing=*/1, /*copies=*/settings_.single_copy_bytes > 0,
+                             static_cast<std::uint64_t>(settings_.window_bytes)};
   for (int p = count - 1; p >= 0; --p) {
     const Introduction& other = all[static_cast<std::size_t>(p)];
     if (!proof.shares_machine_with(other.claim)) continue;
     ranks_here_ += other.replicas;
     cores_here_ |= other.cores;
-    if (p < process_ && proof.shares_host_with(other.claim)) around.neighbour = p;
+    if (p == process_ || !proof.shares_host_with(other.claim)) continue;
+    around.neighbour = std::min(around.neighbour, p);
+    if (may_share) ++memory.sharing;
+    if (proof.sees_process_of(other.claim)) liveness_.watch(p, other.claim.pid);
   }
   around.crowded = is_crowded(1);
+  memory_ = std::make_unique<HostMemory>(count, process_, memory);
+  around.memory = memory_->claim();
   std::vector<Surroundings> found(static_cast<std::size_t>(count), around);
   // The proofs must stay open until everybody has looked: this gathering is also that barrier.
   if (group_) group_->allgather(&around, found.data(), sizeof around);
@@ -159,44 +171,39 @@ void Job::introduce(const WorldOptions& options) {
         fmt::format("{} ranks were expected and {} are there (processes: {}, replicas in this one: {})",
                     options.expected_size, ranks, count, options.replicas));
   }
-  agree();
-  share_memory(all);
-  if (group_ == nullptr) return;
-  group_->set_topology(*topology_);
-  for (int p = 0; p < count; ++p) {
-    if (p != process_ && topology_->process(p).host_index == topology_->process(process_).host_index) {
-      liveness_.watch(p, topology_->process(p).pid);
-    }
-  }
+  share_memory(found);
+  if (group_ != nullptr) group_->set_topology(*topology_);
 }
 
-/// Takes over what process 0 says about the settings that hold for all.
-void Job::agree() {
+/// Takes over what process 0 says about the settings that hold for all. Returns what was different here.
+std::vector<std::string> Job::agree() {
   std::string text;
   if (process_ == 0) text = encode(make_agreement(settings_));
   if (group_) text = share_text(*group_, text);
   Agreement agreement = decode_agreement(text);
-  for (const std::string& difference : adopt_agreed(settings_, agreement.settings)) {
-    log(LogLevel::kWarning, "rank 0's setting is used: " + difference);
-  }
+  std::vector<std::string> differences = adopt_agreed(settings_, agreement.settings);
   if (!agreement.problem.empty()) throw DataError(agreement.problem);
   tuning_text_ = std::move(agreement.tuning);
+  return differences;
 }
 
 /// Maps the memory of the other processes of this host, and lets all processes know what worked where.
-void Job::share_memory(std::span<const Introduction> all) {
+void Job::share_memory(std::span<const Surroundings> all) {
   shares_memory_.assign(static_cast<std::size_t>(topology_->host_count()), settings_.shared_memory != "off");
   if (settings_.shared_memory == "off" || group_ == nullptr) return;
   const int host = topology_->process(process_).host_index;
   struct Outcome {
-    char problem[256] = {};
+    char problem[400] = {};
     bool can_copy = false;
   };
   Outcome mine;
+  const auto note = [&mine](const std::string& problem) {
+    if (mine.problem[0] == '\0') problem.copy(mine.problem, sizeof mine.problem - 1);
+  };
+  note(memory_->problem());
   for (int p = 0; p < topology_->process_count(); ++p) {
     if (p == process_ || topology_->process(p).host_index != host) continue;
-    const std::string problem = memory_->map(p, all[static_cast<std::size_t>(p)].memory);
-    if (mine.problem[0] == '\0') problem.copy(mine.problem, sizeof mine.problem - 1);
+    note(memory_->map(p, all[static_cast<std::size_t>(p)].memory));
   }
   mine.can_copy = memory_->can_copy();
   std::vector<Outcome> outcomes(all.size());
@@ -209,7 +216,8 @@ void Job::share_memory(std::span<const Introduction> all) {
     shares_memory_[static_cast<std::size_t>(there)] = false;
     if (p == process_)
       log(LogLevel::kWarning,
-          fmt::format("this host's ranks exchange messages, because memory can not be shared: {}", problem));
+          fmt::format("the ranks of this host exchange messages, which is slower, because they cannot share memory: {}",
+                      problem));
   }
   if (!shares_memory_[static_cast<std::size_t>(host)]) memory_->unmap_peers();
 }

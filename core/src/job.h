@@ -72,8 +72,8 @@ class Job {
   struct Surroundings;
   void join(const WorldOptions& options);
   void introduce(const WorldOptions& options);
-  void agree();
-  void share_memory(std::span<const Introduction> all);
+  std::vector<std::string> agree();
+  void share_memory(std::span<const Surroundings> all);
   void check_size(const WorldOptions& options, int launched_size) const;
   void handle(const Notice& notice);
   void leave();

@@ -1,7 +1,12 @@
 #include "farandole/core/progress.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <system_error>
 #include <utility>
+
+#include "farandole/core/log.h"
 
 namespace farandole {
 namespace {
@@ -27,10 +32,22 @@ void ProgressThread::attach(std::weak_ptr<Progressable> work) {
 void ProgressThread::wake() {
   {
     const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    if (!thread_.joinable() && !is_refused_) start();
   }
   own_.ring();
   doorbell_.ring();
+}
+
+void ProgressThread::start() {
+  try {
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  } catch (const std::system_error& error) {
+    is_refused_ = true;
+    log(LogLevel::kWarning,
+        fmt::format("the progress thread cannot be started ({}): asynchronous operations advance only inside calls; "
+                    "raise the limits on processes and threads (ulimit -u, or pids.max of the control group)",
+                    error.code().message()));
+  }
 }
 
 void ProgressThread::run(const std::stop_token& stop) {

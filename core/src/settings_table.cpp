@@ -133,6 +133,14 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        "In shared memory, results of more bytes, of all ranks of a host together, are written past the caches, unless "
        "they "
        "take the place of the input; so are large ones that were last written so many bytes ago."},
+      {"FARANDOLE_WINDOW_BYTES",
+       &S::window_bytes,
+       "bytes",
+       0,
+       kGiB * kGiB,
+       {},
+       true,
+       "Most memory that the windows of a host's ranks take together; 0: what the machine, or the control group, has."},
       {"FARANDOLE_TUNING",
        &S::tuning,
        "",

@@ -2,8 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
+#include <fmt/ranges.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,10 +16,11 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "farandole/core/error.h"
-#include "farandole/core/log.h"
+#include "memory_file.h"
 
 namespace farandole {
 namespace {
@@ -42,9 +48,46 @@ void fill_random(unsigned char* bytes, std::size_t count) {
   }
 }
 
+std::string text_of(const char* path) {
+  std::ifstream file(path);
+  std::string text;
+  std::getline(file, text);
+  return text;
+}
+
+// All addresses but the loopback's: machines that were started as copies of one another differ in these.
+std::string addresses() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return {};
+  std::vector<std::string> texts;
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    const bool is_v4 = each->ifa_addr->sa_family == AF_INET;
+    if (!is_v4 && each->ifa_addr->sa_family != AF_INET6) continue;
+    std::array<char, NI_MAXHOST> text{};
+    const socklen_t length = is_v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (getnameinfo(each->ifa_addr, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0) {
+      texts.emplace_back(text.data());
+    }
+  }
+  freeifaddrs(first);
+  std::sort(texts.begin(), texts.end());
+  return fmt::format("{}", fmt::join(texts, " "));
+}
+
+template <std::size_t n>
+bool is_same(const unsigned char (&one)[n], const unsigned char (&other)[n]) {
+  return std::memcmp(one, other, n) == 0;
+}
+template <std::size_t n>
+bool is_same_and_known(const unsigned char (&one)[n], const unsigned char (&other)[n]) {
+  constexpr unsigned char kUnknown[n] = {};
+  return is_same(one, other) && !is_same(one, kUnknown);
+}
+
 // A memory file that holds `nonce`, or -1.
 int publish(const unsigned char* nonce) {
-  const int descriptor = memfd_create(kProofName, MFD_CLOEXEC);
+  const int descriptor = create_memory_file(kProofName);
   if (descriptor < 0) return -1;
   if (write(descriptor, nonce, kNonceBytes) == static_cast<ssize_t>(kNonceBytes)) return descriptor;
   close(descriptor);
@@ -98,17 +141,20 @@ std::string Topology::describe(int rank) const {
   return fmt::format("rank {} (host {}, pid {})", rank, process.hostname, process.pid);
 }
 
-HostProof::HostProof(std::string_view host_id) {
+HostProof::HostProof(std::string_view host_id, bool publishes) {
   claim_.pid = getpid();
   fill_random(claim_.nonce, kNonceBytes);
   digest(host_id, claim_.host_id);
   if (gethostname(claim_.hostname, sizeof(claim_.hostname) - 1) != 0) std::strcpy(claim_.hostname, "unknown");
-  claim_.descriptor = publish(claim_.nonce);
-  if (claim_.descriptor < 0) {
-    log(LogLevel::kWarning, fmt::format("memory cannot be shared with other processes of this host ({}); they are "
-                                        "treated as if they were on other hosts.",
-                                        std::strerror(errno)));
+  if (const std::string boot = text_of("/proc/sys/kernel/random/boot_id"); !boot.empty()) {
+    digest(fmt::format("{} {} {}", boot, claim_.hostname, addresses()), claim_.machine);
+    struct stat name_space {};
+    if (stat("/proc/self/ns/pid", &name_space) == 0) {
+      digest(fmt::format("{} {}", boot, name_space.st_ino), claim_.name_space);
+    }
   }
+  // Where that fails, who shares memory says so; that processes are on one host is known without.
+  if (publishes) claim_.descriptor = publish(claim_.nonce);
 }
 
 HostProof::~HostProof() {
@@ -116,12 +162,17 @@ HostProof::~HostProof() {
 }
 
 bool HostProof::shares_host_with(const Claim& other) const {
-  return std::memcmp(claim_.host_id, other.host_id, sizeof(other.host_id)) == 0 && shares_machine_with(other);
+  return is_same(claim_.host_id, other.host_id) && shares_machine_with(other);
 }
 
 bool HostProof::shares_machine_with(const Claim& other) const {
-  const bool is_own = std::memcmp(claim_.nonce, other.nonce, kNonceBytes) == 0;
-  return is_own || can_read_nonce(other);
+  return is_same(claim_.nonce, other.nonce) || is_same_and_known(claim_.machine, other.machine) ||
+         can_read_nonce(other);
+}
+
+bool HostProof::sees_process_of(const Claim& other) const {
+  return is_same(claim_.nonce, other.nonce) || is_same_and_known(claim_.name_space, other.name_space) ||
+         can_read_nonce(other);
 }
 
 std::vector<int> host_indices(std::span<const int> lowest_neighbour) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -22,6 +23,8 @@ namespace farandole::local {
 namespace {
 
 constexpr std::size_t kLongestJob = 64;
+// What a program has open beside the connections, with room for pidfds of the other processes.
+constexpr rlim_t kOtherDescriptors = 64;
 // Nothing tells that a name has come into being, so it is looked for again.
 constexpr int kRetryMs = 5;
 
@@ -215,6 +218,21 @@ class Gathering {
   std::vector<UniqueDescriptor> callers_;  // who called and has not said who it is
 };
 
+/// A connection with each other process needs a descriptor: asks for as many as may be had.
+void provide_descriptors(const Seat& seat) {
+  const auto needed = static_cast<rlim_t>(seat.processes) + kOtherDescriptors;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  if (limit.rlim_max < needed) {
+    throw InvalidArgument(fmt::format(
+        "job '{}' has {} processes, and each needs {} open files for the connections with all others; this one "
+        "may have {} (ulimit -n -H); raise that limit, or start the job with mpirun",
+        seat.job, seat.processes, needed, limit.rlim_max));
+  }
+  limit.rlim_cur = needed;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 Meeting meet(const Seat& seat) {
@@ -222,6 +240,7 @@ Meeting meet(const Seat& seat) {
     throw InvalidArgument(
         fmt::format("FARANDOLE_JOB has {} characters; it must have 1 to {}", seat.job.size(), kLongestJob));
   }
+  provide_descriptors(seat);
   return Gathering(seat).run();
 }
 

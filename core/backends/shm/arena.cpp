@@ -3,119 +3,235 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
-#include <fstream>
-#include <new>
+#include <optional>
 #include <string_view>
-#include <vector>
+#include <system_error>
+#include <utility>
 
 #include "farandole/core/error.h"
-#include "farandole/core/log.h"
 #include "forked_children.h"
+#include "memory_file.h"
 
 namespace farandole {
 namespace {
 
 constexpr const char* kName = "farandole-windows";
 constexpr std::uint64_t kPageBytes = 4096;
-constexpr std::uint64_t kLineBytes = 128;              // between memory of different writers
-constexpr std::uint64_t kLargeBytes = 256 << 10;       // from here on, memory goes back to the system when released
-constexpr std::uint64_t kLargestArena = 1ULL << 40;    // address space, not memory
-constexpr std::uint64_t kSmallestArena = 64ULL << 20;  // less is not worth having
+constexpr std::uint64_t kLineBytes = 128;         // between memory of different writers
+constexpr std::uint64_t kLargeBytes = 256 << 10;  // from here on, memory goes back to the system when released
+constexpr const char* kAdvice =
+    "start the ranks of a host as one user, in one container or with a common process name space";
+constexpr std::uint64_t kGrowthBytes = 1ULL << 20;  // the file grows by multiples of this
+
+std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+std::uint64_t granularity(std::uint64_t bytes) {
+  return bytes >= kLargeBytes ? kPageBytes : kLineBytes;
+}
 
 std::uint64_t rounded(std::uint64_t bytes) {
-  const std::uint64_t unit = bytes >= kLargeBytes ? kPageBytes : kLineBytes;
-  return (std::max<std::uint64_t>(bytes, 1) + unit - 1) / unit * unit;
+  return rounded_up(std::max<std::uint64_t>(bytes, 1), granularity(bytes));
 }
 
-/// In a child the file would still be the parent's memory. Private pages with the same contents take its place.
-void privatize_in_child(Arena& arena) {
-  if (arena.descriptor() < 0) return;
-  (void)mmap(arena.base(), arena.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
-             arena.descriptor(), 0);
+void become_private_in_child(Arena& arena) {
+  arena.become_private();
 }
-using ArenasInChildren = ForkedChildren<Arena, privatize_in_child>;
+using ArenasInChildren = ForkedChildren<Arena, become_private_in_child>;
 
-std::byte* map_shared(int descriptor, std::size_t bytes) {
-  const int flags = MAP_SHARED | MAP_NORESERVE | (descriptor < 0 ? MAP_ANONYMOUS : 0);
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, descriptor, 0);
-  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+std::string reason(int error) {
+  return std::generic_category().message(error);
+}
+
+/// Whether the memory file is the one meant: the number of its process may be another's in another name space.
+bool has_nonce(int descriptor, const ArenaHeader::Nonce& nonce) {
+  ArenaHeader::Nonce found{};
+  return pread(descriptor, found.data(), sizeof found, offsetof(ArenaHeader, nonce)) ==
+             static_cast<ssize_t>(sizeof found) &&
+         found == nonce;
+}
+
+void* reserve(int descriptor, std::size_t bytes) {
+  // Ordinary memory becomes usable as it is needed, so that a strict system is asked for no more than that.
+  if (descriptor < 0) return mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+}
+
+/// Maps an arena so that core dumps leave it out: it is sparse, and dumping would make all of it real.
+std::byte* map_whole(int descriptor, std::size_t bytes) {
+  void* memory = reserve(descriptor, bytes);
+  if (memory == MAP_FAILED) return nullptr;
+  (void)madvise(memory, bytes, MADV_DONTDUMP);
+  return static_cast<std::byte*>(memory);
 }
 
 }  // namespace
 
-std::uint64_t usable_memory_bytes() {
-  const auto pages = static_cast<std::uint64_t>(std::max(sysconf(_SC_PHYS_PAGES), 1L));
-  std::uint64_t bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::uint64_t limit = 0;
-    if (std::ifstream(file) >> limit) bytes = std::min(bytes, limit);
-  }
-  return bytes;
-}
-
-Arena::Arena() : extents_(0, 0) {
-  descriptor_ = memfd_create(kName, MFD_CLOEXEC);
-  // Twice the memory of the machine leaves room for holes. A limit on address space may allow less.
-  size_ = std::min(kLargestArena, std::max(kSmallestArena, 2 * usable_memory_bytes() / kPageBytes * kPageBytes));
-  for (; size_ >= kSmallestArena; size_ = size_ / 2 / kPageBytes * kPageBytes) {
-    if (descriptor_ >= 0 && ftruncate(descriptor_, static_cast<off_t>(size_)) != 0) continue;
-    base_ = map_shared(descriptor_, size_);
-    if (base_ != nullptr) break;
-  }
+Arena::Arena(const ArenaPlan& plan) : plan_(plan), extents_(0, 0) {
+  if (plan_.is_file) open_file();
+  size_ = plan_.arena_bytes;
+  // What is free may be in pieces, or locked memory be limited: half as much may still be had.
+  while (!map() && size_ / 2 >= kSmallestArena) size_ = size_ / 2 / kPageBytes * kPageBytes;
   if (base_ == nullptr) {
+    const std::string why = reason(errno);
     if (descriptor_ >= 0) close(descriptor_);
-    throw std::bad_alloc();
+    throw InvalidArgument(
+        fmt::format("{} bytes of address space for the memory of a rank can not be had ({}); raise the limits on "
+                    "address space (ulimit -v) and locked memory (ulimit -l)",
+                    size_, why));
   }
-  // A header of zero bytes is a new header; constructing it would touch all of it.
-  extents_ = Extents((sizeof(ArenaHeader) + kPageBytes - 1) / kPageBytes * kPageBytes, size_);
+  extents_ = Extents(rounded_up(sizeof(ArenaHeader), kPageBytes), size_);
   ArenasInChildren::add(this);
 }
 
 Arena::~Arena() {
   ArenasInChildren::remove(this);
-  munmap(base_, size_);
+  if (size_ > 0) munmap(base_, size_);
   if (descriptor_ >= 0) close(descriptor_);
 }
 
+/// Leaves `descriptor_` at -1 and says why in `problem_` if there is no memory file to be had.
+void Arena::open_file() {
+  if (plan_.arena_bytes < kSmallestArena) {
+    problem_ = fmt::format("{} leaves {} bytes for it, and {} are needed; raise it", plan_.arena_owner,
+                           plan_.arena_bytes, kSmallestArena);
+    return;
+  }
+  descriptor_ = create_memory_file(kName);
+  if (descriptor_ < 0) {
+    problem_ = fmt::format("memfd_create: {}; let the rules of the sandbox or container allow it", reason(errno));
+  }
+}
+
+/// Maps `size_` bytes, and makes the header memory. False with errno.
+bool Arena::map() {
+  base_ = map_whole(descriptor_, size_);
+  if (base_ == nullptr) return false;
+  // A header of zero bytes is a new header; constructing it would touch all of it.
+  if (make_usable(0, rounded_up(sizeof(ArenaHeader), kPageBytes))) {
+    if (descriptor_ >= 0) {
+      (void)fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
+      (void)!getrandom(header().nonce.data(), sizeof header().nonce, 0);
+    }
+    return true;
+  }
+  const int error = errno;
+  munmap(std::exchange(base_, nullptr), size_);
+  errno = error;
+  return false;
+}
+
+/// Makes [offset, offset + bytes) memory that can be written without a signal, as far as the system can promise that.
+/// False with errno.
+bool Arena::make_usable(std::uint64_t offset, std::uint64_t bytes) {
+  if (offset + bytes > end_.load(std::memory_order_relaxed) && !grow(offset + bytes)) return false;
+  if (descriptor_ < 0 || !plan_.commits_strictly) return true;
+  // The system gives pages of a file when they are touched, and a signal if it has none; so they are asked for now.
+  return fallocate(descriptor_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
+}
+
+bool Arena::grow(std::uint64_t end) {
+  const std::uint64_t wanted = std::min<std::uint64_t>(rounded_up(end, kGrowthBytes), size_);
+  const std::uint64_t former = end_.load(std::memory_order_relaxed);
+  if (descriptor_ < 0) {
+    if (mprotect(base_ + former, wanted - former, PROT_READ | PROT_WRITE) != 0) return false;
+  } else {
+    rlimit limit{};
+    // Beyond the limit the kernel would send SIGXFSZ.
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < wanted) {
+      errno = EFBIG;
+      return false;
+    }
+    if (ftruncate(descriptor_, static_cast<off_t>(wanted)) != 0) return false;
+  }
+  end_.store(wanted, std::memory_order_relaxed);
+  return true;
+}
+
 std::uint64_t Arena::allocate(std::size_t bytes, std::uint64_t in_use_elsewhere) {
+  if (is_in_child_) {
+    throw InvalidArgument(
+        "memory that ranks share can not be allocated in a process that was forked from a rank: it is no rank itself");
+  }
   const std::lock_guard lock(mutex_);
   const std::uint64_t own = header().allocated_bytes.load(std::memory_order_relaxed);
-  const std::uint64_t limit = usable_memory_bytes();
   std::optional<std::uint64_t> offset;
-  if (bytes <= limit && own + in_use_elsewhere <= limit - bytes) {
-    offset = extents_.take(rounded(bytes), bytes >= kLargeBytes ? kPageBytes : kLineBytes);
+  if (bytes <= plan_.windows_bytes && own + in_use_elsewhere <= plan_.windows_bytes - bytes) {
+    offset = extents_.take(rounded(bytes), granularity(bytes));
   }
-  if (!offset) {
+  if (!offset) refuse(bytes, own + in_use_elsewhere);
+  if (!make_usable(*offset, rounded(bytes))) {
+    const int error = errno;
+    extents_.give_back(*offset, rounded(bytes));
     throw InvalidArgument(fmt::format(
-        "a window of {} bytes does not fit: the ranks of this host hold windows of {} bytes, and {} bytes is what the "
-        "machine, or the control group, has; release some, or use ordinary memory",
-        bytes, own + in_use_elsewhere, limit));
+        "a window of {} bytes does not fit: the system refuses more memory than the {} bytes that the ranks "
+        "of this host hold in windows ({}); release some, or use ordinary memory",
+        bytes, own + in_use_elsewhere, reason(error)));
   }
   header().allocated_bytes.store(own + rounded(bytes), std::memory_order_relaxed);
   return *offset;
 }
 
+void Arena::refuse(std::size_t bytes, std::uint64_t in_use) const {
+  const bool is_address_space = bytes <= plan_.windows_bytes && in_use <= plan_.windows_bytes - bytes;
+  const std::string limit =
+      !is_address_space ? fmt::format("the limit is {} bytes ({})", plan_.windows_bytes, plan_.windows_owner)
+                        : fmt::format("{} leaves {} bytes of address space for those of this process",
+                                      plan_.arena_owner.empty() ? "what is mapped already" : plan_.arena_owner, size_);
+  throw InvalidArgument(
+      fmt::format("a window of {} bytes does not fit: the ranks of this host hold windows of {} bytes, and {}; release "
+                  "some, use ordinary memory, or raise that limit",
+                  bytes, in_use, limit));
+}
+
 void Arena::release(std::uint64_t offset, std::size_t bytes) {
+  if (is_in_child_) return;
   const std::uint64_t length = rounded(bytes);
   const std::lock_guard lock(mutex_);
   if (quarantined_) return;
-  const bool punched = descriptor_ >= 0 && length >= kLargeBytes &&
-                       fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                                 static_cast<off_t>(length)) == 0;
-  if (!punched) std::memset(base_ + offset, 0, length);
+  if (length < kLargeBytes || !empty(offset, length)) std::memset(base_ + offset, 0, length);
   extents_.give_back(offset, length);
   header().allocated_bytes.fetch_sub(length, std::memory_order_relaxed);
+}
+
+/// Gives whole pages back to the system; they read as zeros afterwards. False if it does not take them.
+bool Arena::empty(std::uint64_t offset, std::uint64_t bytes) const {
+  if (descriptor_ < 0) return madvise(base_ + offset, bytes, MADV_DONTNEED) == 0;
+  return fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                   static_cast<off_t>(bytes)) == 0;
 }
 
 void Arena::quarantine() {
   const std::lock_guard lock(mutex_);
   quarantined_ = true;
+}
+
+// The file is the parent's memory, and stays so: the child lets go of it, and sees copies of its pages. What the parent
+// makes memory later is not there in the child.
+void Arena::become_private() {
+  is_in_child_ = true;
+  if (descriptor_ < 0) return;
+  const std::uint64_t end = end_.load(std::memory_order_relaxed);
+  const auto remap = [&](int protection) {
+    return mmap(base_, end, protection, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, descriptor_, 0) != MAP_FAILED;
+  };
+  // A strict system may not have the memory for what a child might write; reading asks for none.
+  const bool is_there = remap(PROT_READ | PROT_WRITE) || remap(PROT_READ);
+  const std::uint64_t kept = is_there ? end : 0;
+  munmap(base_ + kept, size_ - kept);
+  size_ = kept;
+  if (is_there) (void)madvise(base_, kept, MADV_DONTDUMP);
+  close(std::exchange(descriptor_, -1));
 }
 
 std::byte* map_arena(const HostMemory::Claim& claim, std::string& error) {
@@ -124,19 +240,24 @@ std::byte* map_arena(const HostMemory::Claim& claim, std::string& error) {
   const ssize_t length = readlink(path.c_str(), target.data(), target.size());
   const std::string_view name(target.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
   if (name.substr(0, name.find(' ')) != fmt::format("/memfd:{}", kName)) {
-    error = length < 0 ? fmt::format("{}: {}", path, std::strerror(errno)) : fmt::format("{} is {}", path, name);
+    error = fmt::format("{}: {}; {}", path, length < 0 ? reason(errno) : fmt::format("is {}", name), kAdvice);
     return nullptr;
   }
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) {
-    error = fmt::format("{}: {}", path, std::strerror(errno));
+    error = fmt::format("{}: {}; {}", path, reason(errno), kAdvice);
     return nullptr;
   }
-  std::byte* base = map_shared(descriptor, claim.bytes);
-  if (base == nullptr) error = fmt::format("mapping {} bytes: {}", claim.bytes, std::strerror(errno));
+  std::byte* base = nullptr;
+  if (!has_nonce(descriptor, claim.nonce)) {
+    error = fmt::format("{}: is the memory of another process; {}", path, kAdvice);
+  } else if (base = map_whole(descriptor, claim.bytes); base == nullptr) {
+    error = fmt::format("mapping {} bytes: {}", claim.bytes, reason(errno));
+  } else {
+    // A child is no rank: what it must not touch it does not see.
+    (void)madvise(base, claim.bytes, MADV_DONTFORK);
+  }
   close(descriptor);
-  // A child is no rank: what it must not touch it does not see.
-  if (base != nullptr) madvise(base, claim.bytes, MADV_DONTFORK);
   return base;
 }
 

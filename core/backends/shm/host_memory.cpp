@@ -28,15 +28,17 @@ bool can_read(const HostMemory::Claim& claim) {
 
 }  // namespace
 
-HostMemory::HostMemory(int processes, int process)
+HostMemory::HostMemory(int processes, int process, const Options& options)
     : process_(process),
-      arena_(std::make_shared<Arena>()),
+      plan_(plan_arena(process_limits(), options.sharing, options.windows_bytes)),
+      arena_(std::make_shared<Arena>(plan_)),
       bases_(static_cast<std::size_t>(processes), nullptr),
       sizes_(static_cast<std::size_t>(processes), 0),
       pids_(static_cast<std::size_t>(processes), 0) {
   bases_[static_cast<std::size_t>(process)] = arena_->base();
   pids_[static_cast<std::size_t>(process)] = getpid();
-  can_copy_ = can_read(claim());
+  // A sandbox may end a process that asks, so nobody asks who does not need the answer.
+  can_copy_ = options.copies && options.sharing > 1 && can_read(claim());
 }
 
 HostMemory::~HostMemory() {
@@ -44,7 +46,12 @@ HostMemory::~HostMemory() {
 }
 
 HostMemory::Claim HostMemory::claim() const {
-  return {getpid(), arena_->descriptor(), arena_->size(), reinterpret_cast<std::uintptr_t>(arena_->base())};
+  return {getpid(), arena_->descriptor(), arena_->size(), reinterpret_cast<std::uintptr_t>(arena_->base()),
+          header().nonce};
+}
+
+const std::string& HostMemory::problem() const {
+  return arena_->problem();
 }
 
 std::string HostMemory::map(int process, const Claim& claim) {

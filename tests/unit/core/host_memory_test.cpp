@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +14,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
+#include <exception>
+#include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -30,6 +35,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
+const HostMemory::Options kAlone, kOfTwo{.sharing = 2, .copies = true};
 constexpr std::size_t kSmall = 1000, kLarge = 1 << 20;  // the large one goes back to the system when released
 
 /// What Extents should do, unit by unit.
@@ -87,7 +93,7 @@ TEST(Extents, AreTheLowestThatFitAndMerge) {
 }
 
 TEST(HostMemory, KnowsWhatLiesInTheArena) {
-  HostMemory memory(1, 0);
+  HostMemory memory(1, 0, kAlone);
   const std::uint64_t offset = memory.allocate(kSmall);
   std::byte* data = memory.at(0, offset);
   EXPECT_EQ(memory.offset_of(data, kSmall), offset);
@@ -102,40 +108,88 @@ TEST(HostMemory, KnowsWhatLiesInTheArena) {
   EXPECT_EQ(memory.offset_of(nullptr, 0), std::nullopt);
 }
 
-TEST(HostMemory, IsZeroEachTimeItIsGivenOut) {
-  HostMemory memory(1, 0);
-  for (const std::size_t bytes : {kSmall, kLarge}) {
-    std::uint64_t former = 0;
-    for (int round = 0; round < 3; ++round) {
-      const std::uint64_t offset = memory.allocate(bytes);
-      if (round > 0) {
-        EXPECT_EQ(offset, former) << "released memory is not used again";
-      }
-      former = offset;
-      std::byte* data = memory.at(0, offset);
-      EXPECT_TRUE(std::all_of(data, data + bytes, [](std::byte b) { return b == std::byte{0}; }));
-      std::memset(data, 0x5a, bytes);
-      memory.release(offset, bytes);
+void expect_zero_each_time(HostMemory& memory, std::size_t bytes) {
+  std::uint64_t former = 0;
+  for (int round = 0; round < 3; ++round) {
+    const std::uint64_t offset = memory.allocate(bytes);
+    if (round > 0) {
+      EXPECT_EQ(offset, former) << "released memory is not used again";
     }
+    former = offset;
+    std::byte* data = memory.at(0, offset);
+    EXPECT_TRUE(std::all_of(data, data + bytes, [](std::byte b) { return b == std::byte{0}; }));
+    std::memset(data, 0x5a, bytes);
+    memory.release(offset, bytes);
   }
 }
 
+TEST(HostMemory, IsZeroEachTimeItIsGivenOut) {
+  for (const bool is_shared : {false, true}) {
+    HostMemory memory(2, 0, is_shared ? kOfTwo : kAlone);
+    ASSERT_EQ(memory.claim().descriptor >= 0, is_shared) << memory.problem();
+    for (const std::size_t bytes : {kSmall, kLarge}) expect_zero_each_time(memory, bytes);
+  }
+}
+
+/// Memory of this process that exists, in bytes.
+std::size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t mapped = 0, resident = 0;
+  file >> mapped >> resident;
+  return resident * 4096;
+}
+
 TEST(HostMemory, GoesBackToTheSystem) {
-  HostMemory memory(1, 0);
-  const auto blocks = [&] {
+  for (const HostMemory::Options& options : {kAlone, kOfTwo}) {
+    HostMemory memory(2, 0, options);
+    Buffer window = memory.allocate(64 * kLarge, DType::kU8);
+    const std::size_t before = resident_bytes();
+    std::memset(window.view().data, 1, 64 * kLarge);
+    EXPECT_GE(resident_bytes(), before + 60 * kLarge);
+    window = Buffer();
+    EXPECT_LT(resident_bytes(), before + 4 * kLarge);
+  }
+}
+
+TEST(HostMemory, TheFileGrowsWithWhatIsAllocatedAndCanNotShrink) {
+  HostMemory memory(2, 0, kOfTwo);
+  const int file = memory.claim().descriptor;
+  const auto size = [&] {
     struct stat status {};
-    EXPECT_EQ(fstat(memory.claim().descriptor, &status), 0);
-    return static_cast<std::size_t>(status.st_blocks) * 512;
+    EXPECT_EQ(fstat(file, &status), 0);
+    return static_cast<std::size_t>(status.st_size);
   };
-  Buffer window = memory.allocate(8 * kLarge, DType::kU8);
-  std::memset(window.view().data, 1, 8 * kLarge);
-  EXPECT_GE(blocks(), 8 * kLarge);
-  window = Buffer();
-  EXPECT_LT(blocks(), kLarge);
+  EXPECT_LT(size(), 4 * kLarge) << "what nobody has asked for is no memory";
+  EXPECT_GT(memory.claim().bytes, size());
+  const Buffer window = memory.allocate(10 * kLarge, DType::kU8);
+  EXPECT_GE(size(), 10 * kLarge);
+  EXPECT_NE(ftruncate(file, 0), 0) << "peers would be killed";
+  EXPECT_EQ(fcntl(file, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_SEAL), F_SEAL_SHRINK | F_SEAL_SEAL);
+}
+
+/// The flags of the mapping at `address`, as in /proc/self/smaps.
+std::string mapping_flags(const void* address) {
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  std::ifstream file("/proc/self/smaps");
+  bool is_it = false;
+  for (std::string line; std::getline(file, line);) {
+    std::uintptr_t first = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &first, &end) == 2) is_it = wanted >= first && wanted < end;
+    if (is_it && line.starts_with("VmFlags:")) return line;
+  }
+  return {};
+}
+
+TEST(HostMemory, CoreDumpsLeaveItOut) {
+  HostMemory alone(1, 0, kAlone), memory(2, 0, kOfTwo), peer(2, 1, kOfTwo);
+  ASSERT_EQ(memory.map(1, peer.claim()), "");
+  for (const std::byte* base : {alone.at(0, 0), memory.at(0, 0), memory.at(1, 0)}) {
+    EXPECT_THAT(mapping_flags(base), HasSubstr(" dd"));
+  }
 }
 
 TEST(HostMemory, WindowsLieApartAndAligned) {
-  HostMemory memory(1, 0);
+  HostMemory memory(1, 0, kAlone);
   std::vector<Buffer> windows;
   for (const std::size_t count : {1, 31, 32, 33, 70'000, 1}) windows.push_back(memory.allocate(count, DType::kF32));
   std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
@@ -150,14 +204,14 @@ TEST(HostMemory, WindowsLieApartAndAligned) {
 }
 
 TEST(HostMemory, MoreThanTheMachineHasIsRefusedAndSaysWhatThereIs) {
-  HostMemory memory(1, 0);
-  const std::uint64_t limit = usable_memory_bytes();
+  HostMemory memory(1, 0, kAlone);
+  const std::uint64_t limit = memory.plan().windows_bytes;
   try {
     memory.allocate(limit + 1);
     FAIL() << "no exception";
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr(fmt::format("{} bytes does not fit", limit + 1)),
-                                    HasSubstr(fmt::format("{} bytes is what the machine", limit))));
+                                    HasSubstr(fmt::format("the limit is {} bytes (memory of the ", limit))));
   }
   const std::uint64_t first = memory.allocate(limit / 2);
   const std::uint64_t second = memory.allocate(limit / 3);
@@ -169,14 +223,14 @@ TEST(HostMemory, MoreThanTheMachineHasIsRefusedAndSaysWhatThereIs) {
 }
 
 TEST(HostMemory, ProcessesSeeEachOthersArenasAndShareTheLimit) {
-  HostMemory mine(2, 0), theirs(2, 1);
+  HostMemory mine(2, 0, kOfTwo), theirs(2, 1, kOfTwo);
   EXPECT_FALSE(mine.is_mapped(1));
   ASSERT_EQ(mine.map(1, theirs.claim()), "");
   const std::uint64_t offset = theirs.allocate(kSmall);
   std::strcpy(reinterpret_cast<char*>(theirs.at(1, offset)), "hello");
   EXPECT_STREQ(reinterpret_cast<char*>(mine.at(1, offset)), "hello");
   EXPECT_NE(mine.at(1, offset), theirs.at(1, offset)) << "a mapping of its own";
-  const std::uint64_t limit = usable_memory_bytes();
+  const std::uint64_t limit = mine.plan().windows_bytes;
   const std::uint64_t large = theirs.allocate(limit / 3 * 2);
   EXPECT_THROW(mine.allocate(limit / 3 * 2), InvalidArgument);
   theirs.release(large, limit / 3 * 2);
@@ -187,31 +241,37 @@ TEST(HostMemory, ProcessesSeeEachOthersArenasAndShareTheLimit) {
 }
 
 TEST(HostMemory, WhatIsNoArenaIsNotMapped) {
-  HostMemory memory(2, 0);
+  HostMemory memory(2, 0, kOfTwo);
   const int other = open("/dev/zero", O_RDWR | O_CLOEXEC);
-  EXPECT_THAT(memory.map(1, {getpid(), other, kLarge, 0}), HasSubstr("/dev/zero"));
+  EXPECT_THAT(memory.map(1, {getpid(), other, kLarge, 0, {}}), HasSubstr("/dev/zero"));
   close(other);
   EXPECT_FALSE(memory.is_mapped(1));
-  EXPECT_THAT(memory.map(1, {getpid(), -1, kLarge, 0}), HasSubstr("no memory that can be shared"));
-  EXPECT_THAT(memory.map(1, {getpid(), 1 << 20, kLarge, 0}), HasSubstr("No such file"));
+  EXPECT_THAT(memory.map(1, {getpid(), -1, kLarge, 0, {}}), HasSubstr("no memory that can be shared"));
+  EXPECT_THAT(memory.map(1, {getpid(), 1 << 20, kLarge, 0, {}}), HasSubstr("No such file"));
+  // What has the same number in another name space is another arena.
+  HostMemory::Claim own = memory.claim();
+  own.nonce[1] ^= 1;
+  EXPECT_THAT(memory.map(1, own), HasSubstr("is the memory of another process"));
   EXPECT_FALSE(memory.is_mapped(1));
 }
 
 TEST(HostMemory, TheKernelCopiesOrdinaryMemoryOfOtherProcesses) {
-  HostMemory memory(2, 0), peer(2, 1);
+  HostMemory memory(2, 0, kOfTwo), peer(2, 1, kOfTwo);
   std::vector<int> values(kLarge, 1), copy(kLarge, 0);
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
+  HostMemory::Claim claim = peer.claim();
+  claim.descriptor = dup(claim.descriptor);  // of which the child does not let go
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::fill(values.begin(), values.end(), 2);
     (void)!write(ready[1], "", 1);
     for (;;) pause();
   }
   char byte = 0;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
-  HostMemory::Claim claim = peer.claim();
   claim.pid = child;
   ASSERT_EQ(memory.map(1, claim), "");
   const bool can_copy = memory.can_copy();
@@ -222,8 +282,7 @@ TEST(HostMemory, TheKernelCopiesOrdinaryMemoryOfOtherProcesses) {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   const int gone = copy_from(values.data());
-  close(ready[0]);
-  close(ready[1]);
+  for (const int descriptor : {ready[0], ready[1], claim.descriptor}) close(descriptor);
   if (!can_copy) GTEST_SKIP() << "processes may not read each other's memory here";
   EXPECT_EQ(whole, 0);
   EXPECT_THAT(copy, testing::Each(2));
@@ -234,7 +293,7 @@ TEST(HostMemory, TheKernelCopiesOrdinaryMemoryOfOtherProcesses) {
 }
 
 TEST(HostMemory, RetiredMemoryIsUsedAgainOnceNobodyUsesIt) {
-  HostMemory memory(1, 0);
+  HostMemory memory(1, 0, kAlone);
   bool is_unused = false;
   const std::uint64_t retired = memory.allocate(kSmall);
   memory.retire(retired, kSmall, [&] { return is_unused; });
@@ -245,7 +304,7 @@ TEST(HostMemory, RetiredMemoryIsUsedAgainOnceNobodyUsesIt) {
 }
 
 TEST(HostMemory, QuarantinedMemoryIsNotGivenOutAgain) {
-  HostMemory memory(1, 0);
+  HostMemory memory(1, 0, kAlone);
   const std::uint64_t before = memory.allocate(kSmall);
   Buffer window = memory.allocate(kLarge, DType::kU8);
   std::byte* data = static_cast<std::byte*>(window.view().data);
@@ -263,40 +322,97 @@ TEST(HostMemory, QuarantinedMemoryIsNotGivenOutAgain) {
 }
 
 TEST(HostMemory, AWindowMayOutliveIt) {
-  auto memory = std::make_unique<HostMemory>(1, 0);
+  auto memory = std::make_unique<HostMemory>(1, 0, kAlone);
   Buffer window = memory->allocate(kLarge, DType::kU8);
   memory.reset();
   std::memset(window.view().data, 1, kLarge);
 }
 
-TEST(HostMemory, AForkedChildHasItsOwn) {
-  HostMemory memory(1, 0), peer(2, 1);
-  HostMemory pair(2, 0);
-  ASSERT_EQ(pair.map(1, peer.claim()), "");
-  const std::uint64_t offset = memory.allocate(kLarge);
-  std::byte* data = memory.at(0, offset);
-  std::memset(data, 1, kLarge);
-  const std::uint64_t allocated = memory.header().allocated_bytes;
+/// Runs `work` in a forked child. @returns what it returns, or -1 if it was killed
+int in_child(const std::function<int()>& work) {
   const pid_t child = fork();
-  ASSERT_GE(child, 0);
   if (child == 0) {
-    if (!std::all_of(data, data + kLarge, [](std::byte b) { return b == std::byte{1}; })) _exit(1);
-    unsigned char resident = 0;
-    if (mincore(pair.at(1, 0), 1, &resident) == 0) _exit(3);  // it sees nothing of other processes
-    std::memset(data, 2, kLarge);
-    Buffer window = memory.allocate(kLarge, DType::kU8);  // the header is the child's own as well
-    std::memset(window.view().data, 2, kLarge);
-    window = Buffer();
-    _exit(data[kLarge - 1] == std::byte{2} ? 0 : 2);
+    int result = 100;
+    try {
+      result = work();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "in the child: %s\n", error.what());
+    }
+    _exit(result);
   }
   int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  EXPECT_TRUE(std::all_of(data, data + kLarge, [](std::byte b) { return b == std::byte{1}; }))
-      << "the child wrote the parent's memory";
-  EXPECT_EQ(memory.header().allocated_bytes, allocated);
-  std::byte* next = memory.at(0, memory.allocate(kLarge));
-  EXPECT_TRUE(std::all_of(next, next + kLarge, [](std::byte b) { return b == std::byte{0}; }));
+  if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) return -1;
+  return WEXITSTATUS(status);
+}
+
+bool is_filled(const std::byte* data, std::size_t bytes, int value) {
+  return std::all_of(data, data + bytes, [value](std::byte b) { return b == static_cast<std::byte>(value); });
+}
+
+TEST(HostMemory, AForkedChildHasItsOwn) {
+  for (const HostMemory::Options& options : {kAlone, kOfTwo}) {
+    HostMemory memory(2, 0, options), peer(2, 1, kOfTwo);
+    ASSERT_EQ(memory.map(1, peer.claim()), "");
+    const std::uint64_t offset = memory.allocate(kLarge);
+    std::byte* data = memory.at(0, offset);
+    std::memset(data, 1, kLarge);
+    const std::uint64_t allocated = memory.header().allocated_bytes;
+    EXPECT_EQ(in_child([&] {
+                if (!is_filled(data, kLarge, 1)) return 1;
+                std::memset(data, 2, kLarge);
+                unsigned char resident = 0;
+                if (mincore(memory.at(1, 0), 1, &resident) == 0) return 2;  // it sees nothing of other processes
+                return data[kLarge - 1] == std::byte{2} ? 0 : 3;
+              }),
+              0);
+    EXPECT_TRUE(is_filled(data, kLarge, 1)) << "the child wrote the parent's memory";
+    EXPECT_EQ(memory.header().allocated_bytes, allocated);
+    const std::byte* next = memory.at(0, memory.allocate(kLarge));
+    EXPECT_TRUE(is_filled(next, kLarge, 0));
+  }
+}
+
+TEST(HostMemory, AForkedChildThatFreesAWindowLeavesTheParentsAlone) {
+  for (const HostMemory::Options& options : {kAlone, kOfTwo}) {
+    HostMemory memory(2, 0, options);
+    Buffer window = memory.allocate(kLarge, DType::kU8);
+    auto* data = static_cast<std::byte*>(window.view().data);
+    std::memset(data, 1, kLarge);
+    EXPECT_EQ(in_child([&] {
+                window = Buffer();
+                return 0;
+              }),
+              0);
+    EXPECT_TRUE(is_filled(data, kLarge, 1)) << "the child emptied the parent's window";
+  }
+}
+
+TEST(HostMemory, AForkedChildGetsNoWindows) {
+  for (const HostMemory::Options& options : {kAlone, kOfTwo}) {
+    HostMemory memory(2, 0, options);
+    EXPECT_EQ(in_child([&] {
+                try {
+                  (void)memory.allocate(kLarge, DType::kU8);
+                } catch (const InvalidArgument& error) {
+                  return std::strstr(error.what(), "forked") != nullptr ? 0 : 1;
+                }
+                return 2;
+              }),
+              0);
+  }
+}
+
+TEST(HostMemory, AForkedChildMayEndInGoodOrder) {
+  auto memory = std::make_unique<HostMemory>(2, 0, kOfTwo);
+  Buffer window = memory->allocate(kLarge, DType::kU8);
+  std::memset(window.view().data, 1, kLarge);
+  EXPECT_EQ(in_child([&] {
+              memory.reset();
+              window = Buffer();
+              return 0;
+            }),
+            0);
+  EXPECT_TRUE(is_filled(static_cast<std::byte*>(window.view().data), kLarge, 1));
 }
 
 }  // namespace

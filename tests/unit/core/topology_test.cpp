@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <vector>
 
 #include "farandole/core/error.h"
@@ -51,8 +52,8 @@ TEST(HostIndices, FollowChainsToTheLowestProcess) {
 }
 
 TEST(HostProof, HoldsWithinAProcess) {
-  const HostProof first("");
-  const HostProof second("");
+  const HostProof first("", true);
+  const HostProof second("", true);
   EXPECT_TRUE(first.shares_host_with(first.claim()));
   EXPECT_TRUE(first.shares_host_with(second.claim()));
   EXPECT_GE(first.claim().descriptor, 0);
@@ -60,7 +61,7 @@ TEST(HostProof, HoldsWithinAProcess) {
 }
 
 TEST(HostProof, HoldsBetweenParentAndChild) {
-  const HostProof parent("");
+  const HostProof parent("", true);
   int to_parent[2];
   int to_child[2];
   ASSERT_EQ(pipe(to_parent), 0);
@@ -68,7 +69,7 @@ TEST(HostProof, HoldsBetweenParentAndChild) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const HostProof own("");
+    const HostProof own("", true);
     const bool told = write(to_parent[1], &own.claim(), sizeof(own.claim())) == sizeof(own.claim());
     const bool shares = own.shares_host_with(parent.claim());
     // The claim must stay readable until the parent has looked.
@@ -88,27 +89,52 @@ TEST(HostProof, HoldsBetweenParentAndChild) {
 }
 
 TEST(HostProof, FailsForAnotherHostId) {
-  const HostProof first("red");
-  const HostProof second("blue");
-  const HostProof third("red");
-  const HostProof unset("");
+  const HostProof first("red", true);
+  const HostProof second("blue", true);
+  const HostProof third("red", true);
+  const HostProof unset("", true);
   EXPECT_FALSE(first.shares_host_with(second.claim()));
   EXPECT_TRUE(first.shares_host_with(third.claim()));
   EXPECT_FALSE(first.shares_host_with(unset.claim()));
   EXPECT_FALSE(unset.shares_host_with(first.claim()));
 }
 
+/// A claim that says nothing of its machine: only the nonce tells.
+HostProof::Claim with_nonce_only(HostProof::Claim claim) {
+  std::memset(claim.machine, 0, sizeof claim.machine);
+  std::memset(claim.name_space, 0, sizeof claim.name_space);
+  return claim;
+}
+
 TEST(HostProof, FailsForAClaimThatCannotBeRead) {
-  const HostProof own("");
-  const HostProof other("");
-  HostProof::Claim wrong_nonce = other.claim();
+  const HostProof own("", true);
+  const HostProof other("", true);
+  EXPECT_TRUE(own.shares_host_with(with_nonce_only(other.claim())));
+  EXPECT_TRUE(own.sees_process_of(with_nonce_only(other.claim())));
+  HostProof::Claim wrong_nonce = with_nonce_only(other.claim());
   wrong_nonce.nonce[3] ^= 1;
   EXPECT_FALSE(own.shares_host_with(wrong_nonce));
-  HostProof::Claim no_memory = other.claim();
+  EXPECT_FALSE(own.sees_process_of(wrong_nonce));
+  HostProof::Claim no_memory = with_nonce_only(other.claim());
   no_memory.descriptor = STDERR_FILENO;
   EXPECT_FALSE(own.shares_host_with(no_memory)) << "the descriptor is no memory of ours";
   no_memory.descriptor = -1;
   EXPECT_FALSE(own.shares_host_with(no_memory));
+}
+
+TEST(HostProof, WithoutMemoryFilesTheMachineTells) {
+  const HostProof own("", false);
+  const HostProof other("", false);
+  EXPECT_EQ(own.claim().descriptor, -1);
+  EXPECT_TRUE(own.shares_host_with(other.claim()));
+  EXPECT_TRUE(own.sees_process_of(other.claim()));
+  HostProof::Claim elsewhere = other.claim();
+  elsewhere.machine[0] ^= 1;
+  EXPECT_FALSE(own.shares_host_with(elsewhere));
+  HostProof::Claim in_container = other.claim();
+  in_container.name_space[0] ^= 1;
+  EXPECT_TRUE(own.shares_host_with(in_container)) << "local ranks stay right";
+  EXPECT_FALSE(own.sees_process_of(in_container)) << "its number is another process's here";
 }
 
 }  // namespace

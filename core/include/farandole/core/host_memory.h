@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "farandole/core/buffer.h"
+#include "farandole/core/limits.h"
 #include "farandole/core/transport.h"
 #include "farandole/core/waiter.h"
 
@@ -26,6 +27,8 @@ struct ArenaHeader {
   struct alignas(128) Seat {
     Doorbell doorbell;
   };
+  using Nonce = std::array<std::uint64_t, 2>;
+  Nonce nonce;                                 ///< tells this arena from all others; const once it is made
   std::atomic<std::uint64_t> allocated_bytes;  ///< written by the owner; summed by whoever allocates
   alignas(128) Doorbell progress;              ///< of the process's progress thread
   std::array<Seat, kMaxReplicas> seats;
@@ -37,8 +40,9 @@ struct ArenaHeader {
 /// This process's arena, and those of the other processes of its host as far as they are mapped.
 ///
 /// An arena is one sparse memory file without a name: nothing of it stays behind when its process ends, however that
-/// happens, and /dev/shm neither holds nor bounds it. Peers open it through /proc. In a forked child it becomes private
-/// memory at the same address: with the same contents, until the parent writes or releases it. Thread-safe.
+/// happens, and /dev/shm neither holds nor bounds it. Peers open it through /proc. A process that shares with no other
+/// has ordinary memory instead. In a forked child an arena is private memory at the same address: with the same
+/// contents, until the parent writes or releases it; nothing can be allocated there. Thread-safe.
 class HostMemory {
  public:
   /// What a peer needs to open the arena of a process.
@@ -47,14 +51,24 @@ class HostMemory {
     std::int32_t descriptor = -1;  ///< -1: the memory can not be shared
     std::uint64_t bytes = 0;
     std::uint64_t address = 0;  ///< in its process
+    ArenaHeader::Nonce nonce{};
   };
-  /// @param processes  of the job; @param process  this one
-  HostMemory(int processes, int process);
+  struct Options {
+    int sharing = 1;      ///< processes of this host that share memory, this one among them
+    bool copies = false;  ///< processes may copy out of each other's ordinary memory, if the kernel lets them
+    std::uint64_t windows_bytes = 0;  ///< most memory of the host's windows together; 0: all that there is
+  };
+  /// @param processes  of the job; @param process  this one   @throws InvalidArgument  there is no address space
+  HostMemory(int processes, int process, const Options& options);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
   Claim claim() const;
+  /// Why no other process can map this one's arena although the options wanted that; else empty.
+  const std::string& problem() const;
+  /// How much memory windows may take, and what bounds it.
+  const ArenaPlan& plan() const { return plan_; }
   /// Maps the arena of another process of this host. Returns why it can not, or nothing.
   std::string map(int process, const Claim& claim);
   /// Lets go of the other processes' arenas: this host falls back to messages.
@@ -77,8 +91,8 @@ class HostMemory {
 
   /// Where `bytes` bytes at `data` lie in this process's arena, if they do.
   std::optional<std::uint64_t> offset_of(const void* data, std::size_t bytes) const;
-  /// `bytes` zeroed bytes of this process's arena. @throws InvalidArgument  the windows of this host would outgrow the
-  /// machine
+  /// `bytes` zeroed bytes of this process's arena. @throws InvalidArgument  a limit is in the way, which the message
+  /// names; or this is a forked child
   std::uint64_t allocate(std::size_t bytes);
   void release(std::uint64_t offset, std::size_t bytes);
   /// Releases memory that others may still use, once `is_unused`; looked at in later allocations.
@@ -92,6 +106,7 @@ class HostMemory {
   void collect_retired();
 
   const int process_;
+  const ArenaPlan plan_;
   const std::shared_ptr<Arena> arena_;
   std::vector<std::byte*> bases_;  // by process; const once the job has been joined
   std::vector<std::size_t> sizes_;
@@ -105,8 +120,5 @@ class HostMemory {
   std::mutex retired_mutex_;  // guards retired_
   std::vector<Retired> retired_;
 };
-
-/// Memory that all ranks of a host may use: of the machine, or of the control group if that is less.
-std::uint64_t usable_memory_bytes();
 
 }  // namespace farandole

@@ -35,7 +35,8 @@ class ProgressThread {
 
   /// Adds `work`, which is dropped when its owner lets go of it.
   void attach(std::weak_ptr<Progressable> work);
-  /// Tells the thread that there is something to advance.
+  /// Tells the thread that there is something to advance. If the system refuses a thread, a warning says so once, and
+  /// what is attached advances inside calls only.
   void wake();
   /// A message has moved.
   void notify() {
@@ -43,13 +44,15 @@ class ProgressThread {
   }
 
  private:
+  void start();
   void run(const std::stop_token& stop);
 
   const Waiter::Options options_;
   Doorbell& doorbell_;
   Doorbell own_;      // for sleep that news of other ranks do not end
-  std::mutex mutex_;  // guards attached_ and thread_
+  std::mutex mutex_;  // guards what follows
   std::vector<std::weak_ptr<Progressable>> attached_;
+  bool is_refused_ = false;
   std::jthread thread_;
 };
 

@@ -32,6 +32,7 @@ struct Settings {
   std::int64_t part_bytes = 512 << 10;
   std::int64_t single_copy_bytes = 1 << 20;
   std::int64_t streaming_bytes = 16 << 20;
+  std::int64_t window_bytes = 0;
   std::string tuning;
   std::int64_t bucket_bytes = 4 << 20;
   std::int64_t last_bucket_bytes = 256 << 10;

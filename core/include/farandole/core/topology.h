@@ -46,7 +46,9 @@ class Topology {
   int host_count_ = 0;
 };
 
-/// Proof of a shared host: a nonce in memory that only processes of the same host can open through /proc.
+/// Tells whether two processes live on one host. Proof is a nonce in memory that only processes of the same machine can
+/// open through /proc. Where that can not be had (no memory files, process name spaces of their own), processes whose
+/// kernel was started at the same moment and that have the same name and addresses count as being on one host.
 class HostProof {
  public:
   /// What one process publishes to all others.
@@ -54,19 +56,24 @@ class HostProof {
     int pid = 0;
     int descriptor = -1;
     unsigned char nonce[16] = {};
-    unsigned char host_id[16] = {};  ///< digest of FARANDOLE_HOST_ID; zero when unset
+    unsigned char machine[16] = {};     ///< digest of boot, host name and addresses; zero when unknown
+    unsigned char name_space[16] = {};  ///< digest of boot and the name space of process identifiers; zero when unknown
+    unsigned char host_id[16] = {};     ///< digest of FARANDOLE_HOST_ID; zero when unset
     char hostname[64] = {};
   };
-  explicit HostProof(std::string_view host_id);
+  /// @param publishes  puts the nonce into memory; without, processes are told by what they say of their machine
+  HostProof(std::string_view host_id, bool publishes);
   ~HostProof();
   HostProof(const HostProof&) = delete;
   HostProof& operator=(const HostProof&) = delete;
 
   const Claim& claim() const { return claim_; }
-  /// True if this process can read the nonce of `other`.
+  /// True if this process can read the nonce of `other`, or both say the same of their machine.
   bool shares_machine_with(const Claim& other) const;
   /// The same, and both have the same FARANDOLE_HOST_ID.
   bool shares_host_with(const Claim& other) const;
+  /// True if `other`'s process identifier means the same process here.
+  bool sees_process_of(const Claim& other) const;
 
  private:
   Claim claim_;

@@ -1,0 +1,129 @@
+#include "farandole/core/limits.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace farandole {
+namespace {
+
+constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::uint64_t kLargestArena = 1ULL << 40;  // address space, not memory
+// Half of the 47 bits that a process has: all arenas of a host together, since every process maps each of them.
+constexpr std::uint64_t kAllArenas = 1ULL << 46;
+// Of a limited address space the arenas take an eighth; half, where an eighth would be too little to share anything.
+constexpr std::uint64_t kShareOfAddressSpace = 8;
+
+std::uint64_t resource_limit(int resource) {
+  rlimit limit{};
+  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return kUnlimited;
+  }
+  return limit.rlim_cur;
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::uint64_t number_in(const std::filesystem::path& path) {
+  std::uint64_t number = kUnlimited;  // "max", and version 1's largest number, are no limits
+  return std::ifstream(path) >> number ? number : kUnlimited;
+}
+
+/// Address space that this process has mapped.
+std::uint64_t mapped_bytes() {
+  const std::uint64_t pages = number_in("/proc/self/statm");
+  return pages == kUnlimited ? 0 : pages * kPageBytes;
+}
+
+std::uint64_t machine_bytes() {
+  const auto pages = static_cast<std::uint64_t>(std::max(sysconf(_SC_PHYS_PAGES), 1L));
+  return pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::uint64_t whole_pages(std::uint64_t bytes) {
+  return bytes / kPageBytes * kPageBytes;
+}
+
+}  // namespace
+
+std::uint64_t control_group_memory(std::string_view proc_cgroup, const std::filesystem::path& mounts,
+                                   std::string& owner) {
+  std::uint64_t least = kUnlimited;
+  std::istringstream lines{std::string(proc_cgroup)};
+  for (std::string line; std::getline(lines, line);) {
+    // "<number>:<controllers>:<path>"; version 2 has no controllers.
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool is_second = controllers.empty();
+    if (!is_second && ("," + controllers + ",").find(",memory,") == std::string::npos) continue;
+    const auto mount = is_second ? mounts : mounts / "memory";
+    // A container may see its own group at the mount's root although the path names more: what is not there is passed.
+    for (std::filesystem::path path = line.substr(second + 1);; path = path.parent_path()) {
+      const auto directory = mount / path.relative_path();
+      const std::uint64_t bytes = number_in(directory / (is_second ? "memory.max" : "memory.limit_in_bytes"));
+      if (bytes < least) {
+        least = bytes;
+        owner = path.string();
+      }
+      if (!path.has_relative_path()) break;
+    }
+  }
+  return least;
+}
+
+ProcessLimits process_limits() {
+  ProcessLimits limits;
+  limits.memory_bytes = machine_bytes();
+  limits.memory_owner = "memory of the machine";
+  std::string group;
+  const std::uint64_t of_group = control_group_memory(text_of("/proc/self/cgroup"), "/sys/fs/cgroup", group);
+  if (of_group < limits.memory_bytes) {
+    limits.memory_bytes = of_group;
+    limits.memory_owner = fmt::format("memory of the control group {}", group);
+  }
+  limits.address_space_bytes = resource_limit(RLIMIT_AS);
+  if (limits.address_space_bytes != kUnlimited) {
+    limits.address_space_bytes -= std::min(limits.address_space_bytes, mapped_bytes());
+  }
+  limits.file_bytes = resource_limit(RLIMIT_FSIZE);
+  limits.commits_strictly = number_in("/proc/sys/vm/overcommit_memory") == 2;
+  return limits;
+}
+
+ArenaPlan plan_arena(const ProcessLimits& limits, int processes, std::uint64_t windows_bytes) {
+  const auto arenas = static_cast<std::uint64_t>(std::max(processes, 1));
+  ArenaPlan plan;
+  plan.is_file = processes > 1;
+  plan.commits_strictly = limits.commits_strictly;
+  plan.windows_bytes = windows_bytes > 0 ? windows_bytes : limits.memory_bytes;
+  plan.windows_owner = windows_bytes > 0 ? "FARANDOLE_WINDOW_BYTES" : limits.memory_owner;
+  // Twice the memory leaves room for holes between windows.
+  plan.arena_bytes = std::min({kLargestArena, kAllArenas / arenas, 2 * std::min(plan.windows_bytes, kLargestArena)});
+  plan.arena_bytes = std::max(plan.arena_bytes, kSmallestArena);
+  const auto bound = [&plan](std::uint64_t bytes, std::string_view owner) {
+    if (bytes >= plan.arena_bytes) return;
+    plan.arena_bytes = bytes;
+    plan.arena_owner = owner;
+  };
+  if (limits.address_space_bytes != kUnlimited) {
+    const std::uint64_t share = limits.address_space_bytes / kShareOfAddressSpace / arenas;
+    bound(std::max(share, std::min(kSmallestArena, limits.address_space_bytes / 2 / arenas)),
+          "the limit of its address space (ulimit -v)");
+  }
+  if (plan.is_file) bound(limits.file_bytes, "the limit of its files' sizes (ulimit -f)");
+  plan.arena_bytes = whole_pages(plan.arena_bytes);
+  return plan;
+}
+
+}  // namespace farandole

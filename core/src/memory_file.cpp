@@ -1,0 +1,25 @@
+#include "memory_file.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+
+namespace farandole {
+namespace {
+
+#ifdef MFD_NOEXEC_SEAL
+constexpr unsigned kNeverExecutable = MFD_NOEXEC_SEAL;
+#else
+constexpr unsigned kNeverExecutable = 0x0008U;  // since Linux 6.3, as in linux/memfd.h
+#endif
+
+}  // namespace
+
+int create_memory_file(const char* name) {
+  // Where vm.memfd_noexec is 2 only the first is allowed; kernels before 6.3 know only the second.
+  const int descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNeverExecutable);
+  if (descriptor >= 0 || errno != EINVAL) return descriptor;
+  return memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+}
+
+}  // namespace farandole
