@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
+#include <system_error>
 
 #include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
@@ -19,7 +20,15 @@ constexpr std::chrono::milliseconds kLook{20};
 
 }  // namespace
 
-Watch::Watch(const Times& times) : thread_(run, times) {}
+Watch::Watch(const Times& times) {
+  try {
+    thread_ = std::jthread(run, times);
+  } catch (const std::system_error& error) {
+    log(LogLevel::kWarning, fmt::format("the thread that watches over joining the job cannot be started ({}): a process "
+                                        "that does not come is waited for in silence",
+                                        error.code().message()));
+  }
+}
 
 void Watch::run(const std::stop_token& stop, const Times& times) {
   const auto start = Clock::now();

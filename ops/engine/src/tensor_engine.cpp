@@ -48,7 +48,14 @@ TensorEngine::TensorEngine(Communicator communicator)
   set_infos_[FARANDOLE_GLOBAL_SET] = {ranks, true, Negotiator::kFirstGeneration};
   sets_[FARANDOLE_GLOBAL_SET] =
       std::make_unique<SetEngine>(ranks, communicator_.duplicate(), communicator_.duplicate());
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  try {
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  } catch (const std::system_error& error) {
+    throw Unsupported(
+        fmt::format("the engine's thread cannot be started ({}); raise the limits on processes and threads (ulimit -u, or "
+                    "pids.max of the control group)",
+                    error.code().message()));
+  }
 }
 
 TensorEngine::~TensorEngine() {

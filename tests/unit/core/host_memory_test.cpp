@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "shm/arena.h"
 #include "shm/extents.h"
 
 namespace farandole {
@@ -186,6 +187,22 @@ TEST(HostMemory, CoreDumpsLeaveItOut) {
   for (const std::byte* base : {alone.at(0, 0), memory.at(0, 0), memory.at(1, 0)}) {
     EXPECT_THAT(mapping_flags(base), HasSubstr(" dd"));
   }
+}
+
+TEST(Arena, OnAStrictSystemMemoryIsThereOrRefusedWhenItIsAllocated) {
+  ArenaPlan plan = plan_arena(process_limits(), 2, 0);
+  plan.commits_strictly = true;
+  Arena arena(plan);
+  const auto blocks = [&] {
+    struct stat status {};
+    EXPECT_EQ(fstat(arena.descriptor(), &status), 0);
+    return static_cast<std::size_t>(status.st_blocks) * 512;
+  };
+  const std::size_t before = blocks();
+  const std::uint64_t offset = arena.allocate(8 * kLarge, 0);
+  EXPECT_GE(blocks(), before + 8 * kLarge);
+  arena.release(offset, 8 * kLarge);
+  EXPECT_LE(blocks(), before + kLarge);
 }
 
 TEST(HostMemory, WindowsLieApartAndAligned) {

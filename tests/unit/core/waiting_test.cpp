@@ -1,10 +1,14 @@
 // The doorbell, the waiting ladder and the progress thread.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <latch>
 #include <memory>
+#include <system_error>
 #include <thread>
 
 #include "farandole/core/deadline.h"
@@ -101,6 +105,33 @@ TEST(ProgressThread, AdvancesWhatIsAttachedAndForgetsWhatIsGone) {
   progress.attach(third);
   progress.wake();
   third->wait();
+}
+
+/// In a process of a user who may have no more threads: 0 if waking the progress thread is survived.
+int wake_without_threads() {
+  constexpr uid_t kNobody = 65534;
+  const rlimit none{0, 0};
+  if ((geteuid() == 0 && setuid(kNobody) != 0) || setrlimit(RLIMIT_NPROC, &none) != 0) return 77;
+  try {
+    std::thread([] {}).join();
+    return 77;
+  } catch (const std::system_error&) {
+  }
+  Doorbell doorbell;
+  ProgressThread progress({}, doorbell);
+  progress.wake();
+  progress.wake();
+  return 0;
+}
+
+TEST(ProgressThread, IsDoneWithoutWhereTheSystemRefusesThreads) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(wake_without_threads());
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "threads cannot be limited here";
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(ProgressThread, EndsWithoutHavingBeenUsed) {
