@@ -16,7 +16,7 @@ namespace {
 
 // Ten years of 5 million collectives a second are 2^51. The others are where a field of 32 bits ends, and one of 40
 // bits for a number that a collective has two of.
-constexpr int kBorders[] = {31, 32, 39, 40, 47, 51, 52, 62};
+constexpr int kBorders[] = {32, 39, 40, 51, 62};
 constexpr std::uint64_t kBefore = 6;
 
 /// Short and long vectors through every way of shared memory, or by messages.
