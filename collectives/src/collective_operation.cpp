@@ -64,7 +64,8 @@ Descriptor describe_short_call(const ShortCall& call, std::size_t total) {
 }
 
 double final_scale(const Call& call, int size) {
-  return call.op == ReduceOp::kAverage && reduces(call.collective) ? call.postscale / size : call.postscale;
+  const bool averages = call.op == ReduceOp::kAverage && reduces(call.collective);
+  return averages ? averaging_scale(call.postscale, size) : call.postscale;
 }
 
 std::size_t total_count(const Call& call) {

@@ -22,6 +22,8 @@ struct Group {
   bool table_fits = false;  ///< it was measured on ranks like these
   // Limits of shared memory: the settings', else the table's.
   std::size_t one_shot_bytes = 0, part_bytes = 0;
+  /// Of the first collective; the same on all ranks. Tests begin where a job comes to after years.
+  std::uint64_t first_sequence = 1;
 
   int size() const { return static_cast<int>(members.size()); }
   int member(int index) const { return members[static_cast<std::size_t>(index)]; }

@@ -40,12 +40,35 @@ struct EntryLine {
 };
 static_assert(offsetof(EntryLine, described) == 64);
 
+/// How many steps of its lane's operation a rank has taken. Two words, because one that holds both numbers is exhausted
+/// within the life of a job. `number_` is written after the first step of its operation, so that nobody takes the steps
+/// of an earlier one for its own.
+class Progress {
+ public:
+  /// By the rank itself. @param order  of the store that shows it to the others
+  void publish(std::uint64_t number, std::uint64_t steps, std::memory_order order) {
+    if (number_.load(std::memory_order_relaxed) == number) {
+      steps_.store(steps, order);
+    } else {
+      steps_.store(steps, std::memory_order_relaxed);
+      number_.store(number, order);
+    }
+  }
+  /// By ranks that have not completed operation `number` yet: true once that many of its steps are published.
+  bool has_reached(std::uint64_t number, std::uint64_t steps) const {
+    return number_.load(std::memory_order_acquire) == number && steps_.load(std::memory_order_acquire) >= steps;
+  }
+
+ private:
+  // The release of either pairs with the acquire of ranks that wait for steps.
+  std::atomic<std::uint64_t> number_, steps_;
+};
+
 /// A rank's control block: one per communicator. kLineBytes apart, so that no line has two writers.
 struct HostBlock {
   struct alignas(kLineBytes) Lane {
     EntryLine entry;
-    /// (number << kStepBits) + steps of operation `number` that are done
-    alignas(kLineBytes) std::atomic<std::uint64_t> progress;
+    alignas(kLineBytes) Progress progress;
     /// 1 while this rank reads or writes buffers of others in place
     std::atomic<std::uint64_t> touching;
   };
@@ -56,7 +79,6 @@ struct HostBlock {
   Word completed;  ///< as in the entry line, but always the latest
   // Behind it: one word per rank, which that rank sets when it has let go of this block; then the staging memory.
 };
-inline constexpr int kStepBits = 24;
 
 /// One rank's view. Used by one thread at a time (the work queue's lock).
 ///

@@ -152,7 +152,7 @@ void HostOperation::stage_first() {
   has_staged_ = true;
   quantum_ = quantum(/*staged=*/true);
   copy_in(0);
-  host_.lane(host_.rank(), lane_).progress.store((number_ << kStepBits) + 1, std::memory_order_relaxed);
+  host_.lane(host_.rank(), lane_).progress.publish(number_, 1, std::memory_order_relaxed);
 }
 
 bool HostOperation::hear_others() {
@@ -312,10 +312,9 @@ bool HostOperation::is_ready(const HostPlan::Step& step) {
 
 /// True once the others (or `only` that one) have taken so many steps.
 bool HostOperation::all_reached(std::uint64_t steps, int only) {
-  const std::uint64_t wanted = (number_ << kStepBits) + steps;
   for (int local = 0; local < host_.size(); ++local) {
     if (local == host_.rank() || (only >= 0 && local != only)) continue;
-    if (host_.lane(local, lane_).progress.load(std::memory_order_acquire) < wanted) {
+    if (!host_.lane(local, lane_).progress.has_reached(number_, steps)) {
       cursor_ = local;
       return false;
     }
@@ -335,7 +334,7 @@ bool HostOperation::run(const HostPlan::Step& step) {
     if (!is_done) return false;
   }
   take(step);
-  mine.progress.store((number_ << kStepBits) + taken_, std::memory_order_seq_cst);
+  mine.progress.publish(number_, taken_, std::memory_order_seq_cst);
   host_.nudge();
   return true;
 }

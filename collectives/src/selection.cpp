@@ -7,6 +7,7 @@
 
 #include "choice.h"
 #include "farandole/core/error.h"
+#include "farandole/core/float_mode.h"
 
 namespace farandole {
 namespace {
@@ -100,6 +101,7 @@ double predict_us(const Algorithm& algorithm, int segments, const Question& ques
 }
 
 std::vector<Candidate> candidates(const Question& question, const Settings& settings) {
+  const FloatMode mode;  // the ranks must find the same order, whatever mode their threads are in
   std::vector<Candidate> found;
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective != question.collective || !algorithm.supports(question.size)) continue;

@@ -79,7 +79,7 @@ bool WorkQueue::run_at_once(const ShortCall& call) {
     const std::uint64_t number = 2 * sequence;
     const bool averages = reduces(call.collective) && call.op == ReduceOp::kAverage;
     const Attempt attempt = farandole::try_at_once(*host, number, digest_of(descriptor, number), call,
-                                                   averages ? 1.0 / group_.size() : 1.0, waiter);
+                                                   averages ? averaging_scale(1.0, group_.size()) : 1.0, waiter);
     if (attempt == Attempt::kDone) {
       group_.endpoint->recorder().add_done(group_.id, sequence, subject_of(descriptor));
       return true;

@@ -102,7 +102,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   const Group group_;  // a copy: the progress thread may hold the queue longer than the communicator lives
   std::mutex mutex_;   // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
-  std::uint64_t next_sequence_ = 1;
+  std::uint64_t next_sequence_ = group_.first_sequence;
   std::uint64_t in_flight_ = kLanes;  // operations at a time
   bool compares_;
   bool watches_ = true;                                            // how long collectives take

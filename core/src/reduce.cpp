@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 
+#include "farandole/core/float_mode.h"
 #include "farandole/core/settings.h"
 #include "reduce_tables.h"
 
@@ -158,6 +159,7 @@ void reduce(void* out, const void* left, const void* right, std::size_t count, D
 }
 
 void reduce(void* out, const void* left, const void* right, std::size_t count, DType dtype, ReduceOp op, Isa isa) {
+  const FloatMode mode;
   const std::array<const void*, 2> inputs{left, right};
   kernels_of(isa, dtype, op).pair(out, inputs.data(), 0, count);
 }
@@ -168,6 +170,7 @@ void reduce_many(void* out, std::span<const void* const> inputs, std::size_t cou
 
 void reduce_many(void* out, std::span<const void* const> inputs, std::size_t count, DType dtype, ReduceOp op, Isa isa) {
   assert(!inputs.empty());
+  const FloatMode mode;
   const KernelSet& kernels = kernels_of(isa, dtype, op);
   const std::size_t element_bytes = size_in_bytes(dtype);
   if (inputs.size() == 2) return kernels.pair(out, inputs.data(), 0, count);
@@ -191,6 +194,7 @@ void reduce_many(void* out, std::span<const void* const> inputs, std::size_t cou
 }
 
 void scale(void* out, const void* in, std::size_t count, DType dtype, double factor) {
+  const FloatMode mode;
   switch (dtype) {
     case DType::kBool:
       return scale_bools(out, in, count, factor);
@@ -212,6 +216,13 @@ void scale(void* out, const void* in, std::size_t count, DType dtype, double fac
     case DType::kF64:
       return table_of(active_isa()).scale[static_cast<std::size_t>(dtype)](out, in, count, factor);
   }
+}
+
+double averaging_scale(double scale, int ranks) {
+  const FloatMode mode;
+  const volatile double dividend = scale;  // see FloatMode: from memory, to memory
+  const volatile double quotient = dividend / ranks;
+  return quotient;
 }
 
 }  // namespace farandole

@@ -94,7 +94,11 @@ bool Waiter::rest() {
     return false;
   }
   doorbell_.sleep(seen_, sleep_);
-  if (options_.polled && ++turns_ < turns_awake() + kShortSleeps) return true;
+  // Counted up to the limit only: a thread may wait for months.
+  if (options_.polled && turns_ + 1 < turns_awake() + kShortSleeps) {
+    ++turns_;
+    return true;
+  }
   sleep_ = std::min(2 * sleep_, options_.polled ? kLongestPolledSleep : kLongestSleep);
   return true;
 }

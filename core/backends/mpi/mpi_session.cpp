@@ -26,7 +26,8 @@ std::mutex& process_wide_mutex() {
 class Rest {
  public:
   void operator()() {
-    if (++turns_ < 2000) {
+    if (turns_ < kYields) {
+      ++turns_;
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -34,6 +35,7 @@ class Rest {
   }
 
  private:
+  static constexpr int kYields = 2000;
   int turns_ = 0;
 };
 

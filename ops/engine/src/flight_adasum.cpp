@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "farandole/core/float_mode.h"
 #include "farandole/core/reduce.h"
 #include "flight.h"
 
@@ -128,6 +129,7 @@ class AdasumFlight final : public Flight {
 }  // namespace
 
 void adaptive_sum(const std::vector<void*>& vectors, std::size_t count, DType dtype) {
+  const FloatMode mode;
   switch (dtype) {
     case DType::kF16:
       return sum_tree<Half>(vectors, count);

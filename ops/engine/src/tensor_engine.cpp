@@ -38,8 +38,8 @@ thread_local const TensorEngine* calling_back = nullptr;
 
 }  // namespace
 
-TensorEngine::TensorEngine(Communicator communicator)
-    : communicator_(std::move(communicator)), endpoint_(communicator_.endpoint()) {
+TensorEngine::TensorEngine(Communicator communicator, int first_set)
+    : communicator_(std::move(communicator)), endpoint_(communicator_.endpoint()), next_set_(first_set) {
   if (!endpoint_.usable_from_any_thread()) {
     throw Unsupported(
         "the engine needs an MPI that any thread may call: initialise MPI with MPI_THREAD_MULTIPLE, or let Farandole "

@@ -27,8 +27,9 @@ namespace farandole {
 class TensorEngine {
  public:
   /// Collective over the communicator's ranks; blocks. The communicator must not be used for anything else.
+  /// @param first_set  id of the first process set that is added; ids are not used again. The same on all ranks
   /// @throws Unsupported  MPI allows only the main thread
-  explicit TensorEngine(Communicator communicator);
+  explicit TensorEngine(Communicator communicator, int first_set = FARANDOLE_GLOBAL_SET + 1);
   /// Without `leave` before it, the job is aborted if something is pending.
   ~TensorEngine();
   TensorEngine(const TensorEngine&) = delete;
@@ -117,7 +118,7 @@ class TensorEngine {
   std::map<int, std::unique_ptr<SetEngine>> sets_;
   std::vector<Removal> removals_;          // of sets that their ranks are leaving
   farandole_counters removed_counters_{};  // of sets that are gone
-  int next_set_ = 1;
+  int next_set_;
   bool left_ = false;
   std::optional<RequestError> job_fault_;
   Clock::time_point stalled_since_ = Clock::time_point::max();

@@ -3,11 +3,18 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "tensor_engine.h"
 
 namespace farandole {
+namespace {
+
+/// Ids are 32 bits wide in the C header.
+constexpr int kNoMoreSets = std::numeric_limits<std::int32_t>::max();
+
+}  // namespace
 
 bool TensorEngine::change_sets() {
   auto& changes = sets_.at(FARANDOLE_GLOBAL_SET)->set_changes;
@@ -84,6 +91,13 @@ int TensorEngine::make_set(const std::vector<std::int64_t>& wanted) {
     for (const auto& [id, info] : set_infos_) {
       if (info.ranks == ranks) return id;
     }
+  }
+  // A request that is late must not meet another set of the same id.
+  if (next_set_ == kNoMoreSets) {
+    throw InvalidArgument(
+        fmt::format("the process set of ranks [{}] can not be made: {} have been in this job, and "
+                    "there are no ids for more; keep sets instead of making them anew",
+                    fmt::join(ranks, ", "), kNoMoreSets - 1));
   }
   const bool is_member = std::find(ranks.begin(), ranks.end(), communicator_.rank()) != ranks.end();
   std::string problem;

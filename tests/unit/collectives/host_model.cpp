@@ -1,5 +1,5 @@
 // A state is what lies in shared memory and where each rank is; an action is one access to shared memory that others
-// can observe. What only grows and is waited for (progress, completed) is tested for all ranks in one action, which
+// can observe. What is waited for and stays true (progress, completed) is tested for all ranks in one action, which
 // comes to the same.
 #include "host_model.h"
 
@@ -32,6 +32,7 @@ enum class Phase : std::uint8_t {
   kReady,
   kAccess,
   kTake,
+  kTakeNumber,
   kStepNudge,
   kLeave,
   kEnd,
@@ -237,7 +238,11 @@ class Explorer {
         if (kind == Kind::kAtOnce) at(at(mine.result, lane), 0) = tag_of(number, 0);
         if (kind == Kind::kStaged) at(at(mine.in, lane), 0) = tag_of(number, 0);
         if (kind == Kind::kExchanged) at(at(mine.exchanged, lane), 0) = tag_of(number, 0);
-        if (kind == Kind::kStaged || kind == Kind::kExchanged) take(mine, op, number);
+        if (kind == Kind::kStaged || kind == Kind::kExchanged) {
+          // Nobody looks for them before this rank has entered.
+          at(mine.progress, lane) = ++op.taken;
+          at(mine.progress_number, lane) = number;
+        }
         return go(v_.mistake == Mistake::kNumberFirst ? Phase::kNudge : Phase::kNumber);
       case Phase::kNumber:
         at(mine.number, lane) = number;
@@ -267,12 +272,6 @@ class Explorer {
   const HostPlan& plan_of(Kind kind) const {
     if (kind == Kind::kExchanged) return exchanged_;
     return kind == Kind::kStaged ? staged_ : windows_;
-  }
-
-  void take(State::Rank& mine, Op& op, std::uint8_t number) const {
-    ++op.taken;
-    at(mine.progress_number, number % v_.lanes) = number;
-    at(mine.progress, number % v_.lanes) = op.taken;
   }
 
   /// A step of two ranks that exchange parts: in one action, because a slot belongs to one rank at a time.
@@ -333,10 +332,20 @@ class Explorer {
         return true;
       }
       case Phase::kTake:
-        take(mine, op, number);
-        op.phase = Phase::kStepNudge;
+      case Phase::kTakeNumber: {
+        // Progress::publish: with the first step the number comes last.
+        const bool is_first = op.taken == 0 || op.phase == Phase::kTakeNumber;
+        const bool number_now = (op.phase == Phase::kTakeNumber) != (v_.mistake == Mistake::kStepsLast);
+        if (op.phase == Phase::kTake) ++op.taken;
+        if (is_first && number_now) {
+          at(mine.progress_number, lane) = number;
+        } else {
+          at(mine.progress, lane) = op.taken;
+        }
+        op.phase = is_first && op.phase == Phase::kTake ? Phase::kTakeNumber : Phase::kStepNudge;
         op.cursor = 0;
         return true;
+      }
       case Phase::kStepNudge:
         if (nudge(s, rank, op)) {
           op.phase = op.taken < static_cast<int>(plan.steps()) ? Phase::kReady : Phase::kLeave;
@@ -370,8 +379,8 @@ class Explorer {
     for (int peer = 0; peer < v_.ranks; ++peer) {
       const auto& other = at(s.ranks, peer);
       const int lane = number % v_.lanes;
-      if (peer == rank || at(other.progress_number, lane) > number) continue;
-      if (at(other.progress_number, lane) < number || at(other.progress, lane) < steps) return false;
+      if (peer == rank) continue;
+      if (at(other.progress_number, lane) != number || at(other.progress, lane) < steps) return false;
     }
     return true;
   }

@@ -17,6 +17,7 @@ enum class Mistake {
   kReusesSlots,         // does not wait until a slot has been read
   kReadsTooEarly,       // does not wait until a slot has been written
   kNumberFirst,         // announces an entry before its data is there
+  kStepsLast,           // says that steps are of its operation before it has replaced those of the last one
   kLeavesTooEarly,      // gives buffers back that others still use
   kCountsOnlyNewest,    // says that everything is complete when the newest operation is
   kBeginsOutOfOrder,    // a later operation may begin before an earlier one

@@ -58,6 +58,7 @@ TEST(HostProtocol, MistakesWithLanesSlotsAndBuffersAreFound) {
     expect_found({ranks, 1, {kS}, false, Mistake::kReadsTooEarly});
     expect_found({ranks, 1, {kA}, false, Mistake::kNumberFirst});
     expect_found({ranks, 1, {kW}, false, Mistake::kLeavesTooEarly});
+    expect_found({ranks, 1, {kW, kW}, false, Mistake::kStepsLast});
   }
   expect_found({2, 1, {kX}, false, Mistake::kReadsTooEarly});
   expect_found({2, 2, {kA, kA, kA}, false, Mistake::kCountsOnlyNewest});

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "foreign_mode.h"
 #include "layout.h"
 #include "schedule_cache.h"
 #include "selection.h"
@@ -108,6 +109,20 @@ TEST(Selection, CandidatesAreSortedAndSupportTheSize) {
     EXPECT_TRUE(found[i].algorithm->supports(6));
     if (i > 0) {
       EXPECT_LE(found[i - 1].predicted_us, found[i].predicted_us);
+    }
+  }
+}
+
+TEST(Selection, RanksChooseAlikeInWhateverModeTheirThreadsCompute) {
+  for (const test::Mode mode : test::kForeignModes) {
+    for (std::size_t bytes = 1; bytes < 1 << 24; bytes = bytes * 5 / 3 + 1) {
+      const auto usual = candidates(question(bytes, 8), Settings());
+      const test::ForeignMode foreign(mode);
+      const auto found = candidates(question(bytes, 8), Settings());
+      for (std::size_t i = 0; i < usual.size(); ++i) {
+        ASSERT_EQ(found[i].predicted_us, usual[i].predicted_us) << bytes << " bytes, " << usual[i].algorithm->name;
+        ASSERT_EQ(found[i].algorithm, usual[i].algorithm) << bytes;
+      }
     }
   }
 }

@@ -1,7 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <array>
+#include <bit>
+#include <limits>
+
 #include "engine_harness.h"
 #include "flight.h"
+#include "foreign_mode.h"
 
 namespace farandole::testing {
 namespace {
@@ -26,6 +31,19 @@ TEST(Adasum, EqualVectorsStayAsTheyAreOnAnyNumberOfRanks) {
       EXPECT_EQ(client.run("adasum", values, options), values);
     });
   }
+}
+
+TEST(Adasum, GivesTheSameBitsInWhateverModeTheThreadComputes) {
+  const float least = std::numeric_limits<float>::denorm_min();
+  const auto sum = [&](test::Mode mode) {
+    std::vector<float> a{3 * least, 0.1F, 1.7F}, b{0.0F, -0.3F, 1.1F}, c{5 * least, 0.7F, 0.9F};
+    const test::ForeignMode foreign(mode);
+    adaptive_sum({a.data(), b.data(), c.data()}, 3, DType::kF32);
+    return std::bit_cast<std::array<std::uint32_t, 3>>(std::array<float, 3>{a[0], a[1], a[2]});
+  };
+  const auto usual = sum(test::Mode::kUsual);
+  EXPECT_GT(usual[0], 0U);
+  for (const test::Mode mode : test::kForeignModes) EXPECT_EQ(sum(mode), usual);
 }
 
 TEST(Adasum, ZerosAddNothing) {

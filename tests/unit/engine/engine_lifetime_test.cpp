@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <limits>
 #include <numeric>
 #include <thread>
 
@@ -33,6 +34,25 @@ TEST(EngineLifetime, EnginesComeAndGo) {
       if (i % 2 == 0) (void)client.allreduce("once", {1.0F});
     });
   }
+}
+
+TEST(EngineLifetime, ProcessSetsAreRefusedWhenTheirIdsAreExhausted) {
+  run_replicas(2, [](Communicator& communicator) {
+    constexpr int kLast = std::numeric_limits<std::int32_t>::max() - 1;
+    TensorEngine engine(communicator, kLast);
+    Client client(engine);
+    EXPECT_EQ(engine.add_process_set({0}), kLast);
+    engine.remove_process_set(kLast);
+    EXPECT_EQ(engine.add_process_set({0, 1}), FARANDOLE_GLOBAL_SET) << "a set that there is needs no id";
+    try {
+      (void)engine.add_process_set({1});
+      FAIL() << "there is no id for it";
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("no ids for more"));
+    }
+    EXPECT_THAT(client.allreduce("goes on", {1.0F}), Each(2.0F));
+    engine.leave();
+  });
 }
 
 TEST(EngineLifetime, WhatIsAgreedOnIsDoneBeforeTheLastRankLeaves) {

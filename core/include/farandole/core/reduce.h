@@ -1,4 +1,5 @@
-// Reduction kernels: plain functions over contiguous elements, chosen for the processor at run time.
+// Reduction kernels: plain functions over contiguous elements, chosen for the processor at run time. All of them
+// compute in one floating-point mode, whatever that of the calling thread is: see float_mode.h.
 #pragma once
 
 #include <cstddef>
@@ -37,5 +38,8 @@ void reduce_many(void* out, std::span<const void* const> inputs, std::size_t cou
 /// out[i] = in[i] * factor; integers: computed in double, truncated toward zero, bounded by the type's range; f32 is
 /// multiplied in double and rounded once, f16 and bf16 are in float. `out` may be `in`.
 void scale(void* out, const void* in, std::size_t count, DType dtype, double factor);
+
+/// scale / ranks: what the sum of an average is multiplied by.
+double averaging_scale(double scale, int ranks);
 
 }  // namespace farandole

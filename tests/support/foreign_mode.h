@@ -1,0 +1,53 @@
+// Floating-point modes that a program may have set in a thread.
+#pragma once
+
+#include <cfenv>
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace farandole::test {
+
+enum class Mode { kUsual, kFlushing, kTowardZero, kUpward, kFlushingUpward };
+inline constexpr Mode kForeignModes[] = {Mode::kFlushing, Mode::kTowardZero, Mode::kUpward, Mode::kFlushingUpward};
+
+/// The bits of this thread's mode, without the flags of what has happened.
+inline std::uint64_t mode_bits() {
+#if defined(__x86_64__)
+  return _mm_getcsr() & ~0x3fU;
+#elif defined(__aarch64__)
+  std::uint64_t bits = 0;
+  asm volatile("mrs %0, fpcr" : "=r"(bits));
+  return bits;
+#else
+  return static_cast<std::uint64_t>(std::fegetround());
+#endif
+}
+
+/// This thread computes so while the object lives. Subnormals are flushed, as inputs too, where the processor can.
+class ForeignMode {
+ public:
+  explicit ForeignMode(Mode mode) {
+    std::fegetenv(&before_);
+    if (mode == Mode::kTowardZero) std::fesetround(FE_TOWARDZERO);
+    if (mode == Mode::kUpward || mode == Mode::kFlushingUpward) std::fesetround(FE_UPWARD);
+    if (mode == Mode::kFlushing || mode == Mode::kFlushingUpward) flush();
+  }
+  ForeignMode(const ForeignMode&) = delete;
+  ForeignMode& operator=(const ForeignMode&) = delete;
+  ~ForeignMode() { std::fesetenv(&before_); }
+
+ private:
+  static void flush() {
+#if defined(__x86_64__)
+    _mm_setcsr(_mm_getcsr() | 0x8040U);
+#elif defined(__aarch64__)
+    asm volatile("msr fpcr, %0" : : "r"(mode_bits() | (1U << 24)));
+#endif
+  }
+  std::fenv_t before_{};
+};
+
+}  // namespace farandole::test
