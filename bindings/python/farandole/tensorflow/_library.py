@@ -138,17 +138,17 @@ def _need_private(path: Path, status: os.stat_result, may_be_sticky: bool = Fals
     (/tmp) everybody can make files, but nobody can replace those of others."""
     others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if stat.S_ISLNK(status.st_mode):
-        what, remedy = "is a symbolic link", f"rm {path}"
+        what, remedy = "is a symbolic link", f"remove the link (rm {path}), or "
     elif status.st_uid not in (0, os.geteuid()):
-        what, remedy = "is somebody else's", f"rm -r {path}"
+        what, remedy = "is somebody else's", ""
     elif others_write and not (may_be_sticky and status.st_mode & stat.S_ISVTX):
-        what, remedy = "can be written by others", f"chmod go-w {path}"
+        what, remedy = "can be written by others", f"chmod go-w {path}, or "
     else:
         return
     raise ImportError(
         f"{path} {what} (owner: user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}), and the op library of "
         f"Farandole is code that is loaded from there: only this user (user {os.geteuid()}) may be able to write it. "
-        f"Either {remedy}, or export XDG_CACHE_HOME=<a directory of yours that nobody else can write>"
+        f"What to do: {remedy}export XDG_CACHE_HOME=<a directory of yours that nobody else can write>"
     )
 
 
