@@ -231,7 +231,20 @@ int farandole_submit(const farandole_request* request, farandole_error** error) 
       throw InvalidArgument(fmt::format("request '{}': there is no process set {}",
                                         request->name == nullptr ? "" : request->name, request->process_set));
     }
-    engine.submit(checked_request(*request, *ranks));
+    LocalRequest checked;
+    try {
+      checked = checked_request(*request, *ranks);
+    } catch (const InvalidArgument& invalid) {
+      engine.refuse(refusal_of(*request, invalid.what()));
+      throw;
+    }
+    engine.submit(std::move(checked));
+  });
+}
+
+void farandole_refuse(const farandole_request* request, const char* why) {
+  (void)guarded(nullptr, [&] {
+    if (const auto process = engine_process()) process->engine.refuse(refusal_of(*request, why));
   });
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <numeric>
 
@@ -67,7 +68,23 @@ void check_splits(const LocalTensor& tensor, const RequestSpec& spec, std::size_
   }
 }
 
+/// Fields that came later are there if the caller's structure reaches to their end.
+template <class Field>
+bool has_field(const farandole_request& request, const Field& field) {
+  const auto* const end = reinterpret_cast<const std::byte*>(&field) + sizeof field;
+  return request.struct_bytes >= static_cast<std::size_t>(end - reinterpret_cast<const std::byte*>(&request));
+}
+
+std::uint64_t generation_of(const farandole_request& request) {
+  return has_field(request, request.generation) ? request.generation : 0;
+}
+
+bool is_by_order(const farandole_request& request) {
+  return has_field(request, request.by_order) && request.by_order != 0;
+}
+
 void check_reduction(const RequestSpec& spec) {
+  if (std::isnan(spec.prescale) || std::isnan(spec.postscale)) refuse(spec, "factors must be numbers, not NaN");
   if (spec.adasum && spec.kind != RequestKind::kAllreduce) refuse(spec, "adasum is for allreduce only");
   const bool needs_fractions =
       spec.adasum || spec.op == ReduceOp::kAverage || spec.prescale != 1.0 || spec.postscale != 1.0;
@@ -100,6 +117,8 @@ LocalRequest checked_request(const farandole_request& request, const std::vector
                                       static_cast<int>(request.collective)));
   }
   spec.kind = static_cast<RequestKind>(request.collective);
+  if (has_field(request, request.about) && request.about != nullptr) spec.about = request.about;
+  spec.by_order = is_by_order(request);
   if (request.tensor_count < 1 || request.tensors == nullptr) refuse(spec, "has no tensors; it needs at least one");
   if (reduces(spec.kind)) {
     if (request.op < FARANDOLE_SUM || request.op > FARANDOLE_ADASUM) {
@@ -124,9 +143,20 @@ LocalRequest checked_request(const farandole_request& request, const std::vector
   check_reduction(spec);
   checked.process_set = request.process_set;
   checked.caller_waits = request.caller_waits != 0;
-  constexpr std::size_t kWithGeneration = offsetof(farandole_request, generation) + sizeof request.generation;
-  if (request.struct_bytes >= kWithGeneration) checked.generation = request.generation;
+  checked.generation = generation_of(request);
   return checked;
+}
+
+LocalRequest refusal_of(const farandole_request& request, const std::string& why) {
+  LocalRequest refusal;
+  if (request.name != nullptr) refusal.spec.name = request.name;
+  refusal.spec.kind = RequestKind::kRefused;
+  refusal.spec.about = why;
+  refusal.spec.by_order = is_by_order(request);
+  refusal.process_set = request.process_set;
+  refusal.generation = generation_of(request);
+  refusal.tensors.emplace_back();
+  return refusal;
 }
 
 }  // namespace farandole

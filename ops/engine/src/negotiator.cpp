@@ -20,7 +20,7 @@ constexpr milliseconds kBucketWaits{25};
 constexpr milliseconds kSuspicionLasts{300};
 
 bool works_with_joined(RequestKind kind) {
-  return kind == RequestKind::kAllreduce || kind == RequestKind::kBarrier;
+  return kind == RequestKind::kAllreduce || kind == RequestKind::kBarrier || kind == RequestKind::kRefused;
 }
 
 RequestError step_error(const std::string& name, const std::string& failure) {
@@ -128,6 +128,10 @@ bool Negotiator::must_answer() const {
   return announced_ > 0 || joined_[self()] || left_[self()] || join_untold_ || departure_untold_ != Departure::kNone;
 }
 
+bool Negotiator::only_refuses() const {
+  return !pending_.empty() && !oldest();
+}
+
 std::vector<std::string> Negotiator::pending_names() const {
   std::vector<const Pending*> order;
   for (const auto& [name, pending] : pending_) order.push_back(&pending);
@@ -139,7 +143,9 @@ std::vector<std::string> Negotiator::pending_names() const {
 
 std::optional<Negotiator::Time> Negotiator::oldest() const {
   std::optional<Time> since;
-  for (const auto& [name, pending] : pending_) since = std::min(since.value_or(pending.since), pending.since);
+  for (const auto& [name, pending] : pending_) {
+    if (!is_refusal(pending)) since = std::min(since.value_or(pending.since), pending.since);
+  }
   return since;
 }
 

@@ -103,9 +103,11 @@ class Negotiator {
   bool must_answer() const;
   /// True if something of this rank has not been done yet.
   bool has_pending() const { return !pending_.empty() || joined_[self()]; }
-  /// The names of what is pending, oldest first, and since when the oldest is.
+  /// The names of what is pending, oldest first, and since when the oldest that somebody waits for is.
   std::vector<std::string> pending_names() const;
   std::optional<Time> oldest() const;
+  /// True if all that is pending here are requests that this rank can not make: it matters to others only.
+  bool only_refuses() const;
   std::string describe_waiting() const;
 
   /// Begins or answers a round. @param blocked  the only thread that submits waits for a request, maybe one of another
@@ -151,6 +153,8 @@ class Negotiator {
     int count = 0;
   };
 
+  /// It waits for other ranks to come, but nobody waits for it.
+  static bool is_refusal(const Pending& pending) { return pending.spec->kind == RequestKind::kRefused; }
   std::size_t self() const { return static_cast<std::size_t>(rank_); }
   Slot& slot(int index) { return slots_[static_cast<std::size_t>(index)]; }
   std::uint8_t& byte(int index) { return bytes_[kHeaderBytes + static_cast<std::size_t>(index)]; }

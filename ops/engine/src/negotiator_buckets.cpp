@@ -111,8 +111,9 @@ void Negotiator::arrange_loose(const std::vector<int>& loose, Outcome& outcome) 
     std::vector<Agreed> together;
     for (const int index : group.slots) together.push_back(take(index));
     outcome.buckets.push_back(std::move(together));
+    // Names by order come again for other tensors, and in other company.
     const bool stays = group.slots.size() > 1 && std::none_of(group.slots.begin(), group.slots.end(), [&](int index) {
-                         return slot(index).times_broken >= kMostBreaks;
+                         return slot(index).spec->by_order || slot(index).times_broken >= kMostBreaks;
                        });
     if (!stays) continue;
     auto free = std::find_if(buckets_.begin(), buckets_.end(), [](const Bucket& each) { return each.slots.empty(); });

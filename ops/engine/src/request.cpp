@@ -25,7 +25,9 @@ json to_json(const Telling& telling) {
           spec.postscale,
           std::move(tensors),
           spec.arguments,
-          telling.in_step};
+          telling.in_step,
+          spec.about,
+          spec.by_order};
 }
 
 Telling from_json(const json& fields) {
@@ -41,6 +43,8 @@ Telling from_json(const json& fields) {
     spec.tensors.push_back({static_cast<DType>(tensor.at(0).get<int>()), tensor.at(1)});
   }
   spec.arguments = fields.at(8).get<std::vector<std::int64_t>>();
+  spec.about = fields.at(10);
+  spec.by_order = fields.at(11);
   return {std::make_shared<RequestSpec>(std::move(spec)), fields.at(9)};
 }
 
@@ -51,9 +55,9 @@ std::string describe(const TensorSpec& tensor) {
 }  // namespace
 
 std::string_view name(RequestKind kind) {
-  constexpr std::array<std::string_view, 8> kNames{"allreduce",       "allgather",         "broadcast",
-                                                   "alltoall",        "reduce_scatter",    "barrier",
-                                                   "add_process_set", "remove_process_set"};
+  constexpr std::array<std::string_view, 9> kNames{"allreduce",       "allgather",          "broadcast",
+                                                   "alltoall",        "reduce_scatter",     "barrier",
+                                                   "add_process_set", "remove_process_set", "an invalid request"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
@@ -82,6 +86,7 @@ std::string describe(const RequestSpec& spec) {
   if (spec.root >= 0) text += fmt::format(" from root {}", spec.root);
   if (spec.prescale != 1.0) text += fmt::format(" prescale {}", spec.prescale);
   if (spec.postscale != 1.0) text += fmt::format(" postscale {}", spec.postscale);
+  if (!spec.about.empty()) text += fmt::format(" ({})", spec.about);
   return text;
 }
 

@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-/// The first six are those of farandole_collective.
+/// The first six are those of farandole_collective, the others the engine's own.
 enum class RequestKind : std::uint8_t {
   kAllreduce,
   kAllgather,
@@ -23,6 +23,7 @@ enum class RequestKind : std::uint8_t {
   kBarrier,
   kAddSet,     ///< `arguments` are the ranks of the job that form it
   kRemoveSet,  ///< `arguments` is its id
+  kRefused,    ///< this rank's request can not work, `about` says why: takes its place where ranks compare
 };
 std::string_view name(RequestKind kind);
 
@@ -45,6 +46,8 @@ struct RequestSpec {
   double prescale = 1.0, postscale = 1.0;
   std::vector<TensorSpec> tensors;
   std::vector<std::int64_t> arguments;
+  std::string about;      ///< what else the ranks have to agree on, for people
+  bool by_order = false;  ///< the name was made from the order of calls, and comes again for other tensors
   bool operator==(const RequestSpec&) const = default;
 
   std::size_t size_in_bytes() const;

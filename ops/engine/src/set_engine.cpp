@@ -89,6 +89,7 @@ Clock::time_point SetEngine::wish() const {
 
 std::optional<Clock::time_point> SetEngine::waits_since() const {
   const auto oldest = negotiator_.oldest();
+  if (negotiator_.only_refuses()) return std::nullopt;
   return phase_ == Phase::kIdle ? oldest : std::min(oldest.value_or(round_since_), round_since_);
 }
 
@@ -200,6 +201,7 @@ void SetEngine::run(const std::vector<Negotiator::Agreed>& bucket) {
   const RequestSpec& first = *entries.front().spec;
   switch (first.kind) {
     case RequestKind::kBarrier:
+    case RequestKind::kRefused:
       if (entries.front().local) finish(*entries.front().local, std::nullopt);
       break;
     case RequestKind::kAddSet:

@@ -30,6 +30,8 @@ class SetEngine {
   SetEngine(std::vector<int> ranks, Communicator control, const Communicator& data);
 
   void submit(std::unique_ptr<LocalRequest> request, Clock::time_point now);
+  /// Ends a request of any set that was not submitted.
+  void refuse(LocalRequest& request, const RequestError& error) { finish(request, error); }
   void join(void* context, JoinCallback done);
   void leave(Departure departure);
   /// All ranks have left, and what they had agreed on before is done.

@@ -66,11 +66,13 @@ TensorEngine::~TensorEngine() {
   thread_.request_stop();
   wake();
   if (thread_.joinable()) thread_.join();
-  fail_all({ErrorKind::kPeerLost, "the engine has been stopped"});
-  std::vector<Completion> completions;
-  std::vector<SetEngine::Joined> joined;
-  collect(completions, joined);
-  (void)deliver(completions, joined);
+  do {  // what fails lets the next of its name come
+    fail_all({ErrorKind::kPeerLost, "the engine has been stopped"});
+    std::vector<Completion> completions;
+    std::vector<SetEngine::Joined> joined;
+    collect(completions, joined);
+    (void)deliver(completions, joined);
+  } while (has_inbox_.load());
 }
 
 void TensorEngine::wake() {
@@ -96,11 +98,6 @@ void TensorEngine::check_submission(const LocalRequest& request) const {
         "{}: generation {} of its step has not begun; take what farandole_generation returned when the step began",
         describe(request.spec), request.generation));
   }
-  if (names_.contains({request.process_set, request.spec.name})) {
-    throw DuplicateName(fmt::format(
-        "{}: a request of this name is pending on rank {}; give each a name of its own, or wait for the first",
-        describe(request.spec), communicator_.rank()));
-  }
 }
 
 void TensorEngine::submit(LocalRequest&& request) {
@@ -112,21 +109,11 @@ void TensorEngine::submit(LocalRequest&& request) {
     const auto self = std::this_thread::get_id();
     if (!submitter_) submitter_ = self;
     if (*submitter_ != self) many_submitters_.store(true);
-    names_.emplace(request.process_set, request.spec.name);
+    auto owned = std::make_unique<LocalRequest>(std::move(request));
+    const bool is_first = enter_name(owned);
     is_lonely = pending_.fetch_add(1) == 0;
     if (caller_waits) pending_waits_.fetch_add(1);
-    const std::shared_ptr<void> registration(
-        nullptr, [this, caller_waits, key = std::pair(request.process_set, request.spec.name)](void*) {
-          const std::lock_guard locked(inbox_mutex_);
-          names_.erase(key);
-          pending_.fetch_sub(1);
-          if (caller_waits) pending_waits_.fetch_sub(1);
-        });
-    for (LocalTensor& tensor : request.tensors) tensor.registration = registration;
-    request.ticket = next_ticket_.fetch_add(1);
-    request.since = Clock::now();
-    inbox_.push_back(std::make_unique<LocalRequest>(std::move(request)));
-    has_inbox_.store(true);
+    if (is_first) hand_over(std::move(owned));
   }
   requests_.fetch_add(1, std::memory_order_relaxed);
   if (calling_back == this) return;
@@ -316,8 +303,14 @@ void TensorEngine::take_inbox(Clock::time_point now) {
     has_inbox_.store(false);
   }
   for (auto& request : requests) {
-    SetEngine& set = *sets_.at(request->process_set);
-    set.submit(std::move(request), now);
+    const auto set = sets_.find(request->process_set);
+    // It has waited for an earlier one of its name, whose set has been removed meanwhile.
+    SetEngine& to = set != sets_.end() ? *set->second : *sets_.at(FARANDOLE_GLOBAL_SET);
+    if (set == sets_.end()) {
+      to.refuse(*request, {ErrorKind::kInvalidArgument, "the process set has been removed"});
+    } else {
+      to.submit(std::move(request), now);
+    }
   }
   for (const Join& each : joins) sets_.at(each.process_set)->join(each.context, each.done);
   if (leaving) {

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -37,6 +37,8 @@ class TensorEngine {
 
   /// @throws InvalidArgument, DuplicateName, or the job's fault; then no callback comes
   void submit(LocalRequest&& request);
+  /// A request of kind kRefused, which nobody waits for; does nothing if it can not be submitted.
+  void refuse(LocalRequest&& request);
   void join(int process_set, void* context, SetEngine::JoinCallback done);
   /// Moves on until `done` says so; it is asked after every callback.
   void wait_until(const std::function<bool()>& done);
@@ -62,6 +64,12 @@ class TensorEngine {
     void* context = nullptr;
     SetEngine::JoinCallback done = nullptr;
   };
+  using Name = std::pair<int, std::string>;  // of a process set
+  /// A name that is in use here.
+  struct NameInUse {
+    RequestKind latest = RequestKind::kBarrier;     ///< of the last request of it
+    std::list<std::unique_ptr<LocalRequest>> next;  ///< those that wait for the one that is under way
+  };
   struct SetInfo {
     std::vector<int> ranks;
     bool is_member = false;
@@ -80,6 +88,7 @@ class TensorEngine {
   void change_set(FlightEntry entry);
   int make_set(const std::vector<std::int64_t>& ranks);
   bool end_removals();
+  [[noreturn]] void refuse_set_change(const std::string& why);
   void answer(FlightEntry entry, std::int64_t process_set, const std::optional<RequestError>& error);
   void collect(std::vector<Completion>& completions, std::vector<SetEngine::Joined>& joined);
   void fail_all(const RequestError& error);
@@ -89,6 +98,9 @@ class TensorEngine {
   void check_stall(Clock::time_point now);
   static void finish(const std::vector<SetEngine::Joined>& joined);
   void check_submission(const LocalRequest& request) const;
+  bool enter_name(std::unique_ptr<LocalRequest>& request);
+  void hand_over(std::unique_ptr<LocalRequest> request);
+  void leave_name(const Name& name);
   std::int64_t run_set_request(RequestSpec&& spec);
   bool is_blocked() const;
   bool is_quiet() const { return !active_.load() && wish_.load() == Clock::time_point::max(); }
@@ -101,7 +113,7 @@ class TensorEngine {
   std::vector<std::unique_ptr<LocalRequest>> inbox_;
   std::vector<Join> joins_;
   bool leaving_ = false;
-  std::set<std::pair<int, std::string>> names_;  // pending here
+  std::map<Name, NameInUse> names_;
   std::map<int, SetInfo> set_infos_;
   std::optional<RequestError> fault_;
   std::optional<std::thread::id> submitter_;

@@ -13,6 +13,8 @@ namespace {
 
 /// Ids are 32 bits wide in the C header.
 constexpr int kNoMoreSets = std::numeric_limits<std::int32_t>::max();
+/// One name for all: ranks that add or remove different sets are told so.
+constexpr const char* kSetChanges = "process sets";
 
 }  // namespace
 
@@ -151,31 +153,40 @@ std::int64_t TensorEngine::run_set_request(RequestSpec&& spec) {
   return answer.id;
 }
 
+/// What ranks have to agree on, this one can not do. @throws InvalidArgument
+void TensorEngine::refuse_set_change(const std::string& why) {
+  LocalRequest refusal;
+  refusal.spec.name = kSetChanges;
+  refusal.spec.kind = RequestKind::kRefused;
+  refusal.spec.about = why;
+  refusal.tensors.emplace_back();
+  refuse(std::move(refusal));
+  throw InvalidArgument(why);
+}
+
 int TensorEngine::add_process_set(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   const bool fits = !ranks.empty() && ranks.front() >= 0 && ranks.back() < communicator_.size() &&
                     std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end();
   if (!fits) {
-    throw InvalidArgument(fmt::format("a process set needs different ranks between 0 and {}; these are [{}]",
-                                      communicator_.size() - 1, fmt::join(ranks, ", ")));
+    refuse_set_change(fmt::format("a process set needs different ranks between 0 and {}; these are [{}]",
+                                  communicator_.size() - 1, fmt::join(ranks, ", ")));
   }
   RequestSpec spec;
   spec.kind = RequestKind::kAddSet;
   spec.arguments.assign(ranks.begin(), ranks.end());
-  // One name for all: ranks that add different sets are told so.
-  spec.name = "process sets";
+  spec.name = kSetChanges;
   return static_cast<int>(run_set_request(std::move(spec)));
 }
 
 void TensorEngine::remove_process_set(int process_set) {
   if (process_set == FARANDOLE_GLOBAL_SET || !ranks_of(process_set)) {
-    throw InvalidArgument(
-        fmt::format("process set {} can not be removed: {}", process_set,
-                    process_set == FARANDOLE_GLOBAL_SET ? "it is that of all ranks" : "there is none"));
+    refuse_set_change(fmt::format("process set {} can not be removed: {}", process_set,
+                                  process_set == FARANDOLE_GLOBAL_SET ? "it is that of all ranks" : "there is none"));
   }
   RequestSpec spec;
   spec.kind = RequestKind::kRemoveSet;
-  spec.name = "process sets";
+  spec.name = kSetChanges;
   spec.arguments = {process_set};
   (void)run_set_request(std::move(spec));
 }

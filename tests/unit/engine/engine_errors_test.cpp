@@ -13,18 +13,6 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string mismatch_of(const std::function<void()>& call) {
-  const auto start = Clock::now();
-  try {
-    call();
-  } catch (const Mismatch& error) {
-    EXPECT_LT(Seconds(Clock::now() - start).count(), 1.0);
-    return error.what();
-  }
-  ADD_FAILURE() << "no Mismatch was raised";
-  return {};
-}
-
 /// Every rank learns of it, nothing changes, and the job goes on.
 TEST(EngineErrors, DisagreementsReachAllRanks) {
   std::vector<std::string> texts(3);

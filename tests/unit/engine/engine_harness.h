@@ -58,6 +58,8 @@ class Client {
     std::vector<std::int64_t> splits;
     bool waits = false;
     std::uint64_t generation = 0;
+    std::string about;
+    bool by_order = false;
   };
   using Tensors = std::vector<std::unique_ptr<Pending>>;
 
@@ -70,6 +72,8 @@ class Client {
     request.spec.root = options.root;
     request.spec.prescale = options.prescale;
     request.spec.postscale = options.postscale;
+    request.spec.about = options.about;
+    request.spec.by_order = options.by_order;
     request.process_set = options.process_set;
     request.caller_waits = options.waits;
     request.generation = options.generation;
@@ -118,6 +122,19 @@ class Client {
  private:
   TensorEngine& engine_;
 };
+
+/// Text of the Mismatch that the call throws, soon.
+inline std::string mismatch_of(const std::function<void()>& call) {
+  const auto start = Clock::now();
+  try {
+    call();
+  } catch (const Mismatch& error) {
+    EXPECT_LT(Seconds(Clock::now() - start).count(), 1.0);
+    return error.what();
+  }
+  ADD_FAILURE() << "no Mismatch was raised";
+  return {};
+}
 
 /// Runs `body` on ranks with an engine each, and leaves in good order.
 inline void run_engines(int ranks, const std::function<void(TensorEngine&, Client&)>& body) {

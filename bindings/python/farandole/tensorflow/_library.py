@@ -15,11 +15,12 @@ import hashlib
 import os
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import IO, Any, Dict, Iterator, List, Optional
 
 _HERE = Path(__file__).resolve().parent
 _MARK = "farandole-tensorflow-build:"
@@ -81,8 +82,8 @@ class _Recipe:
             *(*self._link_flags, "-Wl,-z,now"),
         ]
 
-    def build(self, compiler: List[str], output: Path) -> None:
-        """Writes the library to `output`, at once and whole."""
+    def build(self, compiler: List[str], output: Path, mode: int) -> None:
+        """Writes the library to `output`, at once and whole, as a file of this mode."""
         # One translation unit: the headers of TensorFlow are most of the work.
         unit = "".join(f'#include "{source}"\n' for source in self.sources)
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -92,6 +93,7 @@ class _Recipe:
             done = subprocess.run(command, input=unit, capture_output=True, text=True)
             if done.returncode != 0:
                 raise ImportError(self._failure(command, done.stderr))
+            temporary.chmod(mode)
             os.replace(temporary, output)
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -131,14 +133,48 @@ def _need_compiler(version: str) -> List[str]:
     return compiler
 
 
+def _need_private(path: Path, status: os.stat_result, may_be_sticky: bool = False) -> None:
+    """Raises ImportError if somebody but this user and root may have put, or may put, code there. In a sticky directory
+    (/tmp) everybody can make files, but nobody can replace those of others."""
+    others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if stat.S_ISLNK(status.st_mode):
+        what, remedy = "is a symbolic link", f"remove the link (rm {path}), or "
+    elif status.st_uid not in (0, os.geteuid()):
+        what, remedy = "is somebody else's", ""
+    elif others_write and not (may_be_sticky and status.st_mode & stat.S_ISVTX):
+        what, remedy = "can be written by others", f"chmod go-w {path}, or "
+    else:
+        return
+    raise ImportError(
+        f"{path} {what} (owner: user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}), and the op library of "
+        f"Farandole is code that is loaded from there: only this user (user {os.geteuid()}) may be able to write it. "
+        f"What to do: {remedy}export XDG_CACHE_HOME=<a directory of yours that nobody else can write>"
+    )
+
+
+def _make_private(path: Path) -> None:
+    """Makes a directory, and those above it that are missing, for this user alone."""
+    if path.is_dir():
+        return
+    _make_private(path.parent)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:  # another process was first; or it is a link to nowhere, which is refused
+        if path.is_file():
+            raise
+
+
 def _cache_dir() -> Path:
-    """A directory of this user, for this user."""
+    """A directory that only this user can write. What is in it need not be opened by a descriptor of it: nobody else
+    can put another one in its place, because its parent is this user's too, or sticky. The parent may be a link."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    for path in (Path(home, "farandole"), Path(tempfile.gettempdir(), f"farandole-{os.getuid()}")):
+    for path in (Path(home, "farandole"), Path(tempfile.gettempdir(), f"farandole-{os.geteuid()}")):
         with contextlib.suppress(OSError):
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Code is loaded from here: nobody else may have put it there.
-            if path.stat().st_uid == os.getuid() and os.access(path, os.W_OK):
+            _make_private(path.parent)
+            _need_private(path.parent, path.parent.stat(), may_be_sticky=True)
+            _make_private(path)
+            _need_private(path, path.lstat())
+            if os.access(path, os.W_OK):
                 return path
     raise ImportError(
         f"there is no place for the op library: neither {home} nor {tempfile.gettempdir()} can be written. To name "
@@ -147,13 +183,35 @@ def _cache_dir() -> Path:
 
 
 @contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[IO[bytes]]:
+    """A file of the cache. Raises ImportError if it is a link, or can be written by others."""
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            _need_private(path, path.lstat())
+        raise
+    with open(descriptor, "rb") as file:
+        _need_private(path, os.fstat(descriptor))
+        yield file
+
+
+@contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Holds a lock that other processes wait for. Where the file system has none, several build the same file, and
     each puts it in place whole."""
-    with open(path, "w") as file:
+    with _opened(path, os.O_RDWR | os.O_CREAT) as file:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _is_cached(recipe: _Recipe, library: Path) -> bool:
+    try:
+        with _opened(library, os.O_RDONLY) as file:
+            return recipe.mark.encode() in file.read()
+    except FileNotFoundError:
+        return False
 
 
 def _from_cache(recipe: _Recipe) -> Path:
@@ -161,10 +219,10 @@ def _from_cache(recipe: _Recipe) -> Path:
     about = subprocess.run([*compiler, "--version"], capture_output=True, text=True).stdout
     key = hashlib.sha256(f"{recipe.mark}{compiler}{about}".encode()).hexdigest()[:16]
     library = _cache_dir() / f"libfarandole_tensorflow_{recipe.version}_{key}.so"
-    if not recipe.fits(library):
+    if not _is_cached(recipe, library):
         with _locked(library.with_suffix(".lock")):
-            if not recipe.fits(library):
-                recipe.build(compiler, library)
+            if not _is_cached(recipe, library):
+                recipe.build(compiler, library, mode=0o700)
     return library
 
 
@@ -273,7 +331,7 @@ def _main(arguments: List[str]) -> None:
     library = options.output_dir / recipe.file_name()
     try:
         if not recipe.fits(library):
-            recipe.build(_need_compiler(recipe.version), library)
+            recipe.build(_need_compiler(recipe.version), library, mode=0o755)
     except ImportError as error:
         if not options.optional:
             raise

@@ -183,6 +183,12 @@ typedef struct farandole_request {
   int32_t tensor_count; /* of a barrier too: one tensor without data, whose `done` is called */
   int32_t caller_waits; /* 1: this thread does nothing else until `done`; deadlocks by other names are told at once */
   uint64_t generation;  /* farandole_generation when the step began that it belongs to; 0: it belongs to none */
+  /* What else must be the same on all ranks and can not be seen from the rest, for people: "object of root 1". NULL
+   * for nothing. Ranks that differ in it disagree (MISMATCH, with both texts). */
+  const char* about;
+  /* 1: the name was made from the order of calls, and comes again for other tensors: the request waits until the
+   * earlier ones of its name have ended here, instead of DUPLICATE_NAME. The same on all ranks. */
+  int32_t by_order;
 } farandole_request;
 
 /* A step is a part of a program whose requests fail together, as a framework gives up a function when a part of it has
@@ -197,9 +203,17 @@ FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
 
 /* Hands over a request; the memory it names belongs to the engine until each tensor's `done`. Does not wait for other
  * ranks, but may work a little while on the caller's thread. If it fails nothing was handed over and no callback comes:
- * INVALID_ARGUMENT for what can not work whatever the others do, DUPLICATE_NAME for a name that is pending here. What
- * ranks disagree on comes as MISMATCH to the callbacks of all of them. */
+ * INVALID_ARGUMENT for what can not work whatever the other ranks do, DUPLICATE_NAME for a name that is pending here.
+ * What ranks disagree on comes as MISMATCH to the callbacks of all of them. INVALID_ARGUMENT counts as a call of this
+ * rank (farandole_refuse), unless the process set or its member is what is invalid. */
 FARANDOLE_ENGINE_API int farandole_submit(const farandole_request* request, farandole_error** error);
+
+/* In the place of a request that can not be made, for the reason `why`: the request of this name that each other rank
+ * submits fails with MISMATCH, which names this rank and the reason, instead of waiting for this rank. Where every rank
+ * refuses nothing happens. Of `request` only the name, the process set, the generation and `by_order` are read. What
+ * this rank submits under the name afterwards waits until the refusal has been compared. Does not block, never fails:
+ * without an engine, and where the name is pending, it does nothing. */
+FARANDOLE_ENGINE_API void farandole_refuse(const farandole_request* request, const char* why);
 
 /* Blocks the calling thread, which moves the engine on meanwhile, until `*flag` is not 0: callers set it in `done`. */
 FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
