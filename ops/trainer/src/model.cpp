@@ -188,6 +188,15 @@ std::string Model<Scalar>::describe() const {
 }
 
 template <class Scalar>
+std::vector<std::string> Model<Scalar>::layer_descriptions() const {
+  std::vector<std::string> texts;
+  for (const auto& stage : state_->stages) {
+    texts.push_back(fmt::format("'{}', output {}", stage.layer->name(), trainer::describe(stage.output_shape)));
+  }
+  return texts;
+}
+
+template <class Scalar>
 std::span<Scalar> Model<Scalar>::parameters() {
   return elements_of<Scalar>(state_->parameters);
 }

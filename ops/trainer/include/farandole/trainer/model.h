@@ -45,6 +45,8 @@ class Model {
   const Shape& input_shape() const;
   const Shape& output_shape() const;
   std::string describe() const;  ///< a line per layer: name, output shape, parameters
+  /// Of each layer: "'dense, 10 units', output 10".
+  std::vector<std::string> layer_descriptions() const;
 
   std::span<Scalar> parameters();
   std::span<Scalar> gradients();         ///< as many as parameters
