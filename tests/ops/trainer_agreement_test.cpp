@@ -238,5 +238,38 @@ TEST(Agreement, ErrorsOfOneRankComeBeforeTheComparison) {
   }
 }
 
+TEST(Misuse, ATrainerThatWasMovedFromSaysSo) {
+  run_replicas(1, [&](Communicator& replica) {
+    const Data data;
+    Trainer<double> first(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options_for(3));
+    Trainer<double> second = std::move(first);
+    // NOLINTBEGIN(bugprone-use-after-move): that is the test.
+    EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { first.fit(); }), "this trainer was moved from"));
+    EXPECT_THROW(first.evaluate(*data.test), InvalidArgument);
+    EXPECT_THROW(first.model(), InvalidArgument);
+    EXPECT_THROW((void)first.training_steps(), InvalidArgument);
+    EXPECT_THROW((void)first.resumed_from(), InvalidArgument);
+    // NOLINTEND(bugprone-use-after-move)
+    EXPECT_EQ(second.fit().training_steps, 3);
+  });
+}
+
+TEST(Misuse, ATrainerNeedsACommunicatorAndAModel) {
+  const Data data;
+  EXPECT_TRUE(contains(message_of<InvalidArgument>([&] {
+                         const Trainer<double> trainer({}, Model<double>(kImage, mlp<double>()), data.training, nullptr,
+                                                       options_for(3));
+                       }),
+                       "a trainer needs a communicator"));
+  std::vector<std::string> messages(2);
+  run_replicas(2, [&](Communicator& replica) {
+    Model<double> model(kImage, mlp<double>());
+    if (replica.rank() == 1) const Model<double> taken(std::move(model));
+    messages[static_cast<std::size_t>(replica.rank())] = message_of<InvalidArgument>(
+        [&] { const Trainer<double> trainer(replica, std::move(model), data.training, nullptr, options_for(3)); });
+  });
+  for (const std::string& message : messages) EXPECT_TRUE(contains(message, "this model was moved from"));
+}
+
 }  // namespace
 }  // namespace farandole::trainer

@@ -238,8 +238,14 @@ template <class Scalar>
 Trainer<Scalar>::Trainer(Trainer&&) noexcept = default;
 
 template <class Scalar>
+typename Trainer<Scalar>::State& Trainer<Scalar>::state() const {
+  if (!state_) throw InvalidArgument("this trainer was moved from");
+  return *state_;
+}
+
+template <class Scalar>
 EpochReport Trainer<Scalar>::fit() {
-  State& state = *state_;
+  State& state = this->state();
   const std::int64_t per_epoch = state.loader.batches_per_epoch();
   Totals epoch = std::exchange(state.resumed, {}), all;
   while (state.steps_done < state.last_step()) {
@@ -263,7 +269,7 @@ EpochReport Trainer<Scalar>::fit() {
 
 template <class Scalar>
 Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
-  State& state = *state_;
+  State& state = this->state();
   agree(state.communicator,
         [&] { check_data(dataset, "evaluated", state.model.input_shape(), state.model.output_shape()); });
   require_same(state.communicator, facts_of(&dataset, "the data to evaluate"));
@@ -272,17 +278,17 @@ Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
 
 template <class Scalar>
 Model<Scalar>& Trainer<Scalar>::model() {
-  return state_->model;
+  return state().model;
 }
 
 template <class Scalar>
 std::int64_t Trainer<Scalar>::training_steps() const {
-  return state_->steps_done;
+  return state().steps_done;
 }
 
 template <class Scalar>
 std::filesystem::path Trainer<Scalar>::resumed_from() const {
-  return state_->checkpoints.resumed_from();
+  return state().checkpoints.resumed_from();
 }
 
 template class Trainer<float>;

@@ -28,13 +28,15 @@ struct BatchResult {
   std::int64_t samples = 0;
 };
 
-/// Owns its layers and their memory. One object serves one replica; not thread-safe.
+/// Owns its layers and their memory. One object serves one replica; not thread-safe. Every call on one that was moved
+/// from throws InvalidArgument.
 ///
 /// `reducible()` is what replicas sum up in each training step: the gradients, then the batch statistics.
 template <class Scalar>
 class Model {
  public:
-  /// @throws InvalidArgument  a layer does not fit its input (names both)
+  /// @throws InvalidArgument  a layer does not fit its input (names both), or gives two of its parameters and
+  /// statistics one name
   Model(Shape input, LayerList<Scalar> layers);
   ~Model();
   Model(Model&&) noexcept;
@@ -70,6 +72,8 @@ class Model {
 
  private:
   struct State;
+  /// @throws InvalidArgument  this model was moved from
+  State& state() const;
   std::unique_ptr<State> state_;
 };
 

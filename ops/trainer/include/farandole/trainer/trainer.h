@@ -78,7 +78,7 @@ struct TrainerOptions {
 
 /// Trains one model on all ranks of a communicator: splits each global batch, sums gradients while backward still runs,
 /// and applies the same update everywhere. One object per rank, used by one thread; every call is collective and
-/// blocks.
+/// blocks. Every call on one that was moved from throws InvalidArgument. The World must outlive it.
 ///
 /// Errors that all ranks raise together are also RaisedByAll (agreement.h).
 template <class Scalar>
@@ -114,6 +114,8 @@ class Trainer {
 
  private:
   struct State;
+  /// @throws InvalidArgument  this trainer was moved from
+  State& state() const;
   std::unique_ptr<State> state_;
 };
 
