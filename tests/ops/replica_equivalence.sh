@@ -7,17 +7,10 @@ build=$1; shift
 train=$build/bin/farandole-train
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 failures=0
-# first SET IMAGES DIMENSIONS BYTES_EACH: the first images of Fashion-MNIST, because every run evaluates the whole test set
+# Few images, because every run evaluates the whole test set.
 data=$work/data
-first() {
-  local file=$1-idx$3-ubyte header
-  header=$(printf '\\x%02x' 0 0 8 "$3" 0 0 $(($2 / 256)) $(($2 % 256)))
-  { printf '%b' "$header"
-    zcat "/usr/share/datasets/fashion-mnist/$file.gz" | tail -c +9 | head -c $((4 * ($3 - 1) + $2 * $4)); } >"$data/$file"
-}
-mkdir "$data"
-first train-images 6400 3 784; first train-labels 6400 1 1
-first t10k-images 64 3 784; first t10k-labels 64 1 1
+. "$(dirname "$0")/small_data.sh"
+small_data "$data" 6400 64
 # losses NAME COMMAND...: the loss of each training step, one per line, in $work/NAME; the last line is the checksum
 losses() {
   local name=$1; shift

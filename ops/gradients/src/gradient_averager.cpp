@@ -234,23 +234,32 @@ class GradientAverager::State {
 };
 
 GradientAverager::GradientAverager(Communicator communicator, std::vector<GradientSpan> gradients,
-                                   const GradientOptions& options)
-    : state_(std::make_unique<State>(std::move(communicator), std::move(gradients), options)) {}
+                                   const GradientOptions& options) {
+  if (!communicator.valid()) {
+    throw InvalidArgument("a gradient averager needs a communicator; this one is empty: never assigned, or moved from");
+  }
+  state_ = std::make_unique<State>(std::move(communicator), std::move(gradients), options);
+}
 GradientAverager::~GradientAverager() = default;
 GradientAverager::GradientAverager(GradientAverager&&) noexcept = default;
 GradientAverager& GradientAverager::operator=(GradientAverager&&) noexcept = default;
 
+GradientAverager::State& GradientAverager::state() const {
+  if (!state_) throw InvalidArgument("this gradient averager was moved from");
+  return *state_;
+}
+
 void GradientAverager::ready(std::size_t index) {
-  state_->ready(index);
+  state().ready(index);
 }
 void GradientAverager::wait() {
-  state_->wait();
+  state().wait();
 }
 std::size_t GradientAverager::bucket_count() const {
-  return state_->bucket_count();
+  return state().bucket_count();
 }
 Seconds GradientAverager::exposed() const {
-  return state_->exposed();
+  return state().exposed();
 }
 
 }  // namespace farandole

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <new>
 #include <optional>
+#include <utility>
 
 namespace farandole::trainer {
 namespace {
@@ -21,6 +23,8 @@ class ErrorOfAll : public ErrorOfKind<kKind>, public RaisedByAll {
       throw ErrorOfAll<ErrorKind::kInvalidArgument>(text, origin);
     case ErrorKind::kUnsupported:
       throw ErrorOfAll<ErrorKind::kUnsupported>(text, origin);
+    case ErrorKind::kMismatch:
+      throw ErrorOfAll<ErrorKind::kMismatch>(text, origin);
     case ErrorKind::kDataError:
       throw ErrorOfAll<ErrorKind::kDataError>(text, origin);
     default:
@@ -49,22 +53,103 @@ std::optional<Failure> run(const std::function<void()>& action) {
   }
 }
 
+/// The first rank where it holds; the size if there is none.
+int lowest_rank_where(Communicator& communicator, bool holds) {
+  std::int64_t lowest = holds ? communicator.rank() : communicator.size();
+  communicator.allreduce(BufferView(&lowest, 1, DType::kI64), ReduceOp::kMin);
+  return static_cast<int>(lowest);
+}
+
+/// The root's text, on every rank.
+std::string share(Communicator& communicator, std::string text, int root) {
+  auto length = static_cast<std::int64_t>(text.size());
+  communicator.broadcast(BufferView(&length, 1, DType::kI64), root);
+  text.resize(static_cast<std::size_t>(length));
+  communicator.broadcast(BufferView(text.data(), text.size(), DType::kU8), root);
+  return text;
+}
+
+constexpr char kEnd = '\0';  // of each text of a fact
+
+std::string encode(const std::vector<SharedFact>& facts) {
+  std::string text;
+  for (const SharedFact& fact : facts) {
+    for (const std::string* part : {&fact.what, &fact.value, &fact.advice}) (text += *part) += kEnd;
+  }
+  return text;
+}
+
+std::vector<SharedFact> decode(const std::string& text) {
+  std::vector<SharedFact> facts;
+  std::size_t next = 0;
+  const auto take = [&] {
+    const std::size_t first = std::exchange(next, std::min(text.find(kEnd, next), text.size()) + 1);
+    return text.substr(first, next - first - 1);
+  };
+  while (next < text.size()) {
+    SharedFact& fact = facts.emplace_back();
+    for (std::string* part : {&fact.what, &fact.value, &fact.advice}) *part = next < text.size() ? take() : "";
+  }
+  return facts;
+}
+
+/// What has other values in two lists, in the order of the first.
+struct Difference {
+  SharedFact first;
+  std::string other_value;
+  std::vector<std::string> also;
+};
+
+Difference difference(const std::vector<SharedFact>& ours, const std::vector<SharedFact>& theirs) {
+  constexpr const char* kMissing = "missing";
+  Difference found;
+  const auto add = [&](const SharedFact& fact, const std::string& our_value, const std::string& their_value) {
+    if (our_value == their_value) return;
+    if (!found.first.what.empty()) {
+      found.also.push_back(fact.what);
+      return;
+    }
+    found.first = {fact.what, our_value, fact.advice};
+    found.other_value = their_value;
+  };
+  const auto find = [](const std::vector<SharedFact>& facts, const std::string& what) {
+    return std::find_if(facts.begin(), facts.end(), [&](const SharedFact& fact) { return fact.what == what; });
+  };
+  for (const SharedFact& fact : ours) {
+    const auto same = find(theirs, fact.what);
+    add(fact, fact.value, same == theirs.end() ? kMissing : same->value);
+  }
+  for (const SharedFact& fact : theirs) {
+    if (find(ours, fact.what) == ours.end()) add(fact, kMissing, fact.value);
+  }
+  return found;
+}
+
 }  // namespace
 
 void agree(Communicator& communicator, const std::function<void()>& action) {
   const std::optional<Failure> failure = run(action);
-  std::int64_t origin = failure ? communicator.rank() : communicator.size();
-  communicator.allreduce(BufferView(&origin, 1, DType::kI64), ReduceOp::kMin);
+  const int origin = lowest_rank_where(communicator, failure.has_value());
   if (origin == communicator.size()) return;
+  const bool is_mine = origin == communicator.rank();
+  auto kind = static_cast<std::int64_t>(failure ? failure->kind : ErrorKind::kInternal);
+  communicator.broadcast(BufferView(&kind, 1, DType::kI64), origin);
+  const std::string text = share(communicator, failure ? failure->text : "", origin);
+  raise(static_cast<ErrorKind>(kind), is_mine ? text : fmt::format("rank {} reports: {}", origin, text), origin);
+}
 
-  const bool mine = origin == communicator.rank();
-  const int root = static_cast<int>(origin);
-  std::int64_t head[2] = {mine ? static_cast<std::int64_t>(failure->kind) : 0,
-                          mine ? static_cast<std::int64_t>(failure->text.size()) : 0};
-  communicator.broadcast(BufferView(head, 2, DType::kI64), root);
-  std::string text = mine ? failure->text : std::string(static_cast<std::size_t>(head[1]), ' ');
-  communicator.broadcast(BufferView(text.data(), text.size(), DType::kU8), root);
-  raise(static_cast<ErrorKind>(head[0]), mine ? text : fmt::format("rank {} reports: {}", origin, text), root);
+void require_same(Communicator& communicator, const std::vector<SharedFact>& facts) {
+  if (communicator.size() == 1) return;
+  const std::string mine = encode(facts);
+  const std::string of_root = share(communicator, mine, 0);
+  const int odd = lowest_rank_where(communicator, mine != of_root);
+  if (odd == communicator.size()) return;
+  const Difference found = difference(decode(of_root), decode(share(communicator, mine, odd)));
+  raise_on_all(ErrorKind::kMismatch,
+               fmt::format("ranks disagree: {} is {} on {} and {} on {}; {}{}", found.first.what, found.first.value,
+                           communicator.describe(0), found.other_value, communicator.describe(odd),
+                           found.first.advice.empty() ? "every rank must be given the same" : found.first.advice,
+                           found.also.empty() ? "" : fmt::format("; also different: {}", fmt::join(found.also, ", "))));
 }
 
 void raise_on_all(ErrorKind kind, const std::string& text) {

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "checksum.h"
 #include "durable_file.h"
 #include "farandole/core/error.h"
 #include "safetensors.h"
@@ -30,9 +30,8 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 
-std::string checksum(std::span<const std::byte> bytes) {
-  const auto crc = crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
-  return fmt::format("{:08x}", crc);
+std::string checksum_text(std::span<const std::byte> bytes) {
+  return fmt::format("{:08x}", checksum(bytes));
 }
 
 std::span<const std::byte> bytes_of(const BufferView& values) {
@@ -42,7 +41,7 @@ std::span<const std::byte> bytes_of(const BufferView& values) {
 /// Of a manifest without its own checksum.
 std::string checksum_of_text(const Json& manifest) {
   const std::string text = manifest.dump();
-  return checksum(std::as_bytes(std::span(text)));
+  return checksum_text(std::as_bytes(std::span(text)));
 }
 
 /// The training step of "step-000123"; -1 for other names.
@@ -72,7 +71,7 @@ Json describe_tensors(Tensors tensors) {
     list.push_back({{"name", tensor.name},
                     {"shape", tensor.shape},
                     {"dtype", name(tensor.values.dtype)},
-                    {"crc32", checksum(bytes_of(tensor.values))}});
+                    {"crc32", checksum_text(bytes_of(tensor.values))}});
   }
   return list;
 }
@@ -159,7 +158,7 @@ void verify_tensors(const fs::path& file, const SafetensorsFile& content, const 
                                   describe_tensor(tensor.name, tensor.shape, name(tensor.values.dtype))));
     }
     const std::string wanted = stored[i].at("crc32").get<std::string>();
-    const std::string found = checksum(entry->bytes);
+    const std::string found = checksum_text(entry->bytes);
     if (wanted != found) {
       throw DataError(
           fmt::format("{}: tensor '{}' is altered: its checksum is {}, the manifest says {}. Remove {} to resume from "

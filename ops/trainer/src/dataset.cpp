@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "checksum.h"
 #include "farandole/core/error.h"
 #include "farandole/trainer/random.h"
 #include "idx_file.h"
@@ -23,6 +24,11 @@ std::filesystem::path find_file(const std::filesystem::path& directory, const st
       fmt::format("{}: no such file, with or without .gz. Install Fashion-MNIST with `apt-get install "
                   "dataset-fashion-mnist`, or name the directory of its four IDX files with --data-dir",
                   (directory / file).string()));
+}
+
+template <class Value>
+std::span<const std::byte> bytes_of(const std::vector<Value>& values) {
+  return std::as_bytes(std::span(values));
 }
 
 std::shared_ptr<const Dataset> load_part(const std::filesystem::path& directory, const std::string& part) {
@@ -56,11 +62,18 @@ Dataset::Dataset(Shape shape, std::vector<std::uint8_t> bytes, std::vector<std::
   for (std::size_t byte = 0; byte < value_of_byte_.size(); ++byte) {
     value_of_byte_[byte] = (static_cast<double>(byte) / 255 - normalization.mean) / normalization.deviation;
   }
+  checksum_ = compute_checksum();
 }
 
 Dataset::Dataset(Shape shape, std::vector<float> values, std::vector<std::int32_t> labels, std::int32_t classes)
     : shape_(std::move(shape)), values_(std::move(values)), labels_(std::move(labels)), classes_(classes) {
   check(std::get<1>(values_).size());
+  checksum_ = compute_checksum();
+}
+
+std::uint32_t Dataset::compute_checksum() const {
+  const auto of_samples = std::visit([](const auto& values) { return trainer::checksum(bytes_of(values)); }, values_);
+  return trainer::checksum(bytes_of(labels_), trainer::checksum(bytes_of(value_of_byte_), of_samples));
 }
 
 void Dataset::check(std::size_t elements_given) const {

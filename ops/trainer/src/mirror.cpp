@@ -1,7 +1,6 @@
 #include "mirror.h"
 
 #include <fmt/format.h>
-#include <zlib.h>
 
 #include <array>
 #include <vector>
@@ -9,10 +8,6 @@
 #include "farandole/trainer/agreement.h"
 
 namespace farandole::trainer {
-
-std::uint32_t checksum(std::span<const std::byte> bytes) {
-  return static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
 
 void check_mirrored(Communicator& communicator, std::uint32_t parameters, std::uint32_t statistics) {
   const std::array<std::int64_t, 2> mine{parameters, statistics};

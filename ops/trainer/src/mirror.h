@@ -2,14 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "farandole/collectives/communicator.h"
 
 namespace farandole::trainer {
-
-/// CRC-32 of the bytes.
-std::uint32_t checksum(std::span<const std::byte> bytes);
 
 /// Compares a checksum over all replicas. Collective; blocks. @throws InternalError  on all ranks; names the first rank
 /// that differs

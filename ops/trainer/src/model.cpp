@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -15,6 +16,20 @@ namespace {
 /// The first word of a layer's name: "conv2d" of "conv2d 3x3, 32 channels".
 std::string kind_of(const std::string& name) {
   return name.substr(0, name.find_first_of(" ,"));
+}
+
+/// Parameters and statistics of a layer share the names of a checkpoint's tensors.
+template <class Scalar>
+void check_names(std::size_t place, const Layer<Scalar>& layer) {
+  std::set<std::string> names;
+  const auto add = [&](const std::string& name) {
+    if (names.insert(name).second) return;
+    throw InvalidArgument(fmt::format(
+        "model: layer {} ({}) has two values named '{}'; give each parameter and statistic of a layer its own name",
+        place, layer.name(), name));
+  };
+  for (const ParameterSpec& spec : layer.parameters()) add(spec.name);
+  for (const StatisticSpec& spec : layer.statistics()) add(spec.name);
 }
 
 template <class Scalar>
@@ -72,6 +87,7 @@ void Model<Scalar>::State::add(std::unique_ptr<Layer<Scalar>> layer) {
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(fmt::format("model: layer {} does not fit {}: {}", place, before, error.what()));
   }
+  check_names(place, *layer);
   const std::string prefix = fmt::format("{}.{}.", place, kind_of(layer->name()));
   stage.first_parameter = parameter_layout.size();
   for (const ParameterSpec& spec : layer->parameters()) {
@@ -131,9 +147,14 @@ Model<Scalar>::Model(Shape input, LayerList<Scalar> layers) : state_(std::make_u
   state_->bind();
 }
 template <class Scalar>
+typename Model<Scalar>::State& Model<Scalar>::state() const {
+  if (!state_) throw InvalidArgument("this model was moved from");
+  return *state_;
+}
+template <class Scalar>
 void Model<Scalar>::place_reducible(const std::function<Buffer(std::size_t, DType)>& allocate) {
-  state_->reducible = allocate(state_->reducible.count(), dtype_of<Scalar>);
-  state_->bind();
+  state().reducible = allocate(state().reducible.count(), dtype_of<Scalar>);
+  state().bind();
 }
 template <class Scalar>
 Model<Scalar>::~Model() = default;
@@ -142,9 +163,9 @@ Model<Scalar>::Model(Model&&) noexcept = default;
 
 template <class Scalar>
 void Model<Scalar>::initialize(std::uint64_t seed) {
-  for (std::size_t k = 0; k < state_->parameter_specs.size(); ++k) {
-    const ParameterSpec& spec = state_->parameter_specs[k];
-    const std::span<Scalar> values = part(parameters(), state_->parameter_layout[k]);
+  for (std::size_t k = 0; k < state().parameter_specs.size(); ++k) {
+    const ParameterSpec& spec = state().parameter_specs[k];
+    const std::span<Scalar> values = part(parameters(), state().parameter_layout[k]);
     if (spec.initial != Initial::kUniformFanIn) {
       std::fill(values.begin(), values.end(), Scalar(spec.initial == Initial::kOne ? 1 : 0));
       continue;
@@ -157,29 +178,29 @@ void Model<Scalar>::initialize(std::uint64_t seed) {
       values[i] = static_cast<Scalar>(bound * ((bits[i] + 0.5) * 0x1p-31 - 1));
     }
   }
-  for (std::size_t k = 0; k < state_->statistic_specs.size(); ++k) {
-    const std::span<Scalar> values = part(statistics(), state_->statistic_layout[k]);
-    std::fill(values.begin(), values.end(), static_cast<Scalar>(state_->statistic_specs[k].initial));
+  for (std::size_t k = 0; k < state().statistic_specs.size(); ++k) {
+    const std::span<Scalar> values = part(statistics(), state().statistic_layout[k]);
+    std::fill(values.begin(), values.end(), static_cast<Scalar>(state().statistic_specs[k].initial));
   }
   std::fill(reducible().begin(), reducible().end(), Scalar{0});
 }
 
 template <class Scalar>
 const Shape& Model<Scalar>::input_shape() const {
-  return state_->input_shape;
+  return state().input_shape;
 }
 template <class Scalar>
 const Shape& Model<Scalar>::output_shape() const {
-  return state_->stages.back().output_shape;
+  return state().stages.back().output_shape;
 }
 template <class Scalar>
 std::string Model<Scalar>::describe() const {
-  std::string text = fmt::format("input {}\n", trainer::describe(state_->input_shape));
-  for (std::size_t place = 0; place < state_->stages.size(); ++place) {
-    const auto& stage = state_->stages[place];
+  std::string text = fmt::format("input {}\n", trainer::describe(state().input_shape));
+  for (std::size_t place = 0; place < state().stages.size(); ++place) {
+    const auto& stage = state().stages[place];
     std::size_t count = 0;
     for (std::size_t k = 0; k < stage.parameters; ++k) {
-      count += state_->parameter_layout[stage.first_parameter + k].count;
+      count += state().parameter_layout[stage.first_parameter + k].count;
     }
     text += fmt::format("{:>2} {:<32} {:>12} {:>10} parameters\n", place, stage.layer->name(),
                         trainer::describe(stage.output_shape), count);
@@ -188,50 +209,59 @@ std::string Model<Scalar>::describe() const {
 }
 
 template <class Scalar>
+std::vector<std::string> Model<Scalar>::layer_descriptions() const {
+  std::vector<std::string> texts;
+  for (const auto& stage : state().stages) {
+    texts.push_back(fmt::format("'{}', output {}", stage.layer->name(), trainer::describe(stage.output_shape)));
+  }
+  return texts;
+}
+
+template <class Scalar>
 std::span<Scalar> Model<Scalar>::parameters() {
-  return elements_of<Scalar>(state_->parameters);
+  return elements_of<Scalar>(state().parameters);
 }
 template <class Scalar>
 std::span<Scalar> Model<Scalar>::gradients() {
-  return reducible().first(state_->parameter_count);
+  return reducible().first(state().parameter_count);
 }
 template <class Scalar>
 std::span<Scalar> Model<Scalar>::statistics() {
-  return elements_of<Scalar>(state_->moving);
+  return elements_of<Scalar>(state().moving);
 }
 template <class Scalar>
 std::span<Scalar> Model<Scalar>::batch_statistics() {
-  return state_->batch_statistics();
+  return state().batch_statistics();
 }
 template <class Scalar>
 std::span<Scalar> Model<Scalar>::reducible() {
-  return elements_of<Scalar>(state_->reducible);
+  return elements_of<Scalar>(state().reducible);
 }
 template <class Scalar>
 const std::vector<NamedSpan>& Model<Scalar>::parameter_layout() const {
-  return state_->parameter_layout;
+  return state().parameter_layout;
 }
 template <class Scalar>
 const std::vector<NamedSpan>& Model<Scalar>::statistic_layout() const {
-  return state_->statistic_layout;
+  return state().statistic_layout;
 }
 
 template <class Scalar>
 void Model<Scalar>::move_statistics() {
-  for (std::size_t k = 0; k < state_->statistic_specs.size(); ++k) {
-    const auto momentum = static_cast<Scalar>(state_->statistic_specs[k].momentum);
-    const std::span<Scalar> moving = part(statistics(), state_->statistic_layout[k]);
-    const std::span<Scalar> batch = part(batch_statistics(), state_->statistic_layout[k]);
+  for (std::size_t k = 0; k < state().statistic_specs.size(); ++k) {
+    const auto momentum = static_cast<Scalar>(state().statistic_specs[k].momentum);
+    const std::span<Scalar> moving = part(statistics(), state().statistic_layout[k]);
+    const std::span<Scalar> batch = part(batch_statistics(), state().statistic_layout[k]);
     for (std::size_t i = 0; i < moving.size(); ++i) moving[i] += momentum * (batch[i] - moving[i]);
   }
 }
 
 template <class Scalar>
 const Tensor<Scalar>& Model<Scalar>::forward(Pass pass, const Tensor<Scalar>& input) {
-  state_->check_input(input);
+  state().check_input(input);
   const Tensor<Scalar>* current = &input;
   pass.layer = 0;
-  for (auto& stage : state_->stages) {
+  for (auto& stage : state().stages) {
     stage.output.resize(input.samples(), stage.output_shape);
     stage.layer->forward(pass, *current, stage.output);
     current = &stage.output;
@@ -243,8 +273,8 @@ const Tensor<Scalar>& Model<Scalar>::forward(Pass pass, const Tensor<Scalar>& in
 template <class Scalar>
 void Model<Scalar>::backward(Pass pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient,
                              const std::function<void(std::size_t)>& on_ready) {
-  auto& stages = state_->stages;
-  state_->check_input(input);
+  auto& stages = state().stages;
+  state().check_input(input);
   if (stages.back().output.samples() != input.samples() || output_gradient.samples() != input.samples() ||
       output_gradient.shape() != output_shape()) {
     throw InvalidArgument(fmt::format(
@@ -257,7 +287,7 @@ void Model<Scalar>::backward(Pass pass, const Tensor<Scalar>& input, const Tenso
   for (std::size_t place = stages.size(); place-- > 0;) {
     auto& stage = stages[place];
     const Tensor<Scalar>& stage_input = place == 0 ? input : stages[place - 1].output;
-    Tensor<Scalar>* input_gradient = place == 0 ? nullptr : &state_->gradients[place % 2];
+    Tensor<Scalar>* input_gradient = place == 0 ? nullptr : &state().gradients[place % 2];
     if (input_gradient != nullptr) input_gradient->resize(input.samples(), stage_input.shape());
     pass.layer = static_cast<int>(place);
     stage.layer->backward(pass, stage_input, stage.output, *current, input_gradient);

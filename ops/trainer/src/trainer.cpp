@@ -8,12 +8,14 @@
 #include <limits>
 #include <utility>
 
+#include "checksum.h"
 #include "evaluation.h"
 #include "farandole/core/deadline.h"
 #include "farandole/core/waiter.h"
 #include "farandole/trainer/agreement.h"
 #include "farandole/trainer/loader.h"
 #include "mirror.h"
+#include "shared_facts.h"
 #include "trainer_options.h"
 #include "training_checkpoints.h"
 #include "training_step.h"
@@ -46,6 +48,10 @@ int kernel_threads(const TrainerOptions& options, const Communicator& communicat
   return options.deterministic ? 1 : std::max(1, static_cast<int>(allowed_cores().count()) / communicator.local_size());
 }
 
+void append(std::vector<SharedFact>& facts, const std::vector<SharedFact>& more) {
+  facts.insert(facts.end(), more.begin(), more.end());
+}
+
 }  // namespace
 
 template <class Scalar>
@@ -62,6 +68,7 @@ struct Trainer<Scalar>::State {
   void report_step(const StepResult& result, const Totals& epoch, Seconds taken) const;
   void finish_epoch(const Totals& epoch);
   EpochReport make_report(const Totals& totals);
+  Evaluation evaluate_test() { return trainer::evaluate(communicator, model, *test, options.evaluation_batch); }
   void save(const Totals& epoch);
   std::uint32_t check_replicas();
 
@@ -196,7 +203,7 @@ template <class Scalar>
 void Trainer<Scalar>::State::finish_epoch(const Totals& epoch) {
   const std::int64_t done = steps_done / loader.batches_per_epoch();
   if (test && options.evaluate_every > 0 && done % options.evaluate_every == 0) {
-    last_evaluation = trainer::evaluate(communicator, model, *test, options.evaluation_batch);
+    last_evaluation = evaluate_test();
   }
   const EpochReport report = make_report(epoch);
   if (options.on_epoch) options.on_epoch(report);
@@ -206,8 +213,19 @@ void Trainer<Scalar>::State::finish_epoch(const Totals& epoch) {
 template <class Scalar>
 Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::shared_ptr<const Dataset> training,
                          std::shared_ptr<const Dataset> test, TrainerOptions options) {
+  if (!communicator.valid()) {
+    throw InvalidArgument("a trainer needs a communicator; this one is empty: never assigned, or moved from");
+  }
+  std::vector<SharedFact> facts;
   agree(communicator, [&] {
     if (!training) throw InvalidArgument("a trainer needs training data");
+    facts = facts_of(options);
+    append(facts, facts_of(training.get(), "the training data"));
+    append(facts, facts_of(test.get(), "the test data"));
+    append(facts, facts_of(model));
+  });
+  require_same(communicator, facts);
+  agree(communicator, [&] {
     check(options, {communicator.size(), *training, test.get(), model.input_shape(), model.output_shape()});
     const Optimizer<Scalar> checked(options.optimizer, {}, 0);
   });
@@ -220,8 +238,14 @@ template <class Scalar>
 Trainer<Scalar>::Trainer(Trainer&&) noexcept = default;
 
 template <class Scalar>
+typename Trainer<Scalar>::State& Trainer<Scalar>::state() const {
+  if (!state_) throw InvalidArgument("this trainer was moved from");
+  return *state_;
+}
+
+template <class Scalar>
 EpochReport Trainer<Scalar>::fit() {
-  State& state = *state_;
+  State& state = this->state();
   const std::int64_t per_epoch = state.loader.batches_per_epoch();
   Totals epoch = std::exchange(state.resumed, {}), all;
   while (state.steps_done < state.last_step()) {
@@ -234,7 +258,7 @@ EpochReport Trainer<Scalar>::fit() {
     if (state.steps_done % per_epoch == 0) state.finish_epoch(epoch);
   }
   state.save(epoch);
-  if (state.test && !state.last_evaluation) state.last_evaluation = evaluate(*state.test);
+  if (state.test && !state.last_evaluation) state.last_evaluation = state.evaluate_test();
   all.loss_sum = epoch.loss_sum;
   all.correct = epoch.correct;
   all.samples = epoch.samples;
@@ -245,22 +269,26 @@ EpochReport Trainer<Scalar>::fit() {
 
 template <class Scalar>
 Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
-  return trainer::evaluate(state_->communicator, state_->model, dataset, state_->options.evaluation_batch);
+  State& state = this->state();
+  agree(state.communicator,
+        [&] { check_data(dataset, "evaluated", state.model.input_shape(), state.model.output_shape()); });
+  require_same(state.communicator, facts_of(&dataset, "the data to evaluate"));
+  return trainer::evaluate(state.communicator, state.model, dataset, state.options.evaluation_batch);
 }
 
 template <class Scalar>
 Model<Scalar>& Trainer<Scalar>::model() {
-  return state_->model;
+  return state().model;
 }
 
 template <class Scalar>
 std::int64_t Trainer<Scalar>::training_steps() const {
-  return state_->steps_done;
+  return state().steps_done;
 }
 
 template <class Scalar>
 std::filesystem::path Trainer<Scalar>::resumed_from() const {
-  return state_->checkpoints.resumed_from();
+  return state().checkpoints.resumed_from();
 }
 
 template class Trainer<float>;

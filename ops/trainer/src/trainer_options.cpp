@@ -77,18 +77,18 @@ void check_batches(const TrainerOptions& options, const TrainingFacts& facts) {
   at_least("the evaluation batch", options.evaluation_batch, 1);
 }
 
-void check_data(const Dataset& data, const char* what, const TrainingFacts& facts) {
-  if (data.shape() != facts.model_input) {
+}  // namespace
+
+void check_data(const Dataset& data, const char* what, const Shape& model_input, const Shape& model_output) {
+  if (data.shape() != model_input) {
     throw InvalidArgument(fmt::format("the model takes samples of shape {}, but those of the {} data are {}",
-                                      describe(facts.model_input), what, describe(data.shape())));
+                                      describe(model_input), what, describe(data.shape())));
   }
-  if (elements(facts.model_output) < data.classes()) {
+  if (elements(model_output) < data.classes()) {
     throw InvalidArgument(fmt::format("the model's output is {}, but the {} data have {} classes",
-                                      describe(facts.model_output), what, data.classes()));
+                                      describe(model_output), what, data.classes()));
   }
 }
-
-}  // namespace
 
 void check(const TrainerOptions& options, const TrainingFacts& facts) {
   at_least("the number of epochs", options.epochs, 1);
@@ -101,8 +101,8 @@ void check(const TrainerOptions& options, const TrainingFacts& facts) {
   check(options.learning_rate);
   check_batches(options, facts);
   if (options.deterministic) check_deterministic(options, facts.replicas);
-  check_data(facts.training, "training", facts);
-  if (facts.test != nullptr) check_data(*facts.test, "test", facts);
+  check_data(facts.training, "training", facts.model_input, facts.model_output);
+  if (facts.test != nullptr) check_data(*facts.test, "test", facts.model_input, facts.model_output);
   const CheckpointOptions& checkpoints = options.checkpoints;
   at_least("the distance between checkpoints in epochs", checkpoints.every_epochs, 1);
   at_least("the number of checkpoints to keep", checkpoints.keep, 1);

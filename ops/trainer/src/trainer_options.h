@@ -14,6 +14,9 @@ struct TrainingFacts {
   const Shape& model_output;
 };
 
+/// @param what  "training"   @throws InvalidArgument  the samples are not what the model takes
+void check_data(const Dataset& data, const char* what, const Shape& model_input, const Shape& model_output);
+
 /// @throws InvalidArgument  with the valid choices   @throws Unsupported
 void check(const TrainerOptions& options, const TrainingFacts& facts);
 

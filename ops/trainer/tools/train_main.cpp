@@ -125,6 +125,7 @@ int run(const TrainCommand& command, std::atomic<int>& rank) {
   std::atomic<bool> failed = false;
   strategy.run([&](Communicator& replica) {
     try {
+      require_same(replica, command.shared);
       TrainingData data;
       agree(replica, [&] { data = shared.load(command.data_directory); });
       command.double_precision ? train<double>(command, data, strategy.world(), replica)

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <boost/any.hpp>
 #include <boost/program_options.hpp>
 #include <cmath>
 #include <iostream>
@@ -18,6 +20,11 @@ namespace {
 
 namespace po = boost::program_options;
 using std::int64_t;
+
+/// What a process may have otherwise than the others: its machine's, or of rank 0 alone. All other options are
+/// compared.
+constexpr std::array<std::string_view, 9> kOfOneProcess{"replicas",  "expect-ranks", "threads", "data-dir", "json",
+                                                        "log-steps", "quiet",        "help",    "version"};
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
@@ -200,6 +207,24 @@ void translate(const Raw& raw, TrainCommand& command) {
   }
 }
 
+std::string value_text(const boost::any& value) {
+  if (const auto* word = boost::any_cast<std::string>(&value)) return *word;
+  if (const auto* whole = boost::any_cast<int64_t>(&value)) return std::to_string(*whole);
+  if (const auto* number = boost::any_cast<double>(&value)) return fmt::format("{}", *number);
+  if (const auto* flag = boost::any_cast<bool>(&value)) return *flag ? "yes" : "no";
+  throw InternalError("an option of a type that has no text");
+}
+
+std::vector<SharedFact> shared_options(const po::options_description& all, const po::variables_map& values) {
+  std::vector<SharedFact> shared;
+  for (const auto& option : all.options()) {
+    const std::string& name = option->long_name();
+    if (std::find(kOfOneProcess.begin(), kOfOneProcess.end(), name) != kOfOneProcess.end()) continue;
+    shared.push_back({"--" + name, values.contains(name) ? value_text(values[name].value()) : "not given"});
+  }
+  return shared;
+}
+
 [[noreturn]] void refuse_unknown(const std::string& given, const po::options_description& all) {
   std::vector<std::string_view> names;
   for (const auto& option : all.options()) names.push_back(option->long_name());
@@ -236,6 +261,7 @@ std::optional<TrainCommand> parse_command_line(int argc, char** argv) {
       return std::nullopt;
     }
     po::notify(values);
+    command.shared = shared_options(all, values);
   } catch (const po::unknown_option& error) {
     refuse_unknown(error.get_option_name(), all);
   } catch (const po::too_many_positional_options_error&) {

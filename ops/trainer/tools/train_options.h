@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "farandole/trainer/agreement.h"
 #include "farandole/trainer/trainer.h"
 
 namespace farandole::trainer {
@@ -20,6 +22,8 @@ struct TrainCommand {
   std::filesystem::path json_file;
   bool log_steps = false;
   bool quiet = false;
+  /// Every option that must be the same on all ranks, as it was given or by default.
+  std::vector<SharedFact> shared;
 };
 
 /// Reads the command line; empty if --help or --version was answered.

@@ -88,5 +88,26 @@ TEST(GradientAverager, DifferentListsAreAMismatchOnEveryRank) {
   });
 }
 
+TEST(GradientAverager, WhatWasMovedFromSaysSo) {
+  run_replicas(1, [](Communicator& ranks) {
+    std::vector<std::vector<float>> gradients{std::vector<float>(10)};
+    GradientAverager first(ranks, spans_of(gradients));
+    GradientAverager second = std::move(first);
+    // NOLINTBEGIN(bugprone-use-after-move): that is the test.
+    EXPECT_THROW(first.ready(0), InvalidArgument);
+    EXPECT_THROW(first.wait(), InvalidArgument);
+    EXPECT_THROW((void)first.bucket_count(), InvalidArgument);
+    EXPECT_THROW((void)first.exposed(), InvalidArgument);
+    first = std::move(second);
+    first.wait();
+    EXPECT_THROW(second.wait(), InvalidArgument);
+    // NOLINTEND(bugprone-use-after-move)
+  });
+}
+
+TEST(GradientAverager, AnEmptyCommunicatorIsRefused) {
+  EXPECT_THROW(GradientAverager(Communicator(), {}), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace farandole

@@ -171,5 +171,56 @@ TEST(Model, MisfitsAreNamed) {
   EXPECT_THROW(model.backward({}, input, Tensor<float>(2, {3})), InvalidArgument);
 }
 
+/// A layer that names two of its values alike.
+class Twins final : public Layer<float> {
+ public:
+  Twins(std::string parameter, std::string other, std::string statistic)
+      : parameters_{std::move(parameter), std::move(other)}, statistic_(std::move(statistic)) {}
+  std::string name() const override { return "twins, 2 gains"; }
+  Shape prepare(const Shape& input) override { return input; }
+  std::vector<ParameterSpec> parameters() const override { return {{parameters_[0], {2}}, {parameters_[1], {2}}}; }
+  std::vector<StatisticSpec> statistics() const override { return {{statistic_, 2}}; }
+  void forward(const Pass&, const Tensor<float>&, Tensor<float>&) override {}
+  void backward(const Pass&, const Tensor<float>&, const Tensor<float>&, const Tensor<float>&,
+                Tensor<float>*) override {}
+
+ private:
+  std::string parameters_[2], statistic_;
+};
+
+TEST(Model, TwoValuesOfOneNameAreRefused) {
+  const auto make = [](const char* parameter, const char* other, const char* statistic) {
+    LayerList<float> layers;
+    layers.push_back(std::make_unique<Twins>(parameter, other, statistic));
+    return Model<float>({2}, std::move(layers));
+  };
+  for (const auto& [other, statistic] : {std::pair{"gain", "mean"}, {"shift", "gain"}}) {
+    try {
+      make("gain", other, statistic);
+      FAIL() << "two names are the same";
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("layer 0 (twins, 2 gains) has two values named 'gain'"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+  EXPECT_NO_THROW(make("gain", "shift", "mean"));
+}
+
+TEST(Model, WhatWasMovedFromSaysSo) {
+  auto model = small_model<float>();
+  const auto taken = std::move(model);
+  // NOLINTBEGIN(bugprone-use-after-move): that is the test.
+  EXPECT_THROW(model.parameters(), InvalidArgument);
+  EXPECT_THROW(model.reducible(), InvalidArgument);
+  EXPECT_THROW(model.initialize(1), InvalidArgument);
+  EXPECT_THROW((void)model.describe(), InvalidArgument);
+  EXPECT_THROW((void)model.parameter_layout(), InvalidArgument);
+  EXPECT_THROW(model.forward({}, Tensor<float>(1, {6, 6, 2})), InvalidArgument);
+  EXPECT_THROW(model.backward({}, Tensor<float>(1, {6, 6, 2}), Tensor<float>(1, {3})), InvalidArgument);
+  EXPECT_THROW(model.move_statistics(), InvalidArgument);
+  // NOLINTEND(bugprone-use-after-move)
+}
+
 }  // namespace
 }  // namespace farandole::trainer

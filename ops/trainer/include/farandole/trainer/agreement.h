@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
@@ -27,6 +28,19 @@ class RaisedByAll {
 /// DataError (std::filesystem's and std::bad_alloc) or Internal. Errors that poison the job pass through at once.
 /// Collective; blocks.
 void agree(Communicator& communicator, const std::function<void()>& action);
+
+/// Something that must be the same on all ranks, as text for people.
+struct SharedFact {
+  std::string what;         ///< "--seed", "the number of samples of the training data"
+  std::string value;        ///< "1"
+  std::string advice = {};  ///< what to do if it differs; empty: "every rank must be given the same"
+};
+
+/// Compares what the ranks have, by exact text. Of several that differ, the first one of the lowest rank that differs
+/// from rank 0 is named with both values, the others without.
+/// Collective; blocks. Cost: a broadcast of all texts, and an allreduce of 8 bytes.
+/// @throws Mismatch  on all ranks
+void require_same(Communicator& communicator, const std::vector<SharedFact>& facts);
 
 /// Throws an error that all ranks raise by themselves, since all of them see what is wrong (rank 0 is the origin).
 [[noreturn]] void raise_on_all(ErrorKind kind, const std::string& text);

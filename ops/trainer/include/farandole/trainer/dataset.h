@@ -34,6 +34,9 @@ class Dataset {
   std::int64_t size() const { return static_cast<std::int64_t>(labels_.size()); }
   const Shape& shape() const { return shape_; }
   std::int32_t classes() const { return classes_; }
+  /// CRC-32 of the samples, how bytes become numbers, and the labels. Taken when the data set is made: about 15 ms for
+  /// the 47 MB of Fashion-MNIST's training images.
+  std::uint32_t checksum() const { return checksum_; }
 
   /// Copies the samples with these indices into `inputs` and `labels`, which are resized.
   /// `Scalar` is float or double; both get the same values, rounded.
@@ -42,12 +45,14 @@ class Dataset {
 
  private:
   void check(std::size_t elements_given) const;
+  std::uint32_t compute_checksum() const;
 
   Shape shape_;
   std::variant<std::vector<std::uint8_t>, std::vector<float>> values_;
   std::vector<std::int32_t> labels_;
   std::int32_t classes_ = 0;
   std::vector<double> value_of_byte_;  // 256 entries, for bytes
+  std::uint32_t checksum_ = 0;
 };
 
 struct TrainingData {

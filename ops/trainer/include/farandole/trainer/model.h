@@ -28,13 +28,15 @@ struct BatchResult {
   std::int64_t samples = 0;
 };
 
-/// Owns its layers and their memory. One object serves one replica; not thread-safe.
+/// Owns its layers and their memory. One object serves one replica; not thread-safe. Every call on one that was moved
+/// from throws InvalidArgument.
 ///
 /// `reducible()` is what replicas sum up in each training step: the gradients, then the batch statistics.
 template <class Scalar>
 class Model {
  public:
-  /// @throws InvalidArgument  a layer does not fit its input (names both)
+  /// @throws InvalidArgument  a layer does not fit its input (names both), or gives two of its parameters and
+  /// statistics one name
   Model(Shape input, LayerList<Scalar> layers);
   ~Model();
   Model(Model&&) noexcept;
@@ -45,6 +47,8 @@ class Model {
   const Shape& input_shape() const;
   const Shape& output_shape() const;
   std::string describe() const;  ///< a line per layer: name, output shape, parameters
+  /// Of each layer: "'dense, 10 units', output 10".
+  std::vector<std::string> layer_descriptions() const;
 
   std::span<Scalar> parameters();
   std::span<Scalar> gradients();         ///< as many as parameters
@@ -68,6 +72,8 @@ class Model {
 
  private:
   struct State;
+  /// @throws InvalidArgument  this model was moved from
+  State& state() const;
   std::unique_ptr<State> state_;
 };
 

@@ -78,16 +78,19 @@ struct TrainerOptions {
 
 /// Trains one model on all ranks of a communicator: splits each global batch, sums gradients while backward still runs,
 /// and applies the same update everywhere. One object per rank, used by one thread; every call is collective and
-/// blocks.
+/// blocks. Every call on one that was moved from throws InvalidArgument. The World must outlive it.
 ///
 /// Errors that all ranks raise together are also RaisedByAll (agreement.h).
 template <class Scalar>
 class Trainer {
  public:
-  /// Gives all replicas rank 0's parameters (drawn from the seed, or read from a checkpoint, which only rank 0 reads
-  /// and writes), and sets the number of kernel threads of the calling thread.
+  /// Compares options, data (by size, shape, classes and checksum), model and precision with all ranks. Only
+  /// `kernel_threads`, `on_step` and `on_epoch` may differ. Every rank needs the whole data: the trainer deals each
+  /// global batch out to them. Then gives all replicas rank 0's parameters (drawn from the seed, or read from a
+  /// checkpoint, which only rank 0 reads and writes), and sets the number of kernel threads of the calling thread.
   /// @param test  may be null
   /// @throws InvalidArgument  options do not fit each other, the data or the number of replicas (names valid choices)
+  /// @throws Mismatch         ranks differ in anything of the above; names it, both values and both ranks
   /// @throws Unsupported      synchronised layers in deterministic mode
   /// @throws DataError        a checkpoint is damaged, or its directory cannot be used
   Trainer(Communicator communicator, Model<Scalar> model, std::shared_ptr<const Dataset> training,
@@ -100,6 +103,8 @@ class Trainer {
   /// @throws InternalError  replicas have different parameters
   EpochReport fit();
   /// Evaluates with moving statistics; each sample once, whatever the number of replicas.
+  /// @param dataset  the whole of it, the same on all ranks
+  /// @throws Mismatch  the ranks' data differ   @throws InvalidArgument  they do not fit the model
   Evaluation evaluate(const Dataset& dataset);
 
   Model<Scalar>& model();
@@ -109,6 +114,8 @@ class Trainer {
 
  private:
   struct State;
+  /// @throws InvalidArgument  this trainer was moved from
+  State& state() const;
   std::unique_ptr<State> state_;
 };
 

@@ -1,0 +1,11 @@
+#include "checksum.h"
+
+#include <zlib.h>
+
+namespace farandole::trainer {
+
+std::uint32_t checksum(std::span<const std::byte> bytes, std::uint32_t before) {
+  return static_cast<std::uint32_t>(crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+}  // namespace farandole::trainer

@@ -1,0 +1,148 @@
+#include "shared_facts.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <utility>
+
+namespace farandole::trainer {
+namespace {
+
+std::string text(bool value) {
+  return value ? "yes" : "no";
+}
+std::string text(std::int64_t value) {
+  return std::to_string(value);
+}
+std::string text(std::uint64_t value) {
+  return std::to_string(value);
+}
+std::string text(int value) {
+  return std::to_string(value);
+}
+/// The shortest text that gives the same number again.
+std::string text(double value) {
+  return fmt::format("{}", value);
+}
+std::string text(OptimizerKind kind) {
+  return std::string(name(kind));
+}
+std::string text(LearningRateSchedule schedule) {
+  return std::string(name(schedule));
+}
+std::string text(const std::filesystem::path& path) {
+  return fmt::format("'{}'", path.string());
+}
+
+/// Adds options of one struct by their names.
+class OptionFacts {
+ public:
+  OptionFacts(std::vector<SharedFact>& facts, std::string_view parent) : facts_(facts), parent_(parent) {}
+
+  template <class Value>
+  void add(std::string_view option, const Value& value) {
+    facts_.push_back({fmt::format("TrainerOptions::{}{}", parent_, option), text(value)});
+  }
+
+ private:
+  std::vector<SharedFact>& facts_;
+  std::string_view parent_;
+};
+
+// Each function unpacks its struct into all members, so that a new option does not compile before it is named here, as
+// one that ranks compare or as a rank's own.
+
+void add_options(std::vector<SharedFact>& facts, const OptimizerOptions& options) {
+  const auto& [kind, weight_decay, momentum, nesterov, beta1, beta2, epsilon] = options;
+  OptionFacts group(facts, "optimizer.");
+  group.add("kind", kind);
+  group.add("weight_decay", weight_decay);
+  group.add("momentum", momentum);
+  group.add("nesterov", nesterov);
+  group.add("beta1", beta1);
+  group.add("beta2", beta2);
+  group.add("epsilon", epsilon);
+}
+
+void add_options(std::vector<SharedFact>& facts, const LearningRateOptions& options) {
+  const auto& [base, schedule, warmup_steps, step_factor, step_epochs, scale_by_replicas] = options;
+  OptionFacts group(facts, "learning_rate.");
+  group.add("base", base);
+  group.add("schedule", schedule);
+  group.add("warmup_steps", warmup_steps);
+  group.add("step_factor", step_factor);
+  group.add("step_epochs", step_epochs);
+  group.add("scale_by_replicas", scale_by_replicas);
+}
+
+void add_options(std::vector<SharedFact>& facts, const CheckpointOptions& options) {
+  const auto& [directory, every_epochs, keep, resume] = options;
+  OptionFacts group(facts, "checkpoints.");
+  group.add("directory", directory);
+  group.add("every_epochs", every_epochs);
+  group.add("keep", keep);
+  group.add("resume", resume);
+}
+
+void add_layout(std::vector<SharedFact>& facts, const char* kind, const std::vector<NamedSpan>& layout) {
+  for (const NamedSpan& span : layout) {
+    facts.push_back({fmt::format("{} '{}' of the model", kind, span.name),
+                     fmt::format("{}{}", describe(span.shape), span.decays ? ", decays" : "")});
+  }
+}
+
+}  // namespace
+
+std::vector<SharedFact> facts_of(const TrainerOptions& options) {
+  const auto& [global_batch, epochs, max_steps, optimizer, learning_rate, clip_norm, accumulate, seed, initialize,
+               deterministic, micro_batches, synchronized_layers, averaging, kernel_threads, evaluate_every,
+               evaluation_batch, checkpoints, on_step, on_epoch] = options;
+  // A rank's own: what its machine has, and what its program does with reports.
+  (void)kernel_threads, (void)on_step, (void)on_epoch;
+  std::vector<SharedFact> facts;
+  OptionFacts group(facts, "");
+  group.add("global_batch", global_batch);
+  group.add("epochs", epochs);
+  group.add("max_steps", max_steps);
+  add_options(facts, optimizer);
+  add_options(facts, learning_rate);
+  group.add("clip_norm", clip_norm);
+  group.add("accumulate", accumulate);
+  group.add("seed", seed);
+  group.add("initialize", initialize);
+  group.add("deterministic", deterministic);
+  group.add("micro_batches", micro_batches);
+  group.add("synchronized_layers", synchronized_layers);
+  group.add("averaging", averaging);
+  group.add("evaluate_every", evaluate_every);
+  group.add("evaluation_batch", evaluation_batch);
+  add_options(facts, checkpoints);
+  return facts;
+}
+
+std::vector<SharedFact> facts_of(const Dataset* data, const std::string& what) {
+  if (data == nullptr) return {};
+  const std::string advice =
+      "every rank needs the whole data set, the same on all: the trainer deals each global batch out to the ranks";
+  return {{fmt::format("the number of samples of {}", what), std::to_string(data->size()), advice},
+          {fmt::format("the shape of the samples of {}", what), describe(data->shape()), advice},
+          {fmt::format("the number of classes of {}", what), std::to_string(data->classes()), advice},
+          {fmt::format("the checksum of {}", what), fmt::format("{:08x}", data->checksum()), advice}};
+}
+
+template <class Scalar>
+std::vector<SharedFact> facts_of(const Model<Scalar>& model) {
+  std::vector<SharedFact> facts{{"the precision", std::string(name(dtype_of<Scalar>))},
+                                {"the input of the model", describe(model.input_shape())}};
+  const std::vector<std::string> layers = model.layer_descriptions();
+  for (std::size_t place = 0; place < layers.size(); ++place) {
+    facts.push_back({fmt::format("layer {} of the model", place), layers[place]});
+  }
+  add_layout(facts, "parameter", model.parameter_layout());
+  add_layout(facts, "statistic", model.statistic_layout());
+  return facts;
+}
+template std::vector<SharedFact> facts_of(const Model<float>&);
+template std::vector<SharedFact> facts_of(const Model<double>&);
+
+}  // namespace farandole::trainer

@@ -1,0 +1,275 @@
+// Ranks that would train differently find out before the first training step: options, data, model and precision.
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "farandole/trainer/agreement.h"
+#include "small_training.h"
+#include "trainer_files.h"
+
+namespace farandole::trainer {
+namespace {
+
+using test::contains;
+using test::Data;
+using test::kClasses;
+using test::kImage;
+using test::kSeed;
+using test::layers;
+using test::Layers;
+using test::message_of;
+using test::mlp;
+using test::options_for;
+
+constexpr int kReplicas = 3;
+constexpr int kOdd = 2;  // the rank that differs
+
+/// What a rank trains with.
+struct Plan {
+  TrainerOptions options = options_for(3);
+  Data data;
+  Layers<double> make = mlp<double>;
+};
+
+/// What each rank's trainer throws if the last one has another plan.
+template <class Kind = Mismatch>
+std::vector<std::string> disagreement(const std::function<void(Plan&)>& alter) {
+  std::vector<std::string> messages(kReplicas);
+  run_replicas(kReplicas, [&](Communicator& replica) {
+    Plan plan;
+    if (replica.rank() == kOdd) alter(plan);
+    messages[static_cast<std::size_t>(replica.rank())] = message_of<Kind>([&] {
+      Trainer<double> trainer(replica, Model<double>(kImage, plan.make()), plan.data.training, plan.data.test,
+                              plan.options);
+      trainer.fit();
+    });
+    replica.barrier();  // the communicator is still usable
+  });
+  return messages;
+}
+
+/// Every rank is told what differs, and both values with their ranks.
+void expect_named(const std::vector<std::string>& messages, const std::string& what, const std::string& ours,
+                  const std::string& theirs) {
+  for (const std::string& message : messages) {
+    EXPECT_TRUE(contains(message, what + " is " + ours + " on rank 0 ("));
+    EXPECT_TRUE(contains(message, ") and " + theirs + " on rank 2 ("));
+  }
+}
+
+void expect_named(const std::function<void(Plan&)>& alter, const std::string& what, const std::string& ours,
+                  const std::string& theirs) {
+  SCOPED_TRACE(what);
+  expect_named(disagreement(alter), what, ours, theirs);
+}
+
+struct OptionCase {
+  const char* option;
+  std::function<void(TrainerOptions&)> alter;
+  const char *ours, *theirs;
+};
+
+const std::vector<OptionCase>& option_cases() {
+  using Options = TrainerOptions;
+  static const std::vector<OptionCase> cases{
+      {"global_batch", [](Options& o) { o.global_batch = 64; }, "32", "64"},
+      {"epochs", [](Options& o) { o.epochs = 99; }, "100", "99"},
+      {"max_steps", [](Options& o) { o.max_steps = 4; }, "3", "4"},
+      {"optimizer.kind", [](Options& o) { o.optimizer.kind = OptimizerKind::kAdam; }, "sgd", "adam"},
+      {"optimizer.weight_decay", [](Options& o) { o.optimizer.weight_decay = 0.25; }, "0", "0.25"},
+      {"optimizer.momentum", [](Options& o) { o.optimizer.momentum = 0.5; }, "0.9", "0.5"},
+      {"optimizer.nesterov", [](Options& o) { o.optimizer.nesterov = true; }, "no", "yes"},
+      {"optimizer.beta1", [](Options& o) { o.optimizer.beta1 = 0.5; }, "0.9", "0.5"},
+      {"optimizer.beta2", [](Options& o) { o.optimizer.beta2 = 0.5; }, "0.999", "0.5"},
+      {"optimizer.epsilon", [](Options& o) { o.optimizer.epsilon = 1e-7; }, "1e-08", "1e-07"},
+      {"learning_rate.base", [](Options& o) { o.learning_rate.base = 0.02000000000000001; }, "0.02",
+       "0.02000000000000001"},
+      {"learning_rate.schedule", [](Options& o) { o.learning_rate.schedule = LearningRateSchedule::kCosine; },
+       "constant", "cosine"},
+      {"learning_rate.warmup_steps", [](Options& o) { o.learning_rate.warmup_steps = 2; }, "0", "2"},
+      {"learning_rate.step_factor", [](Options& o) { o.learning_rate.step_factor = 0.5; }, "0.1", "0.5"},
+      {"learning_rate.step_epochs", [](Options& o) { o.learning_rate.step_epochs = 5; }, "10", "5"},
+      {"learning_rate.scale_by_replicas", [](Options& o) { o.learning_rate.scale_by_replicas = true; }, "no", "yes"},
+      {"clip_norm", [](Options& o) { o.clip_norm = 1; }, "0", "1"},
+      {"accumulate", [](Options& o) { o.accumulate = 2; }, "1", "2"},
+      {"seed", [](Options& o) { o.seed = 6; }, "5", "6"},
+      {"initialize", [](Options& o) { o.initialize = false; }, "yes", "no"},
+      {"deterministic", [](Options& o) { o.deterministic = true; }, "no", "yes"},
+      {"micro_batches", [](Options& o) { o.micro_batches = 4; }, "8", "4"},
+      {"synchronized_layers", [](Options& o) { o.synchronized_layers = true; }, "no", "yes"},
+      {"averaging", [](Options& o) { o.averaging = false; }, "yes", "no"},
+      {"evaluate_every", [](Options& o) { o.evaluate_every = 1; }, "0", "1"},
+      {"evaluation_batch", [](Options& o) { o.evaluation_batch = 10; }, "20", "10"},
+      {"checkpoints.directory", [](Options& o) { o.checkpoints.directory = "nowhere"; }, "''", "'nowhere'"},
+      {"checkpoints.every_epochs", [](Options& o) { o.checkpoints.every_epochs = 2; }, "1", "2"},
+      {"checkpoints.keep", [](Options& o) { o.checkpoints.keep = 2; }, "3", "2"},
+      {"checkpoints.resume", [](Options& o) { o.checkpoints.resume = true; }, "no", "yes"},
+  };
+  return cases;
+}
+
+TEST(Agreement, EveryOptionIsCompared) {
+  for (const OptionCase& each : option_cases()) {
+    expect_named([&](Plan& plan) { each.alter(plan.options); }, std::string("TrainerOptions::") + each.option,
+                 each.ours, each.theirs);
+  }
+}
+
+TEST(Agreement, AllOptionsThatDifferAreListed) {
+  const auto messages = disagreement([](Plan& plan) {
+    plan.options.seed = 6;
+    plan.options.learning_rate.base = 0.5;
+    plan.options.epochs = 7;
+  });
+  expect_named(messages, "TrainerOptions::epochs", "100", "7");
+  for (const std::string& message : messages) {
+    EXPECT_TRUE(contains(message, "also different: TrainerOptions::learning_rate.base, TrainerOptions::seed"));
+  }
+}
+
+TEST(Agreement, WhatConcernsOneRankAloneMayDiffer) {
+  std::vector<std::uint32_t> checksums(kReplicas);
+  run_replicas(kReplicas, [&](Communicator& replica) {
+    const Data data;
+    TrainerOptions options = options_for(3);
+    options.kernel_threads = 1 + replica.rank() % 2;
+    if (replica.rank() == 1) options.on_step = [](const StepReport&) {};
+    Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options);
+    checksums[static_cast<std::size_t>(replica.rank())] = trainer.fit().parameters_checksum;
+  });
+  EXPECT_EQ(checksums, std::vector<std::uint32_t>(kReplicas, checksums[0]));
+}
+
+TEST(Agreement, ShardsInsteadOfTheWholeSetAreRefused) {
+  const auto shard = [](Plan& plan) { plan.data.training = synthetic_dataset(250, kImage, kClasses, kSeed + 1); };
+  const auto messages = disagreement(shard);
+  for (const std::string& message : messages) {
+    EXPECT_TRUE(contains(message, "the checksum of the training data is "));
+    EXPECT_TRUE(contains(message, "every rank needs the whole data set, the same on all"));
+  }
+  expect_named([](Plan& plan) { plan.data.training = synthetic_dataset(249, kImage, kClasses, kSeed); },
+               "the number of samples of the training data", "250", "249");
+}
+
+TEST(Agreement, TestDataAreCompared) {
+  expect_named([](Plan& plan) { plan.data.test = synthetic_dataset(129, kImage, kClasses, kSeed); },
+               "the number of samples of the test data", "130", "129");
+  expect_named([](Plan& plan) { plan.data.test = nullptr; }, "the number of samples of the test data", "130",
+               "missing");
+}
+
+/// `samples` images of bytes.
+std::shared_ptr<const Dataset> bytes(std::int32_t classes, Normalization normalization, std::int32_t last_label = 0) {
+  std::vector<std::int32_t> labels(250);
+  labels.back() = last_label;
+  return std::make_shared<const Dataset>(kImage, std::vector<std::uint8_t>(250 * 64, 7), labels, classes,
+                                         normalization);
+}
+
+TEST(Agreement, LabelsClassesAndNormalizationAreCompared) {
+  const auto compare = [](std::shared_ptr<const Dataset> ours, std::shared_ptr<const Dataset> theirs) {
+    std::string message;
+    run_replicas(2, [&](Communicator& replica) {
+      const std::string mine = message_of<Mismatch>([&] {
+        const Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()),
+                                      replica.rank() == 0 ? ours : theirs, nullptr, options_for(3));
+      });
+      if (replica.rank() == 0) message = mine;
+    });
+    return message;
+  };
+  const auto ours = bytes(3, {});
+  EXPECT_TRUE(contains(compare(ours, bytes(4, {})), "the number of classes of the training data is 3 on rank 0"));
+  EXPECT_TRUE(contains(compare(ours, bytes(3, {.mean = 0.5})), "the checksum of the training data is "));
+  EXPECT_TRUE(contains(compare(ours, bytes(3, {}, 1)), "the checksum of the training data is "));
+}
+
+TEST(Agreement, ModelsAreCompared) {
+  const Layers<double> wide = [] {
+    return layers<double>({[] { return dense<double>(17); }, relu<double>, [] { return dense<double>(kClasses); }});
+  };
+  expect_named([&](Plan& plan) { plan.make = wide; }, "layer 0 of the model", "'dense, 16 units', output 16",
+               "'dense, 17 units', output 17");
+  const Layers<double> longer = [] {
+    return layers<double>({[] { return dense<double>(16); }, relu<double>, [] { return dense<double>(kClasses); },
+                           [] { return dropout<double>(0.5); }});
+  };
+  expect_named([&](Plan& plan) { plan.make = longer; }, "layer 3 of the model", "missing", "'dropout 0.5', output 4");
+}
+
+TEST(Agreement, PrecisionIsCompared) {
+  std::vector<std::string> messages(2);
+  run_replicas(2, [&](Communicator& replica) {
+    const Data data;
+    const auto construct = [&]<class Scalar>(Scalar) {
+      const Trainer<Scalar> trainer(replica, Model<Scalar>(kImage, mlp<Scalar>()), data.training, data.test,
+                                    options_for(3));
+    };
+    messages[static_cast<std::size_t>(replica.rank())] =
+        message_of<Mismatch>([&] { replica.rank() == 0 ? construct(1.0F) : construct(1.0); });
+  });
+  for (const std::string& message : messages) {
+    EXPECT_TRUE(contains(message, "the precision is f32 on rank 0 ("));
+    EXPECT_TRUE(contains(message, ") and f64 on rank 1 ("));
+  }
+}
+
+TEST(Agreement, DataToEvaluateAreCompared) {
+  std::vector<std::string> other_data(kReplicas), other_shape(kReplicas);
+  run_replicas(kReplicas, [&](Communicator& replica) {
+    const auto rank = static_cast<std::size_t>(replica.rank());
+    const Data data;
+    Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options_for(3));
+    const auto mine = synthetic_dataset(130, kImage, kClasses, replica.rank() == kOdd ? 8 : 9);
+    other_data[rank] = message_of<Mismatch>([&] { trainer.evaluate(*mine); });
+    // One batch: only one rank would have computed anything.
+    const auto odd = synthetic_dataset(5, {8, 9, 1}, kClasses, kSeed);
+    other_shape[rank] = message_of<InvalidArgument>([&] { trainer.evaluate(*odd); });
+    EXPECT_EQ(trainer.evaluate(*data.test).loss, trainer.evaluate(*data.test).loss);
+  });
+  for (const std::string& message : other_data) EXPECT_TRUE(contains(message, "the checksum of the data to evaluate"));
+  for (const std::string& message : other_shape)
+    EXPECT_TRUE(contains(message, "those of the evaluated data are 8x9x1"));
+}
+
+TEST(Agreement, ErrorsOfOneRankComeBeforeTheComparison) {
+  for (const std::string& message : disagreement<InvalidArgument>([](Plan& plan) { plan.data.training = nullptr; })) {
+    EXPECT_TRUE(contains(message, "a trainer needs training data"));
+  }
+}
+
+TEST(Misuse, ATrainerThatWasMovedFromSaysSo) {
+  run_replicas(1, [&](Communicator& replica) {
+    const Data data;
+    Trainer<double> first(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options_for(3));
+    Trainer<double> second = std::move(first);
+    // NOLINTBEGIN(bugprone-use-after-move): that is the test.
+    EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { first.fit(); }), "this trainer was moved from"));
+    EXPECT_THROW(first.evaluate(*data.test), InvalidArgument);
+    EXPECT_THROW(first.model(), InvalidArgument);
+    EXPECT_THROW((void)first.training_steps(), InvalidArgument);
+    EXPECT_THROW((void)first.resumed_from(), InvalidArgument);
+    // NOLINTEND(bugprone-use-after-move)
+    EXPECT_EQ(second.fit().training_steps, 3);
+  });
+}
+
+TEST(Misuse, ATrainerNeedsACommunicatorAndAModel) {
+  const Data data;
+  EXPECT_TRUE(contains(message_of<InvalidArgument>([&] {
+                         const Trainer<double> trainer({}, Model<double>(kImage, mlp<double>()), data.training, nullptr,
+                                                       options_for(3));
+                       }),
+                       "a trainer needs a communicator"));
+  std::vector<std::string> messages(2);
+  run_replicas(2, [&](Communicator& replica) {
+    Model<double> model(kImage, mlp<double>());
+    if (replica.rank() == 1) const Model<double> taken(std::move(model));
+    messages[static_cast<std::size_t>(replica.rank())] = message_of<InvalidArgument>(
+        [&] { const Trainer<double> trainer(replica, std::move(model), data.training, nullptr, options_for(3)); });
+  });
+  for (const std::string& message : messages) EXPECT_TRUE(contains(message, "this model was moved from"));
+}
+
+}  // namespace
+}  // namespace farandole::trainer
