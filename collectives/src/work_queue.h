@@ -75,8 +75,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   std::string describe_missing();
   /// Poisons the job, because this rank will not take part any more in what is pending.
   void give_up();
-  /// Waits until nothing is left, then lets go of the host's memory: the communicator ends.
-  void close();
+  /// Waits until nothing is left, then lets go of the host's memory: the communicator ends, or its World.
+  void close() override;
   /// True if the ranks meet in shared memory.
   bool shares_memory() const { return host_.whole() != nullptr; }
   /// True if they live on several hosts, and meet in shared memory on each.

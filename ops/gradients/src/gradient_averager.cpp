@@ -240,17 +240,22 @@ GradientAverager::~GradientAverager() = default;
 GradientAverager::GradientAverager(GradientAverager&&) noexcept = default;
 GradientAverager& GradientAverager::operator=(GradientAverager&&) noexcept = default;
 
+GradientAverager::State& GradientAverager::state() const {
+  if (!state_) throw InvalidArgument("this GradientAverager was moved from: use the one that it was moved to");
+  return *state_;
+}
+
 void GradientAverager::ready(std::size_t index) {
-  state_->ready(index);
+  state().ready(index);
 }
 void GradientAverager::wait() {
-  state_->wait();
+  state().wait();
 }
 std::size_t GradientAverager::bucket_count() const {
-  return state_->bucket_count();
+  return state().bucket_count();
 }
 Seconds GradientAverager::exposed() const {
-  return state_->exposed();
+  return state().exposed();
 }
 
 }  // namespace farandole

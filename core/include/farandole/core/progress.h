@@ -19,6 +19,8 @@ class Progressable {
   virtual State advance() = 0;
   /// Looks for faults, late ranks and deadlines. Called now and then while waiting. Never throws.
   virtual void look_around() = 0;
+  /// The job ends: waits until nothing is pending, and lets go of what belongs to the job. Never throws.
+  virtual void close() {}
 };
 
 /// One thread per process that advances everything attached to it. Started by the first `wake`.

@@ -27,6 +27,8 @@ struct GradientOptions {
 /// first, as backward produces them. A bucket starts once all its gradients are ready and the buckets before it have
 /// started. Spans that follow each other in memory are reduced where they lie; others are packed.
 ///
+/// One that was moved from raises InvalidArgument; so does one that outlives its World, once nothing is pending.
+///
 /// One thread. The communicator must not be used for anything else between the first `ready` and the end of `wait`.
 class GradientAverager {
  public:
@@ -49,6 +51,7 @@ class GradientAverager {
 
  private:
   class State;
+  State& state() const;
   std::unique_ptr<State> state_;
 };
 
