@@ -18,11 +18,12 @@ class Work::Handle {
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   ~Handle() {
-    if (is_done()) return;
-    if (std::uncaught_exceptions() > exceptions_at_start_) state_->queue->give_up();
+    if (has_ended()) return;
+    if (!is_done() && std::uncaught_exceptions() > exceptions_at_start_) state_->queue->give_up();
     state_->queue->wait(*state_);
   }
   bool is_done() const { return state_->done.load(std::memory_order_acquire); }
+  bool has_ended() const { return is_done() && state_->queue->is_quiet(); }
   State& state() { return *state_; }
 
  private:
@@ -35,14 +36,14 @@ Work::Work(std::shared_ptr<State> state) : handle_(std::make_shared<Handle>(std:
 void Work::wait() {
   if (!handle_) throw InvalidArgument("wait: this Work does not refer to a collective");
   State& state = handle_->state();
-  if (!handle_->is_done()) state.queue->wait(state);
+  if (!handle_->has_ended()) state.queue->wait(state);
   if (state.failure) throw_error(state.failure->kind, state.failure->text);
 }
 
 bool Work::test() {
   if (!handle_) throw InvalidArgument("test: this Work does not refer to a collective");
   if (!handle_->is_done()) handle_->state().queue->poll();
-  return handle_->is_done();
+  return handle_->has_ended();
 }
 
 void Communicator::throw_empty() {

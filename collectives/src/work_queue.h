@@ -59,6 +59,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void run(Call&& call, const Choice& choice, std::string refusal);
   /// Waits until `work` is done, advancing the queue meanwhile.
   void wait(const Work::State& work);
+  /// False while the owner of a work that is done must not hear of it yet, see Endpoint::is_quiet.
+  bool is_quiet() const { return group_.endpoint->is_quiet(); }
   /// For callers that test now and then: advances, and looks around once a millisecond.
   void poll();
   /// Advances everything once, unless another thread is at it.

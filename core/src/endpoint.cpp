@@ -68,6 +68,27 @@ void Endpoint::wake_progress() {
   if (ProgressThread* progress = job_.progress_thread()) progress->wake();
 }
 
+void Endpoint::begin_operation() {
+  if (ProgressThread* progress = job_.progress_thread()) progress->gate().begin();
+}
+
+void Endpoint::end_operation() {
+  if (ProgressThread* progress = job_.progress_thread()) progress->gate().end();
+}
+
+bool Endpoint::is_quiet() const {
+  ProgressThread* progress = job_.progress_thread();
+  return progress == nullptr || progress->gate().is_quiet();
+}
+
+void Endpoint::wait_until_quiet() const {
+  if (ProgressThread* progress = job_.progress_thread()) progress->gate().wait_until_quiet();
+}
+
+bool Endpoint::shares_vendor_with_program() const {
+  return job_.group() != nullptr && job_.group()->thread_use() == ThreadUse::kOneThreadAtATime;
+}
+
 std::vector<std::shared_ptr<Progressable>> Endpoint::attached(std::size_t at_least) {
   std::vector<std::shared_ptr<Progressable>> held;
   const std::lock_guard lock(attached_mutex_);

@@ -87,8 +87,10 @@ Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) 
                                               [this, first](int rank) { endpoint(rank - first).ring(); });
   for (int i = 0; i < options.replicas; ++i) endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i));
   waiting_ = waiting_options(/*progress_thread=*/false);
-  if (group_ == nullptr || group_->thread_use() == ThreadUse::kAnyThread) {
-    progress_ = std::make_unique<ProgressThread>(waiting_options(/*progress_thread=*/true), memory_->header().progress);
+  const ThreadUse threads = group_ ? group_->thread_use() : ThreadUse::kAnyThread;
+  if (threads != ThreadUse::kMainThreadOnly) {
+    progress_ = std::make_unique<ProgressThread>(waiting_options(/*progress_thread=*/true), memory_->header().progress,
+                                                 /*rests=*/threads == ThreadUse::kOneThreadAtATime);
   }
 }
 
@@ -103,7 +105,7 @@ void Job::join(const WorldOptions& options) {
     group_ = backend.join(settings_, join_options);
     process_ = group_->process();
     backend_description_ = fmt::format("{} ({})", backend.version(), choice.reason);
-    if (options.replicas > 1 && group_->thread_use() != ThreadUse::kAnyThread) {
+    if (options.replicas > 1 && group_->thread_use() == ThreadUse::kMainThreadOnly) {
       throw Unsupported(fmt::format("{} replicas per process need an MPI that any thread may call: {}",
                                     options.replicas, group_->thread_advice()));
     }
@@ -224,7 +226,7 @@ void Job::end() {
       poison(first, ErrorKind::kPeerLost, fmt::format("{} failed with an exception", topology_->describe(first)), true);
     }
     // Ranks of this process may wait for each other: while one is closed the progress thread moves the others on.
-    if (progress_) progress_->wake();
+    if (progress_ && endpoints_.size() > 1) progress_->wake();
     for (const auto& endpoint : endpoints_) endpoint->close_attached();
     progress_.reset();
     if (group_ != nullptr && !faulted_) {

@@ -29,8 +29,11 @@ struct WorldOptions {
 /// processes if all is well, and tells them if an exception is on its way through.
 ///
 /// In a program that has initialised MPI itself: with MPI_THREAD_SERIALIZED it must not call MPI while collectives are
-/// pending, because Farandole calls it from another thread then; with FUNNELED or SINGLE asynchronous collectives
-/// advance only inside calls of the main thread; with MULTIPLE nothing is restricted.
+/// pending, because Farandole calls it from another thread then. A collective is pending until its call or `Work::wait`
+/// has returned or thrown, `Work::test` has returned true, or the last copy of its Work is gone; while none is pending
+/// Farandole makes no call of MPI. The engine (`farandole/engine.h`, Python) may call it at any time until it is shut
+/// down. With FUNNELED or SINGLE asynchronous collectives advance only inside calls of the main thread; with MULTIPLE
+/// nothing is restricted.
 ///
 /// Collective over all processes of the job. Blocks. One World at a time per process. It ends when it is destroyed,
 /// after what is still pending has completed. Communicators that outlive it know who their ranks were; all else that is
