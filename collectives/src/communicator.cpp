@@ -18,15 +18,17 @@ class Work::Handle {
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   ~Handle() {
-    if (is_done()) return;
-    if (std::uncaught_exceptions() > 0) state_->queue->give_up();
+    if (has_ended()) return;
+    if (!is_done() && std::uncaught_exceptions() > exceptions_at_start_) state_->queue->give_up();
     state_->queue->wait(*state_);
   }
   bool is_done() const { return state_->done.load(std::memory_order_acquire); }
+  bool has_ended() const { return is_done() && state_->queue->is_quiet(); }
   State& state() { return *state_; }
 
  private:
   const std::shared_ptr<State> state_;
+  const int exceptions_at_start_ = std::uncaught_exceptions();
 };
 
 Work::Work(std::shared_ptr<State> state) : handle_(std::make_shared<Handle>(std::move(state))) {}
@@ -34,14 +36,19 @@ Work::Work(std::shared_ptr<State> state) : handle_(std::make_shared<Handle>(std:
 void Work::wait() {
   if (!handle_) throw InvalidArgument("wait: this Work does not refer to a collective");
   State& state = handle_->state();
-  if (!handle_->is_done()) state.queue->wait(state);
+  if (!handle_->has_ended()) state.queue->wait(state);
   if (state.failure) throw_error(state.failure->kind, state.failure->text);
 }
 
 bool Work::test() {
   if (!handle_) throw InvalidArgument("test: this Work does not refer to a collective");
   if (!handle_->is_done()) handle_->state().queue->poll();
-  return handle_->is_done();
+  return handle_->has_ended();
+}
+
+void Communicator::throw_empty() {
+  throw InvalidArgument(
+      "this Communicator refers to no ranks: it was default-constructed or moved from, or a split gave this rank none");
 }
 
 namespace {
@@ -90,12 +97,12 @@ Call movement(Collective collective, ConstBufferView input, BufferView output, i
 }  // namespace
 
 void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
-  if (is_plain(options) && state_->run_at_once({Collective::kAllreduce, input, output, op})) return;
-  state_->run(reduction(Collective::kAllreduce, input, output, op, options));
+  if (is_plain(options) && state().run_at_once({Collective::kAllreduce, input, output, op})) return;
+  state().run(reduction(Collective::kAllreduce, input, output, op, options));
 }
 Work Communicator::allreduce_async(ConstBufferView input, BufferView output, ReduceOp op,
                                    const ReduceOptions& options) {
-  return state_->start(reduction(Collective::kAllreduce, input, output, op, options));
+  return state().start(reduction(Collective::kAllreduce, input, output, op, options));
 }
 
 namespace {
@@ -111,11 +118,11 @@ Call broadcast_call(BufferView values, int root, std::string_view algorithm) {
 }  // namespace
 
 void Communicator::broadcast(BufferView values, int root, std::string_view algorithm) {
-  if (algorithm.empty() && state_->run_at_once({Collective::kBroadcast, values, values, ReduceOp::kSum, root})) return;
-  state_->run(broadcast_call(values, root, algorithm));
+  if (algorithm.empty() && state().run_at_once({Collective::kBroadcast, values, values, ReduceOp::kSum, root})) return;
+  state().run(broadcast_call(values, root, algorithm));
 }
 Work Communicator::broadcast_async(BufferView values, int root, std::string_view algorithm) {
-  return state_->start(broadcast_call(values, root, algorithm));
+  return state().start(broadcast_call(values, root, algorithm));
 }
 
 namespace {
@@ -128,23 +135,23 @@ Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root
 
 void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root,
                           const ReduceOptions& options) {
-  if (is_plain(options) && state_->run_at_once({Collective::kReduce, input, output, op, root})) return;
-  state_->run(reduce_call(input, output, op, root, options));
+  if (is_plain(options) && state().run_at_once({Collective::kReduce, input, output, op, root})) return;
+  state().run(reduce_call(input, output, op, root, options));
 }
 Work Communicator::reduce_async(ConstBufferView input, BufferView output, ReduceOp op, int root,
                                 const ReduceOptions& options) {
-  return state_->start(reduce_call(input, output, op, root, options));
+  return state().start(reduce_call(input, output, op, root, options));
 }
 
 void Communicator::allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
                              std::string_view algorithm) {
   const bool is_short = counts.empty() && algorithm.empty();
-  if (is_short && state_->run_at_once({Collective::kAllgather, input, output})) return;
-  state_->run(movement(Collective::kAllgather, input, output, -1, counts, input.count, size(), algorithm));
+  if (is_short && state().run_at_once({Collective::kAllgather, input, output})) return;
+  state().run(movement(Collective::kAllgather, input, output, -1, counts, input.count, size(), algorithm));
 }
 Work Communicator::allgather_async(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
                                    std::string_view algorithm) {
-  return state_->start(movement(Collective::kAllgather, input, output, -1, counts, input.count, size(), algorithm));
+  return state().start(movement(Collective::kAllgather, input, output, -1, counts, input.count, size(), algorithm));
 }
 
 namespace {
@@ -160,23 +167,23 @@ Call reduce_scatter_call(ConstBufferView input, BufferView output, ReduceOp op, 
 void Communicator::reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op,
                                   std::span<const std::size_t> counts, const ReduceOptions& options) {
   const bool is_short = counts.empty() && is_plain(options);
-  if (is_short && state_->run_at_once({Collective::kReduceScatter, input, output, op})) return;
-  state_->run(reduce_scatter_call(input, output, op, counts, options, size()));
+  if (is_short && state().run_at_once({Collective::kReduceScatter, input, output, op})) return;
+  state().run(reduce_scatter_call(input, output, op, counts, options, size()));
 }
 Work Communicator::reduce_scatter_async(ConstBufferView input, BufferView output, ReduceOp op,
                                         std::span<const std::size_t> counts, const ReduceOptions& options) {
-  return state_->start(reduce_scatter_call(input, output, op, counts, options, size()));
+  return state().start(reduce_scatter_call(input, output, op, counts, options, size()));
 }
 
 void Communicator::gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
                           std::string_view algorithm) {
   const bool is_short = counts.empty() && algorithm.empty();
-  if (is_short && state_->run_at_once({Collective::kGather, input, output, ReduceOp::kSum, root})) return;
-  state_->run(movement(Collective::kGather, input, output, root, counts, input.count, size(), algorithm));
+  if (is_short && state().run_at_once({Collective::kGather, input, output, ReduceOp::kSum, root})) return;
+  state().run(movement(Collective::kGather, input, output, root, counts, input.count, size(), algorithm));
 }
 Work Communicator::gather_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
                                 std::string_view algorithm) {
-  return state_->start(movement(Collective::kGather, input, output, root, counts, input.count, size(), algorithm));
+  return state().start(movement(Collective::kGather, input, output, root, counts, input.count, size(), algorithm));
 }
 
 namespace {
@@ -196,12 +203,12 @@ void Communicator::scatter(ConstBufferView input, BufferView output, int root, s
                            std::string_view algorithm) {
   const bool is_short = counts.empty() && algorithm.empty();
   const ConstBufferView own = input_of_scatter(input, output, rank() == root);
-  if (is_short && state_->run_at_once({Collective::kScatter, own, output, ReduceOp::kSum, root})) return;
-  state_->run(scatter_call(input, output, root, counts, algorithm, rank(), size()));
+  if (is_short && state().run_at_once({Collective::kScatter, own, output, ReduceOp::kSum, root})) return;
+  state().run(scatter_call(input, output, root, counts, algorithm, rank(), size()));
 }
 Work Communicator::scatter_async(ConstBufferView input, BufferView output, int root,
                                  std::span<const std::size_t> counts, std::string_view algorithm) {
-  return state_->start(scatter_call(input, output, root, counts, algorithm, rank(), size()));
+  return state().start(scatter_call(input, output, root, counts, algorithm, rank(), size()));
 }
 
 namespace {
@@ -218,20 +225,20 @@ Call alltoall_call(ConstBufferView input, BufferView output, std::span<const std
 void Communicator::alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
                             std::span<const std::size_t> recv_counts) {
   const bool is_short = send_counts.empty() && recv_counts.empty();
-  if (is_short && state_->run_at_once({Collective::kAlltoall, input, output})) return;
-  state_->run(alltoall_call(input, output, send_counts, recv_counts, size()));
+  if (is_short && state().run_at_once({Collective::kAlltoall, input, output})) return;
+  state().run(alltoall_call(input, output, send_counts, recv_counts, size()));
 }
 Work Communicator::alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
                                   std::span<const std::size_t> recv_counts) {
-  return state_->start(alltoall_call(input, output, send_counts, recv_counts, size()));
+  return state().start(alltoall_call(input, output, send_counts, recv_counts, size()));
 }
 
 void Communicator::barrier() {
-  if (state_->run_at_once({})) return;
-  state_->run(Call{});
+  if (state().run_at_once({})) return;
+  state().run(Call{});
 }
 Work Communicator::barrier_async() {
-  return state_->start(Call{});
+  return state().start(Call{});
 }
 
 Communicator Communicator::of_world(World& world, int replica) {
@@ -240,7 +247,7 @@ Communicator Communicator::of_world(World& world, int replica) {
   }
   constexpr std::uint16_t kWorldId = 0;
   Group group;
-  group.endpoint = &world.endpoint(replica);
+  group.endpoint = world.endpoint(replica).share();
   if (group.endpoint->used_ids()[kWorldId] != 0) {
     throw InvalidArgument("the communicator of this world exists already; use its duplicate()");
   }
@@ -256,7 +263,7 @@ Communicator Communicator::of_world(World& world, int replica) {
 }
 
 Communicator Communicator::split(int color, int key) {
-  return make_part(color, key, state_->group().table);
+  return make_part(color, key, state().group().table);
 }
 
 Communicator Communicator::duplicate() {
@@ -276,7 +283,7 @@ Communicator Communicator::duplicate(const TuningTable& table) {
 }
 
 Communicator Communicator::make_part(int color, int key, std::shared_ptr<const TuningTable> table) {
-  const Group& parent = state_->group();
+  const Group& parent = state().group();
   const std::lock_guard creating(parent.endpoint->creation_mutex());
   const std::vector<std::int32_t> mine{color, key};
   std::vector<std::int32_t> all(2 * static_cast<std::size_t>(size()));
@@ -306,10 +313,10 @@ Communicator Communicator::make_part(int color, int key, std::shared_ptr<const T
 }
 
 int Communicator::rank() const {
-  return state_->group().rank;
+  return state().group().rank;
 }
 int Communicator::size() const {
-  return state_->group().size();
+  return state().group().size();
 }
 
 namespace {
@@ -319,58 +326,59 @@ const RankInfo& info(const Group& group) {
 }  // namespace
 
 int Communicator::local_rank() const {
-  return info(state_->group()).local_rank;
+  return info(state().group()).local_rank;
 }
 int Communicator::local_size() const {
-  return info(state_->group()).local_size;
+  return info(state().group()).local_size;
 }
 int Communicator::host_index() const {
-  return info(state_->group()).host_index;
+  return info(state().group()).host_index;
 }
 int Communicator::host_count() const {
-  return state_->group().endpoint->topology().host_count();
+  return state().group().endpoint->topology().host_count();
 }
 std::string Communicator::describe(int rank) const {
-  return state_->group().endpoint->topology().describe(state_->group().member(rank));
+  return state().group().endpoint->topology().describe(state().group().member(rank));
 }
 const Settings& Communicator::settings() const {
-  return state_->group().endpoint->settings();
+  return state().group().endpoint->settings();
 }
 
 bool Communicator::is_called() {
-  return state_->queue().is_called();
+  return state().queue().is_called();
 }
 std::string Communicator::describe_missing() {
-  return state_->queue().describe_missing();
+  return state().queue().describe_missing();
 }
 void Communicator::always_compare() {
-  state_->queue().always_compare();
+  state().queue().always_compare();
 }
 void Communicator::leave_watching_to_caller() {
-  state_->queue().leave_watching_to_caller();
+  state().queue().leave_watching_to_caller();
 }
 void Communicator::advance_in_calls_only() {
-  state_->advance_in_calls_only();
+  state().advance_in_calls_only();
 }
 Endpoint& Communicator::endpoint() const {
-  return *state_->group().endpoint;
+  return *state().group().endpoint;
 }
 
 Buffer Communicator::allocate(std::size_t count, DType dtype) {
-  const Group& group = state_->group();
+  const Group& group = state().group();
+  group.endpoint->check_world();
   if (!group.endpoint->shares_memory(info(group).host_index)) return Buffer(count, dtype);
   return group.endpoint->memory().allocate(count, dtype);
 }
 bool Communicator::shares_memory() const {
-  return state_->queue().shares_memory();
+  return state().queue().shares_memory();
 }
 
 std::uint64_t Communicator::sent_bytes() const {
-  return state_->message_route().sent_bytes();
+  return state().message_route().sent_bytes();
 }
 
 void Communicator::abort(std::string_view text) {
-  Endpoint& endpoint = *state_->group().endpoint;
+  Endpoint& endpoint = *state().group().endpoint;
   endpoint.poison(ErrorKind::kPeerLost,
                   fmt::format("{} aborted: {}", endpoint.topology().describe(endpoint.rank()), text));
 }

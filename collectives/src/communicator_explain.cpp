@@ -58,18 +58,18 @@ std::string explain_reason(const Question& asked, const Group& group, const std:
 }  // namespace
 
 std::string Communicator::explain(Collective collective, std::size_t bytes) const {
-  const Question asked = state_->question(collective, bytes);
-  const Choice choice = state_->choose(asked);
+  const Question asked = state().question(collective, bytes);
+  const Choice choice = state().choose(asked);
   std::string text = fmt::format("{} of {} bytes among {} ranks: {}", name(collective), bytes, size(), choice.name());
   if (choice.kind == Choice::Kind::kSchedule) {
     text += fmt::format(", {} segment{}", choice.segments, choice.segments == 1 ? "" : "s");
   }
   const std::string& forced = forced_algorithm(collective, settings());
-  text += fmt::format("\n{}", explain_reason(asked, state_->group(), forced));
+  text += fmt::format("\n{}", explain_reason(asked, state().group(), forced));
   const bool by_messages = choice.kind == Choice::Kind::kSchedule || choice.is_vendor();
   text += by_messages ? "\n"
-                      : fmt::format("{}{}\n", state_->group().table ? "\n" : ": ",
-                                    explain_shared_memory(choice, collective, bytes, state_->group()));
+                      : fmt::format("{}{}\n", state().group().table ? "\n" : ": ",
+                                    explain_shared_memory(choice, collective, bytes, state().group()));
   text += fmt::format("{} {} ({} us per message, {} GB/s) the cost model expects:\n",
                       by_messages ? "Over" : "By messages, over", transport(), asked.link.latency_us,
                       1e-3 / asked.link.us_per_byte);
@@ -81,15 +81,15 @@ std::string Communicator::explain(Collective collective, std::size_t bytes) cons
 }
 
 std::string Communicator::choose(Collective collective, std::size_t bytes) const {
-  return std::string(state_->choose(state_->question(collective, bytes)).name());
+  return std::string(state().choose(state().question(collective, bytes)).name());
 }
 
 std::string Communicator::transport() const {
-  return state_->group().shape().transport;
+  return state().group().shape().transport;
 }
 
 TuningShape Communicator::tuning_shape() const {
-  return state_->group().shape();
+  return state().group().shape();
 }
 
 }  // namespace farandole

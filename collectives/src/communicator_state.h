@@ -111,4 +111,9 @@ class Communicator::State {
   std::map<Key, Choice> choices_;
 };
 
+inline Communicator::State& Communicator::state() const {
+  if (state_ == nullptr) throw_empty();
+  return *state_;
+}
+
 }  // namespace farandole

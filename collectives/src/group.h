@@ -13,7 +13,7 @@ namespace farandole {
 
 /// Const after construction.
 struct Group {
-  Endpoint* endpoint = nullptr;
+  std::shared_ptr<Endpoint> endpoint;
   std::uint16_t id = 0;
   int rank = 0;              ///< within `members`
   std::vector<int> members;  ///< ranks of the job

@@ -54,6 +54,7 @@ std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperat
   work->operation = std::move(operation);
   work->record = group_.endpoint->recorder().begin(group_.id, work->sequence, subject_of(work->descriptor));
   pending_.push_back(work);
+  group_.endpoint->begin_operation();
   return work;
 }
 
@@ -146,6 +147,7 @@ void WorkQueue::wait(const Work::State& work) {
     group_.endpoint->advance_attached();
     if (waiter.rest()) look_around();
   }
+  group_.endpoint->wait_until_quiet();
 }
 
 void WorkQueue::poll() {
@@ -253,6 +255,7 @@ void WorkQueue::end(Work::State& work, std::optional<Failure> failure) {
   work.operation.reset();
   work.failure = std::move(failure);
   std::erase_if(pending_, [&](const auto& entry) { return entry.get() == &work; });
+  group_.endpoint->end_operation();
   work.done.store(true, std::memory_order_release);
   group_.endpoint->doorbell().ring();
 }

@@ -59,6 +59,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void run(Call&& call, const Choice& choice, std::string refusal);
   /// Waits until `work` is done, advancing the queue meanwhile.
   void wait(const Work::State& work);
+  /// False while the owner of a work that is done must not hear of it yet, see Endpoint::is_quiet.
+  bool is_quiet() const { return group_.endpoint->is_quiet(); }
   /// For callers that test now and then: advances, and looks around once a millisecond.
   void poll();
   /// Advances everything once, unless another thread is at it.
@@ -75,8 +77,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   std::string describe_missing();
   /// Poisons the job, because this rank will not take part any more in what is pending.
   void give_up();
-  /// Waits until nothing is left, then lets go of the host's memory: the communicator ends.
-  void close();
+  /// Waits until nothing is left, then lets go of the host's memory: the communicator ends, or its World.
+  void close() override;
   /// True if the ranks meet in shared memory.
   bool shares_memory() const { return host_.whole() != nullptr; }
   /// True if they live on several hosts, and meet in shared memory on each.

@@ -13,6 +13,10 @@ Endpoint::Endpoint(Job& job, int rank)
       entered_(kMaxCommunicators),
       ids_(kMaxCommunicators, 0) {}
 
+std::shared_ptr<Endpoint> Endpoint::share() {
+  return {job_.shared_from_this(), this};
+}
+
 const Topology& Endpoint::topology() const {
   return job_.topology();
 }
@@ -64,20 +68,51 @@ void Endpoint::wake_progress() {
   if (ProgressThread* progress = job_.progress_thread()) progress->wake();
 }
 
-void Endpoint::advance_attached() {
+void Endpoint::begin_operation() {
+  if (ProgressThread* progress = job_.progress_thread()) progress->gate().begin();
+}
+
+void Endpoint::end_operation() {
+  if (ProgressThread* progress = job_.progress_thread()) progress->gate().end();
+}
+
+bool Endpoint::is_quiet() const {
+  ProgressThread* progress = job_.progress_thread();
+  return progress == nullptr || progress->gate().is_quiet();
+}
+
+void Endpoint::wait_until_quiet() const {
+  if (ProgressThread* progress = job_.progress_thread()) progress->gate().wait_until_quiet();
+}
+
+bool Endpoint::shares_vendor_with_program() const {
+  return job_.group() != nullptr && job_.group()->thread_use() == ThreadUse::kOneThreadAtATime;
+}
+
+std::vector<std::shared_ptr<Progressable>> Endpoint::attached(std::size_t at_least) {
   std::vector<std::shared_ptr<Progressable>> held;
-  {
-    const std::lock_guard lock(attached_mutex_);
-    if (attached_.size() < 2) return;  // the caller's own
-    for (const auto& entry : attached_) {
-      if (auto work = entry.lock()) held.push_back(std::move(work));
-    }
+  const std::lock_guard lock(attached_mutex_);
+  if (attached_.size() < at_least) return held;
+  for (const auto& entry : attached_) {
+    if (auto work = entry.lock()) held.push_back(std::move(work));
   }
-  for (const auto& work : held) work->advance();
+  return held;
+}
+
+void Endpoint::advance_attached() {
+  constexpr std::size_t kMoreThanTheCallers = 2;
+  for (const auto& work : attached(kMoreThanTheCallers)) work->advance();
+}
+
+void Endpoint::close_attached() {
+  for (const auto& work : attached(1)) work->close();
 }
 
 void Endpoint::check_fault() const {
   job_.check_fault();
+}
+void Endpoint::check_world() const {
+  job_.check_world();
 }
 bool Endpoint::has_fault() const {
   return job_.has_fault();

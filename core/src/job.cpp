@@ -21,6 +21,9 @@ namespace {
 // Launchers end the survivors of a crash at once; who looks more often than that can still say who died.
 constexpr auto kLivenessInterval = std::chrono::milliseconds(1);
 
+constexpr const char* kEnded =
+    "the World of this communicator has ended: keep the World for as long as its communicators are used";
+
 Notice make_notice(Notice::Kind kind, int process, int rank, std::string_view text = {}) {
   Notice notice;
   notice.kind = kind;
@@ -89,8 +92,10 @@ Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) 
                                               [this, first](int rank) { endpoint(rank - first).ring(); });
   for (int i = 0; i < options.replicas; ++i) endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i));
   waiting_ = waiting_options(/*progress_thread=*/false);
-  if (group_ == nullptr || group_->thread_use() == ThreadUse::kAnyThread) {
-    progress_ = std::make_unique<ProgressThread>(waiting_options(/*progress_thread=*/true), memory_->header().progress);
+  const ThreadUse threads = group_ ? group_->thread_use() : ThreadUse::kAnyThread;
+  if (threads != ThreadUse::kMainThreadOnly) {
+    progress_ = std::make_unique<ProgressThread>(waiting_options(/*progress_thread=*/true), memory_->header().progress,
+                                                 /*rests=*/threads == ThreadUse::kOneThreadAtATime);
   }
 }
 
@@ -105,7 +110,7 @@ void Job::join(const WorldOptions& options) {
     group_ = backend.join(settings_, join_options);
     process_ = group_->process();
     backend_description_ = fmt::format("{} ({})", backend.version(), choice.reason);
-    if (options.replicas > 1 && group_->thread_use() != ThreadUse::kAnyThread) {
+    if (options.replicas > 1 && group_->thread_use() == ThreadUse::kMainThreadOnly) {
       throw Unsupported(fmt::format("{} replicas per process need an MPI that any thread may call: {}",
                                     options.replicas, group_->thread_advice()));
     }
@@ -222,19 +227,45 @@ void Job::share_memory(std::span<const Surroundings> all) {
   if (!shares_memory_[static_cast<std::size_t>(host)]) memory_->unmap_peers();
 }
 
-Job::~Job() {
+void Job::end() {
   try {
-    const int first = endpoints_.empty() ? 0 : endpoints_.front()->rank();
+    const int first = endpoints_.front()->rank();
     if (std::uncaught_exceptions() > exceptions_at_start_) {
       poison(first, ErrorKind::kPeerLost, fmt::format("{} failed with an exception", topology_->describe(first)), true);
     }
+    // Ranks of this process may wait for each other: while one is closed the progress thread moves the others on.
+    if (progress_ && endpoints_.size() > 1) progress_->wake();
+    for (const auto& endpoint : endpoints_) endpoint->close_attached();
     progress_.reset();
-    if (group_ == nullptr || faulted_) return;
-    post_to_others(make_notice(Notice::Kind::kLeave, process_, first));
-    leave();
+    if (group_ != nullptr && !faulted_) {
+      post_to_others(make_notice(Notice::Kind::kLeave, process_, first));
+      leave();
+    }
   } catch (const std::exception& error) {
     log(LogLevel::kError, std::string("leaving the job failed: ") + error.what());
   }
+  retire();
+}
+
+/// A fault that the job had before stays what is raised.
+void Job::retire() {
+  {
+    const std::lock_guard lock(fault_mutex_);
+    has_ended_ = true;
+    if (!faulted_) {
+      fault_kind_ = ErrorKind::kInvalidArgument;
+      fault_text_ = kEnded;
+      faulted_.store(true, std::memory_order_seq_cst);
+    }
+  }
+  group_.reset();
+  memory_->unmap_peers();
+}
+
+Transport& Job::route(int peer) {
+  if (is_here(peer)) return *inproc_;
+  if (group_ == nullptr) check_fault();
+  return group_->transport();
 }
 
 /// Waits for the other processes, but not in silence.
@@ -278,6 +309,12 @@ void Job::check_fault() const {
   if (!faulted_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(fault_mutex_);
   throw_error(fault_kind_, fault_text_);
+}
+
+void Job::check_world() const {
+  if (!faulted_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(fault_mutex_);
+  if (has_ended_) throw InvalidArgument(kEnded);
 }
 
 void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {

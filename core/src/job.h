@@ -34,13 +34,17 @@ class Liveness {
   std::map<int, int> descriptors_;  // by process
 };
 
-/// Shared by all threads of the process. Members are const after construction unless a comment says otherwise.
-class Job {
+/// Shared by all threads of the process. Members are const after construction unless a comment says otherwise. A World
+/// makes it and ends it; communicators keep what is left of it.
+class Job : public std::enable_shared_from_this<Job> {
  public:
   explicit Job(const WorldOptions& options);
-  ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
+  ~Job() = default;
+  /// Completes what is pending, leaves the job, and lets go of the process group and the progress thread. From then on
+  /// `check_fault` throws. Called once, by the thread that destroys the World.
+  void end();
 
   const Settings& settings() const { return settings_; }
   const std::string& tuning_text() const { return tuning_text_; }
@@ -50,7 +54,7 @@ class Job {
   int replicas() const { return static_cast<int>(endpoints_.size()); }
   Endpoint& endpoint(int replica) { return *endpoints_[static_cast<std::size_t>(replica)]; }
   bool is_here(int rank) const { return topology_->rank(rank).process == process_; }
-  Transport& route(int peer) { return is_here(peer) ? *inproc_ : group_->transport(); }
+  Transport& route(int peer);
   HostMemory& memory() { return *memory_; }
   bool shares_memory(int host_index) const { return shares_memory_[static_cast<std::size_t>(host_index)]; }
   ProcessGroup* group() { return group_.get(); }
@@ -58,6 +62,7 @@ class Job {
   const Waiter::Options& waiting() const { return waiting_; }
 
   void check_fault() const;
+  void check_world() const;
   bool has_fault() const { return faulted_.load(std::memory_order_seq_cst); }
   /// `rank`: who found the fault. Tells the other processes unless the fault came from one of them.
   void poison(int rank, ErrorKind kind, const std::string& text, bool tell);
@@ -77,6 +82,7 @@ class Job {
   void check_size(const WorldOptions& options, int launched_size) const;
   void handle(const Notice& notice);
   void leave();
+  void retire();
   /// The first rank of each other process that has not left.
   std::string describe_remaining();
   void post_to_others(const Notice& notice);
@@ -87,14 +93,14 @@ class Job {
   Settings settings_;
   std::string tuning_text_;
   std::string backend_description_;
-  std::unique_ptr<ProcessGroup> group_;  // null: this process alone; thread-safe
+  std::unique_ptr<ProcessGroup> group_;  // null: this process alone, or the World has ended; thread-safe
   int process_ = 0;
   std::unique_ptr<HostMemory> memory_;
   std::vector<bool> shares_memory_;  // by host
   std::optional<Topology> topology_;
   std::unique_ptr<InprocTransport> inproc_;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
-  std::unique_ptr<ProgressThread> progress_;
+  std::unique_ptr<ProgressThread> progress_;  // null: the vendor allows only the main thread, or the World has ended
   // Ranks and cores of this machine, whatever FARANDOLE_HOST_ID says.
   int ranks_here_ = 0;
   CoreSet cores_here_;
@@ -102,9 +108,10 @@ class Job {
   const int exceptions_at_start_ = std::uncaught_exceptions();
 
   std::atomic<bool> faulted_{false};  // its release pairs with the acquire in check_fault
-  mutable std::mutex fault_mutex_;    // guards kind and text, written once before faulted_ is set
+  mutable std::mutex fault_mutex_;    // guards kind and text, written once before faulted_ is set, and has_ended_
   ErrorKind fault_kind_ = ErrorKind::kInternal;
   std::string fault_text_;
+  bool has_ended_ = false;
 
   std::mutex look_mutex_;  // guards liveness_, next_liveness_ and the polling of notices
   Liveness liveness_;

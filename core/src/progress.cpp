@@ -50,38 +50,51 @@ void ProgressThread::start() {
   }
 }
 
+void ProgressThread::take_attached(Works& works) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(attached_, [](const auto& work) { return work.expired(); });
+  for (const auto& work : attached_) {
+    if (auto owner = work.lock()) works.push_back(std::move(owner));
+  }
+}
+
+Progressable::State ProgressThread::advance(const Works& works) {
+  auto best = Progressable::State::kIdle;
+  if (const ProgressGate::Passage passage(gate_); passage) {
+    for (const auto& work : works) best = std::max(best, work->advance());
+  }
+  return best;
+}
+
+void ProgressThread::look_around(const Works& works) {
+  if (const ProgressGate::Passage passage(gate_); passage) {
+    for (const auto& work : works) work->look_around();
+  }
+}
+
 void ProgressThread::run(const std::stop_token& stop) {
   Waiter waiter(doorbell_, options_);
-  std::vector<std::shared_ptr<Progressable>> held;
+  Works works;
   while (!stop.stop_requested()) {
     const std::uint32_t seen = own_.rings();
     waiter.look();
-    {
-      const std::lock_guard lock(mutex_);
-      std::erase_if(attached_, [](const auto& work) { return work.expired(); });
-      for (const auto& work : attached_) {
-        if (auto owner = work.lock()) held.push_back(std::move(owner));
-      }
-    }
-    auto best = Progressable::State::kIdle;
-    for (const auto& work : held) best = std::max(best, work->advance());
+    take_attached(works);
+    const auto best = advance(works);
     if (best != Progressable::State::kIdle && options_.crowded) {
-      for (const auto& work : held) work->look_around();
-      held.clear();
+      look_around(works);
+      works.clear();
       own_.sleep(own_.rings(), kCrowdedInterval);
     } else if (best == Progressable::State::kMoved) {
       waiter.reset();
     } else if (best == Progressable::State::kWaiting) {
-      if (waiter.rest()) {
-        for (const auto& work : held) work->look_around();
-      }
+      if (waiter.rest()) look_around(works);
     } else if (!stop.stop_requested()) {
       // Nothing is pending: sleep until somebody wakes us. The limit only bounds the harm of a lost ring.
-      held.clear();
+      works.clear();
       own_.sleep(seen, std::chrono::seconds(1));
       waiter.reset();
     }
-    held.clear();
+    works.clear();
   }
 }
 

@@ -4,8 +4,10 @@
 
 namespace farandole {
 
-World::World(const WorldOptions& options) : job_(std::make_unique<Job>(options)) {}
-World::~World() = default;
+World::World(const WorldOptions& options) : job_(std::make_shared<Job>(options)) {}
+World::~World() {
+  job_->end();
+}
 
 int World::rank() const {
   return job_->topology().first_rank_of(job_->process());

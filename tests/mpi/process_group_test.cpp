@@ -51,7 +51,8 @@ TEST(MpiProcessGroup, TellsFromWhichThreadsItMayBeUsed) {
     EXPECT_EQ(group->thread_use(), ThreadUse::kMainThreadOnly);
     EXPECT_NE(group->thread_advice().find("call MPI_Init_thread with MPI_THREAD_MULTIPLE"), std::string::npos);
   } else {
-    EXPECT_EQ(group->thread_use(), ThreadUse::kAnyThread);
+    EXPECT_EQ(group->thread_use(),
+              thread_level == MPI_THREAD_SERIALIZED ? ThreadUse::kOneThreadAtATime : ThreadUse::kAnyThread);
     EXPECT_EQ(group->thread_advice(), "");
   }
 }

@@ -65,6 +65,25 @@ TEST(JoinedWorld, ACommunicatorOfTheCallersIsTheWholeWorld) {
   MPI_Comm_free(&part);
 }
 
+TEST(JoinedWorld, ACommunicatorThatOutlivesItRaises) {
+  Communicator ranks;
+  Work work;
+  std::vector<float> data(100'000, 1.0F);
+  {
+    World world;
+    ranks = Communicator::of_world(world);
+    work = ranks.allreduce_async(data, ReduceOp::kSum, {.algorithm = "ring"});
+  }
+  work.wait();
+  EXPECT_EQ(data.back(), 3.0F);
+  EXPECT_EQ(ranks.size(), 3);
+  EXPECT_THROW(ranks.barrier(), InvalidArgument);
+  EXPECT_THROW((void)ranks.is_called(), InvalidArgument);
+  EXPECT_THROW((void)ranks.sent_bytes(), InvalidArgument);
+  World next;
+  Communicator::of_world(next).barrier();
+}
+
 TEST(JoinedWorld, AnotherNumberOfRanksThanExpectedIsRefused) {
   WorldOptions options;
   options.expected_size = 4;

@@ -33,11 +33,12 @@ MpiProcessGroup::~MpiProcessGroup() {
 // The weakest process decides for all, so that every rank of the job can do the same things.
 ThreadUse MpiProcessGroup::thread_use() const {
   const int weakest = *std::min_element(thread_levels_.begin(), thread_levels_.end());
-  return weakest >= MPI_THREAD_SERIALIZED ? ThreadUse::kAnyThread : ThreadUse::kMainThreadOnly;
+  if (weakest < MPI_THREAD_SERIALIZED) return ThreadUse::kMainThreadOnly;
+  return weakest == MPI_THREAD_SERIALIZED ? ThreadUse::kOneThreadAtATime : ThreadUse::kAnyThread;
 }
 
 std::string MpiProcessGroup::thread_advice() const {
-  if (thread_use() == ThreadUse::kAnyThread) return {};
+  if (thread_use() != ThreadUse::kMainThreadOnly) return {};
   const auto weakest = std::min_element(thread_levels_.begin(), thread_levels_.end());
   return fmt::format(
       "process {} runs MPI with {}, which allows MPI in its main thread only; call MPI_Init_thread with "

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <system_error>
 
+#include "farandole/core/log.h"
+
 namespace farandole {
 namespace {
 
@@ -44,6 +46,12 @@ TensorEngine::TensorEngine(Communicator communicator, int first_set)
     throw Unsupported(
         "the engine needs an MPI that any thread may call: initialise MPI with MPI_THREAD_MULTIPLE, or let Farandole "
         "initialise it");
+  }
+  if (endpoint_.shares_vendor_with_program() && communicator_.rank() == 0) {
+    log(LogLevel::kWarning,
+        "MPI runs with MPI_THREAD_SERIALIZED, and the engine calls it from a thread of its own at any time: until "
+        "farandole_shutdown (farandole.shutdown() in Python) the program must not call MPI; or initialise MPI with "
+        "MPI_THREAD_MULTIPLE");
   }
   const std::vector<int> ranks = all_ranks(communicator_.size());
   set_infos_[FARANDOLE_GLOBAL_SET] = {ranks, true, Negotiator::kFirstGeneration};

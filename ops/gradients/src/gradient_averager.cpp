@@ -245,7 +245,7 @@ GradientAverager::GradientAverager(GradientAverager&&) noexcept = default;
 GradientAverager& GradientAverager::operator=(GradientAverager&&) noexcept = default;
 
 GradientAverager::State& GradientAverager::state() const {
-  if (!state_) throw InvalidArgument("this gradient averager was moved from");
+  if (!state_) throw InvalidArgument("this GradientAverager was moved from: use the one that it was moved to");
   return *state_;
 }
 

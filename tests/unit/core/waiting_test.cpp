@@ -139,6 +139,47 @@ TEST(ProgressThread, EndsWithoutHavingBeenUsed) {
   const ProgressThread progress({}, doorbell);
 }
 
+TEST(ProgressGate, IsClosedWhileNothingIsPending) {
+  ProgressGate gate(/*guards=*/true);
+  EXPECT_FALSE(static_cast<bool>(ProgressGate::Passage(gate)));
+  gate.begin();
+  {
+    const ProgressGate::Passage passage(gate);
+    EXPECT_TRUE(static_cast<bool>(passage));
+    EXPECT_TRUE(gate.is_quiet()) << "something is pending";
+    gate.end();
+    EXPECT_FALSE(gate.is_quiet()) << "the last has ended, and a thread is inside";
+  }
+  EXPECT_TRUE(gate.is_quiet());
+  ProgressGate open(/*guards=*/false);
+  EXPECT_TRUE(static_cast<bool>(ProgressGate::Passage(open)));
+}
+
+TEST(ProgressGate, NobodyIsInsideOnceTheOwnerHasHeardOfTheEnd) {
+  ProgressGate gate(/*guards=*/true);
+  std::atomic<int> inside{0};
+  std::atomic<int> entered{0};
+  std::jthread progress([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      const ProgressGate::Passage passage(gate);
+      if (!passage) continue;
+      inside = 1;
+      ++entered;
+      std::this_thread::yield();
+      inside = 0;
+    }
+  });
+  for (int i = 0; i < 20'000; ++i) {
+    gate.begin();
+    if (i % 100 == 0) {
+      for (const int before = entered; entered == before;) std::this_thread::yield();
+    }
+    gate.end();
+    gate.wait_until_quiet();
+    ASSERT_EQ(inside, 0);
+  }
+}
+
 TEST(Deadline, NeverAndAfter) {
   EXPECT_TRUE(Deadline::never().is_never());
   EXPECT_FALSE(Deadline::never().passed());

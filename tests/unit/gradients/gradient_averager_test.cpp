@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "farandole/core/error.h"
@@ -88,25 +90,41 @@ TEST(GradientAverager, DifferentListsAreAMismatchOnEveryRank) {
   });
 }
 
-TEST(GradientAverager, WhatWasMovedFromSaysSo) {
-  run_replicas(1, [](Communicator& ranks) {
-    std::vector<std::vector<float>> gradients{std::vector<float>(10)};
-    GradientAverager first(ranks, spans_of(gradients));
+TEST(GradientAverager, OneThatWasMovedOrHasNoRanksSaysSo) {
+  std::vector<std::vector<float>> gradients(2, std::vector<float>(5));
+  EXPECT_THROW(GradientAverager(Communicator(), spans_of(gradients)), InvalidArgument);
+  run_replicas(2, [](Communicator& ranks) {
+    std::vector<std::vector<float>> own(2, std::vector<float>(5));
+    GradientAverager first(ranks, spans_of(own));
     GradientAverager second = std::move(first);
-    // NOLINTBEGIN(bugprone-use-after-move): that is the test.
-    EXPECT_THROW(first.ready(0), InvalidArgument);
+    EXPECT_THROW(first.ready(0), InvalidArgument);  // NOLINT(bugprone-use-after-move): that is what is tested
     EXPECT_THROW(first.wait(), InvalidArgument);
     EXPECT_THROW((void)first.bucket_count(), InvalidArgument);
     EXPECT_THROW((void)first.exposed(), InvalidArgument);
-    first = std::move(second);
-    first.wait();
-    EXPECT_THROW(second.wait(), InvalidArgument);
-    // NOLINTEND(bugprone-use-after-move)
+    second.wait();
   });
 }
 
-TEST(GradientAverager, AnEmptyCommunicatorIsRefused) {
-  EXPECT_THROW(GradientAverager(Communicator(), {}), InvalidArgument);
+TEST(GradientAverager, AfterItsWorldItRaises) {
+  std::vector<std::vector<std::vector<float>>> gradients(2, {std::vector<float>(5), std::vector<float>(7)});
+  std::vector<std::unique_ptr<GradientAverager>> averagers(2);
+  {
+    WorldOptions options;
+    options.replicas = 2;
+    options.alone = true;
+    World world(options);
+    run_replicas(world, [&](Communicator& ranks) {
+      const auto self = static_cast<std::size_t>(ranks.rank());
+      averagers[self] = std::make_unique<GradientAverager>(ranks, spans_of(gradients[self]));
+      fill(gradients[self], 1.0F);
+      for (std::size_t i = gradients[self].size(); i-- > 0;) averagers[self]->ready(i);
+    });
+  }
+  for (const auto& averager : averagers) {
+    averager->wait();  // was complete when the World ended
+    EXPECT_THROW(averager->wait(), InvalidArgument);
+  }
+  EXPECT_EQ(gradients[1][1][6], 1.0F);
 }
 
 }  // namespace

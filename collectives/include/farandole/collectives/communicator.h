@@ -27,7 +27,7 @@ struct ReduceOptions {
 
 /// An asynchronous collective. Copies refer to the same one. Its buffers must outlive its completion: destroying the
 /// last copy waits for it, and while an exception passes through it poisons the job first, so that nobody waits in
-/// vain. Declare the Work after its buffers.
+/// vain. Declare the Work after its buffers. When its World ends it is complete, or has failed.
 class Work {
  public:
   Work() = default;
@@ -55,7 +55,9 @@ class Work {
 /// may be mixed with them. One thread at a time per communicator of a rank; different communicators are independent.
 /// Creation (`split`, `duplicate`) is collective over the parent and must come in the same order on all its ranks, also
 /// among different parents: a rank makes one communicator at a time.
-/// Copies refer to the same communicator. The World must outlive it.
+/// Copies refer to the same communicator. One that is default-constructed or moved from raises InvalidArgument in every
+/// call but `valid`. One that outlives its World still knows `rank`, `size`, `describe` and their like; all
+/// collectives, `split`, `duplicate` and `allocate` raise InvalidArgument, or the fault that the job had.
 class Communicator {
  public:
   Communicator() = default;
@@ -180,13 +182,15 @@ class Communicator {
   /// them.
   std::uint64_t sent_bytes() const;
   /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next one. Never
-  /// blocks.
+  /// blocks. Does nothing after a fault or the World's end.
   void abort(std::string_view text);
 
   class State;
 
  private:
   friend class CommunicatorProbe;  // tests give it a past
+  State& state() const;
+  [[noreturn]] static void throw_empty();
   Communicator make_part(int color, int key, std::shared_ptr<const TuningTable> table);
   explicit Communicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;

@@ -37,7 +37,11 @@ struct Notice {
 static_assert(sizeof(Notice) == 512);
 
 /// From which threads the process group may be used.
-enum class ThreadUse { kMainThreadOnly, kAnyThread };
+enum class ThreadUse {
+  kMainThreadOnly,
+  kOneThreadAtATime,  ///< threads of the program among them: it is left alone while nothing is pending
+  kAnyThread,
+};
 
 /// A collective with equal counts, as a vendor's blocking functions take it. In allgather, gather, reduce_scatter,
 /// scatter and alltoall one side, or both, holds one part per rank. In place where `input` equals `output`, or, in

@@ -20,17 +20,20 @@ namespace farandole {
 
 class Job;
 
-/// Made by a World, one per rank of the process. Thread-safe.
+/// Made by a World, one per rank of the process. Thread-safe. After its World it still knows who the ranks were; what
+/// needs the job raises InvalidArgument.
 class Endpoint {
  public:
   Endpoint(Job& job, int rank);
+  /// Keeps it valid beyond its World.
+  std::shared_ptr<Endpoint> share();
 
   int rank() const { return rank_; }
   const Topology& topology() const;
   const Settings& settings() const;
   /// What rank 0 has read from the file of FARANDOLE_TUNING; empty if that is not set.
   const std::string& tuning_text() const;
-  /// The best transport to another rank of the job.
+  /// The best transport to another rank of the job. @throws InvalidArgument  the World has ended
   Transport& route(int peer) const;
   /// The memory that this process shares with the others of its host.
   HostMemory& memory() const;
@@ -48,17 +51,32 @@ class Endpoint {
   /// Adds work that moves on while its owner computes, until its owner lets go of it: by the progress thread, and by
   /// every call that waits (`advance_attached`). Where the vendor allows only the main thread there are only the calls.
   void attach(const std::weak_ptr<Progressable>& work);
+  /// Closes all work of this rank, because the World ends.
+  void close_attached();
   /// False: the vendor allows only the main thread.
   bool usable_from_any_thread() const;
   /// Tells the progress thread, if there is one, that there is something to advance.
   void wake_progress();
+  /// An asynchronous operation begins, which the progress thread may advance; and has ended, before its owner hears of
+  /// it.
+  void begin_operation();
+  void end_operation();
+  /// With MPI_THREAD_SERIALIZED the program may call MPI while nothing is pending. An operation's owner hears of its
+  /// end only when this is true: false while nothing is pending and the progress thread is still at work.
+  bool is_quiet() const;
+  /// Returns soon.
+  void wait_until_quiet() const;
+  /// True: the vendor allows one thread at a time, and the program may be one of them.
+  bool shares_vendor_with_program() const;
   /// Advances all work of this rank, where there is more than the caller's own.
   void advance_attached();
 
   // Faults. The first fault of the job is what every rank raises from then on.
   /// @throws Error  the job's fault, if there is one. One relaxed load while there is none.
   void check_fault() const;
-  /// The same as a question; sequentially consistent with `poison`.
+  /// @throws InvalidArgument  the World has ended. For what a fault does not prevent.
+  void check_world() const;
+  /// `check_fault` as a question; sequentially consistent with `poison`.
   bool has_fault() const;
   /// Poisons the job on all ranks. Never blocks. The first caller wins.
   void poison(ErrorKind kind, const std::string& text);
@@ -90,6 +108,9 @@ class Endpoint {
 
  private:
   friend class Job;
+  /// All attached work that there still is, if it is at least so much.
+  std::vector<std::shared_ptr<Progressable>> attached(std::size_t at_least);
+
   Job& job_;
   const int rank_;
   Doorbell& doorbell_;

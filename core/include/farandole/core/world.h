@@ -29,10 +29,15 @@ struct WorldOptions {
 /// processes if all is well, and tells them if an exception is on its way through.
 ///
 /// In a program that has initialised MPI itself: with MPI_THREAD_SERIALIZED it must not call MPI while collectives are
-/// pending, because Farandole calls it from another thread then; with FUNNELED or SINGLE asynchronous collectives
-/// advance only inside calls of the main thread; with MULTIPLE nothing is restricted.
+/// pending, because Farandole calls it from another thread then. A collective is pending until its call or `Work::wait`
+/// has returned or thrown, `Work::test` has returned true, or the last copy of its Work is gone; while none is pending
+/// Farandole makes no call of MPI. The engine (`farandole/engine.h`, Python) may call it at any time until it is shut
+/// down. With FUNNELED or SINGLE asynchronous collectives advance only inside calls of the main thread; with MULTIPLE
+/// nothing is restricted.
 ///
-/// Collective over all processes of the job. Blocks. One World at a time per process.
+/// Collective over all processes of the job. Blocks. One World at a time per process. It ends when it is destroyed,
+/// after what is still pending has completed. Communicators that outlive it know who their ranks were; all else that is
+/// asked of them raises InvalidArgument.
 /// @throws InvalidArgument  a setting is wrong, or the number of ranks is not the expected one.
 /// @throws Unsupported  no plug-in for the MPI that started the program, or replicas with an MPI without thread
 /// support.
@@ -55,7 +60,7 @@ class World {
   Endpoint& endpoint(int replica = 0);
 
  private:
-  std::unique_ptr<Job> job_;
+  std::shared_ptr<Job> job_;  // communicators share it
 };
 
 }  // namespace farandole

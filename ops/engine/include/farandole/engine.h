@@ -90,7 +90,12 @@ typedef struct farandole_init_options {
   int32_t mpi_communicator;     /* MPI_Comm_c2f of it */
 } farandole_init_options;
 
-/* Joins the job that mpirun or Slurm started, or that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB name (else a job
+/* A program that has initialised MPI itself: with MPI_THREAD_MULTIPLE it may call it at any time; with
+ * MPI_THREAD_SERIALIZED not between farandole_init and the end of farandole_shutdown, because the engine calls it from
+ * a thread of its own, also while nothing of the caller's is pending (a warning says so); with less there is no engine
+ * (UNSUPPORTED).
+ *
+ * Joins the job that mpirun or Slurm started, or that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB name (else a job
  * of this process alone) and starts the engine. Collective over all processes; blocks. Does nothing if the engine runs
  * already. `options` may be NULL. */
 FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, farandole_error** error);

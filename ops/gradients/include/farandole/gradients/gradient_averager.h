@@ -27,8 +27,9 @@ struct GradientOptions {
 /// first, as backward produces them. A bucket starts once all its gradients are ready and the buckets before it have
 /// started. Spans that follow each other in memory are reduced where they lie; others are packed.
 ///
-/// One thread. Every call on one that was moved from throws InvalidArgument. The communicator must not be used for
-/// anything else between the first `ready` and the end of `wait`.
+/// One that was moved from raises InvalidArgument; so does one that outlives its World, once nothing is pending.
+///
+/// One thread. The communicator must not be used for anything else between the first `ready` and the end of `wait`.
 class GradientAverager {
  public:
   /// Collective: all ranks name the same sizes and types in the same order. @throws Mismatch  they do not.
@@ -51,7 +52,6 @@ class GradientAverager {
 
  private:
   class State;
-  /// @throws InvalidArgument  this averager was moved from
   State& state() const;
   std::unique_ptr<State> state_;
 };

@@ -1,0 +1,248 @@
+// Communicators and Works that refer to nothing, or that outlive their World.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <latch>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+using testing::HasSubstr;
+
+/// The text of the InvalidArgument that `call` raises.
+std::string refusal_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "another exception: " << error.what();
+    return {};
+  }
+  ADD_FAILURE() << "no exception";
+  return {};
+}
+
+/// Every collective, blocking and not, and every way to make another communicator.
+std::vector<std::function<void()>> collectives_of(Communicator& ranks, std::vector<float>& data) {
+  const auto sum = ReduceOp::kSum;
+  return {
+      [&, sum] { ranks.allreduce(data, sum); },
+      [&, sum] { ranks.allreduce(data, sum, {.algorithm = "ring"}); },
+      [&, sum] { (void)ranks.allreduce_async(data, sum); },
+      [&] { ranks.broadcast(data, 0); },
+      [&] { (void)ranks.broadcast_async(data, 0); },
+      [&, sum] { ranks.reduce(data, data, sum, 0); },
+      [&, sum] { (void)ranks.reduce_async(data, data, sum, 0); },
+      [&] { ranks.allgather(data, data); },
+      [&] { (void)ranks.allgather_async(data, data); },
+      [&, sum] { ranks.reduce_scatter(data, data, sum); },
+      [&, sum] { (void)ranks.reduce_scatter_async(data, data, sum); },
+      [&] { ranks.gather(data, data, 0); },
+      [&] { (void)ranks.gather_async(data, data, 0); },
+      [&] { ranks.scatter(data, data, 0); },
+      [&] { (void)ranks.scatter_async(data, data, 0); },
+      [&] { ranks.alltoall(data, data); },
+      [&] { (void)ranks.alltoall_async(data, data); },
+      [&] { ranks.barrier(); },
+      [&] { (void)ranks.barrier_async(); },
+      [&] { (void)ranks.split(0); },
+      [&] { (void)ranks.split(-1); },
+      [&] { (void)ranks.duplicate(); },
+      [&] { (void)ranks.allocate(4, DType::kF32); },
+  };
+}
+
+std::vector<std::function<void()>> questions_to(Communicator& ranks) {
+  return {
+      [&] { (void)ranks.rank(); },
+      [&] { (void)ranks.size(); },
+      [&] { (void)ranks.local_rank(); },
+      [&] { (void)ranks.local_size(); },
+      [&] { (void)ranks.host_index(); },
+      [&] { (void)ranks.host_count(); },
+      [&] { (void)ranks.describe(0); },
+      [&] { (void)ranks.settings(); },
+      [&] { (void)ranks.is_called(); },
+      [&] { (void)ranks.describe_missing(); },
+      [&] { ranks.advance_in_calls_only(); },
+      [&] { ranks.always_compare(); },
+      [&] { ranks.leave_watching_to_caller(); },
+      [&] { (void)ranks.endpoint(); },
+      [&] { (void)ranks.shares_memory(); },
+      [&] { (void)ranks.explain(Collective::kAllreduce, 4); },
+      [&] { (void)ranks.choose(Collective::kAllreduce, 4); },
+      [&] { (void)ranks.transport(); },
+      [&] { (void)ranks.tuning_shape(); },
+      [&] { (void)ranks.sent_bytes(); },
+      [&] { ranks.abort("nothing to abort"); },
+  };
+}
+
+void expect_empty(Communicator& ranks) {
+  std::vector<float> data(4, 1.0F);
+  EXPECT_FALSE(ranks.valid());
+  for (const auto& call : collectives_of(ranks, data)) EXPECT_THAT(refusal_of(call), HasSubstr("refers to no ranks"));
+  for (const auto& call : questions_to(ranks)) EXPECT_THAT(refusal_of(call), HasSubstr("refers to no ranks"));
+  EXPECT_EQ(data, std::vector<float>(4, 1.0F));
+}
+
+TEST(EmptyCommunicator, SaysSoInEveryCall) {
+  Communicator ranks;
+  expect_empty(ranks);
+}
+
+TEST(EmptyCommunicator, IsWhatIsLeftOfOneThatWasMoved) {
+  run_replicas(1, [](Communicator& ranks) {
+    Communicator other = ranks.duplicate();
+    const Communicator moved = std::move(other);
+    EXPECT_TRUE(moved.valid());
+    expect_empty(other);  // NOLINT(bugprone-use-after-move): that is what is tested
+  });
+}
+
+TEST(EmptyWork, SaysSo) {
+  Work work;
+  EXPECT_FALSE(work.valid());
+  EXPECT_THAT(refusal_of([&] { work.wait(); }), HasSubstr("does not refer to a collective"));
+  EXPECT_THAT(refusal_of([&] { (void)work.test(); }), HasSubstr("does not refer to a collective"));
+  run_replicas(1, [](Communicator& ranks) {
+    Work first = ranks.barrier_async();
+    Work second = std::move(first);
+    second.wait();
+    EXPECT_THAT(refusal_of([&] { first.wait(); }), HasSubstr("does not refer to a collective"));  // NOLINT
+  });
+}
+
+/// A World of replicas whose communicators outlive it.
+class Outlived {
+ public:
+  explicit Outlived(int replicas, const std::function<void(Communicator&)>& body = {}) {
+    WorldOptions options;
+    options.replicas = replicas;
+    options.alone = true;
+    world_.emplace(options);
+    communicators.resize(static_cast<std::size_t>(replicas));
+    run_replicas(*world_, [&](Communicator& ranks) {
+      communicators[static_cast<std::size_t>(ranks.rank())] = ranks;
+      if (body) body(ranks);
+    });
+  }
+  void end_world() { world_.reset(); }
+
+  std::vector<Communicator> communicators;
+
+ private:
+  std::optional<World> world_;
+};
+
+TEST(CommunicatorAfterItsWorld, RaisesInEveryCollective) {
+  for (const int replicas : {1, 2}) {
+    Outlived job(replicas, [](Communicator& ranks) { ranks.barrier(); });
+    job.end_world();
+    std::vector<float> data(4, 1.0F);
+    for (Communicator& ranks : job.communicators) {
+      for (const auto& call : collectives_of(ranks, data)) EXPECT_THAT(refusal_of(call), HasSubstr("World"));
+    }
+    EXPECT_EQ(data, std::vector<float>(4, 1.0F));
+  }
+}
+
+TEST(CommunicatorAfterItsWorld, StillKnowsWhoItWas) {
+  Outlived job(2);
+  job.end_world();
+  Communicator& ranks = job.communicators[1];
+  EXPECT_EQ(ranks.rank(), 1);
+  EXPECT_EQ(ranks.size(), 2);
+  EXPECT_EQ(ranks.local_size(), 2);
+  EXPECT_THAT(ranks.describe(0), HasSubstr("rank 0 (host"));
+  EXPECT_FALSE(ranks.is_called());
+  ranks.abort("after the end");
+}
+
+TEST(CommunicatorAfterItsWorld, ItsWindowsStayValid) {
+  Outlived job(1);
+  Buffer window = job.communicators[0].allocate(1000, DType::kF32);
+  window.as<float>()[999] = 7.0F;
+  job.end_world();
+  job.communicators.clear();
+  EXPECT_EQ(window.as<float>()[999], 7.0F);
+}
+
+TEST(CommunicatorAfterItsWorld, LeavesTheNextWorldAlone) {
+  Outlived first(2);
+  first.end_world();
+  Outlived second(2, [](Communicator& ranks) { ranks.barrier(); });
+  first.communicators.clear();
+  second.end_world();
+}
+
+TEST(WorkAfterItsWorld, IsComplete) {
+  constexpr std::size_t kCount = 100'000;
+  std::vector<std::vector<float>> data(2, std::vector<float>(kCount, 1.0F));
+  std::vector<Work> works(2);
+  Outlived job(2, [&](Communicator& ranks) {
+    const auto self = static_cast<std::size_t>(ranks.rank());
+    works[self] = ranks.allreduce_async(data[self], ReduceOp::kSum);
+  });
+  job.end_world();
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(works[rank].test());
+    works[rank].wait();
+    EXPECT_EQ(data[rank], std::vector<float>(kCount, 2.0F));
+  }
+}
+
+/// It was pending when the World ended, and another rank never came to it.
+TEST(WorkAfterItsWorld, RaisesWhatItFailedWith) {
+  std::vector<float> data(8, 1.0F);
+  Work work;
+  Outlived job(2, [&](Communicator& ranks) {
+    if (ranks.rank() == 0) work = ranks.allreduce_async(data, ReduceOp::kSum);
+  });
+  job.end_world();
+  EXPECT_TRUE(work.test());
+  EXPECT_THROW(work.wait(), PeerLost);
+  EXPECT_THROW(job.communicators[0].barrier(), PeerLost) << "the first fault is the one that is told";
+}
+
+/// Starts a collective while an exception passes, which is none of the collective's.
+class Farewell {
+ public:
+  Farewell(Communicator& ranks, std::latch& turn) : ranks_(ranks), turn_(turn) {}
+  Farewell(const Farewell&) = delete;
+  Farewell& operator=(const Farewell&) = delete;
+  ~Farewell() {
+    if (ranks_.rank() == 1) turn_.wait();
+    const Work work = ranks_.barrier_async();
+    if (ranks_.rank() == 0) turn_.count_down();
+  }
+
+ private:
+  Communicator& ranks_;
+  std::latch& turn_;
+};
+
+TEST(WorkInADestructor, IsWaitedForAlsoWhileAnOlderExceptionPasses) {
+  std::latch turn(1);
+  run_replicas(2, [&](Communicator& ranks) {
+    try {
+      const Farewell farewell(ranks, turn);
+      throw std::runtime_error("caught below");
+    } catch (const std::runtime_error&) {
+      ranks.barrier();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace farandole
