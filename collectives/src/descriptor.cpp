@@ -11,6 +11,12 @@
 namespace farandole {
 namespace {
 
+/// False for what no rank can have called: it has come from one whose memory or messages are not what they should be.
+bool is_call(const Descriptor& descriptor) {
+  return static_cast<int>(descriptor.collective) < kCollectiveCount &&
+         static_cast<int>(descriptor.dtype) < kDTypeCount && descriptor.op <= ReduceOp::kAverage;
+}
+
 bool same(const Descriptor& a, const Descriptor& b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
@@ -18,6 +24,7 @@ bool same(const Descriptor& a, const Descriptor& b) {
 }  // namespace
 
 std::string describe(const Descriptor& descriptor) {
+  if (!is_call(descriptor)) return "something that is no collective";
   std::string text(name(descriptor.collective));
   if (descriptor.collective == Collective::kBarrier) return text;
   if (descriptor.collective == Collective::kAlltoall && descriptor.count == 0) {
@@ -90,6 +97,10 @@ void DescriptorCheck::start_round() {
 
 void DescriptorCheck::merge(const Entry& entry) {
   if (entry.rank < 0) return;
+  if (entry.rank >= group_.size()) {
+    throw TransportError(
+        fmt::format("a comparison of calls names rank {} of a communicator of {}", entry.rank, group_.size()));
+  }
   Entry other = entry;
   if (other.rank < known_.lowest.rank) std::swap(other, known_.lowest);
   // `other` is now the higher one; the old pair's differing entry may agree with a new lowest one.

@@ -10,12 +10,21 @@
 
 #include "choice.h"
 #include "farandole/core/error.h"
+#include "farandole/core/json_depth.h"
 
 namespace farandole {
 namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr int kFormat = 1;
+constexpr std::size_t kMostShown = 60;
+constexpr std::size_t kLongestText = 64;
+
+/// For messages.
+std::string shortened(std::string text) {
+  if (text.size() > kMostShown) text = text.substr(0, kMostShown) + "…";
+  return text;
+}
 
 /// A place in the file, with what is there.
 class Node {
@@ -23,17 +32,15 @@ class Node {
   Node(const Json& json, std::string place) : json_(json), place_(std::move(place)) {}
 
   [[noreturn]] void refuse(std::string_view expected) const {
-    std::string came = json_.dump(-1, ' ', false, Json::error_handler_t::replace);
-    constexpr std::size_t kMostShown = 60;
-    if (came.size() > kMostShown) came = came.substr(0, kMostShown) + "…";
-    throw DataError(fmt::format("{} is {}; it must be {}", place_, came, expected));
+    const std::string came = json_.dump(-1, ' ', false, Json::error_handler_t::replace);
+    throw DataError(fmt::format("{} is {}; it must be {}", place_, shortened(came), expected));
   }
   /// The members of an object that has these and no others.
   void allow_only(std::initializer_list<std::string_view> keys) const {
     if (!json_.is_object()) refuse("an object");
     for (const auto& [key, value] : json_.items()) {
       if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
-      throw DataError(fmt::format("{} has '{}'{}; known are {}", place_, key,
+      throw DataError(fmt::format("{} has '{}'{}; known are {}", place_, shortened(key),
                                   suggestion(key, std::vector<std::string_view>(keys)), fmt::join(keys, ", ")));
     }
   }
@@ -51,7 +58,9 @@ class Node {
     return nodes;
   }
   std::string text() const {
-    if (!json_.is_string()) refuse("a text");
+    if (!json_.is_string() || json_.get_ref<const std::string&>().size() > kLongestText) {
+      refuse(fmt::format("a text of at most {} bytes", kLongestText));
+    }
     return json_.get<std::string>();
   }
   template <class Number>
@@ -71,6 +80,10 @@ class Node {
 };
 
 Json parse_json(std::string_view text) {
+  if (const int depth = json_depth(text); depth > kDeepestJson) {
+    throw DataError(
+        fmt::format("lists and objects lie {} deep in each other; no table has more than {}", depth, kDeepestJson));
+  }
   try {
     return Json::parse(text);
   } catch (const Json::parse_error& error) {
@@ -79,6 +92,8 @@ Json parse_json(std::string_view text) {
     const auto line = 1 + std::count(before.begin(), before.end(), '\n');
     throw DataError(fmt::format("line {}: this is not JSON{}", line,
                                 text.empty() ? ", the file is empty" : fmt::format(" (at byte {})", error.byte)));
+  } catch (const Json::out_of_range& error) {
+    throw DataError(fmt::format("a number is too large: {}", shortened(error.what())));
   }
 }
 

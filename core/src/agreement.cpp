@@ -19,6 +19,8 @@ namespace {
 
 // Far above any table that was measured, and little enough to be sent to every process.
 constexpr std::size_t kMostFileBytes = 1 << 20;
+// The settings come from an environment, for which Linux has at most 6 MiB.
+constexpr std::uint64_t kMostSharedBytes = 16 << 20;
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -88,6 +90,7 @@ std::string share_text(ProcessGroup& group, std::string_view text) {
   const bool is_mine = group.process() == 0;
   std::vector<Piece> pieces(static_cast<std::size_t>(group.process_count()));
   std::string shared;
+  std::uint64_t length = 0;
   do {
     Piece mine;
     if (is_mine) {
@@ -96,8 +99,15 @@ std::string share_text(ProcessGroup& group, std::string_view text) {
     }
     group.allgather(&mine, pieces.data(), sizeof mine);
     const Piece& first = pieces.front();
-    shared.append(first.bytes, std::min<std::size_t>(sizeof first.bytes, first.length - shared.size()));
-  } while (shared.size() < pieces.front().length);
+    if (shared.empty()) length = first.length;
+    if (first.length != length || length > kMostSharedBytes) {
+      throw TransportError(fmt::format(
+          "process 0 has sent what no process of this job sends: a text of {} bytes, of which {} had come and "
+          "{} were announced; at most {} are possible",
+          first.length, shared.size(), length, kMostSharedBytes));
+    }
+    shared.append(first.bytes, std::min<std::size_t>(sizeof first.bytes, length - shared.size()));
+  } while (shared.size() < length);
   return shared;
 }
 

@@ -22,7 +22,8 @@ std::string encode(const Agreement& agreement);
 /// @throws Mismatch  the text was not made by `encode`
 Agreement decode_agreement(std::string_view text);
 
-/// Process 0's `text`, on every process. Collective, blocks.
+/// Process 0's `text`, on every process. Collective, blocks. @throws TransportError  it is longer than 16 MiB, or its
+/// length changes on the way
 std::string share_text(ProcessGroup& group, std::string_view text);
 
 }  // namespace farandole

@@ -13,6 +13,7 @@
 
 #include "agreement.h"
 #include "farandole/core/log.h"
+#include "from_peers.h"
 #include "patience.h"
 
 namespace farandole {
@@ -138,6 +139,10 @@ void Job::introduce(const WorldOptions& options) {
   mine.replicas = options.replicas;
   std::vector<Introduction> all(static_cast<std::size_t>(count), mine);
   if (group_) group_->allgather(&mine, all.data(), sizeof mine);
+  for (int p = 0; p < count; ++p) {
+    const Introduction& other = all[static_cast<std::size_t>(p)];
+    check_claim(p, other.claim, other.replicas);
+  }
 
   Surroundings around;
   around.neighbour = process_;
@@ -388,6 +393,7 @@ void Job::look_around() {
 }
 
 void Job::handle(const Notice& notice) {
+  check_notice(notice, *topology_);
   switch (notice.kind) {
     case Notice::Kind::kFault:
       poison(notice.rank, static_cast<ErrorKind>(notice.error_kind), notice.text, false);

@@ -263,6 +263,10 @@ std::optional<std::string_view> nearest(std::string_view word, std::span<const s
   // A third of the letters may be wrong.
   std::size_t closest = (word.size() + 2) / 3 + 1;
   for (const std::string_view candidate : candidates) {
+    // At least the difference of the lengths, which can be large where the word comes from a file.
+    const std::size_t longer = std::max(word.size(), candidate.size()),
+                      shorter = std::min(word.size(), candidate.size());
+    if (longer - shorter >= closest) continue;
     const std::size_t distance = edit_distance(lower_case(word), lower_case(candidate));
     if (distance >= closest) continue;
     closest = distance;

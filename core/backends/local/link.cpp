@@ -16,8 +16,9 @@
 namespace farandole::local {
 namespace {
 
-// Several fit into a socket's buffer of the usual 208 KiB.
-constexpr std::size_t kPacketBytes = 32 * 1024;
+// About what a message that is kept, and a key that a peer has made up, cost beside the data.
+constexpr std::size_t kMessageOverhead = 64;
+constexpr std::size_t kKeyOverhead = 1536;
 
 bool would_block(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOBUFS;
@@ -74,7 +75,8 @@ bool Receiving::test() {
   return true;
 }
 
-Link::Link(UniqueDescriptor socket) : socket_(std::move(socket)), packet_(sizeof(Header) + kPacketBytes) {}
+Link::Link(UniqueDescriptor socket, std::string peer, KeptBytes& kept)
+    : socket_(std::move(socket)), peer_(std::move(peer)), kept_(kept), packet_(sizeof(PacketHeader) + kPacketBytes) {}
 
 Sending Link::send(Key key, const void* data, std::size_t bytes) {
   auto message = std::make_shared<Sending::Message>();
@@ -118,6 +120,7 @@ std::optional<std::vector<std::byte>> Link::take(Key key) {
   Arrival& first = inbox->second.arrived.front();
   if (first.into || first.came < first.bytes) return std::nullopt;
   auto taken = std::move(first.kept);
+  let_go(kMessageOverhead + taken.size());
   inbox->second.arrived.pop_front();
   return taken;
 }
@@ -133,7 +136,8 @@ bool Link::has_arrived(Key key, Key mask) {
 
 bool Link::is_flushed() {
   const std::lock_guard lock(mutex_);
-  move();
+  flush();
+  if (violation_.empty()) drain();
   return is_closed_ || outgoing_.empty();
 }
 
@@ -158,7 +162,7 @@ void Link::flush() {
 /// True if the whole message has gone.
 bool Link::send_packets(Sending::Message& message) {
   do {
-    Header header{message.key, message.bytes, message.sent};
+    PacketHeader header{message.key, message.bytes, message.sent};
     const std::size_t bytes = std::min(kPacketBytes, message.bytes - message.sent);
     // The socket only reads from it.
     auto* payload = const_cast<std::byte*>(message.data) + message.sent;
@@ -169,8 +173,7 @@ bool Link::send_packets(Sending::Message& message) {
     if (sendmsg(socket_.get(), &packet, MSG_NOSIGNAL) < 0) {
       // That the other end is gone shows when it is read from; who died is found out elsewhere.
       if (would_block(errno) || errno == EPIPE || errno == ECONNRESET) return false;
-      throw TransportError(
-          fmt::format("sending to another process failed: {}", std::generic_category().message(errno)));
+      throw TransportError(fmt::format("sending to {} failed: {}", peer_, std::generic_category().message(errno)));
     }
     message.sent += bytes;
   } while (message.sent < message.bytes);
@@ -178,37 +181,54 @@ bool Link::send_packets(Sending::Message& message) {
 }
 
 void Link::drain() {
+  if (!violation_.empty()) throw TransportError(violation_);
   while (!is_closed_) {
-    const ssize_t got = ::recv(socket_.get(), packet_.data(), packet_.size(), 0);
+    // The length of the packet, also where it is longer than the memory for it.
+    const ssize_t got = ::recv(socket_.get(), packet_.data(), packet_.size(), MSG_TRUNC);
     // A reset is told once, and before what was sent until then.
     if (got < 0 && errno == ECONNRESET) continue;
     if (got < 0 && would_block(errno)) return;
     if (got < 0) {
-      throw TransportError(
-          fmt::format("receiving from another process failed: {}", std::generic_category().message(errno)));
+      throw TransportError(fmt::format("receiving from {} failed: {}", peer_, std::generic_category().message(errno)));
     }
     is_closed_ = got == 0;
     if (is_closed_) return;
-    Header header;
-    std::memcpy(&header, packet_.data(), sizeof header);
-    accept(header, packet_.data() + sizeof header, static_cast<std::size_t>(got) - sizeof header);
+    try {
+      const auto bytes = static_cast<std::size_t>(got);
+      if (bytes > packet_.size()) throw TransportError(fmt::format("a packet of {} bytes", bytes));
+      accept(parse_packet({packet_.data(), bytes}));
+    } catch (const TransportError& error) {
+      violation_ = fmt::format("{} has sent what no process of this job sends: {}", peer_, error.what());
+      is_closed_ = true;
+      throw TransportError(violation_);
+    }
   }
 }
 
-void Link::accept(const Header& header, const std::byte* payload, std::size_t bytes) {
-  Inbox& inbox = inboxes_[header.key];
-  if (header.offset == 0) inbox.arrived.push_back({header.bytes, 0, {}, nullptr});
-  Arrival& arrival = inbox.arrived.back();
-  put(arrival, header.offset, payload, bytes);
-  arrival.came += bytes;
+/// A message that begins while the last one of its key is incomplete is right: that one was withdrawn by its sender.
+void Link::accept(const Packet& packet) {
+  const auto& [key, bytes, offset] = packet.header;
+  const auto [found, is_new] = inboxes_.try_emplace(key);
+  if (is_new) keep(kKeyOverhead);
+  Inbox& inbox = found->second;
+  if (offset == 0) {
+    keep(kMessageOverhead);
+    inbox.arrived.push_back({bytes, 0, {}, nullptr});
+  }
+  if (inbox.arrived.empty() || inbox.arrived.back().bytes != bytes || inbox.arrived.back().came != offset) {
+    throw TransportError(fmt::format("byte {} of a message of {} bytes that does not go on there", offset, bytes));
+  }
+  put(inbox.arrived.back(), offset, packet.payload);
+  inbox.arrived.back().came += packet.payload.size();
   match(inbox);
 }
 
-void Link::put(Arrival& arrival, std::size_t offset, const std::byte* payload, std::size_t bytes) {
+void Link::put(Arrival& arrival, std::size_t offset, std::span<const std::byte> payload) {
   if (!arrival.into) {
-    arrival.kept.insert(arrival.kept.end(), payload, payload + bytes);
-  } else if (arrival.into->data != nullptr && arrival.into->expected == arrival.bytes && bytes > 0) {
-    std::memcpy(arrival.into->data + offset, payload, bytes);
+    keep(payload.size());
+    arrival.kept.insert(arrival.kept.end(), payload.begin(), payload.end());
+  } else if (arrival.into->data != nullptr && arrival.into->expected == arrival.bytes && !payload.empty()) {
+    std::memcpy(arrival.into->data + offset, payload.data(), payload.size());
   }
 }
 
@@ -221,13 +241,27 @@ void Link::match(Inbox& inbox) {
       first.into = std::move(inbox.wanted.front());
       inbox.wanted.pop_front();
       first.into->came = first.bytes;
-      put(first, 0, first.kept.data(), first.kept.size());
+      put(first, 0, first.kept);
+      let_go(kMessageOverhead + first.kept.size());
       first.kept = {};
     }
     if (first.came < first.bytes) return;
     first.into->is_done = true;
     inbox.arrived.pop_front();
   }
+}
+
+void Link::keep(std::size_t bytes) {
+  if (!kept_.take(bytes)) {
+    throw TransportError(
+        fmt::format("more than the {} bytes that this process keeps before it asks for them", kept_.most()));
+  }
+  kept_here_ += bytes;
+}
+
+void Link::let_go(std::size_t bytes) {
+  kept_.give_back(bytes);
+  kept_here_ -= bytes;
 }
 
 }  // namespace farandole::local

@@ -7,16 +7,16 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "local/descriptor.h"
+#include "local/kept_bytes.h"
+#include "local/packet.h"
 
 namespace farandole::local {
-
-/// What a message is for. Messages of one key arrive in the order in which they were sent.
-using Key = std::uint64_t;
 
 class Link;
 
@@ -59,10 +59,18 @@ class Receiving {
 
 /// A connection of two processes, on a socket that keeps packets whole (SOCK_SEQPACKET). A long message is cut into
 /// packets, each of which says to which message it belongs, so that one that is withdrawn half-way does no harm to
-/// others. What arrives before somebody asks for it is kept. Nothing blocks. Thread-safe.
+/// others. What arrives before somebody asks for it is kept, as far as `KeptBytes` allows. Nothing blocks. Thread-safe.
+///
+/// A peer that sends what no link sends, or more than may be kept, ends the connection: what asks the link for anything
+/// but sending raises a TransportError from then on that names the peer and what was wrong.
 class Link {
  public:
-  explicit Link(UniqueDescriptor socket);
+  /// @param peer  for messages: "process 3"
+  explicit Link(UniqueDescriptor socket, std::string peer = "another process",
+                KeptBytes& kept = KeptBytes::of_this_process());
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ~Link() { kept_.give_back(kept_here_); }
 
   /// `data` stays unchanged until the message is done or withdrawn.
   Sending send(Key key, const void* data, std::size_t bytes);
@@ -97,26 +105,27 @@ class Link {
     std::deque<Arrival> arrived;
     std::deque<std::shared_ptr<Receiving::Message>> wanted;
   };
-  struct Header {
-    Key key = 0;
-    std::uint64_t bytes = 0;   // of the message
-    std::uint64_t offset = 0;  // of this packet in it
-  };
 
   void move();  ///< what the socket takes and has
   void flush();
   void drain();
   bool send_packets(Sending::Message& message);
-  void accept(const Header& header, const std::byte* payload, std::size_t bytes);
-  static void match(Inbox& inbox);
-  static void put(Arrival& arrival, std::size_t offset, const std::byte* payload, std::size_t bytes);
+  void accept(const Packet& packet);
+  void match(Inbox& inbox);
+  void put(Arrival& arrival, std::size_t offset, std::span<const std::byte> payload);
+  void keep(std::size_t bytes);
+  void let_go(std::size_t bytes);
 
   UniqueDescriptor socket_;
+  const std::string peer_;
+  KeptBytes& kept_;
   std::mutex mutex_;  // guards what follows
   std::deque<std::shared_ptr<Sending::Message>> outgoing_;
   std::unordered_map<Key, Inbox> inboxes_;
   std::vector<std::byte> packet_;
+  std::size_t kept_here_ = 0;
   bool is_closed_ = false;
+  std::string violation_;  // how the peer broke the protocol, for messages; empty: it has not
 };
 
 }  // namespace farandole::local

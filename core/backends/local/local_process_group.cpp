@@ -57,7 +57,8 @@ LocalProcessGroup::LocalProcessGroup(const Seat& seat)
   Meeting meeting = meet(seat);
   name_ = std::move(meeting.name);
   for (UniqueDescriptor& socket : meeting.sockets) {
-    links_.push_back(socket ? std::make_unique<Link>(std::move(socket)) : nullptr);
+    links_.push_back(socket ? std::make_unique<Link>(std::move(socket), fmt::format("process {}", links_.size()))
+                            : nullptr);
   }
   has_left_.assign(links_.size(), false);
   GroupsInChildren::add(this);
@@ -137,12 +138,9 @@ void LocalProcessGroup::post(int process, const Notice& notice) {
 }
 
 std::optional<Notice> LocalProcessGroup::poll_any() {
-  for (const auto& link : links_) {
-    const auto bytes = link ? link->take(kNotice) : std::nullopt;
-    if (!bytes) continue;
-    Notice notice;
-    std::memcpy(&notice, bytes->data(), std::min(bytes->size(), sizeof notice));
-    return notice;
+  for (int p = 0; p < process_count(); ++p) {
+    Link* const link = links_[static_cast<std::size_t>(p)].get();
+    if (const auto bytes = link != nullptr ? link->take(kNotice) : std::nullopt) return parse_notice(*bytes, p);
   }
   if (to_self_.empty()) return std::nullopt;
   const Notice notice = to_self_.front();

@@ -7,16 +7,19 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "farandole/core/backend.h"
 #include "farandole/core/error.h"
+#include "farandole/core/log.h"
+#include "local/hello.h"
 #include "patience.h"
 
 namespace farandole::local {
@@ -27,15 +30,6 @@ constexpr std::size_t kLongestJob = 64;
 constexpr rlim_t kOtherDescriptors = 64;
 // Nothing tells that a name has come into being, so it is looked for again.
 constexpr int kRetryMs = 5;
-
-/// What the two ends of a connection tell each other first.
-struct Hello {
-  std::int32_t process = 0;
-  std::int32_t processes = 0;
-  std::int32_t pid = 0;
-  char build[116] = {};
-};
-static_assert(sizeof(Hello) == 128);
 
 [[noreturn]] void throw_failed(std::string_view what) {
   throw TransportError(
@@ -61,6 +55,12 @@ UniqueDescriptor make_socket() {
   UniqueDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) throw_failed("socket");
   return socket;
+}
+
+/// True if the other end has closed the connection, whatever of it is still to be read.
+bool has_hung_up(const UniqueDescriptor& socket) {
+  pollfd entry{socket.get(), 0, 0};
+  return ::poll(&entry, 1, 0) > 0 && (entry.revents & POLLHUP) != 0;
 }
 
 bool is_of_this_user(const UniqueDescriptor& socket) {
@@ -134,11 +134,7 @@ class Gathering {
 
   /// False if the other end is gone.
   bool greet(const UniqueDescriptor& socket) const {
-    Hello mine;
-    mine.process = seat_.process;
-    mine.processes = seat_.processes;
-    mine.pid = getpid();
-    std::string_view(build_id()).copy(mine.build, sizeof mine.build - 1);
+    const Hello mine = make_hello(seat_.process, seat_.processes);
     return send(socket.get(), &mine, sizeof mine, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof mine);
   }
 
@@ -146,18 +142,21 @@ class Gathering {
     for (;;) {
       UniqueDescriptor socket(accept4(meeting_.name.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket) break;
-      if (is_of_this_user(socket) && greet(socket)) callers_.push_back(std::move(socket));
+      if (!is_of_this_user(socket)) {
+        warn_of_stranger("a process of another user");
+      } else if (greet(socket)) {
+        callers_.push_back(std::move(socket));
+      }
     }
     if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ECONNABORTED) throw_failed("accept");
     for (UniqueDescriptor& caller : callers_) {
       bool is_gone = false;
       const auto hello = hear(caller, is_gone);
-      if (hello) {
-        check(*hello);
+      if (hello && is_awaited(*hello)) {
         socket_of(hello->process) = std::move(caller);
         greeted_[static_cast<std::size_t>(hello->process)] = true;
       }
-      if (is_gone) caller = UniqueDescriptor();
+      if (hello || is_gone) caller = UniqueDescriptor();
     }
     std::erase_if(callers_, [](const UniqueDescriptor& caller) { return !caller; });
   }
@@ -167,22 +166,57 @@ class Gathering {
     bool is_gone = false;
     if (const auto hello = hear(socket_of(process), is_gone)) {
       check(*hello);
+      if (hello->process != process) {
+        throw TransportError(fmt::format("job '{}': process {} (pid {}) says that it is process {}", seat_.job, process,
+                                         hello->pid, hello->process));
+      }
       greeted_[static_cast<std::size_t>(process)] = true;
     }
     // It has left a job of the same name in between.
     if (is_gone) socket_of(process) = UniqueDescriptor();
   }
 
-  static std::optional<Hello> hear(const UniqueDescriptor& socket, bool& is_gone) {
-    Hello hello;
+  /// @param is_gone  set if there is nobody to hear, or somebody who says no hello
+  std::optional<Hello> hear(const UniqueDescriptor& socket, bool& is_gone) {
+    std::array<std::byte, sizeof(Hello)> packet{};
     ssize_t got = 0;
     // A reset is told once, and before what was sent until then.
     do {
-      got = recv(socket.get(), &hello, sizeof hello, 0);
+      got = recv(socket.get(), packet.data(), packet.size(), MSG_TRUNC);
     } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
     is_gone = got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
-    if (got != static_cast<ssize_t>(sizeof hello)) return std::nullopt;
-    return hello;
+    if (got <= 0) return std::nullopt;
+    try {
+      const auto bytes = static_cast<std::size_t>(got);
+      if (bytes > packet.size()) throw TransportError("more bytes than a hello has");
+      return parse_hello(std::span(packet).first(bytes));
+    } catch (const TransportError& error) {
+      warn_of_stranger(error.what());
+      is_gone = true;
+      return std::nullopt;
+    }
+  }
+
+  /// Whether the process that says this has this one's connection to make.
+  /// @throws InvalidArgument  it is of another build, or was told another number of processes
+  bool is_awaited(const Hello& hello) {
+    check(hello);
+    if (hello.process <= seat_.process) {
+      warn_of_stranger(fmt::format("process {}, which does not call process {}", hello.process, seat_.process));
+      return false;
+    }
+    if (is_greeted(hello.process) && !has_hung_up(socket_of(hello.process))) {
+      warn_of_stranger(fmt::format("process {}, which is there already", hello.process));
+      return false;
+    }
+    return true;
+  }
+
+  /// Once: a process that does nothing else could fill the log.
+  void warn_of_stranger(std::string_view what) {
+    if (std::exchange(has_warned_, true)) return;
+    log(LogLevel::kWarning, fmt::format("job '{}', process {}: a connection that is none of the job's is refused: {}",
+                                        seat_.job, seat_.process, what));
   }
 
   void check(const Hello& other) const {
@@ -191,11 +225,10 @@ class Gathering {
           fmt::format("job '{}': FARANDOLE_SIZE is {} in process {} (pid {}) and {} in process {} (pid {})", seat_.job,
                       seat_.processes, seat_.process, getpid(), other.processes, other.process, other.pid));
     }
-    const std::string_view build(other.build, strnlen(other.build, sizeof other.build));
-    if (build != std::string_view(build_id()).substr(0, sizeof other.build - 1)) {
+    if (other.build_text() != make_hello(seat_.process, seat_.processes).build_text()) {
       throw InvalidArgument(
           fmt::format("job '{}': process {} (pid {}) runs Farandole {}, this one {}; all must run the same build",
-                      seat_.job, other.process, other.pid, build, build_id()));
+                      seat_.job, other.process, other.pid, other.build_text(), build_id()));
     }
   }
 
@@ -216,6 +249,7 @@ class Gathering {
   Meeting meeting_;
   std::vector<bool> greeted_;              // by process: its hello was heard and is right
   std::vector<UniqueDescriptor> callers_;  // who called and has not said who it is
+  bool has_warned_ = false;
 };
 
 /// A connection with each other process needs a descriptor: asks for as many as may be had.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -46,10 +47,11 @@ void MpiNotices::post(int process, const Notice& notice) {
 std::optional<Notice> MpiNotices::poll() {
   const std::lock_guard own(mutex_);
   sweep();
-  std::optional<Notice> notice;
+  Notice came;
+  int bytes = 0, sender = 0;
   {
     const auto guard = session_.enter("MPI_Test for notices");
-    if (!incoming_) return notice;
+    if (!incoming_) return std::nullopt;
     int done = 0;
     MPI_Status status;
     if (const int code = MPI_Test(&receive_, &done, &status); code != MPI_SUCCESS) {
@@ -57,19 +59,15 @@ std::optional<Notice> MpiNotices::poll() {
       session_.keep(std::move(incoming_));
       throw_mpi_error(code, "MPI_Test for notices");
     }
-    if (done == 0) return notice;
-    int bytes = 0;
+    if (done == 0) return std::nullopt;
     check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count of a notice");
-    if (bytes != static_cast<int>(sizeof(Notice))) {
-      throw TransportError(
-          fmt::format("process {}: a notice from process {} has {} bytes, expected {}: the processes run "
-                      "different versions of Farandole",
-                      session_.process(), status.MPI_SOURCE, bytes, sizeof(Notice)));
-    }
-    notice = *incoming_;
+    came = *incoming_;
+    sender = status.MPI_SOURCE;
   }
   listen();
-  if (notice->kind == Notice::Kind::kFault && !fault_) fault_ = notice;
+  const auto all_bytes = std::as_bytes(std::span(&came, 1));
+  const Notice notice = parse_notice(all_bytes.first(static_cast<std::size_t>(bytes)), sender);
+  if (notice.kind == Notice::Kind::kFault && !fault_) fault_ = notice;
   return notice;
 }
 

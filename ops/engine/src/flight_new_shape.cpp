@@ -14,6 +14,18 @@ std::size_t unsigned_of(std::int64_t value) {
   return static_cast<std::size_t>(value);
 }
 
+/// @param rows  of each rank, as it says   @param row_bytes  of one   @throws TransportError  no memory holds them
+void check_rows(const std::vector<std::int64_t>& rows, std::size_t row_bytes, const RequestSpec& spec) {
+  std::int64_t room = (std::int64_t{1} << 47) / static_cast<std::int64_t>(std::max<std::size_t>(row_bytes, 1));
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    if (rows[rank] < 0 || rows[rank] > room) {
+      throw TransportError(fmt::format("{}: rank {} of its process set announces {} rows of {} bytes", describe(spec),
+                                       rank, rows[rank], row_bytes));
+    }
+    room -= rows[rank];
+  }
+}
+
 /// One tensor: lengths, memory, data, in this order; the tensors of a request one after the other.
 class NewShapeFlight final : public Flight {
  public:
@@ -85,6 +97,7 @@ class NewShapeFlight final : public Flight {
   void begin(Item& item) {
     LocalTensor& tensor = *item.tensor;
     const std::size_t row = tensor.row_count();
+    check_rows(item.heard, row * size_in_bytes(tensor.dtype), *entry_.spec);
     for (const std::int64_t rows : item.heard) item.received.push_back(unsigned_of(rows) * row);
     std::size_t output_count = std::accumulate(item.received.begin(), item.received.end(), std::size_t{0});
     std::int64_t rows = std::accumulate(item.heard.begin(), item.heard.end(), std::int64_t{0});

@@ -14,13 +14,21 @@ RequestError departure_error(Departure departure, const std::string& who) {
   return {ErrorKind::kPeerLost, who + " has left the job, and can take part no more"};
 }
 
+News decode(const std::string& bytes, const std::string& who) {
+  try {
+    return bytes.empty() ? News() : News::decode(bytes);
+  } catch (const TransportError& error) {
+    throw TransportError(fmt::format("{} has sent what no rank of this job sends: {}", who, error.what()));
+  }
+}
+
 }  // namespace
 
 Negotiator::Outcome Negotiator::hear_news(std::span<const std::string> all, Time now) {
   Outcome outcome;
   outcome.failed = std::exchange(refused_, {});
   std::vector<News> news;
-  for (const std::string& bytes : all) news.push_back(bytes.empty() ? News() : News::decode(bytes));
+  for (const std::string& bytes : all) news.push_back(decode(bytes, names_[news.size()]));
   hear_departures(news, outcome);
   if (departed_) return outcome;
   const bool was_closing = closing_;

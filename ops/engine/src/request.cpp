@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace farandole {
@@ -30,21 +31,81 @@ json to_json(const Telling& telling) {
           spec.by_order};
 }
 
+/// Stops a parser of CBOR, which calls itself once per level, at the first level that no announcement has.
+class DepthLimit final : public json::json_sax_t {
+ public:
+  bool start_array(std::size_t /*size*/) override { return ++depth_ <= kDeepest; }
+  bool end_array() override { return --depth_ >= 0; }
+  bool start_object(std::size_t /*size*/) override { return false; }
+  bool end_object() override { return false; }
+  bool key(string_t& /*text*/) override { return false; }
+  bool null() override { return true; }
+  bool boolean(bool /*value*/) override { return true; }
+  bool number_integer(number_integer_t /*value*/) override { return true; }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return true; }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
+  bool string(string_t& /*text*/) override { return true; }
+  bool binary(binary_t& /*bytes*/) override { return true; }
+  bool parse_error(std::size_t /*at*/, const std::string& /*token*/, const json::exception& /*error*/) override {
+    return false;
+  }
+
+ private:
+  static constexpr int kDeepest = 6;  // announcement, requests, request, tensors, tensor, shape
+  int depth_ = 0;
+};
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw TransportError("an announcement with " + what);
+}
+
+/// A whole number from `least` to `most`.
+template <class Number>
+Number whole(const json& field, Number least, Number most) {
+  const bool fits = field.is_number_unsigned()
+                        ? field.get<std::uint64_t>() <= static_cast<std::uint64_t>(most)
+                        : field.is_number_integer() && field.get<std::int64_t>() >= static_cast<std::int64_t>(least);
+  if (!fits) refuse(fmt::format("{} where a number from {} to {} belongs", field.dump(), least, most));
+  return field.get<Number>();
+}
+
+/// One of an enumeration that begins with 0.
+template <class Value>
+Value one_of(const json& field, Value last) {
+  return static_cast<Value>(whole(field, 0, static_cast<int>(last)));
+}
+
+TensorSpec tensor_from_json(const json& fields) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 47;  // what a process has address space for
+  TensorSpec tensor;
+  tensor.dtype = one_of(fields.at(0), DType::kF64);
+  std::int64_t room = kMostBytes / static_cast<std::int64_t>(size_in_bytes(tensor.dtype));
+  for (const json& field : fields.at(1)) {
+    const auto length = whole(field, std::int64_t{0}, room);
+    if (length > 0) room /= length;
+    tensor.shape.push_back(length);
+  }
+  return tensor;
+}
+
 Telling from_json(const json& fields) {
   RequestSpec spec;
   spec.name = fields.at(0);
-  spec.kind = static_cast<RequestKind>(fields.at(1).get<int>());
-  spec.op = static_cast<ReduceOp>(fields.at(2).get<int>());
+  spec.kind = one_of(fields.at(1), RequestKind::kRefused);
+  spec.op = one_of(fields.at(2), ReduceOp::kAverage);
   spec.adasum = fields.at(3);
-  spec.root = fields.at(4);
+  spec.root = whole(fields.at(4), -1, std::numeric_limits<int>::max());
   spec.prescale = fields.at(5);
   spec.postscale = fields.at(6);
-  for (const json& tensor : fields.at(7)) {
-    spec.tensors.push_back({static_cast<DType>(tensor.at(0).get<int>()), tensor.at(1)});
+  for (const json& tensor : fields.at(7)) spec.tensors.push_back(tensor_from_json(tensor));
+  for (const json& field : fields.at(8)) {
+    spec.arguments.push_back(whole<std::int64_t>(field, 0, std::numeric_limits<int>::max()));
   }
-  spec.arguments = fields.at(8).get<std::vector<std::int64_t>>();
   spec.about = fields.at(10);
   spec.by_order = fields.at(11);
+  const bool names_none = (spec.kind == RequestKind::kAddSet && spec.arguments.empty()) ||
+                          (spec.kind == RequestKind::kRemoveSet && spec.arguments.size() != 1);
+  if (names_none) refuse("a change of process sets that does not say of which");
   return {std::make_shared<RequestSpec>(std::move(spec)), fields.at(9)};
 }
 
@@ -104,13 +165,19 @@ std::string News::encode() const {
 }
 
 News News::decode(std::string_view bytes) {
-  const json fields = json::from_cbor(bytes);
-  News news;
-  for (const json& telling : fields.at(0)) news.requests.push_back(from_json(telling));
-  news.joins = fields.at(1);
-  news.departs = static_cast<Departure>(fields.at(2).get<int>());
-  news.waits_for = fields.at(3).get<std::vector<std::string>>();
-  return news;
+  try {
+    DepthLimit limit;
+    if (!json::sax_parse(bytes, &limit, json::input_format_t::cbor)) refuse("bytes that can not be read");
+    const json fields = json::from_cbor(bytes);
+    News news;
+    for (const json& telling : fields.at(0)) news.requests.push_back(from_json(telling));
+    news.joins = fields.at(1);
+    news.departs = one_of(fields.at(2), Departure::kSetRemoved);
+    news.waits_for = fields.at(3).get<std::vector<std::string>>();
+    return news;
+  } catch (const json::exception& error) {
+    refuse(fmt::format("bytes that can not be read: {}", error.what()));
+  }
 }
 
 }  // namespace farandole

@@ -81,7 +81,11 @@ struct News {
   /// This rank waits for these names, and can do nothing else until one of them is done.
   std::vector<std::string> waits_for;
 
+  /// More would be refused by those that hear it.
+  static constexpr std::int64_t kMostBytes = 256 << 20;
   std::string encode() const;
+  /// @throws TransportError  another rank can not have meant these bytes: they are none of `encode`, or they speak of
+  /// types, operations or shapes that there are not
   static News decode(std::string_view bytes);
 };
 

@@ -1,5 +1,7 @@
 #include "set_engine.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -160,6 +162,13 @@ void SetEngine::begin_news() {
 }
 
 void SetEngine::begin_news_exchange() {
+  const auto wrong = std::find_if(all_news_bytes_.begin(), all_news_bytes_.end(),
+                                  [](std::int64_t bytes) { return bytes < 0 || bytes > News::kMostBytes; });
+  if (wrong != all_news_bytes_.end()) {
+    throw TransportError(fmt::format("{} announces {} bytes about its requests; at most {} are possible",
+                                     control_.describe(static_cast<int>(wrong - all_news_bytes_.begin())), *wrong,
+                                     News::kMostBytes));
+  }
   news_counts_.assign(all_news_bytes_.begin(), all_news_bytes_.end());
   all_news_.resize(std::accumulate(news_counts_.begin(), news_counts_.end(), std::size_t{0}));
   round_ = control_.allgather_async(ConstBufferView(news_.data(), news_.size(), DType::kU8),

@@ -6,43 +6,25 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
-#include "checksum.h"
 #include "durable_file.h"
 #include "farandole/core/error.h"
+#include "manifest.h"
 #include "safetensors.h"
 
 namespace farandole::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 using Tensors = std::span<const CheckpointTensor>;
 using Options = std::vector<std::pair<std::string, std::string>>;
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kAsidePrefix = ".farandole-writing-";
-constexpr const char* kFormat = "farandole checkpoint";
-constexpr int kVersion = 1;
-constexpr const char* kOwnChecksum = "manifest_crc32";
 constexpr const char* kManifest = "manifest.json";
+constexpr std::uintmax_t kMostManifestBytes = 64 << 20;
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
-
-std::string checksum_text(std::span<const std::byte> bytes) {
-  return fmt::format("{:08x}", checksum(bytes));
-}
-
-std::span<const std::byte> bytes_of(const BufferView& values) {
-  return {static_cast<const std::byte*>(values.data), values.size_in_bytes()};
-}
-
-/// Of a manifest without its own checksum.
-std::string checksum_of_text(const Json& manifest) {
-  const std::string text = manifest.dump();
-  return checksum_text(std::as_bytes(std::span(text)));
-}
 
 /// The training step of "step-000123"; -1 for other names.
 std::int64_t step_of(const fs::path& checkpoint) {
@@ -65,56 +47,11 @@ std::vector<std::pair<std::int64_t, fs::path>> list(const fs::path& directory) {
   return found;
 }
 
-Json describe_tensors(Tensors tensors) {
-  Json list = Json::array();
-  for (const CheckpointTensor& tensor : tensors) {
-    list.push_back({{"name", tensor.name},
-                    {"shape", tensor.shape},
-                    {"dtype", name(tensor.values.dtype)},
-                    {"crc32", checksum_text(bytes_of(tensor.values))}});
-  }
-  return list;
-}
-
-Json make_manifest(const CheckpointState& state, Tensors model, Tensors optimizer) {
-  Json options = Json::object();
-  for (const auto& [option, value] : state.options) options[option] = value;
-  Json manifest{{"format", kFormat},
-                {"version", kVersion},
-                {"training_step", state.training_step},
-                {"epoch", state.epoch},
-                {"position", state.position},
-                {"epoch_loss_sum", state.loss_sum},
-                {"epoch_correct", state.correct},
-                {"options", options},
-                {"model", describe_tensors(model)},
-                {"optimizer", describe_tensors(optimizer)}};
-  manifest[kOwnChecksum] = checksum_of_text(manifest);
-  return manifest;
-}
-
-Json read_manifest(const fs::path& file) {
-  const std::vector<std::byte> bytes = read_file(file);
-  const auto* text = reinterpret_cast<const char*>(bytes.data());
-  try {
-    Json manifest = Json::parse(text, text + bytes.size());
-    if (manifest.at("format") != kFormat) throw DataError(file.string() + ": not the manifest of a checkpoint");
-    if (manifest.at("version") != kVersion) {
-      throw DataError(fmt::format("{}: version {} of the format; this program reads version {}", file.string(),
-                                  manifest.at("version").dump(), kVersion));
-    }
-    const auto own_checksum = manifest.at(kOwnChecksum).get<std::string>();
-    manifest.erase(kOwnChecksum);
-    if (own_checksum != checksum_of_text(manifest)) throw DataError(file.string() + ": altered: its checksum differs");
-    return manifest;
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("{}: cut or altered: {}", file.string(), error.what()));
-  }
-}
-
-void compare_options(const fs::path& checkpoint, const Json& stored, const Options& expected) {
+void compare_options(const fs::path& checkpoint, const Options& stored, const Options& expected) {
   for (const auto& [option, value] : expected) {
-    const auto found = stored.value(option, std::string("nothing"));
+    const auto entry = std::find_if(stored.begin(), stored.end(),
+                                    [&wanted = option](const auto& each) { return each.first == wanted; });
+    const std::string found = entry == stored.end() ? "nothing" : entry->second;
     if (found != value) {
       throw InvalidArgument(fmt::format(
           "{} was written with {} {}, but this training has {}; resume with the same, or without a checkpoint",
@@ -128,14 +65,11 @@ std::string describe_tensor(const std::string& name, const Shape& shape, std::st
 }
 
 /// Compares what the manifest lists with what the model has.
-void compare_layout(const fs::path& checkpoint, const Json& stored, Tensors expected) {
+void compare_layout(const fs::path& checkpoint, const std::vector<Manifest::Tensor>& stored, Tensors expected) {
   constexpr const char* kNothing = "nothing";
   for (std::size_t i = 0; i < std::max(stored.size(), expected.size()); ++i) {
     std::string theirs = kNothing, ours = kNothing;
-    if (i < stored.size()) {
-      theirs = describe_tensor(stored[i].at("name").get<std::string>(), stored[i].at("shape").get<Shape>(),
-                               stored[i].at("dtype").get<std::string>());
-    }
+    if (i < stored.size()) theirs = describe_tensor(stored[i].name, stored[i].shape, stored[i].dtype);
     if (i < expected.size()) {
       ours = describe_tensor(expected[i].name, expected[i].shape, name(expected[i].values.dtype));
     }
@@ -147,7 +81,8 @@ void compare_layout(const fs::path& checkpoint, const Json& stored, Tensors expe
 }
 
 /// Compares the tensors of a file with the manifest. @param expected  agrees with the manifest in names and shapes
-void verify_tensors(const fs::path& file, const SafetensorsFile& content, const Json& stored, Tensors expected) {
+void verify_tensors(const fs::path& file, const SafetensorsFile& content, const std::vector<Manifest::Tensor>& stored,
+                    Tensors expected) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const CheckpointTensor& tensor = expected[i];
     const SafetensorsFile::Entry* entry = content.find(tensor.name);
@@ -157,8 +92,8 @@ void verify_tensors(const fs::path& file, const SafetensorsFile& content, const 
                                   describe_tensor(entry->name, entry->shape, name(entry->dtype)),
                                   describe_tensor(tensor.name, tensor.shape, name(tensor.values.dtype))));
     }
-    const std::string wanted = stored[i].at("crc32").get<std::string>();
-    const std::string found = checksum_text(entry->bytes);
+    const std::string& wanted = stored[i].crc32;
+    const std::string found = crc32_text(entry->bytes);
     if (wanted != found) {
       throw DataError(
           fmt::format("{}: tensor '{}' is altered: its checksum is {}, the manifest says {}. Remove {} to resume from "
@@ -225,7 +160,7 @@ void CheckpointStore::save(const CheckpointState& state, Tensors model, Tensors 
     write_safetensors(aside.path() / kModelFile, model);
     write_safetensors(aside.path() / kOptimizerFile, optimizer);
     DurableFile manifest(aside.path() / kManifest);
-    manifest.write(make_manifest(state, model, optimizer).dump(2) + "\n");
+    manifest.write(write_manifest(state, model, optimizer));
     manifest.commit();
     synchronize_directory(aside.path());
     aside.move_to(target);
@@ -249,28 +184,21 @@ void CheckpointStore::remove_old() const {
 
 CheckpointState CheckpointStore::load(const fs::path& checkpoint, const Options& options, Tensors model,
                                       Tensors optimizer) const {
-  const Json manifest = read_manifest(checkpoint / kManifest);
-  try {
-    compare_layout(checkpoint, manifest.at("model"), model);
-    compare_options(checkpoint, manifest.at("options"), options);
-    compare_layout(checkpoint, manifest.at("optimizer"), optimizer);
-    const SafetensorsFile model_file(checkpoint / kModelFile);
-    const SafetensorsFile optimizer_file(checkpoint / kOptimizerFile);
-    verify_tensors(checkpoint / kModelFile, model_file, manifest.at("model"), model);
-    verify_tensors(checkpoint / kOptimizerFile, optimizer_file, manifest.at("optimizer"), optimizer);
-
-    CheckpointState state{.training_step = manifest.at("training_step").get<std::int64_t>(),
-                          .epoch = manifest.at("epoch").get<std::int64_t>(),
-                          .position = manifest.at("position").get<std::int64_t>(),
-                          .loss_sum = manifest.at("epoch_loss_sum").get<double>(),
-                          .correct = manifest.at("epoch_correct").get<std::int64_t>(),
-                          .options = options};
-    copy_tensors(model_file, model);
-    copy_tensors(optimizer_file, optimizer);
-    return state;
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("{}: altered: {}", (checkpoint / kManifest).string(), error.what()));
-  }
+  const std::vector<std::byte> text = read_file(checkpoint / kManifest, kMostManifestBytes);
+  const Manifest manifest =
+      parse_manifest({reinterpret_cast<const char*>(text.data()), text.size()}, (checkpoint / kManifest).string());
+  compare_layout(checkpoint, manifest.model, model);
+  compare_options(checkpoint, manifest.state.options, options);
+  compare_layout(checkpoint, manifest.optimizer, optimizer);
+  const SafetensorsFile model_file(checkpoint / kModelFile);
+  const SafetensorsFile optimizer_file(checkpoint / kOptimizerFile);
+  verify_tensors(checkpoint / kModelFile, model_file, manifest.model, model);
+  verify_tensors(checkpoint / kOptimizerFile, optimizer_file, manifest.optimizer, optimizer);
+  copy_tensors(model_file, model);
+  copy_tensors(optimizer_file, optimizer);
+  CheckpointState state = manifest.state;
+  state.options = options;
+  return state;
 }
 
 }  // namespace farandole::trainer

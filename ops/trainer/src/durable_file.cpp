@@ -54,11 +54,19 @@ void synchronize_directory(const std::filesystem::path& directory) {
   }
 }
 
-std::vector<std::byte> read_file(const std::filesystem::path& file) {
-  std::ifstream input(file, std::ios::binary | std::ios::ate);
+std::vector<std::byte> read_file(const std::filesystem::path& file, std::uintmax_t most) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(file, error);
+  if (error) throw DataError(fmt::format("cannot open {}: {}", file.string(), error.message()));
+  if (size > most) throw DataError(fmt::format("{} has {} bytes; at most {} are possible", file.string(), size, most));
+  std::vector<std::byte> bytes;
+  try {
+    bytes.resize(static_cast<std::size_t>(size));
+  } catch (const std::exception&) {
+    throw DataError(fmt::format("{} has {} bytes, for which there is no memory", file.string(), size));
+  }
+  std::ifstream input(file, std::ios::binary);
   if (!input) throw DataError(fmt::format("cannot open {}: {}", file.string(), std::strerror(errno)));
-  std::vector<std::byte> bytes(static_cast<std::size_t>(input.tellg()));
-  input.seekg(0);
   if (!input.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()))) {
     throw DataError(fmt::format("cannot read {}: {}", file.string(), std::strerror(errno)));
   }

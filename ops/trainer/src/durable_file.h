@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -32,7 +33,8 @@ class DurableFile {
 /// Waits until the disk knows the entries of a directory. @throws DataError
 void synchronize_directory(const std::filesystem::path& directory);
 
-/// The bytes of a file. @throws DataError  it cannot be read
-std::vector<std::byte> read_file(const std::filesystem::path& file);
+/// The bytes of a file. @throws DataError  it cannot be read, is no file, has more bytes than `most` or than fit into
+/// memory
+std::vector<std::byte> read_file(const std::filesystem::path& file, std::uintmax_t most = UINTMAX_MAX);
 
 }  // namespace farandole::trainer

@@ -33,7 +33,7 @@ std::string describe_gzip_error(gzFile file) {
 
 /// Appends up to `limit` more bytes to `bytes`; returns why it ended early, or an empty text.
 std::string read_more(gzFile file, std::int64_t limit, std::vector<std::uint8_t>& bytes) {
-  constexpr std::int64_t kChunk = 1 << 20;
+  constexpr std::int64_t kChunk = 1 << 16;
   while (limit > 0) {
     const auto wanted = static_cast<unsigned>(std::min(limit, kChunk));
     const std::size_t before = bytes.size();

@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "durable_file.h"
 #include "farandole/core/error.h"
+#include "json_fields.h"
 
 namespace farandole::trainer {
 namespace {
@@ -26,29 +28,45 @@ std::string_view format_name(DType dtype) {
   throw InvalidArgument(fmt::format("tensors of type {} are not kept in checkpoints", name(dtype)));
 }
 
-SafetensorsFile::Entry parse_entry(const std::string& file, const std::string& name, const nlohmann::json& value,
-                                   std::span<const std::byte> data) {
+SafetensorsFile::Entry parse_entry(const std::string& name, const Json& value, std::span<const std::byte> data) {
   SafetensorsFile::Entry entry;
   entry.name = name;
-  entry.shape = value.at("shape").get<Shape>();
+  entry.shape = shape_from(value.at("shape"));
   const auto dtype = value.at("dtype").get<std::string>();
   if (dtype != "F32" && dtype != "F64") {
-    throw DataError(fmt::format("{}: tensor '{}' has type {}; expected F32 or F64", file, name, dtype));
+    throw DataError(fmt::format("tensor '{}' has type {}; expected F32 or F64", name, dtype));
   }
   entry.dtype = dtype == "F32" ? DType::kF32 : DType::kF64;
-  const auto [first, end] = value.at("data_offsets").get<std::pair<std::uint64_t, std::uint64_t>>();
-  if (std::any_of(entry.shape.begin(), entry.shape.end(), [](std::int64_t extent) { return extent < 0; }) ||
-      first > end || end - first != static_cast<std::uint64_t>(elements(entry.shape)) * size_in_bytes(entry.dtype)) {
-    throw DataError(
-        fmt::format("{}: tensor '{}' of type {} and shape {} cannot lie at bytes {} to {}; the file is altered", file,
-                    name, dtype, describe(entry.shape), first, end));
+  const auto first = static_cast<std::uint64_t>(whole(value.at("data_offsets").at(0)));
+  const auto end = static_cast<std::uint64_t>(whole(value.at("data_offsets").at(1)));
+  if (first > end || end - first != static_cast<std::uint64_t>(elements(entry.shape)) * size_in_bytes(entry.dtype)) {
+    throw DataError(fmt::format("tensor '{}' of type {} and shape {} cannot lie at bytes {} to {}; the file is altered",
+                                name, dtype, describe(entry.shape), first, end));
   }
   if (end > data.size()) {
-    throw DataError(fmt::format("{}: tensor '{}' is cut: it ends at byte {} of the data, but there are {} bytes", file,
-                                name, end, data.size()));
+    throw DataError(fmt::format("tensor '{}' is cut: it ends at byte {} of the data, but there are {} bytes", name, end,
+                                data.size()));
   }
   entry.bytes = data.subspan(first, end - first);
   return entry;
+}
+
+/// The format leaves no byte to no tensor, or to two. @param entries  are put into the order of the data
+void check_order(std::vector<SafetensorsFile::Entry>& entries, std::span<const std::byte> data) {
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.bytes.data(), a.bytes.size()) < std::pair(b.bytes.data(), b.bytes.size());
+  });
+  const std::byte* next = data.data();
+  for (const SafetensorsFile::Entry& entry : entries) {
+    if (entry.bytes.data() != next) {
+      throw DataError(fmt::format("the data of tensor '{}' begins at byte {}, that before it ends at byte {}",
+                                  entry.name, entry.bytes.data() - data.data(), next - data.data()));
+    }
+    next += entry.bytes.size();
+  }
+  if (next != data.data() + data.size()) {
+    throw DataError(fmt::format("{} bytes behind the last tensor", data.data() + data.size() - next));
+  }
 }
 
 }  // namespace
@@ -81,15 +99,18 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& file) : bytes_(rea
     throw DataError(fmt::format("{}: expected a header of {} bytes, found {} bytes in all; the file is cut or altered",
                                 file.string(), length, bytes_.size()));
   }
-  const auto* text = reinterpret_cast<const char*>(bytes_.data()) + kLengthBytes;
+  const std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + kLengthBytes, length);
   const auto data = std::span<const std::byte>(bytes_).subspan(kLengthBytes + length);
   try {
-    const auto header = nlohmann::ordered_json::parse(text, text + length);
+    const Json header = parse_json(text);
     for (const auto& [name, value] : header.items()) {
-      if (name != "__metadata__") entries_.push_back(parse_entry(file.string(), name, value, data));
+      if (name != "__metadata__") entries_.push_back(parse_entry(name, value, data));
     }
+    check_order(entries_, data);
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("{}: the header is altered: {}", file.string(), error.what()));
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: {}", file.string(), error.what()));
   }
 }
 

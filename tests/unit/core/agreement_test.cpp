@@ -114,5 +114,19 @@ TEST(Agreement, TextsOfAnyLengthReachAllProcesses) {
   }
 }
 
+TEST(Agreement, ATextWhoseLengthCanNotBeIsRefused) {
+  const auto piece = [](std::uint64_t length) {
+    std::string bytes(4096, 'x');
+    return bytes.replace(0, sizeof length, reinterpret_cast<const char*>(&length), sizeof length);
+  };
+  for (const auto& pieces : {std::vector{piece(~0ULL)}, std::vector{piece((16 << 20) + 1)},
+                             std::vector{piece(10'000), piece(100)}, std::vector{piece(10'000), piece(20'000)}}) {
+    std::vector<std::string> heard = pieces;
+    ScriptedGroup other(1, heard);
+    EXPECT_THROW(share_text(other, ""), TransportError);
+    EXPECT_EQ(other.calls(), pieces.size());
+  }
+}
+
 }  // namespace
 }  // namespace farandole

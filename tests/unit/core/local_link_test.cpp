@@ -1,10 +1,13 @@
 // Messages over the socket between two processes, with both ends in this one.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "farandole/core/error.h"
@@ -147,6 +150,88 @@ TEST_F(LocalLinkTest, WhatWasSentBeforeTheEndIsStillRead) {
   EXPECT_TRUE(there_->take(1).has_value());
   there_->post(1, &value, sizeof value);
   EXPECT_TRUE(there_->is_flushed()) << "nobody is there to take it";
+}
+
+/// A link of which the other end is no link.
+class LocalLinkTestPeer : public testing::Test {
+ protected:
+  void SetUp() override {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0);
+    peer_ = UniqueDescriptor(ends[0]);
+    link_ = std::make_unique<Link>(UniqueDescriptor(ends[1]), "process 3", kept_);
+  }
+  void send_raw(const std::string& packet) {
+    ASSERT_EQ(send(peer_.get(), packet.data(), packet.size(), MSG_NOSIGNAL), static_cast<ssize_t>(packet.size()));
+  }
+  void send_packet(Key key, std::uint64_t bytes, std::uint64_t offset, std::size_t payload) {
+    const PacketHeader header{key, bytes, offset};
+    send_raw(std::string(reinterpret_cast<const char*>(&header), sizeof header) + std::string(payload, 'x'));
+  }
+  /// What the link says of the packets so far, at first and from then on.
+  std::string refusal() {
+    std::string text = "nothing was thrown";
+    for (int turn = 0; turn < 2; ++turn) {
+      try {
+        (void)link_->is_closed();
+        return "nothing was thrown";
+      } catch (const TransportError& error) {
+        text = error.what();
+      }
+    }
+    EXPECT_TRUE(link_->is_flushed()) << "a process that ends would wait for it";
+    return text;
+  }
+
+  UniqueDescriptor peer_;
+  KeptBytes kept_{100'000};
+  std::unique_ptr<Link> link_;
+};
+
+TEST_F(LocalLinkTestPeer, PacketsThatAreNoneNameTheProcess) {
+  struct Case {
+    std::string name;
+    std::function<void()> send;
+    std::string reason;
+  };
+  const std::vector<Case> cases{
+      {"no header", [&] { send_raw("short"); }, "a packet of 5 bytes"},
+      {"longer than any", [&] { send_raw(std::string(40'000, 'x')); }, "a packet of 40000 bytes"},
+      {"in the middle", [&] { send_packet(1, 100, 50, 10); }, "byte 50 of a message of 100 bytes that does not go on"},
+      {"beyond the end", [&] { send_packet(1, 8, 0, 9); }, "9 bytes of payload at byte 0 of a message of 8"},
+      {"far beyond", [&] { send_packet(1, 8, ~0ULL - 4, 8); }, "at byte 18446744073709551611 of a message of 8"},
+      {"no progress", [&] { send_packet(1, 8, 0, 0); }, "0 bytes of payload"},
+      {"too long", [&] { send_packet(1, ~0ULL, 0, 8); }, "a message of 18446744073709551615 bytes"},
+      {"another length", [&] { send_packet(1, 8, 0, 4), send_packet(1, 9, 4, 4); }, "byte 4 of a message of 9"},
+      {"a gap", [&] { send_packet(1, 8, 0, 4), send_packet(1, 8, 5, 3); }, "byte 5 of a message of 8"},
+      {"twice", [&] { send_packet(1, 8, 0, 8), send_packet(1, 8, 8, 0); }, "0 bytes of payload at byte 8"},
+  };
+  for (const Case& each : cases) {
+    SetUp();
+    each.send();
+    EXPECT_THAT(refusal(), testing::AllOf(testing::HasSubstr("process 3 has sent what no process"),
+                                          testing::HasSubstr(each.reason)))
+        << each.name;
+  }
+}
+
+TEST_F(LocalLinkTestPeer, WhatNobodyAsksForIsBounded) {
+  std::vector<char> wanted(60'000);
+  send_packet(1, 60'000, 0, 30'000);
+  send_packet(1, 60'000, 30'000, 30'000);
+  EXPECT_FALSE(link_->is_closed());
+  EXPECT_TRUE(link_->recv(1, wanted.data(), wanted.size()).test()) << "and is given back when it is asked for";
+  for (int message = 0; message < 3; ++message) send_packet(2, 30'000, 0, 30'000);
+  EXPECT_FALSE(link_->is_closed());
+  send_packet(2, 30'000, 0, 30'000);
+  EXPECT_THAT(refusal(), testing::HasSubstr("more than the 100000 bytes that this process keeps"));
+  link_.reset();
+  EXPECT_TRUE(kept_.take(100'000)) << "the link has given all of it back";
+}
+
+TEST_F(LocalLinkTestPeer, KeysThatNobodyAsksForAreBounded) {
+  for (Key key = 0; key < 100; ++key) send_packet(key, 0, 0, 0);
+  EXPECT_THAT(refusal(), testing::HasSubstr("more than the 100000 bytes"));
 }
 
 }  // namespace

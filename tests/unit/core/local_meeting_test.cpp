@@ -1,19 +1,26 @@
 // Jobs that no MPI starts: threads of this process in the place of processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <future>
 #include <latch>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "farandole/core/error.h"
 #include "local/local_process_group.h"
 #include "local/meeting.h"
+#include "local/packet.h"
 
 namespace farandole::local {
 namespace {
@@ -131,6 +138,104 @@ TEST(LocalMeeting, WhoGoesIsGoneUnlessItHasLeft) {
       EXPECT_EQ(group->first_gone(), leaves ? std::nullopt : std::optional(1));
       return 0;
     });
+  }
+}
+
+/// A connection with a process of a job, from a program that is none of Farandole's.
+class Stranger {
+ public:
+  Stranger(const std::string& job_name, int process) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string name = "farandole/" + std::to_string(geteuid()) + "/" + job_name + "/" + std::to_string(process);
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    // The process may not listen yet.
+    while (connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) std::this_thread::yield();
+  }
+  /// What the process says first, which is right for one of its own job but for the number.
+  std::string hello(std::int32_t process) {
+    std::string packet(128, '\0');
+    EXPECT_EQ(recv(socket_.get(), packet.data(), packet.size(), 0), 128);
+    return packet.replace(0, sizeof process, reinterpret_cast<const char*>(&process), sizeof process);
+  }
+  void say(const std::string& packet) {
+    EXPECT_EQ(send(socket_.get(), packet.data(), packet.size(), MSG_NOSIGNAL), static_cast<ssize_t>(packet.size()));
+  }
+  /// A whole message.
+  void say(Key key, const std::string& payload) {
+    const PacketHeader header{key, payload.size(), 0};
+    say(std::string(reinterpret_cast<const char*>(&header), sizeof header) + payload);
+  }
+  /// True once the process has closed the connection.
+  bool is_refused() {
+    char byte = 0;
+    return recv(socket_.get(), &byte, 1, 0) <= 0;
+  }
+
+ private:
+  UniqueDescriptor socket_{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+};
+
+TEST(LocalMeeting, WhoSaysNoHelloIsRefusedAndTheOthersMeet) {
+  std::latch are_refused(1);
+  side_by_side<int>(3, [&](int part) {
+    if (part < 2) {
+      if (part == 1) are_refused.wait();
+      const Meeting meeting = meet({job("strangers"), part, 2});
+      EXPECT_TRUE(meeting.sockets[static_cast<std::size_t>(1 - part)]);
+      return 0;
+    }
+    const auto refuse = [](const std::function<std::string(Stranger&)>& hello) {
+      Stranger stranger(job("strangers"), 0);
+      stranger.say(hello(stranger));
+      EXPECT_TRUE(stranger.is_refused());
+    };
+    refuse([](Stranger& stranger) { return stranger.hello(1).substr(1); });
+    refuse([](Stranger& stranger) { return stranger.hello(1) + "more"; });
+    for (const int process : {-1, 0, 2, 1 << 30}) {
+      refuse([process](Stranger& stranger) { return stranger.hello(process); });
+    }
+    refuse([](Stranger& stranger) { return stranger.hello(1).substr(0, 12) + std::string(116, 'x'); });
+    are_refused.count_down();
+    return 0;
+  });
+}
+
+TEST(LocalMeeting, ANoticeThatIsNoneNamesItsSender) {
+  Notice leave;
+  leave.kind = Notice::Kind::kLeave;
+  leave.process = 1;
+  const auto changed = [leave](const std::function<void(Notice&)>& change) {
+    Notice notice = leave;
+    change(notice);
+    return std::string(reinterpret_cast<const char*>(&notice), sizeof notice);
+  };
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {std::string(100, '\0'), "a notice of 100 bytes"},
+      {std::string(5000, '\0'), "a notice of 5000 bytes"},
+      {changed([](Notice& notice) { notice.kind = static_cast<Notice::Kind>(4); }), "of kind 4"},
+      {changed([](Notice& notice) { notice.process = 1 << 20; }), "in the name of process 1048576"},
+      {changed([](Notice& notice) { notice.process = 0; }), "in the name of process 0"},
+      {changed([](Notice& notice) { notice.rank = -1; }), "about rank -1"},
+      {changed([](Notice& notice) { notice.communicator = 4096; }), "about communicator 4096"},
+      {changed([](Notice& notice) { notice.error_kind = 10; }), "an error of kind 10"},
+      {changed([](Notice& notice) { std::fill_n(notice.text, sizeof notice.text, 'x'); }), "whose text has no end"},
+  };
+  for (const auto& [bytes, reason] : cases) {
+    const auto errors = side_by_side<std::string>(2, [&, &sent = bytes](int part) -> std::string {
+      if (part == 1) {
+        Stranger peer(job("notice"), 0);
+        peer.say(peer.hello(1));
+        peer.say(Key{1} << 60, sent);
+        return "";
+      }
+      LocalProcessGroup group({job("notice"), 0, 2});
+      return message_of<TransportError>([&] {
+        while (!group.poll() && !group.first_gone()) std::this_thread::yield();
+      });
+    });
+    EXPECT_THAT(errors[0], AllOf(HasSubstr("process 1 has sent what no process"), HasSubstr(reason)));
   }
 }
 

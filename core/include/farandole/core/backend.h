@@ -35,6 +35,10 @@ struct Notice {
   char text[484] = {};
 };
 static_assert(sizeof(Notice) == 512);
+/// The notice that has come from process `sender`: of a known kind, in the name of its sender, its text terminated.
+/// Whose ranks it speaks of is not looked at. @throws TransportError  these bytes are none; names the sender and what
+/// is wrong
+Notice parse_notice(std::span<const std::byte> bytes, int sender);
 
 /// From which threads the process group may be used.
 enum class ThreadUse {

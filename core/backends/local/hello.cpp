@@ -1,0 +1,39 @@
+#include "local/hello.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "farandole/core/backend.h"
+#include "farandole/core/error.h"
+
+namespace farandole::local {
+
+Hello make_hello(int process, int processes) {
+  Hello hello;
+  hello.process = process;
+  hello.processes = processes;
+  hello.pid = getpid();
+  std::string_view(build_id()).copy(hello.build, sizeof hello.build - 1);
+  return hello;
+}
+
+Hello parse_hello(std::span<const std::byte> packet) {
+  Hello hello;
+  if (packet.size() != sizeof hello) {
+    throw TransportError(
+        fmt::format("{} bytes instead of {}; is it of another version of Farandole?", packet.size(), sizeof hello));
+  }
+  std::memcpy(&hello, packet.data(), sizeof hello);
+  if (hello.process < 0 || hello.process >= hello.processes || hello.pid <= 0) {
+    throw TransportError(fmt::format("process {} of {} with pid {}", hello.process, hello.processes, hello.pid));
+  }
+  const std::string_view build(hello.build, strnlen(hello.build, sizeof hello.build));
+  const bool is_text = std::all_of(build.begin(), build.end(), [](char byte) { return byte >= ' ' && byte <= '~'; });
+  if (build.size() == sizeof hello.build || !is_text) throw TransportError("a build that is no text");
+  return hello;
+}
+
+}  // namespace farandole::local

@@ -1,0 +1,39 @@
+// A bound for what other processes can make this one keep.
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+
+namespace farandole::local {
+
+/// Counts the memory of messages that have arrived before anybody asked for them. Thread-safe.
+class KeptBytes {
+ public:
+  explicit KeptBytes(std::size_t most) : most_(most) {}
+  KeptBytes(const KeptBytes&) = delete;
+  KeptBytes& operator=(const KeptBytes&) = delete;
+
+  /// That of all links of this process together: half of the machine's memory.
+  static KeptBytes& of_this_process() {
+    static KeptBytes all(static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES) / 2) *
+                         static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+    return all;
+  }
+
+  std::size_t most() const { return most_; }
+  /// False, and nothing is taken, if it would be more than the most.
+  bool take(std::size_t bytes) {
+    if (bytes <= most_ && bytes_.fetch_add(bytes, std::memory_order_relaxed) <= most_ - bytes) return true;
+    if (bytes <= most_) give_back(bytes);
+    return false;
+  }
+  void give_back(std::size_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+ private:
+  const std::size_t most_;
+  std::atomic<std::size_t> bytes_{0};
+};
+
+}  // namespace farandole::local

@@ -1,0 +1,17 @@
+// What other processes say of themselves is looked at here before anything is done by it.
+#pragma once
+
+#include "farandole/core/backend.h"
+#include "farandole/core/topology.h"
+
+namespace farandole {
+
+/// @param notice  of `parse_notice`   @throws TransportError  it speaks of ranks or communicators that there are not,
+/// or that are not its sender's to speak of
+void check_notice(const Notice& notice, const Topology& topology);
+
+/// Looks at what `process` said when all met.
+/// @param replicas  its ranks   @throws TransportError  that can not be, and the message says what
+void check_claim(int process, const HostProof::Claim& claim, int replicas);
+
+}  // namespace farandole

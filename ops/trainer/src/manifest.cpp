@@ -1,0 +1,107 @@
+#include "manifest.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "checksum.h"
+#include "json_fields.h"
+
+namespace farandole::trainer {
+namespace {
+
+using Tensors = std::span<const CheckpointTensor>;
+
+constexpr const char* kFormat = "farandole checkpoint";
+constexpr int kVersion = 1;
+constexpr const char* kOwnChecksum = "manifest_crc32";
+
+/// Of a manifest without its own checksum.
+std::string checksum_of_text(const Json& manifest) {
+  const std::string text = manifest.dump();
+  return crc32_text(std::as_bytes(std::span(text)));
+}
+
+Json describe_tensors(Tensors tensors) {
+  Json list = Json::array();
+  for (const CheckpointTensor& tensor : tensors) {
+    list.push_back({{"name", tensor.name},
+                    {"shape", tensor.shape},
+                    {"dtype", name(tensor.values.dtype)},
+                    {"crc32", crc32_text(tensor.values)}});
+  }
+  return list;
+}
+
+std::vector<Manifest::Tensor> read_tensors(const Json& list) {
+  std::vector<Manifest::Tensor> tensors;
+  for (const Json& tensor : list) {
+    tensors.push_back({tensor.at("name").get<std::string>(), shape_from(tensor.at("shape")),
+                       tensor.at("dtype").get<std::string>(), tensor.at("crc32").get<std::string>()});
+  }
+  return tensors;
+}
+
+Manifest read(Json& manifest) {
+  if (manifest.at("format") != kFormat) throw DataError("not the manifest of a checkpoint");
+  if (manifest.at("version") != kVersion) {
+    throw DataError(fmt::format("version {} of the format; this program reads version {}",
+                                manifest.at("version").dump(), kVersion));
+  }
+  const auto own_checksum = manifest.at(kOwnChecksum).get<std::string>();
+  manifest.erase(kOwnChecksum);
+  if (own_checksum != checksum_of_text(manifest)) throw DataError("altered: its checksum differs");
+  Manifest result;
+  result.state = {.training_step = whole(manifest.at("training_step")),
+                  .epoch = whole(manifest.at("epoch")),
+                  .position = whole(manifest.at("position")),
+                  .loss_sum = manifest.at("epoch_loss_sum").get<double>(),
+                  .correct = whole(manifest.at("epoch_correct"))};
+  for (const auto& [option, value] : manifest.at("options").items()) {
+    result.state.options.emplace_back(option, value.get<std::string>());
+  }
+  result.model = read_tensors(manifest.at("model"));
+  result.optimizer = read_tensors(manifest.at("optimizer"));
+  return result;
+}
+
+}  // namespace
+
+std::string crc32_text(std::span<const std::byte> bytes) {
+  return fmt::format("{:08x}", checksum(bytes));
+}
+
+std::string crc32_text(const BufferView& values) {
+  return crc32_text(std::span(static_cast<const std::byte*>(values.data), values.size_in_bytes()));
+}
+
+std::string write_manifest(const CheckpointState& state, Tensors model, Tensors optimizer) {
+  Json options = Json::object();
+  for (const auto& [option, value] : state.options) options[option] = value;
+  Json manifest{{"format", kFormat},
+                {"version", kVersion},
+                {"training_step", state.training_step},
+                {"epoch", state.epoch},
+                {"position", state.position},
+                {"epoch_loss_sum", state.loss_sum},
+                {"epoch_correct", state.correct},
+                {"options", options},
+                {"model", describe_tensors(model)},
+                {"optimizer", describe_tensors(optimizer)}};
+  manifest[kOwnChecksum] = checksum_of_text(manifest);
+  return manifest.dump(2) + "\n";
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& file) {
+  try {
+    Json manifest = parse_json(text);
+    return read(manifest);
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(fmt::format("{}: cut or altered: {}", file, error.what()));
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: {}", file, error.what()));
+  }
+}
+
+}  // namespace farandole::trainer

@@ -1,0 +1,51 @@
+#include "from_peers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+TEST(FromPeers, WhatNoProcessSaysOfItselfIsRefused) {
+  HostProof::Claim good;
+  good.pid = 4711;
+  std::string_view("node7").copy(good.hostname, sizeof good.hostname);
+  EXPECT_NO_THROW(check_claim(1, good, 1));
+  EXPECT_NO_THROW(check_claim(1, good, kMaxReplicas));
+  for (const int replicas : {-1, 0, kMaxReplicas + 1, 1 << 30}) {
+    EXPECT_THROW(check_claim(1, good, replicas), TransportError);
+  }
+  HostProof::Claim endless = good;
+  std::fill_n(endless.hostname, sizeof endless.hostname, 'x');
+  EXPECT_THROW(check_claim(1, endless, 1), TransportError);
+  HostProof::Claim nobody = good;
+  nobody.pid = -1;
+  EXPECT_THROW(check_claim(1, nobody, 1), TransportError);
+}
+
+TEST(FromPeers, ANoticeSpeaksOfRanksThatThereAre) {
+  const Topology topology({{0, 1, 11, "a", false}, {0, 2, 12, "a", false}});
+  Notice notice;
+  notice.process = 1;
+  for (const auto kind : {Notice::Kind::kFault, Notice::Kind::kLeave, Notice::Kind::kQuery, Notice::Kind::kReply}) {
+    notice.kind = kind;
+    notice.rank = 2;
+    EXPECT_NO_THROW(check_notice(notice, topology));
+    notice.rank = 3;
+    EXPECT_THROW(check_notice(notice, topology), TransportError);
+    notice.rank = 0;
+    if (kind == Notice::Kind::kFault) {
+      EXPECT_NO_THROW(check_notice(notice, topology));
+    } else {
+      EXPECT_THROW(check_notice(notice, topology), TransportError) << "it is not its sender's";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,30 @@
+// Runs a parser on inputs that are nearly right: it must understand them, or refuse them with an error of ours.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "mutator.h"
+
+namespace farandole::fuzz {
+
+/// A parser under test.
+struct Target {
+  /// Of all inputs of a run, in percent.
+  std::size_t share = 0;
+  Corpus corpus;
+  /// The next input.
+  std::function<std::string(Mutator&, const Corpus&)> mutate;
+  /// Parses it and looks at every part of what came of it.
+  /// @throws Error  the input is refused. Nothing else may be thrown.
+  std::function<void(const std::string& input)> parse;
+  /// What it may hold at once beyond this many times the input: buffers of a fixed size.
+  std::size_t fixed_bytes = 2 << 20;
+};
+
+/// FARANDOLE_FUZZ_INPUTS (100,000) for how many in all, FARANDOLE_SEED for the same again. Fails with the seed and the
+/// input, unless every input of the corpus is understood, and of the changed ones some are and some are not.
+void run(const Target& target);
+
+}  // namespace farandole::fuzz
