@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "farandole/core/forked_children.h"
 #include "farandole/core/log.h"
-#include "forked_children.h"
 
 namespace farandole {
 namespace {
