@@ -43,6 +43,18 @@ refused 1 "tensor '2.dense.weight' is cut" "$train" --model mlp --max-steps 4 --
 cp -r good altered; printf '\x55' | dd of="$(echo altered/*/model.safetensors)" bs=1 seek=2000 conv=notrunc 2>/dev/null
 refused 1 "tensor '0.dense.weight' is altered" "$train" --model mlp --max-steps 4 --checkpoint-dir altered --resume
 refused 1 'is not a number.*What to try' "$train" --model mlp --learning-rate 1e30 --max-steps 50
+refused 1 'good holds checkpoints of an earlier training, the newest step-000002. Add --resume' "$train" --model mlp --checkpoint-dir good
+refused 1 'nothing holds no checkpoint to resume from' "$train" --model mlp --checkpoint-dir nothing --resume
+cp -r good empty; rm empty/step-000002/manifest.json
+refused 1 'no checkpoint of empty is whole: .*step-000002/manifest.json: No such file' "$train" --model mlp --checkpoint-dir empty --resume
+# Another training has the directory, until it is killed.
+"$train" --model mlp --epochs 1000 --checkpoint-dir used --quiet >other 2>&1 </dev/null & other=$!
+until [ -s used/.farandole-lock ]; do kill -0 $other 2>/dev/null || { echo "FAIL: the first training ended"; cat other; break; }; sleep 0.05; done
+refused 1 "used is in use by another training .host $(hostname), pid $other, since " "$train" --model mlp --replicas 2 --checkpoint-dir used
+[ "$(grep -c 'in use' out)" = 1 ] || { echo "FAIL: not said once"; cat out; failures=$((failures + 1)); }
+kill -KILL $other; wait $other 2>/dev/null
+rm -rf used/step-*
+works "$train" --model mlp --max-steps 2 --checkpoint-dir used
 [ "$before" = "$(find good -type f -exec cksum {} + | sort)" ] || { echo "FAIL: a checkpoint was changed"; failures=$((failures + 1)); }
 works "$train" --model mlp --max-steps 4 --checkpoint-dir good --resume
 refused 1 'cannot be opened' "$train" --model mlp --max-steps 2 --json nowhere/x.json

@@ -1,5 +1,6 @@
 // One training, computed by different numbers of replicas: the same losses, and in deterministic mode the same bits.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -198,7 +199,6 @@ TEST(Deterministic, SameBitsAfterStopsOnOtherNumbersOfReplicas) {
 
   const test::TemporaryDirectory directory;
   options.checkpoints.directory = directory.path();
-  options.checkpoints.resume = true;
   Outcome<float> parts;
   // Epochs have 8 training steps: stops in the first epoch, at an end of one, and in the third.
   for (const auto& [replicas, stop] : {std::pair{2, 5}, {8, 16}, {4, 18}, {1, 20}}) {
@@ -207,6 +207,7 @@ TEST(Deterministic, SameBitsAfterStopsOnOtherNumbersOfReplicas) {
     parts = train<float>(replicas, make, options);
     losses.insert(losses.end(), parts.losses.begin(), parts.losses.end());
     parts.losses = std::move(losses);
+    options.checkpoints.resume = true;
   }
   expect_same_bits(parts, whole, "resumed");
 }
@@ -216,14 +217,44 @@ TEST(Checkpointing, ResumesInTheMiddleOfAnEpochOnAnotherNumberOfReplicas) {
   const Outcome<double> whole = train<double>(1, cnn<double>, options);
   const test::TemporaryDirectory directory;
   options.checkpoints.directory = directory.path();
-  options.checkpoints.resume = true;
   options.max_steps = 11;
   const Outcome<double> first = train<double>(3, cnn<double>, options);
+  options.checkpoints.resume = true;
   options.max_steps = 20;
   Outcome<double> second = train<double>(2, cnn<double>, options);
   second.losses.insert(second.losses.begin(), first.losses.begin(), first.losses.end());
   expect_close(second, whole, "resumed");
   EXPECT_NEAR(second.report.loss, whole.report.loss, 1e-9);
+}
+
+TEST(Checkpointing, FallsBackToAnOlderOneIfTheNewestIsDamaged) {
+  TrainerOptions options = options_for(20);
+  const Outcome<double> whole = train<double>(2, cnn<double>, options);
+  const test::TemporaryDirectory directory;
+  const auto newest = directory.path() / "step-000016";
+  options.checkpoints.directory = directory.path();
+  options.max_steps = 16;
+  train<double>(2, cnn<double>, options);
+  std::filesystem::resize_file(newest / "model.safetensors", 100);
+  std::filesystem::create_directory(directory.path() / "step-000017");
+
+  options.checkpoints.resume = true;
+  options.max_steps = 20;
+  testing::internal::CaptureStderr();
+  const Outcome<double> resumed = train<double>(3, cnn<double>, options);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(resumed.losses.size(), 12U) << "from training step 8 on";
+  expect_close(resumed.parameters, whole.parameters, "parameters", 1e-10);
+  for (const char* damaged : {"step-000016", "step-000017"}) {
+    const auto path = directory.path() / damaged;
+    EXPECT_TRUE(test::contains(
+        log, path.string() + " is damaged, so training resumes from " + (directory.path() / "step-000008").string()));
+    EXPECT_TRUE(test::contains(log, "it is now " + path.string() + ".damaged"));
+    EXPECT_TRUE(std::filesystem::exists(path.string() + ".damaged"));
+  }
+  EXPECT_TRUE(test::contains(log, "model.safetensors: "));
+  EXPECT_TRUE(test::contains(log, "step-000017/manifest.json: No such file"));
+  EXPECT_TRUE(std::filesystem::exists(newest / "manifest.json")) << "not written again";
 }
 
 /// What each replica's trainer throws.
@@ -275,6 +306,39 @@ TEST(Errors, ADamagedCheckpointIsEveryReplicasError) {
   for (const std::string& message : errors<DataError>(3, mlp<double>, options)) {
     EXPECT_TRUE(test::contains(message, "'2.dense.bias' is cut"));
   }
+}
+
+TEST(Errors, ResumingFromNothingIsRefusedAtTheStart) {
+  const test::TemporaryDirectory directory;
+  TrainerOptions options = options_for(3);
+  options.checkpoints.directory = directory.path();
+  options.checkpoints.resume = true;
+  for (const std::string& message : errors<InvalidArgument>(2, mlp<double>, options)) {
+    EXPECT_TRUE(test::contains(message, directory.path().string() + " holds no checkpoint to resume from"));
+  }
+  std::filesystem::create_directory(directory.path() / "step-000003");
+  for (const std::string& message : errors<DataError>(2, mlp<double>, options)) {
+    EXPECT_TRUE(test::contains(message, "step-000003/manifest.json: No such file"));
+  }
+  options.checkpoints.resume = false;
+  for (const std::string& message : errors<InvalidArgument>(2, mlp<double>, options)) {
+    EXPECT_TRUE(test::contains(message, "the newest step-000003"));
+  }
+}
+
+TEST(Errors, ADirectoryThatAnotherTrainingUsesIsRefusedOnEveryRank) {
+  const test::TemporaryDirectory directory;
+  TrainerOptions options = options_for(3);
+  options.checkpoints.directory = directory.path();
+  const Data data;
+  run_replicas(1, [&](Communicator& replica) {
+    Trainer<double> first(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options);
+    for (const std::string& message : errors<InvalidArgument>(3, mlp<double>, options)) {
+      EXPECT_TRUE(test::contains(message, "is in use by another training (host "));
+      EXPECT_TRUE(test::contains(message, ", pid " + std::to_string(getpid())));
+    }
+    EXPECT_EQ(first.fit().training_steps, 3);
+  });
 }
 
 TEST(Errors, WhatDoesNotFitIsRefusedWithTheChoices) {

@@ -14,8 +14,8 @@
 
 #include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
+#include "farandole/core/forked_children.h"
 #include "farandole/core/log.h"
-#include "forked_children.h"
 #include "patience.h"
 
 namespace farandole::local {

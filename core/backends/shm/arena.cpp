@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
-#include "forked_children.h"
+#include "farandole/core/forked_children.h"
 #include "memory_file.h"
 
 namespace farandole {

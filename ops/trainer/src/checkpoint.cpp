@@ -7,8 +7,10 @@
 #include <charconv>
 #include <cstring>
 
+#include "checkpoint_lock.h"
 #include "durable_file.h"
 #include "farandole/core/error.h"
+#include "farandole/core/log.h"
 #include "manifest.h"
 #include "safetensors.h"
 
@@ -35,16 +37,51 @@ std::int64_t step_of(const fs::path& checkpoint) {
   return error == std::errc() && end == file.data() + file.size() ? step : -1;
 }
 
-/// Checkpoints with their training steps, oldest first.
-std::vector<std::pair<std::int64_t, fs::path>> list(const fs::path& directory) {
+/// Directories of checkpoints, oldest first, also those that are not whole.
+std::vector<fs::path> list_all(const fs::path& directory) {
   std::vector<std::pair<std::int64_t, fs::path>> found;
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(directory, missing)) {
     const std::int64_t step = step_of(entry.path());
-    if (step >= 0 && fs::exists(entry.path() / kManifest)) found.emplace_back(step, entry.path());
+    if (step >= 0 && entry.is_directory(missing)) found.emplace_back(step, entry.path());
   }
   std::sort(found.begin(), found.end());
+  std::vector<fs::path> paths;
+  for (auto& [step, path] : found) paths.push_back(std::move(path));
+  return paths;
+}
+
+/// Checkpoints, oldest first.
+std::vector<fs::path> list(const fs::path& directory) {
+  std::vector<fs::path> found = list_all(directory);
+  std::erase_if(found, [](const fs::path& checkpoint) { return !fs::exists(checkpoint / kManifest); });
   return found;
+}
+
+std::optional<fs::path> newest_of(const std::vector<fs::path>& checkpoints) {
+  if (checkpoints.empty()) return std::nullopt;
+  return checkpoints.back();
+}
+
+void check_names(Tensors tensors) {
+  std::set<std::string> names;
+  for (const CheckpointTensor& tensor : tensors) {
+    if (names.insert(tensor.name).second) continue;
+    throw InvalidArgument(fmt::format("a checkpoint cannot hold two tensors named '{}'", tensor.name));
+  }
+}
+
+/// Moves a damaged checkpoint to a name that no checkpoint has, and returns that.
+fs::path put_away(const fs::path& checkpoint) {
+  fs::path target = checkpoint.string() + ".damaged";
+  for (int more = 2; fs::exists(target); ++more) target = fmt::format("{}.damaged-{}", checkpoint.string(), more);
+  std::error_code error;
+  fs::rename(checkpoint, target, error);
+  if (error) {
+    throw DataError(fmt::format("{} is damaged and cannot be renamed to {}: {}", checkpoint.string(), target.string(),
+                                error.message()));
+  }
+  return target;
 }
 
 void compare_options(const fs::path& checkpoint, const Options& stored, const Options& expected) {
@@ -95,10 +132,8 @@ void verify_tensors(const fs::path& file, const SafetensorsFile& content, const 
     const std::string& wanted = stored[i].crc32;
     const std::string found = crc32_text(entry->bytes);
     if (wanted != found) {
-      throw DataError(
-          fmt::format("{}: tensor '{}' is altered: its checksum is {}, the manifest says {}. Remove {} to resume from "
-                      "an older checkpoint",
-                      file.string(), tensor.name, found, wanted, file.parent_path().string()));
+      throw DataError(fmt::format("{}: tensor '{}' is altered: its checksum is {}, the manifest says {}", file.string(),
+                                  tensor.name, found, wanted));
     }
   }
 }
@@ -113,7 +148,7 @@ void copy_tensors(const SafetensorsFile& content, Tensors into) {
 /// A directory that is removed unless it is moved to its place.
 class Aside {
  public:
-  explicit Aside(fs::path path) : path_(std::move(path)) { fs::create_directory(path_); }
+  explicit Aside(fs::path path) : path_(std::move(path)) { make_private_directory(path_); }
   ~Aside() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
@@ -134,24 +169,53 @@ CheckpointStore::CheckpointStore(fs::path directory, int keep) : directory_(std:
   if (keep_ < 1) throw InvalidArgument(fmt::format("keeping {} checkpoints; at least 1", keep_));
 }
 
+CheckpointStore::~CheckpointStore() = default;
+CheckpointStore::CheckpointStore(CheckpointStore&&) noexcept = default;
+CheckpointStore& CheckpointStore::operator=(CheckpointStore&&) noexcept = default;
+
 void CheckpointStore::prepare() {
   try {
-    fs::create_directories(directory_);
-    for (const auto& entry : fs::directory_iterator(directory_)) {
-      if (entry.path().filename().string().starts_with(kAsidePrefix)) fs::remove_all(entry.path());
+    const fs::path directory = (directory_ / "").parent_path();  // without a slash at its end
+    if (!fs::is_directory(directory)) {
+      if (directory.has_parent_path()) fs::create_directories(directory.parent_path());
+      make_private_directory(directory);
     }
-  } catch (const fs::filesystem_error& error) {
+    if (!lock_ || !lock_->is_owner()) lock_ = std::make_unique<CheckpointLock>(directory);
+  } catch (const InvalidArgument&) {
+    throw;
+  } catch (const std::exception& error) {
     throw DataError(fmt::format("checkpoint directory {} cannot be used: {}", directory_.string(), error.what()));
+  }
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    if (!entry.path().filename().string().starts_with(kAsidePrefix)) continue;
+    std::error_code error;
+    fs::remove_all(entry.path(), error);
+    if (error) {
+      log(LogLevel::kWarning, fmt::format("{}, which an interrupted training has left behind, cannot be removed: {}",
+                                          entry.path().string(), error.message()));
+    }
   }
 }
 
 std::optional<fs::path> CheckpointStore::latest() const {
-  const auto found = list(directory_);
-  if (found.empty()) return std::nullopt;
-  return found.back().second;
+  return newest_of(list(directory_));
 }
 
-void CheckpointStore::save(const CheckpointState& state, Tensors model, Tensors optimizer) const {
+std::optional<fs::path> CheckpointStore::latest_remains() const {
+  return newest_of(list_all(directory_));
+}
+
+void CheckpointStore::check_owner() const {
+  if (lock_ && lock_->is_owner()) return;
+  throw InvalidArgument(fmt::format(
+      "this process does not have the lock of {}: call prepare() first, and not in the parent of a forked child",
+      directory_.string()));
+}
+
+void CheckpointStore::save(const CheckpointState& state, Tensors model, Tensors optimizer) {
+  check_owner();
+  check_names(model);
+  check_names(optimizer);
   const std::string step = fmt::format("{}{:06}", kPrefix, state.training_step);
   const fs::path target = directory_ / step;
   if (fs::exists(target)) throw DataError(target.string() + " exists already; checkpoints are never overwritten");
@@ -172,14 +236,48 @@ void CheckpointStore::save(const CheckpointState& state, Tensors model, Tensors 
   remove_old();
 }
 
-void CheckpointStore::remove_old() const {
-  const auto found = list(directory_);
+void CheckpointStore::remove_old() {
+  const std::vector<fs::path> found = list(directory_);
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) < found.size(); ++i) {
     // Renamed first: a checkpoint is complete or not there, also while it is being removed.
-    const fs::path aside = directory_ / fmt::format("{}removed-{}", kAsidePrefix, found[i].second.filename().string());
-    fs::rename(found[i].second, aside);
-    fs::remove_all(aside);
+    const fs::path aside = directory_ / fmt::format("{}removed-{}", kAsidePrefix, found[i].filename().string());
+    std::error_code error;
+    fs::rename(found[i], aside, error);
+    if (!error) fs::remove_all(aside, error);
+    if (error && cannot_be_removed_.insert(found[i]).second) {
+      log(LogLevel::kWarning, fmt::format("the old checkpoint {} cannot be removed: {}; training goes on",
+                                          found[i].string(), error.message()));
+    }
   }
+}
+
+LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors model, Tensors optimizer) {
+  check_owner();
+  std::vector<fs::path> candidates = list_all(directory_);
+  if (candidates.empty()) {
+    throw InvalidArgument(fmt::format(
+        "{} holds no checkpoint to resume from; leave --resume out to begin a training there, or choose another "
+        "directory",
+        directory_.string()));
+  }
+  std::vector<std::pair<fs::path, std::string>> damaged;  // and why
+  for (; !candidates.empty(); candidates.pop_back()) {
+    LoadedCheckpoint loaded{candidates.back(), {}};
+    try {
+      loaded.state = load(loaded.path, options, model, optimizer);
+    } catch (const DataError& error) {
+      damaged.emplace_back(loaded.path, error.what());
+      continue;
+    }
+    for (const auto& [path, reason] : damaged) {
+      log(LogLevel::kWarning, fmt::format("{} is damaged, so training resumes from {}; it is now {}. {}", path.string(),
+                                          loaded.path.string(), put_away(path).string(), reason));
+    }
+    return loaded;
+  }
+  std::string reasons;
+  for (const auto& [path, reason] : damaged) reasons += (reasons.empty() ? "" : "; ") + reason;
+  throw DataError(fmt::format("no checkpoint of {} is whole: {}", directory_.string(), reasons));
 }
 
 CheckpointState CheckpointStore::load(const fs::path& checkpoint, const Options& options, Tensors model,

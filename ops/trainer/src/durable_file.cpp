@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,7 +15,7 @@
 namespace farandole::trainer {
 
 DurableFile::DurableFile(std::filesystem::path file) : file_(std::move(file)) {
-  descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (descriptor_ < 0) fail("create");
 }
 
@@ -54,10 +55,22 @@ void synchronize_directory(const std::filesystem::path& directory) {
   }
 }
 
+void make_private_directory(const std::filesystem::path& directory) {
+  if (::mkdir(directory.c_str(), 0700) != 0) {
+    throw DataError(fmt::format("cannot create {}: {}", directory.string(), std::strerror(errno)));
+  }
+}
+
 std::vector<std::byte> read_file(const std::filesystem::path& file, std::uintmax_t most) {
+  std::ifstream input(file, std::ios::binary);
+  if (!input) {
+    const std::string text = fmt::format("cannot open {}: {}", file.string(), std::strerror(errno));
+    const bool is_damage = errno == ENOENT || errno == ENOTDIR || errno == EIO;
+    is_damage ? throw DataError(text) : throw InvalidArgument(text);
+  }
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(file, error);
-  if (error) throw DataError(fmt::format("cannot open {}: {}", file.string(), error.message()));
+  if (error) throw DataError(fmt::format("cannot read {}: {}", file.string(), error.message()));
   if (size > most) throw DataError(fmt::format("{} has {} bytes; at most {} are possible", file.string(), size, most));
   std::vector<std::byte> bytes;
   try {
@@ -65,8 +78,6 @@ std::vector<std::byte> read_file(const std::filesystem::path& file, std::uintmax
   } catch (const std::exception&) {
     throw DataError(fmt::format("{} has {} bytes, for which there is no memory", file.string(), size));
   }
-  std::ifstream input(file, std::ios::binary);
-  if (!input) throw DataError(fmt::format("cannot open {}: {}", file.string(), std::strerror(errno)));
   if (!input.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()))) {
     throw DataError(fmt::format("cannot read {}: {}", file.string(), std::strerror(errno)));
   }

@@ -10,7 +10,8 @@
 
 namespace farandole::trainer {
 
-/// Writes one new file. All members throw DataError with the file and the reason (disk full, not writable, …).
+/// Writes one new file, which only its user may read. All members throw DataError with the file and the reason (disk
+/// full, not writable, …).
 class DurableFile {
  public:
   explicit DurableFile(std::filesystem::path file);
@@ -33,8 +34,11 @@ class DurableFile {
 /// Waits until the disk knows the entries of a directory. @throws DataError
 void synchronize_directory(const std::filesystem::path& directory);
 
-/// The bytes of a file. @throws DataError  it cannot be read, is no file, has more bytes than `most` or than fit into
-/// memory
+/// A new directory, which only its user may enter. @throws DataError  it cannot be made, or exists
+void make_private_directory(const std::filesystem::path& directory);
+
+/// The bytes of a file. @throws DataError  it is not there, is no file, is damaged, or has more bytes than `most` or than
+/// fit into memory   @throws InvalidArgument  this process may not open it, or has too many files open
 std::vector<std::byte> read_file(const std::filesystem::path& file, std::uintmax_t most = UINTMAX_MAX);
 
 }  // namespace farandole::trainer

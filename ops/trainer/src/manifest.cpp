@@ -45,13 +45,13 @@ std::vector<Manifest::Tensor> read_tensors(const Json& list) {
 
 Manifest read(Json& manifest) {
   if (manifest.at("format") != kFormat) throw DataError("not the manifest of a checkpoint");
-  if (manifest.at("version") != kVersion) {
-    throw DataError(fmt::format("version {} of the format; this program reads version {}",
-                                manifest.at("version").dump(), kVersion));
-  }
   const auto own_checksum = manifest.at(kOwnChecksum).get<std::string>();
   manifest.erase(kOwnChecksum);
   if (own_checksum != checksum_of_text(manifest)) throw DataError("altered: its checksum differs");
+  if (manifest.at("version") != kVersion) {
+    throw Unsupported(fmt::format("version {} of the format; this program reads version {}",
+                                  manifest.at("version").dump(), kVersion));
+  }
   Manifest result;
   result.state = {.training_step = whole(manifest.at("training_step")),
                   .epoch = whole(manifest.at("epoch")),
@@ -99,8 +99,8 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
     return read(manifest);
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("{}: cut or altered: {}", file, error.what()));
-  } catch (const DataError& error) {
-    throw DataError(fmt::format("{}: {}", file, error.what()));
+  } catch (const Error& error) {
+    throw_error(error.kind(), fmt::format("{}: {}", file, error.what()));
   }
 }
 

@@ -28,7 +28,8 @@ std::string crc32_text(const BufferView& values);
 
 std::string write_manifest(const CheckpointState& state, std::span<const CheckpointTensor> model,
                            std::span<const CheckpointTensor> optimizer);
-/// @param file  for messages   @throws DataError  cut, altered, or of another format
+/// @param file  for messages   @throws DataError  cut, altered, or of another format   @throws Unsupported  of another
+/// version
 Manifest parse_manifest(std::string_view text, const std::string& file);
 
 }  // namespace farandole::trainer

@@ -69,17 +69,19 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
 template <class Scalar>
 void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
   store_->prepare();
-  const auto latest = store_->latest();
-  if (!latest) return;
-  if (!resume_) {
+  if (resume_) {
+    LoadedCheckpoint loaded = store_->load_newest(must_match_, model_tensors_, optimizer_tensors_);
+    state = std::move(loaded.state);
+    resumed_from_ = std::move(loaded.path);
+    last_saved_ = state.training_step;
+    return;
+  }
+  if (const auto newest = store_->latest_remains()) {
     throw InvalidArgument(fmt::format(
         "{} holds checkpoints of an earlier training, the newest {}. Add --resume to go on from it, or choose "
         "another directory",
-        store_->directory().string(), latest->filename().string()));
+        store_->directory().string(), newest->filename().string()));
   }
-  state = store_->load(*latest, must_match_, model_tensors_, optimizer_tensors_);
-  resumed_from_ = *latest;
-  last_saved_ = state.training_step;
 }
 
 template <class Scalar>

@@ -106,7 +106,7 @@ po::options_description output_options(Raw& raw, TrainCommand& command) {
       ("checkpoint-every", count(&raw.checkpoint_every, 1), "epochs between checkpoints; one more at the end")  //
       ("keep-checkpoints", count(&raw.keep, 3), "newest checkpoints that are kept")                             //
       ("resume", po::bool_switch(&command.training.checkpoints.resume),
-       "go on from the newest checkpoint, with any number of replicas")                                          //
+       "go on from the newest whole checkpoint, with any number of replicas")                                    //
       ("evaluate-every", count(&raw.evaluate_every, 1), "epochs between evaluations; 0: only at the end")        //
       ("json", po::value(&raw.json_file)->value_name("FILE"), "write a JSON line per epoch and one at the end")  //
       ("log-steps", po::bool_switch(&command.log_steps),

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,6 +61,7 @@ class Checkpoints : public testing::Test {
   std::set<std::string> names() const {
     std::set<std::string> found;
     for (const auto& entry : fs::directory_iterator(directory())) found.insert(entry.path().filename().string());
+    found.erase(".farandole-lock");
     return found;
   }
   fs::path directory() const { return temporary_.path() / "some" / "place"; }
@@ -207,6 +210,145 @@ TEST_F(Checkpoints, AnUnusableDirectoryIsNamed) {
   write_bytes(directory() / "file", "");
   CheckpointStore store(directory() / "file" / "below", 1);
   EXPECT_TRUE(contains(message_of<DataError>([&] { store.prepare(); }), "below"));
+}
+
+TEST_F(Checkpoints, ASecondWriterIsRefusedByHostAndProcess) {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  {
+    CheckpointStore second(directory(), 2);
+    const std::string message = message_of<InvalidArgument>([&] { second.prepare(); });
+    EXPECT_TRUE(contains(message, directory().string() + " is in use"));
+    EXPECT_TRUE(contains(message, "host " + std::string(host) + ", pid " + std::to_string(getpid()) + ", since 20"));
+  }
+  save(1, 1);
+  store_ = CheckpointStore(directory(), 2);
+  CheckpointStore next(directory(), 2);
+  next.prepare();
+  EXPECT_EQ(next.latest().value().filename(), "step-000001");
+}
+
+TEST_F(Checkpoints, WritingNeedsTheLock) {
+  CheckpointStore reader(directory(), 2);
+  Content content(1);
+  EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { reader.save({}, content.model(), content.optimizer()); }),
+                       "prepare()"));
+  save(1, 1);
+  // Reading does not.
+  reader.load(reader.latest().value(), kOptions, content.model(), content.optimizer());
+}
+
+/// Runs `body` in a child that then waits to be killed; returns its process id when `body` has ended.
+template <class Body>
+pid_t child_that_stays(const Body& body) {
+  int ready[2];
+  EXPECT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    body();
+    (void)!write(ready[1], "", 1);
+    for (;;) pause();
+  }
+  char byte = 0;
+  EXPECT_EQ(read(ready[0], &byte, 1), 1);
+  close(ready[0]);
+  close(ready[1]);
+  return child;
+}
+
+void end(pid_t child) {
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+TEST_F(Checkpoints, KillingTheOwnerFreesTheDirectoryAlsoIfItsChildrenLive) {
+  const fs::path place = directory() / "owned";
+  int orphans[2];
+  ASSERT_EQ(pipe(orphans), 0);
+  const pid_t owner = child_that_stays([&] {
+    static CheckpointStore owned(place, 2);
+    owned.prepare();
+    const pid_t orphan = fork();
+    if (orphan == 0) {
+      for (;;) pause();
+    }
+    (void)!write(orphans[1], &orphan, sizeof orphan);
+  });
+  pid_t orphan = 0;
+  ASSERT_EQ(read(orphans[0], &orphan, sizeof orphan), static_cast<ssize_t>(sizeof orphan));
+  CheckpointStore next(place, 2);
+  EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { next.prepare(); }), "pid " + std::to_string(owner)));
+  end(owner);
+  EXPECT_EQ(kill(orphan, 0), 0);
+  EXPECT_NO_THROW(next.prepare());
+  kill(orphan, SIGKILL);
+  close(orphans[0]);
+  close(orphans[1]);
+}
+
+TEST_F(Checkpoints, AForkedChildNeitherWritesNorFreesTheDirectory) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    Content content(1);
+    try {
+      store_.save({}, content.model(), content.optimizer());
+      _exit(1);
+    } catch (const InvalidArgument&) {
+    }
+    store_ = CheckpointStore(directory(), 2);
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  CheckpointStore second(directory(), 2);
+  EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { second.prepare(); }), "is in use"));
+  save(1, 1);
+}
+
+TEST_F(Checkpoints, NobodyElseMayReadThem) {
+  const mode_t before = umask(0);
+  const fs::path place = directory() / "private";
+  CheckpointStore store(place, 2);
+  store.prepare();
+  Content content(1);
+  store.save({.training_step = 1}, content.model(), content.optimizer());
+  umask(before);
+  const auto mode = [](const fs::path& path) {
+    struct stat found {};
+    EXPECT_EQ(stat(path.c_str(), &found), 0) << path;
+    return found.st_mode & 07777U;
+  };
+  EXPECT_EQ(mode(place), 0700U);
+  for (const auto& entry : fs::recursive_directory_iterator(place)) {
+    EXPECT_EQ(mode(entry.path()), entry.is_directory() ? 0700U : 0600U) << entry.path();
+  }
+}
+
+TEST_F(Checkpoints, AnOldOneThatCannotBeRemovedIsAWarning) {
+  save(1, 1);
+  save(2, 2);
+  // A file stands where the old one would go first.
+  write_bytes(directory() / ".farandole-writing-removed-step-000001", "");
+  testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(save(3, 3));
+  EXPECT_NO_THROW(save(4, 4));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(contains(log, "the old checkpoint " + (directory() / "step-000001").string() + " cannot be removed"));
+  EXPECT_EQ(log.find("cannot be removed"), log.rfind("cannot be removed")) << "said more than once: " << log;
+  EXPECT_EQ(names(), (std::set<std::string>{".farandole-writing-removed-step-000001", "step-000001", "step-000003",
+                                            "step-000004"}));
+  Content content(0);
+  EXPECT_EQ(load(content).training_step, 4);
+}
+
+TEST_F(Checkpoints, TwoTensorsOfOneNameAreRefused) {
+  Content content(1);
+  std::vector<CheckpointTensor> model = content.model();
+  model.push_back(model.front());
+  EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { store_.save({}, model, content.optimizer()); }),
+                       "two tensors named '0.dense.weight'"));
 }
 
 }  // namespace

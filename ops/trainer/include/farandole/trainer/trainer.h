@@ -50,7 +50,7 @@ struct CheckpointOptions {
   std::filesystem::path directory;  ///< empty: no checkpoints
   std::int64_t every_epochs = 1;    ///< and at the end
   int keep = 3;
-  bool resume = false;  ///< from the newest checkpoint, if there is one
+  bool resume = false;  ///< from the newest checkpoint that is whole; there must be one
 };
 
 struct TrainerOptions {
@@ -89,10 +89,12 @@ class Trainer {
   /// global batch out to them. Then gives all replicas rank 0's parameters (drawn from the seed, or read from a
   /// checkpoint, which only rank 0 reads and writes), and sets the number of kernel threads of the calling thread.
   /// @param test  may be null
-  /// @throws InvalidArgument  options do not fit each other, the data or the number of replicas (names valid choices)
+  /// @throws InvalidArgument  another training writes to the checkpoint directory (names its host and process), there
+  /// is nothing to resume from, or options do not fit each other, the data or the number of replicas (names valid
+  /// choices)
   /// @throws Mismatch         ranks differ in anything of the above; names it, both values and both ranks
   /// @throws Unsupported      synchronised layers in deterministic mode
-  /// @throws DataError        a checkpoint is damaged, or its directory cannot be used
+  /// @throws DataError        no checkpoint is whole, or their directory cannot be used
   Trainer(Communicator communicator, Model<Scalar> model, std::shared_ptr<const Dataset> training,
           std::shared_ptr<const Dataset> test, TrainerOptions options);
   ~Trainer();
