@@ -6,6 +6,7 @@ ctypes lets go of the interpreter's lock while it is in the library, so no call 
 import ctypes
 import enum
 import json
+import operator
 import os
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
@@ -44,10 +45,37 @@ Sum, Product, Min, Max, Average, Adasum = ReduceOp
 def choose_op(average: Optional[bool], op: Optional[int]) -> int:
     """The operation that is meant by `op` and Horovod's older `average`: Average if there is neither."""
     if average is None:
-        return ReduceOp.Average if op is None else op
+        return ReduceOp.Average if op is None else _reduce_op(op)
     if op is not None:
         raise errors.InvalidArgument("give op or average, not both; average=True is the older form of op=Average")
     return ReduceOp.Average if average else ReduceOp.Sum
+
+
+def _reduce_op(op: int) -> ReduceOp:
+    try:
+        return ReduceOp(op)
+    except ValueError:
+        known = ", ".join(f"{each.name} ({each.value})" for each in ReduceOp)
+        raise errors.InvalidArgument(f"op {op!r} is none of: {known}") from None
+
+
+def checked_root(root: int, process_set: int) -> int:
+    """The number of a rank from which a process set can receive. Raises InvalidArgument for others."""
+    ranks = process_set_ranks(process_set) or []
+    try:
+        number = operator.index(root)
+    except TypeError:
+        raise errors.InvalidArgument(f"root_rank must be the number of a rank, not {root!r}") from None
+    if number not in ranks:
+        raise errors.InvalidArgument(f"root_rank {number} is none of the ranks {ranks} of process set {process_set}")
+    return number
+
+
+def refuse(name: str, process_set: int, why: BaseException, by_order: bool = False) -> None:
+    """In the place of a request that this rank can not make: other ranks that make it are told why, see
+    farandole_refuse."""
+    request = Request(name=name.encode(), process_set=process_set, by_order=int(by_order))
+    lib.farandole_refuse(ctypes.byref(request), f"{type(why).__name__}: {why}".encode())
 
 
 # The name of a numpy type, and farandole_dtype. bfloat16 is a type of the package ml_dtypes.
@@ -144,6 +172,9 @@ class Request(_Structure):
         ("tensors", POINTER(Tensor)),
         ("tensor_count", c_int32),
         ("caller_waits", c_int32),
+        ("generation", c_uint64),
+        ("about", c_char_p),
+        ("by_order", c_int32),
     ]
 
 
@@ -186,6 +217,7 @@ _SIGNATURES = {
     "farandole_process_set_ranks": (c_int32, [c_int32, POINTER(c_int32), c_int32]),
     "farandole_process_sets": (c_int32, [POINTER(c_int32), c_int32]),
     "farandole_submit": (c_int, [POINTER(Request), _ERROR]),
+    "farandole_refuse": (None, [POINTER(Request), c_char_p]),
     "farandole_wait_until": (None, [POINTER(c_int32)]),
     "farandole_join": (c_int, [c_int32, c_void_p, JoinedFunction, _ERROR]),
     "farandole_window_allocate": (c_void_p, [c_size_t]),

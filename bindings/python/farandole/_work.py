@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _engine, _waiting, errors
 from ._engine import Collective
+from .process_sets import ProcessSet, id_of
 
 # What the engine holds, by the number that it is handed as context. Keeps arrays alive until their `done`.
 _pending: Dict[int, Tuple[Any, int]] = {}
@@ -107,17 +108,37 @@ _JOINED = _engine.JoinedFunction(_joined)
 
 
 class Names:
-    """Names for requests without one: the n-th of each kind in a process set is the same on all of its ranks."""
+    """Names for requests without one: the n-th of each kind in a process set is the same on all of its ranks.
+
+    Which name a call has follows from the number of calls before it, which all ranks count alike, and from nothing
+    else: what has ended by then differs between ranks, and so does the order in which they wait. After COUNT calls the
+    names come again, so that ranks need not agree on new ones for ever. A request whose name is pending still, because
+    more than COUNT were begun and not waited for, or because another rank is late, stays behind in the engine until the
+    earlier one has ended here. That can not hold up a program that would end otherwise: the earlier one ends when all
+    ranks have called it, which each of them does before the later one (see TensorEngine::enter_name).
+
+    Ranks that have joined have made fewer calls than the others. When all have joined they count from 0 again.
+    """
+
+    # Divided by 1 to 8, 10, 12, …: in a loop of so many calls each name comes for the same tensor each time, which ranks
+    # then know. So many cost a round of the engine nothing that could be measured.
+    COUNT = 840
 
     def __init__(self):
         self._lock = threading.Lock()
-        self._counts: Dict[Tuple[str, int], int] = collections.defaultdict(int)
+        self._counts: Dict[Tuple[int, str], int] = collections.defaultdict(int)
 
     def next(self, kind: str, process_set: int) -> str:
         with self._lock:
-            number = self._counts[kind, process_set]
-            self._counts[kind, process_set] += 1
+            number = self._counts[process_set, kind]
+            self._counts[process_set, kind] = (number + 1) % self.COUNT
         return f"{kind}.noname.{number}"
+
+    def restart(self, process_set: int) -> None:
+        """When all ranks of the set have joined."""
+        with self._lock:
+            for key in [key for key in self._counts if key[0] == process_set]:
+                del self._counts[key]
 
     def clear(self) -> None:
         with self._lock:
@@ -125,6 +146,78 @@ class Names:
 
 
 names = Names()
+
+
+class Call:
+    """A call that other ranks make too, from before its arguments are looked at until the engine has it.
+
+        with Call("allreduce", process_set, name) as call:
+            …what may raise…
+            return call.submit(work, Collective.Allreduce)
+
+    What is raised within is told to the ranks that make the call, which would wait for this one: they raise Mismatch.
+    """
+
+    def __init__(self, kind: str, process_set: ProcessSet, name: Optional[str] = None):
+        _engine.need_initialized()
+        self.process_set = id_of(process_set)
+        self._by_order = name is None
+        self._name = names.next(kind, self.process_set) if name is None else str(name)
+        self._is_told = False
+
+    def __enter__(self) -> "Call":
+        return self
+
+    def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
+        if isinstance(error, Exception) and not self._is_told:
+            _engine.refuse(self._name, self.process_set, error, self._by_order)
+
+    def submit(
+        self,
+        work: Work,
+        collective: Collective,
+        op: int = _engine.Sum,
+        root: int = 0,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        splits: Optional[Sequence[int]] = None,
+        about: str = "",
+        caller_waits: bool = False,
+    ) -> Work:
+        """Hands `work` over. Raises what farandole_submit reports.
+
+        about: what else must be the same on all ranks, for people.
+        caller_waits: whether this thread waits for it at once.
+        """
+        count = max(len(work.inputs), 1)
+        tensors = (_engine.Tensor * count)()
+        contexts = [next(_contexts) for _ in range(count)]
+        for index, context in enumerate(contexts):
+            _fill(tensors[index], work, index, context, splits)
+        request = _engine.Request(
+            name=self._name.encode(),
+            collective=collective,
+            op=op,
+            root=root,
+            process_set=self.process_set,
+            prescale=prescale,
+            postscale=postscale,
+            tensors=ctypes.cast(tensors, POINTER(_engine.Tensor)),
+            tensor_count=count,
+            caller_waits=int(caller_waits and _waiting.caller_is_alone()),
+            about=about.encode(),
+            by_order=int(self._by_order),
+        )
+        for index, context in enumerate(contexts):
+            _pending[context] = (work, index)
+        self._is_told = True  # by the engine, whatever comes of it
+        try:
+            _engine.call("farandole_submit", byref(request))
+        except errors.Error:
+            for context in contexts:
+                _pending.pop(context, None)
+            raise
+        return work
 
 
 def _fill(tensor: Any, work: Work, index: int, context: int, splits: Optional[Sequence[int]]) -> None:
@@ -145,52 +238,6 @@ def _fill(tensor: Any, work: Work, index: int, context: int, splits: Optional[Se
     if splits is not None:
         tensor.splits = _integers(splits)
         tensor.splits_count = len(splits)
-
-
-def submit(
-    work: Work,
-    kind: str,
-    collective: Collective,
-    process_set: int,
-    name: Optional[str] = None,
-    op: int = _engine.Sum,
-    root: int = 0,
-    prescale: float = 1.0,
-    postscale: float = 1.0,
-    splits: Optional[Sequence[int]] = None,
-    caller_waits: bool = False,
-) -> Work:
-    """Hands `work` over; `name` is made up from `kind` if it is None. Raises what farandole_submit reports.
-
-    caller_waits: whether this thread waits for it at once.
-    """
-    _engine.need_initialized()
-    count = max(len(work.inputs), 1)
-    tensors = (_engine.Tensor * count)()
-    contexts = [next(_contexts) for _ in range(count)]
-    for index, context in enumerate(contexts):
-        _fill(tensors[index], work, index, context, splits)
-    request = _engine.Request(
-        name=(name if name is not None else names.next(kind, process_set)).encode(),
-        collective=collective,
-        op=op,
-        root=root,
-        process_set=process_set,
-        prescale=prescale,
-        postscale=postscale,
-        tensors=ctypes.cast(tensors, POINTER(_engine.Tensor)),
-        tensor_count=count,
-        caller_waits=int(caller_waits and _waiting.caller_is_alone()),
-    )
-    for index, context in enumerate(contexts):
-        _pending[context] = (work, index)
-    try:
-        _engine.call("farandole_submit", byref(request))
-    except errors.Error:
-        for context in contexts:
-            _pending.pop(context, None)
-        raise
-    return work
 
 
 def submit_join(work: Work, process_set: int) -> Work:

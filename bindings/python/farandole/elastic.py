@@ -70,9 +70,9 @@ class ObjectState(State):
         self._set_attributes()
 
     def sync(self) -> None:
-        if self._saved_state:
-            self._saved_state = self._bcast_object(self._saved_state)
-            self._set_attributes()
+        # Also without attributes: another rank may have some, and would wait.
+        self._saved_state = self._bcast_object(self._saved_state)
+        self._set_attributes()
 
     def _set_attributes(self) -> None:
         for name, value in self._saved_state.items():

@@ -1,10 +1,12 @@
 """Collectives of numpy arrays, without any framework.
 
 Ranks that use the same `name` mean the same tensor, in whatever order they come to it. Without a name, the n-th call of
-a kind in a process set is the same on all its ranks. Whatever `numpy.asarray` accepts may be passed; the types are
-bool, 8 to 64 bit integers but uint32 and uint64, float16, float32, float64, and bfloat16 of the package ml_dtypes.
-Calls without `_async` block, let other threads run meanwhile, and raise what went wrong, the same on all ranks. Those
-with `_async` return a `Work`; the arrays belong to the library until it is waited for.
+a kind in a process set is the same on all its ranks. A call with arguments that can not work raises InvalidArgument and
+counts as a call: the other ranks raise Mismatch, with this rank and the reason.
+
+Whatever `numpy.asarray` accepts may be passed; the types are bool, 8 to 64 bit integers but uint32 and uint64, float16,
+float32, float64, and bfloat16 of the package ml_dtypes. Calls without `_async` block, let other threads run meanwhile,
+and raise what went wrong, the same on all ranks. Those with `_async` return a `Work`; the arrays belong to the library until it is waited for.
 
 `out` may be the input itself. Arrays made by `window` are reduced without a copy.
 """
@@ -18,7 +20,7 @@ import numpy as np
 
 from . import _engine, _work, errors
 from ._engine import Adasum, Average, Collective, Max, Min, Product, ReduceOp, Sum
-from ._work import Work
+from ._work import Call, Work
 from .process_sets import ProcessSet, global_process_set, id_of
 
 __all__ = [
@@ -94,49 +96,20 @@ def grouped_allreduce_async(
     _caller_waits: bool = False,
 ) -> Work:
     """As `grouped_allreduce`; `wait()` gives the list."""
-    inputs = [_input(tensor) for tensor in tensors]
-    outs: Sequence[Any] = [None] * len(inputs) if out is None else out
-    if len(outs) != len(inputs):
-        raise errors.InvalidArgument(f"{len(inputs)} arrays, but out has {len(outs)}")
-    outputs = [_output(each, array) for each, array in zip(outs, inputs)]
-    work = Work(inputs, outputs, _all_outputs)
-    return _submit_reduction(
-        work,
-        "allreduce",
-        Collective.Allreduce,
-        average,
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        process_set,
-        _caller_waits,
-    )
-
-
-def _submit_reduction(
-    work: Work,
-    kind: str,
-    collective: Collective,
-    average: Optional[bool],
-    name: Optional[str],
-    op: Optional[int],
-    prescale: float,
-    postscale: float,
-    process_set: ProcessSet,
-    caller_waits: bool,
-) -> Work:
-    return _work.submit(
-        work,
-        kind,
-        collective,
-        id_of(process_set),
-        name,
-        op=_engine.choose_op(average, op),
-        prescale=prescale,
-        postscale=postscale,
-        caller_waits=caller_waits,
-    )
+    with Call("allreduce", process_set, name) as call:
+        inputs = [_input(tensor) for tensor in tensors]
+        outs: Sequence[Any] = [None] * len(inputs) if out is None else out
+        if len(outs) != len(inputs):
+            raise errors.InvalidArgument(f"{len(inputs)} arrays, but out has {len(outs)}")
+        outputs = [_output(each, array) for each, array in zip(outs, inputs)]
+        return call.submit(
+            Work(inputs, outputs, _all_outputs),
+            Collective.Allreduce,
+            op=_engine.choose_op(average, op),
+            prescale=prescale_factor,
+            postscale=postscale_factor,
+            caller_waits=_caller_waits,
+        )
 
 
 def grouped_allreduce(
@@ -172,20 +145,16 @@ def allreduce_async(
     _caller_waits: bool = False,
 ) -> Work:
     """As `allreduce`; `wait()` gives the array."""
-    array = _input(tensor)
-    work = Work([array], [_output(out, array)], _first_output)
-    return _submit_reduction(
-        work,
-        "allreduce",
-        Collective.Allreduce,
-        average,
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        process_set,
-        _caller_waits,
-    )
+    with Call("allreduce", process_set, name) as call:
+        array = _input(tensor)
+        return call.submit(
+            Work([array], [_output(out, array)], _first_output),
+            Collective.Allreduce,
+            op=_engine.choose_op(average, op),
+            prescale=prescale_factor,
+            postscale=postscale_factor,
+            caller_waits=_caller_waits,
+        )
 
 
 def allreduce(
@@ -218,9 +187,11 @@ def _gather(
     result: Callable[[Work], Any],
     caller_waits: bool,
 ) -> Work:
-    inputs = [_input(tensor) for tensor in tensors]
-    work = Work(inputs, [None] * len(inputs), result)
-    return _work.submit(work, "allgather", Collective.Allgather, id_of(process_set), name, caller_waits=caller_waits)
+    with Call("allgather", process_set, name) as call:
+        inputs = [_input(tensor) for tensor in tensors]
+        return call.submit(
+            Work(inputs, [None] * len(inputs), result), Collective.Allgather, caller_waits=caller_waits
+        )
 
 
 def grouped_allgather_async(
@@ -257,12 +228,19 @@ def _broadcast(
     process_set: ProcessSet,
     out: Optional[np.ndarray],
     caller_waits: bool,
+    in_place: bool = False,
 ) -> Work:
-    array = _input(tensor)
-    work = Work([array], [_output(out, array)], _first_output)
-    return _work.submit(
-        work, "broadcast", Collective.Broadcast, id_of(process_set), name, root=root_rank, caller_waits=caller_waits
-    )
+    with Call("broadcast", process_set, name) as call:
+        if in_place and not isinstance(tensor, np.ndarray):
+            raise errors.InvalidArgument(f"broadcast_ overwrites a numpy array; got {type(tensor).__name__}")
+        array = _input(tensor)
+        output = _output(tensor if in_place else out, array)
+        return call.submit(
+            Work([array], [output], _first_output),
+            Collective.Broadcast,
+            root=_engine.checked_root(root_rank, call.process_set),
+            caller_waits=caller_waits,
+        )
 
 
 def broadcast_async(
@@ -286,6 +264,8 @@ def broadcast(
     """The array of rank `root_rank` (a rank of the job, also in a process set), on every rank.
 
     tensor: of the same shape and type on all ranks; only the root's values matter.
+
+    Raises Mismatch if the ranks disagree, also on the root; `out` is unchanged then.
     """
     return _broadcast(tensor, root_rank, name, process_set, out, True).wait()
 
@@ -294,25 +274,23 @@ def broadcast_(
     tensor: np.ndarray, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> np.ndarray:
     """Overwrites `tensor` with that of rank `root_rank`, and returns it."""
-    if not isinstance(tensor, np.ndarray):
-        raise errors.InvalidArgument(f"broadcast_ overwrites a numpy array; got {type(tensor).__name__}")
-    return _broadcast(tensor, root_rank, name, process_set, tensor, True).wait()
+    return _broadcast(tensor, root_rank, name, process_set, None, True, in_place=True).wait()
 
 
 def _alltoall(
     tensor: Any, splits: Optional[Sequence[int]], name: Optional[str], process_set: ProcessSet, caller_waits: bool
 ) -> Work:
-    array = _input(tensor)
-
     def result(work: Work) -> Any:
         output = work.outputs[0]
         return output if splits is None else (output, np.asarray(work.received_splits, np.int64))
 
-    rows = None if splits is None else [int(each) for each in splits]
-    work = Work([array], [None], result)
-    return _work.submit(
-        work, "alltoall", Collective.Alltoall, id_of(process_set), name, splits=rows, caller_waits=caller_waits
-    )
+    with Call("alltoall", process_set, name) as call:
+        return call.submit(
+            Work([_input(tensor)], [None], result),
+            Collective.Alltoall,
+            splits=None if splits is None else [int(each) for each in splits],
+            caller_waits=caller_waits,
+        )
 
 
 def alltoall_async(
@@ -349,11 +327,16 @@ def _reduce_scatter(
     result: Callable[[Work], Any],
     caller_waits: bool,
 ) -> Work:
-    inputs = [_input(tensor) for tensor in tensors]
-    work = Work(inputs, [None] * len(inputs), result)
-    return _submit_reduction(
-        work, "reducescatter", Collective.ReduceScatter, None, name, op, prescale, postscale, process_set, caller_waits
-    )
+    with Call("reducescatter", process_set, name) as call:
+        inputs = [_input(tensor) for tensor in tensors]
+        return call.submit(
+            Work(inputs, [None] * len(inputs), result),
+            Collective.ReduceScatter,
+            op=_engine.choose_op(None, op),
+            prescale=prescale,
+            postscale=postscale,
+            caller_waits=caller_waits,
+        )
 
 
 def grouped_reducescatter_async(
@@ -411,13 +394,18 @@ def reducescatter(
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Blocks until all ranks of the process set have called it."""
-    _work.submit(Work([], [], _nothing), "barrier", Collective.Barrier, id_of(process_set), caller_waits=True).wait()
+    with Call("barrier", process_set) as call:
+        work = call.submit(Work([], [], _nothing), Collective.Barrier, caller_waits=True)
+    work.wait()
 
 
 def join(process_set: ProcessSet = global_process_set) -> int:
     """This rank has no more data: it supplies zeros to the others' allreduces until all ranks have joined. Blocks, and
-    returns the rank that joined last."""
-    return _work.submit_join(Work([], [], lambda work: work.last_rank), id_of(process_set)).wait()
+    returns the rank that joined last. Calls without a name are counted anew from then on."""
+    number = id_of(process_set)
+    last_rank = _work.submit_join(Work([], [], lambda work: work.last_rank), number).wait()
+    _work.names.restart(number)
+    return last_rank
 
 
 def poll(work: Work) -> bool:

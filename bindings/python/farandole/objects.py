@@ -14,9 +14,11 @@ from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
 
-from . import _work, errors
-from . import numpy as collectives
-from .process_sets import ProcessSet, global_process_set, id_of
+from . import _engine, errors
+from ._engine import Collective
+from ._lifecycle import rank
+from ._work import Call, Work
+from .process_sets import ProcessSet, global_process_set
 
 _PLAIN = b"J"
 _PICKLE = b"P"
@@ -147,29 +149,36 @@ def broadcast_object(
 
     pickle: whether the object travels as a pickle, see above; the same on all ranks.
 
-    Raises InvalidArgument on all ranks if it does not travel. Collective: all ranks of the process set; blocks.
+    Raises InvalidArgument on all ranks if it does not travel, Mismatch on all if they disagree on the root or `pickle`.
+    Collective: all ranks of the process set; blocks.
     """
-    from ._lifecycle import rank
-
-    root = rank() == root_rank
-    name = name or _work.names.next("broadcast_object", id_of(process_set))
-    message = _message(obj, pickle, f"rank {root_rank}") if root else np.empty(0, np.uint8)
-    # The length is not known elsewhere: the root's part of an allgather is all there is.
-    received = collectives.allgather(message, name=name, process_set=process_set)
-    copy = loads(received, pickle)
-    return obj if root else copy
+    with Call("broadcast_object", process_set, name or None) as call:
+        root = _engine.checked_root(root_rank, call.process_set)
+        is_root = root == rank()
+        message = _message(obj, pickle, f"rank {root}") if is_root else np.empty(0, np.uint8)
+        # The length is not known elsewhere: the root's part of an allgather is all there is.
+        work = call.submit(
+            Work([message], [None], lambda work: work.outputs[0]),
+            Collective.Allgather,
+            about=f"object of root {root}, pickle={bool(pickle)}",
+            caller_waits=True,
+        )
+    copy = loads(work.wait(), pickle)
+    return obj if is_root else copy
 
 
 def allgather_object(
     obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set, pickle: bool = False
 ) -> List[Any]:
     """The objects of all ranks of the process set, in their order. Otherwise as `broadcast_object`."""
-    from ._lifecycle import rank
-
-    name = name or _work.names.next("allgather_object", id_of(process_set))
-    message = _message(obj, pickle, f"rank {rank()}")
-    lengths, messages = collectives.grouped_allgather(
-        [np.array([message.size], np.int64), message], name=name, process_set=process_set
-    )
+    with Call("allgather_object", process_set, name or None) as call:
+        message = _message(obj, pickle, f"rank {rank()}")
+        work = call.submit(
+            Work([np.array([message.size], np.int64), message], [None, None], lambda work: work.outputs),
+            Collective.Allgather,
+            about=f"objects of all ranks, pickle={bool(pickle)}",
+            caller_waits=True,
+        )
+    lengths, messages = work.wait()
     ends = np.cumsum(lengths)
     return [loads(messages[end - length : end], pickle) for end, length in zip(ends, lengths)]

@@ -103,12 +103,14 @@ def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet
         process_set = ProcessSet(process_set)
     if process_set.ranks is None:
         raise errors.InvalidArgument("this process set has been removed; make a new one from a list of ranks")
-    for known in _engine.process_sets():
-        if _engine.process_set_ranks(known) == process_set.ranks:
-            raise errors.InvalidArgument(f"there is a process set of ranks {process_set.ranks} already: number {known}")
+    known = _engine.process_sets()
     ranks = (ctypes.c_int32 * len(process_set.ranks))(*process_set.ranks)
     made = ctypes.c_int32()
     _engine.call("farandole_add_process_set", ranks, len(ranks), ctypes.byref(made))
+    if made.value in known:  # the ranks agree on that
+        raise errors.InvalidArgument(
+            f"there is a process set of ranks {process_set.ranks} already: number {made.value}"
+        )
     process_set.process_set_id = made.value
     _registered[made.value] = process_set
     return process_set

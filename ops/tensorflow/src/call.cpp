@@ -166,6 +166,32 @@ absl::Status engine_dtype(tensorflow::DataType type, farandole_dtype* result) {
   return absl::OkStatus();
 }
 
+namespace {
+
+/// What is the same for all tensors. An eager call is no part of a step: nothing else fails with it.
+farandole_request request_of(const CallOptions& options, int64_t step_id) {
+  farandole_request request{};
+  request.struct_bytes = sizeof(request);
+  request.name = options.name.c_str();
+  request.collective = options.collective;
+  request.op = options.op;
+  request.root = options.root;
+  request.process_set = options.process_set;
+  request.prescale = options.prescale;
+  request.postscale = options.postscale;
+  request.caller_waits = options.caller_waits ? 1 : 0;
+  request.about = options.about.c_str();
+  if (!options.caller_waits) request.generation = Steps::instance().generation(step_id, options.process_set);
+  return request;
+}
+
+}  // namespace
+
+void refuse(const CallOptions& options, int64_t step_id, const absl::Status& status) {
+  const farandole_request request = request_of(options, step_id);
+  farandole_refuse(&request, std::string(status.message()).c_str());
+}
+
 int32_t pending_calls() {
   return pending_count.load(std::memory_order_relaxed);
 }
@@ -250,20 +276,9 @@ void Call::submit() {
   if (!begin()) return;
   remaining_.store(static_cast<int32_t>(slots_.size()), std::memory_order_relaxed);
   const std::vector<farandole_tensor> tensors = engine_tensors();
-  farandole_request request{};
-  request.struct_bytes = sizeof(request);
-  request.name = options_.name.c_str();
-  request.collective = options_.collective;
-  request.op = options_.op;
-  request.root = options_.root;
-  request.process_set = options_.process_set;
-  request.prescale = options_.prescale;
-  request.postscale = options_.postscale;
+  farandole_request request = request_of(options_, step_id_);
   request.tensors = tensors.data();
   request.tensor_count = static_cast<int32_t>(tensors.size());
-  request.caller_waits = options_.caller_waits ? 1 : 0;
-  // An eager call is no part of a step: nothing else fails with it.
-  if (!options_.caller_waits) request.generation = Steps::instance().generation(step_id_, options_.process_set);
   const std::shared_ptr<Call> held = self_;  // the last callback may come before farandole_submit returns
   farandole_error* error = nullptr;
   const int failed = farandole_submit(&request, &error);

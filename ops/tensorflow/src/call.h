@@ -41,8 +41,12 @@ struct CallOptions {
   double prescale = 1.0;
   double postscale = 1.0;
   bool caller_waits = false;
+  std::string about;     ///< what else the ranks must agree on
   absl::Status outcome;  ///< if it is an error: what the op fails with, whatever the engine says
 };
+
+/// In the place of a call that this rank can not make, for the reason in `status`: the ranks that make it fail too.
+void refuse(const CallOptions& options, int64_t step_id, const absl::Status& status);
 
 /// Memory: the op is done, for TensorFlow, only after the engine's last callback. Until then the OpKernelContext, and
 /// with it every input and output, stays alive, whatever is cancelled.

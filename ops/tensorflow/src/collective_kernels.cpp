@@ -25,10 +25,6 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-/// All eager calls without a name have this one. They come one at a time and in the same order on all ranks, as calls
-/// of MPI do; ranks that disagree in what they call are told at once, since the name is the same.
-constexpr char kUnnamed[] = "(unnamed)";
-
 // What the attributes of an op say.
 CallOptions read_options(OpKernelConstruction* context, const std::string& node_name) {
   CallOptions options;
@@ -36,9 +32,10 @@ CallOptions read_options(OpKernelConstruction* context, const std::string& node_
   (void)context->GetAttr("process_set", &value);
   options.process_set = value;
   (void)context->GetAttr("caller_waits", &options.caller_waits);
+  if (context->HasAttr("about")) (void)context->GetAttr("about", &options.about);
   if (context->HasAttr("tensor_name")) (void)context->GetAttr("tensor_name", &options.name);
   if (!options.name.empty()) return options;
-  options.name = options.caller_waits ? kUnnamed : node_name;
+  options.name = node_name;
   bool ignore_name_scope = false;
   if (context->HasAttr("ignore_name_scope")) (void)context->GetAttr("ignore_name_scope", &ignore_name_scope);
   if (ignore_name_scope) options.name.erase(0, options.name.rfind('/') + 1);
@@ -162,7 +159,9 @@ class BroadcastVariablesKernel : public CollectiveKernel {
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     const auto targets = std::make_shared<std::vector<Target>>(context->num_inputs());
     for (int i = 0; i < context->num_inputs(); ++i) {
-      OP_REQUIRES_OK_ASYNC(context, prepare(context, i, (*targets)[i]), done);
+      const absl::Status status = prepare(context, i, (*targets)[i]);
+      if (!status.ok()) refuse(options(), context->step_id(), status);
+      OP_REQUIRES_OK_ASYNC(context, status, done);
     }
     const auto call = make_call(context, std::move(done), context->num_inputs());
     for (const Target& target : *targets) {

@@ -3,11 +3,11 @@
 // All are stateful: equal calls are not merged, unused ones not pruned, and constant inputs not folded away.
 //
 // Attributes that several ops have:
-//   tensor_name        name of the request for the engine; empty: the node's name, or, where the caller waits, the one
-//                      name that all such calls share
+//   tensor_name        name of the request for the engine; empty: the node's name
 //   ignore_name_scope  of the node's name only what follows the last slash counts
 //   process_set        number of the process set
 //   caller_waits       the op runs eagerly: its thread does nothing else meanwhile
+//   about              what else the ranks must agree on and the engine can not see, as a text
 //   prescale_factor, postscale_factor   numbers as text, since attributes of type float have 32 bits only
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -26,6 +26,7 @@ using tensorflow::shape_inference::ShapeHandle;
       .Attr("ignore_name_scope: bool = false") \
       .Attr("process_set: int = 0")            \
       .Attr("caller_waits: bool = false")      \
+      .Attr("about: string = ''")              \
       .SetIsStateful()
 #define FARANDOLE_REDUCTION_ATTRIBUTES \
   Attr("reduce_op: int = 0").Attr("prescale_factor: string = '1'").Attr("postscale_factor: string = '1'")

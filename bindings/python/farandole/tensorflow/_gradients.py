@@ -87,6 +87,12 @@ class GradientReducer:
         self._groups = groups
         self._scale_local_gradients = scale_local_gradients
         self._local: set = set()
+        self._about = ""
+
+    def tell_passes(self, passes: int, are_averaged: bool) -> None:
+        """What is reduced are the sums of so many backward passes, or their means: the ranks agree on that too."""
+        if passes > 1:
+            self._about = f"{'mean' if are_averaged else 'sum'} of {passes} backward passes"
 
     def register_local(self, variable: Any) -> None:
         """The gradient of this variable is not reduced: it belongs to this rank alone."""
@@ -95,9 +101,14 @@ class GradientReducer:
     def is_local(self, variable: Any) -> bool:
         return bool(self._local) and key_of(variable) in self._local
 
-    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any], use_generic_names: bool = False) -> List[Any]:
+    def reduce(
+        self, gradients: Sequence[Any], variables: Sequence[Any], use_generic_names: bool = False, about: str = ""
+    ) -> List[Any]:
         """The reduced gradients, in the same order. Those of local variables are divided by the number of ranks, as
-        their loss counts among all, unless `scale_local_gradients` is off."""
+        their loss counts among all, unless `scale_local_gradients` is off.
+
+        about: what else the ranks have to agree on, for people.
+        """
         results = [self._dense(gradient) for gradient in gradients]
         if not self.process_set.included() or self.process_set.size() == 1:
             return results
@@ -107,7 +118,7 @@ class GradientReducer:
         with tf.name_scope(f"{self._name}_Allreduce"):
             for number, group in enumerate(self._split(shared, results, variables)):
                 name = f"grad_{number}" if use_generic_names else None
-                reduced = self._reduce_group([results[i] for i in group], name)
+                reduced = self._reduce_group([results[i] for i in group], name, about or self._about)
                 for i, gradient in zip(group, reduced):
                     results[i] = gradient
         if self._scale_local_gradients:
@@ -120,13 +131,13 @@ class GradientReducer:
             return tf.convert_to_tensor(gradient)
         return gradient
 
-    def _reduce_group(self, gradients: List[Any], name: Optional[str]) -> List[Any]:
+    def _reduce_group(self, gradients: List[Any], name: Optional[str], about: str) -> List[Any]:
         options = dict(self._options)
         sparse = [isinstance(gradient, tf.IndexedSlices) for gradient in gradients]
         if any(sparse):  # their values are gathered, which has no factors; both together are 1 then
             options.pop("prescale_factor", None)
             options.pop("postscale_factor", None)
-        return grouped_allreduce(gradients, name=name, ignore_name_scope=name is not None, **options)
+        return grouped_allreduce(gradients, name=name, ignore_name_scope=name is not None, _about=about, **options)
 
     def _split(self, places: List[int], gradients: List[Any], variables: Sequence[Any]) -> List[List[int]]:
         """Which gradients are reduced together."""

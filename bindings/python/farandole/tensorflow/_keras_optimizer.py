@@ -40,6 +40,7 @@ def wrap(
         config["name"] = name
     made = wrapped.from_config(config)
     # Not through Keras' __setattr__, which tracks what it finds.
+    reducer.tell_passes(passes, average_aggregated)
     object.__setattr__(made, "_farandole_reducer", reducer)
     aggregator = GradientAggregator(passes, average_aggregated, reducer.sparse_as_dense) if passes > 1 else None
     object.__setattr__(made, "_farandole_aggregator", aggregator)

@@ -9,6 +9,7 @@ from .. import errors
 from .._engine import Adasum, Average, Sum, choose_op
 from ..process_sets import ProcessSet, global_process_set
 from . import mpi_ops
+from ._running import collective, name_from
 from .compression import Compression
 
 Reducible = Union[tf.Tensor, tf.Variable, tf.IndexedSlices]
@@ -27,6 +28,20 @@ def _check_sparse(op: int, prescale_factor: float, postscale_factor: float) -> N
         raise errors.Unsupported("IndexedSlices are not scaled: leave prescale_factor and postscale_factor at 1.0")
 
 
+def _sparse_text(op: int, about: str) -> str:
+    """What the ranks compare of a reduction that is a gathering of slices."""
+    return _joined(f"{choose_op(None, op).name} of IndexedSlices", about)
+
+
+def _integer_text(truncate: bool, about: str) -> str:
+    """The same of an average of integers, which is a sum."""
+    return _joined("Average of integers" if truncate else "", about)
+
+
+def _joined(*texts: str) -> str:
+    return ", ".join(text for text in texts if text)
+
+
 def _slices(given: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor, op: int, size: int) -> tf.IndexedSlices:
     """Slices gathered from all ranks: an index that several of them have is there several times, which adds up."""
     if op == Average:
@@ -42,6 +57,7 @@ def _divide_integer(total: tf.Tensor, size: int) -> tf.Tensor:
     return tf.truncatediv(total, tf.cast(size, total.dtype))
 
 
+@collective
 def allreduce(
     tensor: Reducible,
     average: Optional[bool] = None,
@@ -84,18 +100,21 @@ def allreduce(
             op=Sum if truncate else op,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
-            name=name,
+            # Not of what is sent: ranks with another compression would not meet.
+            name=name or name_from("FarandoleAllreduce", [tensor]),
             process_set=process_set,
             ignore_name_scope=ignore_name_scope,
+            about=_integer_text(truncate, ""),
         )
         result = compression.decompress(reduced, context)
         return _divide_integer(result, process_set.size()) if truncate else result
 
 
 def _suffixed(name: Optional[str], part: str) -> Optional[str]:
-    return None if name is None else f"{name}.{part}"
+    return f"{name}.{part}" if name and part else name
 
 
+@collective
 def grouped_allreduce(
     tensors: Sequence[Reducible],
     average: Optional[bool] = None,
@@ -108,6 +127,7 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
     name: Optional[str] = None,
+    _about: str = "",
 ) -> List[Union[tf.Tensor, tf.IndexedSlices]]:
     """Reduces each of `tensors` as `allreduce` does, all together: none before all are ready on all ranks.
 
@@ -120,7 +140,7 @@ def grouped_allreduce(
     if sparse:
         _check_sparse(op, prescale_factor, postscale_factor)
         with on_device(device_sparse):
-            gathered = _gather_slices([tensors[i] for i in sparse], op, name, process_set)
+            gathered = _gather_slices([tensors[i] for i in sparse], op, name, process_set, _about)
         for i, slices in zip(sparse, gathered):
             results[i] = slices
     if dense:
@@ -129,14 +149,15 @@ def grouped_allreduce(
                 [tf.convert_to_tensor(tensors[i]) for i in dense],
                 compression,
                 op,
-                lambda sent, true_op, suffix: mpi_ops._grouped_allreduce(
+                lambda sent, true_op, suffix, given: mpi_ops._grouped_allreduce(
                     sent,
                     op=true_op,
                     prescale_factor=prescale_factor,
                     postscale_factor=postscale_factor,
-                    name=_suffixed(name, suffix) if suffix else name,
+                    name=_suffixed(name, suffix) or name_from("FarandoleGroupedAllreduce", given),
                     process_set=process_set,
                     ignore_name_scope=ignore_name_scope,
+                    about=_integer_text(bool(suffix), _about),
                 ),
                 process_set,
             )
@@ -146,11 +167,18 @@ def grouped_allreduce(
 
 
 def _gather_slices(
-    slices: Sequence[tf.IndexedSlices], op: int, name: Optional[str], process_set: ProcessSet
+    slices: Sequence[tf.IndexedSlices], op: int, name: Optional[str], process_set: ProcessSet, about: str = ""
 ) -> List[tf.IndexedSlices]:
     """Values and indices of all of them in one op."""
     parts = [each.values for each in slices] + [each.indices for each in slices]
-    gathered = mpi_ops.grouped_allgather(parts, name=_suffixed(name, "slices"), process_set=process_set)
+    gathered = mpi_ops._allgather_all(
+        [tf.convert_to_tensor(part) for part in parts],
+        "FarandoleGroupedAllgather",
+        _suffixed(name, "slices"),
+        False,
+        process_set,
+        _sparse_text(op, about),
+    )
     return [
         _slices(given, values, indices, op, process_set.size())
         for given, values, indices in zip(slices, gathered, gathered[len(slices) :])
@@ -161,24 +189,26 @@ def _reduce_dense(
     tensors: Sequence[tf.Tensor],
     compression: Any,
     op: int,
-    reduce: Callable[[List[tf.Tensor], int, str], Sequence[tf.Tensor]],
+    reduce: Callable[[List[tf.Tensor], int, str, List[tf.Tensor]], Sequence[tf.Tensor]],
     process_set: ProcessSet,
 ) -> List[tf.Tensor]:
-    """`reduce(tensors, op, suffix of the name)` of what compression makes of them; integers that are averaged are
-    summed in an op of their own."""
+    """`reduce(compressed tensors, op, suffix of the name, tensors)`; integers that are averaged are summed in an op of
+    their own."""
     sent, contexts = zip(*[compression.compress(tensor) for tensor in tensors])
     results: List[Any] = [None] * len(tensors)
     for truncate in (False, True):
         places = [i for i, each in enumerate(sent) if _integer_average(each, op) == truncate]
         if not places:
             continue
-        reduced = reduce([sent[i] for i in places], Sum if truncate else op, "integers" if truncate else "")
+        given = [tensors[i] for i in places]
+        reduced = reduce([sent[i] for i in places], Sum if truncate else op, "integers" if truncate else "", given)
         for i, tensor in zip(places, reduced):
             result = compression.decompress(tensor, contexts[i])
             results[i] = _divide_integer(result, process_set.size()) if truncate else result
     return results
 
 
+@collective
 def reducescatter(
     tensor: Union[tf.Tensor, tf.Variable],
     device_dense: str = "",
@@ -199,16 +229,18 @@ def reducescatter(
         reduced = mpi_ops._reducescatter(
             sent,
             op=Sum if truncate else op,
-            name=name,
+            name=name or name_from("FarandoleReducescatter", [tensor]),
             process_set=process_set,
             ignore_name_scope=ignore_name_scope,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
+            about=_integer_text(truncate, ""),
         )
         result = compression.decompress(reduced, context)
         return _divide_integer(result, process_set.size()) if truncate else result
 
 
+@collective
 def grouped_reducescatter(
     tensors: Sequence[Union[tf.Tensor, tf.Variable]],
     device_dense: str = "",
@@ -226,12 +258,14 @@ def grouped_reducescatter(
             [tf.convert_to_tensor(tensor) for tensor in tensors],
             compression,
             op,
-            lambda sent, true_op, suffix: mpi_ops._grouped_reducescatter(
+            lambda sent, true_op, suffix, given: mpi_ops._grouped_reducescatter(
                 sent,
+                name=name_from("FarandoleGroupedReducescatter", given),
                 op=true_op,
                 process_set=process_set,
                 prescale_factor=prescale_factor,
                 postscale_factor=postscale_factor,
+                about=_integer_text(bool(suffix), ""),
             ),
             process_set,
         )

@@ -1,12 +1,51 @@
 """Adding an op of the library to a graph, or running it at once."""
 
+import functools
+import inspect
+import operator
 import re
 from typing import Any, Callable, List, Optional, Sequence
 
 import tensorflow as tf
 
-from .. import _engine, _waiting
+from .. import _engine, _waiting, errors
 from . import _errors
+
+# All eager calls without a name have this one. They come one at a time and in the same order on all ranks, as calls of MPI
+# do; ranks that disagree in what they call are told at once, since the name is the same.
+_UNNAMED = "(unnamed)"
+
+# Raised before the engine has a request. What an op raises after that is a tf.errors.AbortedError.
+_NOT_SUBMITTED = (errors.Error, TypeError, ValueError, tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)
+
+
+def collective(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of a function with the arguments `name` and `process_set`. If it runs eagerly, and raises before the
+    engine has its request, the ranks that make the same call would wait for this one: they raise Mismatch."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except _NOT_SUBMITTED as error:
+            _refuse(error, signature, args, kwargs)
+            raise
+
+    return wrapper
+
+
+def _refuse(error: Any, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
+    is_told = isinstance(error, tf.errors.AbortedError) or hasattr(error, "_farandole_is_told")
+    if is_told or not tf.executing_eagerly() or not _engine.is_initialized():
+        return
+    error._farandole_is_told = True  # this function may be called by another collective
+    try:
+        arguments = signature.bind(*args, **kwargs).arguments
+        process_set = set_number(arguments.get("process_set"))
+    except (errors.InvalidArgument, TypeError, ValueError):
+        return  # there is no such set, or no such argument
+    _engine.refuse(str(arguments.get("name") or _UNNAMED), process_set, error)
 
 
 def normalize_name(name: str) -> str:
@@ -25,6 +64,11 @@ def set_number(process_set: Any) -> int:
     return int(process_set)
 
 
+def root_number(root_rank: Any) -> int:
+    """As an attribute of 32 bits. What has more is none of the ranks, and neither is what becomes of it."""
+    return min(max(operator.index(root_rank), -1), 2**31 - 1)
+
+
 def factor_text(value: Any) -> str:
     """All digits of a number: attributes of type float would keep seven."""
     return repr(float(value))
@@ -36,6 +80,15 @@ def tensors_of(values: Sequence[Any]) -> List[tf.Tensor]:
     return [tf.convert_to_tensor(value) for value in values]
 
 
+def name_from(default_name: str, inputs: Sequence[tf.Tensor]) -> Optional[str]:
+    """Name of a collective in a graph that was given none, made of those of the first and the last input. None for
+    eager calls."""
+    if tf.executing_eagerly():
+        return None
+    ends = [inputs[0].name] if len(inputs) == 1 else [inputs[0].name, inputs[-1].name]
+    return "_".join([default_name, *ends])
+
+
 def run(
     function: Callable[..., Any], default_name: str, inputs: Sequence[tf.Tensor], name: Optional[str], /, **arguments
 ) -> Any:
@@ -44,13 +97,15 @@ def run(
     There the op has the name `name`, else one made of `default_name` and the names of the first and the last input.
     """
     if tf.executing_eagerly():
-        return run_eagerly(function, tensor_name=name or "", **arguments)
-    if name is None:
-        ends = [inputs[0].name] if len(inputs) == 1 else [inputs[0].name, inputs[-1].name]
-        name = "_".join([default_name, *ends])
-    result = function(name=normalize_name(name), **arguments)
+        return run_named(function, name, **arguments)
+    result = function(name=normalize_name(name or name_from(default_name, inputs)), **arguments)
     _run_independently(result)
     return result
+
+
+def run_named(function: Callable[..., Any], name: Optional[str], /, **arguments) -> Any:
+    """Runs an op of the library now. Ranks know it by its name, or by its turn."""
+    return run_eagerly(function, tensor_name=name or _UNNAMED, **arguments)
 
 
 def run_eagerly(function: Callable[..., Any], **arguments) -> Any:

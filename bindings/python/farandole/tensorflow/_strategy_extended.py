@@ -208,14 +208,12 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
         """The sums over the ranks, in groups of some MiB, so that the first travel while the backward pass goes on."""
         return self._reducer.reduce(gradients, variables)
 
-    def _sum(self, values: Sequence[Any]) -> Sequence[Any]:
-        return self._reducer.reduce(values, values)
-
     def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         if isinstance(reduce_op, str):
             reduce_op = _ReduceOp(reduce_op.upper())
         flat = [_to_reduce(each) for each in tf.nest.flatten(value)]
-        results = list(self._sum(flat))
+        # The mean is computed here: what travels is a sum in any case.
+        results = list(self._reducer.reduce(flat, flat, about=f"ReduceOp.{reduce_op.name}"))
         if reduce_op == _ReduceOp.MEAN:
             results = [_divided(each, _lifecycle.size()) for each in results]
         return tf.nest.pack_sequence_as(value, results)
@@ -279,6 +277,6 @@ def _gathered(value: tf.Tensor, axis: int) -> tf.Tensor:
     axis %= value.shape.rank
     order = [axis, *(i for i in range(value.shape.rank) if i != axis)]
     back = [order.index(i) for i in range(value.shape.rank)]
-    if axis == 0:
-        return mpi_ops.allgather(value)
-    return tf.transpose(mpi_ops.allgather(tf.transpose(value, order)), back)
+    turned = value if axis == 0 else tf.transpose(value, order)
+    gathered = mpi_ops._allgather_all([turned], "FarandoleAllgather", None, False, None, f"along axis {axis}")[0]
+    return gathered if axis == 0 else tf.transpose(gathered, back)

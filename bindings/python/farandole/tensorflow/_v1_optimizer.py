@@ -51,6 +51,7 @@ class DistributedOptimizer(_Wrapper):
         use_locking: bool,
     ):
         super().__init__(optimizer, name, use_locking)
+        reducer.tell_passes(passes, average_aggregated)
         self._reducer = reducer
         self._aggregator: Optional[GradientAggregator] = None
         if passes > 1:
@@ -120,7 +121,13 @@ class DistributedAdasumOptimizer(_Wrapper):
 
     def _combine(self, variables: List[Any]) -> Any:
         changes = [variable - start for variable, start in zip(variables, self._starts)]
-        combined = grouped_allreduce(changes, op=Adasum, compression=self._compression, process_set=global_process_set)
+        combined = grouped_allreduce(
+            changes,
+            op=Adasum,
+            compression=self._compression,
+            process_set=global_process_set,
+            _about=f"changes of {self._passes} backward passes",
+        )
         assigned = [
             variable.assign(start + change) for variable, start, change in zip(variables, self._starts, combined)
         ]

@@ -6,10 +6,11 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from .. import _engine, errors, objects
-from ..process_sets import ProcessSet, global_process_set
+from ..process_sets import ProcessSet, global_process_set, process_set_by_id
 from . import mpi_ops
 from ._gradients import variable_of
 from ._reductions import on_device
+from ._running import set_number
 
 
 def broadcast_variables(
@@ -24,11 +25,17 @@ def broadcast_variables(
     inplace: accepted for Horovod's sake; variables are overwritten in place anyway.
 
     In a graph of TensorFlow 1 it returns the operation to run. Collective: all ranks of the process set.
+
+    Raises Mismatch on all ranks if they disagree. In eager mode their names are compared too: not the names themselves,
+    which may differ, but where the same names come in another order.
     """
     del inplace
     by_device: dict = {}
     operations: List[Any] = []
-    for variable in map(variable_of, variables):
+    variables = [variable_of(variable) for variable in variables]
+    if tf.executing_eagerly():
+        _compare_order([variable.name for variable in variables], process_set)
+    for variable in variables:
         if variable.dtype.base_dtype.name not in _engine.DTYPES:
             operations.append(_broadcast_bytes(variable, root_rank, process_set))
         elif resource_variable_ops.is_resource_variable(variable):
@@ -38,6 +45,25 @@ def broadcast_variables(
     for same_device in by_device.values():
         operations += list(mpi_ops.broadcast_(same_device, root_rank, process_set=process_set))
     return None if tf.executing_eagerly() else tf.group(*operations)
+
+
+def _compare_order(names: List[str], process_set: Any) -> None:
+    """Raises Mismatch, on all ranks, if they have other numbers of variables, or the same ones in another order."""
+    members = process_set_by_id(set_number(process_set))
+    if not members.included() or members.size() == 1:
+        return
+    everyone = objects.allgather_object(names, process_set=members)
+    first_rank, *ranks = members.ranks
+    first, *others = everyone
+    for rank, other in zip(ranks, others):
+        if len(other) != len(first):
+            what = f"{len(first)} variables on rank {first_rank}, {len(other)} on rank {rank}"
+        elif other != first and sorted(other) == sorted(first):
+            place = next(i for i, name in enumerate(first) if name != other[i])
+            what = f"variable {place} is '{first[place]}' on rank {first_rank} and '{other[place]}' on rank {rank}"
+        else:
+            continue
+        raise errors.Mismatch(f"ranks disagree on the variables to broadcast: {what}; no data was touched")
 
 
 def _broadcast_bytes(variable: Any, root_rank: int, process_set: ProcessSet) -> Any:

@@ -9,9 +9,11 @@ Everything here works eagerly and in `tf.function`, and has gradients. Common to
   threads need names. A name may be used again when its op has ended.
 - `ignore_name_scope`: name scopes around the op are no part of the name.
 - `process_set`: the ranks that take part, a `ProcessSet` or its number; None for all. Only its members call.
+- `about`, of some: what else must be the same on all ranks and can not be seen from the tensors, for people.
 
-An eager call raises the classes of `farandole.errors`: InvalidArgument and DuplicateName here alone, Mismatch on all
-ranks where they disagree, and then the job can go on; PeerLost, Timeout, TransportError when it can not. From a
+An eager call raises the classes of `farandole.errors`: Mismatch on all ranks where they disagree; InvalidArgument for
+what can not work, which is Mismatch on the ranks that make the call well; DuplicateName here alone; and then the job can
+go on; PeerLost, Timeout, TransportError when it can not. From a
 `tf.function` they come as `tf.errors.AbortedError`; see `converted_errors`.
 """
 
@@ -21,7 +23,7 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
-from .. import _engine
+from .. import _engine, _work
 from . import _library, _running
 
 Sum, Average, Min, Max, Product, Adasum = (
@@ -39,6 +41,7 @@ _LIB = _library.load()
 # ---- Allreduce -----------------------------------------------------------------------------------------------------
 
 
+@_running.collective
 def _allreduce(
     tensor,
     name: Optional[str] = None,
@@ -47,6 +50,7 @@ def _allreduce(
     postscale_factor: float = 1.0,
     ignore_name_scope: bool = False,
     process_set=None,
+    about: str = "",
 ) -> tf.Tensor:
     """`postscale_factor` · (the sum over the ranks of `prescale_factor` · `tensor`), or another `op`; the shape is
     the same on all ranks. Average and Adasum take floating-point types only.
@@ -55,10 +59,19 @@ def _allreduce(
     """
     tensors = [tf.convert_to_tensor(tensor)]
     return _allreduce_all(
-        tensors, "FarandoleAllreduce", name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
+        tensors,
+        "FarandoleAllreduce",
+        name,
+        op,
+        prescale_factor,
+        postscale_factor,
+        ignore_name_scope,
+        process_set,
+        about,
     )[0]
 
 
+@_running.collective
 def _grouped_allreduce(
     tensors: Sequence[Any],
     name: Optional[str] = None,
@@ -67,6 +80,7 @@ def _grouped_allreduce(
     postscale_factor: float = 1.0,
     ignore_name_scope: bool = False,
     process_set=None,
+    about: str = "",
 ) -> List[tf.Tensor]:
     """Allreduces of several tensors, of any types and shapes: none is reduced before all are ready on all ranks."""
     tensors = _running.tensors_of(tensors)
@@ -81,10 +95,11 @@ def _grouped_allreduce(
         postscale_factor,
         ignore_name_scope,
         process_set,
+        about,
     )
 
 
-def _allreduce_all(tensors, default_name, name, op, prescale, postscale, ignore_name_scope, process_set):
+def _allreduce_all(tensors, default_name, name, op, prescale, postscale, ignore_name_scope, process_set, about):
     return _running.run(
         _LIB.farandole_allreduce,
         default_name,
@@ -96,6 +111,7 @@ def _allreduce_all(tensors, default_name, name, op, prescale, postscale, ignore_
         postscale_factor=_running.factor_text(postscale),
         ignore_name_scope=ignore_name_scope,
         process_set=_running.set_number(process_set),
+        about=about,
     )
 
 
@@ -114,6 +130,7 @@ def _allreduce_gradient(op, *gradients):
 # ---- Allgather -----------------------------------------------------------------------------------------------------
 
 
+@_running.collective
 def allgather(tensor, name: Optional[str] = None, ignore_name_scope: bool = False, process_set=None) -> tf.Tensor:
     """The tensors of all ranks, concatenated along the first dimension, which may differ from rank to rank.
 
@@ -123,6 +140,7 @@ def allgather(tensor, name: Optional[str] = None, ignore_name_scope: bool = Fals
     return _allgather_all(tensors, "FarandoleAllgather", name, ignore_name_scope, process_set)[0]
 
 
+@_running.collective
 def grouped_allgather(
     tensors: Sequence[Any], name: Optional[str] = None, ignore_name_scope: bool = False, process_set=None
 ) -> List[tf.Tensor]:
@@ -133,7 +151,7 @@ def grouped_allgather(
     return _allgather_all(tensors, "FarandoleGroupedAllgather", name, ignore_name_scope, process_set)
 
 
-def _allgather_all(tensors, default_name, name, ignore_name_scope, process_set):
+def _allgather_all(tensors, default_name, name, ignore_name_scope, process_set, about=""):
     return _running.run(
         _LIB.farandole_allgather,
         default_name,
@@ -142,6 +160,7 @@ def _allgather_all(tensors, default_name, name, ignore_name_scope, process_set):
         tensors=tensors,
         ignore_name_scope=ignore_name_scope,
         process_set=_running.set_number(process_set),
+        about=about,
     )
 
 
@@ -158,6 +177,7 @@ def _allgather_gradient(op, *gradients):
 # ---- Broadcast -----------------------------------------------------------------------------------------------------
 
 
+@_running.collective
 def broadcast(
     tensor, root_rank: int, name: Optional[str] = None, ignore_name_scope: bool = False, process_set=None
 ) -> tf.Tensor:
@@ -174,7 +194,7 @@ def broadcast(
         tensors,
         name,
         tensors=tensors,
-        root_rank=root_rank,
+        root_rank=_running.root_number(root_rank),
         ignore_name_scope=ignore_name_scope,
         process_set=_running.set_number(process_set),
     )[0]
@@ -187,6 +207,7 @@ def _broadcast_gradient(op, *gradients):
     return [tf.where(is_root, average, tf.zeros_like(average)) for average in averages]
 
 
+@_running.collective
 def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[str] = None, process_set=None):
     """Gives variables the values that they have on rank `root_rank`, in place and all together.
 
@@ -202,11 +223,11 @@ def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[
         raise ValueError("broadcast_() takes variables of TensorFlow 2; for others assign the result of broadcast()")
     arguments = {
         "variables": [variable.handle for variable in variables],
-        "root_rank": root_rank,
+        "root_rank": _running.root_number(root_rank),
         "process_set": _running.set_number(process_set),
     }
     if tf.executing_eagerly():
-        _running.run_eagerly(_LIB.farandole_broadcast_variables, tensor_name=name or "", **arguments)
+        _running.run_named(_LIB.farandole_broadcast_variables, name, **arguments)
         return [variable.read_value() for variable in variables]
     name = name or "_".join(["FarandoleBroadcastVariables", variables[0].name, variables[-1].name])
     # Not independent of the ops around it: those that read or write the variables keep their order.
@@ -218,6 +239,7 @@ def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[
 # ---- Alltoall ------------------------------------------------------------------------------------------------------
 
 
+@_running.collective
 def alltoall(tensor, splits=None, name: Optional[str] = None, ignore_name_scope: bool = False, process_set=None):
     """Sends parts of `tensor`, cut along the first dimension, to the ranks, and concatenates what comes from them.
 
@@ -252,6 +274,7 @@ def _alltoall_gradient(op, gradient, _):
 # ---- Reduce-scatter ------------------------------------------------------------------------------------------------
 
 
+@_running.collective
 def _reducescatter(
     tensor,
     name: Optional[str] = None,
@@ -260,6 +283,7 @@ def _reducescatter(
     postscale_factor: float = 1.0,
     ignore_name_scope: bool = False,
     process_set=None,
+    about: str = "",
 ) -> tf.Tensor:
     """Reduces as `_allreduce` does and deals out the rows of the result: the same number to each rank, and one more to
     the first ranks if they are uneven.
@@ -268,10 +292,19 @@ def _reducescatter(
     """
     tensors = [tf.convert_to_tensor(tensor)]
     return _reducescatter_all(
-        tensors, "FarandoleReducescatter", name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
+        tensors,
+        "FarandoleReducescatter",
+        name,
+        op,
+        prescale_factor,
+        postscale_factor,
+        ignore_name_scope,
+        process_set,
+        about,
     )[0]
 
 
+@_running.collective
 def _grouped_reducescatter(
     tensors: Sequence[Any],
     name: Optional[str] = None,
@@ -280,6 +313,7 @@ def _grouped_reducescatter(
     postscale_factor: float = 1.0,
     ignore_name_scope: bool = False,
     process_set=None,
+    about: str = "",
 ) -> List[tf.Tensor]:
     """Reduce-scatters of several tensors, when all of them are ready on all ranks."""
     tensors = _running.tensors_of(tensors)
@@ -294,10 +328,11 @@ def _grouped_reducescatter(
         postscale_factor,
         ignore_name_scope,
         process_set,
+        about,
     )
 
 
-def _reducescatter_all(tensors, default_name, name, op, prescale, postscale, ignore_name_scope, process_set):
+def _reducescatter_all(tensors, default_name, name, op, prescale, postscale, ignore_name_scope, process_set, about):
     return _running.run(
         _LIB.farandole_reducescatter,
         default_name,
@@ -309,6 +344,7 @@ def _reducescatter_all(tensors, default_name, name, op, prescale, postscale, ign
         postscale_factor=_running.factor_text(postscale),
         ignore_name_scope=ignore_name_scope,
         process_set=_running.set_number(process_set),
+        about=about,
     )
 
 
@@ -336,7 +372,9 @@ def join(process_set=None) -> tf.Tensor:
     """
     number = _running.set_number(process_set)
     if tf.executing_eagerly():
-        return _running.run_eagerly(_LIB.farandole_join, process_set=number)
+        last_rank = _running.run_eagerly(_LIB.farandole_join, process_set=number)
+        _work.names.restart(number)
+        return last_rank
     return _LIB.farandole_join(process_set=number)
 
 
@@ -344,7 +382,7 @@ def barrier(process_set=None, name: Optional[str] = None) -> Optional[tf.Operati
     """Waits until all ranks of the set have come here. In a graph it is an op, which returns."""
     number = _running.set_number(process_set)
     if tf.executing_eagerly():
-        return _running.run_eagerly(_LIB.farandole_barrier, tensor_name=name or "", process_set=number)
+        return _running.run_named(_LIB.farandole_barrier, name, process_set=number)
     return _LIB.farandole_barrier(process_set=number, name=_running.normalize_name(name or "FarandoleBarrier"))
 
 

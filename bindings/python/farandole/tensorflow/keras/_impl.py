@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ... import _lifecycle, errors
+from ..._engine import Average
 from .. import functions, mpi_ops
 from .. import allreduce as tensor_allreduce
 from .. import reducescatter as tensor_reducescatter
@@ -160,8 +161,8 @@ def average_logs(logs: Optional[Dict[str, Any]]) -> None:
     if not names or _lifecycle.size() == 1:
         return
     values = np.array([float(logs[name]) for name in names], np.float64)
-    # The names are part of the name, so that ranks that have other ones get an error.
-    averages = tensor_allreduce(tf.constant(values), name="metric_average." + ".".join(names)).numpy()
+    # The ranks compare what there is an average of.
+    averages = mpi_ops._allreduce(tf.constant(values), name="metric_average", op=Average, about=", ".join(names)).numpy()
     for name, average in zip(names, averages):
         logs[name] = float(average)
 

@@ -1,0 +1,126 @@
+"""Calls without a name: their names come again, and the calls of all ranks meet however they wait."""
+
+import resource
+import time
+
+import support
+
+support.need("numpy")
+
+import numpy as np
+
+import farandole
+import farandole.numpy as collectives
+from farandole import _work, objects
+
+CALLS = 65_536
+CYCLE = _work.Names.COUNT
+
+
+def resident_kib():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() // 1024
+
+
+class NamesTest(support.RankedTest):
+    def test_blocking_calls_for_a_long_time(self):
+        """Names stay as many as they are, and so do memory and the time of a call."""
+        mine = np.ones(4, np.float32)
+        times = []
+        named = [farandole.counters()["named"]]
+        memory = []
+        for _ in range(CALLS // 1024):
+            began = time.monotonic()
+            for _ in range(1024):
+                collectives.allreduce(mine, op=farandole.Sum, out=mine)
+                mine[:] = 1.0
+            times.append(time.monotonic() - began)
+            named.append(farandole.counters()["named"])
+            memory.append(resident_kib())
+        if farandole.size() > 1:
+            self.assertLessEqual(named[1] - named[0], CYCLE)
+            self.assertEqual(named[-1], named[1], "every name has been told once")
+        self.assertLess(memory[-1] - memory[0], 8 * 1024)
+        # The first ones tell their names; the later ones take turns with other programs of this machine.
+        self.assertLess(min(times[-8:]), 2 * times[0])
+
+    def test_other_calls_for_some_time(self):
+        """Each kind has as many names."""
+        calls = [
+            lambda: collectives.broadcast(np.ones(1), 0),
+            lambda: collectives.allgather(np.ones(1)),
+            lambda: collectives.barrier(),
+            lambda: objects.broadcast_object(0),
+        ]
+        for call in calls:
+            for _ in range(CYCLE):
+                call()
+            before = farandole.counters()["named"]
+            for _ in range(CYCLE):
+                call()
+            self.assertEqual(farandole.counters()["named"], before)
+
+    def test_more_than_all_names_at_once(self):
+        """Those that find their name in use wait in the engine; ranks that wait in other orders meet all the same."""
+        rank, size = farandole.rank(), farandole.size()
+        count = 2 * CYCLE + 7
+        works = []
+        for n in range(count):
+            works.append(collectives.allreduce_async(np.full(1 + n % 3, float(n)), op=farandole.Sum))
+            if rank == 1 and n % 100 == 0:
+                works[n // 2].wait()
+        order = range(count) if rank % 2 == 0 else reversed(range(count))
+        for n in order:
+            np.testing.assert_array_equal(works[n].wait(), np.full(1 + n % 3, float(n * size)))
+
+    def test_ranks_that_wait_in_different_orders(self):
+        rank, size = farandole.rank(), farandole.size()
+        for turn in range(3 * CYCLE // 4):
+            works = [collectives.allreduce_async([float(turn + n)], op=farandole.Sum) for n in range(4)]
+            if rank % 2:
+                works[3].wait()
+                # Rank 1 goes on before it has waited for the first ones.
+                works.append(collectives.allreduce_async([float(turn + 4)], op=farandole.Sum))
+                values = [work.wait()[0] for work in works]
+            else:
+                values = [work.wait()[0] for work in works]
+                values.append(collectives.allreduce([float(turn + 4)], op=farandole.Sum)[0])
+            self.assertEqual(values, [(turn + n) * size for n in range(5)])
+
+    def test_a_named_call_between_them_does_not_hold_them_up(self):
+        """Rank 1 waits for "x" before it makes any of the calls that rank 0 makes first."""
+        rank, size = farandole.rank(), farandole.size()
+        count = CYCLE + 10
+        works = []
+
+        def submit():
+            works.extend(collectives.allreduce_async([float(n)], op=farandole.Sum) for n in range(count))
+
+        if rank == 0:
+            submit()
+        collectives.allreduce([1.0], name="x")
+        if rank != 0:
+            submit()
+        for n, work in enumerate(works):
+            self.assertEqual(work.wait()[0], n * size)
+
+    def test_ranks_count_anew_when_all_have_joined(self):
+        for _ in range(farandole.rank()):
+            collectives.allreduce([1.0], op=farandole.Sum)
+        collectives.join()
+        for n in range(5):
+            self.assertEqual(collectives.allreduce([float(n)], op=farandole.Sum)[0], n * farandole.size())
+
+    def test_each_process_set_counts_by_itself(self):
+        if farandole.size() < 2:
+            self.skipTest("needs two ranks")
+        own = farandole.add_process_set([0])
+        if farandole.rank() == 0:
+            for n in range(CYCLE + 3):
+                self.assertEqual(collectives.allreduce([float(n)], op=farandole.Sum, process_set=own)[0], n)
+        self.assertEqual(collectives.allreduce([1.0], op=farandole.Sum)[0], farandole.size())
+        farandole.remove_process_set(own)
+
+
+if __name__ == "__main__":
+    support.main()
