@@ -64,7 +64,7 @@ class Link {
  public:
   explicit Link(UniqueDescriptor socket);
 
-  /// `data` stays unchanged until the message is done or withdrawn.
+  /// `data` stays unchanged until the message is done or withdrawn. @throws TransportError  nothing was taken over
   Sending send(Key key, const void* data, std::size_t bytes);
   /// Sends a copy of the data, and forgets it.
   void post(Key key, const void* data, std::size_t bytes);
@@ -103,6 +103,7 @@ class Link {
     std::uint64_t offset = 0;  // of this packet in it
   };
 
+  void enqueue(const std::shared_ptr<Sending::Message>& message);
   void move();  ///< what the socket takes and has
   void flush();
   void drain();
