@@ -259,13 +259,10 @@ void CollectiveOperation::begin_run() {
 
 void CollectiveOperation::begin_vendor() {
   if (*vendor_.waiting.begin() != sequence_) return;  // an earlier one has not started yet
-  if (!vendor_.collectives) vendor_.collectives = group_.endpoint->vendor_collectives(group_.members, group_.id);
+  VendorCollectives* const vendor = vendor_.collectives();
+  if (vendor == nullptr) return;
   vendor_.waiting.erase(sequence_);
-  if (!vendor_.collectives) {
-    throw Unsupported(
-        "the algorithm vendor needs MPI and one rank per process in the communicator; choose another algorithm");
-  }
-  if (!vendor_.collectives->supports(call_.input.dtype, call_.op)) {
+  if (!vendor->supports(call_.input.dtype, call_.op)) {
     throw Unsupported(fmt::format("the vendor's allreduce does not support {} of {}; choose another algorithm",
                                   name(call_.op), name(call_.input.dtype)));
   }
@@ -274,8 +271,7 @@ void CollectiveOperation::begin_vendor() {
     scale(call_.output.data, input, call_.input.count, call_.input.dtype, call_.prescale);
     input = call_.output.data;
   }
-  vendor_transfer_ =
-      vendor_.collectives->allreduce(input, call_.output.data, call_.input.count, call_.input.dtype, call_.op);
+  vendor_transfer_ = vendor->allreduce(input, call_.output.data, call_.input.count, call_.input.dtype, call_.op);
 }
 
 Execution CollectiveOperation::plan() {

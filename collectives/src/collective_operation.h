@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -19,15 +18,9 @@
 #include "selection.h"
 #include "short_call.h"
 #include "two_levels.h"
+#include "vendor_slot.h"
 
 namespace farandole {
-
-/// The vendor's collectives of one communicator, made when first used. The order in which operations start is the same
-/// on all ranks, because each waits for its turn. Used by one thread at a time (the work queue's lock).
-struct VendorSlot {
-  std::unique_ptr<VendorCollectives> collectives;
-  std::set<std::uint64_t> waiting;  ///< sequence numbers of operations that have not started
-};
 
 /// What ranks compare of an allreduce in shared memory without options.
 Descriptor describe_short_call(const ShortCall& call, std::size_t total);

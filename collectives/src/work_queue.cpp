@@ -194,6 +194,7 @@ void WorkQueue::close() {
       const std::lock_guard lock(mutex_);
       if (pending_.empty()) {
         host_.group.reset();
+        vendor_.close();
         return;
       }
       last = pending_.back();

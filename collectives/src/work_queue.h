@@ -109,8 +109,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   bool compares_;
   bool watches_ = true;                                            // how long collectives take
   std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()
-  VendorSlot vendor_;
-  HostContext host_;  // its group is gone after close()
+  VendorSlot vendor_{group_};                                      // empty after close()
+  HostContext host_;                                               // its group is gone after close()
 };
 
 }  // namespace farandole

@@ -65,6 +65,39 @@ TEST(JoinedWorld, ACommunicatorOfTheCallersIsTheWholeWorld) {
   MPI_Comm_free(&part);
 }
 
+/// MPI makes the communicator that its own allreduce needs only with all ranks together. Nobody waits for that in a
+/// call that does not block.
+TEST(JoinedWorld, TestingTheVendorsAllreduceDoesNotWaitForOtherRanks) {
+  if (thread_level == MPI_THREAD_SERIALIZED) GTEST_SKIP() << "there is no vendor";
+  setenv("FARANDOLE_CHECK", "off", 1);  // else ranks meet when they compare their calls
+  {
+    World world;
+    Communicator ranks = Communicator::of_world(world);
+    Communicator part = ranks.split(ranks.rank() == 2 ? 1 : 0);
+    std::vector<float> data(100, 1.0F), more(100, 1.0F);
+    if (ranks.rank() == 0) {
+      Work work = ranks.allreduce_async(data, ReduceOp::kSum, {.algorithm = "vendor"});
+      Work of_part = part.allreduce_async(more, ReduceOp::kSum, {.algorithm = "vendor"});
+      for (int i = 0; i < 100; ++i) {
+        EXPECT_FALSE(work.test());
+        EXPECT_FALSE(of_part.test());
+      }
+      for (int rank = 1; rank < ranks.size(); ++rank) MPI_Send(nullptr, 0, MPI_BYTE, rank, 0, MPI_COMM_WORLD);
+      work.wait();
+      of_part.wait();
+    } else {
+      MPI_Recv(nullptr, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      // In the other order.
+      Work of_part = part.allreduce_async(more, ReduceOp::kSum, {.algorithm = "vendor"});
+      ranks.allreduce(data, ReduceOp::kSum, {.algorithm = "vendor"});
+      of_part.wait();
+    }
+    EXPECT_EQ(data.back(), 3.0F);
+    EXPECT_EQ(more.back(), static_cast<float>(part.size()));
+  }
+  unsetenv("FARANDOLE_CHECK");
+}
+
 TEST(JoinedWorld, ACommunicatorThatOutlivesItRaises) {
   Communicator ranks;
   Work work;

@@ -84,8 +84,7 @@ Sending Link::send(Key key, const void* data, std::size_t bytes) {
   message->data = static_cast<const std::byte*>(data);
   message->bytes = bytes;
   const std::lock_guard lock(mutex_);
-  outgoing_.push_back(message);
-  flush();
+  enqueue(message);
   return {*this, std::move(message)};
 }
 
@@ -97,8 +96,18 @@ void Link::post(Key key, const void* data, std::size_t bytes) {
   message->data = message->kept.data();
   message->bytes = bytes;
   const std::lock_guard lock(mutex_);
-  outgoing_.push_back(std::move(message));
-  flush();
+  enqueue(message);
+}
+
+/// Forgets the message if it can not be sent: its owner hears of that, and its data may go.
+void Link::enqueue(const std::shared_ptr<Sending::Message>& message) {
+  outgoing_.push_back(message);
+  try {
+    flush();
+  } catch (...) {
+    std::erase(outgoing_, message);
+    throw;
+  }
 }
 
 Receiving Link::recv(Key key, void* data, std::size_t bytes) {

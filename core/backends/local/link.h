@@ -72,7 +72,7 @@ class Link {
   Link& operator=(const Link&) = delete;
   ~Link() { kept_.give_back(kept_here_); }
 
-  /// `data` stays unchanged until the message is done or withdrawn.
+  /// `data` stays unchanged until the message is done or withdrawn. @throws TransportError  nothing was taken over
   Sending send(Key key, const void* data, std::size_t bytes);
   /// Sends a copy of the data, and forgets it.
   void post(Key key, const void* data, std::size_t bytes);
@@ -106,6 +106,7 @@ class Link {
     std::deque<std::shared_ptr<Receiving::Message>> wanted;
   };
 
+  void enqueue(const std::shared_ptr<Sending::Message>& message);
   void move();  ///< what the socket takes and has
   void flush();
   void drain();

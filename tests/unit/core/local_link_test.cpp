@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <functional>
@@ -138,6 +139,26 @@ TEST_F(LocalLinkTest, AWithdrawnSendLeavesTheOthersAlone) {
     came = there_->take(2).has_value();
   }
   EXPECT_TRUE(came);
+}
+
+/// A socket that is not connected yet refuses to send, and its link is then given one that is.
+TEST_F(LocalLinkTest, AMessageThatCouldNotBeSentIsForgotten) {
+  const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+  ASSERT_GE(socket, 0);
+  Link link((UniqueDescriptor(socket)));
+  {
+    const std::vector<std::uint32_t> data(100, 7);
+    EXPECT_THROW((void)link.send(1, data.data(), 400), TransportError);
+    EXPECT_THROW(link.post(2, data.data(), 400), TransportError);
+  }
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0);
+  ASSERT_EQ(dup2(ends[0], socket), socket);
+  close(ends[0]);
+  Link other((UniqueDescriptor(ends[1])));
+  EXPECT_TRUE(link.is_flushed());
+  EXPECT_FALSE(other.has_arrived(1, ~Key{0})) << "its data are gone";
+  EXPECT_FALSE(other.has_arrived(2, ~Key{0})) << "its sender knows that it was not sent";
 }
 
 TEST_F(LocalLinkTest, WhatWasSentBeforeTheEndIsStillRead) {
