@@ -62,6 +62,7 @@ void print_report(const Settings& settings) {
   const auto line = [](std::string_view label, const std::string& text) { fmt::print("{:<17}{}\n", label, text); };
   line("version", std::string(version()));
   line("build", build_id());
+  line("layout", layout_id());
   line("instruction set", std::string(name(active_isa())));
   line("allowed cores", std::to_string(allowed_cores().count()));
   line("plug-ins", report.plugins.empty() ? "none" : fmt::format("{}", fmt::join(report.plugins, ", ")));
@@ -77,11 +78,14 @@ void print_json_report(const Settings& settings) {
   const Report report = make_report(settings);
   nlohmann::ordered_json changed = nlohmann::ordered_json::object();
   for (const SettingInfo* info : report.changed) changed[std::string(info->variable)] = value_text(settings, *info);
-  const nlohmann::ordered_json json{
-      {"version", version()},       {"build", build_id()},
-      {"isa", name(active_isa())},  {"allowed_cores", allowed_cores().count()},
-      {"plugins", report.plugins},  {"backend", {{"plugin", report.backend.plugin}, {"reason", report.backend.reason}}},
-      {"changed_settings", changed}};
+  const nlohmann::ordered_json json{{"version", version()},
+                                    {"build", build_id()},
+                                    {"layout", layout_id()},
+                                    {"isa", name(active_isa())},
+                                    {"allowed_cores", allowed_cores().count()},
+                                    {"plugins", report.plugins},
+                                    {"backend", {{"plugin", report.backend.plugin}, {"reason", report.backend.reason}}},
+                                    {"changed_settings", changed}};
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 

@@ -10,11 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <system_error>
 
 #include "farandole/core/backend.h"
+#include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
 #include "patience.h"
 
@@ -25,7 +27,10 @@ constexpr std::size_t kLongestJob = 64;
 // Nothing tells that a name has come into being, so it is looked for again.
 constexpr int kRetryMs = 5;
 
-/// What the two ends of a connection tell each other first.
+// A process that was met and goes before all have met has had its reasons, which the others may be about to find, too.
+constexpr auto kGoneTime = std::chrono::milliseconds(300);
+
+/// What the two ends of a connection tell each other first. Builds that differ must understand it: it never changes.
 struct Hello {
   std::int32_t process = 0;
   std::int32_t processes = 0;
@@ -72,7 +77,9 @@ class Gathering {
  public:
   explicit Gathering(const Seat& seat) : seat_(seat), greeted_(static_cast<std::size_t>(seat.processes), false) {
     meeting_.sockets.resize(greeted_.size());
+    builds_.resize(greeted_.size());
     greeted_[static_cast<std::size_t>(seat.process)] = true;
+    builds_[static_cast<std::size_t>(seat.process)] = own_build_claim();
     listen();
   }
 
@@ -83,6 +90,7 @@ class Gathering {
       answer();
       for (int process = 0; process < seat_.process; ++process) hear_called(process);
       if (is_complete()) break;
+      look_for_gone();
       patience.look([&] {
         return fmt::format(
             "job '{}': process {} of {} waits for {}; each must be started with its own FARANDOLE_RANK, and the same "
@@ -90,6 +98,7 @@ class Gathering {
             seat_.job, seat_.process, seat_.processes, missing());
       });
     }
+    check_same_build(builds_);
     return std::move(meeting_);
   }
 
@@ -135,7 +144,7 @@ class Gathering {
     mine.process = seat_.process;
     mine.processes = seat_.processes;
     mine.pid = getpid();
-    std::string_view(build_id()).copy(mine.build, sizeof mine.build - 1);
+    std::string_view(layout_id()).copy(mine.build, sizeof mine.build - 1);
     return send(socket.get(), &mine, sizeof mine, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof mine);
   }
 
@@ -150,9 +159,8 @@ class Gathering {
       bool is_gone = false;
       const auto hello = hear(caller, is_gone);
       if (hello) {
-        check(*hello);
+        accept(*hello);
         socket_of(hello->process) = std::move(caller);
-        greeted_[static_cast<std::size_t>(hello->process)] = true;
       }
       if (is_gone) caller = UniqueDescriptor();
     }
@@ -163,8 +171,7 @@ class Gathering {
     if (is_greeted(process) || !socket_of(process)) return;
     bool is_gone = false;
     if (const auto hello = hear(socket_of(process), is_gone)) {
-      check(*hello);
-      greeted_[static_cast<std::size_t>(process)] = true;
+      accept(*hello);
     }
     // It has left a job of the same name in between.
     if (is_gone) socket_of(process) = UniqueDescriptor();
@@ -182,18 +189,35 @@ class Gathering {
     return hello;
   }
 
-  void check(const Hello& other) const {
+  void accept(const Hello& other) {
     if (other.processes != seat_.processes) {
       throw InvalidArgument(
           fmt::format("job '{}': FARANDOLE_SIZE is {} in process {} (pid {}) and {} in process {} (pid {})", seat_.job,
                       seat_.processes, seat_.process, getpid(), other.processes, other.process, other.pid));
     }
-    const std::string_view build(other.build, strnlen(other.build, sizeof other.build));
-    if (build != std::string_view(build_id()).substr(0, sizeof other.build - 1)) {
-      throw InvalidArgument(
-          fmt::format("job '{}': process {} (pid {}) runs Farandole {}, this one {}; all must run the same build",
-                      seat_.job, other.process, other.pid, build, build_id()));
+    greeted_[static_cast<std::size_t>(other.process)] = true;
+    BuildClaim& build = builds_[static_cast<std::size_t>(other.process)];
+    build = own_build_claim();  // it is on this host
+    build.pid = other.pid;
+    std::fill(std::begin(build.layout), std::end(build.layout), '\0');
+    std::string_view(other.build, strnlen(other.build, sizeof other.build)).copy(build.layout, sizeof build.layout - 1);
+  }
+
+  /// Nobody takes the place of a process that has been met.
+  void look_for_gone() {
+    int gone = -1;
+    for (int process = 0; process < seat_.processes && gone < 0; ++process) {
+      if (!is_greeted(process) || !socket_of(process)) continue;
+      char byte = 0;
+      if (recv(socket_of(process).get(), &byte, sizeof byte, MSG_PEEK) == 0) gone = process;
     }
+    if (gone < 0) return;
+    if (gone_.is_never()) gone_ = Deadline::after(kGoneTime);
+    if (!gone_.passed()) return;
+    throw PeerLost(fmt::format(
+        "job '{}': process {} has gone before process {} of {} had met all others ({} not there yet); its own "
+        "output may say why",
+        seat_.job, gone, seat_.process, seat_.processes, missing()));
   }
 
   std::string missing() const {
@@ -212,6 +236,8 @@ class Gathering {
   const Seat& seat_;
   Meeting meeting_;
   std::vector<bool> greeted_;              // by process: its hello was heard and is right
+  std::vector<BuildClaim> builds_;         // of those
+  Deadline gone_ = Deadline::never();      // one of those has gone: the others have until then to come
   std::vector<UniqueDescriptor> callers_;  // who called and has not said who it is
 };
 

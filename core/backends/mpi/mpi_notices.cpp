@@ -69,7 +69,6 @@ std::optional<Notice> MpiNotices::poll() {
     notice = *incoming_;
   }
   listen();
-  if (notice->kind == Notice::Kind::kFault && !fault_) fault_ = notice;
   return notice;
 }
 
@@ -77,11 +76,6 @@ bool MpiNotices::is_flushed() {
   const std::lock_guard own(mutex_);
   sweep();
   return outgoing_.empty();
-}
-
-std::optional<Notice> MpiNotices::fault() {
-  const std::lock_guard own(mutex_);
-  return fault_;
 }
 
 void MpiNotices::sweep() {
