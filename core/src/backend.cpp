@@ -313,10 +313,6 @@ Backend& search_plugin(std::string_view plugin, const Settings& settings) {
 
 }  // namespace
 
-const char* build_id() {
-  return FARANDOLE_BUILD_ID;
-}
-
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options) {
   if (const auto reason = why_child()) return {{}, *reason, 0};
   if (is_told_its_rank(settings) && !inherits_its_rank(settings)) return choose_local(settings, options);

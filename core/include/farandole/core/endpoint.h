@@ -86,8 +86,10 @@ class Endpoint {
   // Late ranks.
   /// Publishes that this rank has entered collective `sequence` of `communicator`.
   void enter(std::uint16_t communicator, std::uint64_t sequence);
-  /// Asks other processes how far their ranks are; answers come in through `look_around`.
-  void ask(std::uint16_t communicator);
+  /// Asks other processes how far their ranks are, at most 16 of them: those of the ranks that collective `sequence`
+  /// waits for, then those of `others`. Answers come in through `look_around`.
+  void ask(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> awaited,
+           std::span<const int> others);
   /// Says whether this rank has entered its last collective. Ranks that wait in vain for one that has left raise
   /// PeerLost.
   void set_left(bool left);
