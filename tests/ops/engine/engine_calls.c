@@ -127,14 +127,22 @@ static void on_joined(void* context, const farandole_error* error, int32_t last_
   __atomic_store_n((volatile int32_t*)context, 1, __ATOMIC_RELEASE);
 }
 
-/* Rank r has r + 1 batches. */
+/* Rank r has r + 1 batches: a rank that has joined changes no result. */
 static void check_join(void) {
   static struct client_request r;
   static volatile int32_t joined;
   for (int batch = 0; batch <= place.rank; ++batch) {
-    prepare(&r, FARANDOLE_ALLREDUCE, "sum", 5, 1.0f);
-    submit_and_wait(&r);
-    CHECK(r.output[0] == (float)(place.size - batch), "%g %s", (double)r.output[0], r.text);
+    for (farandole_reduce_op op = FARANDOLE_SUM; op <= FARANDOLE_MAX; ++op) {
+      prepare(&r, FARANDOLE_ALLREDUCE, op == FARANDOLE_SUM ? "sum" : "another operation", 5, -2.0f);
+      r.request.op = op;
+      submit_and_wait(&r);
+      float wanted = op == FARANDOLE_PRODUCT ? 1.0f : op == FARANDOLE_SUM ? 0.0f : -2.0f;
+      for (int rank = batch; rank < place.size && op <= FARANDOLE_PRODUCT; ++rank) {
+        wanted = op == FARANDOLE_PRODUCT ? wanted * -2.0f : wanted - 2.0f;
+      }
+      CHECK(r.output[0] == wanted, "operation %d: %g, expected %g %s", (int)op, (double)r.output[0], (double)wanted,
+            r.text);
+    }
   }
   CHECK(farandole_join(FARANDOLE_GLOBAL_SET, (void*)&joined, on_joined, NULL) == 0, "join failed");
   farandole_wait_until(&joined);

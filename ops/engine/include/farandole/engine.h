@@ -223,8 +223,9 @@ FARANDOLE_ENGINE_API void farandole_refuse(const farandole_request* request, con
 /* Blocks the calling thread, which moves the engine on meanwhile, until `*flag` is not 0: callers set it in `done`. */
 FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
 
-/* This rank has no more data for a while: it supplies zeros to the set's allreduces until all ranks have joined.
- * Then `done` is called with the last rank that joined. Other collectives fail meanwhile. */
+/* This rank has no more data for a while: until all ranks have joined it takes part in the set's allreduces without
+ * changing their results: with zeros in sums, averages and Adasum, with ones in products, in minima and maxima with the
+ * end of the type's range. Then `done` is called with the last rank that joined. Other collectives fail meanwhile. */
 FARANDOLE_ENGINE_API int farandole_join(int32_t process_set, void* context,
                                         void (*done)(void* context, const farandole_error* error, int32_t last_rank),
                                         farandole_error** error);
