@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -21,6 +22,9 @@ constexpr auto kFirstQuestion = std::chrono::milliseconds(500);
 constexpr auto kNextQuestion = std::chrono::seconds(1);
 // Messages of a rank that left in good order may still be on their way for this long.
 constexpr Seconds kFarewell{1.0};
+constexpr std::string_view kStillWritten =
+    "; a message to this rank had begun and could not be withdrawn, so that the output of this call may still be "
+    "written: neither use nor free its memory, and end the process";
 
 }  // namespace
 
@@ -258,6 +262,11 @@ bool WorkQueue::advance_one(Work::State& work) {
 
 void WorkQueue::end(Work::State& work, std::optional<Failure> failure) {
   group_.endpoint->recorder().mark(work.record, failure ? FlightRecord::Stage::kFailed : FlightRecord::Stage::kDone);
+  if (failure) {
+    const Aftermath aftermath = work.operation->withdraw();
+    if (aftermath == Aftermath::kWritten) failure->text += kStillWritten;
+    if (aftermath != Aftermath::kNone) keep_until_exit(std::move(work.operation));
+  }
   work.operation.reset();
   work.failure = std::move(failure);
   std::erase_if(pending_, [&](const auto& entry) { return entry.get() == &work; });
