@@ -76,6 +76,12 @@ void Endpoint::advance_attached() {
   for (const auto& work : held) work->advance();
 }
 
+bool Endpoint::is_forked_child() const {
+  return job_.is_forked_child();
+}
+void Endpoint::check_process() const {
+  job_.check_process();
+}
 void Endpoint::check_fault() const {
   job_.check_fault();
 }

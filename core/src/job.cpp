@@ -13,6 +13,7 @@
 
 #include "agreement.h"
 #include "farandole/core/log.h"
+#include "forked_children.h"
 #include "patience.h"
 
 namespace farandole {
@@ -29,6 +30,11 @@ Notice make_notice(Notice::Kind kind, int process, int rank, std::string_view te
   text.copy(notice.text, sizeof notice.text - 1);
   return notice;
 }
+
+void mark_in_child(Job& job) {
+  job.become_forked_child();
+}
+using JobsInChildren = ForkedChildren<Job, mark_in_child>;
 
 }  // namespace
 
@@ -70,16 +76,15 @@ struct Job::Surroundings {
   bool crowded = false;
 };
 
-Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) {
+Job::Job(const WorldOptions& options) : one_world_(options.alone), settings_(Settings::from_environment()) {
   if (options.replicas < 1 || options.replicas > kMaxReplicas) {
     throw InvalidArgument(fmt::format("replicas is {}; it must be 1 … {}", options.replicas, kMaxReplicas));
   }
-  configure_log(parse_log_level(settings_.log_level), fmt::format("pid {}", getpid()));
+  name_in_log(fmt::format("pid {}", getpid()));
   join(options);
   introduce(options);
   const int first = topology_->first_rank_of(process_);
-  configure_log(parse_log_level(settings_.log_level),
-                fmt::format("rank {} {}", first, topology_->process(process_).hostname));
+  name_in_log(fmt::format("rank {} {}", first, topology_->process(process_).hostname));
   inproc_ = std::make_unique<InprocTransport>(first, options.replicas,
                                               [this, first](int rank) { endpoint(rank - first).ring(); });
   for (int i = 0; i < options.replicas; ++i) endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i));
@@ -87,6 +92,12 @@ Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) 
   if (group_ == nullptr || group_->thread_use() == ThreadUse::kAnyThread) {
     progress_ = std::make_unique<ProgressThread>(waiting_options(/*progress_thread=*/true), memory_->header().progress);
   }
+  one_world_.set_place(topology_->describe(first));
+  JobsInChildren::add(this);
+}
+
+void Job::name_in_log(std::string_view who) const {
+  if (one_world_.names_the_log()) configure_log(parse_log_level(settings_.log_level), who);
 }
 
 void Job::join(const WorldOptions& options) {
@@ -215,6 +226,7 @@ void Job::share_memory(std::span<const Introduction> all) {
 }
 
 Job::~Job() {
+  JobsInChildren::remove(this);
   try {
     const int first = endpoints_.empty() ? 0 : endpoints_.front()->rank();
     if (std::uncaught_exceptions() > exceptions_at_start_) {
@@ -266,13 +278,26 @@ Waiter::Options Job::waiting_options(bool progress_thread) const {
           .polled = group_ != nullptr && group_->transport().is_polled()};
 }
 
+void Job::become_forked_child() {
+  is_forked_child_ = true;
+  faulted_.store(true, std::memory_order_seq_cst);
+}
+
+void Job::check_process() const {
+  if (is_forked_child_) {
+    throw InvalidArgument(describe_forked_child(topology_->describe(topology_->first_rank_of(process_))));
+  }
+}
+
 void Job::check_fault() const {
   if (!faulted_.load(std::memory_order_acquire)) return;
+  check_process();
   const std::lock_guard lock(fault_mutex_);
   throw_error(fault_kind_, fault_text_);
 }
 
 void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
+  if (is_forked_child_) return;
   {
     const std::lock_guard lock(fault_mutex_);
     if (faulted_) return;
@@ -325,7 +350,7 @@ void Job::write_flight_records(const std::string& text) const {
 }
 
 void Job::look_around() {
-  if (group_ == nullptr) return;
+  if (group_ == nullptr || is_forked_child_) return;
   const std::unique_lock lock(look_mutex_, std::try_to_lock);
   if (!lock) return;
   while (const auto notice = group_->poll()) handle(*notice);
@@ -370,7 +395,7 @@ void Job::handle(const Notice& notice) {
 }
 
 void Job::ask(int rank, std::uint16_t communicator) {
-  if (group_ == nullptr) return;
+  if (group_ == nullptr || is_forked_child_) return;
   {
     const std::lock_guard lock(answers_mutex_);
     std::erase_if(answers_, [&](const auto& answer) { return answer.first.second == communicator; });
@@ -381,6 +406,7 @@ void Job::ask(int rank, std::uint16_t communicator) {
 }
 
 void Job::set_left(int rank, bool left) {
+  if (is_forked_child_) return;
   {
     const std::lock_guard lock(answers_mutex_);
     left_[static_cast<std::size_t>(rank)] = left ? std::optional(Clock::now()) : std::nullopt;

@@ -9,11 +9,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "farandole/core/world.h"
 #include "inproc/inproc_transport.h"
+#include "one_world.h"
 
 namespace farandole {
 
@@ -57,6 +59,13 @@ class Job {
   ProgressThread* progress_thread() { return progress_.get(); }
   const Waiter::Options& waiting() const { return waiting_; }
 
+  /// True in a process that was forked while the job was here: what it sees is a copy of the parent's memory, without
+  /// the threads, the connections and the other ranks' memory. It must neither use nor take apart any of it.
+  bool is_forked_child() const { return is_forked_child_; }
+  /// In a forked child: every call fails from now on.
+  void become_forked_child();
+  /// @throws InvalidArgument  in a forked child
+  void check_process() const;
   void check_fault() const;
   bool has_fault() const { return faulted_.load(std::memory_order_seq_cst); }
   /// `rank`: who found the fault. Tells the other processes unless the fault came from one of them.
@@ -70,6 +79,7 @@ class Job {
  private:
   struct Introduction;
   struct Surroundings;
+  void name_in_log(std::string_view who) const;
   void join(const WorldOptions& options);
   void introduce(const WorldOptions& options);
   void agree();
@@ -84,6 +94,7 @@ class Job {
   Waiter::Options waiting_options(bool progress_thread) const;
   void write_flight_records(const std::string& text) const;
 
+  OneWorld one_world_;
   Settings settings_;
   std::string tuning_text_;
   std::string backend_description_;
@@ -101,6 +112,7 @@ class Job {
   Waiter::Options waiting_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
 
+  bool is_forked_child_ = false;      // written at the fork, when the child has one thread
   std::atomic<bool> faulted_{false};  // its release pairs with the acquire in check_fault
   mutable std::mutex fault_mutex_;    // guards kind and text, written once before faulted_ is set
   ErrorKind fault_kind_ = ErrorKind::kInternal;
