@@ -68,6 +68,10 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   Progressable::State advance() override;
   void look_around() override;
   bool is_empty();
+  /// True in a process that was forked from the rank's: nothing but this question and the next may be asked there.
+  bool is_forked_child() const { return group_.endpoint->is_forked_child(); }
+  /// @throws InvalidArgument  in such a process
+  void check_process() const { group_.endpoint->check_process(); }
   /// True if another rank has begun the next collective, and this one has not.
   bool is_called();
   /// Whatever FARANDOLE_CHECK says. Before the first collective.

@@ -108,6 +108,12 @@ void Endpoint::close_attached() {
   for (const auto& work : attached(1)) work->close();
 }
 
+bool Endpoint::is_forked_child() const {
+  return job_.is_forked_child();
+}
+void Endpoint::check_process() const {
+  job_.check_process();
+}
 void Endpoint::check_fault() const {
   job_.check_fault();
 }

@@ -33,7 +33,8 @@ Notice parse_notice(std::span<const std::byte> bytes, int sender) {
   }
   if (notice.process != sender) refuse(sender, fmt::format("a notice in the name of process {}", notice.process));
   // Who leaves may have nobody to name.
-  if (notice.rank < (notice.kind == Notice::Kind::kIsLeaving ? -1 : 0)) refuse(sender, fmt::format("a notice about rank {}", notice.rank));
+  if (notice.rank < (notice.kind == Notice::Kind::kIsLeaving ? -1 : 0))
+    refuse(sender, fmt::format("a notice about rank {}", notice.rank));
   if (notice.communicator > Notice::kNoCommunicator) {
     refuse(sender, fmt::format("a notice about communicator {}", notice.communicator));
   }

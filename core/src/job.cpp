@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "agreement.h"
+#include "farandole/core/forked_children.h"
 #include "farandole/core/log.h"
 #include "from_peers.h"
 #include "patience.h"
@@ -41,6 +42,11 @@ std::string text_of(const Notice& notice) {
   return {notice.text, strnlen(notice.text, sizeof notice.text)};
 }
 
+void mark_in_child(Job& job) {
+  job.become_forked_child();
+}
+using JobsInChildren = ForkedChildren<Job, mark_in_child>;
+
 }  // namespace
 
 /// What each process tells all others when they meet.
@@ -57,18 +63,18 @@ struct Job::Surroundings {
   HostMemory::Claim memory;
 };
 
-Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) {
+Job::Job(const WorldOptions& options)
+    : one_world_(std::in_place, options.alone), settings_(Settings::from_environment()) {
   if (options.replicas < 1 || options.replicas > kMaxReplicas) {
     throw InvalidArgument(fmt::format("replicas is {}; it must be 1 … {}", options.replicas, kMaxReplicas));
   }
-  configure_log(parse_log_level(settings_.log_level), fmt::format("pid {}", getpid()));
+  name_in_log(fmt::format("pid {}", getpid()));
   join(options);
   // The rest of bring-up goes by what holds for all: whether memory is shared, for one.
   const std::vector<std::string> differences = agree();
   introduce(options);
   const int first = topology_->first_rank_of(process_);
-  configure_log(parse_log_level(settings_.log_level),
-                fmt::format("rank {} {}", first, topology_->process(process_).hostname));
+  name_in_log(fmt::format("rank {} {}", first, topology_->process(process_).hostname));
   for (const std::string& difference : differences) {
     log(LogLevel::kWarning, "rank 0's setting is used: " + difference);
   }
@@ -81,6 +87,12 @@ Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) 
     progress_ = std::make_unique<ProgressThread>(waiting_options(/*progress_thread=*/true), memory_->header().progress,
                                                  /*rests=*/threads == ThreadUse::kOneThreadAtATime);
   }
+  one_world_->set_place(topology_->describe(first));
+  JobsInChildren::add(this);
+}
+
+void Job::name_in_log(std::string_view who) const {
+  if (one_world_->names_the_log()) configure_log(parse_log_level(settings_.log_level), who);
 }
 
 void Job::join(const WorldOptions& options) {
@@ -262,6 +274,10 @@ void Job::share_memory(std::span<const Surroundings> all) {
   if (!shares_memory_[static_cast<std::size_t>(host)]) memory_->unmap_peers();
 }
 
+Job::~Job() {
+  JobsInChildren::remove(this);
+}
+
 void Job::end() {
   try {
     const int first = endpoints_.front()->rank();
@@ -292,6 +308,7 @@ void Job::retire() {
   }
   group_.reset();
   memory_->unmap_peers();
+  one_world_.reset();
 }
 
 Transport& Job::route(int peer) {
@@ -359,19 +376,33 @@ Waiter::Options Job::waiting_options(bool progress_thread) const {
           .polled = group_ != nullptr && group_->transport().is_polled()};
 }
 
+void Job::become_forked_child() {
+  is_forked_child_ = true;
+  faulted_.store(true, std::memory_order_seq_cst);
+}
+
+void Job::check_process() const {
+  if (is_forked_child_) {
+    throw InvalidArgument(describe_forked_child(topology_->describe(topology_->first_rank_of(process_))));
+  }
+}
+
 void Job::check_fault() const {
   if (!faulted_.load(std::memory_order_acquire)) return;
+  check_process();
   const std::lock_guard lock(fault_mutex_);
   throw_error(fault_kind_, fault_text_);
 }
 
 void Job::check_world() const {
   if (!faulted_.load(std::memory_order_acquire)) return;
+  check_process();
   const std::lock_guard lock(fault_mutex_);
   if (has_ended_) throw InvalidArgument(kEnded);
 }
 
 void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
+  if (is_forked_child_) return;
   {
     const std::lock_guard lock(fault_mutex_);
     if (faulted_) return;
@@ -424,7 +455,7 @@ void Job::write_flight_records(const std::string& text) const {
 }
 
 void Job::look_around() {
-  if (group_ == nullptr) return;
+  if (group_ == nullptr || is_forked_child_) return;
   const std::unique_lock lock(look_mutex_, std::try_to_lock);
   if (!lock) return;
   read_notices();
@@ -511,13 +542,14 @@ void Job::answer(const Notice& query) {
 
 void Job::ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
               std::span<const int> others) {
-  if (group_ == nullptr) return;
+  if (group_ == nullptr || is_forked_child_) return;
   Notice notice = make_notice(Notice::Kind::kQuery, process_, rank);
   notice.communicator = communicator;
   for (const int process : stragglers_->ask(communicator, sequence, awaited, others)) group_->post(process, notice);
 }
 
 void Job::set_left(int rank, bool left) {
+  if (is_forked_child_) return;
   stragglers_->set_left(rank, left);
   for (const auto& endpoint : endpoints_) endpoint->ring();
 }

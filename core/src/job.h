@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "farandole/core/world.h"
 #include "inproc/inproc_transport.h"
 #include "liveness.h"
+#include "one_world.h"
 #include "straggler_queries.h"
 
 namespace farandole {
@@ -26,7 +28,7 @@ class Job : public std::enable_shared_from_this<Job> {
   explicit Job(const WorldOptions& options);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
-  ~Job() = default;
+  ~Job();
   /// Completes what is pending, leaves the job, and lets go of the process group and the progress thread. From then on
   /// `check_fault` throws. Called once, by the thread that destroys the World.
   void end();
@@ -46,6 +48,13 @@ class Job : public std::enable_shared_from_this<Job> {
   ProgressThread* progress_thread() { return progress_.get(); }
   const Waiter::Options& waiting() const { return waiting_; }
 
+  /// True in a process that was forked while the job was here: what it sees is a copy of the parent's memory, without
+  /// the threads, the connections and the other ranks' memory. It must neither use nor take apart any of it.
+  bool is_forked_child() const { return is_forked_child_; }
+  /// In a forked child: every call fails from now on.
+  void become_forked_child();
+  /// @throws InvalidArgument  in a forked child
+  void check_process() const;
   void check_fault() const;
   void check_world() const;
   bool has_fault() const { return faulted_.load(std::memory_order_seq_cst); }
@@ -61,6 +70,7 @@ class Job : public std::enable_shared_from_this<Job> {
  private:
   struct Introduction;
   struct Surroundings;
+  void name_in_log(std::string_view who) const;
   void join(const WorldOptions& options);
   void introduce(const WorldOptions& options);
   std::vector<std::string> agree();
@@ -85,6 +95,7 @@ class Job : public std::enable_shared_from_this<Job> {
   Waiter::Options waiting_options(bool progress_thread) const;
   void write_flight_records(const std::string& text) const;
 
+  std::optional<OneWorld> one_world_;  // until `end`
   Settings settings_;
   std::string tuning_text_;
   std::string backend_description_;
@@ -102,6 +113,7 @@ class Job : public std::enable_shared_from_this<Job> {
   Waiter::Options waiting_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
 
+  bool is_forked_child_ = false;      // written at the fork, when the child has one thread
   std::atomic<bool> faulted_{false};  // its release pairs with the acquire in check_fault
   mutable std::mutex fault_mutex_;    // guards kind and text, written once before faulted_ is set, and has_ended_
   ErrorKind fault_kind_ = ErrorKind::kInternal;

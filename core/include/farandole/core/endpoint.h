@@ -71,8 +71,13 @@ class Endpoint {
   /// Advances all work of this rank, where there is more than the caller's own.
   void advance_attached();
 
+  /// True in a process that was forked from this rank's: it must not use anything of the rank, nor take it apart.
+  bool is_forked_child() const;
+  /// @throws InvalidArgument  in such a process
+  void check_process() const;
+
   // Faults. The first fault of the job is what every rank raises from then on.
-  /// @throws Error  the job's fault, if there is one. One relaxed load while there is none.
+  /// @throws Error  the job's fault, if there is one, or as check_process. One relaxed load while there is none.
   void check_fault() const;
   /// @throws InvalidArgument  the World has ended. For what a fault does not prevent.
   void check_world() const;

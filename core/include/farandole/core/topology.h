@@ -56,8 +56,8 @@ class HostProof {
     int pid = 0;
     int descriptor = -1;
     unsigned char nonce[16] = {};
-    unsigned char machine[16] = {};     ///< digest of boot, host name and addresses; zero when unknown
-    unsigned char host_id[16] = {};     ///< digest of FARANDOLE_HOST_ID; zero when unset
+    unsigned char machine[16] = {};  ///< digest of boot, host name and addresses; zero when unknown
+    unsigned char host_id[16] = {};  ///< digest of FARANDOLE_HOST_ID; zero when unset
     char hostname[64] = {};
   };
   /// @param publishes  puts the nonce into memory; without, processes are told by what they say of their machine
