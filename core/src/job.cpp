@@ -70,14 +70,9 @@ Job::Job(const WorldOptions& options)
   }
   name_in_log(fmt::format("pid {}", getpid()));
   join(options);
-  // The rest of bring-up goes by what holds for all: whether memory is shared, for one.
-  const std::vector<std::string> differences = agree();
   introduce(options);
   const int first = topology_->first_rank_of(process_);
   name_in_log(fmt::format("rank {} {}", first, topology_->process(process_).hostname));
-  for (const std::string& difference : differences) {
-    log(LogLevel::kWarning, "rank 0's setting is used: " + difference);
-  }
   inproc_ = std::make_unique<InprocTransport>(first, options.replicas,
                                               [this, first](int rank) { endpoint(rank - first).ring(); });
   for (int i = 0; i < options.replicas; ++i) endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i));
@@ -126,6 +121,7 @@ void Job::check_size(const WorldOptions& options, int launched_size) const {
 
 void Job::introduce(const WorldOptions& options) {
   const int count = group_ ? group_->process_count() : 1;
+  // By this process's own settings: what holds for all is agreed on when each knows who the others are.
   const bool may_share = count > 1 && settings_.shared_memory != "off";
   const HostProof proof(settings_.host_id, /*publishes=*/may_share);
   Introduction mine;
@@ -181,6 +177,7 @@ void Job::introduce(const WorldOptions& options) {
         fmt::format("{} ranks were expected and {} are there (processes: {}, replicas in this one: {})",
                     options.expected_size, ranks, count, options.replicas));
   }
+  agree();
   share_memory(found);
   if (group_ == nullptr) return;
   group_->while_waiting({});
@@ -227,16 +224,17 @@ void Job::throw_if_a_process_has_died() {
                              topology_->describe(topology_->first_rank_of(*dead.begin()))));
 }
 
-/// Takes over what process 0 says about the settings that hold for all. Returns what was different here.
-std::vector<std::string> Job::agree() {
+/// Takes over what process 0 says about the settings that hold for all.
+void Job::agree() {
   std::string text;
   if (process_ == 0) text = encode(make_agreement(settings_));
   if (group_) text = share_text(*group_, text);
   Agreement agreement = decode_agreement(text);
-  std::vector<std::string> differences = adopt_agreed(settings_, agreement.settings);
+  for (const std::string& difference : adopt_agreed(settings_, agreement.settings)) {
+    log(LogLevel::kWarning, "rank 0's setting is used: " + difference);
+  }
   if (!agreement.problem.empty()) throw DataError(agreement.problem);
   tuning_text_ = std::move(agreement.tuning);
-  return differences;
 }
 
 /// Maps the memory of the other processes of this host, and lets all processes know what worked where.

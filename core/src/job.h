@@ -73,7 +73,7 @@ class Job : public std::enable_shared_from_this<Job> {
   void name_in_log(std::string_view who) const;
   void join(const WorldOptions& options);
   void introduce(const WorldOptions& options);
-  std::vector<std::string> agree();
+  void agree();
   void share_memory(std::span<const Surroundings> all);
   void check_size(const WorldOptions& options, int launched_size) const;
   /// So that a death of another process is noticed from here on, also while the job is still being joined.

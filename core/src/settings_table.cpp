@@ -139,7 +139,7 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        0,
        kGiB * kGiB,
        {},
-       true,
+       false,
        "Most memory that the windows of a host's ranks take together; 0: what the machine, or the control group, has."},
       {"FARANDOLE_TUNING",
        &S::tuning,

@@ -55,7 +55,10 @@ const std::string& HostMemory::problem() const {
 }
 
 std::string HostMemory::map(int process, const Claim& claim) {
-  if (claim.descriptor < 0) return "a process of this host has no memory that can be shared";
+  if (claim.descriptor < 0) {
+    return "a process of this host has no memory that can be shared: it says why itself, or has set "
+           "FARANDOLE_SHARED_MEMORY=off, which must be the same for all";
+  }
   std::string error;
   bases_[static_cast<std::size_t>(process)] = map_arena(claim, error);
   sizes_[static_cast<std::size_t>(process)] = claim.bytes;

@@ -45,8 +45,8 @@ TEST(EngineErrors, DisagreementsReachAllRanks) {
 
 /// The name may be new, or one that all ranks know. The collectives by which ranks agree say nothing of their own.
 TEST(EngineErrors, WarningsAndDeadlinesNameTheTensorAndTheRankThatIsMissing) {
-  const Variable warn_after("FARANDOLE_WARN_AFTER", "0.1");
-  const Variable timeout("FARANDOLE_TIMEOUT", "0.3");
+  const Variable warn_after("FARANDOLE_WARN_AFTER", "0.05");
+  const Variable timeout("FARANDOLE_TIMEOUT", "1.5");
   for (const bool known : {false, true}) {
     std::latch timed_out(1);
     ::testing::internal::CaptureStderr();
