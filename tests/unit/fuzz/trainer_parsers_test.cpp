@@ -120,7 +120,8 @@ std::string with_checksum(const std::string& text) {
 
 TEST(Fuzz, Manifests) {
   const TemporaryDirectory directory = make_directory();
-  const trainer::CheckpointStore store(directory.path(), 1);
+  trainer::CheckpointStore store(directory.path(), 1);
+  store.prepare();
   std::vector<float> weight(12), momentum(12);
   const std::vector<trainer::CheckpointTensor> model{{"weight", {3, 4}, weight}};
   const std::vector<trainer::CheckpointTensor> optimizer{{"weight.momentum", {3, 4}, momentum}};
