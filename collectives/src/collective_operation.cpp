@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <numeric>
@@ -104,8 +105,20 @@ CollectiveOperation::~CollectiveOperation() {
   // Messages are withdrawn before the memory that they use goes.
   running_.reset();
   vendor_transfer_.reset();
+  leave_communicator();
+}
+
+void CollectiveOperation::leave_communicator() {
   if (host_.group) host_.group->withdraw(2 * sequence_);
   if (choice_.is_vendor()) vendor_.waiting.erase(sequence_);
+}
+
+Aftermath CollectiveOperation::withdraw() {
+  auto worst = running_ ? running_->withdraw() : Aftermath::kNone;
+  if (vendor_transfer_) worst = std::max(worst, vendor_transfer_->withdraw());
+  // It will not be destroyed.
+  if (worst != Aftermath::kNone) leave_communicator();
+  return worst;
 }
 
 Operation::State CollectiveOperation::advance() {
@@ -235,6 +248,7 @@ void CollectiveOperation::refuse_after(std::unique_ptr<Operation> comparison) {
       throw Mismatch(disagreement_);
     }
     std::vector<int> waits_for() const override { return check_->waits_for(); }
+    Aftermath withdraw() override { return check_->withdraw(); }
 
    private:
     std::unique_ptr<Operation> check_;

@@ -44,6 +44,7 @@ class CollectiveOperation final : public Operation {
 
   State advance() override;
   std::vector<int> waits_for() const override;
+  Aftermath withdraw() override;
   const Descriptor& descriptor() const { return descriptor_; }
   std::uint64_t sequence() const { return sequence_; }
 
@@ -51,6 +52,7 @@ class CollectiveOperation final : public Operation {
   /// An uneven alltoall has two checks: of the call, then of the counts that the ranks told each other.
   enum class Phase { kCheck, kExchangeCounts, kCheckCounts, kRun, kVendor, kSharedMemory, kDone };
   State advance_phase();
+  void leave_communicator();
   void end_phase();
   void begin_count_exchange();
   void end_count_exchange();

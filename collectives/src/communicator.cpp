@@ -18,7 +18,7 @@ class Work::Handle {
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   ~Handle() {
-    if (has_ended()) return;
+    if (state_->queue->is_forked_child() || has_ended()) return;
     if (!is_done() && std::uncaught_exceptions() > exceptions_at_start_) state_->queue->give_up();
     state_->queue->wait(*state_);
   }
@@ -36,13 +36,16 @@ Work::Work(std::shared_ptr<State> state) : handle_(std::make_shared<Handle>(std:
 void Work::wait() {
   if (!handle_) throw InvalidArgument("wait: this Work does not refer to a collective");
   State& state = handle_->state();
+  state.queue->check_process();
   if (!handle_->has_ended()) state.queue->wait(state);
   if (state.failure) throw_error(state.failure->kind, state.failure->text);
 }
 
 bool Work::test() {
   if (!handle_) throw InvalidArgument("test: this Work does not refer to a collective");
-  if (!handle_->is_done()) handle_->state().queue->poll();
+  WorkQueue& queue = *handle_->state().queue;
+  queue.check_process();
+  if (!handle_->is_done()) queue.poll();
   return handle_->has_ended();
 }
 
@@ -360,7 +363,7 @@ void Communicator::advance_in_calls_only() {
   state().advance_in_calls_only();
 }
 Endpoint& Communicator::endpoint() const {
-  return *state().group().endpoint;
+  return state().endpoint();
 }
 
 Buffer Communicator::allocate(std::size_t count, DType dtype) {
@@ -374,13 +377,14 @@ bool Communicator::shares_memory() const {
 }
 
 std::uint64_t Communicator::sent_bytes() const {
+  endpoint().check_process();
   return state().message_route().sent_bytes();
 }
 
 void Communicator::abort(std::string_view text) {
-  Endpoint& endpoint = *state().group().endpoint;
-  endpoint.poison(ErrorKind::kPeerLost,
-                  fmt::format("{} aborted: {}", endpoint.topology().describe(endpoint.rank()), text));
+  Endpoint& own = endpoint();
+  own.check_process();
+  own.poison(ErrorKind::kPeerLost, fmt::format("{} aborted: {}", own.topology().describe(own.rank()), text));
 }
 
 }  // namespace farandole

@@ -81,6 +81,7 @@ std::string Communicator::explain(Collective collective, std::size_t bytes) cons
 }
 
 std::string Communicator::choose(Collective collective, std::size_t bytes) const {
+  endpoint().check_process();
   return std::string(state().choose(state().question(collective, bytes)).name());
 }
 

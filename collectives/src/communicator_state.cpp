@@ -16,7 +16,7 @@ std::pair<Choice, std::string> Communicator::State::prepare(const Call& call) {
     Question asked = question(call.collective, knows_size ? bytes : kUnknownBytes);
     asked.forced = call.algorithm;
     asked.segments = call.segments;
-    asked.table_may_say_vendor = size_in_bytes(call.input.dtype) > 2 || is_floating_point(call.input.dtype);
+    asked.table_may_say_vendor = vendor_agrees(call.input.dtype, call.op);
     choice = choose(asked);
   } catch (const InvalidArgument& error) {
     // With the check on, the other ranks hear of it in their own call; without it this rank just raises.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/core/forked_children.h"
 #include "group.h"
 #include "selection.h"
 #include "work_queue.h"
@@ -28,14 +29,28 @@ class Communicator::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
+    if (queue_->is_forked_child()) {
+      keep_until_the_end(queue_);
+      return;
+    }
     // Collectives that an exception leaves behind will not be joined by this rank any more: the others must not wait.
     if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) queue_->give_up();
     queue_->close();
     group_.endpoint->release_id(group_.id);
   }
 
-  const Group& group() const { return group_; }
-  WorkQueue& queue() { return *queue_; }
+  // Everything goes through these three, or through a call of the queue that looks whether the job is at fault.
+  /// @throws InvalidArgument  in a forked child
+  const Group& group() const {
+    group_.endpoint->check_process();
+    return group_;
+  }
+  WorkQueue& queue() {
+    queue_->check_process();
+    return *queue_;
+  }
+  /// For who looks after faults itself.
+  Endpoint& endpoint() const { return *group_.endpoint; }
 
   /// One slow link sets the pace of all, and ranks of other processes share one transport: that, if there are any.
   Transport& message_route() const {

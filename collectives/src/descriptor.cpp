@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string_view>
@@ -133,6 +134,12 @@ void DescriptorCheck::judge() const {
   const Entry& b = known_.differing;
   if (b.rank >= 0) throw_mismatch(group_, a.rank, a.descriptor, b.rank, b.descriptor);
   if (a.descriptor.algorithm == Descriptor::kRefused) throw_refused(a.descriptor);
+}
+
+Aftermath DescriptorCheck::withdraw() {
+  auto worst = receive_ ? receive_->withdraw() : Aftermath::kNone;
+  for (const auto& send : sends_) worst = std::max(worst, send->withdraw());
+  return worst;
 }
 
 std::vector<int> DescriptorCheck::waits_for() const {

@@ -66,6 +66,7 @@ class DescriptorCheck final : public Operation {
   /// @throws Mismatch  with both descriptions, on every rank
   State advance() override;
   std::vector<int> waits_for() const override;
+  Aftermath withdraw() override;
 
  private:
   struct Entry {

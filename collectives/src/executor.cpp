@@ -40,6 +40,12 @@ Executor::Executor(const Group& group, Execution execution)
 
 Executor::~Executor() = default;
 
+Aftermath Executor::withdraw() {
+  auto worst = Aftermath::kNone;
+  for (const Pending& pending : pending_) worst = std::max(worst, pending.transfer->withdraw());
+  return worst;
+}
+
 Executor::Extent Executor::locate(const Region& region) const {
   const std::size_t first = execution_.offsets[static_cast<std::size_t>(region.first)];
   const int end_piece = region.first + region.count;

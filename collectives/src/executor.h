@@ -53,6 +53,7 @@ class Executor final : public Operation {
 
   State advance() override;
   std::vector<int> waits_for() const override;
+  Aftermath withdraw() override;
 
  private:
   struct Pending {

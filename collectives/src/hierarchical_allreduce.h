@@ -27,6 +27,7 @@ class HierarchicalAllreduce final : public Operation {
                         const Descriptor& descriptor, std::uint64_t sequence);
   State advance() override;
   std::vector<int> waits_for() const override;
+  Aftermath withdraw() override { return running_ ? running_->withdraw() : Aftermath::kNone; }
 
  private:
   enum class Phase { kInside, kAcross, kBack, kDone };

@@ -40,6 +40,8 @@ class HostOperation final : public Operation {
   /// @throws Mismatch  on all ranks, before data is touched
   State advance() override;
   std::vector<int> waits_for() const override;
+  /// The destructor waits until nobody touches this rank's memory.
+  Aftermath withdraw() override { return Aftermath::kNone; }
 
  private:
   enum class Phase { kConnect, kFree, kEnter, kDescribe, kRun, kLeave, kDone };

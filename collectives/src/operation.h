@@ -1,11 +1,14 @@
 // Operations: collectives in progress, moved on by whoever has time.
 #pragma once
 
+#include <memory>
 #include <vector>
+
+#include "farandole/core/transport.h"
 
 namespace farandole {
 
-/// Advanced by one thread at a time. Destroying an unfinished one withdraws its messages.
+/// Advanced by one thread at a time. One that is given up unfinished is withdrawn before it is destroyed.
 class Operation {
  public:
   enum class State { kWaiting, kMoved, kDone };
@@ -14,6 +17,12 @@ class Operation {
   virtual State advance() = 0;
   /// Ranks of the job whose messages it waits for.
   virtual std::vector<int> waits_for() const = 0;
+  /// Gives it up: withdraws its messages. What may still happen to their memory, the worst of it; if anything may, it
+  /// is not destroyed but kept. Never throws.
+  virtual Aftermath withdraw() = 0;
 };
+
+/// Memory of an operation that a transport may still use stays where it is.
+void keep_until_exit(std::unique_ptr<Operation> operation);
 
 }  // namespace farandole

@@ -40,9 +40,7 @@ struct Question {
   std::string_view forced;             ///< by the caller; empty: the setting's
   int segments = 0;                    ///< by the caller; 0: from the size
   const TuningTable* table = nullptr;  ///< measured on ranks like these, if there is one
-  /// Sums of 8- and 16-bit integers that do not fit wrap round here, and saturate in Open MPI 4.1: a table must not
-  /// decide between them.
-  bool table_may_say_vendor = true;
+  bool table_may_say_vendor = true;    ///< vendor_agrees()
 };
 
 /// Forced by the caller, else by the setting, else what the table has measured, else shared memory where there is some

@@ -138,6 +138,11 @@ std::string describe(const TuningShape& shape) {
                      shape.hosts == 1 ? "" : "s", shape.transport);
 }
 
+bool vendor_agrees(DType dtype, ReduceOp op) {
+  const bool fits = size_in_bytes(dtype) > 2 || is_floating_point(dtype);
+  return fits && op != ReduceOp::kMin && op != ReduceOp::kMax;
+}
+
 const TuningTable::Entry* TuningTable::find(Collective collective, std::size_t bytes) const {
   const std::vector<Entry>& list = of(collective);
   const auto found =

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -16,8 +17,14 @@ namespace {
 // The other ranks are asked how far they are this long before a warning or a deadline, so that it can say so.
 constexpr Seconds kLongestAsking{1.0};
 constexpr double kAskingShare = 0.25;
+// A stalled collective asks the ranks that it waits for: one of them may have left.
+constexpr auto kFirstQuestion = std::chrono::milliseconds(500);
+constexpr auto kNextQuestion = std::chrono::seconds(1);
 // Messages of a rank that left in good order may still be on their way for this long.
 constexpr Seconds kFarewell{1.0};
+constexpr std::string_view kStillWritten =
+    "; a message to this rank had begun and could not be withdrawn, so that the output of this call may still be "
+    "written: neither use nor free its memory, and end the process";
 
 }  // namespace
 
@@ -233,6 +240,7 @@ bool WorkQueue::advance_one(Work::State& work) {
   if (!work.started) {
     work.started = true;
     work.since = work.moved = Clock::now();
+    work.next_question = work.since + kFirstQuestion;
     work.warning_interval = group_.endpoint->settings().warn_after;
     work.next_warning = work.since + std::chrono::duration_cast<Clock::duration>(work.warning_interval);
     group_.endpoint->recorder().mark(work.record, FlightRecord::Stage::kRunning);
@@ -241,6 +249,7 @@ bool WorkQueue::advance_one(Work::State& work) {
     const Operation::State state = work.operation->advance();
     if (state == Operation::State::kWaiting) return false;
     work.moved = Clock::now();
+    work.next_question = work.moved + kFirstQuestion;
     work.asked = false;
     if (state == Operation::State::kDone) end(work, std::nullopt);
   } catch (const Error& error) {
@@ -253,6 +262,11 @@ bool WorkQueue::advance_one(Work::State& work) {
 
 void WorkQueue::end(Work::State& work, std::optional<Failure> failure) {
   group_.endpoint->recorder().mark(work.record, failure ? FlightRecord::Stage::kFailed : FlightRecord::Stage::kDone);
+  if (failure) {
+    const Aftermath aftermath = work.operation->withdraw();
+    if (aftermath == Aftermath::kWritten) failure->text += kStillWritten;
+    if (aftermath != Aftermath::kNone) keep_until_exit(std::move(work.operation));
+  }
   work.operation.reset();
   work.failure = std::move(failure);
   std::erase_if(pending_, [&](const auto& entry) { return entry.get() == &work; });
@@ -310,7 +324,9 @@ void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
   }
   if (!work.asked && ahead < std::min(kLongestAsking, kAskingShare * interval)) {
     work.asked = true;
-    group_.endpoint->ask(group_.id);
+    ask(work, now, /*also_others=*/true);
+  } else if (now >= work.next_question) {
+    ask(work, now, /*also_others=*/false);
   }
   std::optional<Failure> failure;
   if (watches_ && settings.timeout.count() > 0 && waited >= settings.timeout) {
@@ -325,6 +341,17 @@ void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
     work.asked = false;
   }
   if (failure) fail(work, *failure);
+}
+
+void WorkQueue::ask(Work::State& work, Clock::time_point now, bool also_others) {
+  work.next_question = now + kNextQuestion;
+  std::vector<int> others;
+  if (also_others) {
+    // From the next rank on, so that each is asked by as many.
+    others = group_.members;
+    std::rotate(others.begin(), others.begin() + group_.rank, others.end());
+  }
+  group_.endpoint->ask(group_.id, work.sequence, work.operation->waits_for(), others);
 }
 
 bool WorkQueue::waits_for_someone_who_left(const Work::State& work) const {

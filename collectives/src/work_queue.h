@@ -41,7 +41,8 @@ class Work::State {
   Clock::time_point since{}, moved{};  ///< of the start, and of the last step
   Clock::time_point next_warning{};
   Seconds warning_interval{0};
-  bool asked = false;  ///< how far the others are
+  bool asked = false;                 ///< how far the others are, for the next warning
+  Clock::time_point next_question{};  ///< to the ranks that it waits for
 };
 
 /// Runs some operations at a time, up to kLanes, started in the order of submission; each has its own lane. Any thread
@@ -67,6 +68,10 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   Progressable::State advance() override;
   void look_around() override;
   bool is_empty();
+  /// True in a process that was forked from the rank's: nothing but this question and the next may be asked there.
+  bool is_forked_child() const { return group_.endpoint->is_forked_child(); }
+  /// @throws InvalidArgument  in such a process
+  void check_process() const { group_.endpoint->check_process(); }
   /// True if another rank has begun the next collective, and this one has not.
   bool is_called();
   /// Whatever FARANDOLE_CHECK says. Before the first collective.
@@ -97,6 +102,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void fail_all(const Failure& failure);
   /// Warns about, and bounds, waiting; asks who is missing. For slow paths.
   void check_stall(Work::State& work, Clock::time_point now);
+  void ask(Work::State& work, Clock::time_point now, bool also_others);
   std::string describe_stall(const Work::State& work, Clock::time_point now) const;
   std::string describe_missing(const Work::State& work) const;
   bool waits_for_someone_who_left(const Work::State& work) const;

@@ -64,6 +64,7 @@ void print_report(const Settings& settings) {
   const auto line = [](std::string_view label, const std::string& text) { fmt::print("{:<17}{}\n", label, text); };
   line("version", std::string(version()));
   line("build", build_id());
+  line("layout", layout_id());
   line("instruction set", std::string(name(active_isa())));
   line("allowed cores", std::to_string(allowed_cores().count()));
   line("plug-ins", report.plugins.empty() ? "none" : fmt::format("{}", fmt::join(report.plugins, ", ")));
@@ -88,6 +89,7 @@ void print_json_report(const Settings& settings) {
     limits[limit.name] = {{"value", limit.value}, {"effect", limit.effect}};
   const nlohmann::ordered_json json{{"version", version()},
                                     {"build", build_id()},
+                                    {"layout", layout_id()},
                                     {"isa", name(active_isa())},
                                     {"allowed_cores", allowed_cores().count()},
                                     {"plugins", report.plugins},

@@ -31,6 +31,11 @@ constexpr std::string_view kLocal = "local";
 /// The process that loaded the first plug-in; another one that finds it here is a forked child. 0: none yet.
 std::atomic<pid_t> joining_process{0};
 
+void remember_joining() {
+  pid_t none = 0;
+  joining_process.compare_exchange_strong(none, getpid());
+}
+
 std::string_view product(std::string_view plugin) {
   return plugin == kOpenMpi ? "Open MPI" : "MPICH";
 }
@@ -313,13 +318,14 @@ Backend& search_plugin(std::string_view plugin, const Settings& settings) {
 
 }  // namespace
 
-const char* build_id() {
-  return FARANDOLE_BUILD_ID;
-}
-
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options) {
-  if (const auto reason = why_child()) return {{}, *reason, 0};
   if (is_told_its_rank(settings) && !inherits_its_rank(settings)) return choose_local(settings, options);
+  if (const auto reason = why_child()) {
+    if (!options.mpi_communicator) return {{}, *reason, 0};
+    throw InvalidArgument(
+        fmt::format("an MPI communicator was passed, but this process (pid {}) was {}: MPI belongs to that one",
+                    getpid(), *reason));
+  }
   const std::vector<LoadedMpi> mpis = loaded_mpis();
   if (options.mpi_communicator) return choose_for_communicator(settings, mpis);
   if (settings.mpi == "off") return {{}, "FARANDOLE_MPI=off", 0};
@@ -330,14 +336,18 @@ BackendChoice choose_backend(const Settings& settings, const JoinOptions& option
 }
 
 Backend& load_backend(std::string_view plugin, const Settings& settings) {
+  // Before the mutex: a forked child may join a job without MPI, whatever its parent's threads were loading.
+  if (plugin == kLocal) {
+    remember_joining();
+    return local::local_backend();
+  }
   static std::mutex mutex;
   static std::map<std::string, Backend*, std::less<>> backends;
   const std::lock_guard guard(mutex);
   if (const auto known = backends.find(plugin); known != backends.end()) return *known->second;
-  Backend& backend = plugin == kLocal ? local::local_backend() : search_plugin(plugin, settings);
+  Backend& backend = search_plugin(plugin, settings);
   backends.emplace(plugin, &backend);
-  pid_t none = 0;
-  joining_process.compare_exchange_strong(none, getpid());
+  remember_joining();
   return backend;
 }
 

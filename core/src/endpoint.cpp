@@ -108,6 +108,12 @@ void Endpoint::close_attached() {
   for (const auto& work : attached(1)) work->close();
 }
 
+bool Endpoint::is_forked_child() const {
+  return job_.is_forked_child();
+}
+void Endpoint::check_process() const {
+  job_.check_process();
+}
 void Endpoint::check_fault() const {
   job_.check_fault();
 }
@@ -127,19 +133,20 @@ void Endpoint::look_around() {
 void Endpoint::enter(std::uint16_t communicator, std::uint64_t sequence) {
   entered_[communicator].store(sequence, std::memory_order_relaxed);
 }
-void Endpoint::ask(std::uint16_t communicator) {
-  job_.ask(rank_, communicator);
+void Endpoint::ask(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> awaited,
+                   std::span<const int> others) {
+  job_.ask(rank_, communicator, sequence, awaited, others);
 }
 void Endpoint::set_left(bool left) {
   job_.set_left(rank_, left);
 }
 bool Endpoint::has_left(int rank, Seconds ago) const {
-  return job_.has_left(rank, ago);
+  return job_.stragglers().has_left(rank, ago);
 }
 
 std::string Endpoint::describe_missing(std::uint16_t communicator, std::uint64_t sequence,
                                        std::span<const int> members) const {
-  return job_.describe_missing(communicator, sequence, members);
+  return job_.stragglers().describe_missing(communicator, sequence, members);
 }
 
 std::vector<std::uint8_t> Endpoint::used_ids() const {

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "clean_shutdown.h"
 #include "farandole/core/error.h"
 
 namespace farandole {
@@ -27,12 +28,14 @@ Notice parse_notice(std::span<const std::byte> bytes, int sender) {
                                bytes.size(), sizeof notice));
   }
   std::memcpy(&notice, bytes.data(), sizeof notice);
-  if (notice.kind > Notice::Kind::kReply) {
+  if (notice.kind > Notice::Kind::kMissing) {
     refuse(sender, fmt::format("a notice of kind {}", static_cast<std::uint32_t>(notice.kind)));
   }
   if (notice.process != sender) refuse(sender, fmt::format("a notice in the name of process {}", notice.process));
-  if (notice.rank < 0) refuse(sender, fmt::format("a notice about rank {}", notice.rank));
-  if (notice.communicator >= kMaxCommunicators) {
+  // Who leaves may have nobody to name.
+  if (notice.rank < (notice.kind == Notice::Kind::kIsLeaving ? -1 : 0))
+    refuse(sender, fmt::format("a notice about rank {}", notice.rank));
+  if (notice.communicator > Notice::kNoCommunicator) {
     refuse(sender, fmt::format("a notice about communicator {}", notice.communicator));
   }
   if (notice.error_kind > static_cast<std::uint32_t>(ErrorKind::kInternal)) {
@@ -44,10 +47,14 @@ Notice parse_notice(std::span<const std::byte> bytes, int sender) {
 
 void check_notice(const Notice& notice, const Topology& topology) {
   const bool is_rank = notice.rank < topology.size();
-  // A fault may be any rank's; that it leaves, and how far it is, each process says of its own ranks.
-  const bool is_its_own = is_rank && topology.rank(notice.rank).process == notice.process;
-  if (!is_rank || (notice.kind != Notice::Kind::kFault && !is_its_own)) {
+  // How far they are each process says, and asks, for its own ranks.
+  const bool is_own = notice.kind == Notice::Kind::kQuery || notice.kind == Notice::Kind::kReply;
+  if (!is_rank || (is_own && topology.rank(notice.rank).process != notice.process)) {
     refuse(notice.process, fmt::format("a notice about rank {} of {}", notice.rank, topology.size()));
+  }
+  const bool is_round = notice.kind == Notice::Kind::kLeave || notice.kind == Notice::Kind::kAllLeave;
+  if (is_round && notice.sequence >= CleanShutdown::kRounds) {
+    refuse(notice.process, fmt::format("a notice about round {} of leaving", notice.sequence));
   }
 }
 

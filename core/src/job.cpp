@@ -2,14 +2,13 @@
 
 #include <fmt/core.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "agreement.h"
+#include "farandole/core/forked_children.h"
 #include "farandole/core/log.h"
 #include "from_peers.h"
 #include "patience.h"
@@ -20,6 +19,11 @@ namespace {
 
 // Launchers end the survivors of a crash at once; who looks more often than that can still say who died.
 constexpr auto kLivenessInterval = std::chrono::milliseconds(1);
+// What a process has said last may be seen after its death. Counts only in the last moments of a job.
+constexpr auto kLastWords = std::chrono::milliseconds(100);
+// Who waits for others to leave asks them how far they are, for its warning.
+constexpr double kFirstQuestion = 0.25;  // of the time until the first warning
+constexpr auto kNextQuestion = std::chrono::seconds(1);
 
 constexpr const char* kEnded =
     "the World of this communicator has ended: keep the World for as long as its communicators are used";
@@ -33,37 +37,22 @@ Notice make_notice(Notice::Kind kind, int process, int rank, std::string_view te
   return notice;
 }
 
+std::string text_of(const Notice& notice) {
+  return {notice.text, strnlen(notice.text, sizeof notice.text)};
+}
+
+void mark_in_child(Job& job) {
+  job.become_forked_child();
+}
+using JobsInChildren = ForkedChildren<Job, mark_in_child>;
+
 }  // namespace
-
-Liveness::~Liveness() {
-  for (const auto& [process, descriptor] : descriptors_) close(descriptor);
-}
-
-void Liveness::watch(int process, int pid) {
-  const auto descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  if (descriptor >= 0) descriptors_.emplace(process, descriptor);
-}
-
-void Liveness::forget(int process) {
-  const auto found = descriptors_.find(process);
-  if (found == descriptors_.end()) return;
-  close(found->second);
-  descriptors_.erase(found);
-}
-
-std::optional<int> Liveness::first_dead() const {
-  std::vector<pollfd> entries;
-  for (const auto& [process, descriptor] : descriptors_) entries.push_back({descriptor, POLLIN, 0});
-  if (entries.empty() || poll(entries.data(), entries.size(), 0) <= 0) return std::nullopt;
-  auto process = descriptors_.begin();
-  for (auto entry = entries.begin(); entry->revents == 0; ++entry) ++process;
-  return process->first;
-}
 
 /// What each process tells all others when they meet.
 struct Job::Introduction {
   HostProof::Claim claim;
   CoreSet cores;
+  ProcessIdentity identity;
   int replicas = 1;
 };
 /// What each process finds out then, and tells all others.
@@ -73,18 +62,18 @@ struct Job::Surroundings {
   HostMemory::Claim memory;
 };
 
-Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) {
+Job::Job(const WorldOptions& options)
+    : one_world_(std::in_place, options.alone), settings_(Settings::from_environment()) {
   if (options.replicas < 1 || options.replicas > kMaxReplicas) {
     throw InvalidArgument(fmt::format("replicas is {}; it must be 1 … {}", options.replicas, kMaxReplicas));
   }
-  configure_log(parse_log_level(settings_.log_level), fmt::format("pid {}", getpid()));
+  name_in_log(fmt::format("pid {}", getpid()));
   join(options);
   // The rest of bring-up goes by what holds for all: whether memory is shared, for one.
   const std::vector<std::string> differences = agree();
   introduce(options);
   const int first = topology_->first_rank_of(process_);
-  configure_log(parse_log_level(settings_.log_level),
-                fmt::format("rank {} {}", first, topology_->process(process_).hostname));
+  name_in_log(fmt::format("rank {} {}", first, topology_->process(process_).hostname));
   for (const std::string& difference : differences) {
     log(LogLevel::kWarning, "rank 0's setting is used: " + difference);
   }
@@ -97,6 +86,12 @@ Job::Job(const WorldOptions& options) : settings_(Settings::from_environment()) 
     progress_ = std::make_unique<ProgressThread>(waiting_options(/*progress_thread=*/true), memory_->header().progress,
                                                  /*rests=*/threads == ThreadUse::kOneThreadAtATime);
   }
+  one_world_->set_place(topology_->describe(first));
+  JobsInChildren::add(this);
+}
+
+void Job::name_in_log(std::string_view who) const {
+  if (one_world_->names_the_log()) configure_log(parse_log_level(settings_.log_level), who);
 }
 
 void Job::join(const WorldOptions& options) {
@@ -135,6 +130,7 @@ void Job::introduce(const WorldOptions& options) {
   Introduction mine;
   mine.claim = proof.claim();
   mine.cores = allowed_cores();
+  mine.identity = own_identity();
   mine.replicas = options.replicas;
   std::vector<Introduction> all(static_cast<std::size_t>(count), mine);
   if (group_) group_->allgather(&mine, all.data(), sizeof mine);
@@ -155,7 +151,6 @@ void Job::introduce(const WorldOptions& options) {
     if (p == process_ || !proof.shares_host_with(other.claim)) continue;
     around.neighbour = std::min(around.neighbour, p);
     if (may_share) ++memory.sharing;
-    if (proof.sees_process_of(other.claim)) liveness_.watch(p, other.claim.pid);
   }
   around.crowded = is_crowded(1);
   memory_ = std::make_unique<HostMemory>(count, process_, memory);
@@ -174,14 +169,61 @@ void Job::introduce(const WorldOptions& options) {
     ranks += all[p].replicas;
   }
   topology_.emplace(std::move(processes));
-  left_.resize(static_cast<std::size_t>(ranks));
+  stragglers_.emplace(*topology_, process_, [this](int rank, std::uint32_t communicator) {
+    const Endpoint& asked = *endpoints_[static_cast<std::size_t>(topology_->rank(rank).replica)];
+    return communicator < kMaxCommunicators ? asked.entered_[communicator].load(std::memory_order_relaxed) : 0;
+  });
+  shutdown_.emplace(*topology_, process_, [this](int process, const Notice& notice) { group_->post(process, notice); });
+  watch_processes(all);
   if (options.expected_size > 0 && ranks != options.expected_size) {
     throw InvalidArgument(
         fmt::format("{} ranks were expected and {} are there (processes: {}, replicas in this one: {})",
                     options.expected_size, ranks, count, options.replicas));
   }
   share_memory(found);
-  if (group_ != nullptr) group_->set_topology(*topology_);
+  if (group_ == nullptr) return;
+  group_->while_waiting({});
+  group_->set_topology(*topology_);
+}
+
+void Job::watch_processes(std::span<const Introduction> all) {
+  liveness_.emplace(settings_.liveness);
+  if (group_ == nullptr) return;
+  const int host = topology_->process(process_).host_index;
+  std::string problem;
+  int neighbours = 0, unwatched = 0;
+  bool is_first = true;
+  for (int p = 0; p < topology_->process_count(); ++p) {
+    if (p == process_ || topology_->process(p).host_index != host) continue;
+    is_first = is_first && p > process_;
+    ++neighbours;
+    const std::string why = liveness_->watch(p, all[static_cast<std::size_t>(p)].identity);
+    if (!why.empty()) ++unwatched;
+    if (problem.empty()) problem = why;
+  }
+  if (!problem.empty() && !group_->tells_who_is_gone()) {
+    // One line for each host; its other processes have the same reason, usually.
+    log(is_first ? LogLevel::kWarning : LogLevel::kInfo,
+        fmt::format(
+            "if one of {} of the {} other processes of this host dies, ranks that wait for it are not told, and "
+            "wait until the launcher or FARANDOLE_TIMEOUT ends the job: {}",
+            unwatched, neighbours, problem));
+  }
+  group_->while_waiting([this] { throw_if_a_process_has_died(); });
+}
+
+/// While the job is joined. Notices are left alone, unless they say why.
+void Job::throw_if_a_process_has_died() {
+  const auto now = Clock::now();
+  if (now < next_liveness_) return;
+  next_liveness_ = now + kLivenessInterval;
+  const std::set<int>& dead = liveness_->dead(now);
+  if (dead.empty()) return;
+  while (const auto notice = group_->poll()) {
+    if (notice->kind == Notice::Kind::kFault) throw_error(static_cast<ErrorKind>(notice->error_kind), text_of(*notice));
+  }
+  throw PeerLost(fmt::format("joining the job: {} died; its own output may say why",
+                             topology_->describe(topology_->first_rank_of(*dead.begin()))));
 }
 
 /// Takes over what process 0 says about the settings that hold for all. Returns what was different here.
@@ -231,6 +273,10 @@ void Job::share_memory(std::span<const Surroundings> all) {
   if (!shares_memory_[static_cast<std::size_t>(host)]) memory_->unmap_peers();
 }
 
+Job::~Job() {
+  JobsInChildren::remove(this);
+}
+
 void Job::end() {
   try {
     const int first = endpoints_.front()->rank();
@@ -241,10 +287,7 @@ void Job::end() {
     if (progress_ && endpoints_.size() > 1) progress_->wake();
     for (const auto& endpoint : endpoints_) endpoint->close_attached();
     progress_.reset();
-    if (group_ != nullptr && !faulted_) {
-      post_to_others(make_notice(Notice::Kind::kLeave, process_, first));
-      leave();
-    }
+    if (group_ != nullptr && !faulted_) leave();
   } catch (const std::exception& error) {
     log(LogLevel::kError, std::string("leaving the job failed: ") + error.what());
   }
@@ -264,6 +307,7 @@ void Job::retire() {
   }
   group_.reset();
   memory_->unmap_peers();
+  one_world_.reset();
 }
 
 Transport& Job::route(int peer) {
@@ -272,31 +316,53 @@ Transport& Job::route(int peer) {
   return group_->transport();
 }
 
-/// Waits for the other processes, but not in silence.
+/// Waits for the other processes, but neither in silence nor for one that has died.
 void Job::leave() {
   Patience patience(settings_.warn_after, settings_.timeout);
   const auto start = Clock::now();
-  group_->leave([&](const Notice* notice) {
-    if (notice != nullptr) {
-      if (notice->kind == Notice::Kind::kLeave) handle(*notice);
-      return;
+  next_question_ = start + std::chrono::duration_cast<Clock::duration>(kFirstQuestion * settings_.warn_after);
+  shutdown_->begin();
+  for (;; group_->rest()) {
+    look_around();
+    if (has_fault()) {
+      const std::lock_guard lock(fault_mutex_);
+      throw_error(fault_kind_, "while leaving the job: " + fault_text_);
     }
+    if (shutdown_->advance() && group_->is_flushed()) break;
+    ask_before_leaving(Clock::now());
     patience.look([&] {
-      return fmt::format("leaving the job: waiting for {:.1f} s; still in it: {}",
-                         Seconds(Clock::now() - start).count(), describe_remaining());
+      return fmt::format("leaving the job: waiting for {:.1f} s; {}", Seconds(Clock::now() - start).count(),
+                         describe_remaining());
     });
-  });
+  }
+  group_->leave();
 }
 
-std::string Job::describe_remaining() {
-  std::string text;
-  const std::lock_guard lock(answers_mutex_);
-  for (int p = 0; p < topology_->process_count(); ++p) {
+void Job::ask_before_leaving(Clock::time_point now) {
+  if (now < next_question_) return;
+  next_question_ = now + kNextQuestion;
+  std::vector<int> awaited;
+  for (const int p : shutdown_->waits_for()) awaited.push_back(topology_->first_rank_of(p));
+  ask(topology_->first_rank_of(process_), Notice::kNoCommunicator, 1, awaited, {});
+}
+
+/// The first ranks of processes that this one waits for and that do not leave; if those do, one that they wait for.
+std::vector<int> Job::remaining() const {
+  std::vector<int> ranks;
+  for (const int p : shutdown_->waits_for()) {
     const int rank = topology_->first_rank_of(p);
-    if (p == process_ || left_[static_cast<std::size_t>(rank)]) continue;
-    text += (text.empty() ? "" : "; ") + topology_->describe(rank);
+    if (!stragglers_->has_left(rank, Seconds(0))) ranks.push_back(rank);
   }
-  return text;
+  if (ranks.empty() && remaining_elsewhere_ >= 0 && !stragglers_->has_left(remaining_elsewhere_, Seconds(0))) {
+    ranks.push_back(remaining_elsewhere_);
+  }
+  return ranks;
+}
+
+std::string Job::describe_remaining() const {
+  std::string text;
+  for (const int rank : remaining()) text += (text.empty() ? "still in it: " : "; ") + topology_->describe(rank);
+  return text.empty() ? "the processes that it waits for leave, too, and wait themselves" : text;
 }
 
 /// Launchers bind each process to cores of its own, so the cores of all of them count.
@@ -309,19 +375,33 @@ Waiter::Options Job::waiting_options(bool progress_thread) const {
           .polled = group_ != nullptr && group_->transport().is_polled()};
 }
 
+void Job::become_forked_child() {
+  is_forked_child_ = true;
+  faulted_.store(true, std::memory_order_seq_cst);
+}
+
+void Job::check_process() const {
+  if (is_forked_child_) {
+    throw InvalidArgument(describe_forked_child(topology_->describe(topology_->first_rank_of(process_))));
+  }
+}
+
 void Job::check_fault() const {
   if (!faulted_.load(std::memory_order_acquire)) return;
+  check_process();
   const std::lock_guard lock(fault_mutex_);
   throw_error(fault_kind_, fault_text_);
 }
 
 void Job::check_world() const {
   if (!faulted_.load(std::memory_order_acquire)) return;
+  check_process();
   const std::lock_guard lock(fault_mutex_);
   if (has_ended_) throw InvalidArgument(kEnded);
 }
 
 void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
+  if (is_forked_child_) return;
   {
     const std::lock_guard lock(fault_mutex_);
     if (faulted_) return;
@@ -371,99 +451,108 @@ void Job::write_flight_records(const std::string& text) const {
 }
 
 void Job::look_around() {
-  if (group_ == nullptr) return;
+  if (group_ == nullptr || is_forked_child_) return;
   const std::unique_lock lock(look_mutex_, std::try_to_lock);
   if (!lock) return;
-  while (const auto notice = group_->poll()) handle(*notice);
+  read_notices();
   const auto now = Clock::now();
   if (now < next_liveness_) return;
   next_liveness_ = now + kLivenessInterval;
-  auto dead = liveness_.first_dead();
-  if (!dead) dead = group_->first_gone();
-  if (dead) {
-    const int rank = topology_->first_rank_of(*dead);
-    // What it said before it died tells more than that it died.
-    while (const auto notice = group_->poll()) handle(*notice);
-    poison(endpoints_.front()->rank(), ErrorKind::kPeerLost, topology_->describe(rank) + " died", true);
+  if (const auto lost = find_lost(now)) {
+    poison(endpoints_.front()->rank(), ErrorKind::kPeerLost,
+           topology_->describe(topology_->first_rank_of(*lost)) + " died", true);
   }
+}
+
+void Job::read_notices() {
+  while (const auto notice = group_->poll()) handle(*notice);
+}
+
+std::optional<int> Job::find_lost(Clock::time_point now) {
+  const std::set<int>& dead = liveness_->dead(now);
+  const auto is_lost = [&](int p) { return shutdown_->must_be_alive(p) && (dead.contains(p) || group_->is_gone(p)); };
+  const auto find = [&]() -> std::optional<int> {
+    if (dead.empty() && !group_->tells_who_is_gone()) return std::nullopt;
+    for (int p = 0; p < topology_->process_count(); ++p) {
+      if (p != process_ && is_lost(p)) return p;
+    }
+    return std::nullopt;
+  };
+  const auto lost = find();
+  if (!lost) {
+    lost_since_.reset();
+    return std::nullopt;
+  }
+  // What it said before it died tells more than that it died.
+  read_notices();
+  if (!is_lost(*lost)) return std::nullopt;
+  if (!shutdown_->is_in_last_round()) return lost;
+  if (!lost_since_) lost_since_ = now;
+  return now - *lost_since_ >= kLastWords ? lost : std::nullopt;
 }
 
 void Job::handle(const Notice& notice) {
   check_notice(notice, *topology_);
   switch (notice.kind) {
     case Notice::Kind::kFault:
-      poison(notice.rank, static_cast<ErrorKind>(notice.error_kind), notice.text, false);
+      poison(notice.rank, static_cast<ErrorKind>(notice.error_kind), text_of(notice), false);
       break;
-    case Notice::Kind::kLeave: {
-      liveness_.forget(notice.process);
-      const int first = topology_->first_rank_of(notice.process);
-      for (int i = 0; i < topology_->process(notice.process).replicas; ++i) set_left(first + i, true);
+    case Notice::Kind::kLeave:
+    case Notice::Kind::kAllLeave:
+      shutdown_->handle(notice);
+      process_has_left(notice.process);
       break;
-    }
+    case Notice::Kind::kIsLeaving:
+      remaining_elsewhere_ = notice.rank;
+      process_has_left(notice.process);
+      break;
     case Notice::Kind::kQuery:
-      for (const auto& endpoint : endpoints_) {
-        Notice reply = make_notice(Notice::Kind::kReply, process_, endpoint->rank());
-        reply.communicator = notice.communicator;
-        reply.sequence = endpoint->entered_[notice.communicator].load(std::memory_order_relaxed);
-        group_->post(notice.process, reply);
-      }
+      answer(notice);
       break;
-    case Notice::Kind::kReply: {
-      const std::lock_guard lock(answers_mutex_);
-      answers_[{notice.rank, notice.communicator}] = notice.sequence;
+    case Notice::Kind::kReply:
+      if (notice.rank >= 0) stragglers_->answered(notice.rank, notice.communicator, notice.sequence);
       break;
-    }
+    case Notice::Kind::kMissing:
+      if (notice.rank >= 0) stragglers_->named(notice.rank, notice.communicator);
+      break;
   }
 }
 
-void Job::ask(int rank, std::uint16_t communicator) {
-  if (group_ == nullptr) return;
-  {
-    const std::lock_guard lock(answers_mutex_);
-    std::erase_if(answers_, [&](const auto& answer) { return answer.first.second == communicator; });
+void Job::answer(const Notice& query) {
+  if (shutdown_->has_begun()) {
+    const std::vector<int> ranks = remaining();
+    group_->post(query.process, make_notice(Notice::Kind::kIsLeaving, process_, ranks.empty() ? -1 : ranks.front()));
+    return;
   }
+  const auto post = [&](Notice::Kind kind, int rank, std::uint64_t sequence) {
+    Notice reply = make_notice(kind, process_, rank);
+    reply.communicator = query.communicator;
+    reply.sequence = sequence;
+    group_->post(query.process, reply);
+  };
+  for (const int rank : stragglers_->missing(query.communicator)) post(Notice::Kind::kMissing, rank, 0);
+  for (const auto& endpoint : endpoints_) {
+    post(Notice::Kind::kReply, endpoint->rank(), stragglers_->entered(endpoint->rank(), query.communicator));
+  }
+}
+
+void Job::ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
+              std::span<const int> others) {
+  if (group_ == nullptr || is_forked_child_) return;
   Notice notice = make_notice(Notice::Kind::kQuery, process_, rank);
   notice.communicator = communicator;
-  post_to_others(notice);
+  for (const int process : stragglers_->ask(communicator, sequence, awaited, others)) group_->post(process, notice);
 }
 
 void Job::set_left(int rank, bool left) {
-  {
-    const std::lock_guard lock(answers_mutex_);
-    left_[static_cast<std::size_t>(rank)] = left ? std::optional(Clock::now()) : std::nullopt;
-  }
+  if (is_forked_child_) return;
+  stragglers_->set_left(rank, left);
   for (const auto& endpoint : endpoints_) endpoint->ring();
 }
 
-bool Job::has_left(int rank, Seconds ago) {
-  const std::lock_guard lock(answers_mutex_);
-  const auto& left = left_[static_cast<std::size_t>(rank)];
-  return left && Clock::now() - *left >= ago;
-}
-
-std::string Job::describe_missing(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> members) {
-  std::string text;
-  const std::lock_guard lock(answers_mutex_);
-  for (const int member : members) {
-    std::optional<std::uint64_t> entered;
-    if (is_here(member)) {
-      const auto& endpoint = *endpoints_[static_cast<std::size_t>(topology_->rank(member).replica)];
-      entered = endpoint.entered_[communicator].load(std::memory_order_relaxed);
-    } else if (const auto answer = answers_.find({member, communicator}); answer != answers_.end()) {
-      entered = answer->second;
-    }
-    if (entered && *entered >= sequence) continue;
-    if (!text.empty()) text += "; ";
-    text += topology_->describe(member);
-    if (left_[static_cast<std::size_t>(member)]) {
-      text += " has left the job";
-    } else if (entered) {
-      text += fmt::format(" has entered only collective {}", *entered);
-    } else {
-      text += " does not answer: it computes, is stopped, or is gone";
-    }
-  }
-  return text;
+void Job::process_has_left(int process) {
+  stragglers_->process_has_left(process);
+  for (const auto& endpoint : endpoints_) endpoint->ring();
 }
 
 }  // namespace farandole

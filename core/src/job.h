@@ -3,36 +3,23 @@
 
 #include <atomic>
 #include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "clean_shutdown.h"
 #include "farandole/core/world.h"
 #include "inproc/inproc_transport.h"
+#include "liveness.h"
+#include "one_world.h"
+#include "straggler_queries.h"
 
 namespace farandole {
-
-/// Notices when a process of the same host dies (pidfd). Not thread-safe.
-class Liveness {
- public:
-  Liveness() = default;
-  ~Liveness();
-  Liveness(const Liveness&) = delete;
-  Liveness& operator=(const Liveness&) = delete;
-  /// Starts to watch; processes that can not be watched are ignored.
-  void watch(int process, int pid);
-  void forget(int process);
-  /// A watched process that has died, if any.
-  std::optional<int> first_dead() const;
-
- private:
-  std::map<int, int> descriptors_;  // by process
-};
 
 /// Shared by all threads of the process. Members are const after construction unless a comment says otherwise. A World
 /// makes it and ends it; communicators keep what is left of it.
@@ -41,7 +28,7 @@ class Job : public std::enable_shared_from_this<Job> {
   explicit Job(const WorldOptions& options);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
-  ~Job() = default;
+  ~Job();
   /// Completes what is pending, leaves the job, and lets go of the process group and the progress thread. From then on
   /// `check_fault` throws. Called once, by the thread that destroys the World.
   void end();
@@ -61,35 +48,54 @@ class Job : public std::enable_shared_from_this<Job> {
   ProgressThread* progress_thread() { return progress_.get(); }
   const Waiter::Options& waiting() const { return waiting_; }
 
+  /// True in a process that was forked while the job was here: what it sees is a copy of the parent's memory, without
+  /// the threads, the connections and the other ranks' memory. It must neither use nor take apart any of it.
+  bool is_forked_child() const { return is_forked_child_; }
+  /// In a forked child: every call fails from now on.
+  void become_forked_child();
+  /// @throws InvalidArgument  in a forked child
+  void check_process() const;
   void check_fault() const;
   void check_world() const;
   bool has_fault() const { return faulted_.load(std::memory_order_seq_cst); }
   /// `rank`: who found the fault. Tells the other processes unless the fault came from one of them.
   void poison(int rank, ErrorKind kind, const std::string& text, bool tell);
   void look_around();
-  void ask(int rank, std::uint16_t communicator);
+  /// Asks how far ranks are that collective `sequence` of `communicator` waits for, and others if there is room.
+  void ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
+           std::span<const int> others);
+  StragglerQueries& stragglers() { return *stragglers_; }
   void set_left(int rank, bool left);
-  bool has_left(int rank, Seconds ago);
-  std::string describe_missing(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> members);
 
  private:
   struct Introduction;
   struct Surroundings;
+  void name_in_log(std::string_view who) const;
   void join(const WorldOptions& options);
   void introduce(const WorldOptions& options);
   std::vector<std::string> agree();
   void share_memory(std::span<const Surroundings> all);
   void check_size(const WorldOptions& options, int launched_size) const;
+  /// So that a death of another process is noticed from here on, also while the job is still being joined.
+  void watch_processes(std::span<const Introduction> all);
+  void throw_if_a_process_has_died();
   void handle(const Notice& notice);
+  void read_notices();
+  void answer(const Notice& query);
+  /// A process that has died too early, if any.
+  std::optional<int> find_lost(Clock::time_point now);
   void leave();
   void retire();
-  /// The first rank of each other process that has not left.
-  std::string describe_remaining();
+  void ask_before_leaving(Clock::time_point now);
+  std::vector<int> remaining() const;
+  std::string describe_remaining() const;
+  void process_has_left(int process);
   void post_to_others(const Notice& notice);
   bool is_crowded(int threads_per_rank) const;
   Waiter::Options waiting_options(bool progress_thread) const;
   void write_flight_records(const std::string& text) const;
 
+  std::optional<OneWorld> one_world_;  // until `end`
   Settings settings_;
   std::string tuning_text_;
   std::string backend_description_;
@@ -107,19 +113,22 @@ class Job : public std::enable_shared_from_this<Job> {
   Waiter::Options waiting_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
 
+  bool is_forked_child_ = false;      // written at the fork, when the child has one thread
   std::atomic<bool> faulted_{false};  // its release pairs with the acquire in check_fault
   mutable std::mutex fault_mutex_;    // guards kind and text, written once before faulted_ is set, and has_ended_
   ErrorKind fault_kind_ = ErrorKind::kInternal;
   std::string fault_text_;
   bool has_ended_ = false;
 
-  std::mutex look_mutex_;  // guards liveness_, next_liveness_ and the polling of notices
-  Liveness liveness_;
+  std::mutex look_mutex_;  // guards what follows, and the polling of notices
+  std::optional<Liveness> liveness_;
   Clock::time_point next_liveness_{};
+  std::optional<CleanShutdown> shutdown_;
+  std::optional<Clock::time_point> lost_since_;
+  Clock::time_point next_question_{};  // to processes that this one waits for while it leaves
+  int remaining_elsewhere_ = -1;       // a rank that such a process waits for
 
-  std::mutex answers_mutex_;                                        // guards answers_ and left_
-  std::map<std::pair<int, std::uint32_t>, std::uint64_t> answers_;  // (rank, communicator) → entered
-  std::vector<std::optional<Clock::time_point>> left_;              // by rank
+  std::optional<StragglerQueries> stragglers_;  // thread-safe
 };
 
 }  // namespace farandole

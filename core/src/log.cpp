@@ -1,10 +1,13 @@
 #include "farandole/core/log.h"
 
+#include <pthread.h>
+#include <spdlog/details/console_globals.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <array>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,9 +49,15 @@ std::string pattern(std::string_view who) {
   return text + (who.empty() ? ": %v" : "]: %v");
 }
 
+/// The sink's, which a forked child must find free.
+std::mutex& sink_mutex() {
+  return spdlog::details::console_mutex::mutex();
+}
+
 // Never destroyed, so that destructors of static objects can still log.
 spdlog::logger& logger() {
   static spdlog::logger* const instance = [] {
+    pthread_atfork([] { sink_mutex().lock(); }, [] { sink_mutex().unlock(); }, [] { sink_mutex().unlock(); });
     auto made = std::make_unique<spdlog::logger>("farandole", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_level(spdlog::level::warn);
     made->set_pattern(pattern(""));

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "farandole/core/float_mode.h"
 #include "farandole/core/settings.h"
@@ -77,6 +78,21 @@ const void* combine_block(const KernelSet& kernels, std::span<const void* const>
   return scratch.bytes.data();
 }
 
+// Not inlined: calls with few inputs and elements would pay for its scratch memory.
+[[gnu::noinline]] void reduce_tree(const KernelSet& kernels, void* out, std::span<const void* const> inputs,
+                                   std::size_t count, std::size_t element_bytes) {
+  Scratch left_scratch;
+  Scratch right_scratch;
+  const std::size_t split = left_inputs(inputs.size());
+  for (std::size_t first = 0; first < count; first += kBlockElements) {
+    const std::size_t length = std::min(kBlockElements, count - first);
+    const std::array<const void*, 2> halves{
+        combine_block(kernels, inputs.first(split), first, length, element_bytes, left_scratch),
+        combine_block(kernels, inputs.subspan(split), first, length, element_bytes, right_scratch)};
+    kernels.wide_pair_final(static_cast<std::byte*>(out) + first * element_bytes, halves.data(), 0, length);
+  }
+}
+
 // double → integer toward zero; values outside the type's range, which a cast must not see, become its nearest end.
 template <class T>
 T truncate(double value) {
@@ -101,6 +117,19 @@ void scale_bools(void* out, const void* in, std::size_t count, double factor) {
     const bool value = static_cast<const std::uint8_t*>(in)[i] != 0;
     static_cast<std::uint8_t*>(out)[i] = value ? of_true : std::uint8_t{0};
   }
+}
+
+template <class T>
+T neutral_element(ReduceOp op) {
+  using Value = std::conditional_t<std::is_integral_v<T>, T, kernels::Accumulator<T>>;
+  using Limits = std::numeric_limits<Value>;
+  constexpr Value kHighest = Limits::has_infinity ? Limits::infinity() : Limits::max();
+  constexpr Value kLowest = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+  Value value{0};
+  if (op == ReduceOp::kProduct) value = 1;
+  if (op == ReduceOp::kMin) value = kHighest;
+  if (op == ReduceOp::kMax) value = kLowest;
+  return kernels::convert<T>(value);
 }
 
 #if defined(__x86_64__)
@@ -172,25 +201,15 @@ void reduce_many(void* out, std::span<const void* const> inputs, std::size_t cou
   assert(!inputs.empty());
   const FloatMode mode;
   const KernelSet& kernels = kernels_of(isa, dtype, op);
-  const std::size_t element_bytes = size_in_bytes(dtype);
   if (inputs.size() == 2) return kernels.pair(out, inputs.data(), 0, count);
   if (inputs.size() == 4) return kernels.quad(out, inputs.data(), 0, count);
   if (inputs.size() == 1) {
     // A bool may be stored as any byte, but results are 0 or 1: "x or x" and "x and x" are x.
     if (dtype == DType::kBool) return reduce(out, inputs[0], inputs[0], count, dtype, op, isa);
-    if (out != inputs[0] && count > 0) std::memcpy(out, inputs[0], count * element_bytes);
+    if (out != inputs[0] && count > 0) std::memcpy(out, inputs[0], count * size_in_bytes(dtype));
     return;
   }
-  Scratch left_scratch;
-  Scratch right_scratch;
-  const std::size_t split = left_inputs(inputs.size());
-  for (std::size_t first = 0; first < count; first += kBlockElements) {
-    const std::size_t length = std::min(kBlockElements, count - first);
-    const std::array<const void*, 2> halves{
-        combine_block(kernels, inputs.first(split), first, length, element_bytes, left_scratch),
-        combine_block(kernels, inputs.subspan(split), first, length, element_bytes, right_scratch)};
-    kernels.wide_pair_final(static_cast<std::byte*>(out) + first * element_bytes, halves.data(), 0, length);
-  }
+  reduce_tree(kernels, out, inputs, count, size_in_bytes(dtype));
 }
 
 void scale(void* out, const void* in, std::size_t count, DType dtype, double factor) {
@@ -216,6 +235,18 @@ void scale(void* out, const void* in, std::size_t count, DType dtype, double fac
     case DType::kF64:
       return table_of(active_isa()).scale[static_cast<std::size_t>(dtype)](out, in, count, factor);
   }
+}
+
+void fill_neutral(void* out, std::size_t count, DType dtype, ReduceOp op) {
+  if (dtype == DType::kBool) {
+    const bool is_and = op == ReduceOp::kMin || op == ReduceOp::kProduct;
+    std::fill_n(static_cast<std::uint8_t*>(out), count, static_cast<std::uint8_t>(is_and));
+    return;
+  }
+  with_stored_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    std::fill_n(static_cast<T*>(out), count, neutral_element<T>(op));
+  });
 }
 
 double averaging_scale(double scale, int ranks) {

@@ -190,6 +190,17 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        {},
        true,
        "A collective that waits longer logs which ranks are missing, again after twice the time, and so on."},
+      {"FARANDOLE_LIVENESS",
+       &S::liveness,
+       "",
+       0,
+       0,
+       {"auto", "pidfd", "proc", "off"},
+       false,
+       "How processes of one host see each other die: by a pidfd of each, or by reading /proc/<pid>/stat 20 times a "
+       "second; "
+       "`auto`: by pidfd, else by /proc; `proc` also where a sandbox kills programs that call pidfd_open; `off`: not "
+       "at all."},
       {"FARANDOLE_FLIGHT_DIR",
        &S::flight_directory,
        "",

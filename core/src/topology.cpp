@@ -8,7 +8,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -148,10 +147,6 @@ HostProof::HostProof(std::string_view host_id, bool publishes) {
   if (gethostname(claim_.hostname, sizeof(claim_.hostname) - 1) != 0) std::strcpy(claim_.hostname, "unknown");
   if (const std::string boot = text_of("/proc/sys/kernel/random/boot_id"); !boot.empty()) {
     digest(fmt::format("{} {} {}", boot, claim_.hostname, addresses()), claim_.machine);
-    struct stat name_space {};
-    if (stat("/proc/self/ns/pid", &name_space) == 0) {
-      digest(fmt::format("{} {}", boot, name_space.st_ino), claim_.name_space);
-    }
   }
   // Where that fails, who shares memory says so; that processes are on one host is known without.
   if (publishes) claim_.descriptor = publish(claim_.nonce);
@@ -167,11 +162,6 @@ bool HostProof::shares_host_with(const Claim& other) const {
 
 bool HostProof::shares_machine_with(const Claim& other) const {
   return is_same(claim_.nonce, other.nonce) || is_same_and_known(claim_.machine, other.machine) ||
-         can_read_nonce(other);
-}
-
-bool HostProof::sees_process_of(const Claim& other) const {
-  return is_same(claim_.nonce, other.nonce) || is_same_and_known(claim_.name_space, other.name_space) ||
          can_read_nonce(other);
 }
 

@@ -1,34 +1,47 @@
 #include "farandole/core/world.h"
 
+#include <utility>
+
+#include "farandole/core/forked_children.h"
 #include "job.h"
 
 namespace farandole {
 
 World::World(const WorldOptions& options) : job_(std::make_shared<Job>(options)) {}
 World::~World() {
-  job_->end();
+  if (job_->is_forked_child()) {
+    // Its threads, connections and mappings are the parent's.
+    keep_until_the_end(std::move(job_));
+  } else {
+    job_->end();
+  }
+}
+
+Job& World::job() const {
+  job_->check_process();
+  return *job_;
 }
 
 int World::rank() const {
-  return job_->topology().first_rank_of(job_->process());
+  return job().topology().first_rank_of(job_->process());
 }
 int World::size() const {
-  return job_->topology().size();
+  return job().topology().size();
 }
 int World::replicas() const {
-  return job_->replicas();
+  return job().replicas();
 }
 const Topology& World::topology() const {
-  return job_->topology();
+  return job().topology();
 }
 const Settings& World::settings() const {
-  return job_->settings();
+  return job().settings();
 }
 const std::string& World::backend_description() const {
-  return job_->backend_description();
+  return job().backend_description();
 }
 Endpoint& World::endpoint(int replica) {
-  return job_->endpoint(replica);
+  return job().endpoint(replica);
 }
 
 }  // namespace farandole

@@ -92,14 +92,16 @@ std::vector<std::string> own_algorithms(Communicator& ranks) {
 }
 
 TEST(FloatMode, SumsOfSubnormalsAreExactOnEveryRankByEveryWay) {
-  for_each_group({2, 3, 4}, [](Communicator& ranks) {
+  for_each_group({2, 3}, [](Communicator& ranks) {
     const auto part = static_cast<std::size_t>(ranks.settings().part_bytes);
     const ForeignMode foreign(mode_of(ranks.rank(), 0));
     const std::uint64_t before = mode_bits();
     int k = 0;  // walks through what is not in the loops
     for (const std::string& algorithm : own_algorithms(ranks)) {
       for (const DType dtype : kFloats) {
-        for (const std::size_t bytes : {std::size_t{8}, std::size_t{40}, std::size_t{1200}, 2 * part + 64}) {
+        // In parts, where vectors are cut into some.
+        const std::size_t most = algorithm.empty() ? 2 * part + 64 : 20'000;
+        for (const std::size_t bytes : {std::size_t{8}, std::size_t{40}, std::size_t{1200}, most}) {
           for (const bool blocking : {true, false}) {
             ++k;
             const Way way{algorithm, k % 3 == 0, k % 5 < 2, blocking};
@@ -115,9 +117,9 @@ TEST(FloatMode, SumsOfSubnormalsAreExactOnEveryRankByEveryWay) {
 
 /// Averages, which are divided and rounded, against those of ranks in the usual mode.
 TEST(FloatMode, ScaledAveragesAreThoseOfTheUsualMode) {
-  for_each_group({2, 3, 4}, [](Communicator& ranks) {
+  for_each_group({2, 3}, [](Communicator& ranks) {
     for (const DType dtype : kFloats) {
-      for (const std::size_t count : {std::size_t{3}, std::size_t{500}, std::size_t{100'000}}) {
+      for (const std::size_t count : {std::size_t{3}, std::size_t{500}, std::size_t{20'000}}) {
         std::array<Buffer, 4> results;
         if (ranks.choose(Collective::kAllreduce, count * size_in_bytes(dtype)) == "vendor") continue;
         // Of the least subnormal, to get normal numbers most of which have to be rounded.

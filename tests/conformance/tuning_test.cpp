@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -154,6 +156,14 @@ TEST(Tuning, TheFileOfRankZeroHoldsOnAllRanks) {
     std::vector<std::uint8_t> large(200, 200);
     ranks.allreduce(large, ReduceOp::kSum);
     EXPECT_EQ(large[199], static_cast<std::uint8_t>(200 * ranks.size()));
+    // A NaN anywhere is the minimum and the maximum, whatever the vendor's would be.
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+        std::vector<float> values(100, ranks.rank() == rank ? std::numeric_limits<float>::quiet_NaN() : 1.0F);
+        ranks.allreduce(values, op);
+        EXPECT_TRUE(std::isnan(values.front()) && std::isnan(values.back())) << name(op) << ", NaN on rank " << rank;
+      }
+    }
   });
 }
 

@@ -1,11 +1,18 @@
-// A program whose rank 1 misbehaves after a few collectives; expect_fault.sh checks what the others say.
+// A program whose rank 1 misbehaves after a few collectives; expect_fault.sh checks what the other ranks say, and when.
+// usage: farandole_faulty_rank FAULT DIRECTORY
+// In the directory each rank writes its process id (pid.RANK), and when it has done with the job (ended.RANK); rank 1
+// writes when it is about to die (died). A file `come`, which the test makes, is what ranks wait for.
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
@@ -13,8 +20,51 @@
 
 namespace {
 
-void misbehave(const std::string& fault) {
+class Scene {
+ public:
+  explicit Scene(std::string directory) : directory_(std::move(directory)) {}
+
+  void write_pid(const std::string& rank) const { write("pid." + rank, std::to_string(getpid())); }
+  /// Seconds since 1970, as the shell's EPOCHREALTIME.
+  void write_time(const std::string& file) const {
+    const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+    write(file, std::to_string(now.count()));
+  }
+  /// Until the test lets this rank go on.
+  void wait_for_test() const {
+    while (access((directory_ + "/come").c_str(), F_OK) != 0) usleep(1000);
+  }
+
+ private:
+  // Renamed, so that the test never reads half of it.
+  void write(const std::string& file, const std::string& text) const {
+    if (directory_.empty()) return;
+    const std::string path = directory_ + "/" + file;
+    std::ofstream(path + ".new") << text << '\n';
+    std::rename((path + ".new").c_str(), path.c_str());
+  }
+  const std::string directory_;  // empty: the program was started by hand
+};
+
+/// Of this process, which need not have joined yet.
+std::string rank_of_launcher() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "FARANDOLE_RANK"}) {
+    const char* const rank = std::getenv(variable);
+    if (rank != nullptr) return rank;
+  }
+  return "0";
+}
+
+void crash() {
+  const rlimit none{0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+  signal(SIGSEGV, SIG_DFL);
+  raise(SIGSEGV);
+}
+
+void die(const std::string& fault) {
   if (fault == "killed") raise(SIGKILL);
+  if (fault == "crashes") crash();
   if (fault == "orphans") {
     // A child that lives on for a while.
     if (fork() == 0) {
@@ -23,56 +73,55 @@ void misbehave(const std::string& fault) {
     }
     raise(SIGKILL);
   }
-  if (fault == "stopped") raise(SIGSTOP);
   if (fault == "exits") _exit(7);
+  if (fault == "exits_with_0") std::exit(0);
+  if (fault == "quits_with_0") _exit(0);
+}
+
+void misbehave(const std::string& fault, const Scene& scene) {
+  scene.write_time("died");
+  die(fault);
+  if (fault == "stopped") raise(SIGSTOP);
   if (fault == "throws") throw std::runtime_error("no more data");
+  if (fault == "late") scene.wait_for_test();
 }
 
-/// Comes, or goes, late: when the file appears, which the test makes once the others have warned.
-void wait_for_file(const char* path) {
-  while (access(path, F_OK) != 0) usleep(1000);
-}
-
-/// Of this process, which has not joined yet.
-bool is_started_as_rank_1() {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "FARANDOLE_RANK"}) {
-    const char* const rank = std::getenv(variable);
-    if (rank != nullptr) return std::string(rank) == "1";
-  }
-  return false;
-}
-
-void run(const std::string& fault, const char* signal_file) {
-  if (is_started_as_rank_1()) {
-    if (fault == "joins_late") wait_for_file(signal_file);
-    if (fault == "absent") sleep(20);
-  }
+void run(const std::string& fault, const Scene& scene) {
+  const std::string rank = rank_of_launcher();
+  scene.write_pid(rank);
+  if (rank == "1" && fault == "joins_late") scene.wait_for_test();
+  if (rank == "1" && fault == "absent") sleep(20);
+  if (rank == "2" && fault == "killed_joining") return scene.wait_for_test();
   farandole::World world;
   farandole::Communicator ranks = farandole::Communicator::of_world(world);
   std::vector<float> data(1000, 1.0F);
   for (int i = 0; i < 10; ++i) ranks.allreduce(data, farandole::ReduceOp::kMax);
   if (ranks.rank() == 1) {
-    misbehave(fault);
-    if (fault == "late") wait_for_file(signal_file);
+    misbehave(fault, scene);
     if (fault == "mismatch") data.resize(500);
+    if (fault == "leaves") return;
   }
   ranks.allreduce(data, farandole::ReduceOp::kSum);
   std::printf("rank %d is done\n", ranks.rank());
-  if (ranks.rank() == 1 && fault == "lingers") wait_for_file(signal_file);
+  if (ranks.rank() == 1 && fault == "lingers") scene.wait_for_test();
+  if (ranks.rank() == 0 && fault == "killed_leaving") scene.wait_for_test();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string fault = argc > 1 ? argv[1] : "none";
+  const Scene scene(argc > 2 ? argv[2] : "");
+  int status = 0;
   try {
-    run(fault, argc > 2 ? argv[2] : "");
+    run(fault, scene);
   } catch (const farandole::Error& error) {
     std::fprintf(stderr, "%s: %s\n", std::string(name(error.kind())).c_str(), error.what());
-    return 1;
+    status = 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "exception: %s\n", error.what());
-    return 1;
+    status = 1;
   }
-  return 0;
+  scene.write_time("ended." + rank_of_launcher());
+  return status;
 }

@@ -68,7 +68,7 @@ TEST(MpiJoin, UsesTheCommunicatorThatIsPassed) {
   EXPECT_EQ(joined->process(), rank);
   EXPECT_EQ(joined->process_count(), size);
   exchange(*joined, 0, 2500, 3);
-  joined->leave({});
+  joined->leave();
   EXPECT_THROW(barrier(*joined), TransportError) << "the job was left";
   MPI_Comm_free(&half);
   exchange(*group, 0, 10, 4);
@@ -82,7 +82,7 @@ TEST(MpiJoin, WorksAgainAfterLeaving) {
   for (int turn = 0; turn < 3; ++turn) {
     const auto joined = join();
     exchange(*joined, 0, 100, static_cast<unsigned>(turn));
-    joined->leave({});
+    joined->leave();
   }
 }
 
@@ -100,7 +100,7 @@ TEST(MpiJoin, FindsAndLoadsThePluginOfTheMpiThatRuns) {
   const auto joined = backend.join(settings, {});
   joined->set_topology(make_topology(joined->process_count()));
   exchange(*joined, 0, 100, 8);
-  joined->leave({});
+  joined->leave();
 
   Settings other;
   other.mpi = std::string_view(FARANDOLE_MPI_PLUGIN) == "mpi_openmpi" ? "mpich" : "openmpi";

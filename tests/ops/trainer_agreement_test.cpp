@@ -271,5 +271,25 @@ TEST(Misuse, ATrainerNeedsACommunicatorAndAModel) {
   for (const std::string& message : messages) EXPECT_TRUE(contains(message, "this model was moved from"));
 }
 
+TEST(Misuse, ATrainerThatOutlivesItsJobRaises) {
+  const test::TemporaryDirectory directory;
+  for (const int replicas : {1, 2}) {
+    const Data data;
+    std::vector<std::unique_ptr<Trainer<double>>> trainers(static_cast<std::size_t>(replicas));
+    run_replicas(replicas, [&](Communicator& replica) {
+      TrainerOptions options = options_for(3);
+      options.checkpoints.directory = directory.path() / std::to_string(replicas);
+      trainers[static_cast<std::size_t>(replica.rank())] = std::make_unique<Trainer<double>>(
+          replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options);
+    });
+    for (auto& trainer : trainers) {
+      EXPECT_THROW(trainer->fit(), InvalidArgument);
+      EXPECT_THROW(trainer->evaluate(*data.test), InvalidArgument);
+      trainer->model().parameters()[0] = 1;  // windows stay
+      EXPECT_NO_THROW(trainer.reset());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace farandole::trainer

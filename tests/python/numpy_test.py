@@ -171,6 +171,19 @@ class OtherCollectivesTest(support.RankedTest):
             self.assertEqual(total[0], farandole.size() - i)
         self.assertIn(collectives.join(), range(farandole.size()))
 
+    def test_ranks_that_have_joined_change_nothing(self):
+        rank, size = farandole.rank(), farandole.size()
+        last = size - 1
+        types = ["bool", "uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64"]
+        for dtype in types if rank == last else []:
+            mine = np.array([0, 1, 1], dtype) if dtype == "bool" else np.array([5, 3, 1], dtype)
+            if np.dtype(dtype).kind in "if":
+                mine = mine * np.array([1, -1, 1], dtype)
+            for op in (farandole.Sum, farandole.Product, farandole.Min, farandole.Max):
+                result = collectives.allreduce(mine, op=op, name=f"joined.{dtype}.{op}")
+                np.testing.assert_array_equal(result, mine, f"{op} of {dtype}")
+        self.assertIn(collectives.join(), range(size))
+
     def test_other_threads_run_while_one_waits(self):
         turns = []
         stop = threading.Event()

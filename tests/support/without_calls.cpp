@@ -40,7 +40,8 @@ int enter_sandbox(unsigned action, const std::string& names) {
   }
   filter.push_back(statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
   const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0) return 0;
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0)
+    return 0;
   std::fprintf(stderr, "without_calls: no sandbox: %s\n", std::strerror(errno));
   return 77;
 }

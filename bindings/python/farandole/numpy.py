@@ -400,8 +400,9 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 
 
 def join(process_set: ProcessSet = global_process_set) -> int:
-    """This rank has no more data: it supplies zeros to the others' allreduces until all ranks have joined. Blocks, and
-    returns the rank that joined last. Calls without a name are counted anew from then on."""
+    """This rank has no more data: until all ranks have joined it takes part in the others' allreduces without changing
+    their results (an average counts it as zeros). Blocks, and returns the rank that joined last. Calls without a name are
+    counted anew from then on."""
     number = id_of(process_set)
     last_rank = _work.submit_join(Work([], [], lambda work: work.last_rank), number).wait()
     _work.names.restart(number)

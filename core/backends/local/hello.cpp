@@ -16,7 +16,7 @@ Hello make_hello(int process, int processes) {
   hello.process = process;
   hello.processes = processes;
   hello.pid = getpid();
-  std::string_view(build_id()).copy(hello.build, sizeof hello.build - 1);
+  std::string_view(layout_id()).copy(hello.layout, sizeof hello.layout - 1);
   return hello;
 }
 
@@ -30,9 +30,9 @@ Hello parse_hello(std::span<const std::byte> packet) {
   if (hello.process < 0 || hello.process >= hello.processes || hello.pid <= 0) {
     throw TransportError(fmt::format("process {} of {} with pid {}", hello.process, hello.processes, hello.pid));
   }
-  const std::string_view build(hello.build, strnlen(hello.build, sizeof hello.build));
-  const bool is_text = std::all_of(build.begin(), build.end(), [](char byte) { return byte >= ' ' && byte <= '~'; });
-  if (build.size() == sizeof hello.build || !is_text) throw TransportError("a build that is no text");
+  const std::string_view layout(hello.layout, strnlen(hello.layout, sizeof hello.layout));
+  const bool is_text = std::all_of(layout.begin(), layout.end(), [](char byte) { return byte >= ' ' && byte <= '~'; });
+  if (layout.size() == sizeof hello.layout || !is_text) throw TransportError("a layout that is no text");
   return hello;
 }
 

@@ -1,4 +1,4 @@
-// What the two ends of a connection tell each other first.
+// What the two ends of a connection tell each other first. Builds that differ must understand it: it never changes.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@ struct Hello {
   std::int32_t process = 0;
   std::int32_t processes = 0;
   std::int32_t pid = 0;
-  char build[116] = {};  ///< the beginning of build_id()
+  char layout[116] = {};  ///< the beginning of layout_id()
 
-  std::string_view build_text() const { return build; }
+  std::string_view layout_text() const { return layout; }
 };
 static_assert(sizeof(Hello) == 128);
 

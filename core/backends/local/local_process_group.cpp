@@ -24,7 +24,6 @@ namespace {
 // Channels have fewer than 56 bits.
 constexpr Key kNotice = Key{1} << 60;
 constexpr Key kGathered = Key{2} << 60;
-constexpr Key kFarewell = Key{3} << 60;
 
 constexpr auto kFlushTime = std::chrono::seconds(1);
 
@@ -60,7 +59,6 @@ LocalProcessGroup::LocalProcessGroup(const Seat& seat)
     links_.push_back(socket ? std::make_unique<Link>(std::move(socket), fmt::format("process {}", links_.size()))
                             : nullptr);
   }
-  has_left_.assign(links_.size(), false);
   GroupsInChildren::add(this);
 }
 
@@ -68,9 +66,8 @@ LocalProcessGroup::LocalProcessGroup(const Seat& seat)
 LocalProcessGroup::~LocalProcessGroup() {
   GroupsInChildren::remove(this);
   const Deadline deadline = Deadline::after(kFlushTime);
-  const auto is_flushed = [](const std::unique_ptr<Link>& link) { return !link || link->is_flushed(); };
   try {
-    while (!std::all_of(links_.begin(), links_.end(), is_flushed) && !deadline.passed()) rest();
+    while (!is_flushed() && !deadline.passed()) rest();
   } catch (const Error& error) {
     log(LogLevel::kError, fmt::format("closing the connections of the job: {}", error.what()));
   }
@@ -91,6 +88,7 @@ void LocalProcessGroup::wait_for(int process, std::string_view doing, const Look
       if (is_done()) return;
       throw PeerLost(fmt::format("process {} of {} has gone while {}", process, process_count(), doing));
     }
+    look_while_waiting();
     rest();
   }
 }
@@ -150,48 +148,20 @@ std::optional<Notice> LocalProcessGroup::poll_any() {
 
 std::optional<Notice> LocalProcessGroup::poll() {
   const std::lock_guard lock(mutex_);
-  auto notice = poll_any();
-  if (notice && notice->kind == Notice::Kind::kFault && !fault_) fault_ = notice;
-  if (notice && notice->kind == Notice::Kind::kLeave) has_left_[static_cast<std::size_t>(notice->process)] = true;
-  return notice;
+  return poll_any();
 }
 
-std::optional<int> LocalProcessGroup::first_gone() {
-  const std::lock_guard lock(mutex_);
-  for (std::size_t p = 0; p < links_.size(); ++p) {
-    if (!links_[p] || has_left_[p] || !links_[p]->is_closed()) continue;
-    // Its last words may have come since `poll` looked: that it leaves, maybe.
-    if (!links_[p]->has_arrived(kNotice, ~Key{0})) return static_cast<int>(p);
-  }
-  return std::nullopt;
+bool LocalProcessGroup::is_gone(int process) {
+  Link* const link = links_[static_cast<std::size_t>(process)].get();
+  // What it said last may have come since `poll` looked.
+  return link != nullptr && link->is_closed() && !link->has_arrived(kNotice, ~Key{0});
 }
 
-// Notices are sent before the farewell, and so arrive before it.
-void LocalProcessGroup::leave(const Heard& heard) {
-  for (const auto& link : links_) {
-    if (link) link->post(kFarewell, nullptr, 0);
-  }
-  for (int p = 0; p < process_count(); ++p) {
-    if (p == process_) continue;
-    wait_for(p, "all leave the job", [&] {
-      while (const auto notice = poll()) {
-        if (heard) heard(&*notice);
-      }
-      throw_fault();
-      if (heard) heard(nullptr);
-      return links_[static_cast<std::size_t>(p)]->take(kFarewell).has_value();
-    });
-  }
+bool LocalProcessGroup::is_flushed() {
+  return std::all_of(links_.begin(), links_.end(), [](const auto& link) { return !link || link->is_flushed(); });
 }
 
-void LocalProcessGroup::throw_fault() {
-  const std::lock_guard lock(mutex_);
-  if (!fault_) return;
-  const std::string text(fault_->text, strnlen(fault_->text, sizeof(fault_->text)));
-  throw_error(static_cast<ErrorKind>(fault_->error_kind), fmt::format("while leaving the job: {}", text));
-}
-
-void LocalProcessGroup::rest() const {
+void LocalProcessGroup::rest() {
   std::vector<pollfd> sockets;
   for (const auto& link : links_) {
     if (link) sockets.push_back({link->descriptor(), POLLIN, 0});

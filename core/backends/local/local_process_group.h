@@ -36,11 +36,14 @@ class LocalProcessGroup final : public ProcessGroup {
   void allgather(const void* mine, void* all, std::size_t bytes) override;
   void post(int process, const Notice& notice) override;
   std::optional<Notice> poll() override;
-  std::optional<int> first_gone() override;
+  bool is_gone(int process) override;
+  bool tells_who_is_gone() const override { return true; }
+  bool is_flushed() override;
+  void rest() override;
   std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int>, std::uint16_t) override {
     return nullptr;
   }
-  void leave(const Heard& heard) override;
+  void leave() override {}
   /// In a forked child, which has one thread: it is no process of the job, and must not look like one to the others.
   void drop_sockets();
 
@@ -50,8 +53,6 @@ class LocalProcessGroup final : public ProcessGroup {
   /// @throws PeerLost  it has gone before
   template <class Look>
   void wait_for(int process, std::string_view doing, const Look& is_done);
-  void throw_fault();
-  void rest() const;
 
   const int process_;
   const std::chrono::duration<double> warn_after_, timeout_;
@@ -60,8 +61,6 @@ class LocalProcessGroup final : public ProcessGroup {
   LocalTransport transport_{links_};
   std::mutex mutex_;  // guards what follows
   std::deque<Notice> to_self_;
-  std::vector<bool> has_left_;   // by process: it has said so
-  std::optional<Notice> fault_;  // the first that `poll` has handed out
 };
 
 /// "0 of 2 in job": what the settings make of this process, for programs that it starts.

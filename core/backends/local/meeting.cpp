@@ -10,6 +10,8 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -17,6 +19,7 @@
 #include <utility>
 
 #include "farandole/core/backend.h"
+#include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
 #include "farandole/core/log.h"
 #include "local/hello.h"
@@ -30,6 +33,9 @@ constexpr std::size_t kLongestJob = 64;
 constexpr rlim_t kOtherDescriptors = 64;
 // Nothing tells that a name has come into being, so it is looked for again.
 constexpr int kRetryMs = 5;
+
+// A process that was met and goes before all have met has had its reasons, which the others may be about to find, too.
+constexpr auto kGoneTime = std::chrono::milliseconds(300);
 
 [[noreturn]] void throw_failed(std::string_view what) {
   throw TransportError(
@@ -75,7 +81,9 @@ class Gathering {
  public:
   explicit Gathering(const Seat& seat) : seat_(seat), greeted_(static_cast<std::size_t>(seat.processes), false) {
     meeting_.sockets.resize(greeted_.size());
+    builds_.resize(greeted_.size());
     greeted_[static_cast<std::size_t>(seat.process)] = true;
+    builds_[static_cast<std::size_t>(seat.process)] = own_build_claim();
     listen();
   }
 
@@ -86,6 +94,7 @@ class Gathering {
       answer();
       for (int process = 0; process < seat_.process; ++process) hear_called(process);
       if (is_complete()) break;
+      look_for_gone();
       patience.look([&] {
         return fmt::format(
             "job '{}': process {} of {} waits for {}; each must be started with its own FARANDOLE_RANK, and the same "
@@ -93,6 +102,7 @@ class Gathering {
             seat_.job, seat_.process, seat_.processes, missing());
       });
     }
+    check_same_build(builds_);
     return std::move(meeting_);
   }
 
@@ -153,8 +163,8 @@ class Gathering {
       bool is_gone = false;
       const auto hello = hear(caller, is_gone);
       if (hello && is_awaited(*hello)) {
+        accept(*hello);
         socket_of(hello->process) = std::move(caller);
-        greeted_[static_cast<std::size_t>(hello->process)] = true;
       }
       if (hello || is_gone) caller = UniqueDescriptor();
     }
@@ -165,12 +175,11 @@ class Gathering {
     if (is_greeted(process) || !socket_of(process)) return;
     bool is_gone = false;
     if (const auto hello = hear(socket_of(process), is_gone)) {
-      check(*hello);
       if (hello->process != process) {
         throw TransportError(fmt::format("job '{}': process {} (pid {}) says that it is process {}", seat_.job, process,
                                          hello->pid, hello->process));
       }
-      greeted_[static_cast<std::size_t>(process)] = true;
+      accept(*hello);
     }
     // It has left a job of the same name in between.
     if (is_gone) socket_of(process) = UniqueDescriptor();
@@ -198,9 +207,8 @@ class Gathering {
   }
 
   /// Whether the process that says this has this one's connection to make.
-  /// @throws InvalidArgument  it is of another build, or was told another number of processes
   bool is_awaited(const Hello& hello) {
-    check(hello);
+    check_size(hello);
     if (hello.process <= seat_.process) {
       warn_of_stranger(fmt::format("process {}, which does not call process {}", hello.process, seat_.process));
       return false;
@@ -219,17 +227,39 @@ class Gathering {
                                         seat_.job, seat_.process, what));
   }
 
-  void check(const Hello& other) const {
-    if (other.processes != seat_.processes) {
-      throw InvalidArgument(
-          fmt::format("job '{}': FARANDOLE_SIZE is {} in process {} (pid {}) and {} in process {} (pid {})", seat_.job,
-                      seat_.processes, seat_.process, getpid(), other.processes, other.process, other.pid));
+  /// @throws InvalidArgument  it was told another number of processes
+  void check_size(const Hello& other) const {
+    if (other.processes == seat_.processes) return;
+    throw InvalidArgument(
+        fmt::format("job '{}': FARANDOLE_SIZE is {} in process {} (pid {}) and {} in process {} (pid {})", seat_.job,
+                    seat_.processes, seat_.process, getpid(), other.processes, other.process, other.pid));
+  }
+
+  void accept(const Hello& other) {
+    check_size(other);
+    greeted_[static_cast<std::size_t>(other.process)] = true;
+    BuildClaim& build = builds_[static_cast<std::size_t>(other.process)];
+    build = own_build_claim();  // it is on this host
+    build.pid = other.pid;
+    std::fill(std::begin(build.layout), std::end(build.layout), '\0');
+    other.layout_text().copy(build.layout, sizeof build.layout - 1);
+  }
+
+  /// Nobody takes the place of a process that has been met.
+  void look_for_gone() {
+    int gone = -1;
+    for (int process = 0; process < seat_.processes && gone < 0; ++process) {
+      if (!is_greeted(process) || !socket_of(process)) continue;
+      char byte = 0;
+      if (recv(socket_of(process).get(), &byte, sizeof byte, MSG_PEEK) == 0) gone = process;
     }
-    if (other.build_text() != make_hello(seat_.process, seat_.processes).build_text()) {
-      throw InvalidArgument(
-          fmt::format("job '{}': process {} (pid {}) runs Farandole {}, this one {}; all must run the same build",
-                      seat_.job, other.process, other.pid, other.build_text(), build_id()));
-    }
+    if (gone < 0) return;
+    if (gone_.is_never()) gone_ = Deadline::after(kGoneTime);
+    if (!gone_.passed()) return;
+    throw PeerLost(fmt::format(
+        "job '{}': process {} has gone before process {} of {} had met all others ({} not there yet); its own "
+        "output may say why",
+        seat_.job, gone, seat_.process, seat_.processes, missing()));
   }
 
   std::string missing() const {
@@ -248,6 +278,8 @@ class Gathering {
   const Seat& seat_;
   Meeting meeting_;
   std::vector<bool> greeted_;              // by process: its hello was heard and is right
+  std::vector<BuildClaim> builds_;         // of those
+  Deadline gone_ = Deadline::never();      // one of those has gone: the others have until then to come
   std::vector<UniqueDescriptor> callers_;  // who called and has not said who it is
   bool has_warned_ = false;
 };

@@ -28,7 +28,8 @@ struct Meeting {
 /// Linux's abstract name space, which has no files, so that nothing stays behind however a process ends; whoever has
 /// another user's identity is refused. Collective over the processes of the job. Blocks.
 /// @throws InvalidArgument  the job's name is too long, the number is taken, or another process was told another
-/// number of processes or runs another build   @throws Timeout  names who is missing   @throws TransportError
+/// number of processes or runs another build   @throws PeerLost  a process that was met has gone before all had met
+/// @throws Timeout  names who is missing   @throws TransportError
 Meeting meet(const Seat& seat);
 
 }  // namespace farandole::local

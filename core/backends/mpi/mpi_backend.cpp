@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "farandole/core/backend.h"
+#include "farandole_revision.h"
 #include "mpi_process_group.h"
 #include "mpi_runtime.h"
 
@@ -37,7 +38,7 @@ class MpiBackend final : public Backend {
 
 /// Read by the loader to say what differs when the entry returns null.
 FARANDOLE_EXPORT const char farandole_backend_build_id[];
-const char farandole_backend_build_id[] = FARANDOLE_BUILD_ID;
+const char farandole_backend_build_id[] = FARANDOLE_BUILD_ID "-" FARANDOLE_REVISION;
 
 FARANDOLE_EXPORT farandole::Backend* farandole_backend_v1(const farandole::HostApi* host);
 farandole::Backend* farandole_backend_v1(const farandole::HostApi* host) {

@@ -66,20 +66,13 @@ std::optional<Notice> MpiNotices::poll() {
   }
   listen();
   const auto all_bytes = std::as_bytes(std::span(&came, 1));
-  const Notice notice = parse_notice(all_bytes.first(static_cast<std::size_t>(bytes)), sender);
-  if (notice.kind == Notice::Kind::kFault && !fault_) fault_ = notice;
-  return notice;
+  return parse_notice(all_bytes.first(static_cast<std::size_t>(bytes)), sender);
 }
 
 bool MpiNotices::is_flushed() {
   const std::lock_guard own(mutex_);
   sweep();
   return outgoing_.empty();
-}
-
-std::optional<Notice> MpiNotices::fault() {
-  const std::lock_guard own(mutex_);
-  return fault_;
 }
 
 void MpiNotices::sweep() {

@@ -26,8 +26,6 @@ class MpiNotices {
   std::optional<Notice> poll();
   /// True if MPI holds no posted notice any more.
   bool is_flushed();
-  /// The first fault that `poll` has handed out.
-  std::optional<Notice> fault();
   /// Gives posted notices a moment to leave and withdraws the receive. Never throws.
   void close();
 
@@ -44,7 +42,6 @@ class MpiNotices {
   std::unique_ptr<Notice> incoming_;
   MPI_Request receive_ = MPI_REQUEST_NULL;
   std::vector<Outgoing> outgoing_;
-  std::optional<Notice> fault_;
 };
 
 }  // namespace farandole::mpi

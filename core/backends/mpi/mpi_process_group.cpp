@@ -5,14 +5,28 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <cstdint>
 #include <cstring>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "farandole/core/error.h"
 #include "mpi_error.h"
 #include "mpi_vendor.h"
 
 namespace farandole::mpi {
+namespace {
+
+/// What processes exchange first. Builds that differ must understand it: its size and what it begins with never change.
+struct Hello {
+  BuildClaim build;
+  std::int32_t thread_level = 0;
+  char unused[60] = {};
+};
+static_assert(sizeof(Hello) == 320);
+
+}  // namespace
 
 MpiProcessGroup::MpiProcessGroup(const Runtime& runtime, const Watch::Times& watch, PartLimits limits)
     : session_(MpiSession::open(runtime)),
@@ -22,7 +36,25 @@ MpiProcessGroup::MpiProcessGroup(const Runtime& runtime, const Watch::Times& wat
       transport_(session_, limits.message_bytes),
       thread_levels_(static_cast<std::size_t>(session_.process_count())) {
   session_.set_farewell([this] { notices_.close(); });
-  gather(&runtime.thread_level, thread_levels_.data(), sizeof(int));
+  try {
+    meet(runtime.thread_level);
+  } catch (...) {
+    notices_.close();
+    session_.close(/*in_good_order=*/false);
+    throw;
+  }
+}
+
+void MpiProcessGroup::meet(int thread_level) {
+  Hello mine;
+  mine.build = own_build_claim();
+  mine.thread_level = thread_level;
+  std::vector<Hello> all(thread_levels_.size());
+  gather(&mine, all.data(), sizeof mine);
+  std::vector<BuildClaim> builds;
+  for (const Hello& each : all) builds.push_back(each.build);
+  check_same_build(builds);
+  std::transform(all.begin(), all.end(), thread_levels_.begin(), [](const Hello& each) { return each.thread_level; });
 }
 
 MpiProcessGroup::~MpiProcessGroup() {
@@ -56,13 +88,24 @@ void MpiProcessGroup::gather(const void* mine, void* all, std::size_t bytes) {
     throw InternalError(
         fmt::format("allgather between processes: {} bytes per process, at most {} are possible", bytes, INT_MAX));
   }
+  // Of its own, because it must outlive a wait that is given up.
+  std::vector<std::byte> memory(bytes * (static_cast<std::size_t>(process_count()) + 1));
+  std::memcpy(memory.data(), mine, bytes);
+  std::byte* const gathered = memory.data() + bytes;
   MPI_Request request = MPI_REQUEST_NULL;
   const int count = static_cast<int>(bytes);
   {
     const auto guard = session_.enter("MPI_Iallgather");
-    check(MPI_Iallgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, session_.messages(), &request), "MPI_Iallgather");
+    check(MPI_Iallgather(memory.data(), count, MPI_BYTE, gathered, count, MPI_BYTE, session_.messages(), &request),
+          "MPI_Iallgather");
   }
-  session_.wait(request, "MPI_Iallgather");
+  try {
+    session_.wait(request, "MPI_Iallgather", [this] { look_while_waiting(); });
+  } catch (...) {
+    session_.keep(std::move(memory));
+    throw;
+  }
+  std::memcpy(all, gathered, memory.size() - bytes);
 }
 
 std::unique_ptr<VendorCollectives> MpiProcessGroup::vendor_collectives(std::span<const int> processes,
@@ -73,38 +116,14 @@ std::unique_ptr<VendorCollectives> MpiProcessGroup::vendor_collectives(std::span
   return make_vendor_collectives(session_, processes, id, limits_.collective_count);
 }
 
-// A peer that has failed does not come to the barrier; its notice does.
-void MpiProcessGroup::look_for_faults_and_rest(const Heard& heard) {
-  while (const auto notice = notices_.poll()) {
-    if (heard) heard(&*notice);
-  }
-  if (const auto fault = notices_.fault()) {
-    const std::string text(fault->text, strnlen(fault->text, sizeof(fault->text)));
-    throw_error(static_cast<ErrorKind>(fault->error_kind), fmt::format("while leaving the job: {}", text));
-  }
-  if (heard) heard(nullptr);
+void MpiProcessGroup::rest() {
   std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
-void MpiProcessGroup::leave(const Heard& heard) {
+void MpiProcessGroup::leave() {
   if (!session_.is_usable()) {
     (void)session_.enter("leaving the job");
     return;
-  }
-  // Notices first: afterwards their targets may be gone.
-  while (!notices_.is_flushed()) look_for_faults_and_rest(heard);
-  MPI_Request barrier = MPI_REQUEST_NULL;
-  {
-    const auto guard = session_.enter("MPI_Ibarrier of leaving the job");
-    check(MPI_Ibarrier(session_.notices(), &barrier), "MPI_Ibarrier of leaving the job");
-  }
-  for (int done = 0;;) {
-    {
-      const auto guard = session_.enter("MPI_Test of leaving the job");
-      check(MPI_Test(&barrier, &done, MPI_STATUS_IGNORE), "MPI_Ibarrier of leaving the job");
-    }
-    if (done != 0) break;
-    look_for_faults_and_rest(heard);
   }
   notices_.close();
   session_.close(/*in_good_order=*/true);

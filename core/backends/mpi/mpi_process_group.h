@@ -27,6 +27,7 @@ struct PartLimits {
 class MpiProcessGroup final : public ProcessGroup {
  public:
   /// Collective over the processes of the runtime's parent communicator. Blocks; the caller watches.
+  /// @throws InvalidArgument  on all processes: they run different builds
   /// @param watch  for the blocking calls that follow
   explicit MpiProcessGroup(const Runtime& runtime, const Watch::Times& watch = {}, PartLimits limits = {});
   /// Without `leave` before it, stops using MPI and lets the launcher notice.
@@ -43,12 +44,14 @@ class MpiProcessGroup final : public ProcessGroup {
   void post(int process, const Notice& notice) override { notices_.post(process, notice); }
   std::optional<Notice> poll() override { return notices_.poll(); }
   std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes, std::uint16_t id) override;
-  /// @throws Error  of the kind that a fault notice names, if one arrives while the others are waited for
-  void leave(const Heard& heard) override;
+  bool is_flushed() override { return notices_.is_flushed(); }
+  void rest() override;
+  void leave() override;
 
  private:
+  /// Compares the builds of all processes, before anything else is exchanged.
+  void meet(int thread_level);
   void gather(const void* mine, void* all, std::size_t bytes);
-  void look_for_faults_and_rest(const Heard& heard);
 
   MpiSession& session_;
   const Watch::Times watch_;

@@ -113,12 +113,15 @@ bool MpiSession::is_usable() const {
   return state_.load(std::memory_order_relaxed) == State::kOpen && getpid() == pid_;
 }
 
-void MpiSession::wait(MPI_Request& request, std::string_view call) const {
+void MpiSession::wait(MPI_Request& request, std::string_view call, const std::function<void()>& look) const {
   for (Rest rest;; rest()) {
-    const auto guard = enter(call);
-    int done = 0;
-    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call);
-    if (done != 0) return;
+    {
+      const auto guard = enter(call);
+      int done = 0;
+      check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call);
+      if (done != 0) return;
+    }
+    if (look) look();
   }
 }
 
@@ -143,6 +146,11 @@ bool MpiSession::settle(MPI_Request& request) {
 void MpiSession::keep(std::unique_ptr<Notice> memory) {
   const std::lock_guard guard(kept_mutex_);
   kept_.push_back(std::move(memory));
+}
+
+void MpiSession::keep(std::vector<std::byte> memory) {
+  const std::lock_guard guard(kept_mutex_);
+  kept_buffers_.push_back(std::move(memory));
 }
 
 void MpiSession::close(bool in_good_order) {

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -42,13 +43,15 @@ class MpiSession {
   bool is_usable() const;
   std::unique_lock<std::mutex> lock() const;
 
-  /// Tests until complete, resting in between. @throws TransportError
-  void wait(MPI_Request& request, std::string_view call) const;
+  /// Tests until complete, resting in between. @throws TransportError, and what `look` throws, which is called
+  /// meanwhile
+  void wait(MPI_Request& request, std::string_view call, const std::function<void()>& look = {}) const;
   /// Gives a request that was cancelled or will not be waited for a moment to end. False if it has not: MPI may still
   /// use its memory, which the caller then hands to `keep`. Never throws.
   bool settle(MPI_Request& request);
   /// Keeps memory that MPI may still use until the process ends.
   void keep(std::unique_ptr<Notice> memory);
+  void keep(std::vector<std::byte> memory);
 
   /// Called from MPI_Finalize of somebody else, while MPI still works.
   void set_farewell(std::function<void()> farewell) { farewell_ = std::move(farewell); }
@@ -77,7 +80,8 @@ class MpiSession {
   std::atomic<State> state_{State::kOpen};
   std::atomic<bool> has_stuck_{false};  // a request did not settle: later ones are not waited for
   std::mutex kept_mutex_;
-  std::vector<std::unique_ptr<Notice>> kept_;  // guarded by kept_mutex_
+  std::vector<std::unique_ptr<Notice>> kept_;         // guarded by kept_mutex_
+  std::vector<std::vector<std::byte>> kept_buffers_;  // guarded by kept_mutex_
 };
 
 }  // namespace farandole::mpi

@@ -52,13 +52,8 @@ class MpiTransfer : public Transfer {
 class SendTransfer final : public MpiTransfer {
  public:
   using MpiTransfer::MpiTransfer;
-  ~SendTransfer() override {
-    if (is_complete() || !session_.is_usable()) return;
-    const auto guard = session_.lock();
-    for (std::size_t part = done_; part < parts_; ++part) {
-      if (request(part) != MPI_REQUEST_NULL) MPI_Request_free(&request(part));
-    }
-  }
+  ~SendTransfer() override { give_up(); }
+  Aftermath withdraw() override { return give_up(); }
   void start(const void* data, int process, int tag) {
     const auto guard = session_.enter("MPI_Isend");
     for (std::size_t part = 0; part < parts_; ++part) {
@@ -79,15 +74,28 @@ class SendTransfer final : public MpiTransfer {
     }
     return true;
   }
+
+ private:
+  /// MPI completes by itself what it has begun to send.
+  Aftermath give_up() {
+    auto aftermath = Aftermath::kNone;
+    if (is_complete() || !session_.is_usable()) return aftermath;
+    const auto guard = session_.lock();
+    for (std::size_t part = done_; part < parts_; ++part) {
+      int sent = 0;
+      if (MPI_Test(&request(part), &sent, MPI_STATUS_IGNORE) != MPI_SUCCESS || sent != 0) continue;
+      MPI_Request_free(&request(part));
+      aftermath = Aftermath::kRead;
+    }
+    return aftermath;
+  }
 };
 
 class RecvTransfer final : public MpiTransfer {
  public:
   using MpiTransfer::MpiTransfer;
-  ~RecvTransfer() override {
-    if (is_complete() || !session_.is_usable()) return;
-    withdraw();
-  }
+  ~RecvTransfer() override { give_up(); }
+  Aftermath withdraw() override { return give_up(); }
   void start(void* data, int process, int tag) {
     const auto guard = session_.enter("MPI_Irecv");
     for (std::size_t part = 0; part < parts_; ++part) {
@@ -126,7 +134,8 @@ class RecvTransfer final : public MpiTransfer {
         fmt::format("{}: {} came; both ranks must call the same collectives in the same order with the same counts",
                     describe("receive"), came));
   }
-  void withdraw() {
+  Aftermath give_up() {
+    if (is_complete() || !session_.is_usable()) return Aftermath::kNone;
     {
       const auto guard = session_.lock();
       for (std::size_t part = done_; part < parts_; ++part) {
@@ -135,11 +144,14 @@ class RecvTransfer final : public MpiTransfer {
     }
     bool settled = true;
     for (std::size_t part = done_; part < parts_; ++part) settled = session_.settle(request(part)) && settled;
-    if (!settled) {
-      log(LogLevel::kError, describe("receive") +
-                                ": its sender has stopped in the middle of the message; MPI cannot withdraw "
-                                "it, and may still write to its memory");
+    if (settled) {
+      done_ = parts_;
+      return Aftermath::kNone;
     }
+    log(LogLevel::kError, describe("receive") +
+                              ": its sender has stopped in the middle of the message; MPI cannot withdraw it, and may "
+                              "still write to its memory");
+    return Aftermath::kWritten;
   }
 };
 

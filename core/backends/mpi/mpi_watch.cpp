@@ -24,9 +24,10 @@ Watch::Watch(const Times& times) {
   try {
     thread_ = std::jthread(run, times);
   } catch (const std::system_error& error) {
-    log(LogLevel::kWarning, fmt::format("the thread that watches over joining the job cannot be started ({}): a process "
-                                        "that does not come is waited for in silence",
-                                        error.code().message()));
+    log(LogLevel::kWarning,
+        fmt::format("the thread that watches over joining the job cannot be started ({}): a process "
+                    "that does not come is waited for in silence",
+                    error.code().message()));
   }
 }
 

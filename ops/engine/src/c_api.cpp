@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <mutex>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <thread>
-#include <unordered_map>
+#include <utility>
 
 #include "checked_request.h"
+#include "farandole/core/forked_children.h"
 #include "farandole/core/log.h"
 #include "farandole/core/version.h"
 #include "process.h"
@@ -19,16 +19,37 @@
 namespace farandole {
 namespace {
 
-std::mutex process_mutex;
-std::shared_ptr<EngineProcess>& process_slot() {
-  // Never destroyed: at exit other libraries may be gone already. Whoever wants to leave calls farandole_shutdown.
-  static auto* slot = new std::shared_ptr<EngineProcess>();
-  return *slot;
+/// Not ended with the program: at exit other libraries may be gone already. Whoever wants to leave calls
+/// farandole_shutdown.
+struct EngineSlot {
+  std::shared_ptr<EngineProcess> process;
+  bool is_starting = false;
+};
+
+/// The engine is the parent's, and so was the thread that was starting one.
+void become_child(EngineSlot& slot) {
+  if (slot.process) keep_until_the_end(std::move(slot.process));
+  slot = {};
 }
+using OfThisProcess = ProcessState<EngineSlot, become_child>;
+
+/// Held by the thread that starts the engine; others wait for it.
+class Starting {
+ public:
+  Starting() {
+    while (std::exchange(OfThisProcess::access()->is_starting, true)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  Starting(const Starting&) = delete;
+  Starting& operator=(const Starting&) = delete;
+  ~Starting() { OfThisProcess::access()->is_starting = false; }
+};
 
 EngineProcess& running(const std::shared_ptr<EngineProcess>& process, const char* function) {
-  if (!process) throw InvalidArgument(fmt::format("{}: call farandole_init first", function));
-  return *process;
+  if (process) return *process;
+  check_not_forked();
+  throw InvalidArgument(fmt::format("{}: call farandole_init first", function));
 }
 
 /// Runs `body`; its exception becomes the error object. 0: success.
@@ -106,13 +127,11 @@ nlohmann::json description() {
 }  // namespace
 
 std::shared_ptr<EngineProcess> engine_process() {
-  const std::lock_guard lock(process_mutex);
-  return process_slot();
+  return OfThisProcess::access()->process;
 }
 
 std::shared_ptr<EngineProcess> exchange_engine_process(std::shared_ptr<EngineProcess> process) {
-  const std::lock_guard lock(process_mutex);
-  process_slot().swap(process);
+  OfThisProcess::access()->process.swap(process);
   return process;
 }
 
@@ -137,8 +156,7 @@ void farandole_error_free(farandole_error* error) {
 
 int farandole_init(const farandole_init_options* options, farandole_error** error) {
   return guarded(error, [&] {
-    static std::mutex one_at_a_time;
-    const std::lock_guard lock(one_at_a_time);
+    const Starting one_at_a_time;
     if (engine_process()) return;
     WorldOptions world;
     if (options != nullptr) {
@@ -161,6 +179,12 @@ int farandole_shutdown(farandole_error** error) {
 
 int farandole_is_initialized(void) {
   return engine_process() != nullptr ? 1 : 0;
+}
+int farandole_check_initialized(farandole_error** error) {
+  return guarded(error, [] {
+    const auto process = engine_process();
+    (void)running(process, "farandole_check_initialized");
+  });
 }
 
 void farandole_abort(const char* text) {

@@ -1,41 +1,35 @@
 // Windows for callers of the C header.
-#include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
+#include "farandole/core/forked_children.h"
 #include "process.h"
 
 namespace farandole {
 namespace {
 
-/// The windows that are in use; they outlive the engine.
-class WindowTable {
- public:
-  void* add(Buffer window) {
-    void* const memory = window.view().data;
-    const std::lock_guard lock(mutex_);
-    windows_.emplace(memory, std::move(window));
-    return memory;
-  }
-  bool remove(void* memory) {
-    Buffer window;
-    const std::lock_guard lock(mutex_);
-    const auto found = windows_.find(memory);
-    if (found == windows_.end()) return false;
-    window = std::move(found->second);
-    windows_.erase(found);
-    return true;
-  }
-  /// Never destroyed: frameworks free memory after the program's end.
-  static WindowTable& of_process() {
-    static auto* table = new WindowTable();
-    return *table;
-  }
+/// The windows that are in use; they outlive the engine, and frameworks free memory after the program's end. A forked
+/// child still knows which memory is a window of its parent's.
+using Windows = std::unordered_map<void*, Buffer>;
+void keep_in_child(Windows&) {}
+using WindowTable = ProcessState<Windows, keep_in_child>;
 
- private:
-  std::mutex mutex_;
-  std::unordered_map<void*, Buffer> windows_;
-};
+void* add_window(Buffer window) {
+  void* const memory = window.view().data;
+  WindowTable::access()->emplace(memory, std::move(window));
+  return memory;
+}
+
+/// Empty if there is none. Released by the caller, because that may take locks.
+std::optional<Buffer> take_window(void* memory) {
+  auto windows = WindowTable::access();
+  const auto found = windows->find(memory);
+  if (found == windows->end()) return std::nullopt;
+  std::optional<Buffer> window = std::move(found->second);
+  windows->erase(found);
+  return window;
+}
 
 }  // namespace
 }  // namespace farandole
@@ -44,12 +38,12 @@ extern "C" void* farandole_window_allocate(size_t bytes) {
   try {
     const auto process = farandole::engine_process();
     if (!process || bytes == 0 || !process->communicator.shares_memory()) return nullptr;
-    return farandole::WindowTable::of_process().add(process->engine.allocate(bytes));
+    return farandole::add_window(process->engine.allocate(bytes));
   } catch (const std::exception&) {
     return nullptr;  // no room: the caller uses ordinary memory
   }
 }
 
 extern "C" int farandole_window_free(void* memory) {
-  return farandole::WindowTable::of_process().remove(memory) ? 1 : 0;
+  return farandole::take_window(memory).has_value() ? 1 : 0;
 }

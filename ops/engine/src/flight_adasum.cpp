@@ -35,7 +35,8 @@ void store(double value, BFloat16& to) {
   to = to_bfloat16(static_cast<float>(value));
 }
 
-/// a = (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: the projection that both share counts once.
+/// a = (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: the projection that both share counts once. A vector of zeros, as of
+/// a rank that has joined, changes nothing, infinities included.
 template <class T>
 void combine(T* a, const T* b, std::size_t count) {
   double dot = 0, norm_a = 0, norm_b = 0;
@@ -45,8 +46,9 @@ void combine(T* a, const T* b, std::size_t count) {
     norm_a += left * left;
     norm_b += right * right;
   }
-  const double factor_a = norm_a > 0 ? 1 - dot / (2 * norm_a) : 1;
-  const double factor_b = norm_b > 0 ? 1 - dot / (2 * norm_b) : 1;
+  const bool shares_nothing = norm_a == 0 || norm_b == 0;
+  const double factor_a = shares_nothing ? 1 : 1 - dot / (2 * norm_a);
+  const double factor_b = shares_nothing ? 1 : 1 - dot / (2 * norm_b);
   for (std::size_t i = 0; i < count; ++i) store(factor_a * load(a[i]) + factor_b * load(b[i]), a[i]);
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "farandole/core/reduce.h"
 #include "flight.h"
 
 namespace farandole {
@@ -43,7 +44,7 @@ class SameShapeFlight final : public Flight {
  private:
   struct Part {
     const TensorSpec* spec = nullptr;
-    LocalTensor* local = nullptr;  // null: this rank has joined
+    LocalTensor* local = nullptr;  // null: this rank has joined, and contributes what is neutral
   };
   /// What one collective moves: a tensor where it lies, or several in a fusion buffer.
   struct Run {
@@ -85,10 +86,13 @@ class SameShapeFlight final : public Flight {
     const std::size_t count = run.bytes / size_in_bytes(dtype(run));
     ++context_.counters.collectives;
     ConstBufferView input;
+    double prescale = spec_.prescale;
     if (is_packed(run)) {
       run.packed = context_.buffers.take(run.bytes);
       run.values = BufferView(run.packed.view().data, count, dtype(run));
       pack(run);
+      // What is neutral must not be scaled.
+      if (has_joined_part(run)) prescale = 1.0;
       input = run.values;
     } else {
       const LocalTensor& tensor = *run.parts.front().local;
@@ -97,7 +101,7 @@ class SameShapeFlight final : public Flight {
     }
     if (reduces()) {
       context_.counters.reduced_bytes += run.bytes;
-      run.work = context_.communicator.allreduce_async(input, run.values, spec_.op, {spec_.prescale, spec_.postscale});
+      run.work = context_.communicator.allreduce_async(input, run.values, spec_.op, {prescale, spec_.postscale});
       return;
     }
     if (context_.communicator.rank() == spec_.root && input.data != run.values.data && run.bytes > 0) {
@@ -106,12 +110,20 @@ class SameShapeFlight final : public Flight {
     run.work = context_.communicator.broadcast_async(run.values, spec_.root);
   }
 
+  static bool has_joined_part(const Run& run) {
+    return std::any_of(run.parts.begin(), run.parts.end(), [](const Part& part) { return part.local == nullptr; });
+  }
+
+  /// With a part of a rank that has joined, the others are scaled here already.
   void pack(Run& run) {
     auto* to = static_cast<std::byte*>(run.values.data);
+    const bool scales = spec_.prescale != 1.0 && has_joined_part(run);
     for (const Part& part : run.parts) {
       const std::size_t bytes = part.spec->size_in_bytes();
       if (part.local == nullptr) {
-        std::memset(to, 0, bytes);
+        fill_neutral(to, part.spec->count(), part.spec->dtype, spec_.op);
+      } else if (scales) {
+        scale(to, part.local->input, part.spec->count(), part.spec->dtype, spec_.prescale);
       } else if (bytes > 0 && (reduces() || context_.communicator.rank() == spec_.root)) {
         std::memcpy(to, part.local->input, bytes);
       }

@@ -40,8 +40,8 @@ namespace farandole {
 /// began: the number of such failures that all ranks have heard. So all that is pending in steps is always of the
 /// generation that is, and need not be told.
 ///
-/// A rank that has joined has everything ready: zeros, where it has no request of its own. Once all have joined, one
-/// more round does what some rank still has pending; then they start afresh.
+/// A rank that has joined has everything ready: what changes no result, where it has no request of its own. Once all
+/// have joined, one more round does what some rank still has pending; then they start afresh.
 class Negotiator {
  public:
   using Time = Clock::time_point;
@@ -89,7 +89,7 @@ class Negotiator {
 
   /// A request of this rank. Its name must not be pending. @returns  why it is refused, if it is
   std::optional<RequestError> submit(Submission&& submission, Time now);
-  /// This rank supplies zeros from the next agreement on. Again before all have joined: nothing new.
+  /// This rank takes part without data from the next agreement on. Again before all have joined: nothing new.
   std::optional<RequestError> join();
   /// This rank takes part no more. What it has pending fails once the others have heard of it: until then it may be
   /// agreed on.

@@ -57,7 +57,7 @@ void Negotiator::hear_departures(const std::vector<News>& all, Outcome& outcome)
   if (!departed_) departed_ = departure_error(departure, who);
   outcome.departed = departed_;
   closing_ = false;
-  std::fill(joined_.begin(), joined_.end(), false);  // nobody supplies zeros any more
+  std::fill(joined_.begin(), joined_.end(), false);  // nobody takes part for them any more
   const auto failed = fail_all(*outcome.departed);
   outcome.failed.insert(outcome.failed.end(), failed.begin(), failed.end());
   told_.clear();

@@ -60,10 +60,10 @@ TensorEngine::TensorEngine(Communicator communicator, int first_set)
   try {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   } catch (const std::system_error& error) {
-    throw Unsupported(
-        fmt::format("the engine's thread cannot be started ({}); raise the limits on processes and threads (ulimit -u, or "
-                    "pids.max of the control group)",
-                    error.code().message()));
+    throw Unsupported(fmt::format(
+        "the engine's thread cannot be started ({}); raise the limits on processes and threads (ulimit -u, or "
+        "pids.max of the control group)",
+        error.code().message()));
   }
 }
 

@@ -131,7 +131,7 @@ REGISTER_OP("FarandoleJoin")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
-This rank has no more data: it supplies zeros to the others' allreduces until all ranks have joined.
+This rank has no more data: it takes part in the others' allreduces without changing them until all ranks have joined.
 )doc");
 
 REGISTER_OP("FarandoleMismatch")

@@ -145,6 +145,19 @@ void copy_tensors(const SafetensorsFile& content, Tensors into) {
   }
 }
 
+/// Removes what interrupted writes and removals have left behind.
+void remove_remains(const fs::path& directory) {
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (!entry.path().filename().string().starts_with(kAsidePrefix)) continue;
+    std::error_code error;
+    fs::remove_all(entry.path(), error);
+    if (error) {
+      log(LogLevel::kWarning, fmt::format("{}, which an interrupted training has left behind, cannot be removed: {}",
+                                          entry.path().string(), error.message()));
+    }
+  }
+}
+
 /// A directory that is removed unless it is moved to its place.
 class Aside {
  public:
@@ -181,19 +194,11 @@ void CheckpointStore::prepare() {
       make_private_directory(directory);
     }
     if (!lock_ || !lock_->is_owner()) lock_ = std::make_unique<CheckpointLock>(directory);
+    remove_remains(directory);
   } catch (const InvalidArgument&) {
     throw;
   } catch (const std::exception& error) {
     throw DataError(fmt::format("checkpoint directory {} cannot be used: {}", directory_.string(), error.what()));
-  }
-  for (const auto& entry : fs::directory_iterator(directory_)) {
-    if (!entry.path().filename().string().starts_with(kAsidePrefix)) continue;
-    std::error_code error;
-    fs::remove_all(entry.path(), error);
-    if (error) {
-      log(LogLevel::kWarning, fmt::format("{}, which an interrupted training has left behind, cannot be removed: {}",
-                                          entry.path().string(), error.message()));
-    }
   }
 }
 
@@ -207,9 +212,11 @@ std::optional<fs::path> CheckpointStore::latest_remains() const {
 
 void CheckpointStore::check_owner() const {
   if (lock_ && lock_->is_owner()) return;
-  throw InvalidArgument(fmt::format(
-      "this process does not have the lock of {}: call prepare() first, and not in the parent of a forked child",
-      directory_.string()));
+  throw InvalidArgument(
+      fmt::format("this process may not write to {}: prepare() takes the lock of a directory, and a forked child does "
+                  "not share its "
+                  "parent's",
+                  directory_.string()));
 }
 
 void CheckpointStore::save(const CheckpointState& state, Tensors model, Tensors optimizer) {

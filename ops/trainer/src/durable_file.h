@@ -37,8 +37,8 @@ void synchronize_directory(const std::filesystem::path& directory);
 /// A new directory, which only its user may enter. @throws DataError  it cannot be made, or exists
 void make_private_directory(const std::filesystem::path& directory);
 
-/// The bytes of a file. @throws DataError  it is not there, is no file, is damaged, or has more bytes than `most` or than
-/// fit into memory   @throws InvalidArgument  this process may not open it, or has too many files open
+/// The bytes of a file. @throws DataError  it is not there, is no file, is damaged, or has more bytes than `most` or
+/// than fit into memory   @throws InvalidArgument  this process may not open it, or has too many files open
 std::vector<std::byte> read_file(const std::filesystem::path& file, std::uintmax_t most = UINTMAX_MAX);
 
 }  // namespace farandole::trainer

@@ -71,6 +71,50 @@ static void check_errors(void) {
   CHECK(r.output[0] == (float)place.size, "the job does not go on: %s", r.text);
 }
 
+/* A request that rank 1 can not make, by its own word and by the engine's, fails on the ranks that make it. */
+static void check_refusals(void) {
+  static struct client_request r;
+  if (place.size == 1) return;
+  for (int by_engine = 0; by_engine < 2; ++by_engine) {
+    prepare(&r, FARANDOLE_BROADCAST, "refused", 1, 1.0f);
+    if (place.rank != 1) {
+      submit_and_wait(&r);
+      CHECK(r.kind == FARANDOLE_MISMATCH && strstr(r.text, by_engine ? "root 99" : "no room") != NULL, "%s", r.text);
+    } else if (by_engine) {
+      farandole_error* error = NULL;
+      r.request.root = 99;
+      CHECK(farandole_submit(&r.request, &error) == 1, "root 99 was taken");
+      CHECK(farandole_error_get_kind(error) == FARANDOLE_INVALID_ARGUMENT, "%s", farandole_error_text(error));
+      farandole_error_free(error);
+    } else {
+      farandole_refuse(&r.request, "no room");
+    }
+  }
+  prepare(&r, FARANDOLE_BROADCAST, "refused", 1, (float)place.rank);
+  submit_and_wait(&r);
+  CHECK(r.kind == -1 && r.output[0] == 0.0f, "the name is not free again: %s", r.text);
+}
+
+/* What is not seen of the tensors, and names that come again while earlier requests are pending. */
+static void check_by_order(void) {
+  enum { kRequests = 5 };
+  static struct client_request r[kRequests];
+  for (int i = 0; i < kRequests; ++i) {
+    prepare(&r[i], FARANDOLE_ALLREDUCE, "by order", 1 + i % 2, (float)i);
+    r[i].request.by_order = 1;
+    r[i].request.about = i == 3 && place.rank == 1 ? "the odd one" : "the same";
+    submit(&r[i]);
+  }
+  for (int i = kRequests - 1; i >= 0; --i) {
+    farandole_wait_until(&r[i].done);
+    if (i == 3 && place.size > 1) {
+      CHECK(r[i].kind == FARANDOLE_MISMATCH && strstr(r[i].text, "(the odd one)") != NULL, "%s", r[i].text);
+    } else {
+      CHECK(r[i].kind == -1 && r[i].output[0] == (float)(i * place.size), "request %d: %s", i, r[i].text);
+    }
+  }
+}
+
 /* What a step has pending fails with it on all ranks, and meets nothing of the next step. */
 static void check_steps(void) {
   static struct client_request late, odd;
@@ -127,14 +171,22 @@ static void on_joined(void* context, const farandole_error* error, int32_t last_
   __atomic_store_n((volatile int32_t*)context, 1, __ATOMIC_RELEASE);
 }
 
-/* Rank r has r + 1 batches. */
+/* Rank r has r + 1 batches: a rank that has joined changes no result. */
 static void check_join(void) {
   static struct client_request r;
   static volatile int32_t joined;
   for (int batch = 0; batch <= place.rank; ++batch) {
-    prepare(&r, FARANDOLE_ALLREDUCE, "sum", 5, 1.0f);
-    submit_and_wait(&r);
-    CHECK(r.output[0] == (float)(place.size - batch), "%g %s", (double)r.output[0], r.text);
+    for (farandole_reduce_op op = FARANDOLE_SUM; op <= FARANDOLE_MAX; ++op) {
+      prepare(&r, FARANDOLE_ALLREDUCE, op == FARANDOLE_SUM ? "sum" : "another operation", 5, -2.0f);
+      r.request.op = op;
+      submit_and_wait(&r);
+      float wanted = op == FARANDOLE_PRODUCT ? 1.0f : op == FARANDOLE_SUM ? 0.0f : -2.0f;
+      for (int rank = batch; rank < place.size && op <= FARANDOLE_PRODUCT; ++rank) {
+        wanted = op == FARANDOLE_PRODUCT ? wanted * -2.0f : wanted - 2.0f;
+      }
+      CHECK(r.output[0] == wanted, "operation %d: %g, expected %g %s", (int)op, (double)r.output[0], (double)wanted,
+            r.text);
+    }
   }
   CHECK(farandole_join(FARANDOLE_GLOBAL_SET, (void*)&joined, on_joined, NULL) == 0, "join failed");
   farandole_wait_until(&joined);
@@ -162,6 +214,8 @@ int main(void) {
   check_collectives();
   check_order();
   check_errors();
+  check_refusals();
+  check_by_order();
   check_steps();
   check_sets();
   check_join();

@@ -166,6 +166,17 @@ TEST_F(ChoiceFromATable, PassesOverWhatCanNotRunHere) {
   EXPECT_EQ(name(10), "shared_memory");
 }
 
+TEST(VendorAgrees, OnlyWhereItsResultsAreOurs) {
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : kAllReduceOps) {
+      const bool is_narrow = !is_floating_point(dtype) && size_in_bytes(dtype) <= 2;
+      const bool orders = op == ReduceOp::kMin || op == ReduceOp::kMax;
+      EXPECT_EQ(vendor_agrees(dtype, op), !is_narrow && !orders)
+          << farandole::name(dtype) << " " << farandole::name(op);
+    }
+  }
+}
+
 TEST_F(ChoiceFromATable, NoSegmentsMeansFromTheSize) {
   TuningTable table = sample();
   table.of(Collective::kAllreduce) = {{1 << 30, "ring", 0, 1}};

@@ -93,7 +93,9 @@ class ScriptedGroup final : public ProcessGroup {
   std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int>, std::uint16_t) override {
     return nullptr;
   }
-  void leave(const Heard&) override {}
+  bool is_flushed() override { return true; }
+  void rest() override {}
+  void leave() override {}
   std::size_t calls() const { return calls_; }
 
  private:

@@ -45,6 +45,19 @@ class BackendTest : public testing::Test {
 
   BackendChoice choose() const { return choose_backend(settings_, {}); }
 
+  /// What a child of a process that has joined a job finds.
+  bool is_alone_unless_told_its_rank() {
+    const BackendChoice alone = choose();
+    JoinOptions of_parents_mpi;
+    of_parents_mpi.mpi_communicator = 0;
+    const std::string refusal = message_of<InvalidArgument>([&] { choose_backend(settings_, of_parents_mpi); });
+    settings_.rank = 0;
+    settings_.size = 2;
+    settings_.job = "of the children";
+    return alone.plugin.empty() && alone.reason.find("forked from process") != std::string::npos &&
+           refusal.find("MPI belongs to that one") != std::string::npos && choose().plugin == "local";
+  }
+
   /// The message of the E that `call` throws.
   template <class E>
   static std::string message_of(const std::function<void()>& call) {
@@ -225,7 +238,7 @@ TEST_F(BackendTest, LoadsAPluginOnceAndNotInForkedChildren) {
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
     const bool joins = choose().plugin == "mpi_openmpi";
     const pid_t child = fork();
-    if (child == 0) _exit(choose().plugin.empty() && choose().reason.find("forked") != std::string::npos ? 0 : 1);
+    if (child == 0) _exit(is_alone_unless_told_its_rank() ? 0 : 1);
     int status = 1;
     waitpid(child, &status, 0);
     _exit(once && loaded[0]->version() == "Fake MPI 1.0" && joins && status == 0 ? 0 : 1);

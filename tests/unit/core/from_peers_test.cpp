@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "clean_shutdown.h"
 #include "farandole/core/error.h"
 
 namespace farandole {
@@ -39,12 +40,15 @@ TEST(FromPeers, ANoticeSpeaksOfRanksThatThereAre) {
     notice.rank = 3;
     EXPECT_THROW(check_notice(notice, topology), TransportError);
     notice.rank = 0;
-    if (kind == Notice::Kind::kFault) {
+    if (kind == Notice::Kind::kFault || kind == Notice::Kind::kLeave) {
       EXPECT_NO_THROW(check_notice(notice, topology));
     } else {
       EXPECT_THROW(check_notice(notice, topology), TransportError) << "it is not its sender's";
     }
   }
+  notice.kind = Notice::Kind::kAllLeave;
+  notice.sequence = CleanShutdown::kRounds;
+  EXPECT_THROW(check_notice(notice, topology), TransportError) << "leaving has no such round";
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ TEST(LocalMeeting, AllMeetAndTellEachOther) {
       group.allgather(&mine, all.data(), sizeof mine);
       for (const int each : all) sum += each;
     }
-    group.leave({});
+    group.leave();
     return sum;
   });
   EXPECT_EQ(sums, std::vector<int>(4, 20 * 6 + 4 * 190));
@@ -73,7 +73,10 @@ TEST(LocalMeeting, TheSameJobCanMeetAgain) {
   side_by_side<int>(3, [](int process) {
     for (int turn = 0; turn < 20; ++turn) {
       LocalProcessGroup group({job("again"), process, 3});
-      group.leave({});
+      // Nobody ends before all have met, as at the end of a job.
+      std::vector<int> all(3);
+      group.allgather(&process, all.data(), sizeof process);
+      group.leave();
     }
     return 0;
   });
@@ -95,47 +98,30 @@ TEST(LocalMeeting, NoticesArriveInOrderAlsoOnesOwn) {
         EXPECT_EQ(notice->sequence, next[static_cast<std::size_t>(notice->process)]++);
       }
     }
-    group.leave({});
+    group.leave();
     return 0;
   });
 }
 
-TEST(LocalMeeting, AFaultEndsLeaving) {
-  const auto errors = side_by_side<std::string>(2, [](int process) -> std::string {
-    LocalProcessGroup group({job("fault"), process, 2});
-    if (process == 1) {
-      Notice notice;
-      notice.kind = Notice::Kind::kFault;
-      notice.process = 1;
-      notice.error_kind = static_cast<std::uint32_t>(ErrorKind::kTimeout);
-      std::string_view("too late").copy(notice.text, sizeof notice.text);
-      group.post(0, notice);
-      return "";
-    }
-    return message_of<Timeout>([&] { group.leave({}); });
-  });
-  EXPECT_THAT(errors[0], AllOf(HasSubstr("while leaving the job"), HasSubstr("too late")));
-}
-
-/// Its notice that it leaves and the end of its connection may come at the same moment.
-TEST(LocalMeeting, WhoGoesIsGoneUnlessItHasLeft) {
-  for (const bool leaves : {true, false}) {
+/// Its last notice and the end of its connection may come at the same moment.
+TEST(LocalMeeting, WhoGoesIsGoneOnceItsNoticesAreRead) {
+  for (const bool says_something : {true, false}) {
     std::latch has_gone(1);
     side_by_side<int>(2, [&](int process) {
       auto group = std::make_unique<LocalProcessGroup>(Seat{job("gone"), process, 2});
       if (process == 1) {
         Notice notice;
-        notice.kind = Notice::Kind::kLeave;
         notice.process = 1;
-        if (leaves) group->post(0, notice);
+        if (says_something) group->post(0, notice);
         group.reset();
         has_gone.count_down();
         return 0;
       }
+      EXPECT_FALSE(group->is_gone(0)) << "itself";
       has_gone.wait();
-      EXPECT_EQ(group->first_gone(), leaves ? std::nullopt : std::optional(1));
-      EXPECT_EQ(group->poll().has_value(), leaves);
-      EXPECT_EQ(group->first_gone(), leaves ? std::nullopt : std::optional(1));
+      EXPECT_EQ(group->is_gone(1), !says_something);
+      EXPECT_EQ(group->poll().has_value(), says_something);
+      EXPECT_TRUE(group->is_gone(1));
       return 0;
     });
   }
@@ -214,11 +200,11 @@ TEST(LocalMeeting, ANoticeThatIsNoneNamesItsSender) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {std::string(100, '\0'), "a notice of 100 bytes"},
       {std::string(5000, '\0'), "a notice of 5000 bytes"},
-      {changed([](Notice& notice) { notice.kind = static_cast<Notice::Kind>(4); }), "of kind 4"},
+      {changed([](Notice& notice) { notice.kind = static_cast<Notice::Kind>(7); }), "of kind 7"},
       {changed([](Notice& notice) { notice.process = 1 << 20; }), "in the name of process 1048576"},
       {changed([](Notice& notice) { notice.process = 0; }), "in the name of process 0"},
       {changed([](Notice& notice) { notice.rank = -1; }), "about rank -1"},
-      {changed([](Notice& notice) { notice.communicator = 4096; }), "about communicator 4096"},
+      {changed([](Notice& notice) { notice.communicator = 4097; }), "about communicator 4097"},
       {changed([](Notice& notice) { notice.error_kind = 10; }), "an error of kind 10"},
       {changed([](Notice& notice) { std::fill_n(notice.text, sizeof notice.text, 'x'); }), "whose text has no end"},
   };
@@ -232,25 +218,24 @@ TEST(LocalMeeting, ANoticeThatIsNoneNamesItsSender) {
       }
       LocalProcessGroup group({job("notice"), 0, 2});
       return message_of<TransportError>([&] {
-        while (!group.poll() && !group.first_gone()) std::this_thread::yield();
+        while (!group.poll() && !group.is_gone(1)) std::this_thread::yield();
       });
     });
     EXPECT_THAT(errors[0], AllOf(HasSubstr("process 1 has sent what no process"), HasSubstr(reason)));
   }
 }
 
-TEST(LocalMeeting, WhatIsHeardEndsLeaving) {
+TEST(LocalMeeting, WaitingEndsWithWhatIsSeenMeanwhile) {
   std::latch has_ended(1);
   side_by_side<int>(2, [&](int process) {
-    LocalProcessGroup group({job("heard"), process, 2});
+    LocalProcessGroup group({job("seen"), process, 2});
     if (process == 1) {
       has_ended.wait();
       return 0;
     }
-    const auto give_up = [](const Notice* notice) {
-      if (notice == nullptr) throw Timeout("long enough");
-    };
-    EXPECT_EQ(message_of<Timeout>([&] { group.leave(give_up); }), "long enough");
+    group.while_waiting([] { throw Timeout("long enough"); });
+    std::vector<int> all(2);
+    EXPECT_EQ(message_of<Timeout>([&] { group.allgather(&process, all.data(), sizeof process); }), "long enough");
     has_ended.count_down();
     return 0;
   });
@@ -297,6 +282,18 @@ TEST(LocalMeeting, ANumberIsTakenOnce) {
   const Meeting first = meet(seat);
   EXPECT_THAT(message_of<InvalidArgument>([&] { meet(seat); }),
               AllOf(HasSubstr("has a process 0 already"), HasSubstr("FARANDOLE_RANK"), HasSubstr("FARANDOLE_JOB")));
+}
+
+/// Process 1 has greeted process 0 and goes, before process 2 comes.
+TEST(LocalMeeting, WhoGoesBeforeAllHaveMetIsNamed) {
+  const std::string name = job("early");
+  auto error = std::async(std::launch::async, [&] { return message_of<PeerLost>([&] { meet({name, 0, 3}); }); });
+  {
+    Seat seat{name, 1, 3};
+    seat.timeout = std::chrono::milliseconds(200);
+    EXPECT_THAT(message_of<Timeout>([&] { meet(seat); }), HasSubstr("waits for process 2"));
+  }
+  EXPECT_THAT(error.get(), HasSubstr("process 1 has gone"));
 }
 
 TEST(LocalMeeting, AllMustBeToldTheSameSize) {

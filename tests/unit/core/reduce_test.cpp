@@ -87,6 +87,29 @@ TEST(Reduce, MinAndMaxGiveNanIfEitherIsNan) {
   }
 }
 
+TEST(Reduce, WhatIsNeutralChangesNothing) {
+  std::mt19937_64 random(kSeed);
+  constexpr std::size_t kCount = 100;
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : kAllReduceOps) {
+      const Bytes values = random_elements(kCount, dtype, random);
+      // A bool is 0 or 1 in results; else this changes nothing either.
+      Bytes wanted(values.size()), neutral(values.size()), out(values.size());
+      const void* const only = values.data();
+      reduce_many(wanted.data(), {&only, 1}, kCount, dtype, op);
+      fill_neutral(neutral.data(), kCount, dtype, op);
+      reduce(out.data(), values.data(), neutral.data(), kCount, dtype, op);
+      // The zero of sums is positive: it makes a negative zero positive, which counts as nothing.
+      if (is_floating_point(dtype)) {
+        reduce(wanted.data(), wanted.data(), Bytes(values.size()).data(), kCount, dtype, ReduceOp::kSum);
+        reduce(out.data(), out.data(), Bytes(values.size()).data(), kCount, dtype, ReduceOp::kSum);
+      }
+      EXPECT_TRUE(same(out, wanted, dtype)) << name(dtype) << " " << name(op);
+    }
+  }
+  fill_neutral(nullptr, 0, DType::kF32, ReduceOp::kMin);
+}
+
 TEST(Reduce, SixteenBitConversionsAreTheSameInEveryLoop) {
   // Every value meets zero, and a value that rounds; the loops convert by the same code, but vectorised.
   constexpr std::size_t kCount = 65536;

@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -210,6 +213,81 @@ TEST_P(Engine, JoinedRanksSupplyZeros) {
       engine.wait_until([&] { return answer.done.load(); });
       EXPECT_EQ(answer.last, size - 1);
     }
+  });
+}
+
+/// What the ranks that have not joined must get: `op` over the ranks from `first` on, of which rank r has r + 2.
+float reduced(ReduceOp op, int first, int size) {
+  const auto value = [](int rank) { return static_cast<float>(rank + 2); };
+  float result = value(first);
+  for (int rank = first + 1; rank < size; ++rank) {
+    if (op == ReduceOp::kMin) continue;
+    if (op == ReduceOp::kMax) result = value(rank);
+    if (op == ReduceOp::kProduct) result *= value(rank);
+    if (op == ReduceOp::kSum || op == ReduceOp::kAverage) result += value(rank);
+  }
+  return op == ReduceOp::kAverage ? result / static_cast<float>(size) : result;
+}
+
+void join_and_wait(TensorEngine& engine) {
+  std::atomic<bool> done{false};
+  engine.join(0, &done, [](void* context, const farandole_error* error, std::int32_t) {
+    EXPECT_EQ(error, nullptr);
+    static_cast<std::atomic<bool>*>(context)->store(true);
+  });
+  engine.wait_until([&] { return done.load(); });
+}
+
+/// Alone, grouped, in a bucket with others, and too large to be packed; scaled so that what is neutral is not any more.
+TEST_P(Engine, JoinedRanksChangeNothingWhateverTheOperation) {
+  run_engines(GetParam(), [](TensorEngine& engine, Client& client) {
+    const int rank = engine.communicator().rank(), size = engine.communicator().size();
+    const auto mine = static_cast<float>(rank + 2);
+    const std::size_t large = (128 << 10) / sizeof(float) + 5;
+    // Rank r joins after r + 1 batches: from batch b on the ranks below b have.
+    for (int batch = 0; batch <= rank; ++batch) {
+      for (const ReduceOp op : kAllReduceOps) {
+        for (const double prescale : {1.0, -2.0, 0.0}) {
+          Client::Options options;
+          options.op = op;
+          options.prescale = prescale;
+          const std::string name = fmt::format("{} {} {}", farandole::name(op), prescale, batch);
+          std::vector<Client::Tensors> pending;
+          pending.push_back(client.submit(name + " alone", {{mine, mine}}, options));
+          pending.push_back(client.submit(name + " grouped", {{mine}, {mine, mine, mine}}, options));
+          pending.push_back(client.submit(name + " large", {std::vector<float>(large, mine)}, options));
+          const int at = prescale < 0 && op == ReduceOp::kMin ? -1 : prescale < 0 && op == ReduceOp::kMax ? 1 : 0;
+          // Of values that a negative factor has turned round the largest is the least.
+          const ReduceOp seen = at < 0 ? ReduceOp::kMax : at > 0 ? ReduceOp::kMin : op;
+          float wanted = reduced(seen, batch, size) * static_cast<float>(prescale);
+          if (op == ReduceOp::kProduct) {
+            wanted = reduced(op, batch, size) * static_cast<float>(std::pow(prescale, size - batch));
+          }
+          for (const auto& tensors : pending) {
+            client.wait(tensors);
+            for (const auto& tensor : tensors) {
+              ASSERT_FALSE(tensor->error.has_value()) << tensor->error->text;
+              ASSERT_THAT(tensor->output, Each(::testing::FloatEq(wanted))) << name << ", rank " << rank;
+            }
+          }
+        }
+      }
+    }
+    join_and_wait(engine);
+  });
+}
+
+TEST_P(Engine, JoinedRanksAddNothingToAnAdaptiveSum) {
+  run_engines(GetParam(), [](TensorEngine& engine, Client& client) {
+    const int rank = engine.communicator().rank(), size = engine.communicator().size();
+    Client::Options options;
+    options.adasum = true;
+    options.prescale = 2.0;
+    // All but the last rank have joined: it gets what it has.
+    if (rank == size - 1) {
+      EXPECT_THAT(client.run("alone", {1.0F, -3.0F, INFINITY}, options), ElementsAre(2.0F, -6.0F, INFINITY));
+    }
+    join_and_wait(engine);
   });
 }
 

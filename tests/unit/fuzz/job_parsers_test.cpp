@@ -74,7 +74,7 @@ TEST(Fuzz, Hellos) {
              const local::Hello hello = local::parse_hello(std::as_bytes(std::span(input)));
              EXPECT_GE(hello.process, 0);
              EXPECT_LT(hello.process, hello.processes);
-             EXPECT_LT(hello.build_text().size(), sizeof hello.build);
+             EXPECT_LT(hello.layout_text().size(), sizeof hello.layout);
            }});
 }
 

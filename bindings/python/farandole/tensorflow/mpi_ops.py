@@ -365,8 +365,8 @@ def _reducescatter_gradient(op, *gradients):
 
 
 def join(process_set=None) -> tf.Tensor:
-    """This rank has no more data: until all ranks have joined it supplies zeros to the others' allreduces. Returns the
-    rank that joined last, an int32 scalar.
+    """This rank has no more data: until all ranks have joined it takes part in the others' allreduces without changing
+    their results (an average counts it as zeros). Returns the rank that joined last, an int32 scalar.
 
     The other collectives raise Mismatch meanwhile.
     """

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "farandole/collectives/algorithms.h"
+#include "farandole/core/dtype.h"
 
 namespace farandole {
 
@@ -21,6 +22,11 @@ struct TuningShape {
 };
 /// "2 ranks on 1 host, mpi"
 std::string describe(const TuningShape& shape);
+
+/// Whether the vendor's allreduce gives what ours gives; else a table may not decide between them, and its entries that
+/// say "vendor" are passed over. Sums of 8- and 16-bit integers that do not fit wrap round here, and saturate in Open
+/// MPI 4.1. Minima and maxima of NaN are NaN here, and in MPI depend on where the NaN stands.
+bool vendor_agrees(DType dtype, ReduceOp op);
 
 /// What was fastest, by collective and size.
 struct TuningTable {

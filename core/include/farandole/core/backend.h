@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "farandole/core/buffer.h"
@@ -18,14 +19,20 @@
 
 namespace farandole {
 
-/// A short message between processes outside every collective: faults, farewells, and questions about late ranks.
+/// A short control message between processes outside every collective: faults, the clean shutdown, and questions about
+/// late ranks.
 struct Notice {
   enum class Kind : std::uint32_t {
-    kFault,  ///< the job is poisoned: `rank`, `error_kind` and `text` say why
-    kLeave,  ///< `process` leaves the job in good order
-    kQuery,  ///< which collective of `communicator` have your ranks entered?
-    kReply,  ///< `rank` has entered `sequence` of `communicator`
+    kFault,      ///< the job is poisoned: `rank`, `error_kind` and `text` say why
+    kLeave,      ///< `process`, and all below it in the tree, want to end: round `sequence` of the clean shutdown
+    kQuery,      ///< which collective of `communicator` have your ranks entered?
+    kReply,      ///< `rank` has entered `sequence` of `communicator`
+    kAllLeave,   ///< all processes have said so: round `sequence` is over
+    kIsLeaving,  ///< answers a query: `process` wants to end; all its ranks have entered their last collective
+    kMissing,    ///< answers a query: in `communicator` the sender waits for `rank`
   };
+  /// A query with this asks about no communicator, but whether the process leaves.
+  static constexpr std::uint32_t kNoCommunicator = kMaxCommunicators;
   Kind kind = Kind::kFault;
   std::int32_t process = 0;  ///< the sender
   std::int32_t rank = 0;
@@ -105,18 +112,32 @@ class ProcessGroup {
   virtual void post(int process, const Notice& notice) = 0;
   /// The next notice that has arrived, if any.
   virtual std::optional<Notice> poll() = 0;
-  /// A process whose connection has ended although it has not left, where the group can tell. Called after `poll` has
-  /// found nothing.
-  virtual std::optional<int> first_gone() { return std::nullopt; }
+  /// True if the connection to a process has ended, and all that came over it has been polled, where the group can
+  /// tell.
+  virtual bool is_gone(int /*process*/) { return false; }
+  /// Whether `is_gone` ever says so.
+  virtual bool tells_who_is_gone() const { return false; }
+  /// True if all notices that were posted have left this process, or never will.
+  virtual bool is_flushed() = 0;
+  /// Sleeps until something may have arrived, 1 ms at most. For the thread that joins or leaves the job.
+  virtual void rest() = 0;
+  /// Called now and then while a blocking call waits; what it throws ends the call, and the group is of no use any
+  /// more.
+  void while_waiting(std::function<void()> look) { while_waiting_ = std::move(look); }
   /// The vendor's collectives among `processes` (ascending; collective over them, blocks), or null if there are none.
   /// `id` tells apart what is made for different communicators at the same time.
   virtual std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes, std::uint16_t id) = 0;
-  /// Called while a group waits: with each notice that has arrived, and with null now and then. May be empty.
-  using Heard = std::function<void(const Notice*)>;
-  /// Waits for all processes and ends the group, for a job in good order. Not called after a fault. What `heard` throws
-  /// ends the waiting, too.
-  /// @throws Error  a fault notice arrived meanwhile (of its kind), or the backend failed; the group is not left then
-  virtual void leave(const Heard& heard) = 0;
+  /// Ends the group. All processes have agreed to that, and nothing that was posted is left. Not called after a fault.
+  /// @throws Error  the backend failed; the group is not left then
+  virtual void leave() = 0;
+
+ protected:
+  void look_while_waiting() const {
+    if (while_waiting_) while_waiting_();
+  }
+
+ private:
+  std::function<void()> while_waiting_;
 };
 
 /// How a World wants to join.
@@ -144,8 +165,25 @@ struct HostApi {
 /// The one function of a plug-in, `farandole_backend_v1`. Returns null if size or build id differ from its own. Beside
 /// it the text `farandole_backend_build_id` tells the plug-in's own build, for the message of the refusal.
 using BackendEntry = Backend* (*)(const HostApi*);
-/// Identifies this build of the library: version, compiler and ABI.
+/// Identifies this build of the library: version, compiler, ABI and revision. Plug-ins must have the same.
 const char* build_id();
+/// Identifies what the processes of a job share, in memory and in messages: version, revision of the sources, and how
+/// the compiler has laid them out. "0.1.0-5f3a9c2e71b0-le64-1a2b3c4d"
+const char* layout_id();
+
+/// What each process tells the others of a job before anything else. Builds that differ must understand it: it never
+/// changes.
+struct BuildClaim {
+  char layout[128] = {};   ///< its layout_id()
+  char hostname[64] = {};  ///< for messages
+  std::int32_t pid = 0;
+  char unused[60] = {};
+};
+static_assert(sizeof(BuildClaim) == 256);
+BuildClaim own_build_claim();
+/// @param claims  of all processes of the job, in their order
+/// @throws InvalidArgument  on every process: two of them run different builds; names both, their hosts and ids
+void check_same_build(std::span<const BuildClaim> claims);
 
 /// How this process should join, and how that was found out.
 struct BackendChoice {

@@ -71,8 +71,13 @@ class Endpoint {
   /// Advances all work of this rank, where there is more than the caller's own.
   void advance_attached();
 
+  /// True in a process that was forked from this rank's: it must not use anything of the rank, nor take it apart.
+  bool is_forked_child() const;
+  /// @throws InvalidArgument  in such a process
+  void check_process() const;
+
   // Faults. The first fault of the job is what every rank raises from then on.
-  /// @throws Error  the job's fault, if there is one. One relaxed load while there is none.
+  /// @throws Error  the job's fault, if there is one, or as check_process. One relaxed load while there is none.
   void check_fault() const;
   /// @throws InvalidArgument  the World has ended. For what a fault does not prevent.
   void check_world() const;
@@ -86,8 +91,10 @@ class Endpoint {
   // Late ranks.
   /// Publishes that this rank has entered collective `sequence` of `communicator`.
   void enter(std::uint16_t communicator, std::uint64_t sequence);
-  /// Asks other processes how far their ranks are; answers come in through `look_around`.
-  void ask(std::uint16_t communicator);
+  /// Asks other processes how far their ranks are, at most 16 of them: those of the ranks that collective `sequence`
+  /// waits for, then those of `others`. Answers come in through `look_around`.
+  void ask(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> awaited,
+           std::span<const int> others);
   /// Says whether this rank has entered its last collective. Ranks that wait in vain for one that has left raise
   /// PeerLost.
   void set_left(bool left);

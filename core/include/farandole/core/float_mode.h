@@ -15,10 +15,14 @@ namespace farandole {
 class FloatMode {
  public:
   FloatMode() : callers_(read()) {
-    if (is_foreign()) write(kUsual);
+    if (is_foreign()) [[unlikely]] {
+      write(kUsual);
+    }
   }
   ~FloatMode() {
-    if (is_foreign()) write(callers_);
+    if (is_foreign()) [[unlikely]] {
+      write(callers_);
+    }
   }
   FloatMode(const FloatMode&) = delete;
   FloatMode& operator=(const FloatMode&) = delete;

@@ -1,44 +1,86 @@
-// What a forked child does with things of its parent.
+// What a forked child does with things of its parent. It has one thread and a copy of all memory: mutexes that another
+// thread of the parent held at the fork stay locked in it for ever, and what such a thread was changing stays as it
+// was.
 #pragma once
 
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace farandole {
 
-/// Things of this process of which a forked child must let go: `let_go(thing)` runs in the child, which has one thread,
-/// for each that is registered at the fork. Thread-safe.
+/// State that all threads of this process share, with its mutex. The mutex is held at each fork, so that the child
+/// finds the state whole and the mutex free; `in_child(state)` runs there before anything else can.
+template <class State, void (*in_child)(State&)>
+class ProcessState {
+  struct Guarded {
+    std::mutex mutex;
+    State state;
+  };
+
+ public:
+  /// The state, and nobody else's as long as this lives. For moments only, and never across a call that may lock
+  /// something else: forks wait for it.
+  class Access {
+   public:
+    explicit Access(Guarded& guarded) : lock_(guarded.mutex), state_(guarded.state) {}
+    State* operator->() { return &state_; }
+    State& operator*() { return state_; }
+
+   private:
+    std::lock_guard<std::mutex> lock_;
+    State& state_;
+  };
+  static Access access() { return Access(guarded()); }
+
+ private:
+  static Guarded& guarded() {
+    // Never destroyed: a fork may come at any time.
+    static Guarded* const instance = [] {
+      pthread_atfork([] { guarded().mutex.lock(); }, [] { guarded().mutex.unlock(); },
+                     [] {
+                       in_child(guarded().state);
+                       guarded().mutex.unlock();
+                     });
+      return new Guarded;
+    }();
+    return *instance;
+  }
+};
+
+/// Things of this process of which a forked child must let go: `let_go(thing)` runs in the child for each that is
+/// registered at the fork. Thread-safe.
 template <class Thing, void (*let_go)(Thing&)>
 class ForkedChildren {
  public:
-  static void add(Thing* thing) {
-    static const int once =
-        pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); }, in_child);
-    (void)once;
-    const std::lock_guard lock(registry().mutex);
-    registry().things.push_back(thing);
-  }
-  static void remove(Thing* thing) {
-    const std::lock_guard lock(registry().mutex);
-    std::erase(registry().things, thing);
-  }
+  static void add(Thing* thing) { Registry::access()->push_back(thing); }
+  static void remove(Thing* thing) { std::erase(*Registry::access(), thing); }
 
  private:
-  struct Registry {
-    std::mutex mutex;
-    std::vector<Thing*> things;
-  };
-  static Registry& registry() {
-    static auto* const instance = new Registry;  // never destroyed: a fork may come at any time
-    return *instance;
+  using Things = std::vector<Thing*>;
+  static void let_go_of_all(Things& things) {
+    for (Thing* const thing : things) let_go(*thing);
   }
-  static void in_child() {
-    for (Thing* const thing : registry().things) let_go(*thing);
-    registry().mutex.unlock();
-  }
+  using Registry = ProcessState<Things, let_go_of_all>;
 };
+
+/// For a forked child: what its parent was using, and what therefore can not be taken apart here, stays as it is until
+/// the process ends. Thread-safe.
+template <class Thing>
+void keep_until_the_end(Thing&& thing) {
+  struct Kept {
+    std::decay_t<Thing> thing;
+    Kept* next;
+  };
+  static std::atomic<Kept*> all{nullptr};  // for leak checkers: it can be reached
+  auto* const kept = new Kept{std::forward<Thing>(thing), all.load(std::memory_order_relaxed)};
+  while (!all.compare_exchange_weak(kept->next, kept, std::memory_order_release)) {
+  }
+}
 
 }  // namespace farandole

@@ -39,6 +39,10 @@ void reduce_many(void* out, std::span<const void* const> inputs, std::size_t cou
 /// multiplied in double and rounded once, f16 and bf16 are in float. `out` may be `in`.
 void scale(void* out, const void* in, std::size_t count, DType dtype, double factor);
 
+/// out[i] = what changes nothing when it is reduced with another value: 0, 1, or the end of the type's range,
+/// infinities where it has them; of bool true for min and product.
+void fill_neutral(void* out, std::size_t count, DType dtype, ReduceOp op);
+
 /// scale / ranks: what the sum of an average is multiplied by.
 double averaging_scale(double scale, int ranks);
 

@@ -40,6 +40,7 @@ struct Settings {
   // Waiting and faults.
   Seconds timeout{0};
   Seconds warn_after{30};
+  std::string liveness = "auto";
   std::string flight_directory = "off";
   // Joining a job.
   std::string mpi = "auto";

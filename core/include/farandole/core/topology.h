@@ -56,9 +56,8 @@ class HostProof {
     int pid = 0;
     int descriptor = -1;
     unsigned char nonce[16] = {};
-    unsigned char machine[16] = {};     ///< digest of boot, host name and addresses; zero when unknown
-    unsigned char name_space[16] = {};  ///< digest of boot and the name space of process identifiers; zero when unknown
-    unsigned char host_id[16] = {};     ///< digest of FARANDOLE_HOST_ID; zero when unset
+    unsigned char machine[16] = {};  ///< digest of boot, host name and addresses; zero when unknown
+    unsigned char host_id[16] = {};  ///< digest of FARANDOLE_HOST_ID; zero when unset
     char hostname[64] = {};
   };
   /// @param publishes  puts the nonce into memory; without, processes are told by what they say of their machine
@@ -72,8 +71,6 @@ class HostProof {
   bool shares_machine_with(const Claim& other) const;
   /// The same, and both have the same FARANDOLE_HOST_ID.
   bool shares_host_with(const Claim& other) const;
-  /// True if `other`'s process identifier means the same process here.
-  bool sees_process_of(const Claim& other) const;
 
  private:
   Claim claim_;

@@ -22,11 +22,20 @@ struct Channel {
   int target = 0;  ///< rank in the job
 };
 
-/// A message on its way. Destroying it before it is complete withdraws it, and its memory is not touched afterwards
-/// (a send that the transport has already handed to the network may still be read).
+/// What may still happen to the memory of a message that was withdrawn.
+enum class Aftermath : std::uint8_t {
+  kNone,
+  kRead,     ///< a send that the transport has handed to the network
+  kWritten,  ///< a receive whose sender has stopped in the middle of the message
+};
+
+/// A message on its way. Destroying it before it is complete withdraws it, if `withdraw` has not.
 class Transfer {
  public:
   virtual ~Transfer() = default;
+  /// Gives it up; it is not tested any more. What is not kNone holds until the process ends, and for so long this
+  /// object and the memory must stay. Blocks for a moment at most. Never throws.
+  virtual Aftermath withdraw() { return Aftermath::kNone; }
   /// True once complete. Never blocks. @throws TransportError
   virtual bool test() = 0;
 };

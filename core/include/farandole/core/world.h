@@ -35,10 +35,16 @@ struct WorldOptions {
 /// down. With FUNNELED or SINGLE asynchronous collectives advance only inside calls of the main thread; with MULTIPLE
 /// nothing is restricted.
 ///
-/// Collective over all processes of the job. Blocks. One World at a time per process. It ends when it is destroyed,
-/// after what is still pending has completed. Communicators that outlive it know who their ranks were; all else that is
-/// asked of them raises InvalidArgument.
-/// @throws InvalidArgument  a setting is wrong, or the number of ranks is not the expected one.
+/// One World at a time per process; Worlds that are `alone` may live beside it, in any number. It ends when it is
+/// destroyed, after what is still pending has completed. Communicators that outlive it know who their ranks were; all
+/// else that is asked of them raises InvalidArgument.
+///
+/// A process that is forked from a rank is no rank. Everything that belongs to a World throws InvalidArgument there and
+/// says so; destroying it does nothing. Such a child may make a World of its own: alone, or, with FARANDOLE_RANK,
+/// FARANDOLE_SIZE and FARANDOLE_JOB of its own, in another job. MPI belongs to the parent.
+///
+/// Collective over all processes of the job. Blocks.
+/// @throws InvalidArgument  a setting is wrong, the number of ranks is not the expected one, or there is a World.
 /// @throws Unsupported  no plug-in for the MPI that started the program, or replicas with an MPI without thread
 /// support.
 class World {
@@ -60,7 +66,12 @@ class World {
   Endpoint& endpoint(int replica = 0);
 
  private:
+  /// @throws InvalidArgument  in a forked child
+  Job& job() const;
   std::shared_ptr<Job> job_;  // communicators share it
 };
+
+/// @throws InvalidArgument  this process was forked from a process with a World that was not `alone`
+void check_not_forked();
 
 }  // namespace farandole

@@ -104,11 +104,16 @@ FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, f
  * job of MPI only if the program has initialised MPI itself; else it is UNSUPPORTED, because MPI starts once in a
  * process. After a fault of the job it does not wait. */
 FARANDOLE_ENGINE_API int farandole_shutdown(farandole_error** error);
+/* 0 before farandole_init, after farandole_shutdown, and in a process that was forked from one with an engine: a child
+ * is no rank, and what it has of the engine is a copy without threads and connections. There farandole_init starts an
+ * engine of its own: alone, or, with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB of its own, in another job. */
 FARANDOLE_ENGINE_API int farandole_is_initialized(void);
+/* The same, as INVALID_ARGUMENT that says why not. */
+FARANDOLE_ENGINE_API int farandole_check_initialized(farandole_error** error);
 /* Fails everything that is pending or comes later, on all ranks, with PEER_LOST, this rank and `text`. Never blocks. */
 FARANDOLE_ENGINE_API void farandole_abort(const char* text);
 
-/* Where this process is. -1 for all before farandole_init. */
+/* Where this process is. -1 for all where farandole_is_initialized is 0. */
 typedef struct farandole_place {
   size_t struct_bytes;
   int32_t rank, size;
@@ -223,8 +228,9 @@ FARANDOLE_ENGINE_API void farandole_refuse(const farandole_request* request, con
 /* Blocks the calling thread, which moves the engine on meanwhile, until `*flag` is not 0: callers set it in `done`. */
 FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
 
-/* This rank has no more data for a while: it supplies zeros to the set's allreduces until all ranks have joined.
- * Then `done` is called with the last rank that joined. Other collectives fail meanwhile. */
+/* This rank has no more data for a while: until all ranks have joined it takes part in the set's allreduces without
+ * changing their results: with zeros in sums, averages and Adasum, with ones in products, in minima and maxima with the
+ * end of the type's range. Then `done` is called with the last rank that joined. Other collectives fail meanwhile. */
 FARANDOLE_ENGINE_API int farandole_join(int32_t process_set, void* context,
                                         void (*done)(void* context, const farandole_error* error, int32_t last_rank),
                                         farandole_error** error);

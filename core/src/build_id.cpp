@@ -1,0 +1,68 @@
+// What this build of the library is, so that it works only with its like.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cstring>
+#include <string_view>
+
+#include "farandole/core/backend.h"
+#include "farandole/core/error.h"
+#include "farandole/core/host_memory.h"
+#include "farandole/core/version.h"
+#include "farandole/core/waiter.h"
+#include "farandole_revision.h"
+
+namespace farandole {
+namespace {
+
+/// Where two compilers may differ about the same sources: sizes and alignments, as FNV-1a.
+constexpr std::uint32_t shared_layout() {
+  std::uint32_t hash = 0x811c9dc5U;
+  for (const std::size_t size :
+       {sizeof(ArenaHeader), alignof(ArenaHeader), sizeof(ArenaHeader::Seat), sizeof(Doorbell), sizeof(CoreSet),
+        sizeof(Notice), alignof(Notice), sizeof(DType), sizeof(ReduceOp), sizeof(Channel), sizeof(void*)}) {
+    hash = (hash ^ static_cast<std::uint32_t>(size)) * 0x01000193U;
+  }
+  return hash;
+}
+
+std::string describe(std::span<const BuildClaim> claims, std::size_t process) {
+  const auto text = [](const auto& field) { return std::string_view(field, strnlen(field, sizeof field)); };
+  const BuildClaim& claim = claims[process];
+  return fmt::format("process {} (host {}, pid {}) runs Farandole {}", process, text(claim.hostname), claim.pid,
+                     text(claim.layout));
+}
+
+}  // namespace
+
+const char* build_id() {
+  return FARANDOLE_BUILD_ID "-" FARANDOLE_REVISION;
+}
+
+const char* layout_id() {
+  static const std::string id =
+      fmt::format("{}-{}-{}{}-{:08x}", version(), FARANDOLE_REVISION,
+                  std::endian::native == std::endian::little ? "le" : "be", 8 * sizeof(void*), shared_layout());
+  return id.c_str();
+}
+
+BuildClaim own_build_claim() {
+  BuildClaim claim;
+  std::string_view(layout_id()).copy(claim.layout, sizeof claim.layout - 1);
+  if (gethostname(claim.hostname, sizeof claim.hostname - 1) != 0) std::strcpy(claim.hostname, "unknown");
+  claim.pid = getpid();
+  return claim;
+}
+
+void check_same_build(std::span<const BuildClaim> claims) {
+  for (std::size_t process = 1; process < claims.size(); ++process) {
+    if (std::memcmp(claims[process].layout, claims[0].layout, sizeof claims[0].layout) == 0) continue;
+    throw InvalidArgument(
+        fmt::format("joining the job: {}, but {}: all processes must run the same build; install one on all hosts, and "
+                    "see which library each loads (farandole-info prints its id as 'layout')",
+                    describe(claims, 0), describe(claims, process)));
+  }
+}
+
+}  // namespace farandole
