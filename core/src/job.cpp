@@ -6,14 +6,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 
 #include "agreement.h"
 #include "farandole/core/forked_children.h"
 #include "farandole/core/log.h"
 #include "from_peers.h"
 #include "patience.h"
+#include "private_file.h"
 
 namespace farandole {
 namespace {
@@ -439,14 +438,11 @@ void Job::post_to_others(const Notice& notice) {
 
 void Job::write_flight_records(const std::string& text) const {
   if (settings_.flight_directory == "off") return;
-  std::error_code ignored;
-  std::filesystem::create_directories(settings_.flight_directory, ignored);
   for (const auto& endpoint : endpoints_) {
-    const std::string path =
-        fmt::format("{}/rank-{}.farandole-flight.json", settings_.flight_directory, endpoint->rank());
-    std::ofstream file(path);
-    file << endpoint->recorder().to_json_lines();
-    if (!file) log(LogLevel::kError, "the flight record could not be written to " + path);
+    const std::string problem =
+        write_private_file(settings_.flight_directory, fmt::format("rank-{}.farandole-flight.json", endpoint->rank()),
+                           endpoint->recorder().to_json_lines());
+    if (!problem.empty()) log(LogLevel::kError, "the flight record could not be written: " + problem);
   }
   log(LogLevel::kError,
       fmt::format("{}; the last collectives of each rank are in {}", text, settings_.flight_directory));

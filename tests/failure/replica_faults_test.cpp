@@ -197,6 +197,7 @@ TEST(ReplicaFaults, TheFlightRecordIsWrittenOnAFault) {
     std::ifstream file(directory / name);
     const std::string text((std::istreambuf_iterator<char>(file)), {});
     EXPECT_THAT(text, HasSubstr("allreduce of 8 f32 elements, sum")) << name;
+    EXPECT_EQ(std::filesystem::status(directory / name).permissions(), std::filesystem::perms{0600}) << name;
   }
   std::filesystem::remove_all(directory);
 }

@@ -1,10 +1,10 @@
 // A bound for what other processes can make this one keep.
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstddef>
+
+#include "farandole/core/limits.h"
 
 namespace farandole::local {
 
@@ -15,10 +15,9 @@ class KeptBytes {
   KeptBytes(const KeptBytes&) = delete;
   KeptBytes& operator=(const KeptBytes&) = delete;
 
-  /// That of all links of this process together: half of the machine's memory.
+  /// That of all links of this process together: half of the memory that it may use.
   static KeptBytes& of_this_process() {
-    static KeptBytes all(static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES) / 2) *
-                         static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+    static KeptBytes all(static_cast<std::size_t>(process_limits().memory_bytes / 2));
     return all;
   }
 

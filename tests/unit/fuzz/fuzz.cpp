@@ -10,7 +10,8 @@
 #include "farandole/core/error.h"
 #include "memory.h"
 
-// Of the sanitizers, where there are any.
+// Of the sanitizers, where there are any, which have chosen the name.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
 
 namespace farandole::fuzz {
