@@ -34,6 +34,7 @@ struct FlightContext {
   FusionBuffers buffers;
   std::size_t fusion_bytes = 0, alone_bytes = 0;
   FlightCounters counters;
+  std::vector<std::shared_ptr<OutputMemory>> asked_memory;  ///< since it was last taken
 };
 
 /// One request of a flight: what all ranks agreed on, and this rank's part; null if it has joined.

@@ -43,7 +43,10 @@ class NewShapeFlight final : public Flight {
       if (item.lengths.valid()) {
         if (!item.lengths.test()) return false;
         item.lengths.wait();
+        item.lengths = Work();
       }
+      if (!item.memory) ask_memory(item);
+      if (!item.memory->is_there()) return false;
       begin(item);
     }
     return true;
@@ -54,13 +57,21 @@ class NewShapeFlight final : public Flight {
       Item& item = items_[arrived_];
       if (!item.work.test()) return false;
       item.work.wait();
-      deliver(item, item.error, completions);
+      completions.push_back(completion_of(item, item.error));
     }
     return arrived_ == items_.size();
   }
 
   void fail(const RequestError& error, std::vector<Completion>& completions) override {
-    for (; arrived_ < items_.size(); ++arrived_) deliver(items_[arrived_], error, completions);
+    for (; arrived_ < items_.size(); ++arrived_) {
+      Item& item = items_[arrived_];
+      auto completion = completion_of(item, error);
+      if (item.memory) {
+        if (auto due = item.memory->give_up(std::move(completion))) completions.push_back(std::move(*due));
+      } else {
+        completions.push_back(std::move(completion));
+      }
+    }
   }
 
  private:
@@ -70,7 +81,9 @@ class NewShapeFlight final : public Flight {
     std::vector<std::size_t> counts, received;
     Work lengths;
     std::vector<std::int64_t> shape;
-    Buffer substitute;  // where the caller had no memory: the others must not wait for this rank
+    std::size_t output_count = 0;
+    std::shared_ptr<OutputMemory> memory;  // null: not asked for yet
+    Buffer substitute;                     // where the caller had no memory: the others must not wait for this rank
     std::optional<RequestError> error;
     Work work;
   };
@@ -94,23 +107,30 @@ class NewShapeFlight final : public Flight {
     }
   }
 
-  void begin(Item& item) {
-    LocalTensor& tensor = *item.tensor;
+  void ask_memory(Item& item) {
+    const LocalTensor& tensor = *item.tensor;
     const std::size_t row = tensor.row_count();
     check_rows(item.heard, row * size_in_bytes(tensor.dtype), *entry_.spec);
     for (const std::int64_t rows : item.heard) item.received.push_back(unsigned_of(rows) * row);
-    std::size_t output_count = std::accumulate(item.received.begin(), item.received.end(), std::size_t{0});
+    item.output_count = std::accumulate(item.received.begin(), item.received.end(), std::size_t{0});
     std::int64_t rows = std::accumulate(item.heard.begin(), item.heard.end(), std::int64_t{0});
     if (kind() == RequestKind::kReduceScatter) {
       rows = item.heard[unsigned_of(context_.communicator.rank())];
-      output_count = unsigned_of(rows) * row;
+      item.output_count = unsigned_of(rows) * row;
     }
     item.shape = tensor.shape;
     item.shape.front() = rows;
-    allocate(item, output_count);
+    item.memory = std::make_shared<OutputMemory>(tensor, item.shape);
+    context_.asked_memory.push_back(item.memory);
+  }
+
+  void begin(Item& item) {
+    LocalTensor& tensor = *item.tensor;
+    take_memory(item);
+    const std::size_t row = tensor.row_count();
     const std::size_t input_count = unsigned_of(tensor.rows()) * row;
     const ConstBufferView input(tensor.input, input_count, tensor.dtype);
-    const BufferView output(tensor.output, output_count, tensor.dtype);
+    const BufferView output(tensor.output, item.output_count, tensor.dtype);
     start_collective(item, input, output, row);
   }
 
@@ -130,9 +150,10 @@ class NewShapeFlight final : public Flight {
     }
   }
 
-  void allocate(Item& item, std::size_t count) {
+  void take_memory(Item& item) {
     LocalTensor& tensor = *item.tensor;
-    tensor.output = tensor.allocate(tensor.context, item.shape.data(), static_cast<std::int32_t>(item.shape.size()));
+    const std::size_t count = item.output_count;
+    tensor.output = item.memory->data();
     if (tensor.output != nullptr || count == 0) return;
     item.substitute = Buffer(count, tensor.dtype);
     tensor.output = item.substitute.view().data;
@@ -141,10 +162,10 @@ class NewShapeFlight final : public Flight {
                                           describe(*entry_.spec), count * size_in_bytes(tensor.dtype))};
   }
 
-  void deliver(Item& item, std::optional<RequestError> error, std::vector<Completion>& completions) const {
+  Completion completion_of(Item& item, std::optional<RequestError> error) const {
     std::vector<std::int64_t> splits;
     if (kind() == RequestKind::kAlltoall) splits = item.heard;
-    completions.push_back({std::move(*item.tensor), std::move(error), item.shape, std::move(splits)});
+    return {std::move(*item.tensor), std::move(error), item.shape, std::move(splits)};
   }
 
   FlightContext& context_;

@@ -24,4 +24,30 @@ void Completion::run() {
   tensor.done(tensor.context, &result);
 }
 
+void OutputMemory::run() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stage_ != Stage::kAsked) return;
+    stage_ = Stage::kAllocating;
+  }
+  data_ = allocate_(context_, shape_.data(), static_cast<std::int32_t>(shape_.size()));
+  std::optional<Completion> last;
+  {
+    const std::lock_guard lock(mutex_);
+    stage_ = Stage::kThere;
+    last.swap(last_);
+  }
+  if (last) last->run();
+}
+
+std::optional<Completion> OutputMemory::give_up(Completion completion) {
+  const std::lock_guard lock(mutex_);
+  if (stage_ == Stage::kAllocating) {
+    last_ = std::move(completion);
+    return std::nullopt;
+  }
+  if (stage_ == Stage::kAsked) stage_ = Stage::kGivenUp;
+  return completion;
+}
+
 }  // namespace farandole

@@ -1,8 +1,10 @@
 // A request of this rank, from its submission to the callbacks.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -56,6 +58,32 @@ struct Completion {
   std::vector<std::int64_t> received_splits;
 
   void run();
+};
+
+/// Memory for an output whose shape ranks have learnt from each other. The flight asks for it, and whoever moves the
+/// engine on calls `allocate` without locks held, as any callback. Thread-safe.
+class OutputMemory {
+ public:
+  OutputMemory(const LocalTensor& tensor, std::vector<std::int64_t> shape)
+      : context_(tensor.context), allocate_(tensor.allocate), shape_(std::move(shape)) {}
+
+  /// Calls `allocate`, and then what was left to it by `give_up`.
+  void run();
+  bool is_there() const { return stage_.load() == Stage::kThere; }
+  /// Null: the caller has none. Once it `is_there`.
+  void* data() const { return data_; }
+  /// The tensor fails. `completion`, to be run at once unless a thread is in `allocate`, which then runs it.
+  std::optional<Completion> give_up(Completion completion);
+
+ private:
+  enum class Stage { kAsked, kAllocating, kThere, kGivenUp };
+  void* const context_;
+  void* (*const allocate_)(void*, const std::int64_t*, std::int32_t);
+  const std::vector<std::int64_t> shape_;
+  void* data_ = nullptr;  // written before kThere
+  std::mutex mutex_;      // guards changes of stage_, and last_
+  std::atomic<Stage> stage_{Stage::kAsked};
+  std::optional<Completion> last_;
 };
 
 }  // namespace farandole

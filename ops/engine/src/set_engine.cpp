@@ -33,7 +33,7 @@ SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communi
       control_(std::move(control)),
       // The vendor's allreduce would not let ranks know that it has begun.
       algorithm_(control_.settings().allreduce == "vendor" ? "recursive_doubling" : ""),
-      context_{data, FusionBuffers(data), fusion_bytes(control_.settings()), alone_bytes(control_.settings()), {}},
+      context_{data, FusionBuffers(data), fusion_bytes(control_.settings()), alone_bytes(control_.settings()), {}, {}},
       negotiator_(control_.rank(), names_of(control_), {context_.fusion_bytes, context_.alone_bytes}) {
   control_.advance_in_calls_only();
   control_.always_compare();  // a rank answers a round because it hears that others have begun it

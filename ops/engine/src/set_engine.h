@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
@@ -58,6 +59,7 @@ class SetEngine {
   // What has come out since they were last taken.
   std::vector<Completion> completions;
   std::vector<Joined> joined;
+  std::vector<std::shared_ptr<OutputMemory>> take_asked_memory() { return std::exchange(context_.asked_memory, {}); }
   std::vector<FlightEntry> set_changes;  ///< requests to add or remove process sets, agreed on by all ranks
 
  private:

@@ -76,10 +76,9 @@ TensorEngine::~TensorEngine() {
   if (thread_.joinable()) thread_.join();
   do {  // what fails lets the next of its name come
     fail_all({ErrorKind::kPeerLost, "the engine has been stopped"});
-    std::vector<Completion> completions;
-    std::vector<SetEngine::Joined> joined;
-    collect(completions, joined);
-    (void)deliver(completions, joined);
+    Due due;
+    collect(due);
+    (void)deliver(due);
   } while (has_inbox_.load());
 }
 
@@ -244,40 +243,40 @@ void TensorEngine::wait_until(const std::function<bool()>& done) {
 }
 
 bool TensorEngine::drive() {
-  std::vector<Completion> completions;
-  std::vector<SetEngine::Joined> joined;
+  Due due;
   bool moved = false;
   {
     const std::unique_lock lock(drive_mutex_, std::try_to_lock);
     if (!lock) return false;
     try {
-      moved = drive_locked(completions, joined);
+      moved = drive_locked(due);
     } catch (const std::exception& error) {
       const RequestError fault = as_request_error(error);
       endpoint_.poison(fault.kind, fault.text);
       fail_all(fault);
-      collect(completions, joined);
+      collect(due);
     }
   }
-  return deliver(completions, joined) || moved;
+  return deliver(due) || moved;
 }
 
-bool TensorEngine::deliver(std::vector<Completion>& completions, const std::vector<SetEngine::Joined>& joined) {
-  if (completions.empty() && joined.empty()) return false;
+bool TensorEngine::deliver(Due& due) {
+  if (due.memory.empty() && due.completions.empty() && due.joined.empty()) return false;
   const TensorEngine* const outer = std::exchange(calling_back, this);
-  for (Completion& completion : completions) completion.run();
-  finish(joined);
+  for (const auto& memory : due.memory) memory->run();
+  for (Completion& completion : due.completions) completion.run();
+  finish(due.joined);
   calling_back = outer;
   if (waiters_.load() > 0) endpoint_.doorbell().ring();
   return true;
 }
 
-bool TensorEngine::drive_locked(std::vector<Completion>& completions, std::vector<SetEngine::Joined>& joined) {
+bool TensorEngine::drive_locked(Due& due) {
   const Clock::time_point now = Clock::now();
   if (has_inbox_.load()) take_inbox(now);
   if (job_fault_) {
     fail_all(*job_fault_);
-    collect(completions, joined);
+    collect(due);
     return false;
   }
   if (endpoint_.has_fault()) endpoint_.check_fault();
@@ -285,7 +284,7 @@ bool TensorEngine::drive_locked(std::vector<Completion>& completions, std::vecto
   moved = end_removals() || moved;
   moved = change_sets() || moved;
   publish_generations();
-  collect(completions, joined);
+  collect(due);
   bool is_active = false, all_left = left_;
   Clock::time_point wish = Clock::time_point::max();
   for (const auto& [id, set] : sets_) {
@@ -350,11 +349,12 @@ bool TensorEngine::is_blocked() const {
   return pending_waits_.load() > 0 && !many_submitters_.load();
 }
 
-void TensorEngine::collect(std::vector<Completion>& completions, std::vector<SetEngine::Joined>& joined) {
+void TensorEngine::collect(Due& due) {
   for (const auto& [id, set] : sets_) {
-    std::move(set->completions.begin(), set->completions.end(), std::back_inserter(completions));
+    std::ranges::move(set->take_asked_memory(), std::back_inserter(due.memory));
+    std::move(set->completions.begin(), set->completions.end(), std::back_inserter(due.completions));
     set->completions.clear();
-    joined.insert(joined.end(), set->joined.begin(), set->joined.end());
+    due.joined.insert(due.joined.end(), set->joined.begin(), set->joined.end());
     set->joined.clear();
   }
 }

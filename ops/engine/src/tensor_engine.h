@@ -76,10 +76,17 @@ class TensorEngine {
     std::uint64_t generation = Negotiator::kFirstGeneration;  ///< of this rank's callbacks that have run
   };
 
+  /// Callbacks that are due.
+  struct Due {
+    std::vector<std::shared_ptr<OutputMemory>> memory;
+    std::vector<Completion> completions;
+    std::vector<SetEngine::Joined> joined;
+  };
+
   void run(const std::stop_token& stop);
   /// Advances once, unless somebody else does; then runs the callbacks that are due. True if something happened.
   bool drive();
-  bool drive_locked(std::vector<Completion>& completions, std::vector<SetEngine::Joined>& joined);
+  bool drive_locked(Due& due);
   void drive_for(std::chrono::microseconds budget, bool until_sleep);
   void take_inbox(Clock::time_point now);
   bool advance_sets(Clock::time_point now);
@@ -90,10 +97,10 @@ class TensorEngine {
   bool end_removals();
   [[noreturn]] void refuse_set_change(const std::string& why);
   void answer(FlightEntry entry, std::int64_t process_set, const std::optional<RequestError>& error);
-  void collect(std::vector<Completion>& completions, std::vector<SetEngine::Joined>& joined);
+  void collect(Due& due);
   void fail_all(const RequestError& error);
   /// Runs the callbacks. True if there were any.
-  bool deliver(std::vector<Completion>& completions, const std::vector<SetEngine::Joined>& joined);
+  bool deliver(Due& due);
   void look_around();
   void check_stall(Clock::time_point now);
   static void finish(const std::vector<SetEngine::Joined>& joined);

@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -207,6 +208,43 @@ TEST(EngineErrors, AbortFailsAllRanksWithItsText) {
                               }
                             }),
                PeerLost);
+}
+
+/// No lock of the engine is held: other threads move it on, and a callback may ask it what it likes.
+TEST(EngineCallbacks, MayUseTheEngineWhileTheyAllocate) {
+  run_engines(2, [](TensorEngine& engine, Client& client) {
+    Client::Options gather;
+    gather.kind = RequestKind::kAllgather;
+    gather.while_allocating = [&](Pending&) {
+      EXPECT_GT(engine.counters().requests, 0U);
+      std::jthread([&] { EXPECT_GT(engine.counters().rounds, 0U); }).join();
+    };
+    EXPECT_THAT(client.run("x", {1.0F, 2.0F}, gather), ElementsAre(1.0F, 2.0F, 1.0F, 2.0F));
+    Client::Options scatter = gather;
+    scatter.kind = RequestKind::kReduceScatter;
+    EXPECT_THAT(client.run("y", {1.0F, 2.0F}, scatter), ElementsAre(engine.communicator().rank() == 0 ? 2.0F : 4.0F));
+  });
+}
+
+/// The job fails while a thread is in `allocate`: that tensor's `done` comes when it has returned.
+TEST(EngineCallbacks, DoneComesAfterAllocateAlsoWhenTheJobFailsMeanwhile) {
+  run_engines(2, [](TensorEngine& engine, Client& client) {
+    Client::Options gather;
+    gather.kind = RequestKind::kAllgather;
+    Client::Tensors lonely;
+    if (engine.communicator().rank() == 0) {
+      lonely = client.submit("of rank 0 only", {{1.0F}}, {});
+      gather.while_allocating = [&](Pending& self) {
+        engine.abort("no room");
+        std::jthread([&] { client.wait(lonely); }).join();
+        EXPECT_FALSE(self.done) << "its memory is still being allocated";
+      };
+    }
+    const Client::Tensors pending = client.submit("x", {{1.0F, 2.0F}}, gather);
+    client.wait(pending);
+    ASSERT_TRUE(pending.front()->error.has_value());
+    EXPECT_THAT(pending.front()->error->text, HasSubstr("no room"));
+  });
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ struct Pending {
   std::vector<std::int64_t> shape, received_splits;
   std::optional<RequestError> error;
   std::atomic<bool> done{false};
+  std::function<void(Pending&)> while_allocating;
 
   static void on_done(void* context, const farandole_result* result) {
     auto& self = *static_cast<Pending*>(context);
@@ -36,6 +37,7 @@ struct Pending {
   }
   static void* on_allocate(void* context, const std::int64_t* shape, std::int32_t dimensions) {
     auto& self = *static_cast<Pending*>(context);
+    if (self.while_allocating) self.while_allocating(self);
     std::int64_t count = 1;
     for (int i = 0; i < dimensions; ++i) count *= shape[i];
     self.output.assign(static_cast<std::size_t>(count), 0.0F);
@@ -60,6 +62,7 @@ class Client {
     std::uint64_t generation = 0;
     std::string about;
     bool by_order = false;
+    std::function<void(Pending&)> while_allocating;
   };
   using Tensors = std::vector<std::unique_ptr<Pending>>;
 
@@ -82,6 +85,7 @@ class Client {
     for (auto& input : values) {
       auto& tensor = *pending.emplace_back(std::make_unique<Pending>());
       tensor.input = std::move(input);
+      tensor.while_allocating = options.while_allocating;
       tensor.output.assign(tensor.input.size(), -1.0F);
       LocalTensor local;
       local.dtype = DType::kF32;
