@@ -468,6 +468,7 @@ void expect_no_engine() {
   need(farandole_window_allocate(1 << 20) == nullptr, "a forked child gets a window");
   need(farandole_process_sets(nullptr, 0) == 0 && farandole_generation(0) == 0, "a forked child has process sets");
   farandole_text_free(farandole_describe());
+  need(farandole_check_not_forked(nullptr) == 1, "a forked child is not told so");
   float value = 1.0F;
   int32_t flag = 0, set = 0;
   const std::map<const char*, std::function<int(farandole_error**)>> calls{
