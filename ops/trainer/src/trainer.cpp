@@ -222,6 +222,7 @@ Trainer<Scalar>::Trainer(Trainer&&) noexcept = default;
 template <class Scalar>
 EpochReport Trainer<Scalar>::fit() {
   State& state = *state_;
+  state.communicator.endpoint().check_process();  // before kernels wait for threads that a forked child does not have
   const std::int64_t per_epoch = state.loader.batches_per_epoch();
   Totals epoch = std::exchange(state.resumed, {}), all;
   while (state.steps_done < state.last_step()) {
@@ -245,6 +246,7 @@ EpochReport Trainer<Scalar>::fit() {
 
 template <class Scalar>
 Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
+  state_->communicator.endpoint().check_process();
   return trainer::evaluate(state_->communicator, state_->model, dataset, state_->options.evaluation_batch);
 }
 
