@@ -1,10 +1,16 @@
 // One training, computed by different numbers of replicas: the same losses, and in deterministic mode the same bits.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <optional>
 
+#include "farandole/core/error.h"
+#include "farandole/trainer/layers.h"
+#include "farandole/trainer/trainer.h"
 #include "small_training.h"
 #include "trainer_files.h"
 
@@ -383,6 +389,43 @@ TEST(WithoutAveraging, EachReplicaTrainsItsOwnPart) {
   const Outcome<double> averaged = train<double>(2, mlp<double>, options_for(5));
   EXPECT_NE(alone.parameters, averaged.parameters);
   EXPECT_EQ(alone.report.exposed_communication_share, 0);
+}
+
+/// True if `call` says that this process was forked from a rank.
+bool is_refused(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return std::string(error.what()).find("was forked from rank ") != std::string::npos;
+  }
+  return false;
+}
+
+// One replica: allocators of sanitizers do not survive the fork of a process with several threads.
+TEST(Forked, AChildOfAReplicaTrainsNothing) {
+  const Data data;
+  run_replicas(1, [&](Communicator& replica) {
+    TrainerOptions options = options_for(2);
+    options.kernel_threads = 1;
+    std::optional<Trainer<float>> trainer;
+    trainer.emplace(replica, Model<float>(kImage, mlp<float>()), data.training, data.test, options);
+    trainer->fit();
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      const bool good =
+          is_refused([&] { trainer->fit(); }) && is_refused([&] { trainer->evaluate(*data.test); }) && is_refused([&] {
+            const Trainer<float> another(replica, Model<float>(kImage, mlp<float>()), data.training, data.test,
+                                         options);
+          });
+      trainer.reset();
+      _exit(good ? 0 : 1);
+    }
+    int status = 1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_GT(trainer->evaluate(*data.test).loss, 0);
+  });
 }
 
 }  // namespace

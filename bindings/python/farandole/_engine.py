@@ -205,6 +205,7 @@ _SIGNATURES = {
     "farandole_init": (c_int, [POINTER(InitOptions), _ERROR]),
     "farandole_shutdown": (c_int, [_ERROR]),
     "farandole_is_initialized": (c_int, []),
+    "farandole_check_not_forked": (c_int, [_ERROR]),
     "farandole_abort": (None, [c_char_p]),
     "farandole_get_place": (None, [POINTER(Place)]),
     "farandole_describe": (c_void_p, []),
@@ -267,7 +268,9 @@ def is_initialized() -> bool:
 
 
 def need_initialized() -> None:
+    """Raises InvalidArgument before init(), and in a process that was forked from a rank."""
     if not is_initialized():
+        call("farandole_check_not_forked")
         raise errors.InvalidArgument("Farandole has not been initialized; call farandole.init() (hvd.init()) first")
 
 

@@ -33,6 +33,9 @@ def init(
     From then on an uncaught exception of this process ends the job on all ranks with its text, and the end of the
     interpreter leaves the job in good order.
 
+    A process that is forked from this one is no rank: every call there raises InvalidArgument and says so, except that
+    it may call `init` itself: alone, or with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB of its own in another job.
+
     Raises InvalidArgument, Unsupported, TransportError.
     """
     sets = _checked_sets(process_sets)
@@ -42,6 +45,7 @@ def init(
             raise errors.InvalidArgument("the job is joined already; make further process sets with add_process_set()")
         return
     ignored = _horovod_environment.apply()
+    forget_all()  # a forked child still has its parent's
     _work.names.clear()
     with _interrupts_end_the_process():
         _engine.call("farandole_init", byref(options))
@@ -164,7 +168,7 @@ def _at_exit() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether this process is in a job."""
+    """Whether this process is in a job. False in a process that was forked from a rank."""
     return _engine.is_initialized()
 
 

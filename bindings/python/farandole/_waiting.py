@@ -5,6 +5,7 @@ for signals on Python's wake-up file descriptor and ends the wait; the handler t
 if it raised nothing.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -18,7 +19,6 @@ class _Listener:
     """The thread that hears of signals. One per process; a forked child makes its own."""
 
     def __init__(self):
-        self.process = os.getpid()
         self._reading, self.writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.writing, False)
         self._end_wait: Optional[Callable[[], None]] = None
@@ -55,9 +55,24 @@ _listener: Optional[_Listener] = None
 
 def _get_listener() -> _Listener:
     global _listener
-    if _listener is None or _listener.process != os.getpid():
+    if _listener is None:
         _listener = _Listener()
     return _listener
+
+
+def _leave_parents_listener() -> None:
+    """In a forked child: its signals are not the parent's."""
+    global _listener
+    if _listener is None:
+        return
+    with contextlib.suppress(ValueError):  # not the main thread
+        current = signal.set_wakeup_fd(-1)
+        if current != _listener.writing:
+            signal.set_wakeup_fd(current)
+    _listener = None
+
+
+os.register_at_fork(after_in_child=_leave_parents_listener)
 
 
 def caller_is_alone() -> bool:

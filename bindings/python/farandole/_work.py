@@ -3,6 +3,7 @@
 import collections
 import ctypes
 import itertools
+import os
 import threading
 from ctypes import POINTER, byref, c_int32, c_int64
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -146,6 +147,23 @@ class Names:
 
 
 names = Names()
+
+
+def _start_anew() -> None:
+    """In a forked child: nobody there finishes what the parent has handed over, or unlocks what its threads hold."""
+    global names
+    names = Names()
+    if not _pending:
+        return
+    try:
+        _engine.call("farandole_check_not_forked")
+    except errors.InvalidArgument as error:
+        for work, index in _pending.values():
+            work.finish(index, error)
+    _pending.clear()
+
+
+os.register_at_fork(after_in_child=_start_anew)
 
 
 class Call:

@@ -28,6 +28,7 @@ class ProcessSet:
     @classmethod
     def of_id(cls, process_set_id: int) -> "ProcessSet":
         """The set with this number. Raises InvalidArgument if there is none."""
+        _engine.need_initialized()
         ranks = _engine.process_set_ranks(process_set_id)
         if ranks is None:
             raise errors.InvalidArgument(

@@ -180,10 +180,9 @@ int farandole_shutdown(farandole_error** error) {
 int farandole_is_initialized(void) {
   return engine_process() != nullptr ? 1 : 0;
 }
-int farandole_check_initialized(farandole_error** error) {
+int farandole_check_not_forked(farandole_error** error) {
   return guarded(error, [] {
-    const auto process = engine_process();
-    (void)running(process, "farandole_check_initialized");
+    if (!engine_process()) check_not_forked();
   });
 }
 

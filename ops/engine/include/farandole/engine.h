@@ -108,8 +108,8 @@ FARANDOLE_ENGINE_API int farandole_shutdown(farandole_error** error);
  * is no rank, and what it has of the engine is a copy without threads and connections. There farandole_init starts an
  * engine of its own: alone, or, with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB of its own, in another job. */
 FARANDOLE_ENGINE_API int farandole_is_initialized(void);
-/* The same, as INVALID_ARGUMENT that says why not. */
-FARANDOLE_ENGINE_API int farandole_check_initialized(farandole_error** error);
+/* INVALID_ARGUMENT in such a child, as long as it has no engine of its own; the text names the rank. */
+FARANDOLE_ENGINE_API int farandole_check_not_forked(farandole_error** error);
 /* Fails everything that is pending or comes later, on all ranks, with PEER_LOST, this rank and `text`. Never blocks. */
 FARANDOLE_ENGINE_API void farandole_abort(const char* text);
 
