@@ -23,7 +23,7 @@
 
 namespace {
 
-const std::thread::id program_thread = std::this_thread::get_id();
+const std::thread::id kProgramThread = std::this_thread::get_id();
 std::atomic<bool> program_calls{false};  // nothing is pending, and MPI is the program's
 std::atomic<int> inside{0};              // threads of Farandole in MPI
 std::atomic<int> calls{0};
@@ -46,7 +46,7 @@ class Call {
   }
 
  private:
-  const bool is_programs_ = std::this_thread::get_id() == program_thread;
+  const bool is_programs_ = std::this_thread::get_id() == kProgramThread;
 };
 
 }  // namespace
