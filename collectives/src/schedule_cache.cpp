@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "forked_children.h"
+
 namespace farandole {
 namespace {
 
@@ -28,8 +30,12 @@ PreparedSchedule::PreparedSchedule(Schedule made) : schedule(std::move(made)) {
 }
 
 ScheduleCache& ScheduleCache::of_process() {
-  static ScheduleCache cache(kProcessCapacity);
-  return cache;
+  // Never destroyed: a fork may come at any time.
+  static auto* const cache = [] {
+    hold_at_forks<mutex_of_process>();
+    return new ScheduleCache(kProcessCapacity);
+  }();
+  return *cache;
 }
 
 std::shared_ptr<const PreparedSchedule> ScheduleCache::get(const Algorithm& algorithm, const Place& place,

@@ -26,10 +26,12 @@ struct PreparedSchedule {
 class ScheduleCache {
  public:
   explicit ScheduleCache(std::size_t capacity) : capacity_(capacity) {}
+  /// A forked child may use what it holds.
   static ScheduleCache& of_process();
   std::shared_ptr<const PreparedSchedule> get(const Algorithm& algorithm, const Place& place, int segments);
 
  private:
+  static std::mutex& mutex_of_process() { return of_process().mutex_; }
   struct Entry {
     const Algorithm* algorithm;
     Place place;

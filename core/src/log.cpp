@@ -1,6 +1,5 @@
 #include "farandole/core/log.h"
 
-#include <pthread.h>
 #include <spdlog/details/console_globals.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "choice.h"
+#include "forked_children.h"
 
 namespace farandole {
 namespace {
@@ -57,7 +57,7 @@ std::mutex& sink_mutex() {
 // Never destroyed, so that destructors of static objects can still log.
 spdlog::logger& logger() {
   static spdlog::logger* const instance = [] {
-    pthread_atfork([] { sink_mutex().lock(); }, [] { sink_mutex().unlock(); }, [] { sink_mutex().unlock(); });
+    hold_at_forks<sink_mutex>();
     auto made = std::make_unique<spdlog::logger>("farandole", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_level(spdlog::level::warn);
     made->set_pattern(pattern(""));

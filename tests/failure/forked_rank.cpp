@@ -311,12 +311,26 @@ int churn() {
     std::vector<float> values(3000, 1.0F);
     for (int i = 0; i < times; ++i) background.allreduce_async(values, ReduceOp::kMax).wait();
   });
+  std::jthread replicas([] {
+    farandole::run_replicas(2, [](Communicator& threads) {
+      std::vector<float> values(1000, 1.0F);
+      // Each makes a schedule of its own, which takes longer than it runs.
+      for (int i = 0; i < 600; ++i) {
+        threads.allreduce(values, ReduceOp::kMax, {.algorithm = "ring", .segments = 1 + i % 300});
+      }
+    });
+  });
   for (int i = 0; i < 40; ++i) {
     const Child child = Child::make();
     if (child.is_here()) {
       expect_all_refused(ranks_at_exit->world, all);
       expect_refused("in the background", [&] { (void)background.is_called(); });
       farandole::log(farandole::LogLevel::kError, "not to be seen");
+      farandole::run_replicas(2, [](Communicator& threads) {
+        std::vector<float> values(1000, 1.0F);
+        threads.allreduce(values, ReduceOp::kSum, {.algorithm = "ring"});
+        need(values.back() == 2.0F, "an allreduce of the child's own is wrong");
+      });
       std::exit(kExited);
     }
     child.expect(kExited);
@@ -324,6 +338,7 @@ int churn() {
   stop.store(true);
   logger.join();
   caller.join();
+  replicas.join();
   check_collectives(all);
   background = {};
   ranks_at_exit.reset();

@@ -14,6 +14,13 @@
 
 namespace farandole {
 
+/// From now on the mutex is held at each fork, so that the child finds it free, and whole what it guards. For mutexes
+/// that are held for moments only, and never across a call that may lock something else: forks wait for them.
+template <std::mutex& (*mutex)()>
+void hold_at_forks() {
+  pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); }, [] { mutex().unlock(); });
+}
+
 /// State that all threads of this process share, with its mutex. The mutex is held at each fork, so that the child
 /// finds the state whole and the mutex free; `in_child(state)` runs there before anything else can.
 template <class State, void (*in_child)(State&)>
@@ -24,8 +31,7 @@ class ProcessState {
   };
 
  public:
-  /// The state, and nobody else's as long as this lives. For moments only, and never across a call that may lock
-  /// something else: forks wait for it.
+  /// The state, and nobody else's as long as this lives: for moments, as in hold_at_forks.
   class Access {
    public:
     explicit Access(Guarded& guarded) : lock_(guarded.mutex), state_(guarded.state) {}
