@@ -21,6 +21,9 @@
 
 namespace farandole {
 
+/// The text of a notice.
+std::string text_of(const Notice& notice);
+
 /// Shared by all threads of the process. Members are const after construction unless a comment says otherwise. A World
 /// makes it and ends it; communicators keep what is left of it.
 class Job : public std::enable_shared_from_this<Job> {
@@ -68,6 +71,9 @@ class Job : public std::enable_shared_from_this<Job> {
   void set_left(int rank, bool left);
 
  private:
+  // Launchers end the survivors of a crash at once; who looks more often than that can still say who died.
+  static constexpr auto kLivenessInterval = std::chrono::milliseconds(1);
+
   struct Introduction;
   struct Surroundings;
   void name_in_log(std::string_view who) const;
