@@ -89,6 +89,23 @@ TEST(MpiVendor, ReducesEveryTypeWithEveryOperation) {
   }
 }
 
+/// The tag of this channel is the number that the vendor's communicator is made with.
+TEST(MpiVendor, ItsCommunicatorIsMadeWithoutTakingMessages) {
+  if (thread_level == MPI_THREAD_SERIALIZED || group->process_count() < 2) GTEST_SKIP();
+  const Ring ring(*group);
+  const Channel outgoing{0, 0, ring.me, ring.next + 1}, incoming{0, 0, ring.previous, ring.me + 1};
+  const std::vector<unsigned char> sent = pattern(64, static_cast<unsigned>(ring.me));
+  std::vector<unsigned char> received(sent.size());
+  const auto receive = group->transport().recv(incoming, received.data(), received.size());
+  std::vector<int> processes(static_cast<std::size_t>(group->process_count()));
+  std::iota(processes.begin(), processes.end(), 0);
+  const auto vendor = group->vendor_collectives(processes, 1);
+  const auto send = group->transport().send(outgoing, sent.data(), sent.size());
+  finish(*receive, "a receive that was there before");
+  finish(*send, "its send");
+  EXPECT_EQ(received, pattern(64, static_cast<unsigned>(ring.previous)));
+}
+
 TEST(MpiVendor, WorksAmongSomeProcesses) {
   if (thread_level == MPI_THREAD_SERIALIZED) GTEST_SKIP();
   std::vector<int> processes;

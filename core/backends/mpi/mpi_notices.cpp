@@ -11,11 +11,6 @@
 
 namespace farandole::mpi {
 
-namespace {
-// Notices have a communicator of their own, so that this receive from anybody slows no match of messages.
-constexpr int kNoticeTag = 0;
-}  // namespace
-
 MpiNotices::MpiNotices(MpiSession& session) : session_(session), incoming_(std::make_unique<Notice>()) {
   listen();
 }

@@ -13,6 +13,9 @@
 
 namespace farandole::mpi {
 
+// Notices have a communicator of their own, so that their receive from anybody slows no match of messages.
+inline constexpr int kNoticeTag = 0;
+
 /// Thread-safe. Notices of one sender arrive in the order in which they were posted.
 class MpiNotices {
  public:
