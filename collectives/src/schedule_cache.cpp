@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "forked_children.h"
+#include "farandole/core/forked_children.h"
 
 namespace farandole {
 namespace {

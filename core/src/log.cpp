@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "choice.h"
-#include "forked_children.h"
+#include "farandole/core/forked_children.h"
 
 namespace farandole {
 namespace {
