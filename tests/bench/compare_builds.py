@@ -45,11 +45,13 @@ def main():
     parser.add_argument("before", type=pathlib.Path)
     parser.add_argument("after", type=pathlib.Path)
     options, arguments = parser.parse_known_args()
+    if "--place" not in arguments:
+        arguments += ["--place", "out"]
     found = {build: {} for build in (options.before, options.after)}
     with tempfile.TemporaryDirectory() as directory:
         for round_number in range(options.rounds):
             for build in sorted(found, reverse=round_number % 2 == 1):
-                for case, value in measure(build, [*arguments, "--place", "out"], pathlib.Path(directory) / "out").items():
+                for case, value in measure(build, arguments, pathlib.Path(directory) / "out").items():
                     found[build].setdefault(case, []).append(value)
     for case, values in found[options.before].items():
         before, after = statistics.median(values), statistics.median(found[options.after][case])
