@@ -26,6 +26,7 @@ command -v clang-tidy-14 >/dev/null || { echo "tidy.sh: no clang-tidy-14; script
 if [ -z "$build" ]; then
   build=build/tidy
   cmake --preset tidy >/dev/null
+  cmake --build "$build" --target farandole_revision >/dev/null  # the one header that the build makes
 fi
 [ -e "$build/compile_commands.json" ] || { echo "tidy.sh: $build is not configured" >&2; exit 1; }
 

@@ -31,7 +31,8 @@ void check_allreduce(Communicator& ranks, BufferView data) {
   auto* elements = static_cast<float*>(data.data);
   std::fill_n(elements, data.count, static_cast<float>(ranks.rank() + 1));
   ranks.allreduce(data, ReduceOp::kSum);
-  const auto sum = static_cast<float>(ranks.size() * (ranks.size() + 1) / 2);
+  const int of_ranks = ranks.size() * (ranks.size() + 1) / 2;
+  const auto sum = static_cast<float>(of_ranks);
   if (std::any_of(elements, elements + data.count, [sum](float x) { return x != sum; })) {
     throw std::runtime_error("a sum is wrong");
   }
