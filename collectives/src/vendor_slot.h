@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <thread>
 
 #include "farandole/core/backend.h"
 #include "group.h"
@@ -17,9 +18,12 @@ namespace farandole {
 class VendorSlot {
  public:
   explicit VendorSlot(const Group& group);
+  ~VendorSlot();
+  VendorSlot(const VendorSlot&) = delete;
+  VendorSlot& operator=(const VendorSlot&) = delete;
 
-  /// Null while they are being made. Never blocks. @throws Unsupported  there are none   @throws TransportError  the
-  /// vendor could not make them
+  /// Null while they are being made. Never blocks. @throws Unsupported  there are none, or they had to be named @throws
+  /// TransportError  the vendor could not make them
   VendorCollectives* collectives();
   /// The communicator ends.
   void close();
@@ -33,6 +37,7 @@ class VendorSlot {
 
   const Group& group_;
   std::shared_ptr<Making> making_;  // null: not begun
+  std::thread thread_;              // that runs `making_`
   VendorCollectives* made_ = nullptr;
 };
 

@@ -62,16 +62,18 @@ ProcessIdentity own_identity() {
 }
 
 std::optional<ProcessStat> parse_process_stat(std::string_view line) {
-  constexpr int kFieldsBeforeStartTime = 19;  // between the state, field 3, and field 22
+  // After the state, field 3.
+  constexpr int kThreads = 17, kStartTime = 19;
   const auto name_end = line.rfind(") ");
   if (name_end == std::string_view::npos) return std::nullopt;
   line.remove_prefix(name_end + 2);
   if (line.empty()) return std::nullopt;
   ProcessStat stat{line.front(), 0};
-  for (int field = 0; field < kFieldsBeforeStartTime; ++field) {
+  for (int field = 1; field <= kStartTime; ++field) {
     const auto blank = line.find(' ');
     if (blank == std::string_view::npos) return std::nullopt;
     line.remove_prefix(blank + 1);
+    if (field == kThreads) (void)std::from_chars(line.data(), line.data() + line.size(), stat.threads);
   }
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), stat.start_time);
   // A number that ends with the text may have been cut.

@@ -26,8 +26,10 @@ ProcessIdentity own_identity();
 struct ProcessStat {
   char state = '?';
   std::uint64_t start_time = 0;
-  /// A process that has ended and whose parent has not asked for its status yet is as dead as one that is gone.
-  bool is_dead() const { return state == 'Z' || state == 'X' || state == 'x'; }
+  std::uint64_t threads = 1;
+  /// A process that has ended and whose parent has not asked for its status yet is as dead as one that is gone. One
+  /// whose main thread has ended while others go on says the same of its state.
+  bool is_dead() const { return (state == 'Z' && threads <= 1) || state == 'X' || state == 'x'; }
 };
 /// Nothing if the line is none, or cut. The name of the program may hold blanks and parentheses.
 std::optional<ProcessStat> parse_process_stat(std::string_view line);

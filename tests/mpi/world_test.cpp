@@ -70,6 +70,7 @@ TEST(JoinedWorld, ACommunicatorOfTheCallersIsTheWholeWorld) {
 TEST(JoinedWorld, TestingTheVendorsAllreduceDoesNotWaitForOtherRanks) {
   if (thread_level == MPI_THREAD_SERIALIZED) GTEST_SKIP() << "there is no vendor";
   setenv("FARANDOLE_CHECK", "off", 1);  // else ranks meet when they compare their calls
+  setenv("FARANDOLE_ALLREDUCE", "vendor", 1);
   {
     World world;
     Communicator ranks = Communicator::of_world(world);
@@ -96,6 +97,17 @@ TEST(JoinedWorld, TestingTheVendorsAllreduceDoesNotWaitForOtherRanks) {
     EXPECT_EQ(more.back(), static_cast<float>(part.size()));
   }
   unsetenv("FARANDOLE_CHECK");
+  unsetenv("FARANDOLE_ALLREDUCE");
+}
+
+TEST(JoinedWorld, ACommunicatorOfTheWorldIsMadeWithoutTheOtherRanks) {
+  World world;
+  if (world.rank() != 0) MPI_Recv(nullptr, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  Communicator ranks = Communicator::of_world(world);
+  for (int rank = 1; world.rank() == 0 && rank < ranks.size(); ++rank) {
+    MPI_Send(nullptr, 0, MPI_BYTE, rank, 0, MPI_COMM_WORLD);
+  }
+  ranks.barrier();
 }
 
 TEST(JoinedWorld, ACommunicatorThatOutlivesItRaises) {

@@ -46,7 +46,6 @@ class Arena {
   ArenaHeader& header() const { return *reinterpret_cast<ArenaHeader*>(base_); }
   void open_file();
   bool map();
-  void provide(std::uint64_t offset, std::uint64_t bytes);
   bool make_usable(std::uint64_t offset, std::uint64_t bytes);
   bool grow(std::uint64_t end);
   bool empty(std::uint64_t offset, std::uint64_t bytes) const;

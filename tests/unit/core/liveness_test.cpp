@@ -153,6 +153,9 @@ TEST(Liveness, ReadsLinesOfProc) {
   EXPECT_FALSE(stat->is_dead());
   EXPECT_TRUE(parse_process_stat("71 (a) Z" + fields)->is_dead());
   EXPECT_TRUE(parse_process_stat("71 (a) X" + fields)->is_dead());
+  std::string of_two_threads = "71 (a) Z" + fields;
+  of_two_threads.replace(of_two_threads.find(" 1 0 98765"), 2, " 2");
+  EXPECT_FALSE(parse_process_stat(of_two_threads)->is_dead()) << "only its main thread has ended";
   for (const char* bad : {"", "71", "71 (a", "71 (a) ", "71 (a) S", "71 (a) S 1 2 3",
                           "71 (a) S 1 7 7 0 -1 4194560 105 0 0 0 0 0 0 0 20 0 1 0 98", "71 (a) S a b"}) {
     EXPECT_FALSE(parse_process_stat(bad).has_value()) << bad;
