@@ -85,7 +85,7 @@ std::vector<LimitReport> report_limits(const Settings& settings) {
       {plan.windows_owner, amount(plan.windows_bytes), "windows of all ranks of this host together take no more"},
       {"address space left (ulimit -v)", amount(limits.address_space_bytes), effect_of(limits.address_space_bytes)},
       {"file size (ulimit -f)", amount(limits.file_bytes), effect_of(limits.file_bytes)},
-      {"locked memory (ulimit -l)", count_limit(RLIMIT_MEMLOCK), ""},
+      {"locked memory in bytes (ulimit -l)", count_limit(RLIMIT_MEMLOCK), ""},
       {"open files (ulimit -n)", count_limit(RLIMIT_NOFILE), ""},
       {"processes and threads (ulimit -u)", count_limit(RLIMIT_NPROC), ""},
       {"strict commit (vm.overcommit_memory=2)", limits.commits_strictly ? "yes" : "no",
