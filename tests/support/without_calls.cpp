@@ -1,6 +1,5 @@
-// Runs a program in a sandbox that refuses some system calls, or kills whoever makes them.
-// usage: without_calls refused|killed CALL[,CALL...] PROGRAM [ARGUMENT...]
-#include <linux/audit.h>
+// Runs a program in a sandbox that refuses some system calls, looks like a kernel that lacks them, or kills a process
+// that makes them. usage: without_calls refused|missing|killed CALL[,CALL...] PROGRAM [ARGUMENT...]
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -50,9 +49,12 @@ int enter_sandbox(unsigned action, const std::string& names) {
 
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
-  const unsigned action =
-      std::string(argv[1]) == "killed" ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_ERRNO | static_cast<unsigned>(EPERM);
-  if (const int status = enter_sandbox(action, argv[2]); status != 0) return status;
+  const std::map<std::string, unsigned> actions{{"refused", SECCOMP_RET_ERRNO | static_cast<unsigned>(EPERM)},
+                                                {"missing", SECCOMP_RET_ERRNO | static_cast<unsigned>(ENOSYS)},
+                                                {"killed", SECCOMP_RET_KILL_PROCESS}};
+  const auto action = actions.find(argv[1]);
+  if (action == actions.end()) return 2;
+  if (const int status = enter_sandbox(action->second, argv[2]); status != 0) return status;
   execvp(argv[3], argv + 3);
   std::perror(argv[3]);
   return 127;
