@@ -45,20 +45,38 @@ class NamesTest(support.RankedTest):
         self.assertLess(min(times[-8:]), 2 * times[0])
 
     def test_other_calls_for_some_time(self):
-        """Each kind has as many names."""
+        """Names mean different things in turn, and ranks know them all the same."""
         calls = [
             lambda: collectives.broadcast(np.ones(1), 0),
             lambda: collectives.allgather(np.ones(1)),
             lambda: collectives.barrier(),
             lambda: objects.broadcast_object(0),
         ]
-        for call in calls:
-            for _ in range(CYCLE):
-                call()
+        self.assertEqual(CYCLE % len(calls), 0)
+        collectives.join()  # counts from 0
+        for turn in range(3):
             before = farandole.counters()["named"]
-            for _ in range(CYCLE):
-                call()
-            self.assertEqual(farandole.counters()["named"], before)
+            for n in range(CYCLE):
+                calls[n % len(calls)]()
+            if turn > 0:
+                self.assertEqual(farandole.counters()["named"], before)
+
+    def test_calls_meet_after_ranks_have_called_different_things(self):
+        rank, size = farandole.rank(), farandole.size()
+        if size < 2:
+            self.skipTest("needs two ranks")
+        pairs = [
+            (lambda: collectives.allreduce([1.0]), lambda: collectives.allgather([1.0])),
+            (lambda: collectives.barrier(), lambda: collectives.broadcast([1.0], 0)),
+            (lambda: objects.broadcast_object(1), lambda: objects.allgather_object(1)),
+            (lambda: collectives.allgather(np.zeros(3, np.uint8)), lambda: objects.allgather_object(1)),
+            (lambda: collectives.alltoall(np.ones(size)), lambda: collectives.reducescatter(np.ones(size))),
+        ]
+        for n, pair in enumerate(pairs):
+            with self.assertRaisesRegex(farandole.errors.Mismatch, "ranks disagree"):
+                pair[min(rank, 1)]()
+            self.assertEqual(collectives.allreduce([float(n)], op=farandole.Sum)[0], n * size)
+            np.testing.assert_array_equal(collectives.allgather([float(rank)]), np.arange(size))
 
     def test_more_than_all_names_at_once(self):
         """Those that find their name in use wait in the engine; ranks that wait in other orders meet all the same."""

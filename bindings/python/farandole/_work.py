@@ -109,7 +109,7 @@ _JOINED = _engine.JoinedFunction(_joined)
 
 
 class Names:
-    """Names for requests without one: the n-th of each kind in a process set is the same on all of its ranks.
+    """Names for requests without one: the n-th in a process set is the same on all of its ranks, whatever they call.
 
     Which name a call has follows from the number of calls before it, which all ranks count alike, and from nothing
     else: what has ended by then differs between ranks, and so does the order in which they wait. After COUNT calls the
@@ -117,6 +117,8 @@ class Names:
     more than COUNT were begun and not waited for, or because another rank is late, stays behind in the engine until the
     earlier one has ended here. That can not hold up a program that would end otherwise: the earlier one ends when all
     ranks have called it, which each of them does before the later one (see TensorEngine::enter_name).
+
+    Ranks that call different things at one point raise Mismatch there, and meet again at the next.
 
     Ranks that have joined have made fewer calls than the others. When all have joined they count from 0 again.
     """
@@ -127,19 +129,18 @@ class Names:
 
     def __init__(self):
         self._lock = threading.Lock()
-        self._counts: Dict[Tuple[int, str], int] = collections.defaultdict(int)
+        self._counts: Dict[int, int] = collections.defaultdict(int)
 
-    def next(self, kind: str, process_set: int) -> str:
+    def next(self, process_set: int) -> str:
         with self._lock:
-            number = self._counts[process_set, kind]
-            self._counts[process_set, kind] = (number + 1) % self.COUNT
-        return f"{kind}.noname.{number}"
+            number = self._counts[process_set]
+            self._counts[process_set] = (number + 1) % self.COUNT
+        return f"noname.{number}"
 
     def restart(self, process_set: int) -> None:
         """When all ranks of the set have joined."""
         with self._lock:
-            for key in [key for key in self._counts if key[0] == process_set]:
-                del self._counts[key]
+            self._counts.pop(process_set, None)
 
     def clear(self) -> None:
         with self._lock:
@@ -169,18 +170,18 @@ os.register_at_fork(after_in_child=_start_anew)
 class Call:
     """A call that other ranks make too, from before its arguments are looked at until the engine has it.
 
-        with Call("allreduce", process_set, name) as call:
+        with Call(process_set, name) as call:
             …what may raise…
             return call.submit(work, Collective.Allreduce)
 
     What is raised within is told to the ranks that make the call, which would wait for this one: they raise Mismatch.
     """
 
-    def __init__(self, kind: str, process_set: ProcessSet, name: Optional[str] = None):
+    def __init__(self, process_set: ProcessSet, name: Optional[str] = None):
         _engine.need_initialized()
         self.process_set = id_of(process_set)
         self._by_order = name is None
-        self._name = names.next(kind, self.process_set) if name is None else str(name)
+        self._name = names.next(self.process_set) if name is None else str(name)
         self._is_told = False
 
     def __enter__(self) -> "Call":

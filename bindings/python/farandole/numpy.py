@@ -96,7 +96,7 @@ def grouped_allreduce_async(
     _caller_waits: bool = False,
 ) -> Work:
     """As `grouped_allreduce`; `wait()` gives the list."""
-    with Call("allreduce", process_set, name) as call:
+    with Call(process_set, name) as call:
         inputs = [_input(tensor) for tensor in tensors]
         outs: Sequence[Any] = [None] * len(inputs) if out is None else out
         if len(outs) != len(inputs):
@@ -145,7 +145,7 @@ def allreduce_async(
     _caller_waits: bool = False,
 ) -> Work:
     """As `allreduce`; `wait()` gives the array."""
-    with Call("allreduce", process_set, name) as call:
+    with Call(process_set, name) as call:
         array = _input(tensor)
         return call.submit(
             Work([array], [_output(out, array)], _first_output),
@@ -187,7 +187,7 @@ def _gather(
     result: Callable[[Work], Any],
     caller_waits: bool,
 ) -> Work:
-    with Call("allgather", process_set, name) as call:
+    with Call(process_set, name) as call:
         inputs = [_input(tensor) for tensor in tensors]
         return call.submit(
             Work(inputs, [None] * len(inputs), result), Collective.Allgather, caller_waits=caller_waits
@@ -230,7 +230,7 @@ def _broadcast(
     caller_waits: bool,
     in_place: bool = False,
 ) -> Work:
-    with Call("broadcast", process_set, name) as call:
+    with Call(process_set, name) as call:
         if in_place and not isinstance(tensor, np.ndarray):
             raise errors.InvalidArgument(f"broadcast_ overwrites a numpy array; got {type(tensor).__name__}")
         array = _input(tensor)
@@ -284,7 +284,7 @@ def _alltoall(
         output = work.outputs[0]
         return output if splits is None else (output, np.asarray(work.received_splits, np.int64))
 
-    with Call("alltoall", process_set, name) as call:
+    with Call(process_set, name) as call:
         return call.submit(
             Work([_input(tensor)], [None], result),
             Collective.Alltoall,
@@ -327,7 +327,7 @@ def _reduce_scatter(
     result: Callable[[Work], Any],
     caller_waits: bool,
 ) -> Work:
-    with Call("reducescatter", process_set, name) as call:
+    with Call(process_set, name) as call:
         inputs = [_input(tensor) for tensor in tensors]
         return call.submit(
             Work(inputs, [None] * len(inputs), result),
@@ -394,7 +394,7 @@ def reducescatter(
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Blocks until all ranks of the process set have called it."""
-    with Call("barrier", process_set) as call:
+    with Call(process_set) as call:
         work = call.submit(Work([], [], _nothing), Collective.Barrier, caller_waits=True)
     work.wait()
 

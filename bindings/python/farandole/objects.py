@@ -152,7 +152,7 @@ def broadcast_object(
     Raises InvalidArgument on all ranks if it does not travel, Mismatch on all if they disagree on the root or `pickle`.
     Collective: all ranks of the process set; blocks.
     """
-    with Call("broadcast_object", process_set, name or None) as call:
+    with Call(process_set, name or None) as call:
         root = _engine.checked_root(root_rank, call.process_set)
         is_root = root == rank()
         message = _message(obj, pickle, f"rank {root}") if is_root else np.empty(0, np.uint8)
@@ -171,7 +171,7 @@ def allgather_object(
     obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set, pickle: bool = False
 ) -> List[Any]:
     """The objects of all ranks of the process set, in their order. Otherwise as `broadcast_object`."""
-    with Call("allgather_object", process_set, name or None) as call:
+    with Call(process_set, name or None) as call:
         message = _message(obj, pickle, f"rank {rank()}")
         work = call.submit(
             Work([np.array([message.size], np.int64), message], [None, None], lambda work: work.outputs),
