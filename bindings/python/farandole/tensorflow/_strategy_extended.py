@@ -1,6 +1,7 @@
 """What tf.distribute asks of a strategy: one replica in each process, all work inline."""
 
 import contextlib
+import sys
 from typing import Any, Callable, Optional, Sequence
 
 import tensorflow as tf
@@ -33,11 +34,23 @@ def _first_tensor(structure: Any) -> Optional[Any]:
     return None
 
 
-class ReplicaContext(tf.distribute.ReplicaContext):
-    """Of one call of `run` on this rank."""
+def _model_step(fn: Callable[..., Any]) -> str:
+    """"train_step" and the like, if `fn` is a method of a Keras 3 model; else empty."""
+    keras = sys.modules.get("keras")
+    model = getattr(fn, "__self__", None)
+    return fn.__name__ if keras is not None and isinstance(model, keras.Model) else ""
 
-    def __init__(self, strategy: Any, inputs: Any):
+
+class ReplicaContext(tf.distribute.ReplicaContext):
+    """Of one call of `run` on this rank.
+
+    model_step: the method of a Keras model that is called, as `fit` does, or empty. Within it everything is as in one
+    process, see docs/decisions/0012-losses-in-the-eyes-of-a-model.md; other functions see what tf.distribute defines.
+    """
+
+    def __init__(self, strategy: Any, inputs: Any, model_step: str = ""):
         super().__init__(strategy, replica_id_in_sync_group=_lifecycle.rank())
+        self.model_step = model_step
         self._inputs = inputs
         self._share: Optional[tf.Tensor] = None
 
@@ -185,7 +198,8 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
         return False  # there is no other replica in the process to merge with
 
     def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        with tf.device(self._device), ReplicaContext(self._container_strategy(), (args, kwargs)):
+        context = ReplicaContext(self._container_strategy(), (args, kwargs), _model_step(fn))
+        with tf.device(self._device), context:
             return fn(*args, **kwargs)
 
     # ---- Data -------------------------------------------------------------------------------------------------------
