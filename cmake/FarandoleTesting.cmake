@@ -2,6 +2,12 @@
 include_guard()
 include(GoogleTest)
 
+# How much longer than without a sanitizer a test may take; kSlowness in tests/support/sanitizers.h is the same.
+set(FARANDOLE_TEST_SLOWNESS 1)
+if(FARANDOLE_SANITIZE)
+  set(FARANDOLE_TEST_SLOWNESS 6)
+endif()
+
 # A GoogleTest program. LABEL: unit, conformance, ops, …; TIMEOUT in seconds for the whole program.
 function(farandole_add_test target)
   cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;LIBRARIES;ENVIRONMENT" ${ARGN})
@@ -14,6 +20,7 @@ function(farandole_add_test target)
   # What is tested is optimised in full; the tests themselves are built in half the time without.
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   add_test(NAME ${target} COMMAND ${target})
+  math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * ${FARANDOLE_TEST_SLOWNESS}")
   set_tests_properties(${target} PROPERTIES LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${arg_ENVIRONMENT}")
 endfunction()
 

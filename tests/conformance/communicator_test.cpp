@@ -8,27 +8,13 @@
 
 #include "farandole/core/error.h"
 #include "groups.h"
+#include "message_of.h"
 
 namespace farandole::test {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-/// The text of the `Kind` that `call` throws; fails the test if it throws something else or nothing.
-template <class Kind, class Callable>
-std::string text_of(const Callable& call) {
-  try {
-    call();
-  } catch (const Kind& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "another exception: " << error.what();
-    return {};
-  }
-  ADD_FAILURE() << "no exception";
-  return {};
-}
 
 /// The communicator still works.
 void expect_usable(Communicator& ranks) {
@@ -134,18 +120,18 @@ TEST(Communicator, DisagreementIsFoundOnEveryRankBeforeDataIsTouched) {
     if (ranks.size() == 1) return;
     std::vector<float> data(16, 3.0F);
     const std::vector<float> before = data;
-    const auto count = text_of<Mismatch>(
+    const auto count = message_of<Mismatch>(
         [&] { ranks.allreduce(BufferView(data.data(), odd_one_out ? 8 : 16, DType::kF32), ReduceOp::kSum); });
     EXPECT_THAT(count, AllOf(HasSubstr("rank 0"), HasSubstr("16 f32"), HasSubstr("8 f32"),
                              HasSubstr(fmt::format("rank {}", ranks.size() - 1))));
-    const auto type = text_of<Mismatch>(
+    const auto type = message_of<Mismatch>(
         [&] { ranks.allreduce(BufferView(data.data(), 4, odd_one_out ? DType::kI32 : DType::kF32), ReduceOp::kSum); });
     EXPECT_THAT(type, AllOf(HasSubstr("4 f32"), HasSubstr("4 i32")));
-    const auto op = text_of<Mismatch>([&] { ranks.allreduce(data, odd_one_out ? ReduceOp::kMax : ReduceOp::kMin); });
+    const auto op = message_of<Mismatch>([&] { ranks.allreduce(data, odd_one_out ? ReduceOp::kMax : ReduceOp::kMin); });
     EXPECT_THAT(op, AllOf(HasSubstr("max"), HasSubstr("min")));
-    const auto root = text_of<Mismatch>([&] { ranks.broadcast(data, odd_one_out ? 1 : 0); });
+    const auto root = message_of<Mismatch>([&] { ranks.broadcast(data, odd_one_out ? 1 : 0); });
     EXPECT_THAT(root, AllOf(HasSubstr("root 0"), HasSubstr("root 1")));
-    const auto collective = text_of<Mismatch>([&] { odd_one_out ? ranks.barrier() : ranks.broadcast(data, 0); });
+    const auto collective = message_of<Mismatch>([&] { odd_one_out ? ranks.barrier() : ranks.broadcast(data, 0); });
     EXPECT_THAT(collective, AllOf(HasSubstr("barrier"), HasSubstr("broadcast")));
     EXPECT_EQ(data, before);
     expect_usable(ranks);
@@ -160,7 +146,7 @@ TEST(Communicator, AlltoallCountsThatDoNotFitAreAMismatchEverywhere) {
     std::vector<std::size_t> wrong = counts;
     if (ranks.rank() == 0) wrong[1] = 3;
     std::vector<std::int32_t> input(2 * p), output(ranks.rank() == 0 ? 2 * p + 1 : 2 * p);
-    const auto text = text_of<Mismatch>([&] { ranks.alltoall(input, output, counts, wrong); });
+    const auto text = message_of<Mismatch>([&] { ranks.alltoall(input, output, counts, wrong); });
     if (ranks.rank() == 0) {
       EXPECT_THAT(text, AllOf(HasSubstr("rank 1 sends 2"), HasSubstr("expects 3")));
     }
@@ -177,13 +163,13 @@ TEST(Communicator, DisagreementsAboutAlltoallLeaveTheCommunicatorUsable) {
     const std::vector<std::size_t> counts(p, 4);
     // Equal parts of different sizes.
     const std::size_t count = odd_one_out ? 2 * p : 4 * p;
-    text_of<Mismatch>([&] {
+    message_of<Mismatch>([&] {
       ranks.alltoall(BufferView(input.data(), count, DType::kI32), BufferView(output.data(), count, DType::kI32));
     });
     // Equal parts against given ones, and another collective.
-    text_of<Mismatch>(
+    message_of<Mismatch>(
         [&] { odd_one_out ? ranks.alltoall(input, output) : ranks.alltoall(input, output, counts, counts); });
-    text_of<Mismatch>(
+    message_of<Mismatch>(
         [&] { odd_one_out ? ranks.allreduce(input, ReduceOp::kSum) : ranks.alltoall(input, output, counts, counts); });
     expect_usable(ranks);
     EXPECT_THROW(ranks.alltoall(BufferView(input.data(), p, DType::kI32), output), InvalidArgument);
@@ -206,10 +192,10 @@ TEST(Communicator, AnInvalidCallOfOneRankIsInvalidThereAndAMismatchElsewhere) {
   for_each_group({2, 3}, [](Communicator& ranks) {
     std::vector<float> input(8), output(8), too_small(7);
     if (ranks.rank() == 0) {
-      const auto text = text_of<InvalidArgument>([&] { ranks.allreduce(input, too_small, ReduceOp::kSum); });
+      const auto text = message_of<InvalidArgument>([&] { ranks.allreduce(input, too_small, ReduceOp::kSum); });
       EXPECT_THAT(text, AllOf(HasSubstr("output"), HasSubstr("8"), HasSubstr("7")));
     } else {
-      text_of<Mismatch>([&] { ranks.allreduce(input, output, ReduceOp::kSum); });
+      message_of<Mismatch>([&] { ranks.allreduce(input, output, ReduceOp::kSum); });
     }
     expect_usable(ranks);
   });
@@ -218,17 +204,17 @@ TEST(Communicator, AnInvalidCallOfOneRankIsInvalidThereAndAMismatchElsewhere) {
 TEST(Communicator, InvalidCallsSayWhatWasExpected) {
   for_each_group({1, 2, 3}, [](Communicator& ranks) {
     std::vector<std::int32_t> integers(4);
-    EXPECT_THAT(text_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kAverage); }),
+    EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kAverage); }),
                 AllOf(HasSubstr("average"), HasSubstr("i32"), HasSubstr("floating")));
-    EXPECT_THAT(text_of<InvalidArgument>([&] { ranks.broadcast(integers, ranks.size()); }),
+    EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.broadcast(integers, ranks.size()); }),
                 HasSubstr(fmt::format("0 … {}", ranks.size() - 1)));
     ReduceOptions options;
     options.algorithm = "rign";
-    EXPECT_THAT(text_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kSum, options); }),
+    EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kSum, options); }),
                 AllOf(HasSubstr("rign"), HasSubstr("ring"), HasSubstr("circulant")));
     options.algorithm = "halving_doubling";
     if (ranks.size() == 3) {
-      EXPECT_THAT(text_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kSum, options); }),
+      EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kSum, options); }),
                   HasSubstr("3 ranks"));
     }
     expect_usable(ranks);
@@ -241,7 +227,7 @@ TEST(Communicator, VendorWithoutMpiIsUnsupported) {
     std::vector<float> data(4);
     ReduceOptions options;
     options.algorithm = "vendor";
-    EXPECT_THAT(text_of<Unsupported>([&] { ranks.allreduce(data, ReduceOp::kSum, options); }), HasSubstr("MPI"));
+    EXPECT_THAT(message_of<Unsupported>([&] { ranks.allreduce(data, ReduceOp::kSum, options); }), HasSubstr("MPI"));
     expect_usable(ranks);
   });
 }

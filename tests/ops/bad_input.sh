@@ -24,6 +24,12 @@ refused 2 'epochz.*did you mean --epochs' "$train" --epochz 3
 refused 2 'learning-rate is -1; it must be greater than 0' "$train" --learning-rate -1
 refused 2 'replicas is 0; it must be from 1 to 64' "$train" --replicas 0
 refused 2 "'resnet'; choose one of mlp, cnn" "$train" --model resnet
+refused 2 'micro-batches has no effect without --deterministic' "$train" --micro-batches 4
+refused 2 'momentum has no effect without --optimizer sgd' "$train" --optimizer adam --momentum 0.5
+refused 2 'sync-batch-norm has no effect without --model cnn_bn' "$train" --sync-batch-norm
+refused 2 'resume has no effect without --checkpoint-dir' "$train" --resume
+refused 2 'keep-checkpoints has no effect without --checkpoint-dir' "$train" --keep-checkpoints 5
+refused 2 'checkpoint-dir is empty' "$train" --checkpoint-dir ''
 refused 1 'FARANDOLE_ALREDUCE .*did you mean FARANDOLE_ALLREDUCE' env FARANDOLE_ALREDUCE=ring "$train"
 refused 1 "'rign' .*did you mean 'ring'" env FARANDOLE_ALLREDUCE=rign "$train"
 refused 1 'FARANDOLE_TIMEOUT' env FARANDOLE_TIMEOUT=soon "$train"

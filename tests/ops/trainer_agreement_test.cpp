@@ -11,6 +11,7 @@
 namespace farandole::trainer {
 namespace {
 
+using farandole::test::message_of;
 using test::contains;
 using test::Data;
 using test::kClasses;
@@ -18,7 +19,6 @@ using test::kImage;
 using test::kSeed;
 using test::layers;
 using test::Layers;
-using test::message_of;
 using test::mlp;
 using test::options_for;
 

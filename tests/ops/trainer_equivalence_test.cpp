@@ -269,7 +269,7 @@ std::vector<std::string> errors(int replicas, const Layers<double>& make, const 
   std::vector<std::string> messages(static_cast<std::size_t>(replicas));
   const Data data;
   run_replicas(replicas, [&](Communicator& replica) {
-    messages[static_cast<std::size_t>(replica.rank())] = test::message_of<Kind>([&] {
+    messages[static_cast<std::size_t>(replica.rank())] = farandole::test::message_of<Kind>([&] {
       Trainer<double> trainer(replica, Model<double>(kImage, make()), data.training, data.test, options);
       trainer.fit();
     });
@@ -376,7 +376,8 @@ TEST(Errors, ReplicasThatPartAreFound) {
     };
     Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options);
     model = &trainer.model();
-    messages[static_cast<std::size_t>(replica.rank())] = test::message_of<InternalError>([&] { trainer.fit(); });
+    messages[static_cast<std::size_t>(replica.rank())] =
+        farandole::test::message_of<InternalError>([&] { trainer.fit(); });
   });
   for (const std::string& message : messages) EXPECT_TRUE(test::contains(message, "parameters is")) << message;
   for (const std::string& message : messages) EXPECT_TRUE(test::contains(message, "on rank 2"));

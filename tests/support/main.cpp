@@ -3,9 +3,11 @@
 
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "groups.h"
+#include "sanitizers.h"
 #include "watchdog.h"
 
 namespace {
@@ -17,7 +19,7 @@ class Listener final : public testing::EmptyTestEventListener {
   }
 
  private:
-  farandole::test::Watchdog watchdog_{std::chrono::seconds(240)};
+  farandole::test::Watchdog watchdog_{std::chrono::seconds(240 * farandole::test::kSlowness)};
 };
 
 }  // namespace
@@ -25,7 +27,7 @@ class Listener final : public testing::EmptyTestEventListener {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   // A collective that hangs raises Timeout and names ranks, operation and sequence number.
-  setenv("FARANDOLE_TIMEOUT", "100", /*overwrite=*/0);
+  setenv("FARANDOLE_TIMEOUT", std::to_string(100 * farandole::test::kSlowness).c_str(), /*overwrite=*/0);
   testing::UnitTest::GetInstance()->listeners().Append(new Listener);  // GoogleTest owns it
   // --replicas=N: under mpiexec, that many ranks per process.
   const std::string_view option = argc > 1 ? argv[1] : "";

@@ -7,6 +7,7 @@
 #include <boost/any.hpp>
 #include <boost/program_options.hpp>
 #include <cmath>
+#include <initializer_list>
 #include <iostream>
 #include <limits>
 #include <span>
@@ -162,6 +163,27 @@ void check_ranges(const Raw& raw) {
   check_number("clip-norm", raw.clip, raw.clip >= 0, "at least 0");
 }
 
+/// Refuses what was given and would have no effect.
+void check_effect(const po::variables_map& values, const Raw& raw, const TrainCommand& command) {
+  const auto need = [&values](std::initializer_list<const char*> options, bool holds, std::string_view needed) {
+    for (const char* option : options) {
+      if (!values.contains(option)) continue;
+      const po::variable_value& value = values[option];
+      const auto* const flag = boost::any_cast<bool>(&value.value());
+      const bool given = flag != nullptr ? *flag : !value.defaulted();
+      if (given && !holds) throw InvalidArgument(fmt::format("--{} has no effect without {}", option, needed));
+    }
+  };
+  need({"micro-batches"}, command.training.deterministic, "--deterministic");
+  need({"momentum", "nesterov"}, raw.optimizer == "sgd", "--optimizer sgd");
+  need({"lr-step-epochs", "lr-step-factor"}, raw.schedule == "step", "--lr-schedule step");
+  need({"sync-batch-norm"}, command.model == "cnn_bn", "--model cnn_bn, which alone has batch normalisation");
+  need({"resume", "checkpoint-every", "keep-checkpoints"}, !raw.checkpoint_directory.empty(), "--checkpoint-dir DIR");
+  if (values.contains("checkpoint-dir") && raw.checkpoint_directory.empty()) {
+    throw InvalidArgument("--checkpoint-dir is empty; it must name a directory");
+  }
+}
+
 void translate(const Raw& raw, TrainCommand& command) {
   check_ranges(raw);
   const std::vector<std::string> names = model_names();
@@ -198,13 +220,6 @@ void translate(const Raw& raw, TrainCommand& command) {
   training.checkpoints.directory = raw.checkpoint_directory;
   training.checkpoints.every_epochs = raw.checkpoint_every;
   training.checkpoints.keep = static_cast<int>(raw.keep);
-  if (command.synchronized_batch_normalization && command.model != "cnn_bn") {
-    throw InvalidArgument(
-        fmt::format("--sync-batch-norm needs --model cnn_bn; {} has no batch normalisation", command.model));
-  }
-  if (training.checkpoints.resume && training.checkpoints.directory.empty()) {
-    throw InvalidArgument("--resume needs --checkpoint-dir");
-  }
 }
 
 std::string value_text(const boost::any& value) {
@@ -247,10 +262,10 @@ std::optional<TrainCommand> parse_command_line(int argc, char** argv) {
       .add(training_options(raw, command.training))
       .add(job_options(raw, command))
       .add(output_options(raw, command));
+  po::variables_map values;
   try {
     namespace style = po::command_line_style;
     const int exact = style::unix_style & ~style::allow_guessing & ~style::allow_short;
-    po::variables_map values;
     po::store(po::command_line_parser(argc, argv).options(all).positional({}).style(exact).run(), values);
     if (values.contains("help")) {
       std::cout << all << "\nSettings of the library are FARANDOLE_* variables: farandole-info --config lists them.\n";
@@ -270,6 +285,7 @@ std::optional<TrainCommand> parse_command_line(int argc, char** argv) {
     throw InvalidArgument(fmt::format("{}; --help lists all options", error.what()));
   }
   translate(raw, command);
+  check_effect(values, raw, command);
   return command;
 }
 

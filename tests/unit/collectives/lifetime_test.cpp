@@ -12,25 +12,13 @@
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
+#include "message_of.h"
 
 namespace farandole {
 namespace {
 
+using test::message_of;
 using testing::HasSubstr;
-
-/// The text of the InvalidArgument that `call` raises.
-std::string refusal_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "another exception: " << error.what();
-    return {};
-  }
-  ADD_FAILURE() << "no exception";
-  return {};
-}
 
 /// Every collective, blocking and not, and every way to make another communicator.
 std::vector<std::function<void()>> collectives_of(Communicator& ranks, std::vector<float>& data) {
@@ -91,8 +79,10 @@ std::vector<std::function<void()>> questions_to(Communicator& ranks) {
 void expect_empty(Communicator& ranks) {
   std::vector<float> data(4, 1.0F);
   EXPECT_FALSE(ranks.valid());
-  for (const auto& call : collectives_of(ranks, data)) EXPECT_THAT(refusal_of(call), HasSubstr("refers to no ranks"));
-  for (const auto& call : questions_to(ranks)) EXPECT_THAT(refusal_of(call), HasSubstr("refers to no ranks"));
+  for (const auto& call : collectives_of(ranks, data))
+    EXPECT_THAT(message_of<InvalidArgument>(call), HasSubstr("refers to no ranks"));
+  for (const auto& call : questions_to(ranks))
+    EXPECT_THAT(message_of<InvalidArgument>(call), HasSubstr("refers to no ranks"));
   EXPECT_EQ(data, std::vector<float>(4, 1.0F));
 }
 
@@ -113,13 +103,14 @@ TEST(EmptyCommunicator, IsWhatIsLeftOfOneThatWasMoved) {
 TEST(EmptyWork, SaysSo) {
   Work work;
   EXPECT_FALSE(work.valid());
-  EXPECT_THAT(refusal_of([&] { work.wait(); }), HasSubstr("does not refer to a collective"));
-  EXPECT_THAT(refusal_of([&] { (void)work.test(); }), HasSubstr("does not refer to a collective"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { work.wait(); }), HasSubstr("does not refer to a collective"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { (void)work.test(); }), HasSubstr("does not refer to a collective"));
   run_replicas(1, [](Communicator& ranks) {
     Work first = ranks.barrier_async();
     Work second = std::move(first);
     second.wait();
-    EXPECT_THAT(refusal_of([&] { first.wait(); }), HasSubstr("does not refer to a collective"));  // NOLINT
+    EXPECT_THAT(message_of<InvalidArgument>([&] { first.wait(); }),
+                HasSubstr("does not refer to a collective"));  // NOLINT
   });
 }
 
@@ -151,7 +142,8 @@ TEST(CommunicatorAfterItsWorld, RaisesInEveryCollective) {
     job.end_world();
     std::vector<float> data(4, 1.0F);
     for (Communicator& ranks : job.communicators) {
-      for (const auto& call : collectives_of(ranks, data)) EXPECT_THAT(refusal_of(call), HasSubstr("World"));
+      for (const auto& call : collectives_of(ranks, data))
+        EXPECT_THAT(message_of<InvalidArgument>(call), HasSubstr("World"));
     }
     EXPECT_EQ(data, std::vector<float>(4, 1.0F));
   }

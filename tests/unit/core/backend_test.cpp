@@ -14,10 +14,12 @@
 #include <thread>
 
 #include "farandole/core/error.h"
+#include "message_of.h"
 
 namespace farandole {
 namespace {
 
+using test::message_of;
 using testing::ExitedWithCode;
 
 /// Every test starts without a launcher, whatever started the tests.
@@ -56,18 +58,6 @@ class BackendTest : public testing::Test {
     settings_.job = "of the children";
     return alone.plugin.empty() && alone.reason.find("forked from process") != std::string::npos &&
            refusal.find("MPI belongs to that one") != std::string::npos && choose().plugin == "local";
-  }
-
-  /// The message of the E that `call` throws.
-  template <class E>
-  static std::string message_of(const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const E& error) {
-      return error.what();
-    }
-    ADD_FAILURE() << "nothing was thrown";
-    return {};
   }
 
   static void expect_contains(const std::string& text, std::initializer_list<std::string> parts) {

@@ -11,14 +11,7 @@
 #include <vector>
 
 #include "farandole/core/error.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define FARANDOLE_SANITIZED_ALLOCATOR 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define FARANDOLE_SANITIZED_ALLOCATOR 1
-#endif
-#endif
+#include "sanitizers.h"
 
 namespace farandole {
 namespace {
@@ -55,9 +48,9 @@ TEST(Buffer, RefusesMoreThanTheAddressSpaceHolds) {
 }
 
 TEST(Buffer, ThrowsBadAllocWhenThereIsTooLittleMemory) {
-#ifdef FARANDOLE_SANITIZED_ALLOCATOR
-  GTEST_SKIP() << "the sanitizer's allocator ends the program instead";
-#endif
+  if (test::kAddressSanitizer || test::kThreadSanitizer) {
+    GTEST_SKIP() << "the sanitizer's allocator ends the program instead";
+  }
   EXPECT_THROW(Buffer(std::size_t{1} << 58, DType::kF64), std::bad_alloc);
 }
 

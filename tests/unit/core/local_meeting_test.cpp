@@ -21,10 +21,12 @@
 #include "local/local_process_group.h"
 #include "local/meeting.h"
 #include "local/packet.h"
+#include "message_of.h"
 
 namespace farandole::local {
 namespace {
 
+using test::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -40,16 +42,6 @@ std::vector<Result> side_by_side(int processes, const std::function<Result(int)>
   std::vector<Result> results;
   for (auto& each : running) results.push_back(each.get());
   return results;
-}
-
-template <class Kind>
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Kind& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST(LocalMeeting, AllMeetAndTellEachOther) {

@@ -17,8 +17,8 @@ namespace farandole::trainer {
 namespace {
 
 namespace fs = std::filesystem;
+using farandole::test::message_of;
 using test::contains;
-using test::message_of;
 using test::read_bytes;
 using test::write_bytes;
 

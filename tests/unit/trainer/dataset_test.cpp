@@ -10,8 +10,8 @@
 namespace farandole::trainer {
 namespace {
 
+using farandole::test::message_of;
 using test::contains;
-using test::message_of;
 using test::TemporaryDirectory;
 using test::write_bytes;
 

@@ -11,8 +11,8 @@
 namespace farandole::trainer {
 namespace {
 
+using farandole::test::message_of;
 using test::contains;
-using test::message_of;
 using test::read_bytes;
 using test::write_bytes;
 

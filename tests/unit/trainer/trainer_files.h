@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "farandole/core/error.h"
+#include "message_of.h"
 
 namespace farandole::trainer::test {
 
@@ -39,21 +39,6 @@ inline std::string read_bytes(const std::filesystem::path& file) {
 
 inline void write_bytes(const std::filesystem::path& file, const std::string& bytes) {
   std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
-}
-
-/// The text of the error of kind `kKind` that `action` throws; anything else fails the test.
-template <class Kind, class Action>
-std::string message_of(Action&& action) {
-  try {
-    action();
-  } catch (const Kind& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "another exception: " << error.what();
-    return {};
-  }
-  ADD_FAILURE() << "no exception";
-  return {};
 }
 
 inline testing::AssertionResult contains(const std::string& text, const std::string& part) {

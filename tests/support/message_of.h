@@ -1,0 +1,26 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <string>
+#include <utility>
+
+namespace farandole::test {
+
+/// The text of the error of class `Kind` that `call` throws; another exception, or none, fails the test.
+template <class Kind, class Call>
+std::string message_of(Call&& call) {
+  try {
+    std::forward<Call>(call)();
+  } catch (const Kind& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "another exception: " << error.what();
+    return {};
+  }
+  ADD_FAILURE() << "no exception";
+  return {};
+}
+
+}  // namespace farandole::test
