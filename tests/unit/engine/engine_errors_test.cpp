@@ -4,6 +4,7 @@
 
 #include "engine_harness.h"
 #include "variable.h"
+#include "sanitizers.h"
 
 namespace farandole::testing {
 namespace {
@@ -124,7 +125,7 @@ TEST(EngineErrors, WhatAStepHasPendingFailsWithItOnAllRanks) {
       ASSERT_TRUE(odd.front()->error.has_value());
       if (last) late = client.submit("late", {{-1.0F}}, step);  // as if it had been about to start
       client.wait(late);
-      EXPECT_LT(Seconds(Clock::now() - start).count(), 1.0);
+      EXPECT_LT(Seconds(Clock::now() - start).count(), 1.0 * test::kSlowness);
       expect_of_failed_step(late);
       // The next step; whoever comes first meets nothing of the last.
       step.generation = engine.generation(0);
