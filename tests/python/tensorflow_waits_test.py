@@ -62,8 +62,8 @@ class WaitsTest(support.OpTest):
         self.mismatch(functions[self.odd], "'one'", "'two'")
 
     def test_a_function_and_a_call(self):
-        in_function = tf.function(lambda: reduced("in a function"))
-        self.mismatch((lambda: reduced("in a call")) if self.odd else in_function, "'in a function'", "'in a call'")
+        in_function = tf.function(lambda: reduced("in_function"))
+        self.mismatch((lambda: reduced("in_call")) if self.odd else in_function, "'in_function'", "'in_call'")
 
     def test_a_call_beside_other_threads(self):
         """They could submit something, so the call alone does not show that its rank is blocked."""
@@ -123,7 +123,7 @@ class WaitsTest(support.OpTest):
 
     def test_a_rank_that_waits_for_a_file(self):
         function = tf.function(lambda: reduced("batch"))
-        path = farandole.broadcast_object(os.path.join(tempfile.mkdtemp(), "file") if self.rank == 0 else None)
+        path = hvd.broadcast_object(os.path.join(tempfile.mkdtemp(), "file") if self.rank == 0 else None)
         if self.rank == 0:
             threading.Timer(LATE, lambda: open(path, "w").close()).start()
         while self.odd and not os.path.exists(path):

@@ -180,8 +180,8 @@ void Negotiator::forget_told(const std::function<bool(std::size_t, const Telling
   }
 }
 
-/// If every rank has confirmed that it waits for something that the others did not submit, nobody will ever go on. Ranks
-/// that have joined are waited for by nobody.
+/// If every rank has confirmed that it waits for something that the others did not submit, nobody will ever go on.
+/// Ranks that have joined are waited for by nobody.
 void Negotiator::hear_waits(const std::vector<News>& all, Outcome& outcome) {
   bool confirmed = true, somebody_waits = false;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {

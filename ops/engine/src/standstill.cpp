@@ -13,7 +13,7 @@ constexpr milliseconds kBetweenSamples{50};
 // What waiting itself takes, which begins with polling; and the share of one processor for threads that look around now
 // and then.
 constexpr milliseconds kPolling{50};
-constexpr double kHardlyUsed = 0.02;
+constexpr double kHardlyUsed = 0.03;
 // Nobody has looked for so long: the process was stopped, or got no processor, and what others were waiting for may
 // come now.
 constexpr milliseconds kLongestGap{1000};

@@ -43,7 +43,10 @@ thread_local const TensorEngine* calling_back = nullptr;
 }  // namespace
 
 TensorEngine::TensorEngine(Communicator communicator, int first_set)
-    : communicator_(std::move(communicator)), endpoint_(communicator_.endpoint()), next_set_(first_set), standstill_(kStandstill * endpoint_.settings().warn_after) {
+    : communicator_(std::move(communicator)),
+      endpoint_(communicator_.endpoint()),
+      next_set_(first_set),
+      standstill_(kStandstill * endpoint_.settings().warn_after) {
   if (!endpoint_.usable_from_any_thread()) {
     throw Unsupported(
         "the engine needs an MPI that any thread may call: initialise MPI with MPI_THREAD_MULTIPLE, or let Farandole "

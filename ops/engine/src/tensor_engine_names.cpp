@@ -34,14 +34,14 @@ bool TensorEngine::enter_name(std::unique_ptr<LocalRequest>& request) {
 
 /// With `inbox_mutex_` held.
 void TensorEngine::hand_over(std::unique_ptr<LocalRequest> request) {
-  const std::shared_ptr<void> registration(
-      nullptr, [this, name = Name(request->process_set, request->spec.name),
-                counts = request->spec.kind != RequestKind::kRefused, waits = request->waiting == Waiting::kCaller](void*) {
-        const std::lock_guard lock(inbox_mutex_);
-        if (counts) pending_.fetch_sub(1);
-        if (waits) pending_waits_.fetch_sub(1);
-        leave_name(name);
-      });
+  const std::shared_ptr<void> registration(nullptr, [this, name = Name(request->process_set, request->spec.name),
+                                                     counts = request->spec.kind != RequestKind::kRefused,
+                                                     waits = request->waiting == Waiting::kCaller](void*) {
+    const std::lock_guard lock(inbox_mutex_);
+    if (counts) pending_.fetch_sub(1);
+    if (waits) pending_waits_.fetch_sub(1);
+    leave_name(name);
+  });
   for (LocalTensor& tensor : request->tensors) tensor.registration = registration;
   request->ticket = next_ticket_.fetch_add(1);
   request->since = Clock::now();

@@ -118,7 +118,8 @@ TEST(EngineErrors, ProgramsThatWaitForEachOtherAreTold) {
       client.wait(pending);
       ASSERT_TRUE(pending.front()->error.has_value());
       EXPECT_EQ(pending.front()->error->kind, ErrorKind::kMismatch);
-      EXPECT_THAT(pending.front()->error->text, AllOf(HasSubstr("every rank waits"), HasSubstr("'a'"), HasSubstr("'b'")));
+      EXPECT_THAT(pending.front()->error->text,
+                  AllOf(HasSubstr("every rank waits"), HasSubstr("'a'"), HasSubstr("'b'")));
       EXPECT_THAT(client.allreduce("a", {1.0F}), Each(3.0F)) << "the job goes on";
     });
   }
@@ -135,6 +136,7 @@ TEST(EngineErrors, ARankThatComputesIsWaitedFor) {
     const auto end = Clock::now() + milliseconds(1500);
     while (late && Clock::now() < end) {
     }
+    if (!late) client.wait(first);
     const auto second = client.submit(late ? "a" : "b", {{1.0F}}, options);
     client.wait(first);
     client.wait(second);
@@ -151,6 +153,7 @@ TEST(EngineErrors, ARankThatWaitsForSomethingElseIsWaitedFor) {
     options.waiting = late ? Waiting::kNobody : Waiting::kProgram;
     const auto first = client.submit(late ? "b" : "a", {{1.0F}}, options);
     if (late) std::this_thread::sleep_for(milliseconds(1500));  // what is waited for
+    if (!late) client.wait(first);
     const auto second = client.submit(late ? "a" : "b", {{1.0F}}, options);
     client.wait(first);
     client.wait(second);

@@ -171,7 +171,8 @@ TEST(NegotiatorExplorer, RanksThatStandStillAreTold) {
                {"a?", "b? J"},
                {"a?", "b? L"}},
               false);
-  EXPECT_GT(explore_all({{"a? b?", "b? a?"}, {"a? b? . a?", "b? a? . a?"}, {"a! b?", "a? b!"}, {"a? J", "J"}}, true), 100U);
+  EXPECT_GT(explore_all({{"a? b?", "b? a?"}, {"a? b? . a?", "b? a? . a?"}, {"a! b?", "a? b!"}, {"a? J", "J"}}, true),
+            100U);
   explore_to_the_end({{": a'? : x'", ": b'? : x'"}, {": a'? c' : x'", ": b'? : x'"}}, {64, 64, 1 << 16});
 }
 
@@ -272,8 +273,8 @@ TEST(NegotiatorExplorer, RandomStepsThatFailAreFollowedByStepsThatSucceed) {
 
 /// Anything, by any rank: nothing hangs without a reason, and all agree on what fails.
 TEST(NegotiatorExplorer, RandomProgramsNeverDisagree) {
-  const std::vector<std::string> all{"a", "b",  "a2", "b!", "c",  "x",   "x2", "g!", "z",
-                                     "s", "s2", ".",  ":",  "a'", "a2'", "x'", "g'", "c?", "x'?"};
+  const std::vector<std::string> all{"a",  "b", "a2", "b!", "c",   "x",  "x2", "g!", "z",  "s",
+                                     "s2", ".", ":",  "a'", "a2'", "x'", "g'", "c?", "x'?"};
   for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 random(seed);
     Setting setting;

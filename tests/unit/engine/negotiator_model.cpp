@@ -118,8 +118,9 @@ class Model {
   std::string state() const {
     std::string text;
     for (const auto& rank : ranks_) {
-      text += fmt::format("{} {}{}{}{}{}{} {}|{}|\n", rank->next, rank->waits, rank->stands_still, rank->joined, rank->left, rank->all_left,
-                          rank->pending.size(), rank->generation, NegotiatorProbe::own(rank->negotiator, rank->now));
+      text += fmt::format("{} {}{}{}{}{}{} {}|{}|\n", rank->next, rank->waits, rank->stands_still, rank->joined,
+                          rank->left, rank->all_left, rank->pending.size(), rank->generation,
+                          NegotiatorProbe::own(rank->negotiator, rank->now));
     }
     return text + NegotiatorProbe::table(ranks_.front()->negotiator);
   }
@@ -187,7 +188,8 @@ class Model {
         const bool wants = rank->negotiator.wish() <= rank->now;
         somebody = somebody || wants;
         everybody = everybody && (wants || rank->negotiator.must_answer());
-        all_exhausted = all_exhausted && !rank->can_go_on() && (!has_timer || fires) && !rank->may_come_to_stand_still();
+        all_exhausted =
+            all_exhausted && !rank->can_go_on() && (!has_timer || fires) && !rank->may_come_to_stand_still();
       }
       if (!error_.empty()) return false;
       if (somebody && everybody) break;
