@@ -125,25 +125,6 @@ TEST(EngineErrors, ProgramsThatWaitForEachOtherAreTold) {
   }
 }
 
-/// It is late, though every rank has submitted what the others have not.
-TEST(EngineErrors, ARankThatComputesIsWaitedFor) {
-  const Variable warn_after("FARANDOLE_WARN_AFTER", kWarnSoon);
-  run_engines(2, [](TensorEngine& engine, Client& client) {
-    const bool late = engine.communicator().rank() == 1;
-    Client::Options options;
-    options.waiting = Waiting::kProgram;
-    const auto first = client.submit(late ? "b" : "a", {{1.0F}}, options);
-    const auto end = Clock::now() + milliseconds(1500);
-    while (late && Clock::now() < end) {
-    }
-    if (!late) client.wait(first);
-    const auto second = client.submit(late ? "a" : "b", {{1.0F}}, options);
-    client.wait(first);
-    client.wait(second);
-    EXPECT_FALSE(first.front()->error.has_value()) << first.front()->error->text;
-  });
-}
-
 /// It may have submitted what nobody waits for here.
 TEST(EngineErrors, ARankThatWaitsForSomethingElseIsWaitedFor) {
   const Variable warn_after("FARANDOLE_WARN_AFTER", kWarnSoon);
