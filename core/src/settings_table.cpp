@@ -189,7 +189,8 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        kWeek,
        {},
        true,
-       "A collective that waits longer logs which ranks are missing, again after twice the time, and so on."},
+       "A collective that waits longer logs which ranks are missing, again after twice the time, and so on. Ranks that "
+       "have all stood still for a sixth of it, waiting for each other, raise Mismatch."},
       {"FARANDOLE_LIVENESS",
        &S::liveness,
        "",

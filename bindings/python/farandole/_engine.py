@@ -39,6 +39,14 @@ class Collective(enum.IntEnum):
     Barrier = 5
 
 
+class Waiting(enum.IntEnum):
+    """farandole_waiting."""
+
+    Nobody = 0
+    Caller = 1
+    Program = 2
+
+
 Sum, Product, Min, Max, Average, Adasum = ReduceOp
 
 

@@ -83,6 +83,11 @@ def caller_is_alone() -> bool:
     )
 
 
+def of_caller() -> _engine.Waiting:
+    """How a thread waits that does nothing else until its request is done."""
+    return _engine.Waiting.Caller if caller_is_alone() else _engine.Waiting.Program
+
+
 def wait(flag: ctypes.c_int32, is_done: Callable[[], bool]) -> None:
     """Blocks until `is_done()`; whoever makes it true sets `flag` to 1 afterwards. Other threads run meanwhile. In the
     main thread an exception of a signal handler (Ctrl-C) ends the wait."""

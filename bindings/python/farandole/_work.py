@@ -223,7 +223,7 @@ class Call:
             postscale=postscale,
             tensors=ctypes.cast(tensors, POINTER(_engine.Tensor)),
             tensor_count=count,
-            caller_waits=int(caller_waits and _waiting.caller_is_alone()),
+            caller_waits=_waiting.of_caller() if caller_waits else _engine.Waiting.Nobody,
             about=about.encode(),
             by_order=int(self._by_order),
         )

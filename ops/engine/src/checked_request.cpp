@@ -79,6 +79,11 @@ std::uint64_t generation_of(const farandole_request& request) {
   return has_field(request, request.generation) ? request.generation : 0;
 }
 
+Waiting waiting_of(const farandole_request& request) {
+  if (request.caller_waits == FARANDOLE_NOBODY_WAITS) return Waiting::kNobody;
+  return request.caller_waits == FARANDOLE_PROGRAM_WAITS ? Waiting::kProgram : Waiting::kCaller;
+}
+
 bool is_by_order(const farandole_request& request) {
   return has_field(request, request.by_order) && request.by_order != 0;
 }
@@ -142,7 +147,7 @@ LocalRequest checked_request(const farandole_request& request, const std::vector
   }
   check_reduction(spec);
   checked.process_set = request.process_set;
-  checked.caller_waits = request.caller_waits != 0;
+  checked.waiting = waiting_of(request);
   checked.generation = generation_of(request);
   return checked;
 }

@@ -45,7 +45,7 @@ struct LocalRequest {
   RequestSpec spec;
   std::vector<LocalTensor> tensors;
   int process_set = 0;
-  bool caller_waits = false;
+  Waiting waiting = Waiting::kNobody;
   std::uint64_t generation = 0;  ///< in which its step began; 0: it is of none
   Clock::time_point since{};
 };

@@ -43,10 +43,11 @@ std::optional<RequestError> Negotiator::submit(Submission&& submission, Time now
   const bool in_step = submission.generation != kNoStep;
   if (in_step && submission.generation < generation_) return step_error(spec.name, step_failure_);
   forget_suspicion();
+  standstill_unsaid_ = false;
   std::string key = spec.name;
   Pending& pending = pending_[std::move(key)];
   pending.ticket = submission.ticket;
-  pending.caller_waits = submission.caller_waits;
+  pending.waiting = submission.waiting;
   pending.in_step = in_step;
   pending.since = now;
   const auto known = slot_of_.find(spec.name);
@@ -59,6 +60,11 @@ std::optional<RequestError> Negotiator::submit(Submission&& submission, Time now
     tell_later(pending);
   }
   return std::nullopt;
+}
+
+void Negotiator::wait_for(const std::string& name, Waiting waiting) {
+  const auto found = pending_.find(name);
+  if (found != pending_.end()) found->second.waiting = std::max(found->second.waiting, waiting);
 }
 
 void Negotiator::say(int index) {
@@ -101,17 +107,19 @@ std::vector<Negotiator::Failed> Negotiator::fail_all(const RequestError& error) 
   announced_ = 0;
   step_fails_ = false;
   refused_.clear();
+  standstill_unsaid_ = false;
   forget_suspicion();
   return failed;
 }
 
 Negotiator::Time Negotiator::wish() const {
+  if (standstill_unsaid_ && is_waited_for()) return Time::min();
   if (unsaid_ > 0 || join_untold_ || departure_untold_ != Departure::kNone || again_ || closing_) return Time::min();
   Time earliest = Time::max();
   if (!untold_.empty()) {
     Time first = Time::max(), latest = Time::min();
     for (const Pending* pending : untold_) {
-      if (pending->caller_waits) return Time::min();
+      if (pending->waiting == Waiting::kCaller) return Time::min();
       first = std::min(first, pending->since);
       latest = std::max(latest, pending->since);
     }
@@ -174,7 +182,8 @@ std::span<std::uint8_t> Negotiator::open(bool blocked, Time now) {
     if (buckets_[static_cast<std::size_t>(bucket)].since + kBucketWaits <= now) say_bucket(bucket);
   }
   unsaid_ = 0;
-  blocked = blocked && held_buckets_.empty() && is_caller_waiting();
+  standstill_unsaid_ = false;
+  blocked = blocked && held_buckets_.empty() && is_waited_for();
   News news;
   for (Pending* pending : untold_) {
     pending->said = true;
@@ -185,7 +194,7 @@ std::span<std::uint8_t> Negotiator::open(bool blocked, Time now) {
   untold_.clear();
   news.joins = std::exchange(join_untold_, false);
   news.departs = std::exchange(departure_untold_, Departure::kNone);
-  if (suspected_ && blocked) news.waits_for = pending_names();
+  if (suspected_ && blocked && !joined_[self()]) news.waits_for = pending_names();
   told_waits_ = news.waits_for;
   says_news_ = !news.requests.empty() || news.joins || news.departs != Departure::kNone || !news.waits_for.empty();
   news_ = says_news_ ? news.encode() : std::string();
@@ -197,7 +206,7 @@ std::span<std::uint8_t> Negotiator::open(bool blocked, Time now) {
     if (slots_[i].pending != nullptr) opened_[kHeaderBytes + i] = 0;
   }
   opened_[0] = says_news_ ? 0 : 1;
-  opened_[1] = blocked ? 1 : 0;
+  opened_[1] = blocked || joined_[self()] ? 1 : 0;
   return opened_;
 }
 
@@ -229,14 +238,15 @@ void Negotiator::end_closing(Outcome& outcome) {
   outcome.all_joined = last_joined_;
 }
 
-bool Negotiator::is_caller_waiting() const {
-  return std::any_of(pending_.begin(), pending_.end(), [](const auto& each) { return each.second.caller_waits; });
+bool Negotiator::is_waited_for() const {
+  return std::any_of(pending_.begin(), pending_.end(),
+                     [](const auto& each) { return each.second.waiting != Waiting::kNobody; });
 }
 
 /// All ranks were blocked when this round began. If this one still is, maybe all are.
 void Negotiator::suspect(Time now) {
   suspected_.reset();
-  if (all_blocked_ && is_caller_waiting()) suspected_ = now;
+  if (all_blocked_ && is_waited_for()) suspected_ = now;
 }
 
 Negotiator::Agreed Negotiator::take(int index) {
@@ -283,14 +293,7 @@ void Negotiator::end_failed_step(Outcome& outcome) {
   if (!step_fails_) return;
   step_fails_ = false;
   ++generation_;
-  for (auto told = told_.begin(); told != told_.end();) {
-    for (Telling& telling : told->second.by_rank) {
-      if (!telling.in_step) continue;
-      telling = {};
-      --told->second.count;
-    }
-    told = told->second.count == 0 ? told_.erase(told) : std::next(told);
-  }
+  forget_told([](std::size_t /*rank*/, const Telling& telling) { return telling.in_step; });
   for (const std::string& name : pending_names()) {
     const Pending& pending = pending_.at(name);
     if (!pending.in_step) continue;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -42,6 +43,11 @@ namespace farandole {
 ///
 /// A rank that has joined has everything ready: what changes no result, where it has no request of its own. Once all
 /// have joined, one more round does what some rank still has pending; then they start afresh.
+///
+/// A rank is *blocked* when it will submit nothing before one of its requests is done: its only thread waits in a call,
+/// or it stands still (TensorEngine). It says so in each round (the second byte), and begins one when it comes to stand
+/// still. If all are blocked in one round and still are a moment later, in a second one, none of them will ever go on:
+/// all fail what they wait for.
 class Negotiator {
  public:
   using Time = Clock::time_point;
@@ -55,7 +61,7 @@ class Negotiator {
   struct Submission {
     Ticket ticket = 0;
     RequestSpec spec;
-    bool caller_waits = false;        ///< its thread can do nothing else
+    Waiting waiting = Waiting::kNobody;
     Generation generation = kNoStep;  ///< in which its step began
   };
   struct Limits {
@@ -89,6 +95,10 @@ class Negotiator {
 
   /// A request of this rank. Its name must not be pending. @returns  why it is refused, if it is
   std::optional<RequestError> submit(Submission&& submission, Time now);
+  /// Somebody waits for the pending request of this name, if there is one.
+  void wait_for(const std::string& name, Waiting waiting);
+  /// This rank is blocked, although it has nothing new to submit: says so in a round, if somebody waits for a request.
+  void say_standstill() { standstill_unsaid_ = true; }
   /// This rank takes part without data from the next agreement on. Again before all have joined: nothing new.
   std::optional<RequestError> join();
   /// This rank takes part no more. What it has pending fails once the others have heard of it: until then it may be
@@ -103,6 +113,8 @@ class Negotiator {
   bool must_answer() const;
   /// True if something of this rank has not been done yet.
   bool has_pending() const { return !pending_.empty() || joined_[self()]; }
+  /// True if somebody waits for a request that is pending.
+  bool is_waited_for() const;
   /// The names of what is pending, oldest first, and since when the oldest that somebody waits for is.
   std::vector<std::string> pending_names() const;
   std::optional<Time> oldest() const;
@@ -110,8 +122,8 @@ class Negotiator {
   bool only_refuses() const;
   std::string describe_waiting() const;
 
-  /// Begins or answers a round. @param blocked  the only thread that submits waits for a request, maybe one of another
-  /// set, or one that is agreed on already
+  /// Begins or answers a round. @param blocked  nothing new will be submitted until a request is done, maybe one of
+  /// another set, or one that is agreed on already
   /// @returns  what is to be combined with the other ranks' by minimum; stays until the next call
   std::span<std::uint8_t> open(bool blocked, Time now);
   /// @param said  the combined bytes
@@ -128,7 +140,8 @@ class Negotiator {
   struct Pending {
     Ticket ticket = 0;
     SharedSpec spec;
-    bool caller_waits = false, in_step = false;
+    Waiting waiting = Waiting::kNobody;
+    bool in_step = false;
     Time since{};
     int slot = -1;
     bool said = false;  ///< or told
@@ -168,8 +181,9 @@ class Negotiator {
   void drop(const std::string& name);
   /// The end of a request without an agreement.
   void give_up(const std::string& name);
-  bool is_caller_waiting() const;
   void end_closing(Outcome& outcome);
+  /// What a rank has told is over, where this says so.
+  void forget_told(const std::function<bool(std::size_t rank, const Telling&)>& is_over);
   void forget_suspicion() { suspected_.reset(); }
   /// The step that is under way on all ranks fails, with this text. It is ended when the round is.
   void fail_step(const std::string& text);
@@ -225,7 +239,7 @@ class Negotiator {
   std::string news_;
   int unsaid_ = 0;             // bytes that have not been in a round yet
   std::size_t announced_ = 0;  // pending requests that have been said or told, or will be in the next round
-  bool join_untold_ = false, again_ = false, says_news_ = false;
+  bool join_untold_ = false, again_ = false, says_news_ = false, standstill_unsaid_ = false;
   Departure departure_untold_ = Departure::kNone;
   std::optional<Time> suspected_;  // since when all ranks seem to wait for each other
 };

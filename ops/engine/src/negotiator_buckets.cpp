@@ -39,7 +39,7 @@ void Negotiator::take_slot(Pending& pending, int index, Time now) {
     return;
   }
   bucket.since = now;
-  if (bucket.ready == bucket.slots.size() || pending.caller_waits) say_bucket(own.bucket);
+  if (bucket.ready == bucket.slots.size() || pending.waiting == Waiting::kCaller) say_bucket(own.bucket);
 }
 
 void Negotiator::say_bucket(int bucket) {

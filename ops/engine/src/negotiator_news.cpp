@@ -97,6 +97,7 @@ void Negotiator::hear_joins(const std::vector<News>& all, std::vector<std::strin
   closing_ = std::find(joined_.begin(), joined_.end(), false) == joined_.end();
   // What has been said already may be ready now.
   again_ = announced_ > 0;
+  has_happened_ = true;
 }
 
 bool Negotiator::is_complete(const Told& told) const {
@@ -167,13 +168,32 @@ std::string Negotiator::describe_mismatch(const Told& told) const {
   return text + " no data was touched";
 }
 
+void Negotiator::forget_told(const std::function<bool(std::size_t, const Telling&)>& is_over) {
+  for (auto told = told_.begin(); told != told_.end();) {
+    for (std::size_t rank = 0; rank < told->second.by_rank.size(); ++rank) {
+      Telling& telling = told->second.by_rank[rank];
+      if (!telling.spec || !is_over(rank, telling)) continue;
+      telling = {};
+      --told->second.count;
+    }
+    told = told->second.count == 0 ? told_.erase(told) : std::next(told);
+  }
+}
+
 /// If every rank has confirmed that it waits for something that the others did not submit, nobody will ever go on.
+/// Ranks that have joined are waited for by nobody.
 void Negotiator::hear_waits(const std::vector<News>& all, Outcome& outcome) {
-  const bool confirmed = std::none_of(all.begin(), all.end(), [](const News& news) { return news.waits_for.empty(); });
-  if (!confirmed || has_happened_) return;
+  bool confirmed = true, somebody_waits = false;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const bool waits = !all[rank].waits_for.empty();
+    confirmed = confirmed && (waits || joined_[rank]);
+    somebody_waits = somebody_waits || waits;
+  }
+  if (!confirmed || !somebody_waits || has_happened_) return;
   std::string text = "every rank waits for a name that the others have not submitted:";
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const auto& names = all[rank].waits_for;
+    if (names.empty()) continue;
     const std::size_t shown = std::min(names.size(), kNamesShown);
     text += fmt::format(" {} for '{}'{};", names_[rank],
                         fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), "', '"),
@@ -181,7 +201,7 @@ void Negotiator::hear_waits(const std::vector<News>& all, Outcome& outcome) {
   }
   text += " no data was touched";
   fail_step(text);
-  told_.clear();
+  forget_told([&](std::size_t rank, const Telling& /*telling*/) { return !all[rank].waits_for.empty(); });
   for (const std::string& name : told_waits_) {
     outcome.failed.push_back({pending_.at(name).ticket, {ErrorKind::kMismatch, text}});
     give_up(name);

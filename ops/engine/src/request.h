@@ -64,6 +64,13 @@ struct RequestError {
 };
 RequestError as_request_error(const std::exception& error);
 
+/// Who waits for a request.
+enum class Waiting : std::uint8_t {
+  kNobody,
+  kProgram,  ///< the program, which may submit more meanwhile: what else of a function runs beside it
+  kCaller,   ///< its thread, which can do nothing else
+};
+
 /// A request as its rank tells it to the others.
 struct Telling {
   SharedSpec spec;       ///< null: not told

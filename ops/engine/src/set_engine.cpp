@@ -46,7 +46,7 @@ SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communi
 
 void SetEngine::submit(std::unique_ptr<LocalRequest> request, Clock::time_point now) {
   const auto ticket = request->ticket;
-  Negotiator::Submission submission{ticket, request->spec, request->caller_waits, request->generation};
+  Negotiator::Submission submission{ticket, request->spec, request->waiting, request->generation};
   local_[ticket] = std::move(request);
   const auto refused = negotiator_.submit(std::move(submission), now);
   if (!refused) return;

@@ -35,6 +35,10 @@ class SetEngine {
   void refuse(LocalRequest& request, const RequestError& error) { finish(request, error); }
   void join(void* context, JoinCallback done);
   void leave(Departure departure);
+  /// Somebody waits for a request of this name, be it for another one that comes after it.
+  void wait_for(const std::string& name, Waiting waiting) { negotiator_.wait_for(name, waiting); }
+  /// This rank stands still: says so to the others.
+  void say_standstill() { negotiator_.say_standstill(); }
   /// All ranks have left, and what they had agreed on before is done.
   bool has_left() const { return all_left_ && flights_.empty(); }
   /// The job is at fault: what is pending here gets this error; rounds and flights are given up.
@@ -49,6 +53,8 @@ class SetEngine {
 
   const std::vector<int>& ranks() const { return ranks_; }
   Communicator& control() { return control_; }
+  /// True if data is on its way.
+  bool is_flying() const { return !flights_.empty(); }
   const Negotiator& negotiator() const { return negotiator_; }
   /// When the oldest that waits for other ranks began: a request of this rank, or a round.
   std::optional<Clock::time_point> waits_since() const;

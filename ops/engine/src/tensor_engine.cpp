@@ -20,6 +20,8 @@ constexpr microseconds kInlineBudget{60};
 constexpr microseconds kBlockedBudget{2000};
 constexpr milliseconds kLongestSleep{100};  // the liveness of peers is looked at this often
 constexpr std::chrono::seconds kIdleSleep{3600};
+// A rank stands still after this part of the time until the first warning.
+constexpr double kStandstill = 1.0 / 6;
 
 std::vector<int> all_ranks(int size) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
@@ -41,7 +43,10 @@ thread_local const TensorEngine* calling_back = nullptr;
 }  // namespace
 
 TensorEngine::TensorEngine(Communicator communicator, int first_set)
-    : communicator_(std::move(communicator)), endpoint_(communicator_.endpoint()), next_set_(first_set) {
+    : communicator_(std::move(communicator)),
+      endpoint_(communicator_.endpoint()),
+      next_set_(first_set),
+      standstill_(kStandstill * endpoint_.settings().warn_after) {
   if (!endpoint_.usable_from_any_thread()) {
     throw Unsupported(
         "the engine needs an MPI that any thread may call: initialise MPI with MPI_THREAD_MULTIPLE, or let Farandole "
@@ -108,7 +113,7 @@ void TensorEngine::check_submission(const LocalRequest& request) const {
 }
 
 void TensorEngine::submit(LocalRequest&& request) {
-  const bool caller_waits = request.caller_waits;
+  const bool caller_waits = request.waiting == Waiting::kCaller;
   bool is_lonely = false;
   {
     const std::lock_guard lock(inbox_mutex_);
@@ -301,11 +306,13 @@ bool TensorEngine::drive_locked(Due& due) {
 void TensorEngine::take_inbox(Clock::time_point now) {
   std::vector<std::unique_ptr<LocalRequest>> requests;
   std::vector<Join> joins;
+  std::vector<WaitedName> waited;
   bool leaving = false;
   {
     const std::lock_guard lock(inbox_mutex_);
     requests.swap(inbox_);
     joins.swap(joins_);
+    waited.swap(waited_names_);
     leaving = leaving_ && !left_;
     has_inbox_.store(false);
   }
@@ -318,6 +325,10 @@ void TensorEngine::take_inbox(Clock::time_point now) {
     } else {
       to.submit(std::move(request), now);
     }
+  }
+  for (const auto& [name, waiting] : waited) {
+    const auto set = sets_.find(name.first);
+    if (set != sets_.end()) set->second->wait_for(name.second, waiting);
   }
   for (const Join& each : joins) sets_.at(each.process_set)->join(each.context, each.done);
   if (leaving) {
@@ -344,9 +355,9 @@ void TensorEngine::publish_generations() {
   }
 }
 
-/// The one thread that ever submitted waits: nothing will come until something is done.
+/// Nothing will come until something is done: the one thread that ever submitted waits, or the whole rank stands still.
 bool TensorEngine::is_blocked() const {
-  return pending_waits_.load() > 0 && !many_submitters_.load();
+  return (pending_waits_.load() > 0 && !many_submitters_.load()) || standstill_.holds(happenings());
 }
 
 void TensorEngine::collect(Due& due) {

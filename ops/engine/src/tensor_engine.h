@@ -17,6 +17,7 @@
 #include "farandole/collectives/communicator.h"
 #include "local_request.h"
 #include "set_engine.h"
+#include "standstill.h"
 
 namespace farandole {
 
@@ -76,6 +77,11 @@ class TensorEngine {
     std::uint64_t generation = Negotiator::kFirstGeneration;  ///< of this rank's callbacks that have run
   };
 
+  struct WaitedName {
+    Name name;
+    Waiting waiting = Waiting::kNobody;
+  };
+
   /// Callbacks that are due.
   struct Due {
     std::vector<std::shared_ptr<OutputMemory>> memory;
@@ -103,6 +109,7 @@ class TensorEngine {
   bool deliver(Due& due);
   void look_around();
   void check_stall(Clock::time_point now);
+  void check_standstill(Clock::time_point now);
   static void finish(const std::vector<SetEngine::Joined>& joined);
   void check_submission(const LocalRequest& request) const;
   bool enter_name(std::unique_ptr<LocalRequest>& request);
@@ -110,15 +117,17 @@ class TensorEngine {
   void leave_name(const Name& name);
   std::int64_t run_set_request(RequestSpec&& spec);
   bool is_blocked() const;
+  std::uint64_t happenings() const;
   bool is_quiet() const { return !active_.load() && wish_.load() == Clock::time_point::max(); }
   void wake();
 
   Communicator communicator_;
   Endpoint& endpoint_;
 
-  std::mutex inbox_mutex_;  // guards the next seven, but for the atomics
+  std::mutex inbox_mutex_;  // guards the next eight, but for the atomics
   std::vector<std::unique_ptr<LocalRequest>> inbox_;
   std::vector<Join> joins_;
+  std::vector<WaitedName> waited_names_;  // for which one that comes after it waits
   bool leaving_ = false;
   std::map<Name, NameInUse> names_;
   std::map<int, SetInfo> set_infos_;
@@ -133,7 +142,7 @@ class TensorEngine {
     int process_set = 0;
     FlightEntry entry;
   };
-  std::mutex drive_mutex_;  // guards the next eight
+  std::mutex drive_mutex_;  // guards the next nine
   std::map<int, std::unique_ptr<SetEngine>> sets_;
   std::vector<Removal> removals_;          // of sets that their ranks are leaving
   farandole_counters removed_counters_{};  // of sets that are gone
@@ -142,6 +151,7 @@ class TensorEngine {
   std::optional<RequestError> job_fault_;
   Clock::time_point stalled_since_ = Clock::time_point::max();
   Seconds warning_interval_{0};
+  Standstill standstill_;
   // Of the last drive; written under `drive_mutex_`, read by whoever wonders whether to sleep.
   std::atomic<bool> active_{false}, has_left_{false};
   std::atomic<Clock::time_point> wish_{Clock::time_point::max()};

@@ -15,7 +15,10 @@ void TensorEngine::look_around() {
     endpoint_.poison(ErrorKind::kTransportError, error.what());
   }
   const std::unique_lock lock(drive_mutex_, std::try_to_lock);
-  if (lock && !job_fault_) check_stall(Clock::now());
+  if (!lock || job_fault_) return;
+  const auto now = Clock::now();
+  check_stall(now);
+  check_standstill(now);
 }
 
 void TensorEngine::check_stall(Clock::time_point now) {
@@ -43,6 +46,24 @@ void TensorEngine::check_stall(Clock::time_point now) {
                     waited.count(), late->describe_waiting()));
     warning_interval_ *= 2;
   }
+}
+
+void TensorEngine::check_standstill(Clock::time_point now) {
+  bool somebody_waits = false, is_flying = false;
+  for (const auto& [id, set] : sets_) {
+    somebody_waits = somebody_waits || set->negotiator().is_waited_for();
+    is_flying = is_flying || set->is_flying();
+  }
+  if (!somebody_waits || is_flying) {
+    standstill_.end();
+  } else if (standstill_.look(happenings(), now)) {
+    for (const auto& [id, set] : sets_) set->say_standstill();
+  }
+}
+
+/// Grows with each request that is submitted, and with each that ends.
+std::uint64_t TensorEngine::happenings() const {
+  return 2 * requests_.load() - static_cast<std::uint64_t>(pending_.load());
 }
 
 farandole_counters TensorEngine::counters() {

@@ -23,20 +23,25 @@ bool TensorEngine::enter_name(std::unique_ptr<LocalRequest>& request) {
         describe(request->spec), communicator_.rank()));
   }
   name.latest = request->spec.kind;
-  if (!is_free) name.next.push_back(std::move(request));
-  return is_free;
+  if (is_free) return true;
+  if (request->waiting != Waiting::kNobody) {
+    waited_names_.push_back({entry->first, request->waiting});
+    has_inbox_.store(true);
+  }
+  name.next.push_back(std::move(request));
+  return false;
 }
 
 /// With `inbox_mutex_` held.
 void TensorEngine::hand_over(std::unique_ptr<LocalRequest> request) {
-  const std::shared_ptr<void> registration(
-      nullptr, [this, name = Name(request->process_set, request->spec.name),
-                counts = request->spec.kind != RequestKind::kRefused, waits = request->caller_waits](void*) {
-        const std::lock_guard lock(inbox_mutex_);
-        if (counts) pending_.fetch_sub(1);
-        if (waits) pending_waits_.fetch_sub(1);
-        leave_name(name);
-      });
+  const std::shared_ptr<void> registration(nullptr, [this, name = Name(request->process_set, request->spec.name),
+                                                     counts = request->spec.kind != RequestKind::kRefused,
+                                                     waits = request->waiting == Waiting::kCaller](void*) {
+    const std::lock_guard lock(inbox_mutex_);
+    if (counts) pending_.fetch_sub(1);
+    if (waits) pending_waits_.fetch_sub(1);
+    leave_name(name);
+  });
   for (LocalTensor& tensor : request->tensors) tensor.registration = registration;
   request->ticket = next_ticket_.fetch_add(1);
   request->since = Clock::now();

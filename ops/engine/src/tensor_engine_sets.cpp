@@ -146,7 +146,7 @@ std::int64_t TensorEngine::run_set_request(RequestSpec&& spec) {
     if (result->dimensions > 0) to.id = result->shape[0];
     to.done.store(true);
   };
-  request.caller_waits = true;
+  request.waiting = Waiting::kCaller;
   submit(std::move(request));
   wait_until([&] { return answer.done.load(); });
   if (answer.error) throw_error(answer.error->kind, answer.error->text);

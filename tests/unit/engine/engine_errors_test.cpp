@@ -9,6 +9,7 @@
 namespace farandole::testing {
 namespace {
 
+using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -99,6 +100,67 @@ TEST(EngineErrors, WaitingForEachOtherByKnownNamesIsToldToo) {
     const bool first = engine.communicator().rank() == 0;
     EXPECT_THAT(mismatch_of([&] { (void)client.allreduce(first ? "a" : "b", {1.0F}); }), HasSubstr("'a'"));
     EXPECT_THAT(client.allreduce("a", {1.0F}), Each(2.0F));
+  });
+}
+
+// Ranks stand still after a tenth of a second.
+constexpr const char* kWarnSoon = "0.6";
+
+/// As in functions of frameworks, whose other parts may still submit something.
+TEST(EngineErrors, ProgramsThatWaitForEachOtherAreTold) {
+  const Variable warn_after("FARANDOLE_WARN_AFTER", kWarnSoon);
+  for (const Waiting of_last : {Waiting::kProgram, Waiting::kCaller}) {
+    run_engines(3, [&](TensorEngine& engine, Client& client) {
+      const bool last = engine.communicator().rank() == 2;
+      Client::Options options;
+      options.waiting = last ? of_last : Waiting::kProgram;
+      options.generation = options.waiting == Waiting::kProgram ? engine.generation(0) : 0;
+      const auto pending = client.submit(last ? "b" : "a", {{1.0F}}, options);
+      client.wait(pending);
+      ASSERT_TRUE(pending.front()->error.has_value());
+      EXPECT_EQ(pending.front()->error->kind, ErrorKind::kMismatch);
+      EXPECT_THAT(pending.front()->error->text,
+                  AllOf(HasSubstr("every rank waits"), HasSubstr("'a'"), HasSubstr("'b'")));
+      EXPECT_THAT(client.allreduce("a", {1.0F}), Each(3.0F)) << "the job goes on";
+    });
+  }
+}
+
+/// It may have submitted what nobody waits for here.
+TEST(EngineErrors, ARankThatWaitsForSomethingElseIsWaitedFor) {
+  const Variable warn_after("FARANDOLE_WARN_AFTER", kWarnSoon);
+  run_engines(2, [](TensorEngine& engine, Client& client) {
+    const bool late = engine.communicator().rank() == 1;
+    Client::Options options;
+    options.waiting = late ? Waiting::kNobody : Waiting::kProgram;
+    const auto first = client.submit(late ? "b" : "a", {{1.0F}}, options);
+    if (late) std::this_thread::sleep_for(milliseconds(1500));  // what is waited for
+    if (!late) client.wait(first);
+    const auto second = client.submit(late ? "a" : "b", {{1.0F}}, options);
+    client.wait(first);
+    client.wait(second);
+    EXPECT_FALSE(first.front()->error.has_value()) << first.front()->error->text;
+  });
+}
+
+/// What is kept back until the earlier request of its name has ended.
+TEST(EngineErrors, ACallerThatIsKeptBackWaitsToo) {
+  run_engines(2, [](TensorEngine& engine, Client& client) {
+    const bool first = engine.communicator().rank() == 0;
+    Client::Options options;
+    options.by_order = true;
+    if (!first) {
+      EXPECT_THAT(mismatch_of([&] { (void)client.allreduce("b", {1.0F}); }), HasSubstr("for 'n'; rank 1"));
+      (void)client.run("n", {1.0F}, options);
+      return;
+    }
+    const auto early = client.submit("n", {{1.0F}}, options);
+    options.waiting = Waiting::kCaller;
+    const auto pending = client.submit("n", {{1.0F}}, options);
+    client.wait(early);
+    EXPECT_TRUE(early.front()->error.has_value());
+    client.wait(pending);
+    EXPECT_FALSE(pending.front()->error.has_value());
   });
 }
 

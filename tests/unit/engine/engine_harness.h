@@ -58,7 +58,7 @@ class Client {
     int process_set = 0;
     double prescale = 1.0, postscale = 1.0;
     std::vector<std::int64_t> splits;
-    bool waits = false;
+    Waiting waiting = Waiting::kNobody;
     std::uint64_t generation = 0;
     std::string about;
     bool by_order = false;
@@ -78,7 +78,7 @@ class Client {
     request.spec.about = options.about;
     request.spec.by_order = options.by_order;
     request.process_set = options.process_set;
-    request.caller_waits = options.waits;
+    request.waiting = options.waiting;
     request.generation = options.generation;
     const bool rows_differ = options.kind == RequestKind::kAllgather || options.kind == RequestKind::kAlltoall;
     Tensors pending;
@@ -111,7 +111,7 @@ class Client {
 
   /// One tensor, waited for. @throws what it failed with
   std::vector<float> run(const std::string& name, std::vector<float> values, Options options) {
-    options.waits = true;
+    options.waiting = Waiting::kCaller;
     std::vector<std::vector<float>> one;
     one.push_back(std::move(values));
     const Tensors pending = submit(name, std::move(one), options);

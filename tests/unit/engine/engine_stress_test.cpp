@@ -131,7 +131,7 @@ class Stress {
 
   InFlight submit(const Operation& operation, bool waits) {
     Client::Options options = operation.options;
-    options.waits = waits;
+    if (waits) options.waiting = Waiting::kCaller;
     if (options.kind == RequestKind::kAlltoall) {
       for (const int to : operation.members) options.splits.push_back(rows_to(operation, rank_, to));
     }

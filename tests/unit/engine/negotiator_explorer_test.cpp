@@ -154,6 +154,28 @@ void explore_to_the_end(const std::vector<std::vector<std::string>>& programs, N
   for (const auto& each : programs) explore({each, /*succeeds=*/false, limits, /*ends=*/true});
 }
 
+/// Ranks that stand still are told too; but not as long as one of them can go on.
+TEST(NegotiatorExplorer, RanksThatStandStillAreTold) {
+  explore_all({{"a?", "b?"},
+               {"a?", "b!"},
+               {"a? b?", "c? b?"},
+               {"x? z", "y? z"},
+               {"a b . a?", "a b . b?"},
+               {"c a?", "b?"},
+               {"g? a", "g b?"},
+               {"a?", "b?", "a?"},
+               {"a?", "b?", "c"},
+               {"a?", "b?", "J"},
+               {"a!", "b!", "J"},
+               {"J a!", "b!", "c!"},
+               {"a?", "b? J"},
+               {"a?", "b? L"}},
+              false);
+  EXPECT_GT(explore_all({{"a? b?", "b? a?"}, {"a? b? . a?", "b? a? . a?"}, {"a! b?", "a? b!"}, {"a? J", "J"}}, true),
+            100U);
+  explore_to_the_end({{": a'? : x'", ": b'? : x'"}, {": a'? c' : x'", ": b'? : x'"}}, {64, 64, 1 << 16});
+}
+
 /// A rank does not come to what follows the disagreement in its step; the others may have submitted it before. The next
 /// steps are done together.
 TEST(NegotiatorExplorer, FailedStepsEndOnAllRanks) {
@@ -251,8 +273,8 @@ TEST(NegotiatorExplorer, RandomStepsThatFailAreFollowedByStepsThatSucceed) {
 
 /// Anything, by any rank: nothing hangs without a reason, and all agree on what fails.
 TEST(NegotiatorExplorer, RandomProgramsNeverDisagree) {
-  const std::vector<std::string> all{"a", "b",  "a2", "b!", "c",  "x",   "x2", "g!", "z",
-                                     "s", "s2", ".",  ":",  "a'", "a2'", "x'", "g'"};
+  const std::vector<std::string> all{"a",  "b", "a2", "b!", "c",   "x",  "x2", "g!", "z",  "s",
+                                     "s2", ".", ":",  "a'", "a2'", "x'", "g'", "c?", "x'?"};
   for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 random(seed);
     Setting setting;

@@ -25,8 +25,9 @@ Event event_of(std::string word) {
     return event;
   }
   event.kind = Event::Kind::kSubmit;
-  event.caller_waits = word.back() == '!';
-  if (event.caller_waits) word.pop_back();
+  if (word.back() == '!') event.waiting = Waiting::kCaller;
+  if (word.back() == '?') event.waiting = Waiting::kProgram;
+  if (event.waiting != Waiting::kNobody) word.pop_back();
   event.in_step = word.back() == '\'';
   if (event.in_step) word.pop_back();
   const std::int64_t length = word.size() > 1 ? word[1] - '0' : 1;
@@ -64,6 +65,7 @@ struct Rank {
   std::map<Negotiator::Ticket, const Event*> pending;
   Negotiator::Generation generation = Negotiator::kFirstGeneration;  // of its step
   bool waits = false;                                                // its thread, for a request
+  bool stands_still = false;                                         // since it last did something
   bool joined = false;                                               // and not all have yet
   bool left = false;
   bool all_left = false;
@@ -77,13 +79,18 @@ struct Rank {
     if (next == program.size()) return false;
     const Event& event = program[next];
     for (const auto& [ticket, each] : pending) {
-      if (each->caller_waits) return false;
+      if (each->waiting == Waiting::kCaller) return false;
     }
     if (event.kind == Event::Kind::kWait) return pending.empty() && !joined;
     if (event.kind == Event::Kind::kStep) {
       return std::none_of(pending.begin(), pending.end(), [](const auto& each) { return each.second->in_step; });
     }
     return event.kind != Event::Kind::kSubmit || !is_pending(event.spec.name);
+  }
+  bool may_come_to_stand_still() const {
+    return !stands_still && !can_go_on() && std::any_of(pending.begin(), pending.end(), [](const auto& each) {
+      return each.second->waiting == Waiting::kProgram;
+    });
   }
 };
 
@@ -111,8 +118,9 @@ class Model {
   std::string state() const {
     std::string text;
     for (const auto& rank : ranks_) {
-      text += fmt::format("{} {}{}{}{}{} {}|{}|\n", rank->next, rank->waits, rank->joined, rank->left, rank->all_left,
-                          rank->pending.size(), rank->generation, NegotiatorProbe::own(rank->negotiator, rank->now));
+      text += fmt::format("{} {}{}{}{}{}{} {}|{}|\n", rank->next, rank->waits, rank->stands_still, rank->joined,
+                          rank->left, rank->all_left, rank->pending.size(), rank->generation,
+                          NegotiatorProbe::own(rank->negotiator, rank->now));
     }
     return text + NegotiatorProbe::table(ranks_.front()->negotiator);
   }
@@ -125,6 +133,7 @@ class Model {
   void go_on(Rank& rank) {
     while (rank.can_go_on() && chooser_.choose(2) == 1) {
       const Event& event = rank.program[rank.next++];
+      rank.stands_still = false;
       if (event.kind == Event::Kind::kJoin) {
         rank.joined = !rank.negotiator.join().has_value();
       } else if (event.kind == Event::Kind::kLeave) {
@@ -142,9 +151,9 @@ class Model {
   void submit(Rank& rank, const Event& event) {
     const auto ticket = next_ticket_++;
     const auto generation = event.in_step ? rank.generation : Negotiator::kNoStep;
-    if (!rank.negotiator.submit({ticket, event.spec, event.caller_waits, generation}, rank.now)) {
+    if (!rank.negotiator.submit({ticket, event.spec, event.waiting, generation}, rank.now)) {
       rank.pending[ticket] = &event;
-      rank.waits = rank.waits || event.caller_waits;
+      rank.waits = rank.waits || event.waiting == Waiting::kCaller;
       return;
     }
     const bool has_failed = event.in_step && generation < rank.negotiator.generation();
@@ -168,6 +177,10 @@ class Model {
       bool somebody = false, everybody = true, all_exhausted = true;
       for (const auto& rank : ranks_) {
         go_on(*rank);
+        if (rank->may_come_to_stand_still() && chooser_.choose(2) == 1) {
+          rank->stands_still = true;
+          rank->negotiator.say_standstill();
+        }
         const auto wish = rank->negotiator.wish();
         const bool has_timer = wish > rank->now && wish != Negotiator::Time::max();
         const bool fires = has_timer && chooser_.choose(2) == 1;
@@ -175,7 +188,8 @@ class Model {
         const bool wants = rank->negotiator.wish() <= rank->now;
         somebody = somebody || wants;
         everybody = everybody && (wants || rank->negotiator.must_answer());
-        all_exhausted = all_exhausted && !rank->can_go_on() && (!has_timer || fires);
+        all_exhausted =
+            all_exhausted && !rank->can_go_on() && (!has_timer || fires) && !rank->may_come_to_stand_still();
       }
       if (!error_.empty()) return false;
       if (somebody && everybody) break;
@@ -183,7 +197,7 @@ class Model {
       if (all_exhausted || !chooser_.goes_on()) return false;
     }
     for (const auto& rank : ranks_) {
-      const auto said = rank->negotiator.open(rank->waits, rank->now);
+      const auto said = rank->negotiator.open(rank->waits || rank->stands_still, rank->now);
       rank->said.assign(said.begin(), said.end());
       check(*rank);
     }
@@ -241,7 +255,7 @@ class Model {
       if (outcomes[i].all_joined || outcomes[i].departed) rank.joined = false;
       rank.all_left = rank.all_left || outcomes[i].all_left;
       rank.waits = std::any_of(rank.pending.begin(), rank.pending.end(),
-                               [](const auto& each) { return each.second->caller_waits; });
+                               [](const auto& each) { return each.second->waiting == Waiting::kCaller; });
     }
   }
 
@@ -257,6 +271,7 @@ class Model {
     if (found == rank.pending.end()) return fail("a request ends that is not pending");
     if (agreed != nullptr && *agreed != found->second->spec) fail("a request is done that is another");
     rank.pending.erase(found);
+    rank.stands_still = false;
   }
 
   void check_buckets(const std::vector<Negotiator::Outcome>& outcomes) {
@@ -345,13 +360,13 @@ class Model {
   void check_end() {
     bool all_wait = true, all_joined = true, all_left = true, all_engaged = true;
     for (const auto& rank : ranks_) {
-      all_wait = all_wait && rank->waits;
+      all_wait = all_wait && (rank->waits || rank->stands_still || rank->joined);
       all_joined = all_joined && rank->joined;
       all_left = all_left && rank->left;
       all_engaged = all_engaged && (!rank->pending.empty() || rank->left || rank->joined);
     }
-    if (all_wait) fail("all ranks wait: " + state());
     if (all_joined) fail("all have joined: " + state());
+    if (all_wait) fail("all ranks wait: " + state());
     for (const auto& rank : ranks_) {
       if (all_left && (!rank->all_left || !rank->pending.empty())) fail("all have left: " + state());
       if (someone_left() && all_engaged && !rank->pending.empty()) fail("pending, though one has left: " + state());

@@ -19,12 +19,13 @@ struct Event {
   enum class Kind { kSubmit, kJoin, kLeave, kWait, kStep };
   Kind kind = Kind::kWait;
   RequestSpec spec;
-  bool caller_waits = false;
+  Waiting waiting = Waiting::kNobody;
   bool in_step = false;
 };
 
-/// Words: a name with a length ("a", "a2"), "'" if it belongs to a step, and "!" if the thread waits for it; ":" begins
-/// a step when the one before has ended, "J" joins, "L" leaves, "R" removes the set, "." waits for all that is pending.
+/// Words: a name with a length ("a", "a2"), "'" if it belongs to a step, and "!" if the thread waits for it, or "?" if
+/// the program does, which may go on meanwhile and else comes to stand still; ":" begins a step when the one before has
+/// ended, "J" joins, "L" leaves, "R" removes the set, "." waits for all that is pending.
 /// Names from a to f are small allreduces, x and y large ones, g and h allgathers, z a barrier, s a change of process
 /// sets.
 std::vector<Event> program_of(const std::string& words);

@@ -54,7 +54,7 @@ class NegotiatorProbe {
     std::string text;
     for (const auto& [name, pending] : sorted(n)) {
       text += fmt::format(" {} slot {} said {} waits {} in step {}", describe(*pending->spec), pending->slot,
-                          pending->said, pending->caller_waits, pending->in_step);
+                          pending->said, static_cast<int>(pending->waiting), pending->in_step);
     }
     for (const auto* pending : n.untold_)
       text += fmt::format(" untold {} {}", pending->spec->name, ago(pending->since));
@@ -63,9 +63,9 @@ class NegotiatorProbe {
     }
     for (const auto& bucket : n.buckets_) text += fmt::format(" ready {}", bucket.ready);
     for (const std::uint8_t byte : n.bytes_) text += static_cast<char>('0' + byte);
-    return text + fmt::format(" {} {} {} {} {} {} {} {}", n.unsaid_, n.announced_, n.join_untold_, n.again_,
+    return text + fmt::format(" {} {} {} {} {} {} {} {} {}", n.unsaid_, n.announced_, n.join_untold_, n.again_,
                               static_cast<int>(n.departure_untold_), n.all_blocked_, n.suspected_.has_value(),
-                              n.suspected_ ? ago(*n.suspected_) : 0);
+                              n.suspected_ ? ago(*n.suspected_) : 0, n.standstill_unsaid_);
   }
 
   /// What does not fit together within one rank; empty if all does.

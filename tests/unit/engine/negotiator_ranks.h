@@ -43,15 +43,21 @@ class Ranks {
   }
 
   Negotiator& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
-  void submit(int rank, RequestSpec spec, bool caller_waits = false) {
-    EXPECT_EQ((*this)[rank].submit({next_ticket_++, std::move(spec), caller_waits}, now), std::nullopt);
+  void submit(int rank, RequestSpec spec, Waiting waiting = Waiting::kNobody) {
+    EXPECT_EQ((*this)[rank].submit({next_ticket_++, std::move(spec), waiting}, now), std::nullopt);
   }
   /// @returns  why it is refused, if it is
   std::optional<RequestError> submit_in_step(int rank, RequestSpec spec, Negotiator::Generation generation) {
-    return (*this)[rank].submit({next_ticket_++, std::move(spec), false, generation}, now);
+    return (*this)[rank].submit({next_ticket_++, std::move(spec), Waiting::kNobody, generation}, now);
   }
-  void submit_all(const RequestSpec& spec, bool caller_waits = false) {
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) submit(rank, spec, caller_waits);
+  /// From now on, until `go_on`.
+  void stand_still(int rank) {
+    standing_.push_back(&(*this)[rank]);
+    (*this)[rank].say_standstill();
+  }
+  void go_on(int rank) { std::erase(standing_, &(*this)[rank]); }
+  void submit_all(const RequestSpec& spec, Waiting waiting = Waiting::kNobody) {
+    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) submit(rank, spec, waiting);
   }
 
   /// What a round has brought on one rank.
@@ -67,7 +73,8 @@ class Ranks {
   Result round(bool blocked = false) {
     std::vector<std::uint8_t> minimum;
     for (const auto& rank : ranks_) {
-      const auto said = rank->open(blocked, now);
+      const bool stands_still = std::find(standing_.begin(), standing_.end(), rank.get()) != standing_.end();
+      const auto said = rank->open(blocked || stands_still, now);
       slots = said.size() - 2;
       if (minimum.empty()) minimum.assign(said.begin(), said.end());
       EXPECT_EQ(minimum.size(), said.size());
@@ -115,6 +122,7 @@ class Ranks {
   }
 
   std::vector<std::unique_ptr<Negotiator>> ranks_;
+  std::vector<const Negotiator*> standing_;
   Negotiator::Ticket next_ticket_ = 1;
 };
 

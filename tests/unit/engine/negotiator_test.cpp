@@ -51,7 +51,7 @@ TEST(Negotiator, NewNamesWaitForOthersToBeToldWithThem) {
     ranks.submit(0, allreduce("b" + std::to_string(i)));
     EXPECT_EQ(ranks[0].wish(), std::min(ranks.now + milliseconds(1), first + milliseconds(20)));
   }
-  ranks.submit(0, allreduce("w"), /*caller_waits=*/true);
+  ranks.submit(0, allreduce("w"), Waiting::kCaller);
   EXPECT_LE(ranks[0].wish(), ranks.now) << "a caller waits";
 }
 
@@ -134,7 +134,7 @@ TEST(Negotiator, CallerThatWaitsDoesNotWaitForTheRestOfABucket) {
   Ranks ranks(2);
   for (const char* name : {"a", "b"}) ranks.submit_all(allreduce(name));
   ranks.round();
-  ranks.submit_all(allreduce("a"), /*caller_waits=*/true);
+  ranks.submit_all(allreduce("a"), Waiting::kCaller);
   EXPECT_LE(ranks[0].wish(), ranks.now);
   EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a")));
 }
@@ -293,55 +293,6 @@ TEST(Negotiator, RemovedSetIsAnInvalidArgument) {
   const auto result = ranks.round();
   EXPECT_THAT(result.failed, ElementsAre(AllOf(HasSubstr("InvalidArgument"), HasSubstr("has been removed"))));
   EXPECT_TRUE(result.all_left);
-}
-
-TEST(Negotiator, RanksThatWaitForEachOtherAreToldAfterASecondLook) {
-  Ranks ranks(2);
-  ranks.submit(0, allreduce("a"), true);
-  ranks.submit(1, allreduce("b"), true);
-  EXPECT_THAT(ranks.round(/*blocked=*/true).failed, IsEmpty()) << "a thread may be about to submit";
-  EXPECT_EQ(ranks[0].wish(), ranks.now + milliseconds(300));
-  ranks.pass(milliseconds(300));
-  const auto result = ranks.round(/*blocked=*/true);
-  for (const auto& each : ranks.results) {
-    EXPECT_THAT(each.failed,
-                ElementsAre(AllOf(HasSubstr("Mismatch"), HasSubstr("rank 0 for 'a'"), HasSubstr("rank 1 for 'b'"))));
-  }
-  ranks.submit_all(allreduce("a"), true);
-  EXPECT_THAT(ranks.round(true).buckets, ElementsAre(ElementsAre("a")));
-}
-
-TEST(Negotiator, OneRankThatSubmitsMeanwhileAcquitsAll) {
-  Ranks ranks(2);
-  ranks.submit(0, allreduce("a"), true);
-  ranks.submit(1, allreduce("b"), true);
-  ranks.round(true);
-  ranks.submit(1, allreduce("c"));  // another thread, which may submit "a" next
-  ranks.pass(milliseconds(300));
-  EXPECT_THAT(ranks.round(true).failed, IsEmpty());
-  EXPECT_EQ(ranks[0].wish(), ranks.now + milliseconds(300)) << "the suspicion begins again";
-}
-
-TEST(Negotiator, SuspicionEndsWithASubmission) {
-  Ranks ranks(2);
-  ranks.submit(0, allreduce("a"), true);
-  ranks.submit(1, allreduce("b"), true);
-  ranks.round(true);
-  ranks.submit(1, allreduce("a"));  // another thread
-  EXPECT_EQ(ranks[1].wish(), ranks.now + milliseconds(1));
-  ranks.pass(milliseconds(300));
-  const auto result = ranks.round(true);
-  EXPECT_THAT(result.failed, IsEmpty());
-  EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("a")));
-}
-
-/// What a thread waits for may be agreed on already, and still under way: others may come when it has arrived.
-TEST(Negotiator, ThreadThatWaitsForSomethingElseIsNotSuspected) {
-  Ranks ranks(2);
-  ranks.submit(0, allreduce("a"));
-  ranks.submit(1, allreduce("b"));
-  ranks.round(/*blocked=*/true);
-  EXPECT_EQ(ranks[0].wish(), Negotiator::Time::max());
 }
 
 TEST(Negotiator, MismatchNamesEveryVariant) {

@@ -180,6 +180,14 @@ typedef struct farandole_tensor {
   void (*done)(void* context, const farandole_result* result);
 } farandole_tensor;
 
+/* Who waits for a request. If every rank waits for names that the others have not submitted, all of them get MISMATCH:
+ * callers within a second, programs when their processes have stood still for a sixth of FARANDOLE_WARN_AFTER. */
+typedef enum farandole_waiting {
+  FARANDOLE_NOBODY_WAITS = 0,
+  FARANDOLE_CALLER_WAITS = 1, /* the thread that submits, which does nothing else until `done` */
+  FARANDOLE_PROGRAM_WAITS = 2 /* the program, whose other threads may submit meanwhile */
+} farandole_waiting;
+
 /* Tensors that are reduced together: none before all of them are ready on all ranks. */
 typedef struct farandole_request {
   size_t struct_bytes;
@@ -191,7 +199,7 @@ typedef struct farandole_request {
   double prescale, postscale; /* factors of inputs and results; 1.0 for none */
   const farandole_tensor* tensors;
   int32_t tensor_count; /* of a barrier too: one tensor without data, whose `done` is called */
-  int32_t caller_waits; /* 1: this thread does nothing else until `done`; deadlocks by other names are told at once */
+  int32_t caller_waits; /* farandole_waiting */
   uint64_t generation;  /* farandole_generation when the step began that it belongs to; 0: it belongs to none */
   /* What else must be the same on all ranks and can not be seen from the rest, for people: "object of root 1". NULL
    * for nothing. Ranks that differ in it disagree (MISMATCH, with both texts). */

@@ -1,0 +1,100 @@
+// When a rank stands still, with time and processor time that tests pass in.
+#include "standstill.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace farandole::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// A rank that waits, and looks every tenth of a second.
+class Rank {
+ public:
+  /// @returns  true if it has come to stand still
+  bool wait(milliseconds time, double processors = 0.0) {
+    bool comes = false;
+    for (milliseconds passed{0}; passed < time; passed += kBetweenLooks) {
+      now_ += kBetweenLooks;
+      used_ += std::chrono::duration_cast<Standstill::ProcessorTime>(processors * kBetweenLooks);
+      comes = look() || comes;
+    }
+    return comes;
+  }
+  bool look() { return standstill_.look(happened, now_); }
+  bool stands_still() const { return standstill_.holds(happened); }
+  void sleep(milliseconds time) { now_ += time; }
+
+  std::uint64_t happened = 1;
+  int samples = 0;
+
+ private:
+  static constexpr milliseconds kBetweenLooks{100};
+  Clock::time_point now_{std::chrono::hours(1)};
+  Standstill::ProcessorTime used_{std::chrono::minutes(5)};
+  Standstill standstill_{Seconds(5), [this] {
+                           ++samples;
+                           return used_;
+                         }};
+};
+
+TEST(Standstill, ComesWhenNothingHappensForLong) {
+  Rank rank;
+  EXPECT_FALSE(rank.wait(milliseconds(5000)));
+  EXPECT_TRUE(rank.wait(milliseconds(500)));
+  EXPECT_TRUE(rank.stands_still());
+  EXPECT_FALSE(rank.wait(milliseconds(60000))) << "it has come already";
+  EXPECT_TRUE(rank.stands_still());
+}
+
+TEST(Standstill, IsOverWhenSomethingHappens) {
+  Rank rank;
+  EXPECT_TRUE(rank.wait(milliseconds(6000)));
+  ++rank.happened;
+  EXPECT_FALSE(rank.stands_still());
+  EXPECT_FALSE(rank.wait(milliseconds(4000)));
+  ++rank.happened;
+  EXPECT_FALSE(rank.wait(milliseconds(4000)));
+  EXPECT_TRUE(rank.wait(milliseconds(2000)));
+}
+
+TEST(Standstill, IsNotThatOfARankThatComputes) {
+  Rank rank;
+  EXPECT_FALSE(rank.wait(milliseconds(60000), 1.0));
+  EXPECT_FALSE(rank.wait(milliseconds(60000), 0.1)) << "or reads a file, decodes images";
+  EXPECT_TRUE(rank.wait(milliseconds(60000), 0.01)) << "the threads of an idle process";
+}
+
+/// Another round confirms a standstill 300 ms after it has come.
+TEST(Standstill, IsOverWhenTheRankBeginsToCompute) {
+  Rank rank;
+  EXPECT_TRUE(rank.wait(milliseconds(6000)));
+  rank.wait(milliseconds(400), 1.0);
+  EXPECT_FALSE(rank.stands_still());
+  EXPECT_TRUE(rank.wait(milliseconds(6000)));
+}
+
+/// Stopped, or on a machine that has no processor for it.
+TEST(Standstill, DoesNotCountWhileTheProcessCanNotGoOn) {
+  Rank rank;
+  EXPECT_FALSE(rank.wait(milliseconds(4000)));
+  rank.sleep(milliseconds(3000));
+  EXPECT_FALSE(rank.wait(milliseconds(4000)));
+  EXPECT_TRUE(rank.wait(milliseconds(2000)));
+}
+
+TEST(Standstill, MakesNoSystemCallsWhileAllGoesWell) {
+  Rank rank;
+  for (int step = 0; step < 100; ++step) {
+    ++rank.happened;
+    rank.look();
+    rank.sleep(milliseconds(20));
+    rank.look();
+  }
+  EXPECT_EQ(rank.samples, 0);
+}
+
+}  // namespace
+}  // namespace farandole::testing
