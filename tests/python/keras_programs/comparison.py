@@ -98,6 +98,15 @@ def _own_directory(is_together: bool) -> Iterator[None]:
 # ---- What programs return
 
 
+def trained(model: Any, history: Any, inputs: Any) -> Dict[str, Any]:
+    """What most programs return: the history of fit, the weights, and the predictions for the inputs."""
+    return {
+        "history": history.history,
+        "weights": model.get_weights(),
+        "predictions": model.predict(inputs, batch_size=8, verbose=0),
+    }
+
+
 def flat(value: Any, path: str = "") -> Dict[str, Any]:
     """The leaves of a structure by their paths: "history['loss'][1]". Arrays of numbers, text, or None."""
     if isinstance(value, dict):
