@@ -23,6 +23,7 @@ from keras_support import strategy
 import farandole.tensorflow as hvd
 
 SEED = 11
+PATIENCE_SECONDS = 30.0  # for the other ranks, once this one has raised
 PROGRAMS: Dict[str, "Program"] = {}  # by name, in the order in which their modules are imported
 
 
@@ -193,7 +194,8 @@ def _run_once(function: Callable[..., Any], scope: Callable[[], Any], how: str) 
         try:
             return _Outcome(leaves=flat(function(scope)))
         except Exception as error:
-            # At once: the other ranks may wait for this one for ever.
+            # At once: if the other ranks do not hear of it, the job ends after a while.
+            faulthandler.dump_traceback_later(PATIENCE_SECONDS, exit=True)
             text = f"[rank {hvd.rank()}] {function.__name__} raised {how}\n{traceback.format_exc()}"
             print(text, file=sys.stderr, flush=True)
             return _Outcome(error=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
