@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 import keras
 import numpy as np
 import support
+import tensorflow as tf
 from keras_support import strategy
 
 import farandole.tensorflow as hvd
@@ -94,6 +95,27 @@ def _own_directory(is_together: bool) -> Iterator[None]:
         _directory = None
         if made is not None:
             shutil.rmtree(made, ignore_errors=True)
+
+
+# ---- What programs are made of
+
+
+def over_parts(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """A loss of the whole batch that is no mean over its samples, such as Dice: together it is the mean of the ranks'
+    parts, by their samples. Returns the loss, or, in one process, this mean of the parts that ranks would have."""
+    if tf.distribute.has_strategy():
+        return loss
+
+    def mean_of_parts(y_true: Any, y_pred: Any) -> Any:
+        rows, ranks, begin, mean = tf.shape(y_pred)[0], hvd.size(), 0, 0.0
+        for rank in range(ranks):
+            count = rows // ranks + tf.cast(rank < rows % ranks, tf.int32)  # the first ranks have one more
+            value = loss(y_true[begin : begin + count], y_pred[begin : begin + count])
+            mean += tf.math.multiply_no_nan(value, tf.cast(count / rows, value.dtype))
+            begin += count
+        return mean
+
+    return mean_of_parts
 
 
 # ---- What programs return

@@ -10,8 +10,8 @@ BATCH = 8
 X = RANDOM.normal(size=(41, 6)).astype("float32")
 Y = (X @ RANDOM.normal(size=(6, 3))).argmax(axis=1)
 NUMBERS = (X @ RANDOM.normal(size=(6, 1))).astype("float32")
-# TensorFlow's convolutions can not do without rows (with oneDNN the result has the channels of the input): each of 3 ranks
-# has one of the last batch.
+# TensorFlow's convolutions can not do without rows (with oneDNN the result has the channels of the input): each of 3
+# ranks has one of the last batch.
 IMAGES = RANDOM.uniform(size=(43, 8, 8, 2)).astype("float32")
 SERIES = RANDOM.normal(size=(43, 12, 2)).astype("float32")
 KINDS = RANDOM.integers(3, size=43)
@@ -104,7 +104,8 @@ def two_inputs_and_two_outputs(scope):
     """Named inputs and outputs with their losses, loss_weights and metrics, and validation, as in the guide."""
     with scope():
         title, body = keras.Input((6,), name="title"), keras.Input((4,), name="body")
-        both = layers.Concatenate()([layers.Dense(5, activation="tanh")(title), layers.Dense(5, activation="tanh")(body)])
+        hidden = [layers.Dense(5, activation="tanh")(each) for each in (title, body)]
+        both = layers.Concatenate()(hidden)
         priority = layers.Dense(1, name="priority")(both)
         department = layers.Dense(3, activation="softmax", name="department")(both)
         model = keras.Model([title, body], [priority, department])
