@@ -31,7 +31,8 @@ PROGRAMS: Dict[str, "Program"] = {}  # by name, in the order in which their modu
 @dataclasses.dataclass(frozen=True)
 class Program:
     """function: takes `scope`, returns what is compared.
-    rtol, atol: how far a number may be from that of one process, as for numpy.testing.assert_allclose.
+    rtol, atol: how far a number may be from that of one process, as for numpy.testing.assert_allclose; atol is for
+    arrays of numbers up to 1, and grows with the largest of them: what is near 0 then is a difference of larger ones.
     full_only: whether it is left out unless all programs are asked for.
     ranks: the numbers of ranks with which it runs.
     may_be_nan: whether one process may give NaN. A NaN that nobody expects would be equal to any other.
@@ -163,7 +164,9 @@ def _difference(path: str, expected: Any, got: Any, rtol: float, atol: float) ->
     if expected.shape != got.shape:
         return f"{path}: expected the shape {expected.shape}, got {got.shape}"
     wide_expected, wide_got = expected.astype(np.float64), got.astype(np.float64)
-    wrong = ~np.isclose(wide_got, wide_expected, rtol=rtol, atol=atol, equal_nan=True)
+    magnitudes = np.abs(wide_expected[np.isfinite(wide_expected)])
+    scale = max(1.0, magnitudes.max(initial=0.0)) if expected.ndim else 1.0
+    wrong = ~np.isclose(wide_got, wide_expected, rtol=rtol, atol=atol * scale, equal_nan=True)
     if not wrong.any():
         return ""
     distance = np.where(wrong, np.abs(wide_got - wide_expected), -1)

@@ -83,7 +83,7 @@ def loss_subclass_that_returns_one_number(scope):
     return fitted(model, X, [NUMBERS, CLASSES], validation_split=0.3)
 
 
-@program()
+@program(full_only=True)  # covered by sample_weight
 def loss_subclass_for_each_sample(scope):
     """A subclass of keras.losses.Loss that returns a loss for each sample, with sample weights."""
 
@@ -98,7 +98,7 @@ def loss_subclass_for_each_sample(scope):
     return fitted(model, X, NUMBERS, sample_weight=WEIGHTS)
 
 
-@program()
+@program(full_only=True)  # covered by function_that_returns_one_number
 def contrastive_over_pairs(scope):
     """A loss between the halves of a sample, one number; the model has no target of its own."""
 
@@ -125,7 +125,7 @@ def segmentation_with_dice(scope):
     return fitted(model, IMAGES, MASKS, validation_data=(IMAGES[:13], MASKS[:13]), validation_batch_size=5)
 
 
-@program(full_only=True)  # segmentation_with_dice has one number too, focal_crossentropies one for each sample
+@program(full_only=True)  # covered by segmentation_with_dice and sample_weight
 def segmentation_with_dice_of_each_image(scope):
     """keras.losses.Dice over the axes of an image, which is a loss for each sample."""
     with scope():
@@ -134,7 +134,7 @@ def segmentation_with_dice_of_each_image(scope):
     return fitted(model, IMAGES, MASKS)
 
 
-@program(full_only=True)  # segmentation_with_dice
+@program(full_only=True)  # covered by segmentation_with_dice
 def segmentation_with_tversky(scope):
     """keras.losses.Tversky of the whole batch: the mean over the ranks' parts of it."""
     with scope():
@@ -143,7 +143,7 @@ def segmentation_with_tversky(scope):
     return fitted(model, IMAGES, MASKS)
 
 
-@program(full_only=True)  # function_that_returns_one_number, reduction_sum_over_batch_size
+@program(full_only=True)  # covered by segmentation_with_dice
 def segmentation_with_dice_and_crossentropy(scope):
     """Dice and crossentropy added in one function, as segmentation programs often do."""
     dice, crossentropy = keras.losses.Dice(), keras.losses.BinaryCrossentropy()
@@ -179,7 +179,7 @@ def reduction_none(scope):
     return fitted(model, X, NUMBERS, validation_data=(X[:13], NUMBERS[:13]))
 
 
-@program()
+@program(full_only=True)  # covered by sample_weight: Keras makes one of it
 def class_weight(scope):
     """class_weight for unbalanced classes."""
     with scope():
@@ -198,7 +198,7 @@ def sample_weight(scope):
     return results | {"evaluated": model.evaluate(X, NUMBERS, BATCH, sample_weight=WEIGHTS, verbose=0)}
 
 
-@program()
+@program(full_only=True)  # covered by sample_weight and models.two_inputs_and_two_outputs
 def sample_weight_of_each_output(scope):
     """Weights for each of two outputs."""
     with scope():
@@ -234,7 +234,7 @@ def add_loss_in_a_layer(scope):
 
 
 @program()
-def regularizers(scope):
+def kernel_regularizers(scope):
     """L1 and L2 of kernels, bias and output, and an orthogonal regulariser: they count once, however many ranks."""
     with scope():
         model = keras.Sequential(
@@ -295,7 +295,7 @@ STOCK = {
 }
 
 
-@program(full_only=True)  # they are means over samples as those of the other programs
+@program(full_only=True)  # covered by sample_weight: they are means over samples
 def all_stock_losses(scope):
     """Every loss of Keras that is a mean over samples, each with an output of its own."""
     with scope():
@@ -317,7 +317,7 @@ def all_stock_losses(scope):
     return fitted(model, X, targets)
 
 
-@program()
+@program(full_only=True)  # covered by sample_weight
 def focal_crossentropies(scope):
     """Focal losses for unbalanced classes, binary and categorical."""
     with scope():

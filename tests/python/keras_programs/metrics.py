@@ -86,7 +86,7 @@ def metrics_of_two_classes(scope):
     return fitted(model, POSITIVE)
 
 
-@program(full_only=True)  # metrics_of_two_classes: their states are sums in the same way
+@program(full_only=True)  # covered by metrics_of_two_classes
 def other_metrics_of_two_classes(scope):
     """The other metrics that Keras has for two classes."""
     with scope():
@@ -112,7 +112,7 @@ def other_metrics_of_two_classes(scope):
     return fitted(model, POSITIVE)
 
 
-@program()
+@program(full_only=True)  # covered by metrics_of_two_classes: states are sums there too
 def metrics_of_several_classes(scope):
     """Metrics of one-hot targets: accuracies, F1 of each class, intersection over union."""
     with scope():
@@ -134,7 +134,7 @@ def metrics_of_several_classes(scope):
     return fitted(model, ONE_HOT)
 
 
-@program(full_only=True)  # metrics_of_several_classes
+@program(full_only=True)  # covered by metrics_of_two_classes
 def other_metrics_of_several_classes(scope):
     """The other metrics that Keras has for several classes."""
     with scope():
@@ -155,7 +155,7 @@ def other_metrics_of_several_classes(scope):
     return fitted(model, ONE_HOT)
 
 
-@program(full_only=True)  # metrics_of_several_classes
+@program(full_only=True)  # covered by metrics_of_two_classes
 def metrics_of_sparse_classes(scope):
     """Metrics of targets that are numbers of classes."""
     with scope():
@@ -175,7 +175,7 @@ def metrics_of_sparse_classes(scope):
     return fitted(model, CLASSES)
 
 
-@program(full_only=True)  # own_metric_with_sums, metrics_of_regression
+@program(full_only=True)  # covered by metrics_of_regression
 def correlations(scope):
     """Metrics of correlation within each sample."""
     with scope():
@@ -269,7 +269,7 @@ def metrics_within_a_model(scope):
     return results | {"metrics": sorted(model.metrics_names)}
 
 
-@program(full_only=True)  # metrics_of_several_classes; weighted_metrics
+@program(full_only=True)  # covered by weighted_metrics
 def uneven_last_batches(scope):
     """One row more and one less than batches have, in training, validation and evaluation."""
     results = {}
@@ -284,7 +284,7 @@ def uneven_last_batches(scope):
     return results
 
 
-@program()
+@program(full_only=True)  # covered by models.sequential: evaluate after fit
 def metrics_in_a_loop_of_evaluate(scope):
     """evaluate again and again with a stateful metric, and metrics reset between: the numbers do not add up."""
     with scope():

@@ -43,7 +43,7 @@ def sequential_built_by_fit(scope):
     return fitted(model, X, Y)
 
 
-@program(full_only=True)  # two_inputs_and_two_outputs is functional too
+@program(full_only=True)  # covered by two_inputs_and_two_outputs
 def functional(scope):
     """A functional model that is compiled after the scope."""
     with scope():
@@ -76,8 +76,8 @@ def subclassed_and_built(scope):
     return fitted(model, X, Y)
 
 
-@program(full_only=True)  # own_layers' weights are variables as those of subclassed_and_built
-def own_layers(scope):
+@program(full_only=True)  # covered by subclassed_and_built
+def layers_with_own_weights(scope):
     """Layers of one's own with weights that build() makes and a state that call() assigns nothing to."""
 
     class Linear(layers.Layer):
@@ -142,7 +142,7 @@ def multi_task_with_dict_outputs(scope):
     return trained(model, history, X)
 
 
-@program()
+@program(full_only=True)  # covered by siamese: a model that is called twice
 def shared_layers(scope):
     """One layer that is called on two inputs, so that its gradient has two parts."""
     with scope():
@@ -154,7 +154,7 @@ def shared_layers(scope):
     return fitted(model, [X, X[::-1].copy()], Y)
 
 
-@program()
+@program(full_only=True)  # covered by siamese: a model in a model
 def nested_models(scope):
     """Models in a model: a functional one in a Sequential one, which is called by a functional one."""
     with scope():
@@ -194,7 +194,7 @@ def siamese(scope):
     return trained(model, history, pairs)
 
 
-@program(full_only=True)  # multi_task_with_dict_outputs and residual_convolutions run the same
+@program(full_only=True)  # covered by residual_convolutions and sequential
 def autoencoder(scope):
     """A dense autoencoder: the data is its own target; encoder and decoder are used alone afterwards."""
     with scope():
@@ -207,7 +207,7 @@ def autoencoder(scope):
     return trained(model, history, X) | {"code": encoder.predict(X, batch_size=BATCH, verbose=0)}
 
 
-@program()
+@program(full_only=True)  # covered by residual_convolutions
 def convolutional_autoencoder(scope):
     """Strided and transposed convolutions that reconstruct images."""
     with scope():
@@ -242,7 +242,7 @@ def residual_convolutions(scope):
     return fitted(model, IMAGES, KINDS)
 
 
-@program(full_only=True)  # convolutional_autoencoder and residual_convolutions have the same operations in 2 dimensions
+@program(full_only=True)  # covered by residual_convolutions
 def convolution_1d(scope):
     """Classification of time series with 1D convolutions."""
     with scope():
@@ -260,7 +260,7 @@ def convolution_1d(scope):
     return fitted(model, SERIES, KINDS)
 
 
-@program()
+@program(full_only=True)  # covered by residual_convolutions
 def depthwise_convolutions(scope):
     """Depthwise and separable convolutions with group normalisation, as in MobileNet."""
     with scope():
@@ -279,7 +279,7 @@ def depthwise_convolutions(scope):
     return fitted(model, IMAGES, KINDS)
 
 
-@program(full_only=True)  # of models that are functional there are others above
+@program(full_only=True)  # covered by two_inputs_and_two_outputs
 def mixture_of_experts(scope):
     """Experts whose outputs a gate weighs: layers in a list, and sums over an axis of their own."""
     with scope():

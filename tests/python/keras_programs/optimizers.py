@@ -45,11 +45,9 @@ def momentum_and_adaptive_optimizers(scope):
     return each_of(scope, ["SGD", "RMSprop", "Adam", "AdamW"])
 
 
-# Their variables and updates take the same way as those above; Lion takes signs, Muon orthogonal matrices, which no
-# average of the ranks' updates would give.
-@program(full_only=True)
+@program(full_only=True)  # covered by momentum_and_adaptive_optimizers
 def other_optimizers(scope):
-    """The optimizers that are left."""
+    """The optimizers that are left. Lion takes signs, Muon orthogonal matrices: no average of ranks' updates is theirs."""
     first = each_of(scope, ["Adadelta", "Adagrad", "Adamax", "Adafactor", "Nadam"])
     return first | each_of(scope, ["Ftrl", "Lion", "Lamb", "Muon", "ScheduleFreeAdamW"])
 
@@ -66,14 +64,14 @@ if hasattr(keras.optimizers, "MultiOptimizer"):  # since Keras 3.15
             return fitted(model, optimizer=keras.optimizers.MultiOptimizer(chosen))
 
 
-@program()
+@program(full_only=True)  # covered by momentum_and_adaptive_optimizers
 def sgd_with_nesterov(scope):
     """SGD with Nesterov's momentum."""
     with scope():
         return fitted(small_model(), optimizer=keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True))
 
 
-@program(full_only=True)  # momentum_and_adaptive_optimizers
+@program(full_only=True)  # covered by momentum_and_adaptive_optimizers
 def centered_rmsprop_and_amsgrad(scope):
     """RMSprop with centered=True and momentum, Adam with amsgrad=True."""
     with scope():
@@ -82,7 +80,7 @@ def centered_rmsprop_and_amsgrad(scope):
     return {"rmsprop": rmsprop, "adam": adam}
 
 
-@program()
+@program(full_only=True)  # covered by gradient_accumulation: it decays weights too
 def weight_decay(scope):
     """AdamW that leaves biases out of weight decay."""
     with scope():
@@ -105,14 +103,14 @@ def clipnorm(scope):
         return fitted(small_model(), optimizer=keras.optimizers.SGD(0.05, clipnorm=0.3))
 
 
-@program(full_only=True)  # clipnorm; the same place in Keras
+@program(full_only=True)  # covered by clipnorm: clipped in the same place
 def global_clipnorm(scope):
     """global_clipnorm: the norm of all gradients together is bounded."""
     with scope():
         return fitted(small_model(), optimizer=keras.optimizers.SGD(0.05, global_clipnorm=0.3))
 
 
-@program(full_only=True)  # clipnorm; the same place in Keras
+@program(full_only=True)  # covered by clipnorm: clipped in the same place
 def clipvalue(scope):
     """clipvalue: each number of a gradient is bounded."""
     with scope():
@@ -141,7 +139,7 @@ def learning_rate_schedules(scope):
     return results
 
 
-@program(full_only=True)  # learning_rate_schedules
+@program(full_only=True)  # covered by learning_rate_schedules
 def other_learning_rate_schedules(scope):
     """The other schedules that Keras has."""
     kinds = keras.optimizers.schedules
@@ -181,7 +179,7 @@ def steps_per_execution(scope):
     return {"history": history.history, "weights": model.get_weights()}
 
 
-@program(full_only=True)  # momentum_and_adaptive_optimizers
+@program(full_only=True)  # covered by momentum_and_adaptive_optimizers
 def optimizer_by_config(scope):
     """compile with an optimizer from a configuration, as programs with settings in files do."""
     with scope():

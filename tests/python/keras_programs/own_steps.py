@@ -112,7 +112,7 @@ def low_level_train_step(scope):
     return trained(model, fitted(model, X, NUMBERS), X)
 
 
-@program()
+@program(full_only=True)  # covered by train_step_of_the_guide and losses.sample_weight
 def train_step_with_sample_weight(scope):
     """"Customizing fit", sample_weight: it goes to the loss and to the metrics."""
 
@@ -350,7 +350,7 @@ def wgan_gp(scope):
     return trained(generator, fitted(model, X, NOISE), NOISE) | {"discriminator": discriminator.get_weights()}
 
 
-@program()
+@program(full_only=True)  # covered by low_level_train_step
 def vae(scope):
     """Keras's variational autoencoder: three trackers, a sampling layer, a KL term."""
 
@@ -406,7 +406,7 @@ def vae(scope):
     return trained(encoder, history, [x, NOISE]) | {"decoder": decoder.get_weights()}
 
 
-@program()
+@program(full_only=True)  # covered by compute_loss_overridden
 def knowledge_distillation(scope):
     """Keras's Distiller: compute_loss with a frozen teacher, the sum of two losses."""
 

@@ -2,8 +2,8 @@
 
     mpirun -np 2 python run.py [--full] [--list] [names of programs or modules]
 
-Without --full those that are marked `full_only` are left out: another program runs the same code. Programs that are
-named run in any case. Exit status: 1 if a program gives something else on the ranks than alone.
+Without --full those that are marked `full_only` are left out: other programs run the same code, which a comment names.
+Programs that are named run in any case. Exit status: 1 if a program gives something else on the ranks than alone.
 """
 
 import argparse
