@@ -47,7 +47,7 @@ def momentum_and_adaptive_optimizers(scope):
 
 @program(full_only=True)  # covered by momentum_and_adaptive_optimizers
 def other_optimizers(scope):
-    """The optimizers that are left. Lion takes signs, Muon orthogonal matrices: no average of ranks' updates is theirs."""
+    """The optimizers that are left. Lion takes signs, Muon makes matrices orthogonal: averages of updates would be wrong."""
     first = each_of(scope, ["Adadelta", "Adagrad", "Adamax", "Adafactor", "Nadam"])
     return first | each_of(scope, ["Ftrl", "Lion", "Lamb", "Muon", "ScheduleFreeAdamW"])
 
