@@ -239,16 +239,13 @@ def _gathered(value: Any) -> List[Any]:
     return hvd.allgather_object(value)
 
 
-def check(each: Program) -> List[str]:
-    """Runs a program alone and together and returns what is wrong, the same on all ranks. Collective."""
-    faulthandler.dump_traceback_later(support.WATCHDOG_SECONDS, exit=True)
+def _verdict(each: Program) -> List[str]:
     alone = _run_once(each.function, contextlib.nullcontext, "alone")
     failed_alone = [outcome for outcome in _gathered(alone.error) if outcome]
     if failed_alone:
         return [f"fails in one process: {failed_alone[0]}"]
     together = _run_once(each.function, strategy().scope, "together")
     results = _gathered({"expected": alone.leaves, "got": together.leaves, "error": together.error})
-    faulthandler.cancel_dump_traceback_later()
     raised = [f"rank {rank} raised {it['error']}" for rank, it in enumerate(results) if it["error"]]
     if raised:
         return raised
@@ -263,6 +260,15 @@ def check(each: Program) -> List[str]:
     for rank, it in enumerate(results[1:], start=1):
         lines += unequal_bits(got, it["got"], rank)
     return lines
+
+
+def check(each: Program) -> List[str]:
+    """Runs a program alone and together and returns what is wrong, the same on all ranks. Collective."""
+    faulthandler.dump_traceback_later(support.WATCHDOG_SECONDS, exit=True)
+    try:
+        return _verdict(each)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 SHOWN = 12  # lines of one program
