@@ -348,6 +348,7 @@ class PrivateNamesTest(support.RankedTest):
             "context": context.context(),
             "keras.Model": model,
             "keras.Optimizer": model.optimizer,
+            "tf.Variable": model.layers[0].kernel.value,
             "TFEpochIterator": TFEpochIterator(
                 x=np.ones((4, 1), np.float32), batch_size=4, steps_per_execution=1, distribute_strategy=strategy()
             ),

@@ -38,6 +38,11 @@ def _class_of(kind: str) -> type:
     )
 
 
+def mismatch(text: str) -> errors.Mismatch:
+    """A Mismatch to raise, on all ranks; it is an AbortedError as those of the ops are."""
+    return _class_of("Mismatch")(None, None, text, {})
+
+
 def converted(error: BaseException) -> Optional[errors.Error]:
     """The exception of the package for an error of our ops. None if `error` is not from them, or is one already."""
     if not isinstance(error, tf.errors.AbortedError) or isinstance(error, errors.Error):

@@ -56,6 +56,7 @@ KERAS: List[Tuple[str, List[str]]] = [
         "keras.src.backend.tensorflow.optimizer",
         ["TFOptimizer.apply", "TFOptimizer._clip_gradients", "TFOptimizer._all_reduce_sum_gradients"],
     ),
+    ("keras.src.backend.tensorflow.optimizer", ["TFOptimizer.add_variable_from_reference"]),
     ("keras.src.losses.loss", ["scale_loss_for_distribution", "unscale_loss_for_distribution"]),
     ("keras.src.optimizers.loss_scale_optimizer", ["LossScaleOptimizer.apply", "LossScaleOptimizer.check_finite"]),
     ("keras.src.callbacks.callback_list", ["CallbackList.set_model", "CallbackList._configure_async_dispatch"]),
@@ -64,7 +65,7 @@ KERAS: List[Tuple[str, List[str]]] = [
         ["TensorFlowTrainer.distribute_strategy", "TensorFlowTrainer._maybe_symbolic_build", "TFEpochIterator"],
     ),
     ("keras.src.trainers.compile_utils", ["CompileLoss.call"]),
-    ("keras.src.trainers.trainer", ["Trainer.compile", "Trainer._symbolic_build"]),
+    ("keras.src.trainers.trainer", ["Trainer.compile", "Trainer._symbolic_build", "Trainer._get_metrics_result_or_logs"]),
 ]
 
 # Attributes that only objects have, so that they can not be looked up here; a test does.
@@ -74,7 +75,8 @@ OF_OBJECTS: Dict[str, List[str]] = {
     "graph of a tf.function": ["experimental_acd_manager"],
     "context": ["_context_handle"],
     "keras.Model": ["_distribute_strategy", "_initial_epoch"],
-    "keras.Optimizer": ["_distribution_strategy"],
+    "keras.Optimizer": ["_distribution_strategy", "_iterations", "_learning_rate"],
+    "tf.Variable": ["_distribute_strategy"],
     "TFEpochIterator": ["_distribute_strategy", "_distributed_dataset"],
 }
 

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict
 import keras
 
 from .. import _engine, _lifecycle, errors, objects
-from . import mpi_ops
+from . import _strategy_drift, _strategy_optimizers, mpi_ops
 from ._strategy_progress import READ, progress
 from ._strategy_variables import is_of_strategy
 from .functions import broadcast_variables
@@ -36,7 +36,8 @@ class _Together(keras.callbacks.Callback):
     """Comes last in the list of each rank.
 
     Where a rank alone asks to stop, all do: after the next batch, which is when they hear of it, or at the end of the
-    epoch. After training nobody goes on before rank 0 has written its files.
+    epoch. Before training and after each epoch the ranks' models must be equal. After training nobody goes on before
+    rank 0 has written its files.
     """
 
     def __init__(self, resumes: bool):
@@ -46,8 +47,11 @@ class _Together(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         if self._resumes:
             _resume_like_first_rank(self.model)
+        _strategy_optimizers.agree(_strategy_optimizers.of_model(self.model))
+        _strategy_drift.check(self.model, "before training")
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        _strategy_drift.check(self.model, f"after epoch {epoch + 1}")
         self.model.stop_training = progress().any_wants_stop(self.model.stop_training)
 
     def on_predict_end(self, logs: Any = None) -> None:

@@ -83,15 +83,6 @@ def _losses(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> A
         return base(self, *args, **kwargs)
 
 
-def _compile(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
-    """Makes the metrics in the scope of the model's strategy, wherever compile() is called."""
-    strategy = self.distribute_strategy
-    if not isinstance(strategy, MirroredStrategy):
-        return base(self, *args, **kwargs)
-    with strategy.scope():
-        return base(self, *args, **kwargs)
-
-
 def _symbolic(spec: Any) -> Any:
     """The specification of a tensor; None for what a generator left out."""
     return spec if hasattr(spec, "shape") and hasattr(spec, "dtype") else None
@@ -145,7 +136,9 @@ def install() -> None:
     from keras.src.trainers.compile_utils import CompileLoss
     from keras.src.trainers.trainer import Trainer
 
+    from . import _strategy_optimizers
     from ._strategy_callbacks import adapted
+    from ._strategy_logs import metrics_result_or_logs
 
     _replace(TFOptimizer, "_clip_gradients", _clip_gradients)
     _replace(TFOptimizer, "_all_reduce_sum_gradients", _all_reduce_sum_gradients)
@@ -155,7 +148,8 @@ def install() -> None:
     _replace(loss, "scale_loss_for_distribution", _scale_loss)
     _replace(loss, "unscale_loss_for_distribution", _unscale_loss)
     _replace(CompileLoss, "call", _losses)
-    _replace(Trainer, "compile", _compile)  # not TensorFlowTrainer's: loading compares the model's with this one
+    _replace(Trainer, "_get_metrics_result_or_logs", metrics_result_or_logs)
     _replace(TensorFlowTrainer, "_maybe_symbolic_build", _build)
     _replace(TFEpochIterator, "__init__", _iterate)
     _replace(keras.callbacks.CallbackList, "set_model", adapted)
+    _strategy_optimizers.install(_replace)

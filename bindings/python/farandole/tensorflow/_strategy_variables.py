@@ -4,7 +4,7 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
-from .. import _lifecycle, errors
+from .. import _engine, _lifecycle, errors
 from . import mpi_ops
 from ._private_names import DistributedVariable, MirroredVariable, SyncOnReadVariable
 
@@ -47,13 +47,24 @@ def initial_value(given: Any, dtype: Any, name: Any) -> Callable[[], tf.Tensor]:
     """
 
     def compute() -> tf.Tensor:
-        value = given() if callable(given) else given
-        value = from_first_rank(tf.convert_to_tensor(value, dtype=dtype))
+        own = tf.convert_to_tensor(given() if callable(given) else given, dtype=dtype)
+        value = from_first_rank(own)
+        if _last_part(name) == "learning_rate" and own.shape.rank == 0 and tf.executing_eagerly():
+            warn_of_replaced_rate(float(own), float(value))
         if _is_random_state(name, value):
             value += tf.constant([_lifecycle.rank(), 0], value.dtype)
         return value
 
     return compute
+
+
+def warn_of_replaced_rate(own: float, first: float) -> None:
+    """On the rank whose learning rate rank 0's replaces."""
+    if own != first:
+        _engine.log(
+            "warning",
+            f"the learning rate {own:g} of this rank is replaced by rank 0's {first:g}: all ranks must be given the same",
+        )
 
 
 class AveragedVariable(MirroredVariable):

@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ... import _lifecycle, errors
-from ..._engine import Average
-from .. import functions, mpi_ops
+from .. import _logs, functions, mpi_ops
 from .. import allreduce as tensor_allreduce
 from .. import reducescatter as tensor_reducescatter
 from .._gradients import finite_everywhere, variable_of
@@ -157,14 +156,12 @@ def load_model(
 
 def average_logs(logs: Optional[Dict[str, Any]]) -> None:
     """Averages the numbers of a dictionary over the ranks, in place. Collective."""
-    names = sorted(name for name, value in (logs or {}).items() if np.ndim(value) == 0)
-    if not names or _lifecycle.size() == 1:
+    numbers = {name: float(value) for name, value in (logs or {}).items() if np.ndim(value) == 0}
+    if _lifecycle.size() == 1:
         return
-    values = np.array([float(logs[name]) for name in names], np.float64)
-    # The ranks compare what there is an average of.
-    averages = mpi_ops._allreduce(tf.constant(values), name="metric_average", op=Average, about=", ".join(names)).numpy()
-    for name, average in zip(names, averages):
-        logs[name] = float(average)
+    everyone = _logs.gathered(numbers, "metric_average")
+    for name in numbers:
+        logs[name] = float(_logs.average([each[name] for each in everyone], [1] * len(everyone)))
 
 
 def without_jit(model: Any) -> None:

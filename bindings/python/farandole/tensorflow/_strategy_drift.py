@@ -1,0 +1,118 @@
+"""Whether the ranks still have the same model: its weights, the optimizer's state and the learning rate.
+
+Nothing keeps code of the program from changing them on some ranks only. Training would go on with models that have
+less and less to do with each other, and say nothing.
+"""
+
+import functools
+import zlib
+from typing import Any, Dict, List, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from .. import _engine, _lifecycle, objects
+from . import _errors, _strategy_optimizers
+from ._gradients import variable_of
+from ._private_names import SyncOnReadVariable
+from ._strategy_variables import AveragedVariable, from_first_rank
+from .functions import broadcast_variables
+
+_NAME = "farandole.strategy.drift"
+# Difference to rank 0 relative to the largest element. Hosts of different kinds compute the same update with other
+# rounding; what a program does is larger.
+_ROUNDING = 1e-4
+_MOST_SHOWN = 3
+
+
+def digest(value: Any, start: int = 0) -> int:
+    """A number that hardly any other contents have. value: a variable or tensor, or an array."""
+    array = np.ascontiguousarray(value)
+    return zlib.crc32(array.reshape(-1).view(np.uint8), start)
+
+
+def _is_own(variable: Any) -> bool:
+    """Whether each rank has its own by design, until it is read."""
+    return isinstance(variable, SyncOnReadVariable) and not isinstance(variable, AveragedVariable)
+
+
+def _state(model: Any) -> List[Tuple[str, Any]]:
+    """(Name for people, variable) of what must be equal. Metrics and states of random generators are no weights."""
+    variables = list(model.weights)
+    for optimizer in _strategy_optimizers.of_model(model):
+        # Until the next update each rank has accumulated gradients of its own samples.
+        variables += [each for each in optimizer.variables if not each.name.endswith("gradient_accumulator")]
+    unique = {id(each): each for each in variables}.values()
+    return [(each.path, variable_of(each)) for each in unique if not _is_own(variable_of(each))]
+
+
+def check(model: Any, when: str) -> None:
+    """Raises Mismatch on all ranks if their models differ. Collective: one small message, if they are equal.
+
+    What differs by rounding only gets rank 0's values. when: "after epoch 3", for people.
+    """
+    state = _state(model)
+    values = [np.asarray(tf.convert_to_tensor(variable)) for _, variable in state]
+    total = 0
+    for value in values:
+        total = digest(value, total)
+    if len(set(objects.allgather_object(total, _NAME))) == 1:
+        return
+    digests = objects.allgather_object([digest(value) for value in values], _NAME)
+    if len(set(map(len, digests))) > 1:
+        counts = ", ".join(f"{len(each)} on rank {rank}" for rank, each in enumerate(digests))
+        raise _errors.mismatch(f"{when} the models of the ranks differ: numbers of variables are {counts}. {_ADVICE}")
+    others: Dict[int, List[int]] = {}  # places of what differs, and the ranks on which it does
+    for place in range(len(state)):
+        ranks = [rank for rank, each in enumerate(digests) if each[place] != digests[0][place]]
+        if ranks:
+            others[place] = ranks
+    if _deviation([state[place][1] for place in others]) <= _ROUNDING:
+        _warn_of_rounding(state[next(iter(others))][0])
+        broadcast_variables([state[place][1] for place in others], root_rank=0)
+        return
+    scalars = objects.allgather_object({place: float(values[place]) for place in others if values[place].ndim == 0})
+    texts = [_difference(state[place][0], ranks, [each.get(place) for each in scalars]) for place, ranks in others.items()]
+    more = f", and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
+    raise _errors.mismatch(f"{when} the models of the ranks differ: {'; '.join(texts[:_MOST_SHOWN])}{more}. {_ADVICE}")
+
+
+_ADVICE = (
+    "Code that runs on some ranks only, such as a callback, loading of weights or an assignment, or that does something else "
+    "there, has changed it: let it run on all ranks alike. A variable that a layer assigns itself needs "
+    'add_weight(…, aggregation="mean")'
+)
+
+
+def _deviation(variables: List[Any]) -> float:
+    """The largest difference of any rank's value to rank 0's, relative to the largest element of the variable. The same
+    number on all ranks. Collective."""
+    largest = 0.0
+    for variable in variables:
+        mine = tf.convert_to_tensor(variable)
+        first = from_first_rank(mine)
+        if not mine.dtype.is_floating:
+            largest = np.inf
+            continue
+        mine, first = np.asarray(mine, np.float64), np.asarray(first, np.float64)
+        scale = np.max(np.abs(first), initial=0.0)
+        difference = np.max(np.abs(mine - first), initial=0.0)
+        largest = max(largest, 0.0 if difference == 0 else float(np.nan_to_num(difference / max(scale, 1e-30), nan=np.inf)))
+    return max(objects.allgather_object(largest))
+
+
+def _difference(name: str, ranks: List[int], scalars: List[Any]) -> str:
+    if None not in scalars:
+        return f"{name} is {', '.join(f'{value:g} on rank {rank}' for rank, value in enumerate(scalars))}"
+    on = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    return f"{name} on {on} is not that of rank 0"
+
+
+@functools.lru_cache(maxsize=None)
+def _warn_of_rounding(name: str) -> None:
+    if _lifecycle.rank() == 0:
+        _engine.log(
+            "warning",
+            f"{name} differed between the ranks by rounding; all have rank 0's again. That is normal where hosts have "
+            "different processors",
+        )

@@ -1,0 +1,154 @@
+"""Optimizers under the strategy: those that were made outside of its scope too, and the same on all ranks."""
+
+import json
+import warnings
+from typing import Any, Callable, Dict, List
+
+import keras
+import tensorflow as tf
+
+from .. import _lifecycle, objects
+from . import _errors
+from ._gradients import variable_of
+from ._strategy_variables import is_of_strategy, warn_of_replaced_rate
+from .functions import broadcast_variables
+from .strategy import MirroredStrategy
+
+_NAME = "farandole.strategy.optimizers"
+
+
+def of_model(model: Any) -> List[Any]:
+    """The optimizer of compile(), others that are attributes of the model, and those within them."""
+    found: Dict[int, Any] = {}
+    for value in vars(model).values():
+        if isinstance(value, keras.optimizers.Optimizer):
+            found.update((id(each), each) for each in [*_inner(value), value])
+    return list(found.values())
+
+
+def _inner(optimizer: Any) -> List[Any]:
+    """The optimizers within a LossScaleOptimizer or MultiOptimizer."""
+    if hasattr(optimizer, "inner_optimizer"):
+        return [*_inner(optimizer.inner_optimizer), optimizer.inner_optimizer]
+    return list(getattr(optimizer, "optimizers", ()))
+
+
+def agree(optimizers: List[Any]) -> None:
+    """Gives the optimizers rank 0's learning rates and iterations. Raises Mismatch on all ranks if they differ in another
+    setting. Collective."""
+    own = [_settings(optimizer) for optimizer in optimizers]
+    rates = [_rate(optimizer) for optimizer in optimizers]
+    counts = [int(optimizer._iterations.numpy()) for optimizer in optimizers]
+    everyone = objects.allgather_object([own, rates, counts], _NAME)
+    first_settings, first_rates, first_counts = everyone[0]
+    for rank, (settings, _, _) in enumerate(everyone):
+        if settings != first_settings:
+            raise _errors.mismatch(
+                f"the optimizers of the ranks differ: {_difference(first_settings, settings, rank)}. Make them alike on all ranks"
+            )
+    for optimizer, rate, first, count in zip(optimizers, rates, first_rates, first_counts):
+        if rate != first:
+            warn_of_replaced_rate(rate, first)
+            optimizer._learning_rate.assign(first)
+        # A step that failed, because not all ranks had a batch, has been counted by some.
+        optimizer._iterations.assign(count)
+
+
+def _rate(optimizer: Any) -> Any:
+    """The learning rate, if it is a number; None for a schedule, which is compared as a setting."""
+    rate = optimizer._learning_rate
+    return float(rate.numpy()) if isinstance(rate, keras.Variable) else None
+
+
+def _settings(optimizer: Any) -> Dict[str, str]:
+    """What must be equal on all ranks, as texts."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # functions are not to be loaded again
+            config = json.loads(json.dumps(optimizer.get_config(), default=lambda value: type(value).__name__))
+    except (NotImplementedError, TypeError, ValueError):
+        config = {}  # it can not be saved either
+    if _rate(optimizer) is not None:
+        config.pop("learning_rate", None)
+    for name in ("inner_optimizer", "optimizer_map"):  # those within come by themselves
+        config.pop(name, None)
+    return {"class": type(optimizer).__name__, "number of variables": str(len(optimizer.variables)), **_flat(config)}
+
+
+def _flat(config: Dict[str, Any], prefix: str = "") -> Dict[str, str]:
+    found: Dict[str, str] = {}
+    for key, value in config.items():
+        if key == "name":  # Keras counts, also what only some ranks have made
+            continue
+        found.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: str(value)})
+    return found
+
+
+def _difference(first: List[Dict[str, str]], other: List[Dict[str, str]], rank: int) -> str:
+    if len(first) != len(other):
+        return f"rank 0 has {len(first)} and rank {rank} has {len(other)}"
+    mine, theirs = next(pair for pair in zip(first, other) if pair[0] != pair[1])
+    names = [name for name in [*mine, *theirs] if mine.get(name) != theirs.get(name)]
+    name = names[0]
+    kind = "" if name == "class" else f" of {mine['class']}"
+    return f"{name}{kind} is {mine.get(name, 'missing')} on rank 0 and {theirs.get(name, 'missing')} on rank {rank}"
+
+
+def _adopt(optimizers: List[Any], strategy: MirroredStrategy) -> None:
+    """Makes optimizers the strategy's, if they were made outside of the scope: what variables they have get rank 0's
+    values, and others will be made in the scope. Collective."""
+    with tf.init_scope():  # the first step may be being traced
+        agree(optimizers)
+        for optimizer in optimizers:
+            optimizer._distribution_strategy = strategy
+            own = [variable_of(each) for each in optimizer.variables]
+            own = [each for each in own if not is_of_strategy(each)]
+            broadcast_variables(own, root_rank=0)
+            for variable in own:
+                variable._farandole_is_of_strategy = True
+
+
+def _compile(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
+    """Makes the metrics in the scope of the model's strategy, wherever compile() is called, and takes its optimizer."""
+    strategy = self.distribute_strategy
+    if not isinstance(strategy, MirroredStrategy):
+        return base(self, *args, **kwargs)
+    with strategy.scope():
+        base(self, *args, **kwargs)
+    if _lifecycle.size() > 1 and self.optimizer is not None:
+        _adopt([*_inner(self.optimizer), self.optimizer], strategy)
+    return None
+
+
+def _apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+    _adopt_by(tf.distribute.get_strategy(), self)
+    return base(self, grads, trainable_variables)
+
+
+def _add_variable_from_reference(
+    base: Callable[..., Any], self: Any, reference_variable: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Makes what belongs to a variable of the strategy in its scope, wherever the optimizer is built."""
+    strategy = getattr(variable_of(reference_variable), "_distribute_strategy", None)
+    _adopt_by(strategy, self)
+    if not isinstance(strategy, MirroredStrategy) or tf.distribute.has_strategy():
+        return base(self, reference_variable, *args, **kwargs)
+    with strategy.scope():
+        return base(self, reference_variable, *args, **kwargs)
+
+
+def _adopt_by(strategy: Any, optimizer: Any) -> None:
+    is_new = isinstance(strategy, MirroredStrategy) and optimizer._distribution_strategy is not strategy
+    if is_new and _lifecycle.size() > 1:
+        _adopt([*_inner(optimizer), optimizer], strategy)
+
+
+def install(replace: Callable[[Any, str, Callable[..., Any]], None]) -> None:
+    """Puts the functions above in the place of Keras' own. replace(owner, name, function)."""
+    from keras.src.backend.tensorflow.optimizer import TFOptimizer
+    from keras.src.trainers.trainer import Trainer
+
+    replace(Trainer, "compile", _compile)  # not TensorFlowTrainer's: loading compares the model's with this one
+    replace(TFOptimizer, "add_variable_from_reference", _add_variable_from_reference)
+    replace(TFOptimizer, "apply", _apply)
+    replace(keras.optimizers.LossScaleOptimizer, "apply", _apply)
