@@ -3,8 +3,8 @@
 #include <thread>
 
 #include "engine_harness.h"
-#include "variable.h"
 #include "sanitizers.h"
+#include "variable.h"
 
 namespace farandole::testing {
 namespace {
