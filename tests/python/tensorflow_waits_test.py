@@ -28,7 +28,9 @@ def compute(seconds, value):
     """`value`, after the graph has computed for so long."""
     end = tf.timestamp() + seconds
     matrix = tf.while_loop(
-        lambda matrix: tf.timestamp() < end, lambda matrix: (tf.linalg.matmul(matrix, matrix) / 64.0,), [tf.ones([64, 64])]
+        lambda matrix: tf.timestamp() < end,
+        lambda matrix: (tf.linalg.matmul(matrix, matrix) / 64.0,),
+        [tf.ones([64, 64])],
     )[0]
     return value + 0.0 * matrix[0, 0]
 
