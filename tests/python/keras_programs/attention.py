@@ -7,7 +7,8 @@ from keras import layers, ops
 
 RANDOM = np.random.default_rng(12)
 LENGTH, WORDS, WIDTH = 7, 12, 8
-TOKENS = np.where(np.arange(LENGTH) < RANDOM.integers(1, 8, size=(41, 1)), RANDOM.integers(1, WORDS, size=(41, LENGTH)), 0)
+IS_WORD = np.arange(LENGTH) < RANDOM.integers(1, LENGTH + 1, size=(41, 1))
+TOKENS = np.where(IS_WORD, RANDOM.integers(1, WORDS, size=(41, LENGTH)), 0)
 ROWS = RANDOM.integers(0, WORDS, size=(41, LENGTH + 1))  # no padding in them
 LABELS = TOKENS.sum(axis=1) % 2
 

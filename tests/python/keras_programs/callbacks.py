@@ -1,8 +1,11 @@
 """Callbacks: all of Keras that need no server, and some of the user's own."""
 
 import csv
+import http.server
+import json
 import os
 import pathlib
+import threading
 
 import keras
 import numpy as np
@@ -18,12 +21,12 @@ Y = (X @ RANDOM.normal(size=(6, 3))).argmax(axis=1)
 VALIDATION = (RANDOM.normal(size=(13, 6)).astype("float32"), RANDOM.integers(0, 3, size=13))  # gets worse with training
 
 
-def classifier(scope, optimizer=None):
+def classifier(scope, optimizer=lambda: keras.optimizers.SGD(0.3)):
     with scope():
         model = keras.Sequential(
             [keras.Input((6,)), layers.Dense(8, activation="tanh"), layers.Dense(3, activation="softmax")]
         )
-        model.compile(optimizer or keras.optimizers.SGD(0.3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+        model.compile(optimizer(), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 
 
@@ -66,12 +69,13 @@ def schedule_of_rates(scope):
     return outcome(model, fit(model, keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5**epoch)))
 
 
+# What stops one rank stops all after the next batch: at an epoch's last batch that is where one process stops.
 @program(may_be_nan=True)
 def stopping_at_nan(scope):
-    """TerminateOnNaN: a NaN in a row of the third batch, which one rank has."""
+    """TerminateOnNaN: a NaN in the last row, which one rank has."""
     model = classifier(scope)
     broken = X.copy()
-    broken[17] = np.nan
+    broken[-1] = np.nan
     history = model.fit(
         broken, Y, batch_size=8, epochs=3, callbacks=[keras.callbacks.TerminateOnNaN()], shuffle=False, verbose=0
     )
@@ -81,7 +85,7 @@ def stopping_at_nan(scope):
 @program()
 def averages_of_weights(scope):
     """SwapEMAWeights: validation with the moving averages that the optimizer keeps."""
-    model = classifier(scope, keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.7))
+    model = classifier(scope, lambda: keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.7))
     return outcome(model, fit(model, keras.callbacks.SwapEMAWeights(swap_on_epoch=True)))
 
 
@@ -153,6 +157,30 @@ def log_for_tensorboard(scope):
 
 
 @program()
+def monitor_on_a_server(scope):
+    """RemoteMonitor, and what a server was sent."""
+    sent = []
+
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    model = classifier(scope)
+    with http.server.HTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever).start()
+        root = f"http://127.0.0.1:{server.server_port}"
+        fit(model, keras.callbacks.RemoteMonitor(root, send_as_json=True), epochs=2)
+        server.shutdown()
+    with scope():
+        return hvd.broadcast_object(sent) if tf.distribute.has_strategy() else sent
+
+
+@program()
 def resumed_from_backup(scope):
     """BackupAndRestore: training that was interrupted in the third epoch goes on with a new model."""
 
@@ -162,12 +190,15 @@ def resumed_from_backup(scope):
                 raise InterruptedError
 
     folder = os.path.join(directory(), "backup")
-    optimizer = lambda: keras.optimizers.Adam(0.05)  # noqa: E731
+
+    def optimizer():
+        return keras.optimizers.Adam(0.05)
+
     try:
-        fit(classifier(scope, optimizer()), keras.callbacks.BackupAndRestore(folder), Interruption())
+        fit(classifier(scope, optimizer), keras.callbacks.BackupAndRestore(folder), Interruption())
     except InterruptedError:
         pass
-    resumed = classifier(scope, optimizer())
+    resumed = classifier(scope, optimizer)
     history = fit(resumed, keras.callbacks.BackupAndRestore(folder))
     return {**outcome(resumed, history), "epochs": history.epoch, "iterations": resumed.optimizer.iterations}
 
@@ -207,22 +238,25 @@ def rate_from_logs(scope):
 
 @program()
 def stopping_when_good_enough(scope):
-    """A callback that sets stop_training, at the end of an epoch, and another one after some batches."""
+    """A callback that sets stop_training, at the end of an epoch, and another one after a number of batches."""
 
     class GoodEnough(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             if logs["loss"] < 0.9:
                 self.model.stop_training = True
 
-    class FewBatches(keras.callbacks.Callback):
+    class Budget(keras.callbacks.Callback):
+        batches = 0
+
         def on_train_batch_end(self, batch, logs=None):
-            if batch == 3:
+            self.batches += 1
+            if self.batches == 12:  # of 6 in each epoch
                 self.model.stop_training = True
 
     model = classifier(scope)
     good = fit(model, GoodEnough(), epochs=9)
-    few = fit(model, FewBatches())
-    return {"good": good.history, "few": few.history, "epochs": few.epoch, "weights": model.get_weights()}
+    budget = fit(model, Budget())
+    return {"good": good.history, "budget": budget.history, "epochs": budget.epoch, "weights": model.get_weights()}
 
 
 @program()

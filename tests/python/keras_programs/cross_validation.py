@@ -5,6 +5,8 @@ import numpy as np
 from comparison import program
 from keras import layers
 
+import farandole.tensorflow as hvd
+
 RANDOM = np.random.default_rng(17)
 X = RANDOM.normal(size=(41, 6)).astype("float32")
 Y = (X @ RANDOM.normal(size=(6, 3))).argmax(axis=1)
@@ -81,3 +83,22 @@ def search_for_the_rate(scope):
         inputs = keras.Input((6,))
         ensemble = keras.Model(inputs, layers.average([model(inputs) for model in models]))
     return {"losses": losses, "history": history.history, "predictions": ensemble.predict(X, verbose=0)}
+
+
+@program()
+def copy_on_the_first_rank(scope):
+    """Rank 0 makes a copy of the model, and layers and an optimizer to try something; then all train on, and anew."""
+    with scope():
+        model = build()
+    first = score(model, FOLDS[0])
+    if hvd.rank() == 0:
+        copied = keras.models.clone_model(model)
+        copied.set_weights(model.get_weights())
+        tried = keras.Sequential([copied, layers.Dense(2)])
+        tried.compile(keras.optimizers.SGD(0.1), "mse")
+        tried(X[:3])
+    second = score(model, FOLDS[1])
+    with scope():
+        other = build()
+        other.set_weights(model.get_weights())
+    return [first, second, score(other, FOLDS[2])]

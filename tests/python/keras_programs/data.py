@@ -6,6 +6,8 @@ import tensorflow as tf
 from comparison import program
 from keras import layers
 
+import farandole.tensorflow as hvd
+
 RANDOM = np.random.default_rng(7)
 X = RANDOM.normal(size=(41, 6)).astype("float32")
 Y = (X @ RANDOM.normal(size=(6, 3))).argmax(axis=1)
@@ -127,9 +129,7 @@ def one_batch_of_all_rows(scope):
 def several_steps_per_execution(scope):
     """Batches that are trained on in one call of the graph, with a last call of fewer."""
     model = classifier(scope, steps_per_execution=4)
-    history = model.fit(
-        X, Y, batch_size=8, epochs=2, validation_data=(X[:13], Y[:13]), validation_batch_size=4, shuffle=False, verbose=0
-    )
+    history = model.fit(X, Y, batch_size=8, epochs=2, validation_data=(X[:13], Y[:13]), shuffle=False, verbose=0)
     return outcome(model, history)
 
 
@@ -309,6 +309,26 @@ def own_part_of_each_rank(scope):
     with scope():
         train = tf.distribute.get_strategy().distribute_datasets_from_function(rows_of_this_rank)
     return outcome(model, model.fit(train, epochs=2, steps_per_epoch=3, verbose=0))
+
+
+@program(full_only=True)  # own_part_of_each_rank covers data that are not dealt out
+def own_part_by_options(scope):
+    """A dataset of this rank's rows in its own batches, as AutoShardPolicy.OFF says; parts of different size."""
+    with scope():
+        is_together = tf.distribute.has_strategy()
+    rank, size = (hvd.rank(), hvd.size()) if is_together else (0, 1)
+    parts = [np.array_split(np.arange(begin, begin + 8), size)[rank] for begin in range(0, 40, 8)]
+
+    def batches():
+        for rows in parts:
+            yield X[rows], Y[rows]
+
+    signature = (tf.TensorSpec((None, 6), tf.float32), tf.TensorSpec((None,), tf.int64))
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    train = tf.data.Dataset.from_generator(batches, output_signature=signature).with_options(options)
+    model = classifier(scope)
+    return outcome(model, model.fit(train, epochs=2, verbose=0))
 
 
 # ---- Generators

@@ -66,7 +66,10 @@ def one_layer_of_bfloat16(scope):
     with scope():
         model = keras.Sequential([keras.Input((6,)), layers.Dense(8, dtype="mixed_bfloat16"), layers.Dense(1)])
         model.compile(keras.optimizers.SGD(0.0), "mse")
-    return {"evaluated": model.evaluate(inputs, Y, batch_size=8, verbose=0), "predicted": model.predict(inputs, verbose=0)}
+    return {
+        "evaluated": model.evaluate(inputs, Y, batch_size=8, verbose=0),
+        "predicted": model.predict(inputs, verbose=0),
+    }
 
 
 # History and metrics are computed in float32 whatever the policy.
