@@ -61,6 +61,9 @@ def _own_part(structure: Any) -> Tuple[tf.Tensor, Any]:
     batched = [leaf for leaf in leaves if _is_batched(leaf)]
     rank, size = _lifecycle.rank(), _lifecycle.size()
     rows = rows_of(batched[0])
+    if isinstance(rows, int) and rows < size:
+        # Ranks with and without rows are to trace the same graph: none of them may know beforehand.
+        rows = tf.compat.v1.placeholder_with_default(tf.constant(rows, tf.int64), [])
     # The first ranks get one more where it does not come out even.
     begin = rank * (rows // size) + _smaller(rank, rows % size)
     end = begin + rows // size + _smaller(1, _not_negative(rows % size - rank))
