@@ -205,6 +205,31 @@ class DatasetsTest(support.RankedTest):
         self.assertEqual(int(dataset.cardinality()), 3)
         self.assertEqual(dataset.element_spec.dtype, tf.int64)
 
+    def test_loop_over_a_dataset_in_a_function(self):
+        dataset = strategy().experimental_distribute_dataset(tf.data.Dataset.range(10).batch(4))
+        batches = tf.Variable(0)
+
+        @tf.function
+        def loop():
+            result = tf.constant(0, tf.int64)
+            for batch in dataset:
+                result += strategy().reduce("SUM", batch, axis=0)
+            return result
+
+        @tf.function
+        def count():  # keeps nothing from batch to batch
+            for _ in dataset:
+                batches.assign_add(1)
+
+        self.assertEqual([int(loop()), int(loop())], [45, 45])
+        count()
+        self.assertEqual(int(batches), 3)
+
+    def test_no_rank_knows_in_its_graph_that_it_has_no_rows(self):
+        dataset = strategy().experimental_distribute_dataset(tf.data.Dataset.from_tensors(tf.zeros([1, 3])))
+        expected = [1, 3] if hvd.size() == 1 else [None, 3]
+        self.assertEqual(dataset.element_spec.shape.as_list(), expected)
+
     def test_own_data_of_each_rank(self):
         def own(context):
             self.assertEqual((context.num_input_pipelines, context.input_pipeline_id), (hvd.size(), hvd.rank()))

@@ -61,6 +61,9 @@ def _own_part(structure: Any) -> Tuple[tf.Tensor, Any]:
     batched = [leaf for leaf in leaves if _is_batched(leaf)]
     rank, size = _lifecycle.rank(), _lifecycle.size()
     rows = rows_of(batched[0])
+    if isinstance(rows, int) and rows < size:
+        # Ranks with and without rows are to trace the same graph: none of them may know beforehand.
+        rows = tf.compat.v1.placeholder_with_default(tf.constant(rows, tf.int64), [])
     # The first ranks get one more where it does not come out even.
     begin = rank * (rows // size) + _smaller(rank, rows % size)
     end = begin + rows // size + _smaller(1, _not_negative(rows % size - rank))
@@ -162,11 +165,23 @@ class DistributedDataset(tf.distribute.DistributedDataset):
         return len(self._dataset)
 
     def reduce(self, initial_state: Any, reduce_func: Callable[[Any, Any], Any]) -> Any:
-        """`reduce_func(state, batch)` for each batch of this rank, one after the other."""
-        state = initial_state
-        for batch in self:
-            state = reduce_func(state, batch)
-        return state
+        """`reduce_func(state, batch)` for each batch of this rank, one after the other. AutoGraph makes a call of it from
+        a loop over the dataset."""
+        iterator = iter(self)
+        if tf.executing_eagerly():
+            state = initial_state
+            for batch in iterator:
+                state = reduce_func(state, batch)
+            return state
+
+        def body(batch: Any, state: Any) -> Any:
+            state = reduce_func(state, batch.get_value())
+            return iterator.get_next_as_optional(), state
+
+        first = iterator.get_next_as_optional()
+        # One after the other: ranks take batches together.
+        loop = tf.while_loop(lambda batch, _: batch.has_value(), body, [first, initial_state], parallel_iterations=1)
+        return loop[1]
 
 
 class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.CompositeTensor):
