@@ -6,8 +6,7 @@ from typing import Any, Callable, Dict
 import keras
 
 from .. import _engine, _lifecycle, errors, objects
-from . import mpi_ops
-from ._strategy_progress import READ, progress
+from ._strategy_progress import FIT_END, READ, progress
 from ._strategy_variables import is_of_strategy
 from .functions import broadcast_variables
 from .strategy import MirroredStrategy
@@ -47,6 +46,9 @@ class _Together(keras.callbacks.Callback):
         if self._resumes:
             _resume_like_first_rank(self.model)
 
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        progress().begin_epoch(epoch + 1)
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.model.stop_training = progress().any_wants_stop(self.model.stop_training)
 
@@ -55,7 +57,7 @@ class _Together(keras.callbacks.Callback):
         progress().agree(READ)
 
     def on_train_end(self, logs: Any = None) -> None:
-        mpi_ops.barrier(name="farandole.strategy.train_end")
+        progress().agree(FIT_END)
 
 
 class _TogetherInEachBatch(_Together):

@@ -55,8 +55,8 @@ def _check_batched(spec: Any) -> None:
 
 
 @tf.autograph.experimental.do_not_convert
-def _own_part(structure: Any) -> Tuple[tf.Tensor, Any]:
-    """(Digest of the whole batch, this rank's rows of it)."""
+def _own_part(structure: Any) -> Tuple[tf.Tensor, tf.Tensor, Any]:
+    """(Digest of the whole batch, number of this rank's rows of it, these rows)."""
     leaves = tf.nest.flatten(structure)
     batched = [leaf for leaf in leaves if _is_batched(leaf)]
     rank, size = _lifecycle.rank(), _lifecycle.size()
@@ -66,7 +66,7 @@ def _own_part(structure: Any) -> Tuple[tf.Tensor, Any]:
     end = begin + rows // size + _smaller(1, _not_negative(rows % size - rank))
     parts = [_slice(leaf, begin, end) if _is_batched(leaf) else leaf for leaf in leaves]
     digest = tf.reduce_sum(tf.stack([_fingerprint(leaf) for leaf in batched]))
-    return digest, tf.nest.pack_sequence_as(structure, parts)
+    return digest, tf.cast(end - begin, tf.int64), tf.nest.pack_sequence_as(structure, parts)
 
 
 def _smaller(left: Any, right: Any) -> Any:
@@ -80,8 +80,10 @@ def _not_negative(value: Any) -> Any:
 
 
 @tf.autograph.experimental.do_not_convert
-def _as_it_is(structure: Any) -> Tuple[tf.Tensor, Any]:
-    return tf.constant(0, tf.int64), structure
+def _as_it_is(structure: Any) -> Tuple[tf.Tensor, tf.Tensor, Any]:
+    batched = [leaf for leaf in tf.nest.flatten(structure) if _is_batched(leaf)]
+    rows = rows_of(batched[0]) if batched else 0
+    return tf.constant(0, tf.int64), tf.cast(rows, tf.int64), structure
 
 
 def distributed(dataset: Any, is_own: bool = False) -> "DistributedDataset":
@@ -152,7 +154,7 @@ class DistributedDataset(tf.distribute.DistributedDataset):
     @property
     def element_spec(self) -> Any:
         """Of this rank's part."""
-        return self._dataset.element_spec[1]
+        return self._dataset.element_spec[-1]
 
     def cardinality(self) -> tf.Tensor:
         """Number of batches, as of a tf.data.Dataset."""
@@ -180,7 +182,7 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
 
     @property
     def element_spec(self) -> Any:
-        return self._iterator.element_spec[1]
+        return self._iterator.element_spec[-1]
 
     @property
     def _type_spec(self) -> tf.TypeSpec:
@@ -193,11 +195,11 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
         if not tf.executing_eagerly():
             return self.get_next()
         try:
-            digest, element = next(self._iterator)
+            digest, samples, element = next(self._iterator)
         except StopIteration:
             progress().agree(END)
             raise
-        progress().agree(BATCH, digest)
+        progress().agree(BATCH, digest, samples)
         return element
 
     def get_next(self) -> Any:
@@ -209,7 +211,7 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
         optional, has_value = self._agreed_optional()
         # Beyond its end the iterator gives no element but the error that says so.
-        return tf.cond(has_value, lambda: optional.get_value()[1], lambda: self._iterator.get_next()[1])
+        return tf.cond(has_value, lambda: optional.get_value()[-1], lambda: self._iterator.get_next()[-1])
 
     def get_next_as_optional(self) -> Any:
         """The next batch, or an empty tf.experimental.Optional when there is none on any rank."""
@@ -221,7 +223,7 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
         optional, has_value = self._agreed_optional()
         return tf.cond(
             has_value,
-            lambda: tf.experimental.Optional.from_value(optional.get_value()[1]),
+            lambda: tf.experimental.Optional.from_value(optional.get_value()[-1]),
             lambda: tf.experimental.Optional.empty(self.element_spec),
         )
 
@@ -229,9 +231,10 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
         """The next element, and whether there is one, which has a value only when all ranks agree."""
         optional = self._iterator.get_next_as_optional()
         has_value = optional.has_value()
-        digest = tf.cond(has_value, lambda: optional.get_value()[0], lambda: tf.constant(0, tf.int64))
+        zero = tf.constant(0, tf.int64)
+        digest, samples = tf.cond(has_value, lambda: optional.get_value()[:2], lambda: (zero, zero))
         kind = tf.where(has_value, BATCH, END)
-        return optional, has_value & progress().agree(kind, digest)
+        return optional, has_value & progress().agree(kind, digest, samples)
 
 
 class DistributedIteratorSpec(tf.TypeSpec):

@@ -16,6 +16,7 @@ from . import _private_names
 from ._gradients import finite_everywhere
 from ._strategy_extended import ReplicaContext
 from ._strategy_input import DistributedDataset, Order
+from ._strategy_names import named
 from .strategy import MirroredStrategy
 
 
@@ -51,7 +52,7 @@ def _check_finite(base: Callable[..., Any], self: Any, grads: Any) -> Any:
     finite = base(self, grads)
     if _own_context() is None:
         return finite
-    return finite_everywhere(finite)
+    return finite_everywhere(finite, **named("finite"))
 
 
 def _scale_loss(base: Callable[..., Any], value: Any) -> Any:
@@ -145,6 +146,7 @@ def install() -> None:
     from keras.src.trainers.compile_utils import CompileLoss
     from keras.src.trainers.trainer import Trainer
 
+    from ._strategy_agreement import REPLACEMENTS
     from ._strategy_callbacks import adapted
 
     _replace(TFOptimizer, "_clip_gradients", _clip_gradients)
@@ -158,4 +160,6 @@ def install() -> None:
     _replace(Trainer, "compile", _compile)  # not TensorFlowTrainer's: loading compares the model's with this one
     _replace(TensorFlowTrainer, "_maybe_symbolic_build", _build)
     _replace(TFEpochIterator, "__init__", _iterate)
+    for name, function in REPLACEMENTS.items():
+        _replace(TensorFlowTrainer, name, function)
     _replace(keras.callbacks.CallbackList, "set_model", adapted)
