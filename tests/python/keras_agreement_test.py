@@ -165,6 +165,15 @@ class ToldTest(KerasTest):
         words = ["rank 1 has no more batches after 3 of predict(); rank 0 has a 4th: "]
         self.assert_told(words, lambda: make().predict(((x,) for x, _ in batches()), verbose=0))
 
+    def test_a_row_in_the_middle(self):
+        x, y = X.copy(), Y.copy()
+        x[5, 3] += self.is_second
+        y[21] = (y[21] + self.is_second) % 3
+        for data in ((x, Y), (X, y)):
+            for shuffle in (False, True):
+                fit = lambda: self.model.fit(*data, batch_size=16, shuffle=shuffle, verbose=0)
+                self.assert_told(["The ranks read different data"], fit)
+
     def test_loss(self):
         model = make()
         model.compile("sgd", "mae" if self.is_second else "mse")

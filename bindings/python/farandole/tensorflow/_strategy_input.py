@@ -2,14 +2,15 @@
 
 import itertools
 import random
-from typing import Any, Callable, Iterator, Optional, Tuple
+from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from .. import _lifecycle, errors, objects
+from . import mpi_ops
 from ._strategy_progress import BATCH, END, progress
 
-_MOST_BUCKETS = 2**62
+_WITHOUT_DIGEST = (tf.variant, tf.resource)
 
 
 def rows_of(leaf: Any) -> Any:
@@ -35,14 +36,10 @@ def _slice(leaf: Any, begin: Any, end: Any) -> Any:
     return leaf[begin:end]
 
 
-def _fingerprint(leaf: Any) -> tf.Tensor:
-    """A number that hardly any other first or last row has."""
-    if isinstance(leaf, tf.SparseTensor):
-        leaf = leaf.values
-    elif isinstance(leaf, tf.RaggedTensor):
-        leaf = leaf.flat_values
-    rows = [tf.io.serialize_tensor(part) for part in (leaf[:1], leaf[-1:])]
-    return tf.strings.to_hash_bucket_fast(tf.strings.join(rows), _MOST_BUCKETS)
+def _digest(leaves: Sequence[Any]) -> tf.Tensor:
+    """A number that hardly any other batch has."""
+    flat = tf.nest.flatten(list(leaves), expand_composites=True)
+    return mpi_ops._LIB.farandole_digest(tensors=[each for each in flat if each.dtype not in _WITHOUT_DIGEST])
 
 
 def _check_batched(spec: Any) -> None:
@@ -65,8 +62,7 @@ def _own_part(structure: Any) -> Tuple[tf.Tensor, tf.Tensor, Any]:
     begin = rank * (rows // size) + _smaller(rank, rows % size)
     end = begin + rows // size + _smaller(1, _not_negative(rows % size - rank))
     parts = [_slice(leaf, begin, end) if _is_batched(leaf) else leaf for leaf in leaves]
-    digest = tf.reduce_sum(tf.stack([_fingerprint(leaf) for leaf in batched]))
-    return digest, tf.cast(end - begin, tf.int64), tf.nest.pack_sequence_as(structure, parts)
+    return _digest(leaves), tf.cast(end - begin, tf.int64), tf.nest.pack_sequence_as(structure, parts)
 
 
 def _smaller(left: Any, right: Any) -> Any:
