@@ -146,6 +146,27 @@ Fails with a Mismatch of this text on all ranks, and with it all else of their s
 that they do not do the same.
 )doc");
 
+REGISTER_OP("FarandoleProgress")
+    .Input("place: resource")
+    .Input("share: resource")
+    .Input("kind: int64")
+    .Input("digest: int64")
+    .Input("samples: int64")
+    .Output("rows: int64")
+    .Output("is_same: bool")
+    .Attr("caller_waits: bool = false")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* context) {
+      context->set_output(0, context->Matrix(InferenceContext::kUnknownDim, 7));
+      context->set_output(1, context->Scalar());
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+What each rank of the job is about to do, a row for each, and whether all do the same. Of the variables, `place` (int64[5]) is
+this rank's place in the program, which is part of the row, and counts batches; `share` (a double) becomes its part of the
+samples of all ranks.
+)doc");
+
 REGISTER_OP("FarandoleDigest")
     .Input("tensors: T")
     .Output("digest: int64")

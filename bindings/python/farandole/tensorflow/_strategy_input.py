@@ -205,9 +205,8 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
                 return next(self)
             except StopIteration:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
-        optional, has_value = self._agreed_optional()
         # Beyond its end the iterator gives no element but the error that says so.
-        return tf.cond(has_value, lambda: optional.get_value()[-1], lambda: self._iterator.get_next()[-1])
+        return self._agreed(lambda element: element, lambda: self._iterator.get_next()[-1])
 
     def get_next_as_optional(self) -> Any:
         """The next batch, or an empty tf.experimental.Optional when there is none on any rank."""
@@ -216,21 +215,21 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
                 return tf.experimental.Optional.from_value(next(self))
             except StopIteration:
                 return tf.experimental.Optional.empty(self.element_spec)
-        optional, has_value = self._agreed_optional()
-        return tf.cond(
-            has_value,
-            lambda: tf.experimental.Optional.from_value(optional.get_value()[-1]),
-            lambda: tf.experimental.Optional.empty(self.element_spec),
-        )
+        make = tf.experimental.Optional
+        return self._agreed(make.from_value, lambda: make.empty(self.element_spec))
 
-    def _agreed_optional(self) -> Tuple[Any, tf.Tensor]:
-        """The next element, and whether there is one, which has a value only when all ranks agree."""
+    def _agreed(self, with_batch: Callable[[Any], Any], without: Callable[[], Any]) -> Any:
+        """In a graph: what one of the functions makes of the next batch, or of its absence, once all ranks agree on it."""
         optional = self._iterator.get_next_as_optional()
-        has_value = optional.has_value()
-        zero = tf.constant(0, tf.int64)
-        digest, samples = tf.cond(has_value, lambda: optional.get_value()[:2], lambda: (zero, zero))
-        kind = tf.where(has_value, BATCH, END)
-        return optional, has_value & progress().agree(kind, digest, samples)
+
+        def batch() -> Any:
+            digest, samples, element = optional.get_value()
+            return progress().agree_then(BATCH, lambda: with_batch(element), digest, samples)
+
+        def end() -> Any:
+            return progress().agree_then(END, without)
+
+        return tf.cond(optional.has_value(), batch, end)
 
 
 class DistributedIteratorSpec(tf.TypeSpec):

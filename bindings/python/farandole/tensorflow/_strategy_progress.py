@@ -9,19 +9,18 @@ samples each has of the batch, and whether one of them wants to stop training.
 
 import contextlib
 import functools
-from typing import Any, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import numpy as np
 import tensorflow as tf
 
 from .. import _lifecycle
-from .._engine import Sum
 from . import _running, mpi_ops
 
-_NAME = "farandole.strategy.progress"
-# Columns of the message, which has one row for each rank. From _CALL on they are this rank's place in the program.
-_KIND, _DIGEST, _ROWS, _CALL, _STOP, _EPOCH, _BATCH = range(7)
-_COMPARED = [_KIND, _DIGEST, _CALL]
+# Columns of the message, which has one row for each rank; progress_kernel.cpp has them too. From _CALL on they are the rank's
+# place in the program.
+_KIND, _DIGEST, _SAMPLES, _CALL, _STOP, _EPOCH, _BATCH = range(7)
+_PLACE = ("call", "stop", "epoch", "batch", "stop_agreed")
 BEGIN, BATCH, END, READ, EPOCH_END, FIT_END = range(6)
 # Functions of Keras in which a rank can be; the first is none of them.
 CALLS = ("", "fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
@@ -36,25 +35,6 @@ _OTHER_DATA = (
     "datasets must be equal, in the same order. Shuffle with a seed; for datasets that hold only one rank's data use "
     "distribute_datasets_from_function(), or AutoShardPolicy.OFF"
 )
-
-
-def _exchange(row: Any) -> tf.Tensor:
-    """The rows of all ranks. `row`: int64 tensor with a number for each column."""
-    size = _lifecycle.size()
-    mine = tf.one_hot(_lifecycle.rank(), size, dtype=tf.int64)[:, tf.newaxis] * row[tf.newaxis]
-    arguments = {
-        "tensors": [mine],
-        "tensor_name": _NAME,  # the same in each function and in eager mode
-        "reduce_op": int(Sum),
-        "prescale_factor": "1.0",
-        "postscale_factor": "1.0",
-        "ignore_name_scope": False,
-        "process_set": 0,
-    }
-    allreduce = mpi_ops._LIB.farandole_allreduce
-    if tf.executing_eagerly():
-        return _running.run_eagerly(allreduce, **arguments)[0]
-    return _running.run(allreduce, "", [mine], "farandole_progress", **arguments)[0]
 
 
 # ---- What is wrong with the rows of all ranks, in words -------------------------------------------------------------
@@ -136,9 +116,11 @@ def refuse(text: str) -> None:
     _running.run_eagerly(mpi_ops._LIB.farandole_mismatch, text=text)
 
 
-def _refuse_in_graph(rows: tf.Tensor) -> tf.Tensor:
+def _refuse_in_graph(rows: tf.Tensor, then: Callable[[], Any]) -> Any:
+    """The same in a graph, in the place of what `then` gives."""
     text = tf.numpy_function(_complaint, [rows], tf.string)
-    return mpi_ops._LIB.farandole_mismatch(text=text)
+    with tf.control_dependencies([mpi_ops._LIB.farandole_mismatch(text=text)]):
+        return tf.nest.map_structure(tf.identity, then(), expand_composites=True)
 
 
 # ---- The messages ---------------------------------------------------------------------------------------------------
@@ -150,42 +132,40 @@ class Progress:
     def __init__(self) -> None:
         # Made outside of the strategy: each rank has its own.
         with tf.init_scope():
-            self._place = tf.Variable([0, 0, 0, 0], dtype=tf.int64, trainable=False, name="farandole_place")
-            self._stop = tf.Variable(False, trainable=False, name="farandole_stop")
+            self._place = tf.Variable([0] * len(_PLACE), dtype=tf.int64, trainable=False, name="farandole_place")
             self._share = tf.Variable(1.0, dtype=tf.float64, trainable=False, name="farandole_share")
 
-    def agree(self, kind: Any, digest: Any = 0, samples: Any = 0) -> Any:
-        """Tells the other ranks that this one takes a step of this kind, and waits for theirs.
+    def agree(self, kind: int, digest: Any = 0, samples: Any = 0) -> bool:
+        """Tells the other ranks that this one takes a step of this kind, and waits for theirs. Eagerly.
 
-        kind: BATCH and the like, an integer or a tensor. digest: of what the ranks must have alike, an int64. samples: how
-        many this rank has of the batch, for BATCH.
+        kind: BATCH and the like. digest: of what the ranks must have alike, an int64. samples: how many this rank has of the
+        batch, for BATCH.
 
-        True if all do the same. Eagerly it raises Mismatch, on all ranks, if they do not; for BEGIN the result tells
-        whether the digests are equal. In a graph the returned tensor has no value then, but raises the
-        tf.errors.AbortedError that stands for it.
+        Raises Mismatch, on all ranks, if they do not do the same. Only for BEGIN digests may differ: whether they are equal
+        is the result.
         """
         if _lifecycle.size() == 1:
             return True
-        told = tf.stack([tf.cast(each, tf.int64) for each in (kind, digest, samples)])
-        rows = _exchange(tf.concat([told, self._place.read_value()], axis=0))
-        all_samples = tf.cast(rows[:, _ROWS], tf.float64)
-        share = tf.math.divide_no_nan(all_samples[_lifecycle.rank()], tf.reduce_sum(all_samples))
-        # What uses the share is a step on this batch: it comes afterwards.
-        done = [
-            self._share.assign(share),
-            self._stop.assign(tf.reduce_any(rows[:, _STOP] > 0)),
-            self._place.assign_add([0, 0, 0, tf.cast(told[_KIND] == BATCH, tf.int64)]),
-        ]
-        if tf.executing_eagerly():
-            complaint = _complaint(rows.numpy())
-            if complaint:
-                refuse(complaint)
-            return len(set(rows[:, _DIGEST].numpy())) == 1
-        compared = tf.gather(rows, _COMPARED, axis=1)
-        # The result is needed as a value: TensorFlow may start what only comes after a failed check.
-        is_fine = tf.cond(tf.reduce_all(compared == compared[:1]), lambda: True, lambda: _refuse_in_graph(rows))
-        with tf.control_dependencies(done):
-            return tf.ensure_shape(is_fine, [])
+        rows = _running.run_eagerly(mpi_ops._LIB.farandole_progress, **self._message(kind, digest, samples))[0].numpy()
+        complaint = _complaint(rows)
+        if complaint:
+            refuse(complaint)
+        return len(set(rows[:, _DIGEST])) == 1
+
+    def agree_then(self, kind: int, then: Callable[[], Any], digest: Any = 0, samples: Any = 0) -> Any:
+        """The same in a graph: what `then` gives, once all ranks agree. Where they do not, the graph raises the
+        tf.errors.AbortedError that stands for Mismatch."""
+        if _lifecycle.size() == 1:
+            return then()
+        # The op comes in order with what reads the variables: a step uses its share of the samples of its own batch.
+        rows, is_same = mpi_ops._LIB.farandole_progress(**self._message(kind, digest, samples))
+        # A choice by a value: TensorFlow may start what only comes after a failed check.
+        return tf.cond(is_same, then, lambda: _refuse_in_graph(rows, then))
+
+    def _message(self, kind: int, digest: Any, samples: Any) -> Dict[str, Any]:
+        told = {"kind": kind, "digest": digest, "samples": samples}
+        variables = {"place": self._place.handle, "share": self._share.handle}
+        return {**variables, **{name: tf.cast(value, tf.int64) for name, value in told.items()}}
 
     def share(self) -> tf.Tensor:
         """This rank's part of the samples of the batch that the ranks last agreed on, a float64 scalar."""
@@ -194,12 +174,12 @@ class Progress:
     @contextlib.contextmanager
     def within(self, call: str) -> Iterator[None]:
         """For as long as this rank is in a function of Keras, one of CALLS. They may be nested."""
-        before = self._place.numpy()
+        before = {name: self._get(name) for name in ("call", "epoch", "batch")}
         self._set(call=CALLS.index(call), epoch=0, batch=0)
         try:
             yield
         finally:
-            self._set(call=before[0], epoch=before[2], batch=before[3])
+            self._set(**before)
 
     def begin_epoch(self, number: int) -> None:
         """Batches count from here on. number: from 1."""
@@ -211,22 +191,24 @@ class Progress:
 
     def stop_was_agreed(self) -> bool:
         """Whether a rank wanted to stop when the last batch was taken."""
-        return bool(self._stop.numpy())
+        return bool(self._get("stop_agreed"))
 
     def any_wants_stop(self, wants: bool) -> bool:
         """At the end of an epoch: whether this or another rank wants to stop. Collective; starts from the beginning."""
-        wants = bool(wants or self._place.numpy()[_STOP - _CALL])
-        self._set(stop=int(wants))
+        wants = bool(wants or self._get("stop"))
+        self._set(stop=int(wants), stop_agreed=int(wants))
         self.agree(EPOCH_END)
-        result = wants if _lifecycle.size() == 1 else self.stop_was_agreed()
-        self._set(stop=0)
-        self._stop.assign(False)
+        result = self.stop_was_agreed()
+        self._set(stop=0, stop_agreed=0)
         return result
+
+    def _get(self, name: str) -> int:
+        return int(self._place.numpy()[_PLACE.index(name)])
 
     def _set(self, **values: int) -> None:
         place = self._place.numpy()
         for name, value in values.items():
-            place[("call", "stop", "epoch", "batch").index(name)] = value
+            place[_PLACE.index(name)] = value
         self._place.assign(place)
 
 
