@@ -118,7 +118,7 @@ class ProgramsTest(KerasTest):
         for steps in (1, 2):
             with strategy().scope():
                 model = classifier(sgd(), steps_per_execution=steps)()
-            self.assert_refused("rank 1 has no more data", lambda: model.fit(batches(), verbose=0))
+            self.assert_refused("rank 1 has no more batches", lambda: model.fit(batches(), verbose=0))
 
     def test_different_data(self):
         self.need_several_ranks()

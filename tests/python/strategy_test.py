@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import farandole.tensorflow as hvd
 from farandole import errors
-from farandole.tensorflow import _private_names, _strategy_seeds
+from farandole.tensorflow import _private_names, _strategy_seeds, mpi_ops
 
 STRATEGY = None
 
@@ -157,6 +157,42 @@ class CollectivesTest(support.RankedTest):
                 pass
 
 
+class DigestTest(support.RankedTest):
+    def digest(self, *tensors, **arguments):
+        return int(mpi_ops._LIB.farandole_digest(tensors=[tf.convert_to_tensor(each) for each in tensors], **arguments))
+
+    def test_it_tells_tensors_apart(self):
+        values = np.arange(100, dtype=np.float32)
+        variants = [[values[:n]] for n in range(70)] + [[values.reshape(10, 10)], [values.astype("float64")], [values, values]]
+        for place in range(0, 100, 7):
+            other = values.copy()
+            other[place] += 1
+            variants.append([other])
+        variants += [[values[:1], values[1:]], [b"ab", b"c"], [b"a", b"bc"], [[b"a", b"bc"]], [], [np.zeros(0)], [True]]
+        digests = [self.digest(*each) for each in variants]
+        self.assertEqual(len(set(digests)), len(variants))
+        self.assertEqual(digests, [self.digest(*each) for each in variants])
+        for other in hvd.allgather_object(digests):
+            self.assertEqual(other, digests)
+
+    def test_every_row_of_a_large_tensor_counts(self):
+        values = np.zeros((1000, 1000), np.float32)
+        text = np.array([b"x" * 2000] * 1000)
+        start, start_of_text = self.digest(values), self.digest(text)
+        for row in (0, 1, 499, 999):
+            values[row] = 1
+            self.assertNotEqual(self.digest(values), start)
+            values[row] = 0
+            other = text.copy()
+            other[row] = b"y" + other[row][1:]
+            self.assertNotEqual(self.digest(other), start_of_text)
+        whole = self.digest(values, whole=True)
+        for place in np.random.default_rng(1).integers(1000, size=(20, 2)):
+            values[tuple(place)] = 1
+            self.assertNotEqual(self.digest(values, whole=True), whole)
+            values[tuple(place)] = 0
+
+
 class DatasetsTest(support.RankedTest):
     def gathered(self, dataset):
         """The batches of all ranks."""
@@ -254,12 +290,16 @@ class DatasetsTest(support.RankedTest):
         with self.assertRaisesRegex(errors.InvalidArgument, "batch"):
             strategy().experimental_distribute_dataset(tf.data.Dataset.range(4))
         one_more = tf.data.Dataset.range(8 + 4 * (hvd.rank() == 0)).batch(4)
-        with self.assertRaisesRegex(errors.Mismatch, "rank 0 has another batch; (rank 1 has|ranks 1, 2.* have) no more data"):
+        with self.assertRaisesRegex(errors.Mismatch, "(rank 1 has|ranks 1, 2.* have) no more batches; rank 0 has another"):
             list(strategy().experimental_distribute_dataset(one_more))
-        with self.assertRaisesRegex(errors.Mismatch, "different data"):
-            list(strategy().experimental_distribute_dataset(tf.data.Dataset.from_tensors([hvd.rank(), 0])))
+        ragged = tf.ragged.constant([[1], [2, hvd.rank()], [3]])
+        sparse = tf.sparse.SparseTensor([[0, 0], [1, hvd.rank()], [2, 1]], [1, 2, 3], [3, 8])
+        text = [b"first", b"middle" + b"s" * hvd.rank(), b"last"]
+        for batch in ([0, hvd.rank(), 0], {"a": [0, 0], "b": [[1, 2], [3, hvd.rank()], [5, 6]]}, ragged, sparse, text):
+            with self.assertRaisesRegex(errors.Mismatch, "different data"):
+                list(strategy().experimental_distribute_dataset(tf.data.Dataset.from_tensors(batch)))
         if hvd.rank() == 0:
-            with self.assertRaisesRegex(errors.Mismatch, "(rank 1 has|ranks 1, 2.* have) another batch; rank 0 reads"):
+            with self.assertRaisesRegex(errors.Mismatch, "rank 0 reads a value .*; (rank 1 takes|ranks 1, 2.* take) a batch"):
                 strategy().reduce("SUM", tf.constant(1.0), axis=None)
         else:
             with self.assertRaisesRegex(errors.Mismatch, "rank 0 reads"):

@@ -193,6 +193,13 @@ void refuse(const CallOptions& options, int64_t step_id, const absl::Status& sta
   farandole_refuse(&request, std::string(status.message()).c_str());
 }
 
+farandole_place current_place() {
+  farandole_place place{};
+  place.struct_bytes = sizeof(place);
+  farandole_get_place(&place);
+  return place;
+}
+
 int32_t pending_calls() {
   return pending_count.load(std::memory_order_relaxed);
 }

@@ -25,6 +25,9 @@ inline constexpr char kErrorPayload[] = "type.farandole/error";
 absl::Status aborted(farandole_error_kind kind, const std::string& text);
 absl::Status aborted(const farandole_error* error);
 
+/// Where this process is.
+farandole_place current_place();
+
 /// The engine's type for a TensorFlow type. InvalidArgument, with the types that there are, for others.
 absl::Status engine_dtype(tensorflow::DataType type, farandole_dtype* result);
 

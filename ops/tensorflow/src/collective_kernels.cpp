@@ -194,11 +194,8 @@ class BroadcastVariablesKernel : public CollectiveKernel {
                      absl::StrCat(options().name, ": variable ", index, " of ", context->num_inputs(),
                                   " has no value yet; initialise it on every rank before it is broadcast"));
     }
-    farandole_place place{};
-    place.struct_bytes = sizeof(place);
-    farandole_get_place(&place);
     // The root's values are only read.
-    target.is_new = place.rank != options().root && !value->RefCountIsOne();
+    target.is_new = current_place().rank != options().root && !value->RefCountIsOne();
     target.input = *value;
     if (target.is_new) {
       TF_RETURN_IF_ERROR(context->allocate_temp(value->dtype(), value->shape(), &target.output));

@@ -2,18 +2,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "call.h"
 #include "farandole/engine.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace farandole_tensorflow {
 namespace {
-
-farandole_place current_place() {
-  farandole_place place{};
-  place.struct_bytes = sizeof(place);
-  farandole_get_place(&place);
-  return place;
-}
 
 /// Ranks of a set; empty if there is no such set, or no job.
 std::vector<int32_t> ranks_of(int32_t process_set) {

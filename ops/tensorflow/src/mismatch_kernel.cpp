@@ -27,13 +27,10 @@ class MismatchKernel : public tensorflow::AsyncOpKernel {
     tensorflow::Tensor* never = nullptr;
     OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, {}, &never), done);
     never->scalar<bool>()() = false;
-    farandole_place place{};
-    place.struct_bytes = sizeof(place);
-    farandole_get_place(&place);
     CallOptions options;
     options.name = "farandole.mismatch";
     options.collective = FARANDOLE_BROADCAST;
-    options.root = place.rank;
+    options.root = current_place().rank;
     options.caller_waits = caller_waits_;
     options.outcome = aborted(FARANDOLE_MISMATCH, std::string(text.flat<tensorflow::tstring>()(0)));
     const auto call = std::make_shared<Call>(context, std::move(done), std::move(options), 1);

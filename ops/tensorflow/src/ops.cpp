@@ -1,6 +1,7 @@
 // The ops as TensorFlow's graphs know them: names, attributes, and what is known of shapes beforehand.
 //
-// All are stateful: equal calls are not merged, unused ones not pruned, and constant inputs not folded away.
+// All but the digest are stateful: equal calls are not merged, unused ones not pruned, and constant inputs not folded
+// away.
 //
 // Attributes that several ops have:
 //   tensor_name        name of the request for the engine; empty: the node's name
@@ -143,6 +144,38 @@ REGISTER_OP("FarandoleMismatch")
     .Doc(R"doc(
 Fails with a Mismatch of this text on all ranks, and with it all else of their steps: they have found, by other means,
 that they do not do the same.
+)doc");
+
+REGISTER_OP("FarandoleProgress")
+    .Input("place: resource")
+    .Input("share: resource")
+    .Input("kind: int64")
+    .Input("digest: int64")
+    .Input("samples: int64")
+    .Output("rows: int64")
+    .Output("is_same: bool")
+    .Attr("caller_waits: bool = false")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* context) {
+      context->set_output(0, context->Matrix(InferenceContext::kUnknownDim, 7));
+      context->set_output(1, context->Scalar());
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+What each rank of the job is about to do, a row for each, and whether all do the same. Of the variables, `place` (int64[5]) is
+this rank's place in the program, which is part of the row, and counts batches; `share` (a double) becomes its part of the
+samples of all ranks.
+)doc");
+
+REGISTER_OP("FarandoleDigest")
+    .Input("tensors: T")
+    .Output("digest: int64")
+    .Attr("T: list(type) >= 0")
+    .Attr("whole: bool = false")
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+A number that is the same for equal tensors and hardly ever for others: of their types, shapes and bytes; of a tensor of more
+than 1 MiB, unless `whole`, of blocks that are spread over each row of the first dimension. It is the same in each process.
 )doc");
 
 // Facts of the job, at the time when the op runs. -1 where there is none: no job, no such set, not a member.

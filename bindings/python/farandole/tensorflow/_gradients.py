@@ -29,10 +29,17 @@ def key_of(variable: Any) -> Any:
     return variable_of(variable).ref()
 
 
-def finite_everywhere(finite: Any, process_set: ProcessSet = global_process_set) -> tf.Tensor:
+def finite_everywhere(
+    finite: Any,
+    process_set: ProcessSet = global_process_set,
+    name: Optional[str] = "farandole_finite",
+    ignore_name_scope: bool = False,
+) -> tf.Tensor:
     """Whether it is true on all ranks of the set: they skip a step for gradients that are not finite together, or some
     would wait for the others. Collective."""
-    return mpi_ops._allreduce(tf.cast(finite, tf.int32), name="farandole_finite", op=Min, process_set=process_set) > 0
+    finite = tf.cast(finite, tf.int32)
+    options = {"process_set": process_set, "name": name, "ignore_name_scope": ignore_name_scope}
+    return mpi_ops._allreduce(finite, op=Min, **options) > 0
 
 
 def checked_groups(num_groups: int, groups: Groups) -> Groups:
@@ -102,11 +109,13 @@ class GradientReducer:
         return bool(self._local) and key_of(variable) in self._local
 
     def reduce(
-        self, gradients: Sequence[Any], variables: Sequence[Any], use_generic_names: bool = False, about: str = ""
+        self, gradients: Sequence[Any], variables: Sequence[Any], name: Optional[str] = None, about: str = ""
     ) -> List[Any]:
         """The reduced gradients, in the same order. Those of local variables are divided by the number of ranks, as
         their loss counts among all, unless `scale_local_gradients` is off.
 
+        name: what the ranks know the gradients by, with a number for each group, whatever scope they are in; None: names
+        of the graph, which Keras's automatic names are part of.
         about: what else the ranks have to agree on, for people.
         """
         results = [self._dense(gradient) for gradient in gradients]
@@ -117,8 +126,8 @@ class GradientReducer:
         shared = [i for i in wanted if i not in set(local)]
         with tf.name_scope(f"{self._name}_Allreduce"):
             for number, group in enumerate(self._split(shared, results, variables)):
-                name = f"grad_{number}" if use_generic_names else None
-                reduced = self._reduce_group([results[i] for i in group], name, about or self._about)
+                of_group = f"{name}_{number}" if name else None
+                reduced = self._reduce_group([results[i] for i in group], of_group, about or self._about)
                 for i, gradient in zip(group, reduced):
                     results[i] = gradient
         if self._scale_local_gradients:

@@ -64,6 +64,10 @@ KERAS: List[Tuple[str, List[str]]] = [
         "keras.src.backend.tensorflow.trainer",
         ["TensorFlowTrainer.distribute_strategy", "TensorFlowTrainer._maybe_symbolic_build", "TFEpochIterator"],
     ),
+    (
+        "keras.src.backend.tensorflow.trainer",
+        ["TensorFlowTrainer._make_function", "TensorFlowTrainer.fit", "TensorFlowTrainer.train_on_batch"],
+    ),
     ("keras.src.trainers.compile_utils", ["CompileLoss.call"]),
     ("keras.src.trainers.trainer", ["Trainer.compile", "Trainer._symbolic_build", "Trainer._get_metrics_result_or_logs"]),
 ]

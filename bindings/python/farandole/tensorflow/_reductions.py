@@ -140,7 +140,8 @@ def grouped_allreduce(
     if sparse:
         _check_sparse(op, prescale_factor, postscale_factor)
         with on_device(device_sparse):
-            gathered = _gather_slices([tensors[i] for i in sparse], op, name, process_set, _about)
+            given = [tensors[i] for i in sparse]
+            gathered = _gather_slices(given, op, name, process_set, _about, ignore_name_scope)
         for i, slices in zip(sparse, gathered):
             results[i] = slices
     if dense:
@@ -167,7 +168,12 @@ def grouped_allreduce(
 
 
 def _gather_slices(
-    slices: Sequence[tf.IndexedSlices], op: int, name: Optional[str], process_set: ProcessSet, about: str = ""
+    slices: Sequence[tf.IndexedSlices],
+    op: int,
+    name: Optional[str],
+    process_set: ProcessSet,
+    about: str = "",
+    ignore_name_scope: bool = False,
 ) -> List[tf.IndexedSlices]:
     """Values and indices of all of them in one op."""
     parts = [each.values for each in slices] + [each.indices for each in slices]
@@ -175,7 +181,7 @@ def _gather_slices(
         [tf.convert_to_tensor(part) for part in parts],
         "FarandoleGroupedAllgather",
         _suffixed(name, "slices"),
-        False,
+        ignore_name_scope,
         process_set,
         _sparse_text(op, about),
     )

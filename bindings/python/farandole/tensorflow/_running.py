@@ -1,5 +1,6 @@
 """Adding an op of the library to a graph, or running it at once."""
 
+import collections
 import functools
 import inspect
 import operator
@@ -80,6 +81,19 @@ def tensors_of(values: Sequence[Any]) -> List[tf.Tensor]:
     return [tf.convert_to_tensor(value) for value in values]
 
 
+def numbered(name: str) -> str:
+    """`name`, and how often it has been asked for in the graph: also in those of the functions within it, whose ops may run
+    side by side."""
+    graph = tf.compat.v1.get_default_graph()
+    while getattr(graph, "outer_graph", None) is not None and graph.outer_graph.building_function:
+        graph = graph.outer_graph
+    counts = getattr(graph, "_farandole_names", None)
+    if counts is None:
+        counts = graph._farandole_names = collections.Counter()
+    counts[name] += 1
+    return f"{name}_{counts[name] - 1}"
+
+
 def name_from(default_name: str, inputs: Sequence[tf.Tensor]) -> Optional[str]:
     """Name of a collective in a graph that was given none, made of those of the first and the last input. None for
     eager calls."""
@@ -132,7 +146,10 @@ def of_gradient(op: Any, suffix: str = "gradient") -> dict:
     names of the gradients' tensors may differ between ranks, which need not all use a result."""
     ignore_name_scope = op.get_attr("ignore_name_scope")
     forward = getattr(op.outputs[0], "op", None)  # None: it ran eagerly, and so does this
-    name = forward and f"{forward.name.rpartition('/')[2] if ignore_name_scope else forward.name}_{suffix}"
+    name = forward and f"{forward.name}_{suffix}"
+    if name and ignore_name_scope:
+        # Several tapes may ask for it, each in a scope of its own, which is no part of the name.
+        name = numbered(name.rpartition("/")[2])
     return {"name": name, "ignore_name_scope": ignore_name_scope, "process_set": op.get_attr("process_set")}
 
 

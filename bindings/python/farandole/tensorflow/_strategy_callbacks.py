@@ -6,8 +6,8 @@ from typing import Any, Callable, Dict
 import keras
 
 from .. import _engine, _lifecycle, errors, objects
-from . import _strategy_drift, _strategy_optimizers, mpi_ops
-from ._strategy_progress import READ, progress
+from . import _strategy_drift, _strategy_optimizers
+from ._strategy_progress import FIT_END, READ, progress
 from ._strategy_variables import is_of_strategy
 from .functions import broadcast_variables
 from .strategy import MirroredStrategy
@@ -50,6 +50,9 @@ class _Together(keras.callbacks.Callback):
         _strategy_optimizers.agree(_strategy_optimizers.of_model(self.model))
         _strategy_drift.check(self.model, "before training")
 
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        progress().begin_epoch(epoch + 1)
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         _strategy_drift.check(self.model, f"after epoch {epoch + 1}")
         self.model.stop_training = progress().any_wants_stop(self.model.stop_training)
@@ -59,7 +62,7 @@ class _Together(keras.callbacks.Callback):
         progress().agree(READ)
 
     def on_train_end(self, logs: Any = None) -> None:
-        mpi_ops.barrier(name="farandole.strategy.train_end")
+        progress().agree(FIT_END)
 
 
 class _TogetherInEachBatch(_Together):

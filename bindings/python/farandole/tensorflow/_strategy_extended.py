@@ -11,6 +11,7 @@ from .._engine import Sum
 from . import _strategy_input, _strategy_variables, mpi_ops
 from ._gradients import GradientReducer
 from ._private_names import DistributedVariable, UpdateContext
+from ._strategy_names import named
 from ._strategy_progress import READ, progress
 
 _ReduceOp = tf.distribute.ReduceOp
@@ -37,7 +38,8 @@ def _first_tensor(structure: Any) -> Optional[Any]:
 def _model_step(fn: Callable[..., Any]) -> str:
     """"train_step" and the like, if `fn` is a method of a Keras 3 model; else empty."""
     keras = sys.modules.get("keras")
-    model = getattr(fn, "__self__", None)
+    # AutoGraph has put a function around it.
+    model = getattr(fn, "__self__", None) or getattr(getattr(fn, "__wrapped__", None), "__self__", None)
     return fn.__name__ if keras is not None and isinstance(model, keras.Model) else ""
 
 
@@ -46,11 +48,14 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
     model_step: the method of a Keras model that is called, as `fit` does, or empty. Within it everything is as in one
     process, see docs/decisions/0012-losses-in-the-eyes-of-a-model.md; other functions see what tf.distribute defines.
+    function_name: of what is called.
     """
 
-    def __init__(self, strategy: Any, inputs: Any, model_step: str = ""):
+    def __init__(self, strategy: Any, fn: Callable[..., Any], inputs: Any):
         super().__init__(strategy, replica_id_in_sync_group=_lifecycle.rank())
-        self.model_step = model_step
+        self.model_step = _model_step(fn)
+        self.function_name = getattr(fn, "__name__", "function")
+        self._samples_are_agreed = getattr(fn, "samples_are_agreed", False)
         self._inputs = inputs
         self._share: Optional[tf.Tensor] = None
 
@@ -61,18 +66,22 @@ class ReplicaContext(tf.distribute.ReplicaContext):
     def share(self) -> Optional[tf.Tensor]:
         """This rank's part of the samples of all ranks, a float64 scalar. None if the inputs have no tensor that says.
 
-        The number of samples is that of the rows of the first tensor that was passed to `run`. Where it is asked for it
-        is one collective, which runs while the forward pass does.
+        The number of samples is that of the rows of the first tensor that was passed to `run`. In Keras's own loops the
+        ranks have told each other when they agreed on the batch. Elsewhere it is one collective, where it is asked for,
+        which runs while the forward pass does.
         """
         if self._share is None:
             first = _first_tensor(self._inputs)
             if first is None:
                 return None
+            if self._samples_are_agreed:
+                self._share = progress().share()
+                return self._share
             # Also where the number is known beforehand, the batch comes first: only then do all ranks have one.
             before = [] if tf.executing_eagerly() else tf.nest.flatten(first, expand_composites=True)
             with tf.control_dependencies(before):
                 samples = tf.identity(tf.cast(_strategy_input.rows_of(first), tf.int64))
-            total = mpi_ops._allreduce(samples, name="farandole_samples", op=Sum)
+            total = mpi_ops._allreduce(samples, op=Sum, **named("samples"))
             self._share = tf.math.divide_no_nan(tf.cast(samples, tf.float64), tf.cast(total, tf.float64))
         return self._share
 
@@ -95,7 +104,8 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         share = self.share()
         if share is None:
             return self.all_reduce(_ReduceOp.MEAN, value)
-        return mpi_ops._allreduce(tf.math.multiply_no_nan(value, tf.cast(share, value.dtype)), op=Sum)
+        part = tf.math.multiply_no_nan(value, tf.cast(share, value.dtype))
+        return mpi_ops._allreduce(part, op=Sum, **named("average"))
 
 
 class Extended(tf.compat.v1.distribute.StrategyExtended):
@@ -198,8 +208,7 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
         return False  # there is no other replica in the process to merge with
 
     def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        context = ReplicaContext(self._container_strategy(), (args, kwargs), _model_step(fn))
-        with tf.device(self._device), context:
+        with tf.device(self._device), ReplicaContext(self._container_strategy(), fn, (args, kwargs)):
             return fn(*args, **kwargs)
 
     # ---- Data -------------------------------------------------------------------------------------------------------
@@ -220,14 +229,15 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
 
     def reduce_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Sequence[Any]:
         """The sums over the ranks, in groups of some MiB, so that the first travel while the backward pass goes on."""
-        return self._reducer.reduce(gradients, variables)
+        return self._reducer.reduce(gradients, variables, named("gradients")["name"])
 
     def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         if isinstance(reduce_op, str):
             reduce_op = _ReduceOp(reduce_op.upper())
         flat = [_to_reduce(each) for each in tf.nest.flatten(value)]
         # The mean is computed here: what travels is a sum in any case.
-        results = list(self._reducer.reduce(flat, flat, about=f"ReduceOp.{reduce_op.name}"))
+        name = named("all_reduce")["name"]
+        results = list(self._reducer.reduce(flat, flat, name, about=f"ReduceOp.{reduce_op.name}"))
         if reduce_op == _ReduceOp.MEAN:
             results = [_divided(each, _lifecycle.size()) for each in results]
         return tf.nest.pack_sequence_as(value, results)
@@ -292,5 +302,6 @@ def _gathered(value: tf.Tensor, axis: int) -> tf.Tensor:
     order = [axis, *(i for i in range(value.shape.rank) if i != axis)]
     back = [order.index(i) for i in range(value.shape.rank)]
     turned = value if axis == 0 else tf.transpose(value, order)
-    gathered = mpi_ops._allgather_all([turned], "FarandoleAllgather", None, False, None, f"along axis {axis}")[0]
+    options = {**named("gather"), "process_set": None, "about": f"along axis {axis}"}
+    gathered = mpi_ops._allgather_all([turned], "FarandoleAllgather", **options)[0]
     return gathered if axis == 0 else tf.transpose(gathered, back)

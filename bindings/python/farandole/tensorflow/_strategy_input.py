@@ -2,14 +2,15 @@
 
 import itertools
 import random
-from typing import Any, Callable, Iterator, Optional, Tuple
+from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from .. import _lifecycle, errors, objects
+from . import mpi_ops
 from ._strategy_progress import BATCH, END, progress
 
-_MOST_BUCKETS = 2**62
+_WITHOUT_DIGEST = (tf.variant, tf.resource)
 
 
 def rows_of(leaf: Any) -> Any:
@@ -35,14 +36,10 @@ def _slice(leaf: Any, begin: Any, end: Any) -> Any:
     return leaf[begin:end]
 
 
-def _fingerprint(leaf: Any) -> tf.Tensor:
-    """A number that hardly any other first or last row has."""
-    if isinstance(leaf, tf.SparseTensor):
-        leaf = leaf.values
-    elif isinstance(leaf, tf.RaggedTensor):
-        leaf = leaf.flat_values
-    rows = [tf.io.serialize_tensor(part) for part in (leaf[:1], leaf[-1:])]
-    return tf.strings.to_hash_bucket_fast(tf.strings.join(rows), _MOST_BUCKETS)
+def _digest(leaves: Sequence[Any]) -> tf.Tensor:
+    """A number that hardly any other batch has."""
+    flat = tf.nest.flatten(list(leaves), expand_composites=True)
+    return mpi_ops._LIB.farandole_digest(tensors=[each for each in flat if each.dtype not in _WITHOUT_DIGEST])
 
 
 def _check_batched(spec: Any) -> None:
@@ -55,8 +52,8 @@ def _check_batched(spec: Any) -> None:
 
 
 @tf.autograph.experimental.do_not_convert
-def _own_part(structure: Any) -> Tuple[tf.Tensor, Any]:
-    """(Digest of the whole batch, this rank's rows of it)."""
+def _own_part(structure: Any) -> Tuple[tf.Tensor, tf.Tensor, Any]:
+    """(Digest of the whole batch, number of this rank's rows of it, these rows)."""
     leaves = tf.nest.flatten(structure)
     batched = [leaf for leaf in leaves if _is_batched(leaf)]
     rank, size = _lifecycle.rank(), _lifecycle.size()
@@ -68,8 +65,7 @@ def _own_part(structure: Any) -> Tuple[tf.Tensor, Any]:
     begin = rank * (rows // size) + _smaller(rank, rows % size)
     end = begin + rows // size + _smaller(1, _not_negative(rows % size - rank))
     parts = [_slice(leaf, begin, end) if _is_batched(leaf) else leaf for leaf in leaves]
-    digest = tf.reduce_sum(tf.stack([_fingerprint(leaf) for leaf in batched]))
-    return digest, tf.nest.pack_sequence_as(structure, parts)
+    return _digest(leaves), tf.cast(end - begin, tf.int64), tf.nest.pack_sequence_as(structure, parts)
 
 
 def _smaller(left: Any, right: Any) -> Any:
@@ -83,8 +79,10 @@ def _not_negative(value: Any) -> Any:
 
 
 @tf.autograph.experimental.do_not_convert
-def _as_it_is(structure: Any) -> Tuple[tf.Tensor, Any]:
-    return tf.constant(0, tf.int64), structure
+def _as_it_is(structure: Any) -> Tuple[tf.Tensor, tf.Tensor, Any]:
+    batched = [leaf for leaf in tf.nest.flatten(structure) if _is_batched(leaf)]
+    rows = rows_of(batched[0]) if batched else 0
+    return tf.constant(0, tf.int64), tf.cast(rows, tf.int64), structure
 
 
 def distributed(dataset: Any, is_own: bool = False) -> "DistributedDataset":
@@ -155,7 +153,7 @@ class DistributedDataset(tf.distribute.DistributedDataset):
     @property
     def element_spec(self) -> Any:
         """Of this rank's part."""
-        return self._dataset.element_spec[1]
+        return self._dataset.element_spec[-1]
 
     def cardinality(self) -> tf.Tensor:
         """Number of batches, as of a tf.data.Dataset."""
@@ -195,7 +193,7 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
 
     @property
     def element_spec(self) -> Any:
-        return self._iterator.element_spec[1]
+        return self._iterator.element_spec[-1]
 
     @property
     def _type_spec(self) -> tf.TypeSpec:
@@ -208,11 +206,11 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
         if not tf.executing_eagerly():
             return self.get_next()
         try:
-            digest, element = next(self._iterator)
+            digest, samples, element = next(self._iterator)
         except StopIteration:
             progress().agree(END)
             raise
-        progress().agree(BATCH, digest)
+        progress().agree(BATCH, digest, samples)
         return element
 
     def get_next(self) -> Any:
@@ -222,9 +220,8 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
                 return next(self)
             except StopIteration:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
-        optional, has_value = self._agreed_optional()
         # Beyond its end the iterator gives no element but the error that says so.
-        return tf.cond(has_value, lambda: optional.get_value()[1], lambda: self._iterator.get_next()[1])
+        return self._agreed(lambda element: element, lambda: self._iterator.get_next()[-1])
 
     def get_next_as_optional(self) -> Any:
         """The next batch, or an empty tf.experimental.Optional when there is none on any rank."""
@@ -233,20 +230,21 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
                 return tf.experimental.Optional.from_value(next(self))
             except StopIteration:
                 return tf.experimental.Optional.empty(self.element_spec)
-        optional, has_value = self._agreed_optional()
-        return tf.cond(
-            has_value,
-            lambda: tf.experimental.Optional.from_value(optional.get_value()[1]),
-            lambda: tf.experimental.Optional.empty(self.element_spec),
-        )
+        make = tf.experimental.Optional
+        return self._agreed(make.from_value, lambda: make.empty(self.element_spec))
 
-    def _agreed_optional(self) -> Tuple[Any, tf.Tensor]:
-        """The next element, and whether there is one, which has a value only when all ranks agree."""
+    def _agreed(self, with_batch: Callable[[Any], Any], without: Callable[[], Any]) -> Any:
+        """In a graph: what one of the functions makes of the next batch, or of its absence, once all ranks agree on it."""
         optional = self._iterator.get_next_as_optional()
-        has_value = optional.has_value()
-        digest = tf.cond(has_value, lambda: optional.get_value()[0], lambda: tf.constant(0, tf.int64))
-        kind = tf.where(has_value, BATCH, END)
-        return optional, has_value & progress().agree(kind, digest)
+
+        def batch() -> Any:
+            digest, samples, element = optional.get_value()
+            return progress().agree_then(BATCH, lambda: with_batch(element), digest, samples)
+
+        def end() -> Any:
+            return progress().agree_then(END, without)
+
+        return tf.cond(optional.has_value(), batch, end)
 
 
 class DistributedIteratorSpec(tf.TypeSpec):

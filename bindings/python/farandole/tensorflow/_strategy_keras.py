@@ -16,6 +16,7 @@ from . import _private_names
 from ._gradients import finite_everywhere
 from ._strategy_extended import ReplicaContext
 from ._strategy_input import DistributedDataset, Order
+from ._strategy_names import named
 from .strategy import MirroredStrategy
 
 
@@ -51,7 +52,7 @@ def _check_finite(base: Callable[..., Any], self: Any, grads: Any) -> Any:
     finite = base(self, grads)
     if _own_context() is None:
         return finite
-    return finite_everywhere(finite)
+    return finite_everywhere(finite, **named("finite"))
 
 
 def _scale_loss(base: Callable[..., Any], value: Any) -> Any:
@@ -137,6 +138,7 @@ def install() -> None:
     from keras.src.trainers.trainer import Trainer
 
     from . import _strategy_optimizers
+    from ._strategy_agreement import REPLACEMENTS
     from ._strategy_callbacks import adapted
     from ._strategy_logs import metrics_result_or_logs
 
@@ -151,5 +153,7 @@ def install() -> None:
     _replace(Trainer, "_get_metrics_result_or_logs", metrics_result_or_logs)
     _replace(TensorFlowTrainer, "_maybe_symbolic_build", _build)
     _replace(TFEpochIterator, "__init__", _iterate)
+    for name, function in REPLACEMENTS.items():
+        _replace(TensorFlowTrainer, name, function)
     _replace(keras.callbacks.CallbackList, "set_model", adapted)
     _strategy_optimizers.install(_replace)

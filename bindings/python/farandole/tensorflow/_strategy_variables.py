@@ -7,6 +7,7 @@ import tensorflow as tf
 from .. import _engine, _lifecycle, errors
 from . import mpi_ops
 from ._private_names import DistributedVariable, MirroredVariable, SyncOnReadVariable
+from ._strategy_names import named
 
 _SYNCHRONIZATION = tf.VariableSynchronization
 _AGGREGATION = tf.VariableAggregation
@@ -20,14 +21,14 @@ def from_first_rank(value: tf.Tensor) -> tf.Tensor:
         return value
     dtype = value.dtype
     if dtype in (tf.uint32, tf.uint64):
-        return tf.bitcast(mpi_ops.broadcast(tf.bitcast(value, tf.uint8), 0), dtype)
+        return tf.bitcast(from_first_rank(tf.bitcast(value, tf.uint8)), dtype)
     if dtype.is_complex:
         part = dtype.real_dtype
-        parts = mpi_ops.broadcast(tf.stack([tf.math.real(value), tf.math.imag(value)]), 0)
+        parts = from_first_rank(tf.stack([tf.math.real(value), tf.math.imag(value)]))
         return tf.complex(tf.cast(parts[0], part), tf.cast(parts[1], part))
     if dtype in (tf.string, tf.variant, tf.resource):
         raise errors.Unsupported(f"a variable of {dtype.name} can not be sent to the ranks; make it outside of scope()")
-    return mpi_ops.broadcast(value, 0)
+    return mpi_ops.broadcast(value, 0, **named("first_value"))
 
 
 def _is_random_state(name: Any, value: tf.Tensor) -> bool:

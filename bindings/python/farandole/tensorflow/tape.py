@@ -38,7 +38,7 @@ class _DistributedGradientTape(tf.GradientTape):
         gradients = self._wrapped.gradient(target, sources, output_gradients, unconnected_gradients)
         flat_sources = tf.nest.flatten(sources)
         flat_gradients = [gradients] if len(flat_sources) == 1 and not _is_nested(sources) else _flatten(gradients)
-        reduced = self._reducer.reduce(flat_gradients, flat_sources, use_generic_names)
+        reduced = self._reducer.reduce(flat_gradients, flat_sources, "grad" if use_generic_names else None)
         return tf.nest.pack_sequence_as(sources, reduced)
 
     def get_local_and_global_gradients(

@@ -1,0 +1,231 @@
+"""Functions of Keras that all ranks call together: they tell each other which one, and with what.
+
+Ranks that call another function, or the same with other arguments, would wait for each other, or train something else on
+each rank. So they compare a digest of what must be equal, and where it differs the facts themselves, and say so in the words
+of the program. The functions below take the place of Keras' own.
+"""
+
+import functools
+import hashlib
+import inspect
+import json
+from typing import Any, Callable, Dict, Iterator, List
+
+import tensorflow as tf
+
+from .. import _lifecycle, objects
+from ._strategy_input import DistributedIterator
+from ._strategy_progress import BATCH, BEGIN, progress, ranks_in_words, refuse
+from .strategy import MirroredStrategy
+
+_MOST_DIFFERENCES = 3  # in a message
+# Arguments of fit, evaluate and predict that are compared as they are.
+_PLAIN = (
+    "batch_size",
+    "epochs",
+    "initial_epoch",
+    "steps",
+    "steps_per_epoch",
+    "validation_batch_size",
+    "validation_freq",
+    "validation_split",
+    "validation_steps",
+    "class_weight",
+)
+# In the configurations of objects: what ranks may have otherwise, or what is compared or made equal elsewhere.
+_LEFT_OUT = ("name", "learning_rate")
+
+
+# ---- Facts: what ranks compare, by the words for it -----------------------------------------------------------------
+
+
+def _described(value: Any) -> str:
+    """The same text for what does the same, also where it is another object, made by another process."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_described(each)}" for key, each in sorted(_kept(value).items())) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_described(each) for each in value) + "]"
+    name = str(getattr(value, "__name__", None) or type(value).__name__)
+    configuration = ", ".join(f"{key}={_described(each)}" for key, each in sorted(_configuration(value).items()))
+    return f"{name}({configuration})" if configuration else name
+
+
+def _kept(configuration: Dict[Any, Any]) -> Dict[str, Any]:
+    """What must be equal of it. A name alone, as policies have, says what a thing is."""
+    is_known = len(configuration) == 1
+    return {str(key): each for key, each in configuration.items() if is_known or key not in _LEFT_OUT}
+
+
+def _configuration(value: Any) -> Dict[str, Any]:
+    """Of an object of Keras; empty for others."""
+    try:
+        configuration = _kept(value.get_config())
+    except (AttributeError, NotImplementedError, TypeError, ValueError):  # an own class may not be made to be saved
+        return {}
+    return {key: each for key, each in configuration.items() if _is_plain(each)}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether its text is the same in each process."""
+    if isinstance(value, dict):
+        return all(_is_plain(each) for each in value.values())
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(each) for each in value)
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _facts_of_model(model: Any) -> Dict[str, str]:
+    facts = {}
+    if getattr(model, "compiled", False):
+        loss, metrics = getattr(model, "_compile_loss", None), getattr(model, "_compile_metrics", None)
+        facts["compile(): the loss"] = _described(getattr(loss, "_user_loss", None))
+        facts["compile(): loss_weights"] = _described(getattr(loss, "_user_loss_weights", None))
+        facts["compile(): the metrics"] = _described(getattr(metrics, "_user_metrics", None))
+        facts["compile(): weighted_metrics"] = _described(getattr(metrics, "_user_weighted_metrics", None))
+        facts["compile(): the optimizer"] = type(model.optimizer).__name__
+        for name, value in _configuration(model.optimizer).items():
+            facts[f"compile(): {name} of the optimizer"] = _described(value)
+        facts["compile(): steps_per_execution"] = _described(model.steps_per_execution)
+        facts["compile(): run_eagerly"] = _described(model.run_eagerly)
+    if model.built:
+        variables = model.trainable_variables
+        facts["the number of trainable variables"] = str(len(variables))
+        for number, variable in enumerate(variables):
+            facts[f"trainable variable {number}"] = f"{variable.dtype} {tuple(variable.shape)}"
+    return facts
+
+
+def _rows(structure: Any) -> List[int]:
+    """Of each array and tensor in it."""
+    return [int(leaf.shape[0]) for leaf in tf.nest.flatten(structure) if len(getattr(leaf, "shape", None) or ()) > 0]
+
+
+def _facts_of_data(call: str, arguments: Dict[str, Any]) -> Dict[str, str]:
+    """How many rows or batches there are, where nothing else says how many are taken."""
+    if arguments.get("steps") or arguments.get("steps_per_epoch"):
+        return {}
+    facts = {}
+    for name in ("x", "y", "sample_weight"):
+        value = arguments.get(name)
+        if isinstance(value, tf.data.Dataset):
+            batches = int(value.cardinality())
+            if batches >= 0:
+                facts[f"{call}(): the number of batches in {name}"] = str(batches)
+            continue
+        rows = _rows(value)
+        if rows:
+            facts[f"{call}(): the number of rows of {name}"] = ", ".join(map(str, rows))
+    return facts
+
+
+def _facts(model: Any, call: str, arguments: Dict[str, Any]) -> Dict[str, str]:
+    facts = {f"{call}(): {name}": _described(arguments[name]) for name in _PLAIN if arguments.get(name) is not None}
+    if "validation_data" in arguments:
+        facts["fit(): validation_data"] = "given" if arguments["validation_data"] is not None else "not given"
+    return {**facts, **_facts_of_data(call, arguments), **_facts_of_model(model)}
+
+
+def _digest(facts: Dict[str, str]) -> int:
+    text = json.dumps(facts, sort_keys=True).encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little", signed=True)
+
+
+def _difference(name: str, values: List[str]) -> str:
+    """"the loss is 'mse' on rank 0 and 'mae' on rank 1"."""
+    ranks: Dict[str, List[int]] = {}
+    for rank, value in enumerate(values):
+        ranks.setdefault(value, []).append(rank)
+    return f"{name} is " + " and ".join(f"{value} on {ranks_in_words(who)}" for value, who in ranks.items())
+
+
+def _compare(facts: Dict[str, str]) -> None:
+    """Collective. Raises Mismatch, on all ranks, if they differ in something that all of them know."""
+    of_ranks = objects.allgather_object(facts)
+    missing = "left out"
+    names = {name: None for each in of_ranks for name in each if not name.startswith("trainable variable ")}
+    names.update({name: None for name in facts if all(name in each for each in of_ranks)})
+    differences = []
+    for name in names:
+        values = [each.get(name, missing) for each in of_ranks]
+        if len(set(values)) > 1 and not (name.startswith("the number of train") and missing in values):
+            differences.append(_difference(name, values))
+    if not differences:
+        return
+    more = len(differences) - _MOST_DIFFERENCES
+    text = "; ".join(differences[:_MOST_DIFFERENCES]) + (f"; and {more} more differences" if more > 0 else "")
+    refuse(f"{text}: all ranks must compile and call alike, with the same data")
+
+
+# ---- In the place of Keras' functions -------------------------------------------------------------------------------
+
+
+def _is_alone(model: Any) -> bool:
+    """Whether nobody else takes part in what the model does."""
+    return _lifecycle.size() == 1 or not isinstance(getattr(model, "distribute_strategy", None), MirroredStrategy)
+
+
+def _call(call: str) -> Callable[..., Any]:
+    """fit, evaluate or predict."""
+
+    def function(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _is_alone(self):
+            return base(self, *args, **kwargs)
+        arguments = inspect.signature(base).bind(self, *args, **kwargs).arguments
+        facts = _facts(self, call, arguments)
+        with progress().within(call):
+            if not progress().agree(BEGIN, _digest(facts)):
+                _compare(facts)
+            return base(self, *args, **kwargs)
+
+    return function
+
+
+def _call_on_batch(call: str) -> Callable[..., Any]:
+    """train_on_batch and test_on_batch: the batch is agreed on when the function is called with it."""
+
+    def function(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _is_alone(self):
+            return base(self, *args, **kwargs)
+        with progress().within(call):
+            if call == "predict_on_batch":
+                progress().agree(BATCH)
+            return base(self, *args, **kwargs)
+
+    return function
+
+
+def _agreed(batches: Any) -> Iterator[Any]:
+    """Batches of this rank's own, of which the ranks tell each other before each step how many samples they have."""
+    for batch in batches:
+        rows = _rows(batch)
+        progress().agree(BATCH, samples=rows[0] if rows else 0)
+        yield batch
+
+
+def _make_function(base: Callable[..., Any], self: Any, step: Callable[..., Any]) -> Callable[..., Any]:
+    """What fit, evaluate, train_on_batch and test_on_batch call for each batch, or several. The ranks have agreed on each of
+    them beforehand, so that the step need not ask again how many samples there are."""
+    if _is_alone(self):
+        return base(self, step)
+
+    @functools.wraps(step)
+    def agreed_step(data: Any) -> Any:
+        return step(data)
+
+    agreed_step.__self__ = self
+    agreed_step.samples_are_agreed = True
+    function = base(self, agreed_step)
+
+    def step_on(iterator: Any) -> Any:
+        return function(iterator if isinstance(iterator, DistributedIterator) else _agreed(iterator))
+
+    return step_on
+
+
+REPLACEMENTS = {
+    "_make_function": _make_function,
+    **{call: _call(call) for call in ("fit", "evaluate", "predict")},
+    **{call: _call_on_batch(call) for call in ("train_on_batch", "test_on_batch", "predict_on_batch")},
+}

@@ -1,0 +1,120 @@
+// What each rank is about to do next, exchanged: the message of _strategy_progress.py, which says what it is for.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "call.h"
+#include "farandole/engine.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+
+namespace farandole_tensorflow {
+namespace {
+
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+// What a rank tells: three inputs of the op, and then the rank's place in the program, which is a variable.
+enum Column { kKind, kDigest, kSamples, kCall, kStop, kEpoch, kBatch, kColumns };
+// The variable: that place, and whether some rank wanted to stop when the last message was exchanged.
+constexpr int kPlaceBegin = kCall;
+constexpr int kStopAgreed = kColumns - kPlaceBegin;
+constexpr int kPlaceLength = kStopAgreed + 1;
+constexpr int64_t kBatchKind = 1;  // BATCH
+
+/// `visitor(value)` with the value of the variable of input `index`.
+template <class Visitor>
+absl::Status visit(OpKernelContext* context, int index, tensorflow::DataType type, int64_t elements, Visitor visitor) {
+  tensorflow::core::RefCountPtr<tensorflow::Var> variable;
+  TF_RETURN_IF_ERROR(tensorflow::LookupResource(context, tensorflow::HandleFromInput(context, index), &variable));
+  const tensorflow::mutex_lock lock(*variable->mu());
+  Tensor* const value = variable->tensor();
+  if (!variable->is_initialized || value->dtype() != type || value->NumElements() != elements) {
+    return aborted(FARANDOLE_INVALID_ARGUMENT, "FarandoleProgress takes the variables of _strategy_progress.py");
+  }
+  return visitor(*value);
+}
+
+/// `write(next)` with a copy of the value, which then takes its place: what was read of the variable may share its
+/// memory.
+template <class Write>
+absl::Status update(OpKernelContext* context, int index, tensorflow::DataType type, int64_t elements, Write write) {
+  return visit(context, index, type, elements, [&](Tensor& value) -> absl::Status {
+    Tensor next;
+    TF_RETURN_IF_ERROR(context->allocate_temp(type, value.shape(), &next));
+    std::memcpy(const_cast<char*>(next.tensor_data().data()), value.tensor_data().data(), value.TotalBytes());
+    write(next);
+    value = next;
+    return absl::OkStatus();
+  });
+}
+
+/// One op in the place of some thirty: with a small model a training step takes as long as its ops are many.
+class ProgressKernel : public tensorflow::AsyncOpKernel {
+ public:
+  explicit ProgressKernel(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("caller_waits", &options_.caller_waits));
+    options_.name = "farandole.strategy.progress";
+    options_.collective = FARANDOLE_ALLREDUCE;
+    options_.op = FARANDOLE_SUM;
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    const farandole_place place = current_place();
+    Tensor* rows = nullptr;
+    OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, {place.size, kColumns}, &rows), done);
+    OP_REQUIRES_OK_ASYNC(context, write_own_row(context, place.rank, *rows), done);
+    const auto told = [context, rows, rank = place.rank, done = std::move(done)] {
+      if (context->status().ok()) context->SetStatus(conclude(context, *rows, rank));
+      done();
+    };
+    const auto call = std::make_shared<Call>(context, told, options_, 1);
+    call->add(*rows, *rows);
+    call->submit();
+  }
+
+ private:
+  /// The others' rows are zeros, so that the sum over the ranks has all of them.
+  static absl::Status write_own_row(OpKernelContext* context, int rank, Tensor& rows) {
+    auto matrix = rows.matrix<int64_t>();
+    matrix.setZero();
+    for (int i = 0; i < kPlaceBegin; ++i) matrix(rank, i) = context->input(2 + i).scalar<int64_t>()();
+    return visit(context, 0, tensorflow::DT_INT64, kPlaceLength, [&](Tensor& place) {
+      for (int i = kPlaceBegin; i < kColumns; ++i) matrix(rank, i) = place.flat<int64_t>()(i - kPlaceBegin);
+      return absl::OkStatus();
+    });
+  }
+
+  static absl::Status conclude(OpKernelContext* context, const Tensor& rows, int rank) {
+    const auto matrix = rows.matrix<int64_t>();
+    bool is_same = true, stop = false;
+    int64_t samples = 0;
+    for (int64_t i = 0; i < rows.dim_size(0); ++i) {
+      for (const int column : {kKind, kDigest, kCall}) is_same = is_same && matrix(i, column) == matrix(0, column);
+      stop = stop || matrix(i, kStop) != 0;
+      samples += matrix(i, kSamples);
+    }
+    TF_RETURN_IF_ERROR(update(context, 0, tensorflow::DT_INT64, kPlaceLength, [&](Tensor& next) {
+      next.flat<int64_t>()(kStopAgreed) = stop ? 1 : 0;
+      if (matrix(rank, kKind) == kBatchKind) ++next.flat<int64_t>()(kBatch - kPlaceBegin);
+    }));
+    TF_RETURN_IF_ERROR(update(context, 1, tensorflow::DT_DOUBLE, 1, [&](Tensor& next) {
+      next.flat<double>()(0) =
+          static_cast<double>(matrix(rank, kSamples)) / static_cast<double>(std::max<int64_t>(samples, 1));
+    }));
+    Tensor* result = nullptr;
+    TF_RETURN_IF_ERROR(context->allocate_output(1, {}, &result));
+    result->scalar<bool>()() = is_same;
+    return absl::OkStatus();
+  }
+
+  CallOptions options_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("FarandoleProgress").Device(tensorflow::DEVICE_CPU), ProgressKernel);
+
+}  // namespace
+}  // namespace farandole_tensorflow
