@@ -54,8 +54,8 @@ class _Together(keras.callbacks.Callback):
         progress().begin_epoch(epoch + 1)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        _strategy_drift.check(self.model, f"after epoch {epoch + 1}")
         self.model.stop_training = progress().any_wants_stop(self.model.stop_training)
+        _strategy_drift.check(self.model, f"after epoch {epoch + 1}")
 
     def on_predict_end(self, logs: Any = None) -> None:
         # Nothing is read over the ranks here that would show that one of them had fewer batches.

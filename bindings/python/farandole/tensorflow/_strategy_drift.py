@@ -5,14 +5,13 @@ less and less to do with each other, and say nothing.
 """
 
 import functools
-import zlib
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from .. import _engine, _lifecycle, objects
-from . import _errors, _strategy_optimizers
+from . import _errors, _strategy_optimizers, mpi_ops
 from ._gradients import variable_of
 from ._private_names import SyncOnReadVariable
 from ._strategy_variables import AveragedVariable, from_first_rank
@@ -25,10 +24,9 @@ _ROUNDING = 1e-4
 _MOST_SHOWN = 3
 
 
-def digest(value: Any, start: int = 0) -> int:
-    """A number that hardly any other contents have. value: a variable or tensor, or an array."""
-    array = np.ascontiguousarray(value)
-    return zlib.crc32(array.reshape(-1).view(np.uint8), start)
+def _digest(tensors: List[tf.Tensor]) -> int:
+    """A number that hardly any other contents have. It reads all of them, some GB in a second."""
+    return int(mpi_ops._LIB.farandole_digest(tensors=tensors, whole=True))
 
 
 def _is_own(variable: Any) -> bool:
@@ -52,13 +50,10 @@ def check(model: Any, when: str) -> None:
     What differs by rounding only gets rank 0's values. when: "after epoch 3", for people.
     """
     state = _state(model)
-    values = [np.asarray(tf.convert_to_tensor(variable)) for _, variable in state]
-    total = 0
-    for value in values:
-        total = digest(value, total)
-    if len(set(objects.allgather_object(total, _NAME))) == 1:
+    values = [tf.convert_to_tensor(variable) for _, variable in state]
+    if len(set(objects.allgather_object(_digest(values), _NAME))) == 1:
         return
-    digests = objects.allgather_object([digest(value) for value in values], _NAME)
+    digests = objects.allgather_object([_digest([value]) for value in values], _NAME)
     if len(set(map(len, digests))) > 1:
         counts = ", ".join(f"{len(each)} on rank {rank}" for rank, each in enumerate(digests))
         raise _errors.mismatch(f"{when} the models of the ranks differ: numbers of variables are {counts}. {_ADVICE}")
@@ -71,7 +66,7 @@ def check(model: Any, when: str) -> None:
         _warn_of_rounding(state[next(iter(others))][0])
         broadcast_variables([state[place][1] for place in others], root_rank=0)
         return
-    scalars = objects.allgather_object({place: float(values[place]) for place in others if values[place].ndim == 0})
+    scalars = objects.allgather_object({place: float(values[place]) for place in others if values[place].shape.rank == 0})
     texts = [_difference(state[place][0], ranks, [each.get(place) for each in scalars]) for place, ranks in others.items()]
     more = f", and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
     raise _errors.mismatch(f"{when} the models of the ranks differ: {'; '.join(texts[:_MOST_SHOWN])}{more}. {_ADVICE}")

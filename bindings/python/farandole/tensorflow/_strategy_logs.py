@@ -71,7 +71,7 @@ def _plain(leaf: Any) -> Any:
 
 def _local_results(model: Any, strategy: Any) -> Dict[str, Any]:
     """The results of the model's metrics on this rank's samples, as a step sees them."""
-    with ReplicaContext(strategy, ()):
+    with ReplicaContext(strategy, model.get_metrics_result, ()):
         return {name: _plain(value) for name, value in model.get_metrics_result().items()}
 
 
