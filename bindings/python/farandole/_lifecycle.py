@@ -10,7 +10,7 @@ import traceback
 from ctypes import byref
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
-from . import _engine, _horovod_environment, _work, errors
+from . import _engine, _forgotten_scope, _horovod_environment, _work, errors
 from .process_sets import ProcessSet, forget_all, register_all
 
 _hooks_of = 0  # id of the process that has installed the hooks below
@@ -104,6 +104,8 @@ def _after_start(sets: List[ProcessSet], ignored: List[str]) -> None:
     if place.rank == 0 and ignored:
         _engine.log("warning", f"these variables have no effect: {', '.join(ignored)}")
     register_all(sets)
+    if place.size > 1 and place.rank == 0:
+        _forgotten_scope.watch()
 
 
 def shutdown() -> None:
