@@ -137,6 +137,7 @@ def install() -> None:
     from keras.src.trainers.trainer import Trainer
 
     from . import _strategy_optimizers
+    from ._errors import with_own_errors
     from ._strategy_callbacks import adapted
     from ._strategy_logs import metrics_result_or_logs
 
@@ -153,3 +154,5 @@ def install() -> None:
     _replace(TFEpochIterator, "__init__", _iterate)
     _replace(keras.callbacks.CallbackList, "set_model", adapted)
     _strategy_optimizers.install(_replace)
+    for method in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"):
+        _replace(TensorFlowTrainer, method, with_own_errors)
