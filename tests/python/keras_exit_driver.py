@@ -60,6 +60,9 @@ def main() -> None:
     # After Ctrl-C MPICH's launcher, which says so, returns 0 at times, whatever the program is.
     assert status != 0 or "Sending Ctrl-C to processes" in output, "the job has succeeded"
     assert re.search(TEXTS[how], output), f"missing: {TEXTS[how]}"
+    if TEXTS[how]:
+        told = output[output.index("failing at") :].splitlines()[1:6]
+        assert any(re.search(TEXTS[how], line) for line in told), f"the cause is not in the first lines: {told}"
     assert took < SOON, f"it took {took:.1f} s"
     remaining = left(token)
     for process in remaining:

@@ -1,9 +1,5 @@
 """Optimizers under MirroredStrategy: made outside of its scope, used again, and passed differently by the ranks."""
 
-import contextlib
-import os
-import tempfile
-
 import support
 
 support.need("numpy", "tensorflow", "keras")
@@ -11,7 +7,7 @@ support.need("numpy", "tensorflow", "keras")
 import keras
 import numpy as np
 import tensorflow as tf
-from keras_support import KerasTest, X, Y, strategy
+from keras_support import KerasTest, X, Y, captured_log, strategy
 
 import farandole.tensorflow as hvd
 from farandole import errors
@@ -23,22 +19,6 @@ CLASSES = sorted(
     and issubclass(kind, keras.optimizers.Optimizer)
     and kind.__name__ not in ("Optimizer", "LossScaleOptimizer", "MultiOptimizer")
 )
-
-
-@contextlib.contextmanager
-def captured_log():
-    """A list that has what this process wrote to its standard error, as text, once the block has ended."""
-    texts = []
-    with tempfile.TemporaryFile("w+") as file:
-        before = os.dup(2)
-        os.dup2(file.fileno(), 2)
-        try:
-            yield texts
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
-            file.seek(0)
-            texts.append(file.read())
 
 
 def network():

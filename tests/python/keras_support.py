@@ -1,5 +1,9 @@
 """What tests of Keras share: data, models, and the comparison with one process that trains with the whole batches."""
 
+import contextlib
+import os
+import tempfile
+
 import keras
 import numpy as np
 import support
@@ -36,6 +40,22 @@ def classifier(optimizer="sgd", **compile_arguments):
 
 def sgd(**arguments):
     return lambda: keras.optimizers.SGD(0.1, **arguments)
+
+
+@contextlib.contextmanager
+def captured_log():
+    """A list that has what this process wrote to its standard error, as text, once the block has ended."""
+    texts = []
+    with tempfile.TemporaryFile("w+") as file:
+        before = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield texts
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            file.seek(0)
+            texts.append(file.read())
 
 
 class KerasTest(support.RankedTest):

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -10,11 +11,15 @@ import traceback
 from ctypes import byref
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
-from . import _engine, _horovod_environment, _work, errors
+from . import _engine, _forgotten_scope, _horovod_environment, _work, errors
 from .process_sets import ProcessSet, forget_all, register_all
 
 _hooks_of = 0  # id of the process that has installed the hooks below
 _MOST_ABORT_TEXT = 2000
+# What TensorFlow raises where an op of a function fails.
+_GRAPH_ERROR = "Graph execution error:"
+_FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.MULTILINE)
+_LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", "<")
 
 
 def init(
@@ -104,6 +109,8 @@ def _after_start(sets: List[ProcessSet], ignored: List[str]) -> None:
     if place.rank == 0 and ignored:
         _engine.log("warning", f"these variables have no effect: {', '.join(ignored)}")
     register_all(sets)
+    if place.size > 1 and place.rank == 0:
+        _forgotten_scope.watch()
 
 
 def shutdown() -> None:
@@ -137,6 +144,7 @@ def _install_hooks() -> None:
         previous = sys.excepthook
 
         def hook(kind, value, trace):
+            _print_cause(kind, value, trace)
             previous(kind, value, trace)
             _abort_for(kind, value, trace)
 
@@ -148,14 +156,36 @@ def _abort_for(kind: type, value: BaseException, trace: Any) -> None:
     # After a fault of the job the others have heard of it, and of its first cause.
     if _hooks_of != os.getpid() or not _engine.is_initialized() or isinstance(value, errors.HorovodInternalError):
         return
+    abort(_described(kind, value, trace))
+
+
+def _print_cause(kind: type, value: BaseException, trace: Any) -> None:
+    """The cause in one line, before the traceback, which in libraries is long: in a job it is one of several."""
+    if _hooks_of == os.getpid() and _engine.is_initialized() and size() > 1:
+        print(f"rank {rank()}: {_described(kind, value, trace)}", file=sys.stderr)
+
+
+def _described(kind: type, value: BaseException, trace: Any) -> str:
+    """What was raised, and where in the program."""
     text = "".join(traceback.format_exception_only(kind, value)).strip()
-    frames = traceback.extract_tb(trace)
-    # Where the program was, not where it waits in here.
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(trace)]
+    if f": {_GRAPH_ERROR}" in text:
+        frames += [(name, int(line)) for name, line in _FRAME.findall(text)]
+        text = f"{kind.__name__}: {_cause_in_graph(text)}"
+    # Where the program was, not where it waits in here or in a library.
     own = os.path.dirname(os.path.abspath(__file__)) + os.sep
-    frame = next((each for each in reversed(frames) if not each.filename.startswith(own)), None)
-    if frame is not None:
-        text += f" ({frame.filename}:{frame.lineno})"
-    abort(text)
+    outside = [frame for frame in frames if not frame[0].startswith(own)]
+    written = [frame for frame in outside if not any(part in frame[0] for part in _LIBRARIES)]
+    for name, line in (written or outside)[-1:]:
+        # What has happened on another rank has a place of its own in it.
+        text += f"; raised at {name}:{line}" if isinstance(value, errors.Error) else f" ({name}:{line})"
+    return text
+
+
+def _cause_in_graph(text: str) -> str:
+    """The message of an op, which TensorFlow writes below the graph's own traceback and above the name of the op."""
+    lines = text.split("\n\t [[", 1)[0].splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), text)
 
 
 def _at_exit() -> None:

@@ -7,7 +7,7 @@ Eager calls of `farandole.tensorflow` raise the class of that kind. Where Tensor
 
 import contextlib
 import functools
-from typing import Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import tensorflow as tf
 
@@ -34,7 +34,7 @@ def _class_of(kind: str) -> type:
     return type(
         base.__name__,
         (base, tf.errors.AbortedError, *_ALSO.get(kind, ())),
-        {"__init__": initialize, "__doc__": base.__doc__, "__module__": __name__},
+        {"__init__": initialize, "__doc__": base.__doc__, "__module__": base.__module__},
     )
 
 
@@ -74,3 +74,15 @@ def converted_errors() -> Iterator[None]:
         if ours is None:
             raise
         raise ours from error
+
+
+def with_own_errors(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Takes the place of a method of a Keras model, such as fit. What its error says is what the op has said, without the
+    traceback of the graph."""
+    try:
+        return base(self, *args, **kwargs)
+    except tf.errors.AbortedError as error:
+        ours = converted(error)
+        if ours is None:
+            raise
+        raise ours from None

@@ -1,11 +1,10 @@
 """Callbacks of Keras in a job of several ranks: rank 0 writes, and all ranks stop, resume and go on together."""
 
-import functools
 from typing import Any, Callable, Dict
 
 import keras
 
-from .. import _engine, _lifecycle, errors, objects
+from .. import _lifecycle, errors, objects
 from . import _strategy_drift, _strategy_optimizers
 from ._strategy_progress import FIT_END, READ, progress
 from ._strategy_variables import is_of_strategy
@@ -96,20 +95,9 @@ def _check_scope(model: Any) -> None:
                 )
 
 
-@functools.lru_cache(maxsize=None)
-def _warn_of_lonely_model() -> None:
-    _engine.log(
-        "warning",
-        "a model that was made outside of strategy.scope() is trained or evaluated by each rank alone",
-    )
-
-
 def adapted(base: Callable[..., Any], self: Any, model: Any) -> None:
     """Takes the place of CallbackList.set_model."""
-    if _lifecycle.size() == 1:
-        return base(self, model)
-    if not isinstance(getattr(model, "distribute_strategy", None), MirroredStrategy):
-        _warn_of_lonely_model()
+    if _lifecycle.size() == 1 or not isinstance(getattr(model, "distribute_strategy", None), MirroredStrategy):
         return base(self, model)
     _check_scope(model)
     kinds = keras.callbacks

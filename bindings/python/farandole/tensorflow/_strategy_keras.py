@@ -138,6 +138,7 @@ def install() -> None:
     from keras.src.trainers.trainer import Trainer
 
     from . import _strategy_optimizers
+    from ._errors import with_own_errors
     from ._strategy_agreement import REPLACEMENTS
     from ._strategy_callbacks import adapted
     from ._strategy_logs import metrics_result_or_logs
@@ -157,3 +158,5 @@ def install() -> None:
         _replace(TensorFlowTrainer, name, function)
     _replace(keras.callbacks.CallbackList, "set_model", adapted)
     _strategy_optimizers.install(_replace)
+    for method in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"):
+        _replace(TensorFlowTrainer, method, with_own_errors)

@@ -5,7 +5,7 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from .. import _engine, _lifecycle, errors
-from . import mpi_ops
+from . import _errors, _running, mpi_ops
 from ._private_names import DistributedVariable, MirroredVariable, SyncOnReadVariable
 from ._strategy_names import named
 
@@ -47,9 +47,19 @@ def initial_value(given: Any, dtype: Any, name: Any) -> Callable[[], tf.Tensor]:
     as they do from sample to sample.
     """
 
+    scope = tf.get_current_name_scope()  # that of the layer
+    path = f"{scope}/{name}" if scope else str(name)
+
     def compute() -> tf.Tensor:
         own = tf.convert_to_tensor(given() if callable(given) else given, dtype=dtype)
-        value = from_first_rank(own)
+        try:
+            value = from_first_rank(own)
+        except errors.Mismatch as error:
+            what = str(error).replace(f"broadcast '{_running._UNNAMED}' ", "")
+            raise _errors.mismatch(
+                f"the models of the ranks differ: while rank {_lifecycle.rank()} made the variable '{path}' of shape "
+                f"{tuple(own.shape)}, {what}"
+            ) from None
         if _last_part(name) == "learning_rate" and own.shape.rank == 0 and tf.executing_eagerly():
             warn_of_replaced_rate(float(own), float(value))
         if _is_random_state(name, value):

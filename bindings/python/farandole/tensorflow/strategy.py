@@ -5,7 +5,7 @@ from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
-from .. import _engine, _lifecycle, errors
+from .. import _engine, _forgotten_scope, _lifecycle, errors
 from . import _strategy_extended, _strategy_seeds, init
 from ._strategy_input import rows_of
 from ._strategy_progress import progress
@@ -38,6 +38,7 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         _strategy_seeds.agree()
         # Not the parent's, which starts a server.
         tf.distribute.Strategy.__init__(self, _strategy_extended.Extended(self))
+        _forgotten_scope.ignore_collectives_so_far()
         with tf.init_scope():
             self._rows = tf.Variable(0, dtype=tf.int64, trainable=False, name="farandole_rows")
 

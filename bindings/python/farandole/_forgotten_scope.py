@@ -1,0 +1,118 @@
+"""Tells that a Keras model is trained by each rank alone, because the program has forgotten the strategy's scope.
+
+Nothing else would: each rank trains with all data, as if the others were not there. Keras may be imported before or after
+the job is joined, or never, and is not imported here.
+"""
+
+import functools
+import importlib.abc
+import importlib.util
+import sys
+from typing import Any, Optional
+
+from . import _engine
+
+_TEXT = """each of {size} ranks trains or evaluates this model alone, with all data, because it was made outside of \
+strategy.scope(). Add these lines, and make the model in the last one:
+    import farandole.tensorflow as farandole
+    strategy = farandole.MirroredStrategy()
+    with strategy.scope():
+If every rank is meant to have a model of its own, this is no fault."""
+
+_has_warned = False
+_requests_of_strategies = 0  # collectives that the program has not asked for
+
+
+def watch() -> None:
+    """Watches Keras' fit and evaluate from now on. For one rank of the job, after it has been joined."""
+    keras = sys.modules.get("keras")
+    if keras is None:
+        sys.meta_path.insert(0, _Finder())
+    elif hasattr(keras, "callbacks"):
+        _watch(keras)
+
+
+def ignore_collectives_so_far() -> None:
+    """They are not the program's own."""
+    global _requests_of_strategies
+    _requests_of_strategies = _requests()
+
+
+def _requests() -> int:
+    return _engine.counters()["requests"]
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds Keras as the others do, once, and watches it as soon as it is there."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        if fullname != "keras":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        loader = getattr(spec, "loader", None)
+        if loader is not None:
+            execute = loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                execute(module)
+                _watch(module)
+
+            loader.exec_module = exec_module
+        return spec
+
+
+def _watch(keras: Any) -> None:
+    """Puts a callback that looks into each list of callbacks."""
+    callback_list = getattr(getattr(keras, "callbacks", None), "CallbackList", None)
+    is_watched = hasattr(callback_list, "_farandole_watches")
+    if callback_list is None or is_watched or not hasattr(keras, "config") or keras.config.backend() != "tensorflow":
+        return
+    callback_list._farandole_watches = True
+    base = callback_list.set_model
+
+    @functools.wraps(base)
+    def set_model(self: Any, model: Any) -> None:
+        if model and not _has_warned and _is_alone(model, self.callbacks):
+            self.callbacks.append(_look(keras))
+        base(self, model)
+
+    callback_list.set_model = set_model
+
+
+def _is_alone(model: Any, callbacks: Any) -> bool:
+    """Whether neither a strategy nor Horovod's API can be seen that would keep the ranks together."""
+    strategy = getattr(model, "distribute_strategy", None)
+    optimizer = getattr(model, "optimizer", None)
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    objects = [*type(strategy).__mro__, *map(type, callbacks)]
+    is_ours = any(kind.__module__.startswith("farandole.") for kind in objects)
+    return not is_ours and not getattr(type(optimizer), "_farandole_reduces", False)
+
+
+def _look(keras: Any) -> Any:
+    class Look(keras.callbacks.Callback):
+        """Whether a training step, or the program before it evaluates, has had to do with the other ranks: by a
+        gradient tape of Horovod's API, for instance, or by collectives of its own."""
+
+        requests: Optional[int] = None  # None: not training
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.requests = _requests()
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if self.requests is not None and self.requests == _requests():
+                _warn()
+
+        def on_test_begin(self, logs: Any = None) -> None:
+            if self.requests is None and _requests() == _requests_of_strategies:
+                _warn()
+
+    return Look()
+
+
+def _warn() -> None:
+    global _has_warned
+    if not _has_warned:
+        _has_warned = True
+        _engine.log("warning", _TEXT.format(size=_engine.place().size))

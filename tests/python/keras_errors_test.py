@@ -1,0 +1,47 @@
+"""What Keras' methods raise under MirroredStrategy where ranks differ: the cause, as a class of the package."""
+
+import support
+
+support.need("numpy", "tensorflow", "keras")
+
+import keras
+import tensorflow as tf
+from keras_support import KerasTest, X, Y, classifier, sgd, strategy
+
+import farandole.tensorflow as hvd
+from farandole import errors
+
+
+class ErrorsTest(KerasTest):
+    def test_methods_raise_the_cause(self):
+        self.need_several_ranks()
+        with strategy().scope():
+            model = classifier(sgd())()
+        samples = 64 - 16 * (hvd.rank() == 1)
+        for call in (
+            lambda: model.fit(X[:samples], Y[:samples], batch_size=16, shuffle=False, verbose=0),
+            lambda: model.evaluate(X[:samples], Y[:samples], batch_size=16, verbose=0),
+            lambda: model.predict(X[:samples], batch_size=16, verbose=0),
+        ):
+            with self.assertRaises(errors.Mismatch) as caught:
+                call()
+            self.assertIsInstance(caught.exception, tf.errors.AbortedError)
+            text = str(caught.exception)
+            self.assertIn("rank 1", text)
+            self.assertNotIn("node", text)
+            self.assertEqual(text.count("\n"), 0)
+            self.assertTrue(caught.exception.__suppress_context__)
+
+    def test_models_that_differ(self):
+        self.need_several_ranks()
+        with self.assertRaises(errors.Mismatch) as caught, strategy().scope():
+            keras.Sequential([keras.Input((6,)), keras.layers.Dense(8 - (hvd.rank() == 1), name="odd")])
+        shape = (6, 7) if hvd.rank() == 1 else (6, 8)
+        text = str(caught.exception)
+        self.assertIn(f"while rank {hvd.rank()} made the variable", text)
+        self.assertIn(f"odd/kernel' of shape {shape}", text)
+        self.assertNotIn("(unnamed)", text)
+
+
+if __name__ == "__main__":
+    support.main()
