@@ -411,6 +411,7 @@ class PrivateNamesTest(support.RankedTest):
             "handle of a component of it": variable.values[0].handle,
             "graph of a tf.function": graphs[0],
             "context": context.context(),
+            "keras.Variable": model.weights[0],
             "keras.Model": model,
             "keras.Optimizer": model.optimizer,
             "tf.Variable": model.layers[0].kernel.value,

@@ -19,6 +19,8 @@ TENSORFLOW: List[Tuple[str, List[str]]] = [
     ("tensorflow.python.distribute.values", ["DistributedVariable", "MirroredVariable", "SyncOnReadVariable"]),
     ("tensorflow.python.distribute.values", ["DistributedVariable._update", "SyncOnReadVariable._get_cross_replica"]),
     ("tensorflow.python.distribute.distribute_lib", ["UpdateContext", "Strategy.__init__", "ReplicaContext.__init__"]),
+    ("tensorflow.python.distribute.distribute_lib", ["get_update_replica_id"]),
+    ("tensorflow.python.distribute.values_util", ["is_saving_non_distributed"]),
     ("tensorflow.python.eager.context", ["global_seed"]),
     ("tensorflow.python.eager.record", ["could_possibly_record"]),
     ("tensorflow.python.ops.resource_variable_ops", ["is_resource_variable"]),
@@ -56,8 +58,9 @@ KERAS: List[Tuple[str, List[str]]] = [
         "keras.src.backend.tensorflow.optimizer",
         ["TFOptimizer.apply", "TFOptimizer._clip_gradients", "TFOptimizer._all_reduce_sum_gradients"],
     ),
-    ("keras.src.backend.tensorflow.optimizer", ["TFOptimizer.add_variable_from_reference"]),
-    ("keras.src.losses.loss", ["scale_loss_for_distribution", "unscale_loss_for_distribution"]),
+    ("keras.src.backend.tensorflow.optimizer", ["TFOptimizer.add_variable_from_reference", "TFOptimizer.scale_loss"]),
+    ("keras.src.backend.tensorflow.core", ["Variable._direct_assign"]),
+    ("keras.src.losses.loss", ["scale_loss_for_distribution", "unscale_loss_for_distribution", "reduce_values"]),
     ("keras.src.optimizers.loss_scale_optimizer", ["LossScaleOptimizer.apply", "LossScaleOptimizer.check_finite"]),
     ("keras.src.callbacks.callback_list", ["CallbackList.set_model", "CallbackList._configure_async_dispatch"]),
     (
@@ -68,15 +71,19 @@ KERAS: List[Tuple[str, List[str]]] = [
         "keras.src.backend.tensorflow.trainer",
         ["TensorFlowTrainer._make_function", "TensorFlowTrainer.fit", "TensorFlowTrainer.train_on_batch"],
     ),
+    ("keras.src.backend.tensorflow.trainer", ["TensorFlowTrainer.train_step"]),
+    ("keras.src.metrics.reduction_metrics", ["Mean.update_state"]),
+    ("keras.src.metrics.metric", ["Metric.add_variable"]),
     ("keras.src.trainers.compile_utils", ["CompileLoss.call"]),
     ("keras.src.trainers.trainer", ["Trainer.compile", "Trainer._symbolic_build", "Trainer._get_metrics_result_or_logs"]),
 ]
 
 # Attributes that only objects have, so that they can not be looked up here; a test does.
 OF_OBJECTS: Dict[str, List[str]] = {
-    "DistributedVariable": ["_primary", "_is_mirrored"],
+    "DistributedVariable": ["_primary", "_is_mirrored", "_aggregation", "_distribute_strategy"],
+    "keras.Variable": ["_value"],
     "handle of a component of it": ["_distributed_container"],
-    "graph of a tf.function": ["experimental_acd_manager"],
+    "graph of a tf.function": ["experimental_acd_manager", "captures"],
     "context": ["_context_handle"],
     "keras.Model": ["_distribute_strategy", "_initial_epoch"],
     "keras.Optimizer": ["_distribution_strategy", "_iterations", "_learning_rate"],
@@ -115,6 +122,8 @@ DistributedVariable = _tensorflow["DistributedVariable"]
 MirroredVariable = _tensorflow["MirroredVariable"]
 SyncOnReadVariable = _tensorflow["SyncOnReadVariable"]
 UpdateContext = _tensorflow["UpdateContext"]
+get_update_replica_id = _tensorflow["get_update_replica_id"]
+is_saving_non_distributed = _tensorflow["is_saving_non_distributed"]
 global_seed = _tensorflow["global_seed"]
 could_possibly_record = _tensorflow["could_possibly_record"]
 

@@ -2,11 +2,11 @@
 
 import contextlib
 import sys
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence, Set
 
 import tensorflow as tf
 
-from .. import _lifecycle, errors
+from .. import _engine, _lifecycle, errors
 from .._engine import Sum
 from . import _strategy_input, _strategy_variables, mpi_ops
 from ._gradients import GradientReducer
@@ -35,12 +35,49 @@ def _first_tensor(structure: Any) -> Optional[Any]:
     return None
 
 
-def _model_step(fn: Callable[..., Any]) -> str:
-    """"train_step" and the like, if `fn` is a method of a Keras 3 model; else empty."""
-    keras = sys.modules.get("keras")
-    # AutoGraph has put a function around it.
-    model = getattr(fn, "__self__", None) or getattr(getattr(fn, "__wrapped__", None), "__self__", None)
-    return fn.__name__ if keras is not None and isinstance(model, keras.Model) else ""
+_LIBRARIES = ("tensorflow", "keras", "farandole")  # and their modules
+
+
+def _caller() -> Optional[str]:
+    """File and line of the code of the program that has called TensorFlow; None if it is not the program's."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module not in (__name__, "tensorflow.python.distribute.distribute_lib"):
+            is_own = module.partition(".")[0] not in _LIBRARIES
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}" if is_own else None
+        frame = frame.f_back
+    return None
+
+
+_has_warned_of_hand_division = False
+
+
+def _warn_of_hand_division() -> None:
+    """Once, if the number of ranks is read by the program."""
+    global _has_warned_of_hand_division
+    caller = None if _has_warned_of_hand_division or _lifecycle.rank() != 0 else _caller()
+    if caller is None:
+        return
+    _has_warned_of_hand_division = True
+    _engine.log(
+        "warning",
+        f"{caller} reads num_replicas_in_sync within a step of a Keras model. There a loss is the mean over this rank's rows, "
+        "and gradients are averaged over the ranks: do not divide by the number of ranks",
+    )
+
+
+_MODEL_STEPS = ("train_step", "test_step", "predict_step")
+
+
+def _model_step(fn: Any) -> str:
+    """The name of `fn` if it is one of the steps of a Keras 3 model; else empty."""
+    keras, name = sys.modules.get("keras"), getattr(fn, "__name__", "")
+    while keras is not None and name in _MODEL_STEPS and fn is not None:
+        if isinstance(getattr(fn, "__self__", None), keras.Model):
+            return name
+        fn = getattr(fn, "__wrapped__", None)  # AutoGraph has put something around the method
+    return ""
 
 
 class ReplicaContext(tf.distribute.ReplicaContext):
@@ -59,6 +96,13 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         self._inputs = inputs
         self._share: Optional[tf.Tensor] = None
 
+        self._graph: Optional[tf.Graph] = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        # Optimizers whose loss Keras' own train_step is about to scale, and those for which it has.
+        self._to_scale: Set[int] = set()
+        self._scaled: Set[int] = set()
+        self.is_applying = False
+        self.is_differentiating = False
+
     def knows_share(self) -> bool:
         """Whether `share` has been asked for."""
         return self._share is not None
@@ -74,16 +118,93 @@ class ReplicaContext(tf.distribute.ReplicaContext):
             first = _first_tensor(self._inputs)
             if first is None:
                 return None
-            if self._samples_are_agreed:
-                self._share = progress().share()
-                return self._share
-            # Also where the number is known beforehand, the batch comes first: only then do all ranks have one.
-            before = [] if tf.executing_eagerly() else tf.nest.flatten(first, expand_composites=True)
-            with tf.control_dependencies(before):
-                samples = tf.identity(tf.cast(_strategy_input.rows_of(first), tf.int64))
-            total = mpi_ops._allreduce(samples, op=Sum, **named("samples"))
-            self._share = tf.math.divide_no_nan(tf.cast(samples, tf.float64), tf.cast(total, tf.float64))
+            # The first to ask for it may be in a branch or a loop, which the others are not.
+            with self._of_step():
+                self._share = progress().share() if self._samples_are_agreed else self._share_of(first)
         return self._share
+
+    def _share_of(self, first: Any) -> tf.Tensor:
+        # Also where the number is known beforehand, the batch comes first: only then do all ranks have one.
+        before = [] if tf.executing_eagerly() else tf.nest.flatten(first, expand_composites=True)
+        with tf.control_dependencies(before):
+            samples = tf.identity(tf.cast(_strategy_input.rows_of(first), tf.int64))
+        total = mpi_ops._allreduce(samples, op=Sum, **named("samples"))
+        return tf.math.divide_no_nan(tf.cast(samples, tf.float64), tf.cast(total, tf.float64))
+
+    def _of_step(self) -> Any:
+        """The graph in which `run` was called."""
+        if tf.executing_eagerly():
+            return contextlib.nullcontext()
+        if self._graph is tf.compat.v1.get_default_graph():
+            return contextlib.nullcontext()
+        if self._graph is None:
+            raise errors.Unsupported(
+                "a function of TensorFlow that is called in a step that runs eagerly can not tell how many samples the "
+                "step has: remove the @tf.function from it, or run_eagerly from compile()"
+            )
+        return self._graph.as_default()
+
+    def weight(self) -> tf.Tensor:
+        """What this rank counts in averages over the ranks, a float64 scalar: its share, or 1/ranks if that is unknown."""
+        share = self.share()
+        return tf.constant(1.0 / _lifecycle.size(), tf.float64) if share is None else share
+
+    def is_of_rows(self, value: Any) -> bool:
+        """Whether the value, a loss, has a number for each row of the inputs, or several."""
+        if isinstance(value, tf.RaggedTensor):
+            return True
+        if not tf.is_tensor(value) or value.shape.rank == 0:
+            return False
+        elements = value.shape.num_elements()
+        if elements is None:
+            return True
+        first = _first_tensor(self._inputs)
+        rows = None if first is None else _strategy_input.rows_of(first)
+        # What has a size that is known although the rows are not counted yet does not come from them one by one.
+        return isinstance(rows, int) and (elements == 0 if rows == 0 else elements % rows == 0)
+
+    @contextlib.contextmanager
+    def scaling(self, optimizer: Any) -> Iterator[None]:
+        """Keras' own train_step, which differentiates what scale_loss() of the optimizer returns."""
+        self._to_scale.add(id(optimizer))
+        try:
+            yield
+        finally:
+            self._to_scale.discard(id(optimizer))
+            self._scaled.discard(id(optimizer))
+
+    def begins_to_scale(self, optimizer: Any) -> bool:
+        """Whether the loss of this optimizer has to be weighted. From then on `has_scaled` says so, once."""
+        if id(optimizer) not in self._to_scale:
+            return False
+        self._to_scale.discard(id(optimizer))
+        self._scaled.add(id(optimizer))
+        return True
+
+    def has_scaled(self, optimizer: Any) -> bool:
+        """Whether the next gradients of the optimizer are of a loss that was weighted."""
+        if id(optimizer) not in self._scaled:
+            return False
+        self._scaled.discard(id(optimizer))
+        return True
+
+    @contextlib.contextmanager
+    def applying(self) -> Iterator[None]:
+        """While an optimizer applies gradients that are weighted."""
+        self.is_applying = True
+        try:
+            yield
+        finally:
+            self.is_applying = False
+
+    @contextlib.contextmanager
+    def differentiating(self) -> Iterator[None]:
+        """While a tape goes backward."""
+        self.is_differentiating = True
+        try:
+            yield
+        finally:
+            self.is_differentiating = False
 
     def of_samples(self, gradients: Sequence[Any]) -> Sequence[Any]:
         """The gradients, but zeros where this rank has no samples: a gradient of nothing may well be NaN."""
@@ -91,11 +212,10 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         rows = 1 if first is None else _strategy_input.rows_of(first)
         if isinstance(rows, int) and rows > 0:
             return gradients
-        # None stays None.
-        given = [each for each in gradients if each is not None]
-        results = tf.cond(rows > 0, lambda: given, lambda: [_zeros_like(each) for each in given])
-        remaining = iter(results)
-        return [None if each is None else next(remaining) for each in gradients]
+        # None stays None, and indices do not go through the branches: _strategy_slices looks at where they come from.
+        given = [_values_of(each) for each in gradients if each is not None]
+        results = iter(tf.cond(rows > 0, lambda: given, lambda: [tf.zeros_like(each) for each in given]))
+        return [None if each is None else _with_values(each, next(results)) for each in gradients]
 
     def average(self, value: tf.Tensor) -> tf.Tensor:
         """The average over the ranks, by their samples. A rank without samples does not count, even with a NaN."""
@@ -106,6 +226,18 @@ class ReplicaContext(tf.distribute.ReplicaContext):
             return self.all_reduce(_ReduceOp.MEAN, value)
         part = tf.math.multiply_no_nan(value, tf.cast(share, value.dtype))
         return mpi_ops._allreduce(part, op=Sum, **named("average"))
+
+
+def own_context() -> Optional[ReplicaContext]:
+    """The context of the replica, if it is one of ours and not the only one."""
+    context = tf.distribute.get_replica_context()
+    return context if isinstance(context, ReplicaContext) and _lifecycle.size() > 1 else None
+
+
+def step_context() -> Optional[ReplicaContext]:
+    """The same, if it is in a step of a Keras model."""
+    context = own_context()
+    return context if context is not None and context.model_step else None
 
 
 class Extended(tf.compat.v1.distribute.StrategyExtended):
@@ -139,6 +271,8 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
 
     @property
     def _num_replicas_in_sync(self) -> int:
+        if step_context() is not None:
+            _warn_of_hand_division()
         return _lifecycle.size()
 
     def _in_multi_worker_mode(self) -> bool:
@@ -242,13 +376,17 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
             results = [_divided(each, _lifecycle.size()) for each in results]
         return tf.nest.pack_sequence_as(value, results)
 
+    def read_together(self, read: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """What `read`, a collective, returns, when all ranks are about to call it."""
+        if tf.executing_eagerly():
+            progress().agree(READ)
+        return read()
+
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
         is_mirrored = isinstance(value, DistributedVariable) and value._is_mirrored()
         if is_mirrored and reduce_op == _ReduceOp.MEAN:
             return _component(value)
-        if tf.executing_eagerly():
-            progress().agree(READ)
-        return self._replica_ctx_all_reduce(reduce_op, _component(value))
+        return self.read_together(lambda: self._replica_ctx_all_reduce(reduce_op, _component(value)))
 
     def _batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any) -> Any:
         return self._replica_ctx_all_reduce(reduce_op, [_component(value) for value, _ in value_destination_pairs])
@@ -259,18 +397,20 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
         return _strategy_variables.from_first_rank(tf.convert_to_tensor(tensor))
 
     def _gather_to_implementation(self, value: Any, destinations: Any, axis: int, options: Any) -> tf.Tensor:
-        if tf.executing_eagerly():
-            progress().agree(READ)
-        return _gathered(tf.convert_to_tensor(_component(value)), axis)
+        return self.read_together(lambda: _gathered(tf.convert_to_tensor(_component(value)), axis))
 
     def _batch_gather_to(self, value_destination_pairs: Any, axis: int, options: Any = None) -> Any:
         return [_gathered(tf.convert_to_tensor(_component(value)), axis) for value, _ in value_destination_pairs]
 
 
-def _zeros_like(gradient: Any) -> Any:
+def _values_of(gradient: Any) -> Any:
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def _with_values(gradient: Any, values: tf.Tensor) -> Any:
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(tf.zeros_like(gradient.values), gradient.indices, gradient.dense_shape)
-    return tf.zeros_like(gradient)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return values
 
 
 def _check_options(options: Any) -> None:

@@ -1,87 +1,56 @@
 """What Keras 3 has to know of the strategy.
 
 Keras' optimizers clip the gradients of one replica and reduce them afterwards, skip a step for what one replica has
-seen, and weight all replicas alike. The functions below take the place of Keras' own; with any other strategy, and
-without one, they do what those do.
+seen, and weight all replicas alike. The functions below, and those in _strategy_losses and _strategy_metrics, take the
+place of Keras' own; with any other strategy, and without one, they do what those do.
 """
 
 import functools
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List
 from unittest import mock
 
 import tensorflow as tf
 
 from .. import _lifecycle, errors
-from . import _private_names
+from . import _private_names, _strategy_losses, _strategy_metrics, _strategy_slices
 from ._gradients import finite_everywhere
-from ._strategy_extended import ReplicaContext
+from ._strategy_extended import ReplicaContext, own_context
 from ._strategy_input import DistributedDataset, Order
 from ._strategy_names import named
 from .strategy import MirroredStrategy
 
 
-def _own_context() -> Optional[ReplicaContext]:
-    """The context of the replica, if it is one of ours and not the only one."""
-    context = tf.distribute.get_replica_context()
-    return context if isinstance(context, ReplicaContext) and _lifecycle.size() > 1 else None
-
-
-def _apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-    context = _own_context()
-    if context is not None:
-        grads = list(context.of_samples(list(grads)))
-    return base(self, grads, trainable_variables)
-
-
 def _clip_gradients(base: Callable[..., Any], self: Any, grads: Any) -> Any:
     """Clips what has been reduced. It is called once for each update, also where gradients are accumulated."""
-    context = _own_context()
+    context = own_context()
     if context is None:
         return base(self, grads)
     # An optimizer that was made outside of scope() would update its variables by another strategy.
     self._distribution_strategy = context.strategy
-    return base(self, list(context.strategy.extended.reduce_gradients(list(grads), list(grads))))
+    return base(self, _reduced(context, list(grads)))
+
+
+def _reduced(context: ReplicaContext, gradients: List[Any]) -> List[Any]:
+    """The sums over the ranks."""
+    marked = [_strategy_slices.marked(gradient) for gradient in gradients]
+    sent = [gradient if mark is None else mark for gradient, mark in zip(gradients, marked)]
+    results = context.strategy.extended.reduce_gradients(sent, gradients)
+    return [
+        result if mark is None else _strategy_slices.summed(result, like=gradient)
+        for gradient, mark, result in zip(gradients, marked, results)
+    ]
 
 
 def _all_reduce_sum_gradients(base: Callable[..., Any], self: Any, grads_and_vars: Any) -> Any:
-    return base(self, grads_and_vars) if _own_context() is None else grads_and_vars
+    return base(self, grads_and_vars) if own_context() is None else grads_and_vars
 
 
 def _check_finite(base: Callable[..., Any], self: Any, grads: Any) -> Any:
     """Whether the gradients of all ranks are finite: otherwise all skip the step."""
     finite = base(self, grads)
-    if _own_context() is None:
+    if own_context() is None:
         return finite
     return finite_everywhere(finite, **named("finite"))
-
-
-def _scale_loss(base: Callable[..., Any], value: Any) -> Any:
-    """The mean over this rank's samples, times its share of them: the sum over the ranks is the mean over all samples,
-    and so is the gradient."""
-    context = _own_context()
-    if context is None or not (context.knows_share() or _private_names.could_possibly_record()):
-        return base(value)
-    share = context.share()
-    # A rank without samples may have computed NaN.
-    return base(value) if share is None else tf.math.multiply_no_nan(value, tf.cast(share, value.dtype))
-
-
-def _unscale_loss(base: Callable[..., Any], value: Any) -> Any:
-    context = _own_context()
-    if context is None or not context.knows_share():
-        return base(value)
-    return tf.math.divide_no_nan(value, tf.cast(context.share(), value.dtype))
-
-
-def _losses(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """The loss of each output is a metric whose mean Keras takes over the batches, not over the samples: each rank's
-    value, times its share and the number of ranks, gives the same mean over the ranks."""
-    if _own_context() is None:
-        return base(self, *args, **kwargs)
-    from keras.src.losses import loss
-
-    with mock.patch.object(loss, "unscale_loss_for_distribution", loss.unscale_loss_for_distribution.__wrapped__):
-        return base(self, *args, **kwargs)
 
 
 def _symbolic(spec: Any) -> Any:
@@ -131,6 +100,7 @@ def install() -> None:
             "Set KERAS_BACKEND=tensorflow"
         )
     _private_names.check_keras()
+    from keras.src.backend.tensorflow.core import Variable
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochIterator
     from keras.src.losses import loss
@@ -145,12 +115,22 @@ def install() -> None:
 
     _replace(TFOptimizer, "_clip_gradients", _clip_gradients)
     _replace(TFOptimizer, "_all_reduce_sum_gradients", _all_reduce_sum_gradients)
-    _replace(TFOptimizer, "apply", _apply)
-    _replace(keras.optimizers.LossScaleOptimizer, "apply", _apply)
     _replace(keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite)
-    _replace(loss, "scale_loss_for_distribution", _scale_loss)
-    _replace(loss, "unscale_loss_for_distribution", _unscale_loss)
-    _replace(CompileLoss, "call", _losses)
+    for optimizer in (TFOptimizer, keras.optimizers.LossScaleOptimizer):
+        _replace(optimizer, "apply", _strategy_losses.apply)
+        _replace(optimizer, "scale_loss", _strategy_losses.scale_loss)
+    _replace(loss, "scale_loss_for_distribution", _strategy_losses.scale_for_distribution)
+    _replace(loss, "unscale_loss_for_distribution", _strategy_losses.unscale_for_distribution)
+    _replace(loss, "reduce_values", _strategy_losses.reduce_values)
+    _replace(CompileLoss, "call", _strategy_losses.losses_of_outputs)
+    _replace(TensorFlowTrainer, "train_step", _strategy_losses.train_step)
+    _replace(tf.GradientTape, "gradient", _strategy_losses.gradient)
+    for module in (tf.nn, tf.compat.v1.nn):
+        _replace(module, "compute_average_loss", _strategy_losses.compute_average_loss)
+        _replace(module, "scale_regularization_loss", _strategy_losses.scale_regularization_loss)
+    _replace(keras.metrics.Mean, "update_state", _strategy_metrics.update_mean)
+    _replace(keras.metrics.Metric, "add_variable", _strategy_metrics.add_variable)
+    _replace(Variable, "_direct_assign", _strategy_metrics.assign)
     _replace(Trainer, "_get_metrics_result_or_logs", metrics_result_or_logs)
     _replace(TensorFlowTrainer, "_maybe_symbolic_build", _build)
     _replace(TFEpochIterator, "__init__", _iterate)

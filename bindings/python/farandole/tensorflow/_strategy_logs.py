@@ -12,6 +12,7 @@ import tensorflow as tf
 from .. import _lifecycle
 from . import _logs
 from ._strategy_extended import ReplicaContext
+from ._strategy_progress import progress
 from .strategy import MirroredStrategy
 
 _NAME = "farandole.strategy.logs"
@@ -34,18 +35,18 @@ def metrics_result_or_logs(base: Callable[..., Any], self: Any, logs: Any) -> An
         return results
     local = _local_results(self, strategy)
     own = {path: (_plain(leaf), _names_of(path, leaf, local)) for path, leaf in _leaves(logs).items()}
-    rows = strategy.rows_of_last_batch()
-    everyone = _logs.gathered({path: (*each, rows) for path, each in own.items()}, _NAME)
+    share = float(progress().share())  # of the last batch
+    everyone = _logs.gathered({path: (*each, share) for path, each in own.items()}, _NAME)
     return _filled(logs, {path: _combined(path, [each[path] for each in everyone], results) for path in own})
 
 
 def _combined(path: str, of_ranks: List[Any], results: Dict[str, Any]) -> Any:
-    """of_ranks: (value, names of metrics that have it as their result, samples) of each rank."""
-    values, names, rows = zip(*of_ranks)
+    """of_ranks: (value, names of metrics that have it as their result, share of the samples) of each rank."""
+    values, names, shares = zip(*of_ranks)
     for name in names[0]:
         if all(name in each for each in names) and name in results:
             return results[name]
-    return _logs.average(values, rows)
+    return _logs.average(values, shares)
 
 
 def _leaves(logs: Dict[str, Any], prefix: str = "") -> Dict[str, Any]:

@@ -1,12 +1,19 @@
 """Variables of the strategy: the same on all ranks, or aggregated over them when they are read."""
 
-from typing import Any, Callable
+from typing import Any, Callable, List, Optional
 
 import tensorflow as tf
 
 from .. import _engine, _lifecycle, errors
+from .._engine import Max, Min
 from . import _errors, _running, mpi_ops
-from ._private_names import DistributedVariable, MirroredVariable, SyncOnReadVariable
+from ._private_names import (
+    DistributedVariable,
+    MirroredVariable,
+    SyncOnReadVariable,
+    get_update_replica_id,
+    is_saving_non_distributed,
+)
 from ._strategy_names import named
 
 _SYNCHRONIZATION = tf.VariableSynchronization
@@ -88,6 +95,76 @@ class AveragedVariable(MirroredVariable):
         return update_fn(self._primary, context.average(tf.convert_to_tensor(value, self.dtype)), **kwargs)
 
 
+# How the ranks' values of a variable are combined when it is read.
+SUM, LARGEST, SMALLEST = "sum", "largest", "smallest"
+_OPS = {LARGEST: Max, SMALLEST: Min}
+
+
+class CombinedVariable(SyncOnReadVariable):
+    """A variable of which each rank has its own value, which are combined when it is read outside of a replica.
+
+    By aggregation: SUM and MEAN over the ranks, ONLY_FIRST_REPLICA the value of rank 0, NONE this rank's. What a step
+    shows to be a maximum or minimum is combined as such, though it says SUM.
+    """
+
+    def __init__(self, strategy: Any, variable: Any, aggregation: Any, start: Optional[tf.Tensor]):
+        super().__init__(strategy, [variable], aggregation)
+        self._start = start  # what all ranks have last set it to together; None if that was in a graph
+        self._way: Optional[str] = None
+
+    def is_combined_by(self, way: str) -> bool:
+        """Combines the ranks' values in this way from now on. False if another one was chosen before."""
+        if self._way is None:
+            self._way = way
+            if way != SUM and self._start is not None:
+                with tf.init_scope():
+                    self._primary.assign(self._start)
+        return self._way == way
+
+    def assign(self, value: Any, use_locking: bool = False, name: Any = None, read_value: bool = True) -> Any:
+        if self._aggregation != _AGGREGATION.SUM or not self._is_outside_of_replicas():
+            return super().assign(value, use_locking, name, read_value)
+        value = tf.convert_to_tensor(value, self.dtype)
+        self._start = value if tf.executing_eagerly() else None
+        mine = value if self._way in _OPS else part_of_sum(value)
+        return self._primary.assign(mine, use_locking, name, read_value)
+
+    def value(self) -> Any:
+        return tf.convert_to_tensor(self._get_cross_replica()) if self._is_outside_of_replicas() else super().value()
+
+    def _is_outside_of_replicas(self) -> bool:
+        context = tf.distribute.get_replica_context()
+        is_in_replica = context is not None and context.strategy is self._distribute_strategy
+        return not is_in_replica and get_update_replica_id() is None and not is_saving_non_distributed()
+
+    def _get_cross_replica(self) -> Any:
+        extended = self._distribute_strategy.extended
+        if self._aggregation == _AGGREGATION.NONE:
+            return self._primary
+        if self._aggregation == _AGGREGATION.ONLY_FIRST_REPLICA:
+            return extended.read_together(lambda: from_first_rank(self._primary.read_value()))
+        if self._way in _OPS:
+            return extended.read_together(lambda: mpi_ops._allreduce(self._primary.read_value(), op=_OPS[self._way]))
+        return super()._get_cross_replica()
+
+
+def _as_part_of_sum(initial: Callable[[], tf.Tensor], start: List[tf.Tensor]) -> Callable[[], tf.Tensor]:
+    """What this rank starts with. start: gets the value of all ranks, unless that is in a graph."""
+
+    def compute() -> tf.Tensor:
+        value = initial()
+        if tf.executing_eagerly():
+            start.append(value)
+        return part_of_sum(value)
+
+    return compute
+
+
+def part_of_sum(value: tf.Tensor) -> tf.Tensor:
+    """What this rank holds of a number that all ranks set together."""
+    return value if _lifecycle.rank() == 0 else tf.zeros_like(value)
+
+
 def is_of_strategy(variable: Any) -> bool:
     """Whether the tf.Variable was made in a strategy's scope."""
     return isinstance(variable, DistributedVariable) or hasattr(variable, "_farandole_is_of_strategy")
@@ -98,16 +175,21 @@ def create(strategy: Any, next_creator: Callable[..., Any], kwargs: Any) -> Any:
     kwargs.pop("colocate_with", None)
     kwargs.pop("experimental_batch_initialization", None)
     dtype = kwargs.get("dtype")
-    kwargs["initial_value"] = initial_value(kwargs["initial_value"], dtype, kwargs.get("name"))
     aggregation = kwargs.get("aggregation") or _AGGREGATION.NONE
     synchronization = kwargs.get("synchronization") or _SYNCHRONIZATION.AUTO
+    initial = initial_value(kwargs["initial_value"], dtype, kwargs.get("name"))
+    start: List[tf.Tensor] = []
+    if synchronization == _SYNCHRONIZATION.ON_READ and aggregation == _AGGREGATION.SUM:
+        initial = _as_part_of_sum(initial, start)
+    kwargs["initial_value"] = initial
     variable = next_creator(**kwargs)
     variable._farandole_is_of_strategy = True
     if _last_part(kwargs.get("name")) in _MOVING_STATISTICS and not variable.trainable and variable.dtype.is_floating:
         return AveragedVariable(strategy, [variable], _AGGREGATION.MEAN)
     if synchronization == _SYNCHRONIZATION.ON_READ:
-        kind = AveragedVariable if aggregation == _AGGREGATION.MEAN else SyncOnReadVariable
-        return kind(strategy, [variable], aggregation)
+        if aggregation == _AGGREGATION.MEAN:
+            return AveragedVariable(strategy, [variable], aggregation)
+        return CombinedVariable(strategy, variable, aggregation, start[0] if start else None)
     # Each rank assigns what it has computed; all have computed the same. So do scalars for which only the first replica
     # counts: they are counters and learning rates.
     is_plain = aggregation == _AGGREGATION.NONE

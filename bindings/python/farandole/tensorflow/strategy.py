@@ -39,8 +39,6 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         # Not the parent's, which starts a server.
         tf.distribute.Strategy.__init__(self, _strategy_extended.Extended(self))
         _forgotten_scope.ignore_collectives_so_far()
-        with tf.init_scope():
-            self._rows = tf.Variable(0, dtype=tf.int64, trainable=False, name="farandole_rows")
 
     def scope(self) -> Any:
         _support_keras()
@@ -49,14 +47,7 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         """Calls `fn`, here and on every other rank, as a replica."""
         _refuse_jit(fn)
-        if _lifecycle.size() > 1 and _strategy_extended._model_step(fn) in ("train_step", "test_step"):
-            first = _strategy_extended._first_tensor((args, kwargs))
-            self._rows.assign(0 if first is None else tf.cast(rows_of(first), tf.int64))
         return super().run(fn, args=args, kwargs=kwargs, options=options)
-
-    def rows_of_last_batch(self) -> int:
-        """Number of samples that this rank had in the last training or test step of a Keras model."""
-        return int(self._rows.numpy())
 
     def reduce(self, reduce_op: Any, value: Any, axis: Optional[int] = None) -> Any:
         """Combines the values of all ranks. Scalars with an axis, as which Keras passes the logs of a batch, stay what

@@ -1,0 +1,81 @@
+"""What the graph of a step says of how a tensor comes about. In eager mode there is no graph to ask."""
+
+from typing import Any, Callable, Iterator, List
+
+import tensorflow as tf
+
+# What an op of these types gives is known without the values of its inputs.
+_OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank", "VariableShape")
+# They keep the values.
+_SAME = ("Identity", "Cast", "StopGradient", "EnsureShape", "CheckNumerics")
+READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
+
+
+def is_symbolic(tensor: Any) -> bool:
+    """Whether it is in a graph."""
+    return tf.is_tensor(tensor) and not hasattr(tensor, "numpy") and hasattr(tensor, "op")
+
+
+def origin(tensor: Any) -> Any:
+    """The tensor itself; of one that a function, a branch or a loop has captured, that of the graph outside."""
+    while is_symbolic(tensor) and tensor.op.type == "Placeholder":
+        captured = [outer for outer, inner in tensor.graph.captures if inner.name == tensor.name]
+        if not captured:
+            break
+        tensor = captured[0]
+    return tensor
+
+
+def source(tensor: Any) -> Any:
+    """The tensor before what only hands its value on."""
+    tensor = origin(tensor)
+    while is_symbolic(tensor) and tensor.op.type in _SAME:
+        tensor = origin(tensor.op.inputs[0])
+    return tensor
+
+
+def _behind(tensor: Any, is_end: Callable[[Any], bool]) -> Iterator[Any]:
+    """The tensor and all that it is computed from, but nothing that is behind an end."""
+    seen = set()
+    waiting: List[Any] = [tensor]
+    while waiting:
+        each = origin(waiting.pop())
+        key = (id(each.graph), each.name) if is_symbolic(each) else id(each)
+        if key in seen:
+            continue
+        seen.add(key)
+        yield each
+        if is_symbolic(each) and not is_end(each):
+            waiting.extend(each.op.inputs)
+
+
+def depends_on_data(tensor: Any) -> bool:
+    """Whether values of the step's inputs, or random numbers, may be in it: then it differs from rank to rank. Sizes of
+    the inputs may be in it all the same. Without a graph there is no way to tell: True."""
+    if not is_symbolic(tensor):
+        return True
+
+    def is_end(each: Any) -> bool:
+        return each.op.type in _OF_SHAPES
+
+    for each in _behind(tensor, is_end):
+        if not is_symbolic(each):
+            continue  # a value that was there before the step
+        op = each.op
+        is_stateful = op.op_def is not None and op.op_def.is_stateful and op.type not in READS
+        if op.type == "Placeholder" or (is_stateful and each.dtype != tf.resource):
+            return True
+    return False
+
+
+def reads(tensor: Any, variables: Any) -> bool:
+    """Whether the value of one of the variables is in the tensor."""
+    handles = {id(variable.handle) for variable in variables}
+
+    def is_read(each: Any) -> bool:
+        return each.op.type in READS
+
+    return any(
+        is_symbolic(each) and is_read(each) and id(origin(each.op.inputs[0])) in handles
+        for each in _behind(tensor, is_read)
+    )
