@@ -37,31 +37,6 @@ class ProgramsTest(KerasTest):
 
         self.alone_and_together(make, train)
 
-    def test_own_train_step_with_an_own_mean_is_the_sum_over_the_ranks(self):
-        class Model(keras.Model):
-            def train_step(self, batch):
-                inputs, targets = batch
-                with tf.GradientTape() as tape:
-                    loss = tf.reduce_mean(tf.square(self(inputs, training=True) - targets))
-                self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
-                return {"loss": loss}
-
-        def make():
-            inputs = keras.Input((6,))
-            model = Model(inputs, keras.layers.Dense(1, kernel_initializer="ones")(inputs))
-            model.compile(keras.optimizers.SGD(0.1))
-            return model
-
-        targets = X[:16, :1]
-        alone = make()
-        before = alone.get_weights()
-        alone.fit(X[:16], targets, batch_size=16, shuffle=False, verbose=0)
-        with strategy().scope():
-            together = make()
-        together.fit(X[:16], targets, batch_size=16, shuffle=False, verbose=0)
-        for start, one, all_of_them in zip(before, alone.get_weights(), together.get_weights()):
-            np.testing.assert_allclose(all_of_them - start, hvd.size() * (one - start), rtol=1e-3, atol=1e-6)
-
     def test_jit_is_refused_by_name(self):
         with strategy().scope():
             model = classifier(sgd(), jit_compile=True)()
