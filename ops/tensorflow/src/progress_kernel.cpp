@@ -101,7 +101,9 @@ class ProgressKernel : public tensorflow::AsyncOpKernel {
       next.flat<int64_t>()(kStopAgreed) = stop ? 1 : 0;
       if (matrix(rank, kKind) == kBatchKind) ++next.flat<int64_t>()(kBatch - kPlaceBegin);
     }));
+    // What is no batch leaves the share of the last one.
     TF_RETURN_IF_ERROR(update(context, 1, tensorflow::DT_DOUBLE, 1, [&](Tensor& next) {
+      if (matrix(rank, kKind) != kBatchKind) return;
       next.flat<double>()(0) =
           static_cast<double>(matrix(rank, kSamples)) / static_cast<double>(std::max<int64_t>(samples, 1));
     }));

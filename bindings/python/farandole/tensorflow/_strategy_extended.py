@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from typing import Any, Callable, Iterator, Optional, Sequence, Set
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import tensorflow as tf
 
@@ -97,9 +97,9 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         self._share: Optional[tf.Tensor] = None
 
         self._graph: Optional[tf.Graph] = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        # Optimizers whose loss Keras' own train_step is about to scale, and those for which it has.
-        self._to_scale: Set[int] = set()
-        self._scaled: Set[int] = set()
+        # The optimizer whose loss Keras' own train_step is about to scale, and whether it has.
+        self._to_scale: Any = None
+        self.has_scaled = False
         self.is_applying = False
         self.is_differentiating = False
 
@@ -166,26 +166,19 @@ class ReplicaContext(tf.distribute.ReplicaContext):
     @contextlib.contextmanager
     def scaling(self, optimizer: Any) -> Iterator[None]:
         """Keras' own train_step, which differentiates what scale_loss() of the optimizer returns."""
-        self._to_scale.add(id(optimizer))
+        before = self._to_scale, self.has_scaled
+        self._to_scale, self.has_scaled = optimizer, False
         try:
             yield
         finally:
-            self._to_scale.discard(id(optimizer))
-            self._scaled.discard(id(optimizer))
+            self._to_scale, self.has_scaled = before
 
     def begins_to_scale(self, optimizer: Any) -> bool:
-        """Whether the loss of this optimizer has to be weighted. From then on `has_scaled` says so, once."""
-        if id(optimizer) not in self._to_scale:
+        """Whether the loss of this optimizer has to be weighted. From then on `has_scaled` says so: for this optimizer, and
+        for those that it is made of."""
+        if optimizer is not self._to_scale:
             return False
-        self._to_scale.discard(id(optimizer))
-        self._scaled.add(id(optimizer))
-        return True
-
-    def has_scaled(self, optimizer: Any) -> bool:
-        """Whether the next gradients of the optimizer are of a loss that was weighted."""
-        if id(optimizer) not in self._scaled:
-            return False
-        self._scaled.discard(id(optimizer))
+        self._to_scale, self.has_scaled = None, True
         return True
 
     @contextlib.contextmanager

@@ -124,6 +124,7 @@ def install() -> None:
     _replace(loss, "reduce_values", _strategy_losses.reduce_values)
     _replace(CompileLoss, "call", _strategy_losses.losses_of_outputs)
     _replace(TensorFlowTrainer, "train_step", _strategy_losses.train_step)
+    del TensorFlowTrainer.train_step.__wrapped__  # AutoGraph would call that, without the model
     _replace(tf.GradientTape, "gradient", _strategy_losses.gradient)
     for module in (tf.nn, tf.compat.v1.nn):
         _replace(module, "compute_average_loss", _strategy_losses.compute_average_loss)

@@ -125,7 +125,7 @@ def apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: 
     if context is None or context.is_applying:
         return base(self, grads, trainable_variables)
     grads = list(grads)
-    if context.model_step and not context.has_scaled(self):
+    if context.model_step and not context.has_scaled:
         weight = context.weight()
         grads = [_weighted(gradient, weight) for gradient in grads]
     else:

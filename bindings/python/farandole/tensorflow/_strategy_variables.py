@@ -162,7 +162,11 @@ def _as_part_of_sum(initial: Callable[[], tf.Tensor], start: List[tf.Tensor]) ->
 
 def part_of_sum(value: tf.Tensor) -> tf.Tensor:
     """What this rank holds of a number that all ranks set together."""
-    return value if _lifecycle.rank() == 0 else tf.zeros_like(value)
+    if _lifecycle.rank() == 0:
+        return value
+    # The value may come from a collective, which TensorFlow would leave out where nothing depends on it.
+    with tf.control_dependencies([value]):
+        return tf.identity(tf.zeros_like(value))
 
 
 def is_of_strategy(variable: Any) -> bool:

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from .. import _engine, _forgotten_scope, _lifecycle, errors
 from . import _strategy_extended, _strategy_seeds, init
-from ._strategy_input import rows_of
 from ._strategy_progress import progress
 
 __all__ = ["MirroredStrategy"]
