@@ -7,6 +7,7 @@ import tempfile
 import keras
 import numpy as np
 import support
+import tensorflow as tf
 
 import farandole.tensorflow as hvd
 
@@ -14,6 +15,9 @@ STRATEGY = None  # made with the first use
 RANDOM = np.random.default_rng(5)
 X = RANDOM.normal(size=(64, 6)).astype(np.float32)
 Y = (X @ RANDOM.normal(size=(6, 3))).argmax(axis=1)
+ROWS = 41  # in batches of 8: parts are uneven on 3 ranks, and in the last batch all but the first rank have none
+TARGETS = (X @ np.random.default_rng(6).normal(size=(6, 3))).astype(np.float32)
+MASKS = (np.random.default_rng(7).random((64, 3)) < 0.5).astype(np.float32)
 
 
 def strategy():
@@ -56,6 +60,71 @@ def captured_log():
             os.close(before)
             file.seek(0)
             texts.append(file.read())
+
+
+def fit(x=X, y=TARGETS, epochs=2, validation=True, **options):
+    """A function that trains, with validation data, and returns the history."""
+
+    def train(model):
+        if validation:
+            options["validation_data"] = (x[:19], y[:19])
+        return model.fit(x[:ROWS], y[:ROWS], batch_size=8, epochs=epochs, shuffle=False, verbose=0, **options)
+
+    return train
+
+
+def network(base=keras.Model, activation=None, **layer):
+    inputs = keras.Input((6,))
+    hidden = keras.layers.Dense(5, activation="tanh", **layer)(inputs)
+    return base(inputs, keras.layers.Dense(3, activation=activation)(hidden))
+
+
+def with_loss(loss, base=keras.Model, optimizer=lambda: keras.optimizers.SGD(0.1), activation=None, layer=None, **options):
+    """A function that makes a model with the loss that `loss` returns."""
+
+    def make():
+        model = network(base, activation, **(layer or {}))
+        model.compile(optimizer(), loss(), **options)
+        return model
+
+    return make
+
+
+def own_step(loss_of):
+    """A model whose train_step, as in the guide's low-level version, takes its loss from `loss_of(model, x, y)`."""
+
+    class Model(keras.Model):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.loss_tracker = keras.metrics.Mean(name="loss")
+            self.mae_metric = keras.metrics.MeanAbsoluteError(name="mae")
+
+        @property
+        def metrics(self):
+            return [self.loss_tracker, self.mae_metric]
+
+        def train_step(self, data):
+            x, y = data[:2]
+            with tf.GradientTape() as tape:
+                y_pred = self(x, training=True)
+                loss = loss_of(self, x, y, y_pred)
+            gradients = tape.gradient(loss, self.trainable_weights)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_weights))
+            self.loss_tracker.update_state(loss)
+            self.mae_metric.update_state(y, y_pred)
+            return {metric.name: metric.result() for metric in self.metrics}
+
+        def test_step(self, data):
+            x, y = data
+            self.loss_tracker.update_state(loss_of(self, x, y, self(x, training=False)))
+            self.mae_metric.update_state(y, self(x, training=False))
+            return {metric.name: metric.result() for metric in self.metrics}
+
+    return Model
+
+
+def mean_squared(model, x, y, y_pred):
+    return keras.ops.mean(keras.ops.square(y - keras.ops.cast(y_pred, y.dtype)))
 
 
 class KerasTest(support.RankedTest):

@@ -68,6 +68,36 @@ def depends_on_data(tensor: Any) -> bool:
     return False
 
 
+def has_sum_of_unknown_size(tensor: Any) -> bool:
+    """Whether a number is, or has as a term, a sum of elements of which it is not known before the step how many there are,
+    as of rows, that is not divided by, nor multiplied with, anything but constants."""
+    waiting = [tensor]
+    while waiting:
+        each = source(waiting.pop())
+        if not is_symbolic(each) or each.shape.rank != 0:
+            continue
+        if each.op.type == "Sum" and each.op.inputs[0].shape.num_elements() is None:
+            return True
+        waiting.extend(_terms(each.op))
+    return False
+
+
+def _terms(op: Any) -> List[Any]:
+    """The operands that are in the result as they are, or times a constant."""
+    inputs = list(op.inputs)
+    if op.type in ("AddV2", "Add", "AddN", "Sub", "Neg"):
+        return inputs
+    if op.type in ("RealDiv", "DivNoNan"):
+        return inputs[:1] if _is_constant(inputs[1]) else []
+    if op.type in ("Mul", "MulNoNan"):
+        return [each for each, factor in (inputs, inputs[::-1]) if _is_constant(factor)]
+    return []
+
+
+def _is_constant(tensor: Any) -> bool:
+    return tf.get_static_value(source(tensor)) is not None
+
+
 def reads(tensor: Any, variables: Any) -> bool:
     """Whether the value of one of the variables is in the tensor."""
     handles = {id(variable.handle) for variable in variables}

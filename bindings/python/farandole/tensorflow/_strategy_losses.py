@@ -5,14 +5,16 @@ docs/decisions/0012-losses-in-the-eyes-of-a-model.md. The functions below take t
 which are their `base`; outside of a step of a model they do what those do.
 """
 
+import functools
 from typing import Any, Callable, List
 from unittest import mock
 
 import tensorflow as tf
 
-from .. import _lifecycle
+from .. import _engine, _lifecycle
 from . import _private_names
 from ._strategy_extended import own_context, step_context
+from ._strategy_graph import has_sum_of_unknown_size, is_symbolic
 
 # ---- Losses ---------------------------------------------------------------------------------------------------------
 
@@ -149,11 +151,24 @@ def gradient(
     if context is None or context.is_differentiating:
         return base(self, target, sources, output_gradients, unconnected_gradients)
     targets = tf.nest.flatten(target)
+    if any(is_symbolic(each) and has_sum_of_unknown_size(each) for each in targets):
+        _warn_of_sum(context.model_step)
     if any(context.is_of_rows(each) for each in targets) and any(_is_variable(each) for each in tf.nest.flatten(sources)):
         target = [each.flat_values if isinstance(each, tf.RaggedTensor) else each for each in targets]
         output_gradients = _divided_seeds(target, output_gradients, context)
     with context.differentiating():
         return base(self, target, sources, output_gradients, unconnected_gradients)
+
+
+@functools.lru_cache(maxsize=None)
+def _warn_of_sum(step: str) -> None:
+    if _lifecycle.rank() == 0:
+        _engine.log(
+            "warning",
+            f"a loss in {step}() is a sum over the rows of this rank. Gradients are averaged over the ranks, by their samples: "
+            "they are as many times smaller than those of the sum over all rows as there are ranks. Use a mean, "
+            "tf.nn.compute_average_loss(losses, global_batch_size=n), or a loss of Keras with reduction=\"sum\"",
+        )
 
 
 def _is_variable(value: Any) -> bool:
