@@ -101,7 +101,12 @@ class LossesTest(KerasTest):
             return model.fit(dataset, epochs=2, validation_data=dataset, verbose=0)
 
         self.alone_and_together(with_loss(lambda: scalar, metrics=[scalar]), train)
-        self.alone_and_together(with_loss(lambda: keras.losses.MeanSquaredError(reduction=None)), train)
+        self.alone_and_together(
+            with_loss(
+                lambda: keras.losses.MeanSquaredError(reduction=None), optimizer=lambda: keras.optimizers.SGD(0.01)
+            ),
+            train,
+        )
 
     def test_compute_loss_of_its_own(self):
         class Model(keras.Model):
@@ -120,7 +125,7 @@ class LossesTest(KerasTest):
 
         def make():
             inputs = keras.Input((6,))
-            outputs = Spread()(keras.layers.Dense(3, kernel_regularizer="l2", activity_regularizer="l2")(inputs))
+            outputs = Spread()(keras.layers.Dense(3, kernel_regularizer="l2")(inputs))
             model = keras.Model(inputs, outputs)
             model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"])
             return model
