@@ -227,7 +227,8 @@ class MetricsTest(KerasTest):
                 self.means[2].update_state(ops.sum(ops.square(self(x)), axis=1))
                 self.means[3].update_state(ops.stack([loss, 0.5 * loss]))
                 self.means[4].update_state(0.25)
-                tf.cond(rows > 3, lambda: self.means[4].update_state(loss) or 0, lambda: self.means[4].update_state(loss) or 0)
+                update = lambda: self.means[4].update_state(loss) or 0  # noqa: E731
+                tf.cond(rows > 3, update, update)
                 self.rows.update_state(rows)
                 return {metric.name: metric.result() for metric in self.metrics}
 

@@ -84,7 +84,8 @@ class StepsTest(KerasTest):
             return Model
 
         for scales in (True, False):
-            self.alone_and_together(with_loss(lambda: None, step(scales)), lambda model: fit(validation=False)(model) and None)
+            make = with_loss(lambda: None, step(scales))
+            self.alone_and_together(make, lambda model: fit(validation=False)(model) and None)
 
     def test_accumulated_gradients(self):
         make = with_loss(
@@ -179,9 +180,8 @@ class StepsTest(KerasTest):
 
         def make():
             model = Gan()
-            model.compile(
-                keras.optimizers.Adam(0.003), keras.optimizers.SGD(0.01), keras.losses.BinaryCrossentropy(from_logits=True)
-            )
+            loss = keras.losses.BinaryCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.Adam(0.003), keras.optimizers.SGD(0.01), loss)
             return model
 
         noise = RANDOM.normal(size=(64, 6)).astype(np.float32)
@@ -334,7 +334,8 @@ class StepsTest(KerasTest):
     def test_a_sum_over_rows_is_warned_of(self):
         self.need_several_ranks()
         means = {
-            "with a divisor": lambda model, x, y, y_pred: ops.sum(ops.square(y - y_pred)) / ops.cast(ops.size(y), "float32"),
+            "with a divisor": lambda model, x, y, y_pred: ops.sum(ops.square(y - y_pred))
+            / ops.cast(ops.size(y), "float32"),
             "of Keras": lambda model, x, y, y_pred: model.compute_loss(x, y, y_pred),
             "of weights": lambda model, x, y, y_pred: mean_squared(model, x, y, y_pred)
             + 0.1 * ops.sum(ops.square(model.trainable_weights[0])),

@@ -79,7 +79,7 @@ def network(base=keras.Model, activation=None, **layer):
     return base(inputs, keras.layers.Dense(3, activation=activation)(hidden))
 
 
-def with_loss(loss, base=keras.Model, optimizer=lambda: keras.optimizers.SGD(0.1), activation=None, layer=None, **options):
+def with_loss(loss, base=keras.Model, optimizer=sgd(), activation=None, layer=None, **options):
     """A function that makes a model with the loss that `loss` returns."""
 
     def make():

@@ -62,8 +62,8 @@ def _warn_of_hand_division() -> None:
     _has_warned_of_hand_division = True
     _engine.log(
         "warning",
-        f"{caller} reads num_replicas_in_sync within a step of a Keras model. There a loss is the mean over this rank's rows, "
-        "and gradients are averaged over the ranks: do not divide by the number of ranks",
+        f"{caller} reads num_replicas_in_sync within a step of a Keras model. There a loss is the mean over this rank's "
+        "rows, and gradients are averaged over the ranks: do not divide by the number of ranks",
     )
 
 
@@ -145,7 +145,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         return self._graph.as_default()
 
     def weight(self) -> tf.Tensor:
-        """What this rank counts in averages over the ranks, a float64 scalar: its share, or 1/ranks if that is unknown."""
+        """What this rank counts in averages over the ranks, a float64 scalar: its share, if unknown 1/ranks."""
         share = self.share()
         return tf.constant(1.0 / _lifecycle.size(), tf.float64) if share is None else share
 

@@ -69,8 +69,8 @@ def depends_on_data(tensor: Any) -> bool:
 
 
 def has_sum_of_unknown_size(tensor: Any) -> bool:
-    """Whether a number is, or has as a term, a sum of elements of which it is not known before the step how many there are,
-    as of rows, that is not divided by, nor multiplied with, anything but constants."""
+    """Whether a number is, or has as a term, a sum of elements of which it is not known before the step how many there
+    are, as of rows, that is not divided by, nor multiplied with, anything but constants."""
     waiting = [tensor]
     while waiting:
         each = source(waiting.pop())

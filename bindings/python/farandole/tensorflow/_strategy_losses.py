@@ -20,8 +20,8 @@ from ._strategy_graph import has_sum_of_unknown_size, is_symbolic
 
 
 def scale_for_distribution(base: Callable[..., Any], value: Any) -> Any:
-    """In a step of a model, the value. Else the mean over this rank's samples, times its share of them: the sum over the
-    ranks is the mean over all samples, and so is the gradient."""
+    """In a step of a model, the value. Else the mean over this rank's samples, times its share of them: the sum over
+    the ranks is the mean over all samples, and so is the gradient."""
     context = own_context()
     if context is None:
         return base(value)
@@ -46,8 +46,8 @@ def unscale_for_distribution(base: Callable[..., Any], value: Any) -> Any:
 
 
 def losses_of_outputs(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Outside of a step of a model: the loss of each output is a metric whose mean Keras takes over the batches, not over
-    the samples. Each rank's value, times its share and the number of ranks, gives the same mean over the ranks."""
+    """Outside of a step of a model: the loss of each output is a metric whose mean Keras takes over the batches, not
+    over the samples. Each rank's value, times its share and the number of ranks, gives the same mean over the ranks."""
     if own_context() is None or step_context() is not None:
         return base(self, *args, **kwargs)
     from keras.src.losses import loss
@@ -75,7 +75,7 @@ def reduce_values(
 def compute_average_loss(
     base: Callable[..., Any], per_example_loss: Any, sample_weight: Any = None, global_batch_size: Any = None
 ) -> Any:
-    """In a step of a model, the average over this rank's rows; with a size of the batch, its estimate of the average."""
+    """In a step of a model the average over this rank's rows; with a size of the batch, what counts as much."""
     result = base(per_example_loss, sample_weight, global_batch_size)
     context = step_context()
     if context is None:
@@ -94,8 +94,8 @@ def scale_regularization_loss(base: Callable[..., Any], regularization_loss: Any
 
 
 def train_step(base: Callable[..., Any], self: Any, data: Any) -> Any:
-    """Keras' own step, in which what scale_loss returns is what is differentiated: there, to weight the loss is to weight
-    all gradients, at no cost."""
+    """Keras' own step, in which what scale_loss returns is what is differentiated: there, to weight the loss is to
+    weight all gradients, at no cost."""
     context = step_context()
     if context is None:
         return base(self, data)
@@ -150,10 +150,10 @@ def gradient(
     # Within a backward pass are those of TensorFlow's, for what is recomputed.
     if context is None or context.is_differentiating:
         return base(self, target, sources, output_gradients, unconnected_gradients)
-    targets = tf.nest.flatten(target)
+    targets, by = tf.nest.flatten(target), tf.nest.flatten(sources)
     if any(is_symbolic(each) and has_sum_of_unknown_size(each) for each in targets):
         _warn_of_sum(context.model_step)
-    if any(context.is_of_rows(each) for each in targets) and any(_is_variable(each) for each in tf.nest.flatten(sources)):
+    if any(context.is_of_rows(each) for each in targets) and any(_is_variable(each) for each in by):
         target = [each.flat_values if isinstance(each, tf.RaggedTensor) else each for each in targets]
         output_gradients = _divided_seeds(target, output_gradients, context)
     with context.differentiating():
@@ -165,9 +165,9 @@ def _warn_of_sum(step: str) -> None:
     if _lifecycle.rank() == 0:
         _engine.log(
             "warning",
-            f"a loss in {step}() is a sum over the rows of this rank. Gradients are averaged over the ranks, by their samples: "
-            "they are as many times smaller than those of the sum over all rows as there are ranks. Use a mean, "
-            "tf.nn.compute_average_loss(losses, global_batch_size=n), or a loss of Keras with reduction=\"sum\"",
+            f"a loss in {step}() is a sum over the rows of this rank. Gradients are averaged over the ranks, by their "
+            "samples: they are as many times smaller than those of the sum over all rows as there are ranks. Use a "
+            "mean, tf.nn.compute_average_loss(losses, global_batch_size=n), or a loss of Keras with reduction=\"sum\"",
         )
 
 

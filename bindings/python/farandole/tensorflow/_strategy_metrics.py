@@ -26,8 +26,8 @@ _KEPT = "kept"
 
 
 def update_mean(base: Callable[..., Any], self: Any, values: Any, sample_weight: Any = None) -> Any:
-    """keras.metrics.Mean.update_state: a number without a weight counts as this rank's share of one, and so does each of
-    several that are not one for each row."""
+    """keras.metrics.Mean.update_state: a number without a weight counts as this rank's share of one, and so does each
+    of several that are not one for each row."""
     context = step_context()
     if context is None or hasattr(values, "_keras_mask"):
         return base(self, values, sample_weight)
@@ -47,7 +47,7 @@ def update_mean(base: Callable[..., Any], self: Any, values: Any, sample_weight:
 
 
 def add_variable(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """keras.metrics.Metric.add_variable: notes whose variable it is, if the metric leaves it to Keras what becomes of it."""
+    """keras.metrics.Metric.add_variable: notes whose variable it is, if the metric names no aggregation."""
     variable = base(self, *args, **kwargs)
     if "aggregation" not in inspect.signature(base).bind(self, *args, **kwargs).arguments:
         variable._farandole_metric = self
@@ -55,7 +55,7 @@ def add_variable(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any)
 
 
 def assign(base: Callable[..., Any], self: Any, value: Any) -> None:
-    """keras.Variable._direct_assign: looks at how a metric's variable gets its new value, to know how it is combined."""
+    """keras.Variable._direct_assign: how a metric's variable gets its new value says how it is combined."""
     metric = getattr(self, "_farandole_metric", None)
     combined = self._value
     if metric is not None and isinstance(combined, CombinedVariable) and step_context() is not None:
@@ -73,14 +73,14 @@ def _combine_as_assigned(metric: Any, variable: Any, combined: CombinedVariable,
         return
     if way is None or not combined.is_combined_by(way):
         raise errors.InvalidArgument(
-            f"the metric '{metric.name}' ({type(metric).__qualname__}) gives its variable '{variable.path}' a new value that is "
-            "neither a sum with the old one nor a maximum or minimum of both, or now one and now the other; so the values of "
-            f"the ranks can not be combined. {_ADVICE}"
+            f"the metric '{metric.name}' ({type(metric).__qualname__}) gives its variable '{variable.path}' a new value "
+            "that is neither a sum with the old one nor a maximum or minimum of both, or now one and now the other; so "
+            f"the values of the ranks can not be combined. {_ADVICE}"
         )
 
 
 def _way(value: Any, variable: CombinedVariable, states: List[CombinedVariable]) -> Optional[str]:
-    """How the new value of the variable comes from its old one: SUM, LARGEST, SMALLEST or _KEPT; None if none of these."""
+    """How the new value of the variable comes from its old one: SUM, LARGEST, SMALLEST or _KEPT; else None."""
     value = source(value)
     if not is_symbolic(value):
         return None
@@ -125,6 +125,6 @@ def _warn_of_unseen(kind: str, path: str) -> None:
     if _lifecycle.rank() == 0:
         _engine.log(
             "warning",
-            f"a step that runs eagerly does not show how the metric {kind} computes its variable '{path}': it is summed up over "
-            f"the ranks. {_ADVICE}",
+            f"a step that runs eagerly does not show how the metric {kind} computes its variable '{path}': it is summed "
+            f"up over the ranks. {_ADVICE}",
         )

@@ -51,7 +51,7 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     def reduce(self, reduce_op: Any, value: Any, axis: Optional[int] = None) -> Any:
         """Combines the values of all ranks. Scalars with an axis, as which Keras passes the logs of a batch, stay what
         they are on each rank."""
-        shape = getattr(value, "shape", None)
+        shape = () if isinstance(value, (int, float)) else getattr(value, "shape", None)
         if axis is not None and shape is not None and getattr(shape, "rank", len(shape)) == 0:
             return value
         return super().reduce(reduce_op, value, axis)
