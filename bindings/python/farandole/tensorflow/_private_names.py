@@ -85,7 +85,7 @@ OF_OBJECTS: Dict[str, List[str]] = {
     "handle of a component of it": ["_distributed_container"],
     "graph of a tf.function": ["experimental_acd_manager", "captures"],
     "context": ["_context_handle"],
-    "keras.Model": ["_distribute_strategy", "_initial_epoch"],
+    "keras.Model": ["_distribute_strategy", "_flatten_layers", "_initial_epoch"],
     "keras.Optimizer": ["_distribution_strategy", "_iterations", "_learning_rate"],
     "tf.Variable": ["_distribute_strategy"],
     "TFEpochIterator": ["_distribute_strategy", "_distributed_dataset"],

@@ -9,12 +9,15 @@ import functools
 import hashlib
 import inspect
 import json
+import os
 from typing import Any, Callable, Dict, Iterator, List
 
 import tensorflow as tf
 
-from .. import _lifecycle, objects
+from .. import _engine, _lifecycle, objects
+from . import _strategy_drift
 from ._strategy_input import DistributedIterator
+from ._strategy_variables import number_of
 from ._strategy_progress import BATCH, BEGIN, progress, ranks_in_words, refuse
 from .strategy import MirroredStrategy
 
@@ -90,6 +93,7 @@ def _facts_of_model(model: Any) -> Dict[str, str]:
         facts["compile(): steps_per_execution"] = _described(model.steps_per_execution)
         facts["compile(): run_eagerly"] = _described(model.run_eagerly)
     if model.built:
+        facts["the model, counted as they were made"] = str(_number(model))
         variables = model.trainable_variables
         facts["the number of trainable variables"] = str(len(variables))
         for number, variable in enumerate(variables):
@@ -158,6 +162,32 @@ def _compare(facts: Dict[str, str]) -> None:
     refuse(f"{text}: all ranks must compile and call alike, with the same data")
 
 
+_has_warned_of_no_rows = False
+
+
+def _warn_of_no_rows(model: Any, arguments: Dict[str, Any]) -> None:
+    """Once, if a rank will have no rows of the last batch: convolutions and pooling of TensorFlow with oneDNN can not
+    do without."""
+    global _has_warned_of_no_rows
+    rows = _rows(arguments.get("x"))
+    left = rows[0] % (arguments.get("batch_size") or 32) if rows else 0
+    if _has_warned_of_no_rows or not 0 < left < _lifecycle.size() or _lifecycle.rank() != 0:
+        return
+    kinds = sorted({type(layer).__name__ for layer in model._flatten_layers() if _is_of_images(layer)})
+    if kinds and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0":
+        _has_warned_of_no_rows = True
+        _engine.log(
+            "warning",
+            f"the last batch has {left} row{'s' if left > 1 else ''} for {_lifecycle.size()} ranks. TensorFlow's kernels of oneDNN for {', '.join(kinds)} "
+            "may fail on a rank that has none: leave these rows out, choose another batch_size, or set "
+            "TF_ENABLE_ONEDNN_OPTS=0",
+        )
+
+
+def _is_of_images(layer: Any) -> bool:
+    return "Conv" in type(layer).__name__ or "Pooling" in type(layer).__name__
+
+
 # ---- In the place of Keras' functions -------------------------------------------------------------------------------
 
 
@@ -174,6 +204,7 @@ def _call(call: str) -> Callable[..., Any]:
             return base(self, *args, **kwargs)
         arguments = inspect.signature(base).bind(self, *args, **kwargs).arguments
         facts = _facts(self, call, arguments)
+        _warn_of_no_rows(self, arguments)
         with progress().within(call):
             if not progress().agree(BEGIN, _digest(facts)):
                 _compare(facts)
@@ -191,17 +222,34 @@ def _call_on_batch(call: str) -> Callable[..., Any]:
         with progress().within(call):
             if call == "predict_on_batch":
                 progress().agree(BATCH)
-            return base(self, *args, **kwargs)
+            result = base(self, *args, **kwargs)
+        if call == "train_on_batch":
+            _compare_models_now_and_then(self)
+        return result
 
     return function
 
 
-def _agreed(batches: Any) -> Iterator[Any]:
-    """Batches of this rank's own, of which the ranks tell each other before each step how many samples they have."""
+def _compare_models_now_and_then(model: Any) -> None:
+    """fit compares them after each epoch. Here after 10, 100 and 1000 batches, and then after each 1000."""
+    count = getattr(model, "_farandole_batches", 0) + 1
+    object.__setattr__(model, "_farandole_batches", count)
+    if count in (10, 100) or count % 1000 == 0:
+        _strategy_drift.check(model, f"after {count} batches")
+
+
+def _agreed(model: Any, batches: Any) -> Iterator[Any]:
+    """Batches of this rank's own, of which the ranks tell each other before each step how many samples they have, and of
+    which model."""
     for batch in batches:
         rows = _rows(batch)
-        progress().agree(BATCH, samples=rows[0] if rows else 0)
+        progress().agree(BATCH, _number(model), samples=rows[0] if rows else 0)
         yield batch
+
+
+def _number(model: Any) -> int:
+    """Tells models of the same shape apart: the number of the first variable that was made for it in the scope."""
+    return min((number_of(variable.value) for variable in model.variables), default=0)
 
 
 def _make_function(base: Callable[..., Any], self: Any, step: Callable[..., Any]) -> Callable[..., Any]:
@@ -214,12 +262,14 @@ def _make_function(base: Callable[..., Any], self: Any, step: Callable[..., Any]
     def agreed_step(data: Any) -> Any:
         return step(data)
 
+    # Whatever the program calls it.
+    agreed_step.__name__ = "train_step" if step == self.train_step else "test_step"
     agreed_step.__self__ = self
     agreed_step.samples_are_agreed = True
     function = base(self, agreed_step)
 
     def step_on(iterator: Any) -> Any:
-        return function(iterator if isinstance(iterator, DistributedIterator) else _agreed(iterator))
+        return function(iterator if isinstance(iterator, DistributedIterator) else _agreed(self, iterator))
 
     return step_on
 

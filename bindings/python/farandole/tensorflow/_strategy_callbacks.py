@@ -86,12 +86,12 @@ def _resume_like_first_rank(model: Any) -> None:
 
 def _check_scope(model: Any) -> None:
     """Raises InvalidArgument if metrics of the model are this rank's alone."""
-    for metric in getattr(model, "metrics", ()):
+    for metric in (inner for each in getattr(model, "metrics", ()) for inner in getattr(each, "metrics", None) or [each]):
         for variable in metric.variables:
             if not is_of_strategy(variable.value):
                 raise errors.InvalidArgument(
                     f"the metric '{metric.name}' was made outside of strategy.scope(), so that each rank would have its own "
-                    "values: make it in the scope, as the model"
+                    "values: make it in the scope, as the model, or call compile() there"
                 )
 
 

@@ -67,7 +67,9 @@ def check(model: Any, when: str) -> None:
         broadcast_variables([state[place][1] for place in others], root_rank=0)
         return
     scalars = objects.allgather_object({place: float(values[place]) for place in others if values[place].shape.rank == 0})
-    texts = [_difference(state[place][0], ranks, [each.get(place) for each in scalars]) for place, ranks in others.items()]
+    # A rate that differs is the cause of what else does.
+    places = sorted(others, key=lambda place: "learning_rate" not in state[place][0])
+    texts = [_difference(state[place][0], others[place], [each.get(place) for each in scalars]) for place in places]
     more = f", and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
     raise _errors.mismatch(f"{when} the models of the ranks differ: {'; '.join(texts[:_MOST_SHOWN])}{more}. {_ADVICE}")
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -70,14 +70,14 @@ def _warn_of_hand_division() -> None:
 _MODEL_STEPS = ("train_step", "test_step", "predict_step")
 
 
-def _model_step(fn: Any) -> str:
-    """The name of `fn` if it is one of the steps of a Keras 3 model; else empty."""
+def _model_step(fn: Any) -> Tuple[Any, str]:
+    """The model and the name of `fn`, if that is one of the steps of a Keras 3 model; else None and empty."""
     keras, name = sys.modules.get("keras"), getattr(fn, "__name__", "")
     while keras is not None and name in _MODEL_STEPS and fn is not None:
         if isinstance(getattr(fn, "__self__", None), keras.Model):
-            return name
+            return fn.__self__, name
         fn = getattr(fn, "__wrapped__", None)  # AutoGraph has put something around the method
-    return ""
+    return None, ""
 
 
 class ReplicaContext(tf.distribute.ReplicaContext):
@@ -90,7 +90,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
     def __init__(self, strategy: Any, fn: Callable[..., Any], inputs: Any):
         super().__init__(strategy, replica_id_in_sync_group=_lifecycle.rank())
-        self.model_step = _model_step(fn)
+        self.model, self.model_step = _model_step(fn)
         self.function_name = getattr(fn, "__name__", "function")
         self._samples_are_agreed = getattr(fn, "samples_are_agreed", False)
         self._inputs = inputs
@@ -114,13 +114,16 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         ranks have told each other when they agreed on the batch. Elsewhere it is one collective, where it is asked for,
         which runs while the forward pass does.
         """
-        if self._share is None:
-            first = _first_tensor(self._inputs)
-            if first is None:
-                return None
-            # The first to ask for it may be in a branch or a loop, which the others are not.
-            with self._of_step():
-                self._share = progress().share() if self._samples_are_agreed else self._share_of(first)
+        if self._share is not None:
+            return self._share
+        first = _first_tensor(self._inputs)
+        if first is None:
+            return None
+        if self._samples_are_agreed:
+            return progress().share()  # of a variable, in whatever graph this is
+        # The first to ask for it may be in a branch or a loop, which the others are not.
+        with self._of_step():
+            self._share = self._share_of(first)
         return self._share
 
     def _share_of(self, first: Any) -> tf.Tensor:
@@ -149,6 +152,11 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         share = self.share()
         return tf.constant(1.0 / _lifecycle.size(), tf.float64) if share is None else share
 
+    def rows(self) -> Any:
+        """Of the first tensor of the inputs: an int where it is known, else a tensor; None if there is none."""
+        first = _first_tensor(self._inputs)
+        return None if first is None else _strategy_input.rows_of(first)
+
     def is_of_rows(self, value: Any) -> bool:
         """Whether the value, a loss, has a number for each row of the inputs, or several."""
         if isinstance(value, tf.RaggedTensor):
@@ -158,8 +166,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         elements = value.shape.num_elements()
         if elements is None:
             return True
-        first = _first_tensor(self._inputs)
-        rows = None if first is None else _strategy_input.rows_of(first)
+        rows = self.rows()
         # What has a size that is known although the rows are not counted yet does not come from them one by one.
         return isinstance(rows, int) and (elements == 0 if rows == 0 else elements % rows == 0)
 

@@ -68,24 +68,33 @@ def depends_on_data(tensor: Any) -> bool:
     return False
 
 
-def has_sum_of_unknown_size(tensor: Any) -> bool:
-    """Whether a number is, or has as a term, a sum of elements of which it is not known before the step how many there
-    are, as of rows, that is not divided by, nor multiplied with, anything but constants."""
-    waiting = [tensor]
+def is_sum_over_rows(tensor: Any, rows: Any) -> bool:
+    """Whether a number is, or has as a term, a sum of elements of the step's rows that is not divided by their number: of
+    elements of which it is not known before the step how many there are, not even with a constant factor; or of `rows`
+    times so many, if that is known (an int), without a factor."""
+    waiting = [(tensor, False)]
     while waiting:
-        each = source(waiting.pop())
+        each, has_factor = waiting.pop()
+        each = source(each)
         if not is_symbolic(each) or each.shape.rank != 0:
             continue
-        if each.op.type == "Sum" and each.op.inputs[0].shape.num_elements() is None:
-            return True
-        waiting.extend(_terms(each.op))
+        if each.op.type == "Sum":
+            summed = each.op.inputs[0].shape
+            is_of_rows = isinstance(rows, int) and rows > 1 and summed.rank and summed[0] == rows and not has_factor
+            if summed.num_elements() is None or is_of_rows:
+                return True
+        adds = each.op.type in _ADDITIONS
+        waiting.extend((term, has_factor or not adds) for term in _terms(each.op))
     return False
+
+
+_ADDITIONS = ("AddV2", "Add", "AddN", "Sub", "Neg")
 
 
 def _terms(op: Any) -> List[Any]:
     """The operands that are in the result as they are, or times a constant."""
     inputs = list(op.inputs)
-    if op.type in ("AddV2", "Add", "AddN", "Sub", "Neg"):
+    if op.type in _ADDITIONS:
         return inputs
     if op.type in ("RealDiv", "DivNoNan"):
         return inputs[:1] if _is_constant(inputs[1]) else []

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -57,7 +57,7 @@ def _own_part(structure: Any) -> Tuple[tf.Tensor, tf.Tensor, Any]:
     leaves = tf.nest.flatten(structure)
     batched = [leaf for leaf in leaves if _is_batched(leaf)]
     rank, size = _lifecycle.rank(), _lifecycle.size()
-    rows = rows_of(batched[0])
+    rows = _same_rows(batched)
     if isinstance(rows, int) and rows < size:
         # Ranks with and without rows are to trace the same graph: none of them may know beforehand.
         rows = tf.compat.v1.placeholder_with_default(tf.constant(rows, tf.int64), [])
@@ -66,6 +66,27 @@ def _own_part(structure: Any) -> Tuple[tf.Tensor, tf.Tensor, Any]:
     end = begin + rows // size + _smaller(1, _not_negative(rows % size - rank))
     parts = [_slice(leaf, begin, end) if _is_batched(leaf) else leaf for leaf in leaves]
     return _digest(leaves), tf.cast(end - begin, tf.int64), tf.nest.pack_sequence_as(structure, parts)
+
+
+def _same_rows(batched: List[Any]) -> Any:
+    """The number of rows of all of them: an int where it is known, else an int64 tensor. Raises InvalidArgument if they
+    differ: what belongs to a row can not be dealt out with it then."""
+    text = (
+        "the tensors of a batch have {} rows: each rank takes its rows of every tensor, so that all must have as many. "
+        "Repeat what belongs to the whole batch for each row, or give each rank data of its own by "
+        "distribute_datasets_from_function()"
+    )
+    counts = [rows_of(each) for each in batched]
+    known = [count for count in counts if isinstance(count, int)]
+    if len(set(known)) > 1:
+        raise errors.InvalidArgument(text.format(" and ".join(map(str, dict.fromkeys(known)))))
+    unknown = [count for count in counts if not isinstance(count, int)]
+    if not unknown:
+        return known[0]
+    every = tf.stack([tf.cast(count, tf.int64) for count in counts])
+    check = tf.debugging.assert_equal(every, every[:1], message=text.format("different numbers of"))
+    with tf.control_dependencies([check]):
+        return tf.identity(every[0])
 
 
 def _smaller(left: Any, right: Any) -> Any:

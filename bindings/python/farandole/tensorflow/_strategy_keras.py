@@ -58,12 +58,21 @@ def _symbolic(spec: Any) -> Any:
     return spec if hasattr(spec, "shape") and hasattr(spec, "dtype") else None
 
 
+def _is_called(model: Any) -> bool:
+    """Whether the class of the model, or what it is derived from, says how to call it."""
+    import keras
+
+    return any("call" in vars(kind) for kind in type(model).__mro__ if issubclass(kind, keras.Model) and kind is not keras.Model)
+
+
 def _build(base: Callable[..., Any], self: Any, iterator: Any = None, data_batch: Any = None) -> None:
     """Builds the model from what is known of the batches. Keras takes one of them to look at, which a generator would
     not give again, and which would change the order of shuffled data."""
     dataset = getattr(iterator, "_distributed_dataset", None)
     if data_batch is not None or self._distribute_strategy is None or not isinstance(dataset, DistributedDataset):
         return base(self, iterator=iterator, data_batch=data_batch)
+    if not _is_called(self) and all(layer.built for layer in self.layers):
+        return None  # a model that is never called, as GANs of the guides: its parts are built
     with self.distribute_strategy.scope():
         return self._symbolic_build(data_batch=tf.nest.map_structure(_symbolic, dataset.element_spec))
 

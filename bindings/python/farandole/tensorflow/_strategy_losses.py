@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from .. import _engine, _lifecycle
 from . import _private_names
-from ._strategy_extended import own_context, step_context
-from ._strategy_graph import has_sum_of_unknown_size, is_symbolic
+from ._strategy_extended import Extended, own_context, step_context
+from ._strategy_graph import is_sum_over_rows, is_symbolic
 
 # ---- Losses ---------------------------------------------------------------------------------------------------------
 
@@ -108,7 +108,28 @@ def scale_loss(base: Callable[..., Any], self: Any, loss: Any) -> Any:
     context = step_context()
     if context is None or not context.begins_to_scale(self):
         return result
+    _check_sum(loss, context)
     return tf.math.multiply_no_nan(result, tf.cast(context.weight(), result.dtype))
+
+
+_has_warned_of_lonely_apply = False
+
+
+def _warn_of_lonely_apply(strategy: Any) -> None:
+    """Once, if an optimizer of the strategy is applied outside of `run`, by an ordinary loop."""
+    global _has_warned_of_lonely_apply
+    is_lonely = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and isinstance(
+        getattr(strategy, "extended", None), Extended
+    )
+    if not is_lonely or _has_warned_of_lonely_apply:
+        return
+    _has_warned_of_lonely_apply = True
+    if _lifecycle.rank() == 0:
+        _engine.log(
+            "warning",
+            "an optimizer applies gradients of each rank alone: a loop of your own reduces them only in a function that "
+            "strategy.run() calls, with data from strategy.experimental_distribute_dataset()",
+        )
 
 
 def _weighted(gradient: Any, weight: tf.Tensor) -> Any:
@@ -124,6 +145,8 @@ def _weighted(gradient: Any, weight: tf.Tensor) -> Any:
 def apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None) -> Any:
     """In a step of a model, weights the gradients if the loss was not. Elsewhere a rank without samples gives none."""
     context = own_context()
+    if context is None and _lifecycle.size() > 1:
+        _warn_of_lonely_apply(self._distribution_strategy)
     if context is None or context.is_applying:
         return base(self, grads, trainable_variables)
     grads = list(grads)
@@ -151,13 +174,18 @@ def gradient(
     if context is None or context.is_differentiating:
         return base(self, target, sources, output_gradients, unconnected_gradients)
     targets, by = tf.nest.flatten(target), tf.nest.flatten(sources)
-    if any(is_symbolic(each) and has_sum_of_unknown_size(each) for each in targets):
-        _warn_of_sum(context.model_step)
+    for each in targets:
+        _check_sum(each, context)
     if any(context.is_of_rows(each) for each in targets) and any(_is_variable(each) for each in by):
         target = [each.flat_values if isinstance(each, tf.RaggedTensor) else each for each in targets]
         output_gradients = _divided_seeds(target, output_gradients, context)
     with context.differentiating():
         return base(self, target, sources, output_gradients, unconnected_gradients)
+
+
+def _check_sum(loss: Any, context: Any) -> None:
+    if is_symbolic(loss) and is_sum_over_rows(loss, context.rows()):
+        _warn_of_sum(context.model_step)
 
 
 @functools.lru_cache(maxsize=None)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from .. import _engine, _lifecycle, errors
 from ._strategy_extended import step_context
 from ._strategy_graph import READS, is_symbolic, origin, reads, source
-from ._strategy_variables import LARGEST, SMALLEST, SUM, CombinedVariable
+from ._strategy_variables import LARGEST, SMALLEST, SUM, CombinedVariable, is_sum_of_replicas
 
 _ADVICE = (
     "In add_variable pass aggregation=\"mean\" (each new value is averaged over the ranks, by their samples), "
@@ -38,12 +38,19 @@ def update_mean(base: Callable[..., Any], self: Any, values: Any, sample_weight:
         weight = tf.cast(context.weight(), self.dtype)
         sample_weight = weight if values.shape.rank == 0 else tf.fill(values.shape[:1], weight)
     else:
+        if isinstance(sample_weight, (int, float)) and not _counts_samples(self, context):
+            sample_weight = sample_weight * context.weight()
         sample_weight = tf.cast(sample_weight, self.dtype)
         if sample_weight.shape.rank != 0:
             return base(self, values, sample_weight)
         values, weight = tf.reduce_mean(values), sample_weight
     # A rank without samples may have computed NaN.
     return base(self, tf.where(weight == 0, tf.zeros_like(values), values), sample_weight)
+
+
+def _counts_samples(metric: Any, context: Any) -> bool:
+    """Whether it is one of Keras' own for the loss of an output, whose weight is the number of samples."""
+    return any(metric is each for each in getattr(context.model._compile_loss, "metrics", ()))
 
 
 def add_variable(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -58,6 +65,9 @@ def assign(base: Callable[..., Any], self: Any, value: Any) -> None:
     """keras.Variable._direct_assign: how a metric's variable gets its new value says how it is combined."""
     metric = getattr(self, "_farandole_metric", None)
     combined = self._value
+    if step_context() is not None and is_sum_of_replicas(combined) and is_symbolic(value) and reads(value, [combined]):
+        # old + change: the sum over the ranks is to have the changes of all, and the old value once.
+        value = value if _lifecycle.rank() == 0 else value - tf.cast(combined.read_value(), value.dtype)
     if metric is not None and isinstance(combined, CombinedVariable) and step_context() is not None:
         if is_symbolic(value):
             _combine_as_assigned(metric, self, combined, value)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from .. import _lifecycle, objects
 from . import _errors
 from ._gradients import variable_of
-from ._strategy_variables import is_of_strategy, warn_of_replaced_rate
+from ._strategy_variables import adopt, is_of_strategy, warn_of_replaced_rate
 from .functions import broadcast_variables
 from .strategy import MirroredStrategy
 
@@ -105,7 +105,7 @@ def _adopt(optimizers: List[Any], strategy: MirroredStrategy) -> None:
             own = [each for each in own if not is_of_strategy(each)]
             broadcast_variables(own, root_rank=0)
             for variable in own:
-                variable._farandole_is_of_strategy = True
+                adopt(variable)
 
 
 def _compile(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:

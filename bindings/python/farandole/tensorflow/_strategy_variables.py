@@ -1,5 +1,6 @@
 """Variables of the strategy: the same on all ranks, or aggregated over them when they are read."""
 
+import itertools
 from typing import Any, Callable, List, Optional
 
 import tensorflow as tf
@@ -171,7 +172,26 @@ def part_of_sum(value: tf.Tensor) -> tf.Tensor:
 
 def is_of_strategy(variable: Any) -> bool:
     """Whether the tf.Variable was made in a strategy's scope."""
-    return isinstance(variable, DistributedVariable) or hasattr(variable, "_farandole_is_of_strategy")
+    return number_of(variable) != 0
+
+
+_numbers = itertools.count(1)
+
+
+def number_of(variable: Any) -> int:
+    """Which one it is of those that were made in scopes, from 1 on; -1 for those that were adopted, 0 for others."""
+    return getattr(getattr(variable, "_primary", variable), "_farandole_number", 0)
+
+
+def adopt(variable: Any) -> None:
+    """A tf.Variable that was made outside counts as one of the strategy from now on."""
+    variable._farandole_number = -1
+
+
+def is_sum_of_replicas(variable: Any) -> bool:
+    """Whether what is assigned in a replica is summed up over the ranks."""
+    is_mirrored = isinstance(variable, MirroredVariable) and not isinstance(variable, AveragedVariable)
+    return is_mirrored and variable._aggregation == _AGGREGATION.SUM
 
 
 def create(strategy: Any, next_creator: Callable[..., Any], kwargs: Any) -> Any:
@@ -187,7 +207,7 @@ def create(strategy: Any, next_creator: Callable[..., Any], kwargs: Any) -> Any:
         initial = _as_part_of_sum(initial, start)
     kwargs["initial_value"] = initial
     variable = next_creator(**kwargs)
-    variable._farandole_is_of_strategy = True
+    variable._farandole_number = next(_numbers)
     if _last_part(kwargs.get("name")) in _MOVING_STATISTICS and not variable.trainable and variable.dtype.is_floating:
         return AveragedVariable(strategy, [variable], _AGGREGATION.MEAN)
     if synchronization == _SYNCHRONIZATION.ON_READ:
