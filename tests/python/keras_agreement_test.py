@@ -227,11 +227,6 @@ class ToldTest(KerasTest):
         )
 
     def test_model(self):
-        units = 9 if self.is_second else 8
-        model = make()
-        if self.is_second:  # made outside of the scope, variables would not be compared when they are made
-            with strategy().scope():
-                pass
         layers = [keras.Input((6,)), keras.layers.Dense(8), keras.layers.Dense(3)]
         with strategy().scope():
             frozen = keras.Sequential(layers)

@@ -7,10 +7,9 @@ import tensorflow_support as support
 import numpy as np
 import tensorflow as tf
 
-import farandole
 import farandole.tensorflow as hvd
 from farandole import errors
-from farandole.tensorflow import _errors, mpi_ops
+from farandole.tensorflow import _errors
 
 SOON = 10.0  # seconds within which every rank hears of it; TensorFlow traces a function meanwhile
 

@@ -17,8 +17,8 @@ import tensorflow as tf
 from .. import _engine, _lifecycle, objects
 from . import _strategy_drift
 from ._strategy_input import DistributedIterator
-from ._strategy_variables import number_of
 from ._strategy_progress import BATCH, BEGIN, progress, ranks_in_words, refuse
+from ._strategy_variables import number_of
 from .strategy import MirroredStrategy
 
 _MOST_DIFFERENCES = 3  # in a message
@@ -169,17 +169,18 @@ def _warn_of_no_rows(model: Any, arguments: Dict[str, Any]) -> None:
     """Once, if a rank will have no rows of the last batch: convolutions and pooling of TensorFlow with oneDNN can not
     do without."""
     global _has_warned_of_no_rows
-    rows = _rows(arguments.get("x"))
-    left = rows[0] % (arguments.get("batch_size") or 32) if rows else 0
+    of_data = _rows(arguments.get("x"))
+    left = of_data[0] % (arguments.get("batch_size") or 32) if of_data else 0
     if _has_warned_of_no_rows or not 0 < left < _lifecycle.size() or _lifecycle.rank() != 0:
         return
     kinds = sorted({type(layer).__name__ for layer in model._flatten_layers() if _is_of_images(layer)})
     if kinds and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0":
         _has_warned_of_no_rows = True
+        rows = f"{left} row{'s' if left > 1 else ''}"
         _engine.log(
             "warning",
-            f"the last batch has {left} row{'s' if left > 1 else ''} for {_lifecycle.size()} ranks. TensorFlow's kernels of oneDNN for {', '.join(kinds)} "
-            "may fail on a rank that has none: leave these rows out, choose another batch_size, or set "
+            f"the last batch has {rows} for {_lifecycle.size()} ranks. TensorFlow's kernels of oneDNN for {', '.join(kinds)} may "
+            "fail on a rank that has none: leave these rows out, choose another batch_size, or set "
             "TF_ENABLE_ONEDNN_OPTS=0",
         )
 

@@ -62,7 +62,8 @@ def _is_called(model: Any) -> bool:
     """Whether the class of the model, or what it is derived from, says how to call it."""
     import keras
 
-    return any("call" in vars(kind) for kind in type(model).__mro__ if issubclass(kind, keras.Model) and kind is not keras.Model)
+    own = [kind for kind in type(model).__mro__ if issubclass(kind, keras.Model) and kind is not keras.Model]
+    return any("call" in vars(kind) for kind in own)
 
 
 def _build(base: Callable[..., Any], self: Any, iterator: Any = None, data_batch: Any = None) -> None:

@@ -44,7 +44,8 @@ def agree(optimizers: List[Any]) -> None:
     for rank, (settings, _, _) in enumerate(everyone):
         if settings != first_settings:
             raise _errors.mismatch(
-                f"the optimizers of the ranks differ: {_difference(first_settings, settings, rank)}. Make them alike on all ranks"
+                f"the optimizers of the ranks differ: {_difference(first_settings, settings, rank)}. Make them alike on "
+                "all ranks"
             )
     for optimizer, rate, first, count in zip(optimizers, rates, first_rates, first_counts):
         if rate != first:

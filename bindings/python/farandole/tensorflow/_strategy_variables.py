@@ -9,7 +9,6 @@ from .. import _engine, _lifecycle, errors
 from .._engine import Max, Min
 from . import _errors, _running, mpi_ops
 from ._private_names import (
-    DistributedVariable,
     MirroredVariable,
     SyncOnReadVariable,
     get_update_replica_id,
