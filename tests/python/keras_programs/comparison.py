@@ -214,22 +214,18 @@ class _Outcome:
 def _run_once(function: Callable[..., Any], scope: Callable[[], Any], how: str) -> _Outcome:
     policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
     keras.backend.clear_session()
-    with _own_directory(is_together=how == "together"):
-        keras.utils.set_random_seed(SEED)
-        try:
-            leaves = flat(function(scope))
-            if how == "together":
-                hvd.barrier(name="has used the directory")
-            return _Outcome(leaves=leaves)
-        except Exception as error:
-            # At once: if the other ranks do not hear of it, the job ends after a while.
-            faulthandler.dump_traceback_later(PATIENCE_SECONDS, exit=True)
-            text = f"[rank {hvd.rank()}] {function.__name__} raised {how}\n{traceback.format_exc()}"
-            print(text, file=sys.stderr, flush=True)
-            return _Outcome(error=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
-        finally:
-            keras.config.set_dtype_policy(policy)
-            keras.config.set_floatx(floatx)
+    keras.utils.set_random_seed(SEED)
+    try:
+        return _Outcome(leaves=flat(function(scope)))
+    except Exception as error:
+        # At once: if the other ranks do not hear of it, the job ends after a while.
+        faulthandler.dump_traceback_later(PATIENCE_SECONDS, exit=True)
+        text = f"[rank {hvd.rank()}] {function.__name__} raised {how}\n{traceback.format_exc()}"
+        print(text, file=sys.stderr, flush=True)
+        return _Outcome(error=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
+    finally:
+        keras.config.set_dtype_policy(policy)
+        keras.config.set_floatx(floatx)
 
 
 def _gathered(value: Any) -> List[Any]:
@@ -243,12 +239,15 @@ def _gathered(value: Any) -> List[Any]:
 
 
 def _verdict(each: Program) -> List[str]:
-    alone = _run_once(each.function, contextlib.nullcontext, "alone")
+    with _own_directory(is_together=False):
+        alone = _run_once(each.function, contextlib.nullcontext, "alone")
     failed_alone = [outcome for outcome in _gathered(alone.error) if outcome]
     if failed_alone:
         return [f"fails in one process: {failed_alone[0]}"]
-    together = _run_once(each.function, strategy().scope, "together")
-    results = _gathered({"expected": alone.leaves, "got": together.leaves, "error": together.error})
+    with _own_directory(is_together=True):
+        together = _run_once(each.function, strategy().scope, "together")
+        # Then all have done with the directory.
+        results = _gathered({"expected": alone.leaves, "got": together.leaves, "error": together.error})
     raised = [f"rank {rank} raised {it['error']}" for rank, it in enumerate(results) if it["error"]]
     if raised:
         return raised
