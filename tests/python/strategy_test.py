@@ -295,7 +295,7 @@ class DatasetsTest(support.RankedTest):
         ragged = tf.ragged.constant([[1], [2, hvd.rank()], [3]])
         sparse = tf.sparse.SparseTensor([[0, 0], [1, hvd.rank()], [2, 1]], [1, 2, 3], [3, 8])
         text = [b"first", b"middle" + b"s" * hvd.rank(), b"last"]
-        for batch in ([0, hvd.rank(), 0], {"a": [0, 0], "b": [[1, 2], [3, hvd.rank()], [5, 6]]}, ragged, sparse, text):
+        for batch in ([0, hvd.rank(), 0], {"a": [0, 0, 0], "b": [[1, 2], [3, hvd.rank()], [5, 6]]}, ragged, sparse, text):
             with self.assertRaisesRegex(errors.Mismatch, "different data"):
                 list(strategy().experimental_distribute_dataset(tf.data.Dataset.from_tensors(batch)))
         if hvd.rank() == 0:
