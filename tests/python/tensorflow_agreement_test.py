@@ -109,7 +109,7 @@ EAGER_MISMATCHES = {
     "keras.allreduce: average": (lambda odd: hvd_keras().allreduce(1.0, average=odd), "average"),
     "MetricAverageCallback: names of the logs": (
         lambda odd: hvd_keras().callbacks.MetricAverageCallback().on_epoch_end(0, {"loss": 1.0, "x" if odd else "y": 2.0}),
-        "rank 1 has loss, x",
+        "rank . has loss, x",
     ),
     "BroadcastGlobalVariablesCallback: root_rank": (lambda odd: broadcast_callback(1 if odd else 0), "from root 1"),
     "another kind of call": (lambda odd: hvd.allgather(ones()) if odd else hvd.allreduce(ones()), "allgather"),
