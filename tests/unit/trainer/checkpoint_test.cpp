@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 
+#include "farandole/core/error.h"
 #include "trainer_files.h"
 
 namespace farandole::trainer {

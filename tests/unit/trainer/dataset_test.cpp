@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "farandole/core/error.h"
 #include "trainer_files.h"
 
 namespace farandole::trainer {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "farandole/core/error.h"
 #include "trainer_files.h"
 
 namespace farandole::trainer {
