@@ -269,7 +269,7 @@ class ErrorsTest(support.RankedTest):
         with self.assertRaises(errors.InvalidArgument):
             collectives.broadcast(np.zeros(3), root_rank=farandole.size())
         with self.assertRaises(errors.InvalidArgument):
-            collectives.allreduce(np.zeros(3, np.int32), op=farandole.Average)
+            collectives.allreduce(np.zeros(3, bool), op=farandole.Average)
 
     def test_mismatch_on_all_ranks_and_the_job_goes_on(self):
         if farandole.size() < 2:

@@ -40,7 +40,7 @@ class Allreduce(OpTest):
 
                 total = sum(np.trunc(each * prescale) for each in values)
                 expected = np.trunc(total * (postscale / self.size if op == Average else postscale))
-                for results in both_ways(reduce, mine, tf.tile(mine[tf.newaxis], [self.size, 1])):
+                for results in both_ways(reduce, mine, tf.stack([mine] * self.size)):
                     for result in results:
                         self.check(result, expected, dtype)
 
