@@ -30,15 +30,14 @@ std::size_t total(const std::vector<std::size_t>& counts) {
 }
 
 void validate_reduction(const Call& call) {
-  const bool floating = is_floating_point(call.input.dtype);
-  if (!floating && call.op == ReduceOp::kAverage) {
+  if (call.input.dtype != DType::kBool || !reduces(call.collective)) return;
+  if (call.op == ReduceOp::kAverage) {
     throw InvalidArgument(
-        fmt::format("{}: an average of {} is not defined; use a floating-point type, or sum and divide as you mean it",
-                    name(call.collective), name(call.input.dtype)));
+        fmt::format("{}: there is no average of bool; use max (or), min (and), or numbers", name(call.collective)));
   }
-  if (!floating && (call.prescale != 1.0 || call.postscale != 1.0)) {
-    throw InvalidArgument(fmt::format("{}: only floating-point types can be scaled, not {}", name(call.collective),
-                                      name(call.input.dtype)));
+  if (call.prescale != 1.0 || call.postscale != 1.0) {
+    throw InvalidArgument(
+        fmt::format("{}: bool has no factors; leave them at 1, or use numbers", name(call.collective)));
   }
 }
 

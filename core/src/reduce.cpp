@@ -104,8 +104,28 @@ T truncate(double value) {
   return static_cast<T>(value);
 }
 
+// The whole number n where `factor` is 1/n, as in averages; else 0.
+double divisor_of(double factor) {
+  constexpr double kMostExact = 0x1p53;
+  if (!(factor > 1 / kMostExact && factor < 1)) return 0;
+  const double divisor = std::nearbyint(1 / factor);
+  return 1 / divisor == factor ? divisor : 0;
+}
+
+// A product with 1/n may fall below a quotient that is a whole number (49 * (1.0 / 49) < 1), and be cut off to the
+// number before. So 1/n divides. Quotients of what double holds exactly are right once they are cut off.
+template <class T>
+void divide_integers(void* out, const void* in, std::size_t count, double divisor) {
+  using Wide = std::conditional_t<sizeof(T) == 8, T, double>;
+  const auto wide_divisor = static_cast<Wide>(divisor);
+  for (std::size_t i = 0; i < count; ++i) {
+    static_cast<T*>(out)[i] = static_cast<T>(static_cast<Wide>(static_cast<const T*>(in)[i]) / wide_divisor);
+  }
+}
+
 template <class T>
 void scale_integers(void* out, const void* in, std::size_t count, double factor) {
+  if (const double divisor = divisor_of(factor); divisor != 0) return divide_integers<T>(out, in, count, divisor);
   for (std::size_t i = 0; i < count; ++i) {
     static_cast<T*>(out)[i] = truncate<T>(static_cast<double>(static_cast<const T*>(in)[i]) * factor);
   }

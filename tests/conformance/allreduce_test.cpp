@@ -6,6 +6,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "farandole/core/error.h"
@@ -97,6 +98,39 @@ TEST(Allreduce, AverageAndScaling) {
             // One rounding of the factor, one of the product.
             ASSERT_NEAR(load(output.view(), i), expected, 2e-7 * expected) << algorithm << ", element " << i;
           }
+        }
+      }
+    }
+  });
+}
+
+/// What a factor makes of an integer; a factor of 1/n divides.
+double truncated(double number, double factor) {
+  return std::trunc(number * factor * (1 + 0x1p-50));
+}
+
+TEST(Allreduce, FactorsAndAveragesOfIntegers) {
+  for_each_group(conformance_sizes(), [](Communicator& ranks) {
+    for (const std::string& algorithm : algorithm_names(Collective::kAllreduce, ranks)) {
+      for (const DType dtype : kAllDTypes) {
+        if (dtype == DType::kBool || is_floating_point(dtype)) continue;
+        for (const auto& [op, prescale, postscale] :
+             {std::tuple(ReduceOp::kAverage, 1.0, 1.0), std::tuple(ReduceOp::kAverage, 1.5, 2.5),
+              std::tuple(ReduceOp::kSum, 0.5, 0.75)}) {
+          Buffer input = values(ranks.rank(), 0, 129, dtype, ReduceOp::kSum);
+          Buffer output(129, dtype);
+          ReduceOptions options;
+          options.algorithm = algorithm;
+          options.prescale = prescale;
+          options.postscale = postscale;
+          ranks.allreduce(input.view(), output.view(), op, options);
+          const double factor = op == ReduceOp::kAverage ? postscale / ranks.size() : postscale;
+          const std::string difference = first_difference(output.view(), [&, scale = prescale](std::size_t i) {
+            double sum = 0;
+            for (int r = 0; r < ranks.size(); ++r) sum += truncated(value(r, i, dtype, ReduceOp::kSum), scale);
+            return truncated(sum, factor);
+          });
+          ASSERT_EQ(difference, "") << algorithm << " of " << name(dtype) << ", factors " << prescale << ", " << factor;
         }
       }
     }

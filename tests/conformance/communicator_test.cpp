@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -204,8 +206,12 @@ TEST(Communicator, AnInvalidCallOfOneRankIsInvalidThereAndAMismatchElsewhere) {
 TEST(Communicator, InvalidCallsSayWhatWasExpected) {
   for_each_group({1, 2, 3}, [](Communicator& ranks) {
     std::vector<std::int32_t> integers(4);
-    EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kAverage); }),
-                AllOf(HasSubstr("average"), HasSubstr("i32"), HasSubstr("floating")));
+    std::array<std::uint8_t, 4> bools{};
+    const BufferView truths(bools.data(), bools.size(), DType::kBool);
+    EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.allreduce(truths, truths, ReduceOp::kAverage); }),
+                AllOf(HasSubstr("average"), HasSubstr("bool")));
+    EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.allreduce(truths, truths, ReduceOp::kMax, {2.0}); }),
+                AllOf(HasSubstr("factors"), HasSubstr("bool")));
     EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.broadcast(integers, ranks.size()); }),
                 HasSubstr(fmt::format("0 … {}", ranks.size() - 1)));
     ReduceOptions options;

@@ -75,11 +75,11 @@ MISMATCHES = {
 INVALID = {
     "allreduce: op": (argument(collectives.allreduce, op=(77, farandole.Sum)), "op 77 is none of"),
     "allreduce: op beyond 32 bits": (argument(collectives.allreduce, op=(2**32, farandole.Sum)), "is none of"),
-    "allreduce: average of integers": (
+    "allreduce: average of bool": (
         argument(
-            collectives.allreduce, tensor=(np.ones(3, int), np.ones(3, int)), op=(farandole.Average, farandole.Sum)
+            collectives.allreduce, tensor=(np.ones(3, bool), np.ones(3, bool)), op=(farandole.Average, farandole.Sum)
         ),
-        "floating-point type",
+        "need numbers",
     ),
     "allreduce: a type that no collective has": (
         argument(collectives.allreduce, tensor=(np.ones(3, np.uint32), np.ones(3, np.int32)), average=(False, False)),

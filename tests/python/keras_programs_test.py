@@ -68,7 +68,7 @@ class ProgramsTest(KerasTest):
     def assert_refused(self, text, call):
         with self.assertRaises(errors.Mismatch) as caught, hvd.converted_errors():
             call()
-        self.assertIsInstance(caught.exception, tf.errors.AbortedError)
+        self.assertIsInstance(caught.exception, tf.errors.FailedPreconditionError)
         self.assertIn(text, str(caught.exception))
 
     def test_different_numbers_of_batches(self):

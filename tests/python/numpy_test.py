@@ -56,6 +56,21 @@ class AllreduceTest(support.RankedTest):
         scaled = collectives.allreduce(mine, op=farandole.Sum, prescale_factor=0.5, postscale_factor=4.0)
         np.testing.assert_allclose(scaled, np.full(10, 2.0 * sum(range(1, farandole.size() + 1))))
 
+    def test_factors_and_averages_of_integers(self):
+        size = farandole.size()
+        for name in INTEGERS:
+            mine = np.array([3, 7, 10], dtype_of(name)) + farandole.rank()
+            of_ranks = [np.array([3, 7, 10]) + rank for rank in range(size)]
+            scaled = collectives.allreduce(mine, op=farandole.Sum, prescale_factor=0.5, postscale_factor=1.5)
+            np.testing.assert_array_equal(scaled, sum(each // 2 for each in of_ranks) * 3 // 2)
+            average = collectives.allreduce(mine)
+            self.assertEqual((scaled.dtype, average.dtype), (mine.dtype, mine.dtype))
+            np.testing.assert_array_equal(average, sum(of_ranks) // size)
+            rows = collectives.reducescatter(np.tile(mine, (size, 1)), postscale_factor=2.0)
+            np.testing.assert_array_equal(rows, [np.trunc(sum(of_ranks) * (2.0 / size))])
+        negative = collectives.allreduce(np.array([-3]) * (farandole.rank() + 1))
+        self.assertEqual(negative[0], int(-3 * size * (size + 1) / 2 / size))
+
     def test_adasum_of_equal_and_of_orthogonal_vectors(self):
         # Adasum averages vectors of one direction and adds orthogonal ones.
         same = collectives.allreduce(np.array([3.0, 4.0]), op=farandole.Adasum)
@@ -254,7 +269,7 @@ class ErrorsTest(support.RankedTest):
         with self.assertRaises(errors.InvalidArgument):
             collectives.broadcast(np.zeros(3), root_rank=farandole.size())
         with self.assertRaises(errors.InvalidArgument):
-            collectives.allreduce(np.zeros(3, np.int32), op=farandole.Average)
+            collectives.allreduce(np.zeros(3, bool), op=farandole.Average)
 
     def test_mismatch_on_all_ranks_and_the_job_goes_on(self):
         if farandole.size() < 2:

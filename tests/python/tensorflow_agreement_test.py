@@ -34,7 +34,7 @@ def rows():
 # What the ranks disagree about: a call that is told whether this rank is the odd one, and a part of the error.
 MISMATCHES = {
     "allreduce: op": (lambda odd: hvd.allreduce(ones(), op=hvd.Sum if odd else hvd.Max), "max"),
-    "allreduce: op of integers": (lambda odd: hvd.allreduce(integers(), op=hvd.Sum if odd else hvd.Average), "Average of int"),
+    "allreduce: op of integers": (lambda odd: hvd.allreduce(integers(), op=hvd.Sum if odd else hvd.Average), "average"),
     "allreduce: op of slices": (
         lambda odd: hvd.allreduce(slices([[1.0], [2.0]]), op=hvd.Sum if odd else hvd.Average).values,
         "Average of IndexedSlices",
@@ -47,11 +47,11 @@ MISMATCHES = {
     "grouped_allreduce: number": (lambda odd: hvd.grouped_allreduce([ones()] * (1 if odd else 2), name="n"), r"f32\[4\] f32"),
     "grouped_allreduce: op of integers": (
         lambda odd: hvd.grouped_allreduce([integers()], op=hvd.Sum if odd else hvd.Average),
-        "Average of integers",
+        "average",
     ),
     "reducescatter: op of integers": (
         lambda odd: hvd.reducescatter(integers(), op=hvd.Sum if odd else hvd.Average),
-        "Average of integers",
+        "average",
     ),
     "broadcast: root_rank": (lambda odd: hvd.broadcast(ones(), 1 if odd else 0), "from root 1"),
     "alltoall: shape of a row": (
@@ -125,9 +125,9 @@ INVALID = {
         lambda odd: hvd.allreduce(ones(), average=True if odd else None, op=hvd.Average),
         "not both",
     ),
-    "allreduce: factor of integers": (
-        lambda odd: hvd.allreduce(integers(), op=hvd.Sum, prescale_factor=0.5 if odd else 1.0),
-        "floating-point type",
+    "allreduce: factor of bool": (
+        lambda odd: hvd.allreduce(tf.constant([True]), op=hvd.Sum, prescale_factor=0.5 if odd else 1.0),
+        "need numbers",
     ),
     "alltoall: splits": (
         lambda odd: hvd.alltoall(tf.ones([hvd.size()]), splits=[1] * (hvd.size() + odd)),

@@ -110,7 +110,6 @@ class Errors(OpTest):
         for what, call in calls.items():
             with self.subTest(what), self.assertRaises(errors.Mismatch) as caught:
                 call()
-            self.assertIsInstance(caught.exception, tf.errors.AbortedError)
             self.assertIsInstance(caught.exception, tf.errors.FailedPreconditionError)
             self.assertRegex(str(caught.exception), f"rank {self.size - 1}")
             self.goes_on()
@@ -121,7 +120,7 @@ class Errors(OpTest):
             return mpi_ops._allreduce(x, name="disagreement")
 
         x = tf.ones([2 + self.rank])
-        with self.assertRaises(tf.errors.AbortedError) as caught:
+        with self.assertRaises(tf.errors.FailedPreconditionError) as caught:
             program(x)
         self.assertIsInstance(_errors.converted(caught.exception), errors.Mismatch)
         with self.assertRaises(errors.Mismatch) as caught, _errors.converted_errors():
@@ -200,13 +199,13 @@ class Errors(OpTest):
 
     def test_what_can_not_work(self):
         with self.assertRaises(errors.InvalidArgument) as caught:
-            mpi_ops._allreduce(tf.constant([1, 2]), op=Average)
+            mpi_ops._allreduce(tf.constant([True, False]), op=Average)
         self.assertIsInstance(caught.exception, tf.errors.InvalidArgumentError)
         with self.assertRaises(errors.InvalidArgument):
             mpi_ops.alltoall(tf.ones([3]), splits=tf.constant([9] * self.size))
         with self.assertRaises(errors.InvalidArgument):
             mpi_ops.broadcast(tf.ones([2]), root_rank=self.size)
-        with self.assertRaisesRegex(TypeError, "must be integers"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "must be integers"):
             mpi_ops.alltoall(tf.ones([self.size]), splits=tf.ones([self.size]))
         self.goes_on()
 

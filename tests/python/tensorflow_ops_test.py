@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 import farandole
+import farandole.tensorflow as hvd
 from farandole import errors
 from farandole.tensorflow import mpi_ops
 from farandole.tensorflow.mpi_ops import Adasum, Average, Max, Min, Product, Sum
@@ -24,6 +25,24 @@ class Allreduce(OpTest):
         for dtype in FLOATS:
             for result in both_ways(lambda x: mpi_ops._allreduce(x, op=Average), self.own(dtype) * 2):
                 self.check(result, self.of_ranks().mean(0) * 2, dtype)
+
+    def test_factors_and_averages_of_integers(self):
+        """Inputs and the sum are multiplied in double, and cut off toward zero each time."""
+        for dtype in INTEGERS:
+            values = [np.array([3, 7, 20]) * (-1 if dtype.min < 0 else 1) + rank for rank in range(self.size)]
+            mine = tf.constant(values[self.rank], dtype)
+            for op, prescale, postscale in ((Average, 1.0, 1.0), (Sum, 0.7, 1.0), (Sum, 1.0, 0.3), (Average, 1.5, 0.9)):
+                def reduce(x, rows, op=op, prescale=prescale, postscale=postscale):
+                    factors = {"op": op, "prescale_factor": prescale, "postscale_factor": postscale}
+                    group = mpi_ops._grouped_allreduce([x, tf.ones([2])], **factors)
+                    part = mpi_ops._grouped_reducescatter([rows], **factors)
+                    return hvd.allreduce(x, **factors), group[0], hvd.reducescatter(rows, **factors)[0], part[0][0]
+
+                total = sum(np.trunc(each * prescale) for each in values)
+                expected = np.trunc(total * (postscale / self.size if op == Average else postscale))
+                for results in both_ways(reduce, mine, tf.stack([mine] * self.size)):
+                    for result in results:
+                        self.check(result, expected, dtype)
 
     def test_bool(self):
         result = mpi_ops._allreduce(tf.constant([True, False, self.rank == 0]), op=Max)

@@ -96,7 +96,7 @@ class AllreduceTest(support.RankedTest):
         def reduce(tensor):
             return hvd.allreduce(tensor, name="of_different_shapes")
 
-        with self.assertRaises(tf.errors.AbortedError):
+        with self.assertRaises(tf.errors.FailedPreconditionError):
             reduce(tf.zeros(3 + hvd.rank()))
         with self.assertRaises(errors.Mismatch):
             with hvd.converted_errors():

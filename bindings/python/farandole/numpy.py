@@ -170,9 +170,10 @@ def allreduce(
     """Reduces `tensor` over the ranks; every rank gets the result.
 
     tensor: of the same shape and type on all ranks.
-    op: Average (the default), Sum, Min, Max, Product or Adasum. Average and Adasum take floating-point types only.
-        `average=False` is Horovod's older form of op=Sum.
-    prescale_factor, postscale_factor: factors of the inputs and of the result.
+    op: Average (the default), Sum, Min, Max, Product or Adasum, which takes floating-point types only. `average=False`
+        is Horovod's older form of op=Sum.
+    prescale_factor, postscale_factor: factors of the inputs and of the result. Products of integers, and their average,
+        are cut off toward zero. Neither they nor Average take bool.
     out: array that takes the result; may be `tensor`. None makes one.
 
     Raises Mismatch if the ranks disagree; `out` is unchanged then. Collective: all ranks of the process set.

@@ -91,12 +91,13 @@ bool is_by_order(const farandole_request& request) {
 void check_reduction(const RequestSpec& spec) {
   if (std::isnan(spec.prescale) || std::isnan(spec.postscale)) refuse(spec, "factors must be numbers, not NaN");
   if (spec.adasum && spec.kind != RequestKind::kAllreduce) refuse(spec, "adasum is for allreduce only");
-  const bool needs_fractions =
-      spec.adasum || spec.op == ReduceOp::kAverage || spec.prescale != 1.0 || spec.postscale != 1.0;
+  const bool needs_numbers = spec.op == ReduceOp::kAverage || spec.prescale != 1.0 || spec.postscale != 1.0;
   for (const TensorSpec& tensor : spec.tensors) {
-    if (needs_fractions && !is_floating_point(tensor.dtype)) {
-      refuse(spec, fmt::format("averages, adasum and factors need a floating-point type, not {}; use sum",
-                               name(tensor.dtype)));
+    if (spec.adasum && !is_floating_point(tensor.dtype)) {
+      refuse(spec, fmt::format("adasum needs a floating-point type, not {}; use sum or average", name(tensor.dtype)));
+    }
+    if (needs_numbers && tensor.dtype == DType::kBool) {
+      refuse(spec, "averages and factors need numbers, not bool; use max (or), min (and), or a type of numbers");
     }
   }
 }

@@ -11,6 +11,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/env.h"
@@ -104,13 +105,32 @@ class Steps {
   std::size_t next_ = 0;
 };
 
-}  // namespace
+absl::StatusCode code_of(farandole_error_kind kind) {
+  switch (kind) {
+    case FARANDOLE_MISMATCH:
+      return absl::StatusCode::kFailedPrecondition;
+    case FARANDOLE_INVALID_ARGUMENT:
+    case FARANDOLE_DUPLICATE_NAME:
+      return absl::StatusCode::kInvalidArgument;
+    case FARANDOLE_UNSUPPORTED:
+      return absl::StatusCode::kUnimplemented;
+    default:
+      return absl::StatusCode::kAborted;
+  }
+}
 
-absl::Status aborted(farandole_error_kind kind, const std::string& text) {
-  absl::Status status = absl::AbortedError(text);
-  const std::string payload = absl::StrCat(farandole_error_kind_name(kind), "\n", text);
+absl::Status status_of(absl::StatusCode code, farandole_error_kind kind, const std::string& text) {
+  const char* const name = farandole_error_kind_name(kind);
+  absl::Status status(code, absl::StrCat(kErrorPrefix, name, ": ", text));
+  const std::string payload = absl::StrCat(name, "\n", text);
   status.SetPayload(kErrorPayload, absl::Cord(absl::string_view(payload)));  // TensorFlow exports no other constructor
   return status;
+}
+
+}  // namespace
+
+absl::Status error_status(farandole_error_kind kind, const std::string& text) {
+  return status_of(code_of(kind), kind, text);
 }
 
 bool ends_the_job(farandole_error_kind kind) {
@@ -118,8 +138,12 @@ bool ends_the_job(farandole_error_kind kind) {
          kind == FARANDOLE_DEVICE_ERROR || kind == FARANDOLE_INTERNAL;
 }
 
-absl::Status aborted(const farandole_error* error) {
-  return aborted(farandole_error_get_kind(error), farandole_error_text(error));
+absl::Status error_status(const farandole_error* error) {
+  return error_status(farandole_error_get_kind(error), farandole_error_text(error));
+}
+
+absl::Status error_status(const farandole_error* error, absl::StatusCode code) {
+  return status_of(code, farandole_error_get_kind(error), farandole_error_text(error));
 }
 
 absl::Status engine_dtype(tensorflow::DataType type, farandole_dtype* result) {
@@ -158,10 +182,11 @@ absl::Status engine_dtype(tensorflow::DataType type, farandole_dtype* result) {
       *result = FARANDOLE_F64;
       break;
     default:
-      return aborted(FARANDOLE_INVALID_ARGUMENT,
-                     absl::StrCat("tensors of type ", tensorflow::DataTypeString(type),
-                                  " cannot be sent; cast to one of bool, uint8, int8, uint16, int16, int32, int64, "
-                                  "half, bfloat16, float, double"));
+      return error_status(
+          FARANDOLE_INVALID_ARGUMENT,
+          absl::StrCat("tensors of type ", tensorflow::DataTypeString(type),
+                       " cannot be sent; cast to one of bool, uint8, int8, uint16, int16, int32, int64, "
+                       "half, bfloat16, float, double"));
   }
   return absl::OkStatus();
 }
@@ -190,7 +215,9 @@ farandole_request request_of(const CallOptions& options, int64_t step_id) {
 
 void refuse(const CallOptions& options, int64_t step_id, const absl::Status& status) {
   const farandole_request request = request_of(options, step_id);
-  farandole_refuse(&request, std::string(status.message()).c_str());
+  absl::string_view text = status.message();
+  if (absl::ConsumePrefix(&text, kErrorPrefix)) text.remove_prefix(text.find(": ") + 2);
+  farandole_refuse(&request, std::string(text).c_str());
 }
 
 farandole_place current_place() {
@@ -304,7 +331,9 @@ void Call::submit_join() {
 
 void Call::submitted(int failed, farandole_error* error) {
   if (failed != 0) {
-    note(aborted(error), /*told_to_all=*/false);
+    const bool is_early = farandole_is_initialized() == 0;  // no argument of the call is to blame
+    note(is_early ? error_status(error, absl::StatusCode::kFailedPrecondition) : error_status(error),
+         /*told_to_all=*/false);
     farandole_error_free(error);
     finish();
   } else if (options_.caller_waits) {
@@ -354,7 +383,7 @@ void Call::done_callback(void* slot_pointer, const farandole_result* result) {
   Call* const call = slot.call;
   if (result->error != nullptr) {
     if (ends_the_job(farandole_error_get_kind(result->error))) BlockPool::instance().distrust_windows_in_use();
-    call->note(aborted(result->error), /*told_to_all=*/true);
+    call->note(error_status(result->error), /*told_to_all=*/true);
   } else if (slot.splits_output >= 0) {
     const absl::Status status = call->write_received_splits(slot, *result);
     if (!status.ok()) call->note(status, /*told_to_all=*/false);
@@ -380,7 +409,7 @@ absl::Status Call::write_received_splits(const Slot& slot, const farandole_resul
 void Call::joined_callback(void* call_pointer, const farandole_error* error, int32_t last_rank) {
   Call* const call = static_cast<Call*>(call_pointer);
   Tensor* output = nullptr;
-  const absl::Status status = error != nullptr ? aborted(error) : call->context_->allocate_output(0, {}, &output);
+  const absl::Status status = error != nullptr ? error_status(error) : call->context_->allocate_output(0, {}, &output);
   if (status.ok()) {
     output->scalar<int32_t>()() = last_rank;
   } else {

@@ -20,10 +20,15 @@ namespace farandole_tensorflow {
 /// Key of the payload that our errors carry: the kind's name, a line feed, and the text.
 inline constexpr char kErrorPayload[] = "type.farandole/error";
 
-/// ABORTED with the payload: the code that reaches eager callers, tf.function and Keras' fit with its payload (others
-/// lose it, or are taken for the end of the data).
-absl::Status aborted(farandole_error_kind kind, const std::string& text);
-absl::Status aborted(const farandole_error* error);
+/// What stands before the kind's name, a colon and the text in the message. Where TensorFlow or Keras makes another
+/// exception of an error it keeps the message, but not always the payload.
+inline constexpr char kErrorPrefix[] = "farandole.errors.";
+
+/// The error with its payload, and with the code that programs written for Horovod expect: FAILED_PRECONDITION where
+/// the ranks disagree, INVALID_ARGUMENT for what can not work on this rank, UNIMPLEMENTED, else ABORTED.
+absl::Status error_status(farandole_error_kind kind, const std::string& text);
+absl::Status error_status(const farandole_error* error);
+absl::Status error_status(const farandole_error* error, absl::StatusCode code);
 
 /// Where this process is.
 farandole_place current_place();

@@ -190,9 +190,9 @@ class BroadcastVariablesKernel : public CollectiveKernel {
     const tensorflow::mutex_lock lock(*target.variable->mu());
     Tensor* const value = target.variable->tensor();
     if (!target.variable->is_initialized) {
-      return aborted(FARANDOLE_INVALID_ARGUMENT,
-                     absl::StrCat(options().name, ": variable ", index, " of ", context->num_inputs(),
-                                  " has no value yet; initialise it on every rank before it is broadcast"));
+      return error_status(FARANDOLE_INVALID_ARGUMENT,
+                          absl::StrCat(options().name, ": variable ", index, " of ", context->num_inputs(),
+                                       " has no value yet; initialise it on every rank before it is broadcast"));
     }
     // The root's values are only read.
     target.is_new = current_place().rank != options().root && !value->RefCountIsOne();

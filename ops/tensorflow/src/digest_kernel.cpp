@@ -118,8 +118,8 @@ class DigestKernel : public tensorflow::OpKernel {
     for (int i = 0; i < context->num_inputs(); ++i) {
       const Tensor& tensor = context->input(i);
       OP_REQUIRES(context, tensor.dtype() == tensorflow::DT_STRING || tensorflow::DataTypeCanUseMemcpy(tensor.dtype()),
-                  aborted(FARANDOLE_UNSUPPORTED,
-                          "a digest is of numbers and strings, not of " + tensorflow::DataTypeString(tensor.dtype())));
+                  error_status(FARANDOLE_UNSUPPORTED, "a digest is of numbers and strings, not of " +
+                                                          tensorflow::DataTypeString(tensor.dtype())));
       add_tensor(tensor, whole_, digest);
     }
     Tensor* result = nullptr;

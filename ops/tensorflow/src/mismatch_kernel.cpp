@@ -23,7 +23,7 @@ class MismatchKernel : public tensorflow::AsyncOpKernel {
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
     const tensorflow::Tensor& text = context->input(0);
     OP_REQUIRES_ASYNC(context, text.NumElements() == 1,
-                      aborted(FARANDOLE_INVALID_ARGUMENT, "FarandoleMismatch takes one text"), done);
+                      error_status(FARANDOLE_INVALID_ARGUMENT, "FarandoleMismatch takes one text"), done);
     tensorflow::Tensor* never = nullptr;
     OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, {}, &never), done);
     never->scalar<bool>()() = false;
@@ -32,7 +32,7 @@ class MismatchKernel : public tensorflow::AsyncOpKernel {
     options.collective = FARANDOLE_BROADCAST;
     options.root = current_place().rank;
     options.caller_waits = caller_waits_;
-    options.outcome = aborted(FARANDOLE_MISMATCH, std::string(text.flat<tensorflow::tstring>()(0)));
+    options.outcome = error_status(FARANDOLE_MISMATCH, std::string(text.flat<tensorflow::tstring>()(0)));
     const auto call = std::make_shared<Call>(context, std::move(done), std::move(options), 1);
     call->add(*never, *never);
     call->submit();

@@ -33,7 +33,7 @@ absl::Status visit(OpKernelContext* context, int index, tensorflow::DataType typ
   const tensorflow::mutex_lock lock(*variable->mu());
   Tensor* const value = variable->tensor();
   if (!variable->is_initialized || value->dtype() != type || value->NumElements() != elements) {
-    return aborted(FARANDOLE_INVALID_ARGUMENT, "FarandoleProgress takes the variables of _strategy_progress.py");
+    return error_status(FARANDOLE_INVALID_ARGUMENT, "FarandoleProgress takes the variables of _strategy_progress.py");
   }
   return visitor(*value);
 }

@@ -60,5 +60,32 @@ TEST(Scale, TruncatesIntegersAndBoundsThem) {
   EXPECT_EQ(bools, (std::vector<std::uint8_t>{0, 0}));
 }
 
+template <class T>
+void check_quotients(DType dtype) {
+  for (int divisor = 1; divisor <= 100; ++divisor) {
+    std::vector<T> values;
+    for (int i = 0; i <= 120; ++i) values.push_back(static_cast<T>(i));
+    std::vector<T> quotients(values.size());
+    scale(quotients.data(), values.data(), values.size(), dtype, averaging_scale(1.0, divisor));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(quotients[i], static_cast<T>(values[i] / divisor)) << name(dtype) << " / " << divisor;
+    }
+  }
+}
+
+TEST(Scale, AveragesOfIntegersAreQuotients) {
+  check_quotients<std::uint8_t>(DType::kU8);
+  check_quotients<std::int8_t>(DType::kI8);
+  check_quotients<std::uint16_t>(DType::kU16);
+  check_quotients<std::int16_t>(DType::kI16);
+  check_quotients<std::int32_t>(DType::kI32);
+  check_quotients<std::int64_t>(DType::kI64);
+  // More digits than double has.
+  constexpr std::int64_t kOdd = (std::int64_t{1} << 62) + 3;
+  std::vector<std::int64_t> wide{kOdd, -kOdd, std::numeric_limits<std::int64_t>::min()};
+  scale(wide.data(), wide.data(), 3, DType::kI64, averaging_scale(1.0, 3));
+  EXPECT_EQ(wide, (std::vector<std::int64_t>{kOdd / 3, -kOdd / 3, std::numeric_limits<std::int64_t>::min() / 3}));
+}
+
 }  // namespace
 }  // namespace farandole

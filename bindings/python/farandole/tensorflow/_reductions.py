@@ -1,7 +1,7 @@
 """Reductions of tensors and of IndexedSlices, with Horovod's arguments."""
 
 import contextlib
-from typing import Any, Callable, List, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -30,16 +30,8 @@ def _check_sparse(op: int, prescale_factor: float, postscale_factor: float) -> N
 
 def _sparse_text(op: int, about: str) -> str:
     """What the ranks compare of a reduction that is a gathering of slices."""
-    return _joined(f"{choose_op(None, op).name} of IndexedSlices", about)
-
-
-def _integer_text(truncate: bool, about: str) -> str:
-    """The same of an average of integers, which is a sum."""
-    return _joined("Average of integers" if truncate else "", about)
-
-
-def _joined(*texts: str) -> str:
-    return ", ".join(text for text in texts if text)
+    text = f"{choose_op(None, op).name} of IndexedSlices"
+    return f"{text}, {about}" if about else text
 
 
 def _slices(given: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor, op: int, size: int) -> tf.IndexedSlices:
@@ -47,14 +39,6 @@ def _slices(given: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor, op: 
     if op == Average:
         values = values / tf.cast(size, values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=given.dense_shape)
-
-
-def _integer_average(tensor: Any, op: int) -> bool:
-    return op == Average and (tensor.dtype.is_integer or tensor.dtype.is_bool)
-
-
-def _divide_integer(total: tf.Tensor, size: int) -> tf.Tensor:
-    return tf.truncatediv(total, tf.cast(size, total.dtype))
 
 
 @collective
@@ -78,9 +62,9 @@ def allreduce(
     average: older form of `op`: True means Average, False means Sum. Not together with `op`.
     device_dense, device_sparse: devices for the op; "" lets TensorFlow choose.
     compression: `Compression.none`, `.fp16` or `.bf16`: the type on the way.
-    op: Average (if None), Sum, Min, Max, Product or Adasum; Sum and Average for IndexedSlices. The average of integers
-        is cut off toward zero.
-    prescale_factor, postscale_factor: factors of the inputs and of the result.
+    op: Average (if None), Sum, Min, Max, Product or Adasum; Sum and Average for IndexedSlices.
+    prescale_factor, postscale_factor: factors of the inputs and of the result. Products of integers, and their average,
+        are cut off toward zero.
     name: what ranks know the tensor by; made up from the names in the graph, or counted in eager mode, if None.
     ignore_name_scope: the name is taken as it is, without the scopes around the call.
 
@@ -93,21 +77,18 @@ def allreduce(
             return _gather_slices([tensor], op, name, process_set)[0]
     with on_device(device_dense):
         tensor = tf.convert_to_tensor(tensor)
-        truncate = _integer_average(tensor, op)
         sent, context = compression.compress(tensor)
         reduced = mpi_ops._allreduce(
             sent,
-            op=Sum if truncate else op,
+            op=op,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
             # Not of what is sent: ranks with another compression would not meet.
             name=name or name_from("FarandoleAllreduce", [tensor]),
             process_set=process_set,
             ignore_name_scope=ignore_name_scope,
-            about=_integer_text(truncate, ""),
         )
-        result = compression.decompress(reduced, context)
-        return _divide_integer(result, process_set.size()) if truncate else result
+        return compression.decompress(reduced, context)
 
 
 def _suffixed(name: Optional[str], part: str) -> Optional[str]:
@@ -146,24 +127,21 @@ def grouped_allreduce(
             results[i] = slices
     if dense:
         with on_device(device_dense):
-            reduced = _reduce_dense(
-                [tf.convert_to_tensor(tensors[i]) for i in dense],
-                compression,
-                op,
-                lambda sent, true_op, suffix, given: mpi_ops._grouped_allreduce(
-                    sent,
-                    op=true_op,
-                    prescale_factor=prescale_factor,
-                    postscale_factor=postscale_factor,
-                    name=_suffixed(name, suffix) or name_from("FarandoleGroupedAllreduce", given),
-                    process_set=process_set,
-                    ignore_name_scope=ignore_name_scope,
-                    about=_integer_text(bool(suffix), _about),
-                ),
-                process_set,
+            given = [tf.convert_to_tensor(tensors[i]) for i in dense]
+            sent, contexts = zip(*[compression.compress(tensor) for tensor in given])
+            reduced = mpi_ops._grouped_allreduce(
+                sent,
+                op=op,
+                prescale_factor=prescale_factor,
+                postscale_factor=postscale_factor,
+                # Not of what is sent, as above.
+                name=name or name_from("FarandoleGroupedAllreduce", given),
+                process_set=process_set,
+                ignore_name_scope=ignore_name_scope,
+                about=_about,
             )
-        for i, tensor in zip(dense, reduced):
-            results[i] = tensor
+        for i, tensor, context in zip(dense, reduced, contexts):
+            results[i] = compression.decompress(tensor, context)
     return results
 
 
@@ -191,29 +169,6 @@ def _gather_slices(
     ]
 
 
-def _reduce_dense(
-    tensors: Sequence[tf.Tensor],
-    compression: Any,
-    op: int,
-    reduce: Callable[[List[tf.Tensor], int, str, List[tf.Tensor]], Sequence[tf.Tensor]],
-    process_set: ProcessSet,
-) -> List[tf.Tensor]:
-    """`reduce(compressed tensors, op, suffix of the name, tensors)`; integers that are averaged are summed in an op of
-    their own."""
-    sent, contexts = zip(*[compression.compress(tensor) for tensor in tensors])
-    results: List[Any] = [None] * len(tensors)
-    for truncate in (False, True):
-        places = [i for i, each in enumerate(sent) if _integer_average(each, op) == truncate]
-        if not places:
-            continue
-        given = [tensors[i] for i in places]
-        reduced = reduce([sent[i] for i in places], Sum if truncate else op, "integers" if truncate else "", given)
-        for i, tensor in zip(places, reduced):
-            result = compression.decompress(tensor, contexts[i])
-            results[i] = _divide_integer(result, process_set.size()) if truncate else result
-    return results
-
-
 @collective
 def reducescatter(
     tensor: Union[tf.Tensor, tf.Variable],
@@ -230,20 +185,17 @@ def reducescatter(
     dimension, the first ranks one row more if they do not divide evenly. Arguments as for `allreduce`."""
     with on_device(device_dense):
         tensor = tf.convert_to_tensor(tensor)
-        truncate = _integer_average(tensor, op)
         sent, context = compression.compress(tensor)
         reduced = mpi_ops._reducescatter(
             sent,
-            op=Sum if truncate else op,
+            op=op,
             name=name or name_from("FarandoleReducescatter", [tensor]),
             process_set=process_set,
             ignore_name_scope=ignore_name_scope,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
-            about=_integer_text(truncate, ""),
         )
-        result = compression.decompress(reduced, context)
-        return _divide_integer(result, process_set.size()) if truncate else result
+        return compression.decompress(reduced, context)
 
 
 @collective
@@ -260,18 +212,14 @@ def grouped_reducescatter(
     if not tensors:
         return []
     with on_device(device_dense):
-        return _reduce_dense(
-            [tf.convert_to_tensor(tensor) for tensor in tensors],
-            compression,
-            op,
-            lambda sent, true_op, suffix, given: mpi_ops._grouped_reducescatter(
-                sent,
-                name=name_from("FarandoleGroupedReducescatter", given),
-                op=true_op,
-                process_set=process_set,
-                prescale_factor=prescale_factor,
-                postscale_factor=postscale_factor,
-                about=_integer_text(bool(suffix), ""),
-            ),
-            process_set,
+        given = [tf.convert_to_tensor(tensor) for tensor in tensors]
+        sent, contexts = zip(*[compression.compress(tensor) for tensor in given])
+        reduced = mpi_ops._grouped_reducescatter(
+            sent,
+            name=name_from("FarandoleGroupedReducescatter", given),
+            op=op,
+            process_set=process_set,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
         )
+        return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]

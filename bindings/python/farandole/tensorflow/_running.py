@@ -16,7 +16,7 @@ from . import _errors
 # do; ranks that disagree in what they call are told at once, since the name is the same.
 _UNNAMED = "(unnamed)"
 
-# Raised before the engine has a request. What an op raises after that is a tf.errors.AbortedError.
+# Raised before the engine has a request. What an op raises after that is known to all ranks.
 _NOT_SUBMITTED = (errors.Error, TypeError, ValueError, tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)
 
 
@@ -37,10 +37,9 @@ def collective(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refuse(error: Any, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
-    is_told = isinstance(error, tf.errors.AbortedError) or hasattr(error, "_farandole_is_told")
-    if is_told or not tf.executing_eagerly() or not _engine.is_initialized():
+    if _errors.is_known_to_all(error) or not tf.executing_eagerly() or not _engine.is_initialized():
         return
-    error._farandole_is_told = True  # this function may be called by another collective
+    _errors.known_to_all(error)  # this function may be called by another collective
     try:
         arguments = signature.bind(*args, **kwargs).arguments
         process_set = set_number(arguments.get("process_set"))
@@ -125,7 +124,7 @@ def run_named(function: Callable[..., Any], name: Optional[str], /, **arguments)
 def run_eagerly(function: Callable[..., Any], **arguments) -> Any:
     try:
         return function(caller_waits=_waiting.caller_is_alone(), **arguments)
-    except tf.errors.AbortedError as error:
+    except tf.errors.OpError as error:
         ours = _errors.converted(error)
         if ours is None:
             raise

@@ -154,7 +154,7 @@ class Progress:
 
     def agree_then(self, kind: int, then: Callable[[], Any], digest: Any = 0, samples: Any = 0) -> Any:
         """The same in a graph: what `then` gives, once all ranks agree. Where they do not, the graph raises the
-        tf.errors.AbortedError that stands for Mismatch."""
+        tf.errors.FailedPreconditionError that stands for Mismatch."""
         if _lifecycle.size() == 1:
             return then()
         # The op comes in order with what reads the variables: a step uses its share of the samples of its own batch.

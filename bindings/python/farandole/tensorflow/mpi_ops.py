@@ -13,8 +13,9 @@ Everything here works eagerly and in `tf.function`, and has gradients. Common to
 
 An eager call raises the classes of `farandole.errors`: Mismatch on all ranks where they disagree; InvalidArgument for
 what can not work, which is Mismatch on the ranks that make the call well; DuplicateName here alone; and then the job can
-go on; PeerLost, Timeout, TransportError when it can not. From a
-`tf.function` they come as `tf.errors.AbortedError`; see `converted_errors`.
+go on; PeerLost, Timeout, TransportError when it can not. They are classes of `tf.errors` too: FailedPreconditionError;
+InvalidArgumentError (also DuplicateName); UnimplementedError (Unsupported); AbortedError (when the job can not go on).
+From a `tf.function` they come as those alone; see `converted_errors`.
 """
 
 from typing import Any, List, Optional, Sequence
@@ -24,7 +25,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
 from .. import _engine, _work
-from . import _library, _running
+from . import _errors, _library, _running
 
 Sum, Average, Min, Max, Product, Adasum = (
     _engine.Sum,
@@ -53,7 +54,8 @@ def _allreduce(
     about: str = "",
 ) -> tf.Tensor:
     """`postscale_factor` · (the sum over the ranks of `prescale_factor` · `tensor`), or another `op`; the shape is
-    the same on all ranks. Average and Adasum take floating-point types only.
+    the same on all ranks. Adasum takes floating-point types only; Average, and the factors, all but bool. Products and
+    quotients of integers are cut off toward zero.
 
     The gradient is an allreduce with the same `op` and factors.
     """
@@ -251,7 +253,8 @@ def alltoall(tensor, splits=None, name: Optional[str] = None, ignore_name_scope:
     tensor = tf.convert_to_tensor(tensor)
     given = tf.constant([], tf.int32) if splits is None else tf.convert_to_tensor(splits)
     if given.dtype not in (tf.int32, tf.int64):
-        raise TypeError(f"splits must be integers (int32 or int64), not {given.dtype.name}")
+        text = f"splits must be integers (int32 or int64), not {given.dtype.name}"
+        raise _errors.invalid_argument(text) if tf.executing_eagerly() else TypeError(text)
     received, received_splits = _running.run(
         _LIB.farandole_alltoall,
         "FarandoleAlltoall",

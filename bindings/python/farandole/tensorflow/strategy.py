@@ -24,7 +24,7 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     Start the program with mpirun. Joins the job (`farandole.init`) if need be. Variables that are made in `scope()`
     start with rank 0's values and stay equal. Every rank makes the whole batches of a dataset, in the same order, and
     takes its rows of each; gradients are summed up over the ranks. All ranks fit, evaluate, predict and read metrics
-    alike: ranks that do not raise `farandole.errors.Mismatch`; within a tf.function it is the tf.errors.AbortedError that
+    alike: ranks that do not raise `farandole.errors.Mismatch`; within a tf.function it is the FailedPreconditionError that
     `converted_errors` converts.
 
     It is a MultiWorkerMirroredStrategy by its class only, because Keras asks for that; it uses nothing of it.

@@ -19,8 +19,8 @@ namespace farandole {
 
 /// How a reduction treats its values, and which algorithm runs it.
 struct ReduceOptions {
-  double prescale = 1.0;   ///< every input is multiplied by this before it is reduced; floating-point types only
-  double postscale = 1.0;  ///< every result is multiplied by this; floating-point types only
+  double prescale = 1.0;   ///< every input is multiplied by this before it is reduced; integers: see scale(); no bool
+  double postscale = 1.0;  ///< every result is multiplied by this; integers: see scale(); no bool
   std::string_view algorithm = {};  ///< "ring", …; empty: the setting's, or Farandole's choice. The same on all ranks.
   int segments = 0;                 ///< 0: chosen from the size
 };

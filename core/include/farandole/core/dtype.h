@@ -14,7 +14,7 @@ inline constexpr int kDTypeCount = 11;
 inline constexpr std::array kAllDTypes{DType::kBool, DType::kU8,  DType::kI8,   DType::kU16, DType::kI16, DType::kI32,
                                        DType::kI64,  DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
 
-/// kAverage is a sum that is divided by the number of ranks; for floating-point types only.
+/// kAverage is a sum that is divided by the number of ranks; integers are truncated toward zero. Not for bool.
 enum class ReduceOp : std::uint8_t { kSum, kProduct, kMin, kMax, kAverage };
 inline constexpr std::array kAllReduceOps{ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
                                           ReduceOp::kAverage};

@@ -35,8 +35,9 @@ void reduce_many(void* out, std::span<const void* const> inputs, std::size_t cou
 /// The same with a given instruction set, which the processor must support (tests and benchmarks).
 void reduce_many(void* out, std::span<const void* const> inputs, std::size_t count, DType dtype, ReduceOp op, Isa isa);
 
-/// out[i] = in[i] * factor; integers: computed in double, truncated toward zero, bounded by the type's range; f32 is
-/// multiplied in double and rounded once, f16 and bf16 are in float. `out` may be `in`.
+/// out[i] = in[i] * factor; integers: computed in double, truncated toward zero, bounded by the type's range, and where
+/// the factor is 1/n for a whole number n divided by n, exactly; f32 is multiplied in double and rounded once, f16 and
+/// bf16 are in float. `out` may be `in`.
 void scale(void* out, const void* in, std::size_t count, DType dtype, double factor);
 
 /// out[i] = what changes nothing when it is reduced with another value: 0, 1, or the end of the type's range,

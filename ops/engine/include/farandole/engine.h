@@ -65,7 +65,7 @@ typedef enum farandole_reduce_op {
   FARANDOLE_PRODUCT = 1,
   FARANDOLE_MIN = 2,
   FARANDOLE_MAX = 3,
-  FARANDOLE_AVERAGE = 4, /* floating-point types only */
+  FARANDOLE_AVERAGE = 4, /* of integers truncated toward zero; not for bool */
   FARANDOLE_ADASUM = 5   /* floating-point types, allreduce only */
 } farandole_reduce_op;
 
