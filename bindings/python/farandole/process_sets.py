@@ -106,6 +106,8 @@ def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet
         process_set = ProcessSet(process_set)
     if process_set.ranks is None:
         raise errors.InvalidArgument("this process set has been removed; make a new one from a list of ranks")
+    if not process_set.ranks:
+        raise errors.InvalidArgument("a process set needs ranks; for all ranks use global_process_set")
     number = add_new(process_set.ranks)
     if number is None:
         raise errors.InvalidArgument(f"there is a process set of ranks {process_set.ranks} already: this is a duplicate")
