@@ -42,6 +42,6 @@ class OpTest(support.RankedTest):
         self.check(mpi_ops._allreduce(tf.ones([2])), [self.size, self.size])
 
 
-def main():
+def main(process_sets=None):
     tf.get_logger().setLevel("ERROR")  # functions are traced many times here
-    support.main()
+    support.main(process_sets)

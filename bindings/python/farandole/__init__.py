@@ -25,7 +25,7 @@ from ._built import (
     rocm_built,
 )
 from ._engine import Adasum, Average, Max, Min, Product, ReduceOp, Sum
-from ._horovod_names import install_as_horovod
+from ._horovod.modules import install_as_horovod
 from ._lifecycle import (
     abort,
     counters,

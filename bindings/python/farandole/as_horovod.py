@@ -9,7 +9,7 @@ import runpy
 import sys
 from typing import List
 
-from ._horovod_names import install_as_horovod
+from ._horovod.modules import install_as_horovod
 
 _USAGE = "usage: python -m farandole.as_horovod (SCRIPT | -m MODULE) [ARGUMENT …]"
 

@@ -36,6 +36,9 @@ class State:
         self.save()
         self.check_host_updates()
 
+    def on_hosts_updated(self, timestamp: Any, update_res: Any) -> None:
+        """Does nothing: hosts neither come nor go."""
+
     def check_host_updates(self) -> None:
         """Does nothing: the hosts of a job stay the same."""
 
@@ -79,21 +82,21 @@ class ObjectState(State):
             setattr(self, name, value)
 
 
-def run(function: Callable[..., Any]) -> Callable[..., Any]:
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator of a function whose first argument is a `State`: it is called after the state has been synchronised.
 
     A HostsUpdatedInterrupt that the program raises starts the function again. A failed job is not taken up again:
     HorovodInternalError and its subclasses (PeerLost, Timeout, …) reach the caller.
     """
 
-    @functools.wraps(function)
+    @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         skip_sync = False
         while True:
             if not skip_sync:
                 state.sync()
             try:
-                return function(state, *args, **kwargs)
+                return func(state, *args, **kwargs)
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
                 state.on_reset()
@@ -101,7 +104,7 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def run_fn(function: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
+def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
     """`run` under the name that Horovod's modules use; `reset` restarts Horovod there and has no use here."""
     del reset
-    return run(function)
+    return run(func)

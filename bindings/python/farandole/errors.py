@@ -9,6 +9,9 @@ After the other kinds the job can go on.
 class Error(RuntimeError):
     """Base of everything that Farandole raises by itself."""
 
+    # By this AutoGraph knows that it can make one from a text: what a `tf.function` raises while it is traced keeps its class.
+    __init__ = Exception.__init__
+
 
 class HorovodInternalError(Error):
     """The job has failed: every later collective fails too. Programs written for Horovod catch it by this name."""

@@ -4,6 +4,7 @@ import ctypes
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from . import _engine, errors
+from ._horovod.common_util import is_iterable
 
 
 class ProcessSet:
@@ -13,16 +14,17 @@ class ProcessSet:
     `process_set_id` is a number; before, and after `remove_process_set`, it is None. `ranks` is sorted.
     """
 
-    def __init__(self, ranks: Sequence[int]):
-        if hasattr(ranks, "py2f"):
+    def __init__(self, ranks_or_comm: Sequence[int]):
+        if hasattr(ranks_or_comm, "py2f"):
             raise errors.Unsupported(
                 "a process set from an MPI communicator is not supported; pass the ranks: "
                 "ProcessSet(comm.allgather(hvd.rank()))"
             )
-        if isinstance(ranks, (str, bytes)) or not all(_is_integer(rank) for rank in ranks):
-            raise errors.InvalidArgument(f"a process set is made from a list of ranks, not from {ranks!r}")
+        is_list = is_iterable(ranks_or_comm) and not isinstance(ranks_or_comm, (str, bytes))
+        if not is_list or not all(_is_integer(rank) for rank in ranks_or_comm):
+            raise errors.InvalidArgument(f"a process set is made from a list of ranks, not from {ranks_or_comm!r}")
         self.process_set_id: Optional[int] = None
-        self.ranks: Optional[List[int]] = sorted(int(rank) for rank in ranks)
+        self.ranks: Optional[List[int]] = sorted(int(rank) for rank in ranks_or_comm)
         self.mpi_comm: Any = None
 
     @classmethod
@@ -104,17 +106,22 @@ def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet
         process_set = ProcessSet(process_set)
     if process_set.ranks is None:
         raise errors.InvalidArgument("this process set has been removed; make a new one from a list of ranks")
-    known = _engine.process_sets()
-    ranks = (ctypes.c_int32 * len(process_set.ranks))(*process_set.ranks)
-    made = ctypes.c_int32()
-    _engine.call("farandole_add_process_set", ranks, len(ranks), ctypes.byref(made))
-    if made.value in known:  # the ranks agree on that
-        raise errors.InvalidArgument(
-            f"there is a process set of ranks {process_set.ranks} already: number {made.value}"
-        )
-    process_set.process_set_id = made.value
-    _registered[made.value] = process_set
+    if not process_set.ranks:
+        raise errors.InvalidArgument("a process set needs ranks; for all ranks use global_process_set")
+    number = add_new(process_set.ranks)
+    if number is None:
+        raise errors.InvalidArgument(f"there is a process set of ranks {process_set.ranks} already: this is a duplicate")
+    process_set.process_set_id = number
+    _registered[number] = process_set
     return process_set
+
+
+def add_new(ranks: Sequence[int]) -> Optional[int]:
+    """Makes a process set of these ranks, in ascending order, and returns its number; None if there is one already."""
+    known = _engine.process_sets()
+    made = ctypes.c_int32()
+    _engine.call("farandole_add_process_set", (ctypes.c_int32 * len(ranks))(*ranks), len(ranks), ctypes.byref(made))
+    return None if made.value in known else made.value  # the ranks agree on that
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:

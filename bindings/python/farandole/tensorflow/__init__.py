@@ -50,6 +50,8 @@ from .. import (
 )
 from .. import init as _init
 from .._engine import choose_op as _choose_op
+from .._horovod.common_util import check_extension, gpu_available, split_list
+from .._horovod.common_util import num_rank_is_power_2 as check_num_rank_power_of_2
 from ..errors import HorovodInternalError
 from ._reductions import allreduce, grouped_allreduce, grouped_reducescatter, reducescatter
 from .compression import Compression
@@ -77,6 +79,7 @@ from .mpi_ops import (
 )
 from .optimizer import DistributedOptimizer
 from .tape import DistributedGradientTape, PartialDistributedGradientTape
+from .util import _cache, _executing_eagerly, _make_subgraph, refs_to_vars, vars_to_refs
 from . import _interrupt, _library, elastic
 from ._errors import converted_errors
 
@@ -97,18 +100,6 @@ if is_initialized():
 def handle_average_backwards_compatibility(op: Any, average: Any) -> int:
     """The operation that is meant by `op` and the older `average`."""
     return _choose_op(average, op)
-
-
-def check_num_rank_power_of_2(num_rank: int) -> bool:
-    """Whether a number of ranks is a power of two."""
-    return num_rank > 0 and num_rank & (num_rank - 1) == 0
-
-
-def gpu_available() -> bool:
-    """Whether TensorFlow sees a GPU."""
-    import tensorflow as tf
-
-    return bool(tf.config.list_physical_devices("GPU"))
 
 
 def __getattr__(name: str) -> Any:

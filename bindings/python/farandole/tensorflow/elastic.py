@@ -14,9 +14,9 @@ from .functions import broadcast_object, broadcast_variables
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
 
-def run(function: Callable[..., Any]) -> Callable[..., Any]:
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """As `farandole.elastic.run`; errors of the ops come as classes of `farandole.errors`."""
-    return elastic.run(converted_errors()(function))
+    return elastic.run(converted_errors()(func))
 
 
 class _VariablesState(ObjectState):

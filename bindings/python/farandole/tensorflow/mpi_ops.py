@@ -25,6 +25,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
 from .. import _engine, _work
+from .._horovod.basics import basics as _basics  # Horovod's programs look for it here
 from . import _errors, _library, _running
 
 Sum, Average, Min, Max, Product, Adasum = (

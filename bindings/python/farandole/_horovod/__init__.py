@@ -1,0 +1,1 @@
+"""`import horovod…` finds Farandole: the table of names, the modules made from it, and what Horovod has beside its API."""

@@ -1,0 +1,101 @@
+"""Horovod's module `horovod._keras`: what its two modules for Keras share, for packages that take it from there.
+
+`keras` and `backend` are accepted for Horovod's sake: Keras is tf.keras.
+"""
+
+from typing import Any, Callable, Optional
+
+from ..process_sets import ProcessSet, global_process_set
+from ..tensorflow.keras import _impl
+
+
+def create_distributed_optimizer(
+    keras: Any,
+    optimizer: Any,
+    name: Optional[str],
+    device_dense: str,
+    device_sparse: str,
+    compression: Any,
+    sparse_as_dense: bool,
+    gradient_predivide_factor: float,
+    op: int,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """The optimizer that `farandole.tensorflow.keras.DistributedOptimizer` makes."""
+    del keras
+    return _impl.distributed_optimizer(
+        optimizer,
+        name=name,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+
+
+def broadcast_global_variables(backend: Any, root_rank: int) -> Any:
+    """`farandole.tensorflow.keras.broadcast_global_variables`."""
+    del backend
+    return _impl.broadcast_global_variables(root_rank)
+
+
+def allreduce(
+    backend: Any,
+    value: Any,
+    name: Optional[str],
+    average: Optional[bool],
+    prescale_factor: float,
+    postscale_factor: float,
+    op: Optional[int],
+    compression: Any,
+) -> Any:
+    """`farandole.tensorflow.keras.allreduce`."""
+    del backend
+    return _impl.allreduce(value, name, average, prescale_factor, postscale_factor, op, compression)
+
+
+def allgather(backend: Any, value: Any, name: Optional[str]) -> Any:
+    """`farandole.tensorflow.keras.allgather`."""
+    del backend
+    return _impl.allgather(value, name)
+
+
+def broadcast(backend: Any, value: Any, root_rank: int, name: Optional[str]) -> Any:
+    """`farandole.tensorflow.keras.broadcast`."""
+    del backend
+    return _impl.broadcast(value, root_rank, name)
+
+
+def reducescatter(backend: Any, value: Any, name: Optional[str], op: int) -> Any:
+    """`farandole.tensorflow.keras.reducescatter`."""
+    del backend
+    return _impl.reducescatter(value, name, op)
+
+
+def load_model(
+    keras: Any,
+    wrap_optimizer: Callable[[Any], Any],
+    filepath: Any,
+    custom_optimizers: Any,
+    custom_objects: Any,
+    legacy_opts: bool = False,
+) -> Any:
+    """A saved model with `wrap_optimizer(class)(**config)` in its optimizer's place, with the state that was saved. The
+    class is that of the optimizer in the file."""
+    del keras, legacy_opts
+
+    def wrap(optimizer: Any) -> Any:
+        return wrap_optimizer(type(optimizer))(**optimizer.get_config())
+
+    return _impl.load_model(filepath, custom_optimizers, custom_objects, wrap)

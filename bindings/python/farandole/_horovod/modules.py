@@ -1,0 +1,97 @@
+"""`import horovod…`: modules with Horovod's names, made from the table in names.py."""
+
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any, Iterable, Optional, Sequence
+
+from . import names
+
+_PAGE = "docs/coming-from-horovod.md lists what there is"
+
+
+class HorovodModule(ModuleType):
+    """A module of Horovod: its names come from Farandole's modules when they are asked for; what is set stays here."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__all__":
+            return names.public_names(self.__name__)
+        row = names.find(self.__name__, name)
+        if row is None and name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        part = f"{self.__name__}.{name}"
+        if part in names.MODULES and _is_there(names.MODULES[part]):
+            return importlib.import_module(part)
+        # What Farandole has beside Horovod's names is there too.
+        place = names.place(self.__name__, name)
+        if place is not None and (row is None or row.state != names.MISSING):
+            with contextlib.suppress(AttributeError, ModuleNotFoundError):
+                return getattr(importlib.import_module(place.module), place.name)
+        raise AttributeError(missing(self.__name__, name))
+
+    def __dir__(self) -> Iterable[str]:
+        return sorted({*super().__dir__(), *names.public_names(self.__name__)})
+
+
+def missing(module: str, name: str) -> str:
+    """Why a name is not there, and what to use."""
+    row = names.find(module, name)
+    if row is not None and row.state == names.MISSING:
+        return f"Farandole has no {module}.{name}: {row.note}"
+    return f"Farandole has no {module}.{name}; {_PAGE}"
+
+
+class _Loader(importlib.abc.Loader):
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return HorovodModule(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        ours = names.MODULES[module.__name__]
+        if ours is not None:
+            module.__doc__ = importlib.import_module(ours).__doc__
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
+        if fullname != "horovod" and not fullname.startswith("horovod."):
+            return None
+        if fullname in names.MODULES:
+            if _is_there(names.MODULES[fullname]):
+                # All are packages: `from module import name` then comes here for a name that is missing.
+                return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=True)
+            raise ModuleNotFoundError(
+                f"Farandole has no {fullname} ({names.MODULES[fullname]} is not part of this version); {_PAGE}"
+            )
+        # Without `name`, which would tell the import system to drop the text.
+        instead = names.missing_module(fullname)
+        module, _, name = fullname.rpartition(".")
+        raise ModuleNotFoundError(f"Farandole has no {fullname}: {instead}" if instead else missing(module, name))
+
+
+def _is_there(name: Optional[str]) -> bool:
+    try:
+        return name is None or importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith("farandole"):
+            return False
+        raise
+
+
+def install_as_horovod() -> None:
+    """From now on `import horovod.tensorflow as hvd` and its relatives find Farandole, also where Horovod is installed.
+
+    Raises ImportError if Horovod itself has been imported already. Calling it again does nothing.
+    """
+    loaded = sys.modules.get("horovod")
+    if loaded is not None and not isinstance(loaded, HorovodModule):
+        raise ImportError(
+            f"Horovod has been imported from {getattr(loaded, '__file__', '?')}; call install_as_horovod() before"
+        )
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
