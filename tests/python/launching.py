@@ -151,6 +151,23 @@ class CommandTest(unittest.TestCase):
         self.assertIn('"version"', run("--check-build").stdout)
 
 
+class FramesTest(unittest.TestCase):
+    def test_a_traceback_begins_with_the_program(self):
+        with tempfile.TemporaryDirectory() as directory:
+            with open(os.path.join(directory, "failing_program.py"), "w") as file:
+                file.write("import horovod\n\ndef train():\n    raise KeyError('here')\n\nhorovod.init()\ntrain()\n")
+            for program in (["failing_program.py"], ["-m", "failing_program"]):
+                done = subprocess.run(
+                    [sys.executable, "-m", "farandole.as_horovod", *program],
+                    stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, cwd=directory,
+                )  # fmt: skip
+                self.assertEqual(done.returncode, 1)
+                frames = re.findall(r'File "(.*)", line (\d+)', done.stderr)
+                self.assertEqual([(os.path.basename(name), line) for name, line in frames], [
+                    ("failing_program.py", "7"), ("failing_program.py", "4")
+                ])  # fmt: skip
+
+
 class OptionsTest(unittest.TestCase):
     def made(self, flavour, *arguments, names=()):
         options, program, _ = _run_options.parse([*arguments, "python", "train.py", "-np", "9"])
