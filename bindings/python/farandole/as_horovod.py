@@ -9,6 +9,7 @@ import runpy
 import sys
 from typing import List
 
+from . import _frames
 from ._horovod_names import install_as_horovod
 
 _USAGE = "usage: python -m farandole.as_horovod (SCRIPT | -m MODULE) [ARGUMENT …]"
@@ -20,6 +21,7 @@ def main(arguments: List[str]) -> None:
     if not program or program[0].startswith("-"):
         sys.exit(_USAGE)
     install_as_horovod()
+    _frames.hide_starters()
     sys.argv = program
     if as_module:
         sys.path.insert(0, os.getcwd())
