@@ -136,9 +136,9 @@ has_modules() {
 make_python_environment() {
   local pip=("$python_dir/bin/python" -m pip --disable-pip-version-check install -q)
   [ -x "$python_dir/bin/python" ] || python3 -m venv "$python_dir"
-  if ! has_modules numpy ml_dtypes; then
+  if ! has_modules numpy ml_dtypes cloudpickle; then
     echo "setup.sh: installing numpy in $python_dir"
-    "${pip[@]}" numpy ml_dtypes || { echo "setup.sh: no numpy for the Python tests, which will be skipped" >&2; return 0; }
+    "${pip[@]}" numpy ml_dtypes cloudpickle || { echo "setup.sh: no numpy for the Python tests, which will be skipped" >&2; return 0; }
   fi
   if ! has_modules tensorflow; then
     echo "setup.sh: installing TensorFlow in $python_dir"

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <new>
+#include <type_traits>
 
 #include "farandole/core/error.h"
 
@@ -251,8 +252,9 @@ long long Contender::count_wrong(const Communicator& ranks, const Options& optio
   with_stored_type(pair.target.dtype, [&](auto zero) {
     const auto* const data = static_cast<const decltype(zero)*>(pair.target.data);
     for (std::size_t i = 0; i < pair.target.count; ++i) {
-      const double wanted = as_element(options.dtype, expected(ranks, shape_, oracle_op_, options.root, i));
-      // Averages round; everything else is exact.
+      double wanted = as_element(options.dtype, expected(ranks, shape_, oracle_op_, options.root, i));
+      // Averages of integers are truncated, others round; everything else is exact.
+      if (std::is_integral_v<decltype(zero)>) wanted = std::trunc(wanted);
       if (std::abs(as_double(data[i]) - wanted) > 0.01 * std::abs(wanted)) ++wrong;
     }
   });

@@ -2,12 +2,16 @@
 
 from tensorflow_support import OpTest, main
 
+import inspect
+import os
+import re
 import time
 
 import numpy as np
 import tensorflow as tf
 
 import farandole
+import farandole.tensorflow
 from farandole import errors
 from farandole.tensorflow import _errors, _library, mpi_ops
 from farandole.tensorflow.mpi_ops import Average, Max, Sum
@@ -64,6 +68,23 @@ class Functions(OpTest):
 
         for _ in range(3):
             self.check(program(tf.ones([2])), np.full([2], float(self.size**2)))
+
+    def test_an_error_names_the_line_that_made_the_op(self):
+        if self.size < 2:
+            self.skipTest("needs two ranks")
+
+        @tf.function
+        def program(x):
+            return farandole.tensorflow.allreduce(x, name="line")  # here
+
+        with self.assertRaises(tf.errors.OpError) as caught:
+            program(tf.ones([2 + self.rank]))
+        lines = re.findall(r'File "(.*)", line (\d+)', caught.exception.message.split("ranks disagree")[0])
+        source = inspect.getsource(type(self)).splitlines()
+        first = inspect.getsourcelines(type(self))[1]
+        here = first + next(n for n, line in enumerate(source) if line.endswith("# here"))
+        self.assertEqual((os.path.basename(lines[-1][0]), int(lines[-1][1])), (os.path.basename(__file__), here))
+        self.assertFalse([name for name, _ in lines if f"{os.sep}farandole{os.sep}tensorflow" in name])
 
     def test_loops_and_branches(self):
         @tf.function

@@ -9,6 +9,8 @@ import runpy
 import sys
 from typing import List
 
+from . import _frames
+from ._horovod import names
 from ._horovod.modules import install_as_horovod
 
 _USAGE = "usage: python -m farandole.as_horovod (SCRIPT | -m MODULE) [ARGUMENT …]"
@@ -20,10 +22,12 @@ def main(arguments: List[str]) -> None:
     if not program or program[0].startswith("-"):
         sys.exit(_USAGE)
     install_as_horovod()
+    _frames.hide_starters()
     sys.argv = program
     if as_module:
         sys.path.insert(0, os.getcwd())
-        runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+        # Horovod's own programs are modules of Farandole.
+        runpy.run_module(names.MODULES.get(program[0]) or program[0], run_name="__main__", alter_sys=True)
     else:
         sys.path.insert(0, os.path.dirname(os.path.abspath(program[0])))
         runpy.run_path(program[0], run_name="__main__")

@@ -1,9 +1,7 @@
-"""Names of the table whose parts are on other branches: deleted when they are merged."""
+"""Names of the table whose parts are not there yet: deleted when they are."""
 
-MODULES = {"horovod.tensorflow.data.compute_service"}
+MODULES = set()
 NAMES = {
-    ("horovod", "run"),
-    ("horovod.runner", "run"),
     ("horovod.tensorflow", "LocalGradientAggregationHelper"),
     ("horovod.tensorflow.gradient_aggregation", "LocalGradientAggregationHelper"),
     ("horovod.tensorflow.gradient_aggregation_eager", "LocalGradientAggregationHelperEager"),

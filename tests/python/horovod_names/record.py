@@ -23,6 +23,7 @@ MODULES = """
     horovod.keras horovod.keras.callbacks horovod.keras.elastic
     horovod.runner horovod.runner.common.util.env horovod.runner.util.threads
     horovod.tensorflow horovod.tensorflow.compression horovod.tensorflow.data.compute_service
+    horovod.tensorflow.data.compute_worker
     horovod.tensorflow.elastic horovod.tensorflow.functions horovod.tensorflow.gradient_aggregation
     horovod.tensorflow.gradient_aggregation_eager horovod.tensorflow.keras horovod.tensorflow.keras.callbacks
     horovod.tensorflow.keras.elastic horovod.tensorflow.mpi_ops horovod.tensorflow.sync_batch_norm

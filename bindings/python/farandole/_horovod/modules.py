@@ -93,5 +93,10 @@ def install_as_horovod() -> None:
         raise ImportError(
             f"Horovod has been imported from {getattr(loaded, '__file__', '?')}; call install_as_horovod() before"
         )
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    if not is_installed():
         sys.meta_path.insert(0, _Finder())
+
+
+def is_installed() -> bool:
+    """Whether `import horovod` finds Farandole."""
+    return any(isinstance(finder, _Finder) for finder in sys.meta_path)

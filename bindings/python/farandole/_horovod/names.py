@@ -42,6 +42,7 @@ MODULES: Dict[str, Optional[str]] = {
     "horovod.tensorflow.compression": "farandole.tensorflow.compression",
     "horovod.tensorflow.data": None,
     "horovod.tensorflow.data.compute_service": "farandole.tensorflow.data.compute_service",
+    "horovod.tensorflow.data.compute_worker": "farandole.tensorflow.data.compute_worker",
     "horovod.tensorflow.elastic": "farandole.tensorflow.elastic",
     "horovod.tensorflow.functions": "farandole.tensorflow.functions",
     "horovod.tensorflow.gradient_aggregation": "farandole.tensorflow.gradient_aggregation",
@@ -67,22 +68,24 @@ MISSING_MODULES = {
     "horovod.ray": "start programs with mpirun or python -m farandole.run",
     "horovod.runner": "start programs with mpirun, python -m farandole.run or horovod.run",
     "horovod.spark": "start programs with mpirun or python -m farandole.run",
-    "horovod.tensorflow.data.compute_worker": "start programs with mpirun; the workers are horovod.tensorflow.data.compute_service's",
     "horovod.tensorflow.mpi_lib": "it is Horovod's library; call the functions of horovod.tensorflow.mpi_ops",
     "horovod.torch": "Farandole is for TensorFlow and Keras",
 }
 
 _PLACE = "init shutdown is_initialized rank size local_rank local_size cross_rank cross_size"
-_BUILT = "mpi_threads_supported mpi_enabled mpi_built gloo_enabled gloo_built nccl_built ddl_built ccl_built cuda_built rocm_built"
+_BUILT = """mpi_threads_supported mpi_enabled mpi_built gloo_enabled gloo_built nccl_built ddl_built ccl_built
+    cuda_built rocm_built"""
 _LIFECYCLE = f"{_PLACE} {_BUILT} start_timeline stop_timeline"
 _SETS = "ProcessSet global_process_set add_process_set remove_process_set"
 _OPERATIONS = "Average Sum Adasum Min Max Product"
 _SIZES = "rank_op local_rank_op size_op local_size_op process_set_included_op"
 _OBJECTS = "allgather_object broadcast_object broadcast_object_fn broadcast_variables"
-_KERAS = "DistributedOptimizer Compression Average Sum allreduce allgather broadcast reducescatter broadcast_global_variables load_model"
+_KERAS = """DistributedOptimizer Compression Average Sum allreduce allgather broadcast reducescatter
+    broadcast_global_variables load_model"""
 _CALLBACKS = """BroadcastGlobalVariablesCallback MetricAverageCallback LearningRateScheduleCallback
     LearningRateWarmupCallback BestModelCheckpoint"""
-_KERAS_ELASTIC = "KerasState CommitStateCallback UpdateBatchStateCallback UpdateEpochStateCallback TensorFlowKerasState run"
+_KERAS_ELASTIC = """KerasState CommitStateCallback UpdateBatchStateCallback UpdateEpochStateCallback TensorFlowKerasState
+    run"""
 
 # The names of each module.
 NAMES = {
@@ -112,6 +115,7 @@ NAMES = {
     "horovod.tensorflow.compression": "Compression Compressor FP16Compressor NoneCompressor",
     "horovod.tensorflow.data.compute_service": """ComputeClient TfDataServiceConfig compute_worker_fn send_to_data_service
         tf_data_service""",
+    "horovod.tensorflow.data.compute_worker": "ComputeService TfDataServiceConfig compute_worker_fn main",
     "horovod.tensorflow.elastic": """HorovodInternalError ObjectState TensorFlowKerasState TensorFlowState broadcast_object
         broadcast_object_fn broadcast_variables init rank run run_fn shutdown""",
     "horovod.tensorflow.functions": f"{_OBJECTS} ProcessSet global_process_set allgather broadcast broadcast_ rank size",
@@ -138,6 +142,7 @@ NAMES = {
 }
 
 _FIXED_HOSTS = "the ranks of a job stay the same, so hosts neither come nor go"
+_CALLBACKS_BEHIND = f"{NAMES['horovod._keras.callbacks']} {NAMES['horovod._keras.elastic']}".split()
 _PLAIN_CALLBACK = "derive from the callback of horovod.tensorflow.keras of this name without Impl"
 # What is not there, by name or "module:name", and what to use instead.
 INSTEAD = {
@@ -145,11 +150,11 @@ INSTEAD = {
     "HostUpdateResult": _FIXED_HOSTS,
     "WorkerNotificationManager": _FIXED_HOSTS,
     "notification_manager": _FIXED_HOSTS,
-    "ComputeClient": "it speaks to horovodrun's services; TfDataServiceConfig says where they are",
+    "ComputeService": "the program of this module runs it: `python -m farandole.tensorflow.data.compute_worker`",
     "CallableList": "the variables of an optimizer are those of Keras",
     "apply_op_to_not_none_tensors": "write [None if each is None else function(each) for each in tensors]",
     "get_not_none_from_list": "write [each for each in tensors if each is not None]",
-    **{name: _PLAIN_CALLBACK for name in f"{NAMES['horovod._keras.callbacks']} {NAMES['horovod._keras.elastic']}".split()},
+    **{name: _PLAIN_CALLBACK for name in _CALLBACKS_BEHIND},
 }
 
 _ELASTIC = "[Elastic](#elastic)"
@@ -163,8 +168,10 @@ DIFFERENCES = {
     "mpi_threads_supported": "in a job [without MPI](quickstart.md#without-mpi) it raises `InvalidArgument`",
     "nccl_built": f"0: {_ON_HOST}",
     "cuda_built": f"False: {_ON_HOST}",
-    "ProcessSet": "one made from an MPI communicator raises `Unsupported`: pass its ranks. One of no ranks can not be registered",
-    "add_process_set": "at any time, without `HOROVOD_DYNAMIC_PROCESS_SETS`; an empty list raises `InvalidArgument`: `global_process_set` is that of all ranks",
+    "ProcessSet": "one made from an MPI communicator raises `Unsupported`: pass its ranks. "
+    "One of no ranks can not be registered",
+    "add_process_set": "at any time, without `HOROVOD_DYNAMIC_PROCESS_SETS`; an empty list raises `InvalidArgument`: "
+    "`global_process_set` is that of all ranks",
     "remove_process_set": "at any time, without `HOROVOD_DYNAMIC_PROCESS_SETS`",
     "join": "takes a process set too; `Min`, `Max` and `Product` leave the ranks that joined out: [Collectives](#collectives)",
     "Adasum": "also for numbers of ranks that are no power of two, and in process sets",
@@ -206,15 +213,20 @@ PLACES = {
         f"horovod.common.util:{name}": f"{_UTIL}:{name}"
         for name in ("_cache", "mpi_built", "gloo_built", "nccl_built", "ddl_built", "ccl_built")
     },
-    **{name: f"farandole._horovod.exceptions:{name}" for name in ("HorovodVersionMismatchError", "get_version_mismatch_message")},
-    **{name: f"farandole.tensorflow.mpi_ops:{name}" for name in ("allgather", "broadcast", "broadcast_", *_SIZES.split())},
+    "HorovodVersionMismatchError": "farandole._horovod.exceptions:HorovodVersionMismatchError",
+    "get_version_mismatch_message": "farandole._horovod.exceptions:get_version_mismatch_message",
+    **{name: f"farandole.tensorflow.mpi_ops:{name}" for name in f"allgather broadcast broadcast_ {_SIZES}".split()},
     **{name: f"farandole:{name}" for name in _OPERATIONS.split()},
     **{
         f"{module}:{name}": f"{MODULES[module]}:{name}"
         for module in ("horovod.keras", "horovod.tensorflow.keras", "horovod._keras")
         for name in ("allgather", "broadcast")
     },
-    **{f"{module}:init": "farandole.tensorflow:init" for module in NAMES if module.startswith(("horovod.tensorflow", "horovod.keras"))},
+    **{
+        f"{module}:init": "farandole.tensorflow:init"
+        for module in NAMES
+        if module.startswith(("horovod.tensorflow", "horovod.keras"))
+    },
     "_cache": "farandole.tensorflow.util:_cache",
     "_executing_eagerly": "farandole.tensorflow.util:_executing_eagerly",
     "_allreduce": "farandole.tensorflow.mpi_ops:_allreduce",

@@ -10,7 +10,7 @@ from typing import Any, Callable, List, Optional, Sequence
 import tensorflow as tf
 
 from .. import _engine, _waiting, errors
-from . import _errors
+from . import _errors, _graph_frames
 
 # All eager calls without a name have this one. They come one at a time and in the same order on all ranks, as calls of MPI
 # do; ranks that disagree in what they call are told at once, since the name is the same.
@@ -111,7 +111,8 @@ def run(
     """
     if tf.executing_eagerly():
         return run_named(function, name, **arguments)
-    result = function(name=normalize_name(name or name_from(default_name, inputs)), **arguments)
+    with _graph_frames.hidden():
+        result = function(name=normalize_name(name or name_from(default_name, inputs)), **arguments)
     _run_independently(result)
     return result
 

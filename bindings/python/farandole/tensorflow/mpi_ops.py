@@ -26,7 +26,7 @@ from tensorflow.python.ops import resource_variable_ops
 
 from .. import _engine, _work
 from .._horovod.basics import basics as _basics  # Horovod's programs look for it here
-from . import _errors, _library, _running
+from . import _errors, _graph_frames, _library, _running
 
 Sum, Average, Min, Max, Product, Adasum = (
     _engine.Sum,
@@ -234,7 +234,8 @@ def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[
         return [variable.read_value() for variable in variables]
     name = name or "_".join(["FarandoleBroadcastVariables", variables[0].name, variables[-1].name])
     # Not independent of the ops around it: those that read or write the variables keep their order.
-    done = _LIB.farandole_broadcast_variables(name=_running.normalize_name(name), **arguments)
+    with _graph_frames.hidden():
+        done = _LIB.farandole_broadcast_variables(name=_running.normalize_name(name), **arguments)
     with tf.control_dependencies([done]):
         return [variable.read_value() for variable in variables]
 

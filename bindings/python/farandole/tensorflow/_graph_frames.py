@@ -1,0 +1,43 @@
+"""Ops of a graph remember the program's lines that made them, which TensorFlow shows where they fail: without the frames of
+this package, which would stand after them, and those that started the program."""
+
+import contextlib
+import os
+import runpy
+import sys
+from typing import Any, FrozenSet
+
+try:
+    from tensorflow.python.util.tf_stack import StackTraceFilter
+except ImportError:  # it is private to TensorFlow
+    StackTraceFilter = None
+
+_PACKAGE = __name__.partition(".")[0]
+_STARTER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "as_horovod.py")
+_OF_GENERATED_CODE = "<string>"  # TensorFlow's functions that add the ops, and programs of `python -c`
+_STARTERS = frozenset([_STARTER, runpy.__file__, runpy.run_path.__code__.co_filename])
+
+
+def hidden() -> Any:
+    """A context in which ops are added to graphs without these frames."""
+    return contextlib.nullcontext() if StackTraceFilter is None else _Hidden()
+
+
+def _own_files() -> FrozenSet[str]:
+    """Of the frames that there are: AutoGraph runs functions of this package from files of its own, with their globals."""
+    files = {*_STARTERS, _OF_GENERATED_CODE}
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename == _OF_GENERATED_CODE:
+            files.discard(_OF_GENERATED_CODE)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
+            files.add(frame.f_code.co_filename)
+        frame = frame.f_back
+    return frozenset(files)
+
+
+if StackTraceFilter is not None:
+
+    class _Hidden(StackTraceFilter):
+        def get_filtered_filenames(self) -> FrozenSet[str]:
+            return _own_files() | self.parent.get_filtered_filenames()

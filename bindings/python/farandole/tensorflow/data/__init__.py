@@ -1,0 +1,1 @@
+"""tf.data's service over the ranks of jobs."""

@@ -1,0 +1,234 @@
+"""Where the processes of a data service find each other: who dispatches, which workers are there, when it ends.
+
+Messages are lines of JSON over TCP. Nothing that is received is run, and each side proves with HMAC-SHA256, over a
+random number of the other's, that it knows the key.
+"""
+
+import hmac
+import json
+import secrets
+import socket
+import socketserver
+import threading
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+_MOST_BYTES = 65536  # of a line
+_SECONDS_TO_SAY = 30  # that a process may take for its part of a conversation, beside what it asked to wait for
+_ERRORS = {kind.__name__: kind for kind in (IndexError, ValueError, TimeoutError)}
+
+Addresses = Mapping[str, Sequence[Tuple[str, int]]]
+
+
+def make_secret_key() -> bytes:
+    """32 random bytes."""
+    return secrets.token_bytes(32)
+
+
+def own_address() -> str:
+    """The address under which other hosts reach this one, as far as it can tell; 127.0.0.1 without a network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect(("192.0.2.1", 9))  # sends nothing: it asks for the route to an address that is nobody's
+            return asked.getsockname()[0]
+        except OSError:
+            pass
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"
+
+
+def _sign(key: bytes, *parts: str) -> str:
+    return hmac.new(key, "\n".join(parts).encode(), "sha256").hexdigest()
+
+
+def _read_line(stream: Any) -> str:
+    line = stream.readline(_MOST_BYTES)
+    if not line.endswith(b"\n"):
+        raise ConnectionError("the connection ended before its message did")
+    return line[:-1].decode()
+
+
+def _write_line(stream: Any, text: str) -> None:
+    stream.write(text.encode() + b"\n")
+    stream.flush()
+
+
+class _Conversation(socketserver.StreamRequestHandler):
+    timeout = _SECONDS_TO_SAY
+
+    def handle(self) -> None:
+        service: "ComputeService" = self.server.service  # type: ignore[attr-defined]
+        nonce = secrets.token_hex(16)
+        try:
+            _write_line(self.wfile, nonce)
+            text, signature = _read_line(self.rfile), _read_line(self.rfile)
+            if not hmac.compare_digest(_sign(service.key, "ask", nonce, text).encode(), signature.encode()):
+                return  # it does not have the key: not even told so
+            asked = json.loads(text)
+            try:
+                said = {"result": service.answer(asked)}
+            except tuple(_ERRORS.values()) as error:
+                said = {"error": type(error).__name__, "text": str(error.args[0])}
+            text = json.dumps(said)
+            _write_line(self.wfile, text)
+            _write_line(self.wfile, _sign(service.key, "answer", nonce, asked["nonce"], text))
+        except (OSError, ValueError, KeyError, TypeError):
+            return  # gone, or nothing that can be understood
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    request_queue_size = 128
+
+
+class ComputeService:
+    """Listens on a port of its own in threads of this process, until `shutdown`."""
+
+    def __init__(self, dispatchers: int, workers_per_dispatcher: int, key: bytes, nics: Any = None):
+        """`nics` is Horovod's and has no effect: it listens on all interfaces.
+
+        Raises ValueError if a number is less than 1.
+        """
+        if dispatchers < 1 or workers_per_dispatcher < 1:
+            raise ValueError(
+                "dispatchers and workers per dispatcher must be at least 1 each, "
+                f"not {dispatchers} and {workers_per_dispatcher}"
+            )
+        self.key = key
+        self._workers_per_dispatcher = workers_per_dispatcher
+        # Guarded by the condition, which tells of each change.
+        self._changed = threading.Condition()
+        self._dispatchers: List[Optional[str]] = [None] * dispatchers
+        self._workers: List[Set[int]] = [set() for _ in range(dispatchers)]
+        self._ends = False
+        self._server = _Server(("", 0), _Conversation)
+        self._server.service = self  # type: ignore[attr-defined]
+        self._thread = threading.Thread(target=self._server.serve_forever, name="farandole data service", daemon=True)
+        self._thread.start()
+
+    def addresses(self) -> Dict[str, List[Tuple[str, int]]]:
+        """Where it listens: address and port, in the order in which to try them."""
+        port = self._server.server_address[1]
+        return {"host": [(own_address(), port)], "lo": [("127.0.0.1", port)]}
+
+    def shutdown(self) -> None:
+        """Ends the wait of everybody who waits for it, and the service when all have been told. May be called again."""
+        with self._changed:
+            self._ends = True
+            self._changed.notify_all()
+        self._server.shutdown()
+        self._server.server_close()  # waits for the conversations
+        self._thread.join()
+
+    def answer(self, asked: Mapping[str, Any]) -> Any:
+        """Raises IndexError, ValueError, TimeoutError with a text for whoever asked."""
+        with self._changed:
+            return getattr(self, "_on_" + asked["what"])(*asked["arguments"])
+
+    def _on_register_dispatcher(self, dispatcher: int, address: str) -> None:
+        self._check(dispatcher)
+        known = self._dispatchers[dispatcher]
+        if known not in (None, address):
+            raise ValueError(f"dispatcher {dispatcher} is {known} already; {address} can not be it too")
+        self._dispatchers[dispatcher] = address
+        self._changed.notify_all()
+
+    def _on_dispatcher(self, dispatcher: int, seconds: float) -> Optional[str]:
+        self._check(dispatcher)
+        self._wait(lambda: self._dispatchers[dispatcher] is not None, seconds, f"dispatcher {dispatcher} to register")
+        return self._dispatchers[dispatcher]
+
+    def _on_register_worker(self, dispatcher: int, worker: int) -> None:
+        self._check(dispatcher)
+        self._workers[dispatcher].add(worker)
+        self._changed.notify_all()
+
+    def _on_workers(self, dispatcher: int, seconds: float) -> None:
+        self._check(dispatcher)
+        workers, wanted = self._workers[dispatcher], self._workers_per_dispatcher
+        self._wait(lambda: len(workers) >= wanted, seconds, f"{wanted} workers of dispatcher {dispatcher} to register")
+
+    def _on_shut_down(self) -> None:
+        # The end waits for this conversation too.
+        threading.Thread(target=self.shutdown, name="farandole data service end").start()
+
+    def _on_end(self) -> None:
+        self._changed.wait_for(lambda: self._ends)
+
+    def _check(self, dispatcher: int) -> None:
+        if not 0 <= dispatcher < len(self._dispatchers):
+            raise IndexError(f"dispatchers are 0 to {len(self._dispatchers) - 1}; there is no dispatcher {dispatcher}")
+
+    def _wait(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        if not self._changed.wait_for(lambda: condition() or self._ends, seconds):
+            raise TimeoutError(
+                f"Timed out after {seconds} s waiting for {what}; see what that process says, or raise the timeout"
+            )
+        if not condition():
+            raise TimeoutError(f"the data service was shut down while this process waited for {what}")
+
+
+class ComputeClient:
+    """Asks a ComputeService. Each call blocks until it has answered; raises ConnectionError if it is not there."""
+
+    def __init__(self, compute_addresses: Addresses, key: bytes, verbose: int = 1):
+        self._addresses = [tuple(each) for known in compute_addresses.values() for each in known]
+        self._key = key
+
+    def register_dispatcher(self, dispatcher_id: int, dispatcher_address: str) -> None:
+        """Raises IndexError, and ValueError if it is registered with another address."""
+        self._ask("register_dispatcher", dispatcher_id, dispatcher_address)
+
+    def wait_for_dispatcher_registration(self, dispatcher_id: int, timeout: float) -> str:
+        """The dispatcher's address. timeout: seconds. Raises IndexError, TimeoutError."""
+        return self._ask("dispatcher", dispatcher_id, timeout, seconds=timeout)
+
+    def register_worker_for_dispatcher(self, dispatcher_id: int, worker_id: int) -> None:
+        """Raises IndexError."""
+        self._ask("register_worker", dispatcher_id, worker_id)
+
+    def wait_for_dispatcher_worker_registration(self, dispatcher_id: int, timeout: float) -> None:
+        """Waits for all workers of the dispatcher. timeout: seconds. Raises IndexError, TimeoutError."""
+        self._ask("workers", dispatcher_id, timeout, seconds=timeout)
+
+    def shutdown(self) -> None:
+        """Ends the service."""
+        self._ask("shut_down")
+
+    def wait_for_shutdown(self) -> None:
+        """Blocks until somebody has ended the service."""
+        self._ask("end", seconds=None)
+
+    def _ask(self, what: str, *arguments: Any, seconds: Optional[float] = 0) -> Any:
+        failed = []
+        for address in self._addresses:
+            try:
+                connection = socket.create_connection(address, _SECONDS_TO_SAY)
+            except OSError as error:
+                failed.append(f"{address[0]}:{address[1]}: {error}")
+                continue
+            with connection:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                connection.settimeout(None if seconds is None else _SECONDS_TO_SAY + seconds)
+                try:
+                    said = self._converse(connection, what, arguments)
+                except (OSError, ValueError) as error:
+                    failed.append(f"{address[0]}:{address[1]}: {error}")
+                    continue
+            if "error" in said:
+                raise _ERRORS[said["error"]](said["text"])
+            return said["result"]
+        raise ConnectionError(f"no data service answers: {'; '.join(failed)}; is it running, with the same file?")
+
+    def _converse(self, connection: socket.socket, what: str, arguments: Sequence[Any]) -> Dict[str, Any]:
+        own_nonce = secrets.token_hex(16)
+        with connection.makefile("rwb") as stream:
+            nonce = _read_line(stream)
+            text = json.dumps({"what": what, "arguments": arguments, "nonce": own_nonce})
+            _write_line(stream, text)
+            _write_line(stream, _sign(self._key, "ask", nonce, text))
+            text, signature = _read_line(stream), _read_line(stream)
+        if not hmac.compare_digest(_sign(self._key, "answer", nonce, own_nonce, text).encode(), signature.encode()):
+            raise ConnectionError("it does not have the key of this file")
+        return json.loads(text)
