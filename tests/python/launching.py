@@ -1,6 +1,7 @@
 """farandole.run, the function and the command line, from a program of one process. FARANDOLE_MPI says with which MPI."""
 
 import importlib
+import json
 import os
 import re
 import signal
@@ -118,6 +119,16 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(sorted(done.stdout.split("\n")), ["", "0 2097152", "1 2097152"])
         self.assertRegex(done.stderr, r"mpi(run|exec)\S* .*-np 2 ")
+
+    def test_a_timeline(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "timeline.json")
+            program = "import farandole, farandole.numpy as c; farandole.init(); c.allreduce([1.0], name='summed')"
+            done = run("-np", "2", "--timeline-filename", path, sys.executable, "-c", program)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(path) as file:
+                events = json.load(file)
+        self.assertIn("NEGOTIATE_ALLREDUCE", [each.get("name") for each in events])
 
     def test_the_status_is_that_of_the_program(self):
         self.assertEqual(run("-np", "1", sys.executable, "-c", "import sys; sys.exit(7)").returncode, 7)

@@ -1,6 +1,7 @@
 """Where a process is, what is built, Horovod's variables and module names, elastic states, and starting again."""
 
 import importlib
+import json
 import os
 import sys
 import tempfile
@@ -47,11 +48,6 @@ class PlaceTest(support.RankedTest):
             )
         )
 
-    def test_timeline_is_not_there(self):
-        for call in (lambda: farandole.start_timeline("file"), farandole.stop_timeline):
-            with self.assertRaisesRegex(NotImplementedError, "timeline"):
-                call()
-
     def test_what_init_refuses(self):
         with self.assertRaisesRegex(errors.Unsupported, "process sets"):
             farandole.init(comm=[0])
@@ -61,6 +57,51 @@ class PlaceTest(support.RankedTest):
             farandole.init(process_sets=[farandole.ProcessSet([0]), farandole.ProcessSet([0])])
         with self.assertRaisesRegex(ValueError, "add_process_set"):
             farandole.init(process_sets=[farandole.ProcessSet([0])])
+
+
+class TimelineTest(support.RankedTest):
+    def run_calls(self, mark_cycles):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "timeline.json")
+            farandole.start_timeline(path, mark_cycles)
+            collectives.allreduce([1.0, 2.0], name="summed")
+            collectives.allgather([[1.0]], name="gathered")
+            farandole.stop_timeline()
+            collectives.barrier()
+            self.assertEqual(os.path.exists(path), farandole.rank() == 0)
+            if farandole.rank() != 0:
+                return []
+            with open(path) as file:
+                return json.load(file)
+
+    def test_rows(self):
+        events = self.run_calls(mark_cycles=True)
+        if farandole.rank() != 0:
+            return
+        rows = {each["args"]["name"]: each["pid"] for each in events if "name" in each.get("args", {})}
+        for tensor, kind in {"summed": "ALLREDUCE", "gathered": "ALLGATHER"}.items():
+            row = [each for each in events if each["pid"] == rows[tensor] and each["ph"] != "M"]
+            names = [each.get("name") for each in row]
+            self.assertEqual(names[:3], [f"NEGOTIATE_{kind}", None, kind])
+            self.assertIn(f"FARANDOLE_{kind}", names)
+            begins, ends = ([each["ts"] for each in row if each["ph"] == phase] for phase in "BE")
+            self.assertEqual(len(begins), len(ends))
+            for span in row:
+                if span["ph"] == "X":
+                    self.assertTrue(begins[1] <= span["ts"] <= span["ts"] + span["dur"] <= ends[1] + 0.01, row)
+        self.assertIn("CYCLE_START", [each.get("name") for each in events])
+        self.assertIn("start_time_since_epoch_in_micros", events[0]["args"])
+
+    def test_without_cycles_and_twice(self):
+        for _ in range(2):
+            events = self.run_calls(mark_cycles=False)
+            self.assertNotIn("CYCLE_START", [each.get("name") for each in events])
+
+    def test_a_file_that_can_not_be_written(self):
+        if farandole.rank() == 0:
+            with self.assertRaisesRegex(errors.InvalidArgument, "/no such directory/x.*No such file"):
+                farandole.start_timeline("/no such directory/x")
+        farandole.stop_timeline()
 
 
 class StaticProcessSetTest(support.RankedTest):
@@ -104,6 +145,9 @@ class HorovodVariablesTest(support.RankedTest):
         )
         self.assertEqual(ignored, ["HOROVOD_AUTOTUNE", "HOROVOD_CYCLE_TIME"])
         self.assertEqual(_horovod_environment.translate({"HOROVOD_STALL_CHECK_DISABLE": "0"}), ({}, []))
+        timeline, _ = _horovod_environment.translate({"HOROVOD_TIMELINE": "a", "HOROVOD_TIMELINE_MARK_CYCLES": "1"})
+        self.assertEqual(timeline, {"FARANDOLE_TIMELINE": "a", "FARANDOLE_TIMELINE_CYCLES": "on"})
+        self.assertEqual(_horovod_environment.translate({"HOROVOD_TIMELINE": "DYNAMIC"}), ({}, []))
         odd, _ = _horovod_environment.translate(
             {
                 "HOROVOD_FUSION_THRESHOLD": "0",

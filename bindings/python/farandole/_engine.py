@@ -229,6 +229,8 @@ _SIGNATURES = {
     "farandole_refuse": (None, [POINTER(Request), c_char_p]),
     "farandole_wait_until": (None, [POINTER(c_int32)]),
     "farandole_join": (c_int, [c_int32, c_void_p, JoinedFunction, _ERROR]),
+    "farandole_start_timeline": (c_int, [c_char_p, c_int32, _ERROR]),
+    "farandole_stop_timeline": (c_int, [_ERROR]),
     "farandole_window_allocate": (c_void_p, [c_size_t]),
     "farandole_window_free": (c_int, [c_void_p]),
     "farandole_get_counters": (None, [POINTER(Counters)]),

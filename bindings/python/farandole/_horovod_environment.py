@@ -10,6 +10,11 @@ def _is_on(value: str) -> bool:
     return value.strip().lower() not in ("", "0", "false", "no", "off")
 
 
+def _timeline(value: str) -> str:
+    """A file; "DYNAMIC" asks for start_timeline(), which can be called anyway."""
+    return "" if value.upper() == "DYNAMIC" else value
+
+
 _LOG_LEVELS = {
     "trace": "debug",
     "debug": "debug",
@@ -38,6 +43,8 @@ _MEANINGS: Dict[str, Tuple[str, Callable[[str], str]]] = {
     ),
     "HOROVOD_STALL_CHECK_DISABLE": ("FARANDOLE_WARN_AFTER", lambda value: _LONGEST if _is_on(value) else ""),
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": ("FARANDOLE_TIMEOUT", _seconds),
+    "HOROVOD_TIMELINE": ("FARANDOLE_TIMELINE", _timeline),
+    "HOROVOD_TIMELINE_MARK_CYCLES": ("FARANDOLE_TIMELINE_CYCLES", lambda value: "on" if _is_on(value) else "off"),
     "HOROVOD_LOG_LEVEL": ("FARANDOLE_LOG", lambda value: _LOG_LEVELS.get(value.lower(), "")),
 }
 # They ask for what is so anyway, or say where a launcher put the process.

@@ -243,13 +243,19 @@ def counters() -> Dict[str, int]:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Horovod's timeline does not exist here. Raises Unsupported."""
-    raise errors.Unsupported(
-        "start_timeline is not supported; FARANDOLE_FLIGHT_DIR keeps each rank's last collectives when a job fails, "
-        "and TensorFlow's profiler shows the ops"
-    )
+    """From now on rank 0 writes into this file when each named tensor was negotiated, waited and moved; chrome://tracing and
+    Perfetto open it, at any time. It is replaced; one that was being written is ended. On other ranks nothing happens, so all
+    or only rank 0 may call it.
+
+    mark_cycles: mark each negotiation too.
+
+    FARANDOLE_TIMELINE does the same from `init` on. Raises InvalidArgument before `init`, and on rank 0 if the file can not
+    be written.
+    """
+    _engine.call("farandole_start_timeline", os.fsencode(file_path), int(bool(mark_cycles)))
 
 
 def stop_timeline() -> None:
-    """Raises Unsupported, as start_timeline does."""
-    raise errors.Unsupported("stop_timeline is not supported, because there is no timeline to stop")
+    """Ends the file once all is written, as `shutdown` does. Does nothing if there is none. Raises InvalidArgument before
+    `init`."""
+    _engine.call("farandole_stop_timeline")

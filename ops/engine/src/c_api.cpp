@@ -284,6 +284,19 @@ int farandole_join(int32_t process_set, void* context, void (*done)(void*, const
   });
 }
 
+int farandole_start_timeline(const char* path, int32_t mark_cycles, farandole_error** error) {
+  return guarded(error, [&] {
+    const auto process = engine_process();
+    running(process, "farandole_start_timeline").engine.start_timeline(path, mark_cycles != 0);
+  });
+}
+int farandole_stop_timeline(farandole_error** error) {
+  return guarded(error, [] {
+    const auto process = engine_process();
+    running(process, "farandole_stop_timeline").engine.stop_timeline();
+  });
+}
+
 void farandole_get_counters(farandole_counters* counters) {
   farandole_counters found{};
   if (const auto process = engine_process()) found = process->engine.counters();

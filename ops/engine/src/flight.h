@@ -8,6 +8,7 @@
 
 #include "farandole/collectives/communicator.h"
 #include "local_request.h"
+#include "timeline.h"
 
 namespace farandole {
 
@@ -35,6 +36,7 @@ struct FlightContext {
   std::size_t fusion_bytes = 0, alone_bytes = 0;
   FlightCounters counters;
   std::vector<std::shared_ptr<OutputMemory>> asked_memory;  ///< since it was last taken
+  Timeline& timeline;
 };
 
 /// One request of a flight: what all ranks agreed on, and this rank's part; null if it has joined.
@@ -55,6 +57,11 @@ class Flight {
   /// Delivers this error for what has not arrived.
   virtual void fail(const RequestError& error, std::vector<Completion>& completions) = 0;
 };
+
+/// The row of a request in the timeline says this while its data moves: "ALLREDUCE".
+std::string activity_of(const RequestSpec& spec);
+/// This, while the collective runs: "FARANDOLE_ALLREDUCE".
+std::string collective_activity_of(const RequestSpec& spec);
 
 /// Allreduces with one operation and scale, or broadcasts from one root: outputs have the shape of inputs. Small
 /// tensors travel together in fusion buffers; large ones are not copied.

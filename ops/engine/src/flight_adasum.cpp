@@ -66,6 +66,7 @@ class AdasumFlight final : public Flight {
   AdasumFlight(FlightContext& context, FlightEntry entry) : context_(context), entry_(std::move(entry)) {}
 
   bool start() override {
+    began_ = context_.timeline.now();
     const auto ranks = static_cast<std::size_t>(context_.communicator.size());
     const auto self = static_cast<std::size_t>(context_.communicator.rank());
     for (const TensorSpec& spec : entry_.spec->tensors) {
@@ -84,6 +85,27 @@ class AdasumFlight final : public Flight {
   }
 
   bool finish(std::vector<Completion>& completions) override {
+    if (!deliver_arrived(completions)) return false;
+    const auto now = context_.timeline.now();
+    context_.timeline.span(entry_.spec->name, collective_activity_of(*entry_.spec), began_, now);
+    context_.timeline.end(entry_.spec->name, now);
+    return true;
+  }
+
+  void fail(const RequestError& error, std::vector<Completion>& completions) override {
+    if (!entry_.local) return;
+    for (; arrived_ < entry_.local->tensors.size(); ++arrived_) {
+      deliver(entry_.local->tensors[arrived_], error, completions);
+    }
+  }
+
+ private:
+  struct Item {
+    std::size_t count = 0;
+    Buffer all;
+    Work work;
+  };
+  bool deliver_arrived(std::vector<Completion>& completions) {
     for (; arrived_ < items_.size(); ++arrived_) {
       Item& item = items_[arrived_];
       if (!item.work.test()) return false;
@@ -103,19 +125,6 @@ class AdasumFlight final : public Flight {
     return true;
   }
 
-  void fail(const RequestError& error, std::vector<Completion>& completions) override {
-    if (!entry_.local) return;
-    for (; arrived_ < entry_.local->tensors.size(); ++arrived_) {
-      deliver(entry_.local->tensors[arrived_], error, completions);
-    }
-  }
-
- private:
-  struct Item {
-    std::size_t count = 0;
-    Buffer all;
-    Work work;
-  };
   static void deliver(LocalTensor& tensor, const std::optional<RequestError>& error,
                       std::vector<Completion>& completions) {
     std::vector<std::int64_t> shape = tensor.shape;
@@ -126,6 +135,7 @@ class AdasumFlight final : public Flight {
   FlightEntry entry_;
   std::vector<Item> items_;
   std::size_t arrived_ = 0;
+  Timeline::Time began_{};  // if the timeline is on
 };
 
 }  // namespace

@@ -29,7 +29,8 @@ void check_rows(const std::vector<std::int64_t>& rows, std::size_t row_bytes, co
 /// One tensor: lengths, memory, data, in this order; the tensors of a request one after the other.
 class NewShapeFlight final : public Flight {
  public:
-  NewShapeFlight(FlightContext& context, FlightEntry entry) : context_(context), entry_(std::move(entry)) {
+  NewShapeFlight(FlightContext& context, FlightEntry entry)
+      : context_(context), entry_(std::move(entry)), agreed_(context.timeline.now()) {
     for (LocalTensor& tensor : entry_.local->tensors) items_.emplace_back().tensor = &tensor;
   }
 
@@ -57,6 +58,7 @@ class NewShapeFlight final : public Flight {
       Item& item = items_[arrived_];
       if (!item.work.test()) return false;
       item.work.wait();
+      if (context_.timeline.is_on()) record(item);
       completions.push_back(completion_of(item, item.error));
     }
     return arrived_ == items_.size();
@@ -86,6 +88,7 @@ class NewShapeFlight final : public Flight {
     Buffer substitute;                     // where the caller had no memory: the others must not wait for this rank
     std::optional<RequestError> error;
     Work work;
+    Timeline::Time asked{}, began{};  // if the timeline is on
   };
 
   RequestKind kind() const { return entry_.spec->kind; }
@@ -120,6 +123,7 @@ class NewShapeFlight final : public Flight {
     }
     item.shape = tensor.shape;
     item.shape.front() = rows;
+    item.asked = context_.timeline.now();
     item.memory = std::make_shared<OutputMemory>(tensor, item.shape);
     context_.asked_memory.push_back(item.memory);
   }
@@ -127,6 +131,7 @@ class NewShapeFlight final : public Flight {
   void begin(Item& item) {
     LocalTensor& tensor = *item.tensor;
     take_memory(item);
+    item.began = context_.timeline.now();
     const std::size_t row = tensor.row_count();
     const std::size_t input_count = unsigned_of(tensor.rows()) * row;
     const ConstBufferView input(tensor.input, input_count, tensor.dtype);
@@ -162,6 +167,15 @@ class NewShapeFlight final : public Flight {
                                           describe(*entry_.spec), count * size_in_bytes(tensor.dtype))};
   }
 
+  void record(const Item& item) {
+    const auto now = Clock::now();
+    const std::string& name = entry_.spec->name;
+    context_.timeline.span(name, "WAIT_FOR_DATA", agreed_, item.asked);
+    context_.timeline.span(name, "ALLOCATE_OUTPUT", item.asked, item.began);
+    context_.timeline.span(name, collective_activity_of(*entry_.spec), item.began, now);
+    if (&item == &items_.back()) context_.timeline.end(name, now);
+  }
+
   Completion completion_of(Item& item, std::optional<RequestError> error) const {
     std::vector<std::int64_t> splits;
     if (kind() == RequestKind::kAlltoall) splits = item.heard;
@@ -170,6 +184,7 @@ class NewShapeFlight final : public Flight {
 
   FlightContext& context_;
   FlightEntry entry_;
+  const Timeline::Time agreed_;
   std::vector<Item> items_;
   bool lengths_started_ = false;
   std::size_t started_ = 0, arrived_ = 0;

@@ -17,7 +17,10 @@ constexpr std::size_t kBuffersKept = 8;
 class SameShapeFlight final : public Flight {
  public:
   SameShapeFlight(FlightContext& context, std::vector<FlightEntry> entries)
-      : context_(context), entries_(std::move(entries)), spec_(*entries_.front().spec) {
+      : context_(context),
+        entries_(std::move(entries)),
+        spec_(*entries_.front().spec),
+        agreed_(context.timeline.now()) {
     plan();
   }
 
@@ -31,7 +34,9 @@ class SameShapeFlight final : public Flight {
       Run& run = runs_[arrived_];
       if (!run.work.test()) return false;
       run.work.wait();
+      const auto moved = context_.timeline.now();
       unpack(run);
+      if (context_.timeline.is_on()) record(run, moved);
       deliver(run, std::nullopt, completions);
     }
     return true;
@@ -45,6 +50,7 @@ class SameShapeFlight final : public Flight {
   struct Part {
     const TensorSpec* spec = nullptr;
     LocalTensor* local = nullptr;  // null: this rank has joined, and contributes what is neutral
+    const RequestSpec* request = nullptr;
   };
   /// What one collective moves: a tensor where it lies, or several in a fusion buffer.
   struct Run {
@@ -53,6 +59,7 @@ class SameShapeFlight final : public Flight {
     Buffer packed;
     BufferView values;
     Work work;
+    Timeline::Time began{}, packed_at{};  // if the timeline is on
   };
 
   bool reduces() const { return spec_.kind == RequestKind::kAllreduce; }
@@ -64,7 +71,7 @@ class SameShapeFlight final : public Flight {
     for (FlightEntry& entry : entries_) {
       for (std::size_t i = 0; i < entry.spec->tensors.size(); ++i) {
         const TensorSpec& tensor = entry.spec->tensors[i];
-        const Part part{&tensor, entry.local ? &entry.local->tensors[i] : nullptr};
+        const Part part{&tensor, entry.local ? &entry.local->tensors[i] : nullptr, entry.spec.get()};
         const std::size_t bytes = tensor.size_in_bytes();
         if (bytes >= context_.alone_bytes) {
           runs_.emplace_back().parts.push_back(part);
@@ -87,6 +94,7 @@ class SameShapeFlight final : public Flight {
     ++context_.counters.collectives;
     ConstBufferView input;
     double prescale = spec_.prescale;
+    run.began = context_.timeline.now();
     if (is_packed(run)) {
       run.packed = context_.buffers.take(run.bytes);
       run.values = BufferView(run.packed.view().data, count, dtype(run));
@@ -99,6 +107,7 @@ class SameShapeFlight final : public Flight {
       run.values = BufferView(tensor.output, count, dtype(run));
       input = ConstBufferView(tensor.input, count, dtype(run));
     }
+    run.packed_at = context_.timeline.now();
     if (reduces()) {
       context_.counters.reduced_bytes += run.bytes;
       run.work = context_.communicator.allreduce_async(input, run.values, spec_.op, {prescale, spec_.postscale});
@@ -144,6 +153,30 @@ class SameShapeFlight final : public Flight {
     context_.buffers.give_back(std::move(run.packed));
   }
 
+  /// @param moved  when its collective had ended
+  void record(const Run& run, Timeline::Time moved) {
+    Timeline& timeline = context_.timeline;
+    const auto now = Clock::now();
+    const RequestSpec* last = nullptr;
+    for (const Part& part : run.parts) {
+      if (std::exchange(last, part.request) == part.request) continue;
+      const std::string& name = part.request->name;
+      timeline.span(name, "WAIT_FOR_DATA", agreed_, run.began);
+      if (is_packed(run)) timeline.span(name, "MEMCPY_IN_FUSION_BUFFER", run.began, run.packed_at);
+      timeline.span(name, collective_activity_of(*part.request), run.packed_at, moved);
+      if (is_packed(run)) timeline.span(name, "MEMCPY_OUT_FUSION_BUFFER", moved, now);
+      if (is_last_of(*part.request)) timeline.end(name, now);
+    }
+  }
+
+  /// Whether no run after the one that has arrived now has tensors of the request.
+  bool is_last_of(const RequestSpec& request) const {
+    return std::none_of(runs_.begin() + static_cast<std::ptrdiff_t>(arrived_) + 1, runs_.end(), [&](const Run& run) {
+      return std::any_of(run.parts.begin(), run.parts.end(),
+                         [&](const Part& part) { return part.request == &request; });
+    });
+  }
+
   static void deliver(Run& run, const std::optional<RequestError>& error, std::vector<Completion>& completions) {
     for (const Part& part : run.parts) {
       if (part.local == nullptr) continue;
@@ -155,6 +188,7 @@ class SameShapeFlight final : public Flight {
   FlightContext& context_;
   std::vector<FlightEntry> entries_;
   const RequestSpec& spec_;  // of the first entry: kind, op, scales and root are those of all
+  const Timeline::Time agreed_;
   std::vector<Run> runs_;
   std::size_t arrived_ = 0;
 };

@@ -28,12 +28,43 @@ std::size_t alone_bytes(const Settings& settings) {
 
 }  // namespace
 
-SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communicator& data)
+std::string activity_of(const RequestSpec& spec) {
+  if (spec.adasum) return "ADASUM";
+  switch (spec.kind) {
+    case RequestKind::kAllreduce:
+      return "ALLREDUCE";
+    case RequestKind::kAllgather:
+      return "ALLGATHER";
+    case RequestKind::kBroadcast:
+      return "BROADCAST";
+    case RequestKind::kAlltoall:
+      return "ALLTOALL";
+    case RequestKind::kReduceScatter:
+      return "REDUCESCATTER";
+    case RequestKind::kBarrier:
+      return "BARRIER";
+    case RequestKind::kAddSet:
+      return "ADD_PROCESS_SET";
+    case RequestKind::kRemoveSet:
+      return "REMOVE_PROCESS_SET";
+    case RequestKind::kRefused:
+      break;
+  }
+  return "REFUSED";
+}
+
+std::string collective_activity_of(const RequestSpec& spec) {
+  return "FARANDOLE_" + activity_of(spec);
+}
+
+SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communicator& data, Timeline& timeline)
     : ranks_(std::move(ranks)),
       control_(std::move(control)),
       // The vendor's allreduce would not let ranks know that it has begun.
       algorithm_(control_.settings().allreduce == "vendor" ? "recursive_doubling" : ""),
-      context_{data, FusionBuffers(data), fusion_bytes(control_.settings()), alone_bytes(control_.settings()), {}, {}},
+      context_{
+          data,    FusionBuffers(data), fusion_bytes(control_.settings()), alone_bytes(control_.settings()), {}, {},
+          timeline},
       negotiator_(control_.rank(), names_of(control_), {context_.fusion_bytes, context_.alone_bytes}) {
   control_.advance_in_calls_only();
   control_.always_compare();  // a rank answers a round because it hears that others have begun it
@@ -47,6 +78,9 @@ SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communi
 void SetEngine::submit(std::unique_ptr<LocalRequest> request, Clock::time_point now) {
   const auto ticket = request->ticket;
   Negotiator::Submission submission{ticket, request->spec, request->waiting, request->generation};
+  if (context_.timeline.is_on()) {
+    context_.timeline.begin(request->spec.name, "NEGOTIATE_" + activity_of(request->spec), now);
+  }
   local_[ticket] = std::move(request);
   const auto refused = negotiator_.submit(std::move(submission), now);
   if (!refused) return;
@@ -55,6 +89,7 @@ void SetEngine::submit(std::unique_ptr<LocalRequest> request, Clock::time_point 
 }
 
 void SetEngine::finish(LocalRequest& request, const std::optional<RequestError>& error) {
+  if (context_.timeline.is_on()) context_.timeline.end(request.spec.name, Clock::now());
   for (LocalTensor& tensor : request.tensors) completions.push_back({std::move(tensor), error, {}, {}});
 }
 
@@ -126,6 +161,7 @@ bool SetEngine::advance_round(bool blocked, Clock::time_point now) {
   if (phase_ == Phase::kIdle) {
     const bool wanted = negotiator_.wish() <= now;
     if (!wanted && (!negotiator_.must_answer() || all_left_ || !control_.is_called())) return false;
+    context_.timeline.mark_cycle(now);
     const auto bits = negotiator_.open(blocked, now);
     bits_.assign(bits.begin(), bits.end());
     round_ = control_.allreduce_async(bits_, ReduceOp::kMin, {.algorithm = algorithm_});
@@ -206,7 +242,12 @@ void SetEngine::apply(const Negotiator::Outcome& outcome) {
 
 void SetEngine::run(const std::vector<Negotiator::Agreed>& bucket) {
   std::vector<FlightEntry> entries;
-  for (auto& [spec, ticket] : bucket) entries.push_back({spec, take(ticket)});
+  const auto now = context_.timeline.now();
+  for (auto& [spec, ticket] : bucket) {
+    entries.push_back({spec, take(ticket)});
+    context_.timeline.end(spec->name, now);
+    if (context_.timeline.is_on()) context_.timeline.begin(spec->name, activity_of(*spec), now);
+  }
   const RequestSpec& first = *entries.front().spec;
   switch (first.kind) {
     case RequestKind::kBarrier:

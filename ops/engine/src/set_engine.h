@@ -28,7 +28,8 @@ class SetEngine {
   };
 
   /// @param ranks  of the job, ascending   @param control, data  two communicators of them, for nothing else
-  SetEngine(std::vector<int> ranks, Communicator control, const Communicator& data);
+  /// @param timeline  outlives this
+  SetEngine(std::vector<int> ranks, Communicator control, const Communicator& data, Timeline& timeline);
 
   void submit(std::unique_ptr<LocalRequest> request, Clock::time_point now);
   /// Ends a request of any set that was not submitted.

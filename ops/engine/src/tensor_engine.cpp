@@ -61,7 +61,8 @@ TensorEngine::TensorEngine(Communicator communicator, int first_set)
   const std::vector<int> ranks = all_ranks(communicator_.size());
   set_infos_[FARANDOLE_GLOBAL_SET] = {ranks, true, Negotiator::kFirstGeneration};
   sets_[FARANDOLE_GLOBAL_SET] =
-      std::make_unique<SetEngine>(ranks, communicator_.duplicate(), communicator_.duplicate());
+      std::make_unique<SetEngine>(ranks, communicator_.duplicate(), communicator_.duplicate(), timeline_);
+  start_timeline_of_settings();
   try {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   } catch (const std::system_error& error) {
@@ -85,6 +86,21 @@ TensorEngine::~TensorEngine() {
     collect(due);
     (void)deliver(due);
   } while (has_inbox_.load());
+}
+
+/// A job does not end for a file that can not be written.
+void TensorEngine::start_timeline_of_settings() {
+  const Settings& settings = endpoint_.settings();
+  if (settings.timeline == "off") return;
+  try {
+    start_timeline(settings.timeline, settings.timeline_cycles);
+  } catch (const InvalidArgument& error) {
+    log(LogLevel::kWarning, error.what());
+  }
+}
+
+void TensorEngine::start_timeline(const std::string& path, bool mark_cycles) {
+  if (communicator_.rank() == 0) timeline_.start(path, mark_cycles);
 }
 
 void TensorEngine::wake() {

@@ -18,6 +18,7 @@
 #include "local_request.h"
 #include "set_engine.h"
 #include "standstill.h"
+#include "timeline.h"
 
 namespace farandole {
 
@@ -59,6 +60,10 @@ class TensorEngine {
   Buffer allocate(std::size_t bytes) { return communicator_.allocate(bytes, DType::kU8); }
   farandole_counters counters();
 
+  /// Does nothing but on rank 0 of the job. @throws InvalidArgument  the file can not be written
+  void start_timeline(const std::string& path, bool mark_cycles);
+  void stop_timeline() { timeline_.stop(); }
+
  private:
   struct Join {
     int process_set = 0;
@@ -89,6 +94,7 @@ class TensorEngine {
     std::vector<SetEngine::Joined> joined;
   };
 
+  void start_timeline_of_settings();
   void run(const std::stop_token& stop);
   /// Advances once, unless somebody else does; then runs the callbacks that are due. True if something happened.
   bool drive();
@@ -123,6 +129,7 @@ class TensorEngine {
 
   Communicator communicator_;
   Endpoint& endpoint_;
+  Timeline timeline_;
 
   std::mutex inbox_mutex_;  // guards the next eight, but for the atomics
   std::vector<std::unique_ptr<LocalRequest>> inbox_;

@@ -122,7 +122,7 @@ int TensorEngine::make_set(const std::vector<std::int64_t>& wanted) {
   }
   const int id = next_set_++;
   if (is_member) {
-    sets_[id] = std::make_unique<SetEngine>(ranks, std::move(control), data);
+    sets_[id] = std::make_unique<SetEngine>(ranks, std::move(control), data, timeline_);
     if (left_) sets_[id]->leave(Departure::kLeavesJob);  // agreed on before the others had heard of it
   }
   const std::lock_guard lock(inbox_mutex_);

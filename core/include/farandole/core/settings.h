@@ -42,6 +42,8 @@ struct Settings {
   Seconds warn_after{30};
   std::string liveness = "auto";
   std::string flight_directory = "off";
+  std::string timeline = "off";
+  bool timeline_cycles = false;
   // Joining a job.
   std::string mpi = "auto";
   std::string plugin_directory;

@@ -251,6 +251,16 @@ FARANDOLE_ENGINE_API void* farandole_window_allocate(size_t bytes);
 /* 1 if `memory` was a window and is freed, else 0. Cheap for other memory. */
 FARANDOLE_ENGINE_API int farandole_window_free(void* memory);
 
+/* ---- Timeline ------------------------------------------------------------------------------------------------ */
+
+/* From now on rank 0 writes into this file, which it replaces, when each named tensor was negotiated, waited and moved,
+ * in the format of Chrome's traces; a file that was being written is ended. `mark_cycles` 1: each negotiation too. On
+ * other ranks it does nothing. INVALID_ARGUMENT: the file can not be written. Not collective. FARANDOLE_TIMELINE does
+ * the same at farandole_init. */
+FARANDOLE_ENGINE_API int farandole_start_timeline(const char* path, int32_t mark_cycles, farandole_error** error);
+/* Ends the file once all is written; does nothing if there is none. farandole_shutdown does it too. */
+FARANDOLE_ENGINE_API int farandole_stop_timeline(farandole_error** error);
+
 /* ---- Counters ------------------------------------------------------------------------------------------------ */
 
 /* Since farandole_init. */
