@@ -38,7 +38,7 @@ def fails(on):
 def through_horovod():
     import horovod.common
 
-    return horovod.common.__name__
+    return horovod.common.global_process_set.__class__.__module__
 
 
 def runs(process):
@@ -71,7 +71,7 @@ class FunctionTest(unittest.TestCase):
         farandole.install_as_horovod()
         import horovod
 
-        self.assertEqual(horovod.run(through_horovod, num_proc=2, use_mpi=True), ["farandole"] * 2)
+        self.assertEqual(horovod.run(through_horovod, num_proc=2, use_mpi=True), ["farandole.process_sets"] * 2)
 
     def test_the_error_of_a_rank(self):
         with self.assertRaisesRegex(RuntimeError, r"fails failed on rank 1 of 2: KeyError: 'no such thing'") as caught:

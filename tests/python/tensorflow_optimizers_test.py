@@ -186,6 +186,42 @@ class V1OptimizerTest(support.RankedTest):
                 np.testing.assert_allclose(session.run(variable), expected, rtol=1e-6)
                 self.assertEqual(session.run(step), 2 * number + 2)
 
+    def test_an_initializer_that_was_made_before(self):
+        for options in ({"op": hvd.Adasum}, {"op": hvd.Adasum, "backward_passes_per_step": 2}, {"backward_passes_per_step": 2}):
+            with self.subTest(options), tf.Graph().as_default(), v1.Session() as session:
+                variable = v1.get_variable("v", initializer=[0.0, 0.0])
+                initializer = v1.global_variables_initializer()
+                optimizer = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(0.1), **options)
+                train = optimizer.minimize(tf.reduce_sum(variable))
+                session.run(initializer)
+                for _ in range(2):
+                    session.run(train)
+                np.testing.assert_allclose(session.run(variable), [-0.2, -0.2], rtol=1e-5)
+
+    def test_reference_variables(self):
+        def values(start):
+            return start + np.arange(3, dtype=np.float32)
+
+        for broadcast in (hvd.broadcast_variables, hvd.broadcast_):
+            with self.subTest(broadcast.__name__), tf.Graph().as_default(), v1.Session() as session:
+                variables = [
+                    v1.Variable(values(10 * hvd.rank() + place), use_resource=place == 1, name=f"variable_{place}")
+                    for place in range(3)
+                ]
+                operation = broadcast(variables, 0)
+                session.run(v1.global_variables_initializer())
+                results = session.run(operation)
+                for place, variable in enumerate(variables):
+                    np.testing.assert_array_equal(session.run(variable), values(place))
+                    if results is not None:
+                        np.testing.assert_array_equal(results[place], values(place))
+        with tf.Graph().as_default(), v1.Session() as session:
+            v1.Variable(values(10 * hvd.rank()), use_resource=False)
+            operation = hvd.broadcast_global_variables(0)
+            session.run(v1.global_variables_initializer())
+            session.run(operation)
+            np.testing.assert_array_equal(session.run(v1.global_variables()[0]), values(0))
+
     def test_adasum_combines_changes(self):
         # Equal changes on all ranks are averaged to themselves; orthogonal ones add up.
         gradients = [[1.0, 0.0], [0.0, 2.0]]

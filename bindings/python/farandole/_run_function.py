@@ -32,6 +32,7 @@ def run(
     cooldown_range: Optional[Tuple[int, int]] = None,
     hosts: Optional[str] = None,
     hostfile: Optional[str] = None,
+    host_discovery_script: Optional[str] = None,
     start_timeout: Optional[int] = None,
     ssh_port: Optional[int] = None,
     ssh_identity_file: Optional[str] = None,
@@ -42,6 +43,7 @@ def run(
     use_mpi: Optional[bool] = None,
     mpi_args: Optional[str] = None,
     network_interface: Optional[str] = None,
+    network_interfaces: Optional[Sequence[str]] = None,
     executable: Optional[str] = None,
     np: Optional[int] = None,
     min_np: Optional[int] = None,
@@ -55,7 +57,9 @@ def run(
     num_proc, np: number of ranks.
     hosts: "host1:2,host2:2", names with the number of ranks that each takes; without it and `hostfile`, this host.
     hostfile: a file of lines "host slots=2".
+    host_discovery_script: is refused, because hosts do not come and go; `hosts` or `hostfile` names them.
     ssh_port, ssh_identity_file, network_interface ("eth0,eth1"), mpi_args: as mpirun takes them.
+    network_interfaces: the older list of names.
     output_filename: directory of files with the ranks' output, named by mpirun; without it they share this process's.
     verbose: print mpirun's command line.
     executable: the Python of the ranks, by default this one.
@@ -70,6 +74,11 @@ def run(
     """
     ranks = np if np is not None and num_proc == 1 else num_proc
     _warn_of_changing_ranks(min_num_proc or min_np, max_num_proc or max_np, ranks)
+    if host_discovery_script is not None:
+        raise errors.InvalidArgument(
+            "the ranks of a job stay the same, so host_discovery_script has nothing to find; name the hosts with hosts or "
+            "hostfile"
+        )
     if use_gloo and use_mpi:
         raise errors.InvalidArgument("give either use_gloo or use_mpi; here mpirun starts the ranks with both")
     options = _run_options.make_options(
@@ -79,7 +88,7 @@ def run(
         settings=dict(env or {}),
         ssh_port=ssh_port,
         ssh_identity_file=ssh_identity_file,
-        network_interfaces=[each for each in _names(network_interface) if each],
+        network_interfaces=[each for each in _names(network_interface or network_interfaces) if each],
         output_filename=output_filename,
         arguments=mpi_args,
         verbose=bool(verbose),

@@ -150,8 +150,6 @@ INSTEAD = {
     "HostUpdateResult": _FIXED_HOSTS,
     "WorkerNotificationManager": _FIXED_HOSTS,
     "notification_manager": _FIXED_HOSTS,
-    "ComputeService": "the program of this module runs it: `python -m farandole.tensorflow.data.compute_worker`",
-    "CallableList": "the variables of an optimizer are those of Keras",
     "apply_op_to_not_none_tensors": "write [None if each is None else function(each) for each in tensors]",
     "get_not_none_from_list": "write [each for each in tensors if each is not None]",
     **{name: _PLAIN_CALLBACK for name in _CALLBACKS_BEHIND},
@@ -240,6 +238,7 @@ PLACES = {
     "run_fn": "farandole.elastic:run_fn",
     "check_num_rank_power_of_2": f"{_UTIL}:num_rank_is_power_2",
     "handle_average_backwards_compatibility": "farandole.tensorflow:handle_average_backwards_compatibility",
+    "CallableList": "farandole.tensorflow._keras_optimizer:CallableList",
     "LocalGradientAggregationHelper": "farandole.tensorflow.gradient_aggregation:LocalGradientAggregationHelper",
     "LocalGradientAggregationHelperEager": "farandole.tensorflow.gradient_aggregation:LocalGradientAggregationHelperEager",
 }

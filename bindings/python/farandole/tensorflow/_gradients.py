@@ -1,7 +1,7 @@
 """What tapes and optimizers do with a list of gradients."""
 
 import warnings
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, Callable, List, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -27,6 +27,32 @@ def variable_of(variable: Any) -> Any:
 def key_of(variable: Any) -> Any:
     """Identifies a variable or tensor, also where Keras has put another object around it."""
     return variable_of(variable).ref()
+
+
+def as_tensor(gradient: Any) -> Any:
+    """Arrays and numbers as tensors; tensors, IndexedSlices and None as they are."""
+    is_one = gradient is None or isinstance(gradient, (tf.IndexedSlices, tf.Tensor))
+    return gradient if is_one else tf.convert_to_tensor(gradient)
+
+
+def reduce_but_local(
+    reduce: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
+    gradients: Sequence[Any],
+    variables: Sequence[Any],
+    is_local: Sequence[bool],
+    divisor: Optional[int],
+) -> List[Any]:
+    """The gradients in the same order, reduced but for those that are local, which are divided by `divisor` if there
+    is one."""
+    results = list(gradients)
+    shared = [i for i, local in enumerate(is_local) if not local]
+    reduced = reduce([results[i] for i in shared], [variables[i] for i in shared])
+    for i, gradient in zip(shared, reduced):
+        results[i] = gradient
+    if divisor is not None:
+        for i, local in enumerate(is_local):
+            results[i] = _divided(results[i], divisor) if local and results[i] is not None else results[i]
+    return results
 
 
 def finite_everywhere(
@@ -118,27 +144,33 @@ class GradientReducer:
         of the graph, which Keras's automatic names are part of.
         about: what else the ranks have to agree on, for people.
         """
-        results = [self._dense(gradient) for gradient in gradients]
+        dense = [self._dense(gradient) for gradient in gradients]
         if not self.process_set.included() or self.process_set.size() == 1:
-            return results
-        wanted = [i for i, gradient in enumerate(results) if gradient is not None]
-        local = [i for i in wanted if self.is_local(variables[i])]
-        shared = [i for i in wanted if i not in set(local)]
+            return dense
+        is_local = [self.is_local(variable) for variable in variables]
+        divisor = self.process_set.size() if self._scale_local_gradients else None
+
+        def reduce(shared: Sequence[Any], of: Sequence[Any]) -> List[Any]:
+            return self._reduce_shared(list(shared), of, name, about or self._about)
+
+        return reduce_but_local(reduce, dense, variables, is_local, divisor)
+
+    def _reduce_shared(
+        self, gradients: List[Any], variables: Sequence[Any], name: Optional[str], about: str
+    ) -> List[Any]:
+        places = [i for i, gradient in enumerate(gradients) if gradient is not None]
         with tf.name_scope(f"{self._name}_Allreduce"):
-            for number, group in enumerate(self._split(shared, results, variables)):
+            for number, group in enumerate(self._split(places, gradients, variables)):
                 of_group = f"{name}_{number}" if name else None
-                reduced = self._reduce_group([results[i] for i in group], of_group, about or self._about)
+                reduced = self._reduce_group([gradients[i] for i in group], of_group, about)
                 for i, gradient in zip(group, reduced):
-                    results[i] = gradient
-        if self._scale_local_gradients:
-            for i in local:
-                results[i] = _divided(results[i], self.process_set.size())
-        return results
+                    gradients[i] = gradient
+        return gradients
 
     def _dense(self, gradient: Any) -> Any:
         if self.sparse_as_dense and isinstance(gradient, tf.IndexedSlices):
             return tf.convert_to_tensor(gradient)
-        return gradient
+        return as_tensor(gradient)
 
     def _reduce_group(self, gradients: List[Any], name: Optional[str], about: str) -> List[Any]:
         options = dict(self._options)

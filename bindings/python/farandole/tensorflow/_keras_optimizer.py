@@ -4,66 +4,116 @@ The wrapped optimizer's class is a subclass of the given one with its name and m
 where there is no Farandole.
 """
 
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 import tensorflow as tf
 
 from .. import errors
 from ._gradients import GradientReducer
-from .gradient_aggregation import GradientAggregator
+from .gradient_aggregation import LocalGradientAggregationHelper, helper_of
+
+
+class CallableList(list):
+    """The variables of an optimizer, for programs that call `optimizer.variables()` and those that do not."""
+
+    def __call__(self) -> "CallableList":
+        return self
 
 
 def wrap(
-    optimizer: Any, reducer: GradientReducer, passes: int, average_aggregated: bool, name: Optional[str] = None
+    optimizer: Any,
+    make_reducer: Callable[[], GradientReducer],
+    passes: int,
+    average_aggregated: bool,
+    name: Optional[str] = None,
 ) -> Any:
     """An optimizer of the same configuration, which reduces. State that `optimizer` has gathered is not taken over."""
-    base = type(optimizer)
-    if getattr(base, "_farandole_reduces", False):
+    if getattr(type(optimizer), "_farandole_reduces", False):
         raise errors.InvalidArgument("this optimizer is a DistributedOptimizer already")
-    if hasattr(base, "apply"):
+    base = type(optimizer)
+    is_keras_3 = hasattr(base, "apply")
+    if is_keras_3:
         members = _keras_3_members(base)
     elif hasattr(base, "_compute_gradients") or hasattr(base, "compute_gradients"):
+        if not tf.compat.v1.executing_eagerly_outside_functions() and not hasattr(base, "_compute_gradients"):
+            raise errors.Unsupported(
+                f"in graphs of TensorFlow 1 tf-keras has only its older optimizers: use tf.keras.optimizers.legacy."
+                f"{base.__name__}"
+            )
         members = _keras_2_members(base)
     else:
         raise errors.InvalidArgument(
             f"DistributedOptimizer wraps optimizers of Keras and of tf.compat.v1, not {base.__module__}.{base.__name__}"
         )
+    config = optimizer.get_config()
+    if name is not None or not is_keras_3:  # Keras 3 writes it into files
+        config["name"] = name or f"Distributed{base.__name__}"
+    return _class_like(base, members, make_reducer, passes, average_aggregated).from_config(config)
+
+
+def _class_like(
+    base: type,
+    members: Dict[str, Any],
+    make_reducer: Callable[[], GradientReducer],
+    passes: int,
+    average_aggregated: bool,
+) -> type:
+    """A subclass of `base` whose objects reduce, also those that Keras makes from a configuration."""
+
+    def __init__(self, *args, **kwargs):
+        # Not through Keras' __setattr__, which tracks what it finds.
+        reducer = make_reducer()
+        reducer.tell_passes(passes, average_aggregated)
+        kind = LocalGradientAggregationHelper._OPTIMIZER_TYPE_KERAS
+        helper = helper_of(reducer, passes, average_aggregated, kind)
+        object.__setattr__(self, "_farandole_reducer", reducer)
+        object.__setattr__(self, "_agg_helper", helper)
+        base.__init__(self, *args, **kwargs)
+
+    def shown(kind: type) -> str:
+        """Packages recognise wrapped optimizers by Horovod's name in the text of their class."""
+        return f"<class '{kind.__module__}.{kind.__qualname__}' as 'horovod._keras.{kind.__name__}'>"
+
     members.update(
+        __init__=__init__,
         __module__=base.__module__,
         __doc__=base.__doc__,
         _farandole_reduces=True,
-        register_local_var=lambda self, variable: self._farandole_reducer.register_local(variable),
+        _HAS_AGGREGATE_GRAD=True,
+        _allreduce=_allreduce,
+        process_set=property(lambda self: self._farandole_reducer.process_set),
+        register_local_var=lambda self, var: self._farandole_reducer.register_local(var),
+        variables=property(lambda self: _variables(base, self)),
     )
-    wrapped = type(base.__name__, (base,), members)
-    config = optimizer.get_config()
-    if name is not None:
-        config["name"] = name
-    made = wrapped.from_config(config)
-    # Not through Keras' __setattr__, which tracks what it finds.
-    reducer.tell_passes(passes, average_aggregated)
-    object.__setattr__(made, "_farandole_reducer", reducer)
-    aggregator = GradientAggregator(passes, average_aggregated, reducer.sparse_as_dense) if passes > 1 else None
-    object.__setattr__(made, "_farandole_aggregator", aggregator)
-    return made
+    metaclass = type(type(base).__name__, (type(base),), {"__repr__": shown})
+    return metaclass(base.__name__, (base,), members)
+
+
+def _variables(base: type, optimizer: Any) -> CallableList:
+    described = getattr(base, "variables")
+    found = described.__get__(optimizer, base)
+    return CallableList(found() if callable(found) and not isinstance(found, list) else found)
+
+
+def _allreduce(self, grads, vars):  # noqa: A002
+    """The reduced gradients; before the last of several passes, what has been summed up."""
+    reduce = self._farandole_reducer.reduce if self._agg_helper is None else self._agg_helper.compute_gradients
+    return reduce(list(grads), list(vars))
 
 
 def _keras_3_members(base: type) -> Dict[str, Any]:
     def apply(self, grads, trainable_variables=None):
         """Reduces the gradients over the ranks, then does what the class does: clipping sees the reduced ones."""
-        grads = list(grads)
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
-        reducer, aggregator = self._farandole_reducer, self._farandole_aggregator
-        if aggregator is None:
-            return base.apply(self, reducer.reduce(grads, variables), trainable_variables)
+        if self._agg_helper is None:
+            return base.apply(self, self._allreduce(grads, variables), trainable_variables)
         if not self.built:
             with tf.init_scope():
                 self.build(variables)
-        sums, is_last = aggregator.add(grads)
-
-        def update():
-            base.apply(self, reducer.reduce(sums, variables), trainable_variables)
-
-        return _either(is_last, update, lambda: self.iterations.assign_add(1))
+        reduced = self._allreduce(grads, variables)
+        return self._agg_helper.apply_gradients(
+            lambda: base.apply(self, reduced, trainable_variables), self, list(zip(reduced, variables))
+        )
 
     return {"apply": apply}
 
@@ -72,56 +122,44 @@ def _keras_2_members(base: type) -> Dict[str, Any]:
     """tf-keras: `minimize`, and with it `fit`, computes gradients through a method of the optimizer. A loop that calls
     only apply_gradients reduces by its tape."""
 
-    def reduce(self, grads_and_vars):
-        grads, variables = zip(*grads_and_vars)
-        reducer, aggregator = self._farandole_reducer, self._farandole_aggregator
-        if aggregator is None:
-            return list(zip(reducer.reduce(grads, variables), variables))
-        sums, is_last = aggregator.add(grads)
-        object.__setattr__(self, "_farandole_is_last", is_last)
-        present = [i for i, each in enumerate(sums) if each is not None]
-        reduced = _either(
-            is_last,
-            lambda: [r for r in reducer.reduce(sums, variables) if r is not None],
-            lambda: [sums[i] for i in present],
-        )
-        for i, gradient in zip(present, reduced):
-            sums[i] = gradient
-        return list(zip(sums, variables))
+    def _compute_gradients(self, loss, var_list, grad_loss=None, tape=None):
+        tape = tf.GradientTape() if tape is None else tape
+        if hasattr(base, "_compute_gradients"):
+            pairs = base._compute_gradients(self, loss, var_list, grad_loss, tape)
+        else:
+            pairs = base.compute_gradients(self, loss, var_list, tape)
+        gradients, variables = zip(*pairs)
+        return list(zip(self._allreduce(gradients, variables), variables))
+
+    def compute_gradients(self, loss, var_list, tape=None):
+        return self._compute_gradients(loss, var_list, None, tape)
+
+    def _aggregate_gradients(self, grads_and_vars):
+        """What the class does with the gradients of its own replicas: those of the ranks are reduced already."""
+        kept = getattr(base, "_aggregate_gradients", None) or base.aggregate_gradients
+        return kept(self, grads_and_vars)
+
+    def get_gradients(self, loss, params):
+        return self._allreduce(base.get_gradients(self, loss, params), params)
 
     def apply_gradients(self, grads_and_vars, *args, **kwargs):
         pairs = list(grads_and_vars)
-        is_last = getattr(self, "_farandole_is_last", None)
-        if self._farandole_aggregator is None or is_last is None:
+        if self._agg_helper is None:
             return base.apply_gradients(self, pairs, *args, **kwargs)
-        object.__setattr__(self, "_farandole_is_last", None)
         if hasattr(self, "build"):
             with tf.init_scope():
                 self.build([variable for _, variable in pairs])
+        done = self._agg_helper.apply_gradients(
+            lambda: base.apply_gradients(self, pairs, *args, **kwargs), self, pairs, *args, **kwargs
+        )
+        return self.iterations if tf.compat.v1.executing_eagerly_outside_functions() else done
 
-        def update():
-            base.apply_gradients(self, pairs, *args, **kwargs)
-
-        _either(is_last, update, lambda: self.iterations.assign_add(1))
-        return self.iterations
-
-    members: Dict[str, Any] = {"apply_gradients": apply_gradients}
-    method = "_compute_gradients" if hasattr(base, "_compute_gradients") else "compute_gradients"
-
-    def compute_gradients(self, *args, **kwargs):
-        return reduce(self, getattr(base, method)(self, *args, **kwargs))
-
-    members[method] = compute_gradients
+    members = {
+        "_compute_gradients": _compute_gradients,
+        "compute_gradients": compute_gradients,
+        "_aggregate_gradients": _aggregate_gradients,
+        "apply_gradients": apply_gradients,
+    }
+    if hasattr(base, "get_gradients"):
+        members["get_gradients"] = get_gradients
     return members
-
-
-def _either(condition: Any, true_fn: Any, false_fn: Any) -> Any:
-    """`tf.cond` for branches that may return nothing."""
-    if tf.executing_eagerly():
-        return true_fn() if bool(condition) else false_fn()
-
-    def ended(function: Any) -> Any:
-        result = function()
-        return result if isinstance(result, list) else []
-
-    return tf.cond(condition, lambda: ended(true_fn), lambda: ended(false_fn))

@@ -8,7 +8,7 @@ from .._engine import Adasum
 from ..process_sets import global_process_set
 from ._gradients import GradientReducer
 from ._reductions import grouped_allreduce
-from .gradient_aggregation import GradientAggregator, zeros_variable
+from .gradient_aggregation import LocalGradientAggregationHelper, helper_of, zeros_variable, zeros_where_missing
 
 _Optimizer = tf.compat.v1.train.Optimizer
 
@@ -33,11 +33,6 @@ class _Wrapper(_Optimizer):
         return self._optimizer.variables(*args, **kwargs)
 
 
-def _counted(step: Any) -> Any:
-    """The operation that counts a training step, if there is a counter."""
-    return tf.no_op() if step is None else tf.compat.v1.assign_add(step, 1)
-
-
 class DistributedOptimizer(_Wrapper):
     """`compute_gradients` gives gradients that are reduced over the ranks, every `passes`-th time."""
 
@@ -53,10 +48,8 @@ class DistributedOptimizer(_Wrapper):
         super().__init__(optimizer, name, use_locking)
         reducer.tell_passes(passes, average_aggregated)
         self._reducer = reducer
-        self._aggregator: Optional[GradientAggregator] = None
-        if passes > 1:
-            self._aggregator = GradientAggregator(passes, average_aggregated, reducer.sparse_as_dense)
-        self._is_last: Any = None
+        kind = LocalGradientAggregationHelper._OPTIMIZER_TYPE_LEGACY
+        self._agg_helper = helper_of(reducer, passes, average_aggregated, kind)
 
     def register_local_var(self, variable: Any) -> None:
         """Leaves the gradient of this variable alone: it belongs to this rank."""
@@ -65,32 +58,19 @@ class DistributedOptimizer(_Wrapper):
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
         """Pairs of (gradient, variable), as those of the wrapped optimizer; before the last pass the sums so far."""
         gradients, variables = zip(*self._optimizer.compute_gradients(*args, **kwargs))
-        if self._aggregator is None:
-            return list(zip(self._reducer.reduce(gradients, variables), variables))
-        sums, self._is_last = self._aggregator.add(gradients)
-        present = [i for i, each in enumerate(sums) if each is not None]
-
-        def reduce() -> List[Any]:
-            reduced = self._reducer.reduce(sums, variables)
-            return [reduced[i] for i in present]
-
-        reduced = tf.cond(self._is_last, reduce, lambda: [sums[i] for i in present])
-        if len(present) == 1 and not isinstance(reduced, (list, tuple)):
-            reduced = [reduced]
-        for i, gradient in zip(present, reduced):
-            sums[i] = gradient
-        return list(zip(sums, variables))
+        reduce = self._reducer.reduce if self._agg_helper is None else self._agg_helper.compute_gradients
+        return list(zip(reduce(gradients, variables), variables))
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: Optional[str] = None) -> Any:
         """Applies them after the last pass only; `global_step` counts every pass."""
         pairs = list(grads_and_vars)
-        if self._aggregator is None or self._is_last is None:
-            return self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 
         def update() -> Any:
-            return tf.group(self._optimizer.apply_gradients(pairs, global_step=global_step, name=name))
+            return self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 
-        return tf.cond(self._is_last, update, lambda: tf.group(_counted(global_step)))
+        if self._agg_helper is None:
+            return update()
+        return self._agg_helper.apply_gradients(update, self._optimizer, pairs, global_step=global_step)
 
 
 class DistributedAdasumOptimizer(_Wrapper):
@@ -108,9 +88,13 @@ class DistributedAdasumOptimizer(_Wrapper):
         pairs = [pair for pair in grads_and_vars if pair[0] is not None]
         variables = [variable for _, variable in pairs]
         self._make_variables(variables)
-        is_first = tf.equal(self._counter, 0)
-        # What the variables were before the first of the passes.
-        kept = [start.assign(tf.where(is_first, variable, start)) for start, variable in zip(self._starts, variables)]
+        with tf.control_dependencies([] if tf.executing_eagerly() else [zeros_where_missing(self._variables)]):
+            is_first = tf.equal(self._counter.read_value(), 0)
+            # What the variables were before the first of the passes.
+            kept = [
+                start.assign(tf.where(is_first, variable, start.read_value()))
+                for start, variable in zip(self._starts, variables)
+            ]
         with tf.control_dependencies(_operations(kept)):
             updated = self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
         with tf.control_dependencies(_operations([updated])):
@@ -143,6 +127,7 @@ class DistributedAdasumOptimizer(_Wrapper):
                 for i, variable in enumerate(variables)
             ]
             self._counter = zeros_variable((), tf.int64, "adasum_counter", collection)
+            self._variables = [*self._starts, self._counter]
 
 
 def _operations(values: List[Any]) -> List[Any]:

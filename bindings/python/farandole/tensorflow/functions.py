@@ -3,7 +3,6 @@
 from typing import Any, Callable, List, Optional, Sequence
 
 import tensorflow as tf
-from tensorflow.python.ops import resource_variable_ops
 
 from .. import _engine, errors, objects
 from ..process_sets import ProcessSet, global_process_set, process_set_by_id
@@ -38,10 +37,8 @@ def broadcast_variables(
     for variable in variables:
         if variable.dtype.base_dtype.name not in _engine.DTYPES:
             operations.append(_broadcast_bytes(variable, root_rank, process_set))
-        elif resource_variable_ops.is_resource_variable(variable):
+        else:
             by_device.setdefault(variable.device, []).append(variable)
-        else:  # of TensorFlow 1
-            operations.append(variable.assign(mpi_ops.broadcast(variable, root_rank, process_set=process_set)))
     for same_device in by_device.values():
         operations += list(mpi_ops.broadcast_(same_device, root_rank, process_set=process_set))
     return None if tf.executing_eagerly() else tf.group(*operations)

@@ -1,10 +1,12 @@
 """Several backward passes on one rank before gradients are reduced."""
 
-from typing import Any, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 
 from .. import errors
+from ..process_sets import ProcessSet, global_process_set
+from ._gradients import as_tensor, key_of, reduce_but_local, variable_of
 
 
 def zeros_variable(shape: Any, dtype: tf.DType, name: str, collection: str) -> Any:
@@ -14,64 +16,198 @@ def zeros_variable(shape: Any, dtype: tf.DType, name: str, collection: str) -> A
     )
 
 
-class GradientAggregator:
-    """Sums up the gradients of `passes` backward passes.
+def zeros_where_missing(variables: Sequence[Any]) -> Any:
+    """In a graph of TensorFlow 1, the operation that gives these variables zeros if no initializer has been run on the
+    last of them: the script may have made its initializer before they were there."""
+    return tf.cond(
+        tf.compat.v1.is_variable_initialized(variables[-1]),
+        lambda: tf.group(),
+        lambda: tf.group(*[each.assign(tf.zeros(each.shape, each.dtype)).op for each in variables]),
+    )
 
-    Its variables are made at the first call, as those of an optimizer are. In graphs of TensorFlow 1 they are local
-    variables: run `tf.compat.v1.local_variables_initializer()`.
+
+class LocalGradientAggregationHelper:
+    """Sums up the gradients of `backward_passes_per_step` backward passes, then reduces the sums over the ranks.
+
+    Its variables are made with the first gradients, and programs may look at them: `counter`, of the passes since
+    gradients were last reduced, and `locally_aggregated_grads`, the sums by the places of their gradients. In graphs of
+    TensorFlow 1 they are local variables, and get zeros when they are first used without having been initialised.
+
+    allreduce_func: reduces a list of gradients that belong to a list of variables, both its arguments.
+    sparse_as_dense: IndexedSlices become tensors; without it they raise InvalidArgument.
+    average_aggregated_gradients: divides what has been reduced by the number of passes.
+    scale_local_gradients: gradients of local variables are divided by the number of ranks of `process_set`.
+    rank, name: accepted for Horovod's sake. optimizer_type: in graphs of TensorFlow 1, for which optimizers.
     """
 
-    def __init__(self, passes: int, average: bool, sparse_as_dense: bool):
-        if passes <= 0:
-            raise errors.InvalidArgument(f"backward_passes_per_step must be positive, not {passes}")
-        self._passes = passes
-        self._average = average
-        self._sparse_as_dense = sparse_as_dense
-        self._counter: Any = None
-        self._sums: List[Any] = []
+    _OPTIMIZER_TYPE_KERAS = "optimizer_type_keras"
+    _OPTIMIZER_TYPE_LEGACY = "optimizer_type_legacy"
 
-    def add(self, gradients: Sequence[Any]) -> Tuple[List[Any], tf.Tensor]:
-        """Adds gradients; None stays None. Returns the sums so far (their mean at the end, if asked for) and a boolean
-        tensor: whether this was the last of the passes. The next call starts again."""
-        dense = [self._dense(gradient) for gradient in gradients]
-        present = [gradient for gradient in dense if gradient is not None]
-        self._make_variables(present)
-        if len(present) != len(self._sums):
+    def __init__(
+        self,
+        backward_passes_per_step: int,
+        allreduce_func: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
+        sparse_as_dense: bool,
+        average_aggregated_gradients: bool,
+        rank: int = 0,
+        optimizer_type: str = _OPTIMIZER_TYPE_LEGACY,
+        process_set: ProcessSet = global_process_set,
+        scale_local_gradients: bool = True,
+        name: str = "",
+    ):
+        del rank, name
+        if backward_passes_per_step <= 0:
+            raise errors.InvalidArgument(f"backward_passes_per_step must be positive, not {backward_passes_per_step}")
+        self.backward_passes_per_step = backward_passes_per_step
+        self.allreduce_grads = allreduce_func
+        self.sparse_as_dense = sparse_as_dense
+        self.average_aggregated_gradients = average_aggregated_gradients
+        self.optimizer_type = optimizer_type
+        self.process_set = process_set
+        self.scale_local_gradients = scale_local_gradients
+        self.counter: Any = None
+        self.locally_aggregated_grads: Dict[int, Any] = {}
+        self._local: set = set()
+        self._in_v1_graph = False
+
+    def register_local_var(self, var: Any) -> None:
+        """The gradient of this variable is not reduced: it belongs to this rank alone."""
+        self._local.add(key_of(var))
+
+    def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> List[Any]:  # noqa: A002
+        """Adds the gradients of one pass; None stays None. Returns the reduced sums after the last pass; before it the
+        sums so far or, in a graph of TensorFlow 1, what was given. Collective after the last pass."""
+        gradients = [self._dense(gradient) for gradient in grads]
+        places = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        self._make_variables(places, gradients, vars)
+        if places != list(self.locally_aggregated_grads):
             raise errors.InvalidArgument(
-                f"{len(present)} gradients in this pass, {len(self._sums)} in the first: each pass must have gradients "
-                "for the same variables"
+                f"{len(places)} gradients in this pass, {len(self.locally_aggregated_grads)} in the first: each pass must "
+                "have gradients for the same variables"
             )
-        *sums, is_last = self._step(*present)
-        remaining = iter(sums)
-        return [None if gradient is None else next(remaining) for gradient in dense], is_last
+        *sums, is_last = self._step(*[gradients[i] for i in places])
+        results = list(gradients)
+
+        def reduce() -> List[Any]:
+            for i, total in zip(places, sums):
+                results[i] = total
+            reduced = self._reduced(results, vars)
+            if not self._in_v1_graph:
+                for variable in self.locally_aggregated_grads.values():
+                    variable.assign(tf.zeros_like(variable))
+            return [reduced[i] for i in places]
+
+        so_far = [gradients[i] for i in places] if self._in_v1_graph else sums
+        for i, gradient in zip(places, _either(is_last, reduce, lambda: so_far)):
+            results[i] = gradient
+        return results
+
+    def apply_gradients(self, apply_grads_closure: Callable[[], Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls the closure after the last pass only; after the others counts the optimizer's iterations, if it has any,
+        and `global_step` of `kwargs`. args: the pairs of gradient and variable first."""
+        step = kwargs.get("global_step")
+
+        def skip() -> Any:
+            iterations = getattr(optimizer, "iterations", None)
+            counters = [each for each in (iterations, step) if each is not None]
+            return [tf.compat.v1.assign_add(variable_of(each), 1) for each in counters]
+
+        if self.counter is None:  # no gradients of these passes have been computed
+            return apply_grads_closure()
+        if tf.executing_eagerly() or not self._in_v1_graph:
+            return _either(tf.equal(self.counter, 0), apply_grads_closure, skip)
+        gradients = [gradient for gradient, _ in args[0] if gradient is not None]
+        with tf.control_dependencies(gradients):
+            is_last = tf.equal(self.counter.read_value(), 0)
+        return tf.cond(is_last, lambda: tf.group(apply_grads_closure()), lambda: tf.group(*skip()))
 
     def _dense(self, gradient: Any) -> Any:
         if not isinstance(gradient, tf.IndexedSlices):
-            return gradient
-        if not self._sparse_as_dense:
+            return as_tensor(gradient)
+        if not self.sparse_as_dense:
             raise errors.InvalidArgument(
                 "IndexedSlices can not be summed up over several backward passes; pass sparse_as_dense=True"
             )
         return tf.convert_to_tensor(gradient)
 
-    def _make_variables(self, gradients: Sequence[tf.Tensor]) -> None:
-        if self._counter is not None:
+    def _reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+        size = self.process_set.size() if self.scale_local_gradients and self._local else None
+        is_local = [bool(self._local) and key_of(variable) in self._local for variable in variables]
+        reduced = reduce_but_local(self.allreduce_grads, gradients, variables, is_local, size)
+        if not self.average_aggregated_gradients:
+            return reduced
+        return [None if each is None else each / self.backward_passes_per_step for each in reduced]
+
+    def _make_variables(self, places: Sequence[int], gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        if self.counter is not None:
             return
+        self._in_v1_graph = not tf.compat.v1.executing_eagerly_outside_functions()
         collection = tf.compat.v1.GraphKeys.LOCAL_VARIABLES
         with tf.init_scope():
-            self._sums = [
-                zeros_variable(gradient.shape, gradient.dtype, f"aggregated_gradient_{i}", collection)
-                for i, gradient in enumerate(gradients)
-            ]
-            self._counter = zeros_variable((), tf.int64, "aggregation_counter", collection)
+            for i in places:
+                shape = gradients[i].shape if gradients[i].shape.is_fully_defined() else variables[i].shape
+                name = f"aggregated_gradient_{i}"
+                self.locally_aggregated_grads[i] = zeros_variable(shape, gradients[i].dtype, name, collection)
+            self.counter = zeros_variable((), tf.int32, "aggregation_counter", collection)
+        if self._in_v1_graph and self.optimizer_type == self._OPTIMIZER_TYPE_KERAS:
+            made = [*self.locally_aggregated_grads.values(), self.counter]
+            tf.compat.v1.keras.backend.get_session(op_input_list=()).run(tf.compat.v1.variables_initializer(made))
         # A function orders reads and writes of variables in graphs of TensorFlow 1 too.
         self._step = tf.function(self._add, autograph=False)
 
     def _add(self, *gradients: tf.Tensor) -> List[tf.Tensor]:
-        is_first = tf.equal(self._counter, 0)
-        sums = []
-        for total, gradient in zip(self._sums, gradients):
+        totals = list(self.locally_aggregated_grads.values())
+        if self._in_v1_graph:
+            zeros_where_missing([*totals, self.counter])
+        is_first = tf.equal(self.counter, 0)
+        for total, gradient in zip(totals, gradients):
+            # Not by clearing sums first, nor by a product: what was there may be infinite.
             total.assign(tf.where(is_first, gradient, total + gradient))
-            sums.append(total.read_value() / self._passes if self._average else total.read_value())
-        self._counter.assign((self._counter + 1) % self._passes)
-        return [*sums, tf.equal(self._counter, 0)]
+        self.counter.assign((self.counter + 1) % self.backward_passes_per_step)
+        return [*[total.read_value() for total in totals], tf.equal(self.counter, 0)]
+
+
+class LocalGradientAggregationHelperEager(LocalGradientAggregationHelper):
+    """The same, with the arguments that Horovod's has in eager mode."""
+
+    def __init__(
+        self,
+        backward_passes_per_step: int,
+        allreduce_func: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
+        sparse_as_dense: bool,
+        average_aggregated_gradients: bool,
+        process_set: ProcessSet = global_process_set,
+        scale_local_gradients: bool = True,
+    ):
+        super().__init__(
+            backward_passes_per_step,
+            allreduce_func,
+            sparse_as_dense,
+            average_aggregated_gradients,
+            process_set=process_set,
+            scale_local_gradients=scale_local_gradients,
+        )
+
+
+def helper_of(reducer: Any, passes: int, average: bool, optimizer_type: str) -> Optional[LocalGradientAggregationHelper]:
+    """What sums up the gradients that `reducer` reduces, which knows the local variables itself; None for one pass."""
+    if passes <= 0:
+        raise errors.InvalidArgument(f"backward_passes_per_step must be positive, not {passes}")
+    if passes == 1:
+        return None
+    return LocalGradientAggregationHelper(
+        passes, reducer.reduce, reducer.sparse_as_dense, average, optimizer_type=optimizer_type
+    )
+
+
+def _either(condition: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
+    """`tf.cond` for branches that return lists of tensors, or what nobody needs."""
+    if tf.executing_eagerly():
+        return true_fn() if bool(condition) else false_fn()
+
+    def tensors(function: Callable[[], Any]) -> List[Any]:
+        result = function()
+        return [each for each in result if isinstance(each, tf.Tensor)] if isinstance(result, list) else []
+
+    found = tf.cond(condition, lambda: tensors(true_fn), lambda: tensors(false_fn))
+    return found if isinstance(found, (list, tuple)) else [found]

@@ -217,13 +217,20 @@ def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[
     All ranks give as many variables, of the same types and shapes, in the same order. Returns their new values; in a
     `tf.function` what uses the variables afterwards sees the new values.
 
-    Raises ValueError for variables of TensorFlow 1.
+    Reference variables of TensorFlow 1 (`use_resource=False`) are broadcast one by one, after the others.
     """
     variables = list(variables)
     if not variables:
         return []
-    if not all(resource_variable_ops.is_resource_variable(variable) for variable in variables):
-        raise ValueError("broadcast_() takes variables of TensorFlow 2; for others assign the result of broadcast()")
+    references = [each for each in variables if not resource_variable_ops.is_resource_variable(each)]
+    if references:
+        by_resource = [each for each in variables if resource_variable_ops.is_resource_variable(each)]
+        values = iter(broadcast_(by_resource, root_rank, name, process_set))
+        # The name of each is that of the variable.
+        assigned = iter(
+            [each.assign(broadcast(each.read_value(), root_rank, process_set=process_set)) for each in references]
+        )
+        return [next(values if resource_variable_ops.is_resource_variable(each) else assigned) for each in variables]
     arguments = {
         "variables": [variable.handle for variable in variables],
         "root_rank": _running.root_number(root_rank),

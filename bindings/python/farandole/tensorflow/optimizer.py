@@ -57,24 +57,27 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
             backward_passes_per_step,
             process_set,
         )
-    reducer = GradientReducer(
-        name or f"Distributed{kind}",
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
+
+    def make_reducer() -> GradientReducer:
+        return GradientReducer(
+            name or f"Distributed{kind}",
+            device_dense,
+            device_sparse,
+            compression,
+            sparse_as_dense,
+            op,
+            gradient_predivide_factor,
+            groups,
+            process_set,
+            scale_local_gradients,
+        )
+
     if is_v1:
         from ._v1_optimizer import DistributedOptimizer as V1DistributedOptimizer
 
         return V1DistributedOptimizer(
             optimizer,
-            reducer,
+            make_reducer(),
             backward_passes_per_step,
             average_aggregated_gradients,
             name or f"Distributed{kind}",
@@ -82,7 +85,7 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
         )
     from . import _keras_optimizer
 
-    return _keras_optimizer.wrap(optimizer, reducer, backward_passes_per_step, average_aggregated_gradients, name)
+    return _keras_optimizer.wrap(optimizer, make_reducer, backward_passes_per_step, average_aggregated_gradients, name)
 
 
 def _adasum(

@@ -109,8 +109,11 @@ class ComputeService:
 
     def addresses(self) -> Dict[str, List[Tuple[str, int]]]:
         """Where it listens: address and port, in the order in which to try them."""
-        port = self._server.server_address[1]
+        port = self.get_port()
         return {"host": [(own_address(), port)], "lo": [("127.0.0.1", port)]}
+
+    def get_port(self) -> int:
+        return self._server.server_address[1]
 
     def shutdown(self) -> None:
         """Ends the wait of everybody who waits for it, and the service when all have been told. May be called again."""
@@ -173,8 +176,12 @@ class ComputeClient:
     """Asks a ComputeService. Each call blocks until it has answered; raises ConnectionError if it is not there."""
 
     def __init__(self, compute_addresses: Addresses, key: bytes, verbose: int = 1):
+        self._compute_addresses = compute_addresses
         self._addresses = [tuple(each) for known in compute_addresses.values() for each in known]
         self._key = key
+
+    def addresses(self) -> Addresses:
+        return self._compute_addresses
 
     def register_dispatcher(self, dispatcher_id: int, dispatcher_address: str) -> None:
         """Raises IndexError, and ValueError if it is registered with another address."""

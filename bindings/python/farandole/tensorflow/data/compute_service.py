@@ -115,12 +115,14 @@ def send_to_data_service(
     compute_config: TfDataServiceConfig,
     rank: int,
     size: Optional[int] = None,
+    processing_mode: str = "distributed_epoch",
     reuse_dataset: bool = False,
     round_robin: bool = False,
 ) -> tf.data.Dataset:
     """The dataset, prepared up to here by the data service; also a method of `tf.data.Dataset`.
 
     rank, size: of this process, and of the job that trains.
+    processing_mode: of TensorFlow's data service.
     reuse_dataset: all ranks take from one run through the data; else each has a run of its own.
     round_robin: with `reuse_dataset`, ranks take their turns; the dataset must have no end.
 
@@ -134,7 +136,7 @@ def send_to_data_service(
     with tf_data_service(compute_config, rank) as address:
         return dataset.apply(
             tf.data.experimental.service.distribute(
-                processing_mode="distributed_epoch",
+                processing_mode=processing_mode,
                 service=address,
                 job_name="job" if reuse_dataset else None,
                 consumer_index=rank if in_turn else None,

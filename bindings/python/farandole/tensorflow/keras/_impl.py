@@ -66,6 +66,24 @@ def _evaluated(value: Any) -> Any:
     return _session().run(value)
 
 
+def done(operation: Any) -> None:
+    """Runs an operation of a graph of TensorFlow 1; in eager mode there is none, and all has happened."""
+    if operation is not None:
+        _session().run(operation)
+
+
+def number_in(variable: Any) -> float:
+    """The number in a variable of an optimizer, or that stands for one before its variables are made."""
+    if IS_LEGACY:  # also in a graph of TensorFlow 1
+        return float(tf.keras.backend.get_value(variable))
+    return float(np.asarray(variable_of(variable)))
+
+
+def set_number(variable: Any, number: float) -> None:
+    """Sets a variable of an optimizer of tf-keras, also in a graph of TensorFlow 1."""
+    tf.keras.backend.set_value(variable, number)
+
+
 def _session() -> Any:
     backend = getattr(getattr(tf.compat.v1, "keras", tf.keras), "backend", None)
     if not hasattr(backend, "get_session"):

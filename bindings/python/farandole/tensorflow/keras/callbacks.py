@@ -2,7 +2,6 @@
 
 from typing import Any, Callable, Optional, Union
 
-import numpy as np
 import tensorflow as tf
 
 from ... import _lifecycle, errors
@@ -60,7 +59,7 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
         variables = [*self.model.variables, *_impl.optimizer_variables(self.model.optimizer)]
         variables = [each for each in variables if key_of(each) not in self._local and not _impl.is_random_state(each)]
         with on_device(self.device):
-            broadcast_variables(variables, root_rank=self.root_rank)
+            _impl.done(broadcast_variables(variables, root_rank=self.root_rank))
         self.broadcast_done = True
 
 
@@ -142,7 +141,7 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._momentum is not None:
-            tf.keras.backend.set_value(self.model.optimizer.momentum, self._momentum)
+            _impl.set_number(self.model.optimizer.momentum, self._momentum)
             self._momentum = None
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -150,7 +149,7 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
             logs["lr"] = self._rate()
 
     def _rate(self) -> float:
-        return float(np.asarray(variable_of(self.model.optimizer.learning_rate)))
+        return _impl.number_in(self.model.optimizer.learning_rate)
 
     def _set_rate(self, epoch: float) -> None:
         optimizer = self.model.optimizer
@@ -171,8 +170,8 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
                 if velocity is not None:
                     velocity.assign(velocity * ratio)
             return
-        self._momentum = float(tf.keras.backend.get_value(momentum))
-        tf.keras.backend.set_value(momentum, self._momentum * ratio)
+        self._momentum = _impl.number_in(momentum)
+        _impl.set_number(momentum, self._momentum * ratio)
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
