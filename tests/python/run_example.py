@@ -1,6 +1,6 @@
-"""usage: run_example.py EXAMPLE.py ARGUMENT…
+"""usage: run_example.py [--own-data] EXAMPLE.py ARGUMENT…
 
-Runs an example that trains on Fashion-MNIST as a test: skipped where TensorFlow or the data is missing.
+Runs an example as a test: skipped where TensorFlow is missing or, without --own-data, Fashion-MNIST.
 """
 
 import os
@@ -10,9 +10,10 @@ import sys
 import support
 
 support.need("numpy", "tensorflow", "keras")
-if not os.path.isdir("/usr/share/datasets/fashion-mnist"):
+has_data = sys.argv[1] == "--own-data"
+if not has_data and not os.path.isdir("/usr/share/datasets/fashion-mnist"):
     print("skipped: there is no /usr/share/datasets/fashion-mnist")
     sys.exit(support.SKIPPED)
-sys.argv = sys.argv[1:]
+sys.argv = sys.argv[1 + has_data :]
 sys.path.insert(0, os.path.dirname(sys.argv[0]))  # as for a program that is run by itself
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -101,6 +101,8 @@ class ComputeService:
         self._changed = threading.Condition()
         self._dispatchers: List[Optional[str]] = [None] * dispatchers
         self._workers: List[Set[int]] = [set() for _ in range(dispatchers)]
+        self._is_over = [False] * dispatchers
+        self._stopped: List[Set[int]] = [set() for _ in range(dispatchers)]
         self._ends = False
         self._server = _Server(("", 0), _Conversation)
         self._server.service = self  # type: ignore[attr-defined]
@@ -152,6 +154,23 @@ class ComputeService:
         workers, wanted = self._workers[dispatcher], self._workers_per_dispatcher
         self._wait(lambda: len(workers) >= wanted, seconds, f"{wanted} workers of dispatcher {dispatcher} to register")
 
+    def _on_dispatcher_over(self, dispatcher: int, seconds: float) -> bool:
+        self._check(dispatcher)
+        self._is_over[dispatcher] = True
+        self._changed.notify_all()
+        workers, stopped = self._workers[dispatcher], self._stopped[dispatcher]
+        return self._changed.wait_for(lambda: stopped >= workers or self._ends, seconds)
+
+    def _on_end_of_dispatcher(self, dispatcher: int) -> bool:
+        self._check(dispatcher)
+        self._changed.wait_for(lambda: self._is_over[dispatcher] or self._ends)
+        return self._ends
+
+    def _on_worker_stopped(self, dispatcher: int, worker: int) -> None:
+        self._check(dispatcher)
+        self._stopped[dispatcher].add(worker)
+        self._changed.notify_all()
+
     def _on_shut_down(self) -> None:
         # The end waits for this conversation too.
         threading.Thread(target=self.shutdown, name="farandole data service end").start()
@@ -198,6 +217,19 @@ class ComputeClient:
     def wait_for_dispatcher_worker_registration(self, dispatcher_id: int, timeout: float) -> None:
         """Waits for all workers of the dispatcher. timeout: seconds. Raises IndexError, TimeoutError."""
         self._ask("workers", dispatcher_id, timeout, seconds=timeout)
+
+    def end_dispatcher(self, dispatcher_id: int, timeout: float) -> bool:
+        """Lets the workers of a dispatcher stop before it does: they would ask it for more until they give up. timeout:
+        seconds to wait for them. Whether all have stopped. Raises IndexError."""
+        return self._ask("dispatcher_over", dispatcher_id, timeout, seconds=timeout)
+
+    def wait_for_end_of_dispatcher(self, dispatcher_id: int) -> bool:
+        """Blocks until the dispatcher is about to end, or the service has ended. Whether the latter. Raises IndexError."""
+        return self._ask("end_of_dispatcher", dispatcher_id, seconds=None)
+
+    def tell_stopped(self, dispatcher_id: int, worker_id: int) -> None:
+        """Raises IndexError."""
+        self._ask("worker_stopped", dispatcher_id, worker_id)
 
     def shutdown(self) -> None:
         """Ends the service."""

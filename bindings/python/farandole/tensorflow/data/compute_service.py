@@ -13,11 +13,12 @@ import dataclasses
 import json
 import os
 import time
-from typing import Any, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from ... import _lifecycle
+from ... import numpy as collectives
 from ._registry import ComputeClient, own_address
 
 _SIDES = ("compute", "training")
@@ -78,8 +79,15 @@ def _check_side(config: TfDataServiceConfig) -> None:
         raise ValueError(f"the dispatchers' side must be one of {', '.join(_SIDES)}, not {config.dispatcher_side!r}")
 
 
+def _meet(where: str) -> None:
+    """Waits for all ranks, beside whatever other threads do."""
+    collectives.allreduce([0], op=collectives.Sum, name=f"farandole.data_service.{where}")
+
+
 @contextlib.contextmanager
-def _dispatcher(compute: ComputeClient, index: int, runs_here: bool) -> Iterator[None]:
+def _dispatcher(
+    compute: ComputeClient, index: int, runs_here: bool, before_end: Callable[[], Any]
+) -> Iterator[None]:
     if not runs_here:
         yield
         return
@@ -90,6 +98,7 @@ def _dispatcher(compute: ComputeClient, index: int, runs_here: bool) -> Iterator
         compute.register_dispatcher(index, f"{protocol}://{own_address()}:{address.rsplit(':', 1)[1]}")
         yield
     finally:
+        before_end()
         server._server.stop()  # TensorFlow has no public way
 
 
@@ -104,7 +113,12 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
     compute = compute_config.compute_client()
     index = rank if compute_config.dispatchers > 1 else 0
     runs_here = compute_config.dispatcher_side == "training" and index == rank
-    with _dispatcher(compute, index, runs_here):
+
+    def end() -> None:
+        with contextlib.suppress(ConnectionError, IndexError):  # the service may have been ended in the block
+            compute.end_dispatcher(index, compute_config.timeout)
+
+    with _dispatcher(compute, index, runs_here, end):
         address = compute.wait_for_dispatcher_registration(index, compute_config.timeout)
         compute.wait_for_dispatcher_worker_registration(index, compute_config.timeout)
         yield address
@@ -161,7 +175,8 @@ def compute_worker_fn(compute_config: TfDataServiceConfig, timeout: Optional[int
     rank = _lifecycle.rank()
     index, place = divmod(rank, compute_config.workers_per_dispatcher)
     compute = compute_config.compute_client()
-    with _dispatcher(compute, index, compute_config.dispatcher_side == "compute" and place == 0):
+    runs_here = compute_config.dispatcher_side == "compute" and place == 0
+    with _dispatcher(compute, index, runs_here, before_end=lambda: None):
         address = compute.wait_for_dispatcher_registration(index, compute_config.timeout)
         worker = tf.data.experimental.service.WorkerServer(
             tf.data.experimental.service.WorkerConfig(
@@ -171,8 +186,17 @@ def compute_worker_fn(compute_config: TfDataServiceConfig, timeout: Optional[int
                 dispatcher_timeout_ms=timeout * 1000 if timeout else None,
             )
         )
+        is_over = False
         try:
             compute.register_worker_for_dispatcher(index, rank)
-            compute.wait_for_shutdown()
+            is_over = compute.wait_for_end_of_dispatcher(index)
+            # Stopping holds Python's lock, which the thread that tells the others may need.
+            _meet("told")
         finally:
             worker._server.stop()
+        if not is_over:
+            with contextlib.suppress(ConnectionError):
+                compute.tell_stopped(index, rank)
+                compute.wait_for_shutdown()
+        # A worker stops while its dispatcher is there.
+        _meet("stopped")
