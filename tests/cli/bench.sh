@@ -21,7 +21,7 @@ refused "'rign' \(did you mean 'ring'\?\).*circulant.*vendor" "$bench" --replica
 refused 'halving_doubling .*3 ranks' "$bench" --replicas 3 "${quick[@]}" --algorithm halving_doubling
 refused "'f23'.*did you mean 'f32'.* bool, .*f64" "$bench" --dtype f23
 refused "'summ'.*did you mean 'sum'.* sum, .*average" "$bench" --op summ
-refused 'average of bool ' "$bench" --replicas 2 "${quick[@]}" --dtype bool --op average
+refused 'no average of bool' "$bench" --replicas 2 "${quick[@]}" --dtype bool --op average
 works i32 "$bench" --replicas 2 "${quick[@]}" --dtype i32 --op average
 for option in --min-bytes --max-bytes; do refused "'1X'.* 4MiB" "$bench" $option 1X; done
 refused '--min-bytes .*--max-bytes' "$bench" --min-bytes 8 --max-bytes 4
