@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# usage: replica_equivalence.sh BUILD_DIRECTORY [FLAVOUR=LAUNCHER...]...
+# usage: replica_equivalence.sh BUILD_DIRECTORY STEPS_IN_F64 [FLAVOUR=LAUNCHER...]...
 # One global batch, one seed, 1, 2 and 4 replicas as threads, processes and both: the same losses; in deterministic
 # mode the same parameter bits. Each further argument is one launcher as a single word list, e.g. "mpiexec.mpich".
 set -u
-build=$1; shift
+build=$1 steps=$2; shift 2
 train=$build/bin/farandole-train
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 failures=0
@@ -46,8 +46,8 @@ launchers=("$@")
 
 every_way f32 --model cnn --precision f32 --global-batch 64 --max-steps 10
 for way in "${ways[@]}"; do same f32.1 "f32.$way" 10 1e-5; done
-every_way f64 --model cnn --precision f64 --global-batch 32 --max-steps 100
-for way in "${ways[@]}"; do same f64.1 "f64.$way" 100 1e-12; done
+every_way f64 --model cnn --precision f64 --global-batch 32 --max-steps "$steps"
+for way in "${ways[@]}"; do same f64.1 "f64.$way" "$steps" 1e-12; done
 every_way deterministic --model cnn_bn --deterministic --global-batch 64 --max-steps 10
 losses deterministic.threads8 "$train" --model cnn_bn --deterministic --global-batch 64 --max-steps 10 --replicas 8
 for way in "${ways[@]}" threads8; do
