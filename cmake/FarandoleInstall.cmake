@@ -26,3 +26,17 @@ write_basic_package_version_file(farandole-config-version.cmake COMPATIBILITY Sa
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/farandole-config.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/farandole-config-version.cmake
         DESTINATION ${package_directory})
+
+include(FarandolePkgConfig)
+set(pkg_config_files ${CMAKE_CURRENT_BINARY_DIR}/farandole.pc)
+farandole_write_pkg_config(${CMAKE_CURRENT_BINARY_DIR} farandole "${PROJECT_DESCRIPTION}" ${PROJECT_VERSION} farandole "")
+if(FARANDOLE_HAVE_TRAINER)
+  farandole_write_pkg_config(${CMAKE_CURRENT_BINARY_DIR} farandole-trainer "Training on mirrored replicas, with Farandole"
+                             ${PROJECT_VERSION} farandole_trainer "farandole = ${PROJECT_VERSION}")
+  list(APPEND pkg_config_files ${CMAKE_CURRENT_BINARY_DIR}/farandole-trainer.pc)
+  farandole_install_program_pages(farandole-train)
+endif()
+install(FILES ${pkg_config_files} DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(FARANDOLE_BUILD_PROGRAMS)
+  farandole_install_program_pages(farandole-bench farandole-schedule farandole-info)
+endif()

@@ -79,7 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("-v", "--version", action="version", version=f"Farandole {__version__}")
+    add("-v", "--version", action="version", version=f"farandole.run (Farandole) {__version__}")
     add("-np", "--num-proc", dest="ranks", type=int, metavar="RANKS", help="number of processes")
     add("-cb", "--check-build", action="store_true", help="show what is built, found and chosen, and end")
     add("--verbose", action="store_true", help="print the command line of mpirun")
