@@ -29,10 +29,12 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/farandole-config.cmake
 
 include(FarandolePkgConfig)
 set(pkg_config_files ${CMAKE_CURRENT_BINARY_DIR}/farandole.pc)
-farandole_write_pkg_config(${CMAKE_CURRENT_BINARY_DIR} farandole "${PROJECT_DESCRIPTION}" ${PROJECT_VERSION} farandole "")
+farandole_write_pkg_config(${CMAKE_CURRENT_BINARY_DIR} farandole "${PROJECT_DESCRIPTION}" ${PROJECT_VERSION}
+                           farandole "")
 if(FARANDOLE_HAVE_TRAINER)
-  farandole_write_pkg_config(${CMAKE_CURRENT_BINARY_DIR} farandole-trainer "Training on mirrored replicas, with Farandole"
-                             ${PROJECT_VERSION} farandole_trainer "farandole = ${PROJECT_VERSION}")
+  farandole_write_pkg_config(${CMAKE_CURRENT_BINARY_DIR} farandole-trainer
+                             "Training on mirrored replicas, with Farandole" ${PROJECT_VERSION}
+                             farandole_trainer "farandole = ${PROJECT_VERSION}")
   list(APPEND pkg_config_files ${CMAKE_CURRENT_BINARY_DIR}/farandole-trainer.pc)
   farandole_install_program_pages(farandole-train)
 endif()

@@ -144,7 +144,9 @@ std::string examples(const Program& program) {
   if (program.examples.empty()) return "";
   std::string text = section("EXAMPLES");
   for (const Example& example : program.examples) {
-    text += fmt::format(".PP\n{}\n.PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n", escaped(example.meaning), escaped(example.command));
+    // A section begins with a paragraph by itself.
+    if (&example != &program.examples.front()) text += ".PP\n";
+    text += fmt::format("{}\n.PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n", escaped(example.meaning), escaped(example.command));
   }
   return text;
 }

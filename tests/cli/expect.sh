@@ -27,7 +27,8 @@ works() { ends 0 "$@"; }
 has() { grep -qE -- "$1" out || fail "no line matches: $1"; }
 has_no() { ! grep -qE -- "$1" out || fail "a line matches: $1"; }
 has_lines() { [ "$(grep -cE -- "$2" out)" = "$1" ] || fail "$(grep -cE -- "$2" out) lines match (expected $1): $2"; }
-# offers OPTIONS COMMAND...: its --help names these options, --help and --version, with or without a short form, and no others.
+# offers OPTIONS COMMAND...: its --help names these options, --help and --version, with or without a short form, and no
+# others.
 offers() {
   local options=$1; shift
   works 'help' "$@" --help

@@ -33,10 +33,12 @@ compiles farandole main.cpp
 version=$(pkg-config --modversion farandole)
 if [ -e "$files/farandole-trainer.pc" ]; then
   compiles farandole-trainer trainer_main.cpp
-  grep -qx "Requires: farandole = $version" "$files/farandole-trainer.pc" || fail 'the trainer asks for no library of its version'
+  grep -qx "Requires: farandole = $version" "$files/farandole-trainer.pc" ||
+    fail 'the trainer asks for no library of its version'
 fi
 if [ -x "$work/prefix/bin/farandole-info" ]; then
-  [ "$("$work/prefix/bin/farandole-info" --version)" = "farandole-info (Farandole) $version" ] || fail "farandole.pc says $version"
+  [ "$("$work/prefix/bin/farandole-info" --version)" = "farandole-info (Farandole) $version" ] ||
+    fail "farandole.pc says $version"
   for file in share/man/man1/farandole-info.1 share/bash-completion/completions/farandole-info; do
     [ -s "$work/prefix/$file" ] || fail "$file is not installed"
   done
