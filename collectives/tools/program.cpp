@@ -33,6 +33,11 @@ std::string wrapped(const std::string& text) {
   return lines + "\n";
 }
 
+/// "COLLECTIVE" of "COLLECTIVE,..." and of "COLLECTIVE BYTES".
+std::string first_name(std::string_view value) {
+  return std::string(value.substr(0, value.find_first_of(" ,")));
+}
+
 /// The names of values that occur in `options` and have words, each with them.
 std::string values_text(const Program& program, const OptionTable& options, std::string_view operand) {
   std::string text;
@@ -40,7 +45,7 @@ std::string values_text(const Program& program, const OptionTable& options, std:
     bool occurs = operand == value.name;
     for (const OptionGroup& group : options) {
       for (const auto& option : group.options.options()) {
-        occurs = occurs || facts_of(*option).value.find(value.name) != std::string::npos;
+        occurs = occurs || first_name(facts_of(*option).value) == value.name;
       }
     }
     if (occurs) text += wrapped(fmt::format("{}: {}", value.name, fmt::join(value.words, ", ")));
@@ -76,7 +81,7 @@ bool is_list(std::string_view value) {
 }
 
 std::vector<std::string> words_of(const Program& program, std::string_view value) {
-  const std::string first(value.substr(0, value.find_first_of(" ,")));
+  const std::string first = first_name(value);
   const auto named = std::find_if(program.values.begin(), program.values.end(),
                                   [&](const ValueWords& candidate) { return candidate.name == first; });
   if (named != program.values.end()) return named->words;

@@ -9,7 +9,7 @@ import runpy
 import sys
 from typing import List
 
-from . import __version__, _frames
+from . import _built, _frames
 from ._horovod import names
 from ._horovod.modules import install_as_horovod
 
@@ -31,7 +31,7 @@ def main(arguments: List[str]) -> None:
         print(_HELP)
         return
     if arguments[:1] == ["--version"]:
-        print(f"farandole.as_horovod (Farandole) {__version__}")
+        print(_built.version_line("farandole.as_horovod"))
         return
     as_module = bool(arguments) and arguments[0] == "-m"
     program = arguments[1:] if as_module else arguments
