@@ -35,3 +35,20 @@ write_basic_package_version_file(farandole-config-version.cmake COMPATIBILITY Sa
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/farandole-config.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/farandole-config-version.cmake
         DESTINATION ${package_directory} COMPONENT development)
+
+include(FarandolePkgConfig)
+farandole_write_pkg_config(${CMAKE_CURRENT_BINARY_DIR} farandole "${PROJECT_DESCRIPTION}" ${PROJECT_VERSION}
+                           farandole "")
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/farandole.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+        COMPONENT development)
+if(FARANDOLE_HAVE_TRAINER)
+  farandole_write_pkg_config(${CMAKE_CURRENT_BINARY_DIR} farandole-trainer
+                             "Training on mirrored replicas, with Farandole" ${PROJECT_VERSION}
+                             farandole_trainer "farandole = ${PROJECT_VERSION}")
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/farandole-trainer.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+          COMPONENT trainer_development)
+  farandole_install_program_pages(trainer farandole-train)
+endif()
+if(FARANDOLE_BUILD_PROGRAMS)
+  farandole_install_program_pages(programs farandole-bench farandole-schedule farandole-info)
+endif()

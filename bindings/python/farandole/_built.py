@@ -74,6 +74,11 @@ def rocm_built() -> bool:
     return False
 
 
+def version_line(program: str) -> str:
+    """What --version prints: the same line as that of the programs in C++."""
+    return f"{program} (Farandole) {_engine.lib.farandole_version().decode()}"
+
+
 def info() -> Dict[str, Any]:
     """What is built, found and chosen: of the core, of Python and of TensorFlow. Before `init` what is known then."""
     described = dict(_engine.describe())
