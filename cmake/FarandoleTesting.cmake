@@ -8,14 +8,16 @@ if(FARANDOLE_SANITIZE)
   set(FARANDOLE_TEST_SLOWNESS 6)
 endif()
 
-# A GoogleTest program. LABEL: unit, conformance, ops, …; TIMEOUT in seconds for the whole program.
+# A GoogleTest program. LABEL: unit, conformance, ops, …; TIMEOUT in seconds for the whole program. It is linked with the
+# library, or, if it is INTERNAL, with what the library hides; such a program cannot load plug-ins.
 function(farandole_add_test target)
-  cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;LIBRARIES;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(arg "INTERNAL" "LABEL;TIMEOUT" "SOURCES;LIBRARIES;ENVIRONMENT" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
   add_executable(${target} ${arg_SOURCES})
-  target_link_libraries(${target} PRIVATE farandole_test_support ${arg_LIBRARIES})
+  target_link_libraries(${target} PRIVATE farandole_test_support ${arg_LIBRARIES}
+                                          $<IF:$<BOOL:${arg_INTERNAL}>,farandole_internals,farandole>)
   farandole_configure_target(${target})
   # What is tested is optimised in full; the tests themselves are built in half the time without.
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)

@@ -1,8 +1,35 @@
 #include "communicator_state.h"
 
 #include "farandole/core/error.h"
+#include "farandole/core/forked_children.h"
 
 namespace farandole {
+
+Communicator::State::State(Group group) : group_(tuned(std::move(group))), queue_(std::make_shared<WorkQueue>(group_)) {
+  group_.endpoint->take_id(group_.id);
+  group_.endpoint->enter(group_.id, 0);
+  group_.endpoint->attach(queue_);
+}
+
+Communicator::State::~State() {
+  if (queue_->is_forked_child()) {
+    keep_until_the_end(queue_);
+    return;
+  }
+  // Collectives that an exception leaves behind will not be joined by this rank any more: the others must not wait.
+  if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) queue_->give_up();
+  queue_->close();
+  group_.endpoint->release_id(group_.id);
+}
+
+std::array<std::size_t, kCollectiveCount> Communicator::State::find_shared_memory_below() const {
+  std::array<std::size_t, kCollectiveCount> below{};
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const Question asked = question(static_cast<Collective>(i), 0);
+    below[static_cast<std::size_t>(i)] = shared_memory_below(asked, group_.endpoint->settings());
+  }
+  return below;
+}
 
 /// What runs, or why this rank can not take part.
 std::pair<Choice, std::string> Communicator::State::prepare(const Call& call) {

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "farandole/collectives/communicator.h"
-#include "farandole/core/forked_children.h"
 #include "group.h"
 #include "selection.h"
 #include "work_queue.h"
@@ -21,23 +20,10 @@ namespace farandole {
 /// `group_` is const after construction; `choices_` belongs to the one thread that uses the communicator.
 class Communicator::State {
  public:
-  explicit State(Group group) : group_(tuned(std::move(group))), queue_(std::make_shared<WorkQueue>(group_)) {
-    group_.endpoint->take_id(group_.id);
-    group_.endpoint->enter(group_.id, 0);
-    group_.endpoint->attach(queue_);
-  }
+  explicit State(Group group);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  ~State() {
-    if (queue_->is_forked_child()) {
-      keep_until_the_end(queue_);
-      return;
-    }
-    // Collectives that an exception leaves behind will not be joined by this rank any more: the others must not wait.
-    if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) queue_->give_up();
-    queue_->close();
-    group_.endpoint->release_id(group_.id);
-  }
+  ~State();
 
   // Everything goes through these three, or through a call of the queue that looks whether the job is at fault.
   /// @throws InvalidArgument  in a forked child
@@ -112,14 +98,7 @@ class Communicator::State {
   const std::shared_ptr<WorkQueue> queue_;
   bool in_background_ = true;
   const LinkCost link_ = message_route().cost();
-  std::array<std::size_t, kCollectiveCount> find_shared_memory_below() const {
-    std::array<std::size_t, kCollectiveCount> below{};
-    for (int i = 0; i < kCollectiveCount; ++i) {
-      const Question asked = question(static_cast<Collective>(i), 0);
-      below[static_cast<std::size_t>(i)] = farandole::shared_memory_below(asked, group_.endpoint->settings());
-    }
-    return below;
-  }
+  std::array<std::size_t, kCollectiveCount> find_shared_memory_below() const;
   /// Smaller vectors need no search for what to choose.
   const std::array<std::size_t, kCollectiveCount> shared_memory_below_ = find_shared_memory_below();
   using Key = std::tuple<Collective, std::size_t, std::string, int, bool>;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <iostream>
 #include <optional>
+#include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
@@ -29,10 +30,21 @@ std::optional<Number> whole_text_as(std::string_view text) {
 
 }  // namespace
 
-po::variables_map parse_options(const std::vector<std::string>& arguments, const po::options_description& known,
+OptionGroup::OptionGroup(std::string heading) : title(std::move(heading)), options(title, kHelpWidth) {}
+
+void add_common_options(OptionGroup& group) {
+  group.options.add_options()                  //
+      ("help,h", "print this text and leave")  //
+      ("version", "print the version and leave");
+}
+
+po::variables_map parse_options(const std::vector<std::string>& arguments, const OptionTable& known,
                                 po::positional_options_description words) {
   po::options_description all;
-  all.add(known).add_options()(kStrayWords, po::value<std::vector<std::string>>());
+  for (const OptionGroup& group : known) all.add(group.options);
+  all.add_options()                                   //
+      (kManualPageSwitch, "")(kCompletionSwitch, "")  //
+      (kStrayWords, po::value<std::vector<std::string>>());
   words.add(kStrayWords, -1);
   po::variables_map options;
   try {
@@ -40,7 +52,9 @@ po::variables_map parse_options(const std::vector<std::string>& arguments, const
     po::store(po::command_line_parser(arguments).options(all).positional(words).style(exact).run(), options);
   } catch (const po::unknown_option& error) {
     std::vector<std::string> names;
-    for (const auto& option : known.options()) names.push_back("--" + option->long_name());
+    for (const OptionGroup& group : known) {
+      for (const auto& option : group.options.options()) names.push_back("--" + option->long_name());
+    }
     const std::string word = error.get_option_name();
     throw InvalidArgument(fmt::format("There is no option '{}'; --help lists all.{}", word,
                                       did_you_mean(word, {names.begin(), names.end()})));

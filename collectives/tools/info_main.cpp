@@ -7,7 +7,6 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "farandole/core/version.h"
 #include "farandole/core/waiter.h"
 #include "farandole/core/world.h"
+#include "program.h"
 
 namespace farandole {
 namespace {
@@ -30,17 +30,32 @@ namespace po = boost::program_options;
 
 constexpr int kUsageError = 2;
 
-po::options_description describe_options() {
-  po::options_description options("farandole-info [options]");
-  options.add_options()("help,h", "show this text")("version", "print the version")("json",
-                                                                                    "print the default report as JSON")(
-      "config", po::value<std::string>()->implicit_value("text")->value_name("text|markdown"),
-      "print all settings; markdown is docs/configuration.md")(
-      "explain", po::value<std::vector<std::string>>()->multitoken()->value_name("COLLECTIVE BYTES"),
-      "say which algorithm would run in this job and why, e.g. allreduce 1MiB; also under mpirun")(
-      "size", po::value<std::string>()->value_name("N"),
-      "with --explain: for a job of N ranks that are threads of one process");
-  return options;
+tools::Program describe_program() {
+  tools::Program program;
+  program.name = "farandole-info";
+  program.purpose = "say what this build and this environment would do";
+  program.description = {
+      "Prints the version, the build, the plug-ins that are there, the backend that a job would use and why, the "
+      "settings that differ from their defaults, and the limits of the machine.",
+      "With --config, all settings; with --explain, which algorithm would run a collective, and why."};
+  tools::OptionGroup& options = program.options.emplace_back("Options");
+  options.options.add_options()                     //
+      ("json", "print the default report as JSON")  //
+      ("config", po::value<std::string>()->implicit_value("text")->value_name("text|markdown"),
+       "print all settings; markdown is docs/configuration.md")  //
+      ("explain", po::value<std::vector<std::string>>()->multitoken()->value_name("COLLECTIVE BYTES"),
+       "say which algorithm would run in this job and why, e.g. allreduce 1MiB; also under mpirun")  //
+      ("size", po::value<std::string>()->value_name("N"),
+       "with --explain: for a job of N ranks that are threads of one process");
+  tools::add_common_options(options);
+  program.values = {{"COLLECTIVE", tools::collective_names()}};
+  program.examples = {{"farandole-info --explain allreduce 1MiB --size 4", "Which algorithm four threads would use:"},
+                      {"mpirun -np 2 farandole-info --explain allreduce 1MiB", "Which one two processes would use:"},
+                      {"farandole-info --config", "All settings, with their meanings, values and defaults:"}};
+  program.when_1 = "another error";
+  program.when_2 = "wrong options or settings";
+  program.see_also = {"farandole-bench", "farandole-schedule"};
+  return program;
 }
 
 struct Report {
@@ -134,10 +149,6 @@ void explain(const std::vector<std::string>& words, std::optional<int> size) {
 }
 
 void run(const po::variables_map& options) {
-  if (options.count("version") != 0) {
-    fmt::print("{}\n", version());
-    return;
-  }
   const bool with_explain = options.count("explain") != 0;
   if (options.count("json") + options.count("config") + options.count("explain") > 1) {
     throw InvalidArgument("--json, --config and --explain print different things; give one of them.");
@@ -164,16 +175,11 @@ void run(const po::variables_map& options) {
 }
 
 int main_with(int argc, char** argv) {
-  const po::options_description known = describe_options();
   try {
-    const po::variables_map options = tools::parse_options({argv + 1, argv + argc}, known);
-    if (options.count("help") != 0) {
-      std::ostringstream text;
-      text << known;
-      fmt::print("{}", text.str());
-    } else {
-      run(options);
-    }
+    const tools::Program program = describe_program();
+    const po::variables_map options = tools::parse_options({argv + 1, argv + argc}, program.options);
+    if (tools::answer(options, program)) return 0;
+    run(options);
     tools::check_standard_output();
     return 0;
   } catch (const Error& error) {

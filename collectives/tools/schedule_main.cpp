@@ -20,6 +20,7 @@
 #include "farandole/collectives/verifier.h"
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
+#include "program.h"
 #include "schedule_report.h"
 
 namespace farandole::tools {
@@ -248,119 +249,124 @@ int run_cost(const po::variables_map& options) {
   return 0;
 }
 
-struct Command {
-  std::string_view name;
-  std::string_view usage;
-  std::string_view meaning;
-  void (*add_options)(po::options_description_easy_init add);
-  int (*run)(const po::variables_map& options);
-};
+using AddOptions = void (*)(po::options_description_easy_init add);
+using Run = int (*)(const po::variables_map& options);
 
-void add_common(po::options_description_easy_init add) {
-  add("help,h", "print this");
-  add("collective,c", po::value<std::string>()->value_name("NAME"), "allreduce, broadcast, reduce, ...");
+po::typed_value<std::string>* word(const char* called) {
+  return po::value<std::string>()->value_name(called);
+}
+po::typed_value<std::string>* word(const char* called, const char* fallback) {
+  return word(called)->default_value(fallback);
 }
 
 void add_request(po::options_description_easy_init add) {
-  add_common(add);
-  add("algorithm,a", po::value<std::string>()->value_name("NAME"),
-      "ring, binomial_tree, ... (also without --algorithm)");
-  add("size,n", po::value<std::string>()->default_value("8")->value_name("P"), "number of ranks");
-  add("root", po::value<std::string>()->default_value("0")->value_name("R"),
-      "for broadcast, reduce, gather and scatter");
-  add("segments,s", po::value<std::string>()->default_value("1")->value_name("S"), "segments of each chunk");
+  add("collective,c", word("COLLECTIVE"), "which collective (default: the first that has the algorithm)");
+  add("algorithm,a", word("ALGORITHM"), "which algorithm (also without --algorithm)");
+  add("size,n", word("P", "8"), "number of ranks");
+  add("root", word("RANK", "0"), "for broadcast, reduce, gather and scatter");
+  add("segments,s", word("S", "1"), "segments of each chunk");
 }
 
-const Command kCommands[] = {
-    {"verify", "verify [--collective NAME] [--algorithm NAME] [--sizes 1-64] [--segments 1,3]",
-     "run all ranks' schedules on symbols and prove them correct",
-     [](po::options_description_easy_init add) {
-       add_common(add);
-       add("algorithm,a", po::value<std::string>()->value_name("NAME"), "only algorithms of this name");
-       add("sizes,n", po::value<std::string>()->default_value("1-64")->value_name("LIST"), "numbers of ranks: 1-8,16");
-       add("segments,s", po::value<std::string>()->default_value("1,3")->value_name("LIST"),
-           "segments of each chunk, for algorithms that have them");
-     },
-     run_verify},
-    {"show", "show ALGORITHM [--size 8] [--rank 2] [--collective NAME] [--root 0] [--segments 1] [--svg FILE]",
-     "print the steps of one rank or of all",
-     [](po::options_description_easy_init add) {
-       add_request(add);
-       add("rank,r", po::value<std::string>()->value_name("RANK"), "only this rank");
-       add("svg", po::value<std::string>()->value_name("FILE"), "draw it too, into this file");
-     },
-     run_show},
-    {"svg", "svg ALGORITHM [--size 8] [--output FILE] [--collective NAME] [--root 0] [--segments 1]",
-     "draw the messages of all ranks, turn by turn",
-     [](po::options_description_easy_init add) {
-       add_request(add);
-       add("output,o", po::value<std::string>()->default_value("-")->value_name("FILE"), "where to; - is the terminal");
-     },
-     run_svg},
-    {"cost", "cost [--collective NAME] [--size 8] [--bytes 1MiB] [--latency-us 1] [--gbps 10] [--segments S]",
-     "compare what the algorithms of a collective cost",
-     [](po::options_description_easy_init add) {
-       add("help,h", "print this");
-       add("collective,c", po::value<std::string>()->default_value("allreduce")->value_name("NAME"),
-           "which collective");
-       add("algorithm,a", po::value<std::string>()->value_name("NAME"), "only this algorithm");
-       add("size,n", po::value<std::string>()->default_value("8")->value_name("P"), "number of ranks");
-       add("bytes,b", po::value<std::string>()->default_value("1MiB")->value_name("BYTES"),
-           "of the whole vector (allgather, gather: all ranks' together)");
-       add("root", po::value<std::string>()->default_value("0")->value_name("R"), "for rooted collectives");
-       add("segments,s", po::value<std::string>()->value_name("S"),
-           "segments of each chunk; without it the best of 1-256");
-       add("latency-us", po::value<std::string>()->default_value("1")->value_name("US"),
-           "of each turn, in microseconds");
-       add("gbps", po::value<std::string>()->default_value("10")->value_name("GBPS"),
-           "Gbit/s of each rank, in each direction");
-     },
-     run_cost},
+void add_verify(po::options_description_easy_init add) {
+  add("collective,c", word("COLLECTIVE"), "only this collective");
+  add("algorithm,a", word("ALGORITHM"), "only algorithms of this name");
+  add("sizes,n", word("LIST", "1-64"), "numbers of ranks: 1-8,16");
+  add("segments,s", word("LIST", "1,3"), "segments of each chunk, for algorithms that have them");
+}
+
+void add_show(po::options_description_easy_init add) {
+  add_request(add);
+  add("rank,r", word("RANK"), "only this rank");
+  add("svg", word("FILE"), "draw it too, into this file");
+}
+
+void add_svg(po::options_description_easy_init add) {
+  add_request(add);
+  add("output,o", word("FILE", "-"), "where to; - is the terminal");
+}
+
+void add_cost(po::options_description_easy_init add) {
+  add("collective,c", word("COLLECTIVE", "allreduce"), "which collective");
+  add("algorithm,a", word("ALGORITHM"), "only this algorithm");
+  add("size,n", word("P", "8"), "number of ranks");
+  add("bytes,b", word("BYTES", "1MiB"), "of the whole vector (allgather, gather: all ranks' together)");
+  add("root", word("RANK", "0"), "for rooted collectives");
+  add("segments,s", word("S"), "segments of each chunk; without it the best of 1-256");
+  add("latency-us", word("US", "1"), "of each turn, in microseconds");
+  add("gbps", word("GBPS", "10"), "Gbit/s of each rank, in each direction");
+}
+
+struct CommandEntry {
+  const char* name;
+  const char* operand;
+  const char* purpose;
+  AddOptions add_options;
+  Run run;
 };
 
-void print_usage() {
-  fmt::print("farandole-schedule: the algorithms of the collectives as data\n\n");
-  for (const Command& command : kCommands) {
-    fmt::print("  farandole-schedule {}\n      {}\n", command.usage, command.meaning);
+constexpr CommandEntry kCommands[] = {
+    {"verify", "", "run all ranks' schedules on symbols and prove them correct", add_verify, run_verify},
+    {"show", "ALGORITHM", "print the steps of one rank or of all", add_show, run_show},
+    {"svg", "ALGORITHM", "draw the messages of all ranks, turn by turn", add_svg, run_svg},
+    {"cost", "", "compare what the algorithms of a collective cost", add_cost, run_cost},
+};
+
+Program describe_program() {
+  Program program;
+  program.name = "farandole-schedule";
+  program.purpose = "verify, show, draw and cost the algorithms of the collectives";
+  program.description = {
+      "An algorithm is a function that makes a schedule for each rank: sends, receives, reductions and copies, as "
+      "data. "
+      "This program runs schedules on symbols to prove them, prints and draws them, and predicts their times on a "
+      "network. It needs no job and no network."};
+  add_common_options(program.options.emplace_back("Options"));
+  for (const CommandEntry& entry : kCommands) {
+    Command& command = program.commands.emplace_back();
+    command.name = entry.name;
+    command.operand = entry.operand;
+    command.purpose = entry.purpose;
+    OptionGroup& options = command.options.emplace_back("Options");
+    entry.add_options(options.options.add_options());
+    add_common_options(options);
   }
-  fmt::print(
-      "\nfarandole-schedule COMMAND --help lists a command's options. Exit status: 0, 1 a schedule is faulty "
-      "or a file cannot be written, 2 usage.\n");
+  program.values = {{"COLLECTIVE", collective_names()}, {"ALGORITHM", algorithm_names()}};
+  program.examples = {{"farandole-schedule verify --sizes 1-64", "All algorithms, for up to 64 ranks:"},
+                      {"farandole-schedule show double_tree --size 6 --rank 3", "One rank's steps:"},
+                      {"farandole-schedule svg halving_doubling --size 8 -o picture.svg", "A picture of all messages:"},
+                      {"farandole-schedule cost --collective allreduce --size 8 --bytes 1MiB", "Predicted times:"}};
+  program.when_1 = "a schedule is faulty, or a file cannot be written";
+  program.is_part_of_job = false;
+  program.see_also = {"farandole-bench", "farandole-info"};
+  return program;
 }
 
-int run_command(const Command& command, const std::vector<std::string>& arguments) {
-  po::options_description described("Options");
-  command.add_options(described.add_options());
+int run_command(const Program& program, std::size_t index, const std::vector<std::string>& arguments) {
   po::positional_options_description positional;
   positional.add("algorithm", 1);
-  const po::variables_map options = parse_options(arguments, described, positional);
-  if (options.count("help") > 0) {
-    std::cout << "farandole-schedule " << command.usage << "\n  " << command.meaning << "\n\n" << described;
-    return 0;
-  }
-  return command.run(options);
+  const Command& command = program.commands[index];
+  const po::variables_map options = parse_options(arguments, command.options, positional);
+  return answer(options, program, &command) ? 0 : kCommands[index].run(options);
 }
 
-int run(const std::vector<std::string>& arguments) {
+int run(std::vector<std::string> arguments) {
+  const Program program = describe_program();
   if (arguments.empty()) {
-    print_usage();
+    fmt::print("{}", help_text(program, nullptr));
     return kExitUsage;
   }
-  if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
-    print_usage();
-    return 0;
+  if (arguments[0] == "help") arguments[0] = "--help";
+  if (arguments[0].starts_with('-')) {
+    if (answer(parse_options(arguments, program.options), program)) return 0;
+    throw InvalidArgument("Which command? farandole-schedule --help lists them.");
   }
   std::vector<std::string_view> names;
-  std::vector<std::string_view> first_words{"--help"};
-  for (const Command& command : kCommands) {
-    names.push_back(command.name);
-    first_words.push_back(command.name);
-    if (arguments[0] == command.name) {
-      return run_command(command, {arguments.begin() + 1, arguments.end()});
-    }
+  for (std::size_t i = 0; i < program.commands.size(); ++i) {
+    names.push_back(program.commands[i].name);
+    if (arguments[0] == names.back()) return run_command(program, i, {arguments.begin() + 1, arguments.end()});
   }
   throw InvalidArgument(fmt::format("There is no command '{}'; valid are {}.{}", arguments[0], fmt::join(names, ", "),
-                                    did_you_mean(arguments[0], first_words)));
+                                    did_you_mean(arguments[0], names)));
 }
 
 }  // namespace

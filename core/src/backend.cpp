@@ -27,6 +27,8 @@ constexpr std::string_view kOpenMpi = "mpi_openmpi";
 constexpr std::string_view kMpich = "mpi_mpich";
 constexpr std::array kPlugins{kOpenMpi, kMpich};
 constexpr std::string_view kLocal = "local";
+/// Beside the library: plug-ins are no libraries that others link.
+constexpr std::string_view kPluginDirectory = "farandole";
 
 /// The process that loaded the first plug-in; another one that finds it here is a forked child. 0: none yet.
 std::atomic<pid_t> joining_process{0};
@@ -254,7 +256,9 @@ std::vector<std::filesystem::path> plugin_directories(const Settings& settings) 
   std::vector<std::filesystem::path> directories;
   if (!settings.plugin_directory.empty()) directories.emplace_back(settings.plugin_directory);
   if (const std::string path = own_path(); path.find('/') != std::string::npos) {
-    directories.push_back(std::filesystem::path(path).parent_path());
+    std::error_code error;
+    const std::filesystem::path file = std::filesystem::canonical(path, error);
+    directories.push_back((error ? std::filesystem::path(path) : file).parent_path() / kPluginDirectory);
   }
   return directories;
 }

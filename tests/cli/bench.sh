@@ -8,10 +8,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 quick=(--max-bytes 64 --iterations 3)
 
 # Options.
-works 'farandole-bench' "$bench" --help
-for option in help collective algorithm min-bytes max-bytes factor dtype op root replicas iterations place no-check json tune tune-seconds; do
-  has "--$option "
-done
+offers 'collective algorithm min-bytes max-bytes factor dtype op root replicas iterations place memory rotate-buffers
+  peer mpi-threads no-check json tune tune-seconds' "$bench"
 refused 'colective.*Did you mean.*--collective' "$bench" --colective allreduce
 refused . "$bench" stray
 

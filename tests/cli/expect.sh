@@ -27,15 +27,17 @@ works() { ends 0 "$@"; }
 has() { grep -qE -- "$1" out || fail "no line matches: $1"; }
 has_no() { ! grep -qE -- "$1" out || fail "a line matches: $1"; }
 has_lines() { [ "$(grep -cE -- "$2" out)" = "$1" ] || fail "$(grep -cE -- "$2" out) lines match (expected $1): $2"; }
-# offers OPTIONS COMMAND...: its --help names these options and --help, with or without a short form, and no others.
+# offers OPTIONS COMMAND...: its --help names these options, --help and --version, with or without a short form, and no
+# others.
 offers() {
   local options=$1; shift
   works 'help' "$@" --help
   # shellcheck disable=SC2086  # a list
-  printf -- '--%s\n' help $options | sort >expected
+  printf -- '--%s\n' help version $options | sort >expected
   # An option stands at the begin of its line; --name, or -n [ --name ].
   sed -nE 's/^  (-[a-z] \[ )?(--[a-z-]+).*/\2/p' out | sort >offered
   cmp -s expected offered || fail "$* --help has other options than expected: $(diff expected offered | grep '^[<>]' | tr '\n' ' ')"
+  rm -f expected offered
 }
 # A full disk, where the system can act one.
 refuses_full_disk() { [ ! -e /dev/full ] || { "$@" >/dev/full 2>out </dev/null; [ $? = 1 ] || fail "full disk: $*"; }; }

@@ -8,7 +8,7 @@ docs=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../docs" && pwd)
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 
 # Options.
-offers 'version json config explain size' "$info"
+offers 'json config explain size' "$info"
 refused "no option '--explian'.*mean '--explain'" "$info" --explian allreduce 1M
 refused "no option '--conf'.*mean '--config'" "$info" --conf
 refused "'stray' belongs to no option" "$info" stray
@@ -32,8 +32,6 @@ works '^version +[0-9]+\.[0-9]+\.[0-9]+$' "$info"
 version=$(sed -nE 's/^version +//p' out)
 for label in build 'instruction set' 'allowed cores' plug-ins 'backend +none'; do has "^$label +[^ ]"; done
 has '^settings +all have their defaults$'
-works "^$version\$" "$info" --version
-has_lines 1 .
 works '^settings +these differ' env FARANDOLE_TIMEOUT=5 FARANDOLE_MPI=off "$info"
 has '^  FARANDOLE_TIMEOUT=5 \(default: 0\)$'
 has_lines 2 '^  FARANDOLE_'

@@ -6,7 +6,7 @@ schedule=$(cd "$1" && pwd)/bin/farandole-schedule
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 
 # Help and options.
-works 'Exit status: 0, 1 .*, 2 usage' "$schedule" --help
+works 'Exit status: 0 done, 1 .*, 2 wrong options' "$schedule" --help
 for command in verify show svg cost; do has "farandole-schedule $command "; done
 offers 'collective algorithm sizes segments' "$schedule" verify
 offers 'collective algorithm size root segments rank svg' "$schedule" show
@@ -14,6 +14,7 @@ offers 'collective algorithm size root segments output' "$schedule" svg
 offers 'collective algorithm size bytes root segments latency-us gbps' "$schedule" cost
 refused 'farandole-schedule verify' "$schedule"
 refused "no command 'shwo'; valid are verify, show, svg, cost.*mean 'show'" "$schedule" shwo
+refused 'Which command' "$schedule" --
 refused "'--hlep'.*mean '--help'" "$schedule" --hlep
 refused "no option '--sice'.*mean '--size'" "$schedule" show ring --sice 4
 refused "no option '--siz'.*mean '--size'" "$schedule" show ring --siz 4

@@ -1,15 +1,64 @@
 #!/usr/bin/env bash
 # usage: build_consumer.sh BUILD_DIRECTORY CONSUMER_SOURCE COMPILER [SANITIZERS]
-# Installs into an empty folder, builds a program against it with nothing but CMAKE_PREFIX_PATH, and runs it.
+# Installs into an empty folder, moves that elsewhere, builds programs against it with nothing but CMAKE_PREFIX_PATH, and
+# runs them.
 set -euo pipefail
 build=$1 source=$2 compiler=$3 sanitize=${4-}
+here=$(dirname "${BASH_SOURCE[0]}")
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-cmake --install "$build" --prefix "$work/prefix" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
+
+fail() {
+  echo "FAIL: $*"
+  cat "$work/log" 2>/dev/null
+  exit 1
+}
+
+cmake --install "$build" --prefix "$work/first" >"$work/log" || fail "not installed"
+mv "$work/first" "$work/moved"
+prefix=$work/moved
+for file in LICENSE NOTICE THIRD_PARTY_LICENSES; do
+  [ -n "$(find "$prefix" -path "*/doc/*/$file")" ] || fail "$file is not installed"
+done
+library=$(find "$prefix" -name 'libfarandole.so.*.*.*')
+libraries=("$library")
+trainer=$(find "$prefix" -name 'libfarandole_trainer.so.*.*.*')
+[ -z "$trainer" ] || libraries+=("$trainer")
+[ -n "$sanitize" ] || "$here/symbols.sh" "${libraries[@]}" || fail "symbols"
+version=$(basename "$library"); version=${version#libfarandole.so.}
+readelf -d "$library" | grep -q "SONAME.*\[libfarandole.so.${version%.*}\]" || fail "the SONAME is not that of ${version%.*}"
+
 flags=()
 [ -n "$sanitize" ] && flags=("-DCMAKE_CXX_FLAGS=-fsanitize=$sanitize")
-cmake -S "$source" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_COMPILER="$compiler" \
-      -DCMAKE_BUILD_TYPE=Release "${flags[@]}" >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
-cmake --build "$work/build" -j 2
-"$work/build/consumer"
-[ ! -x "$work/build/trainer_consumer" ] || "$work/build/trainer_consumer"
-[ ! -e "$work/prefix/bin/farandole-info" ] || "$work/prefix/bin/farandole-info"
+# consumer NAME COMPILER OPTIONS…: configures a consumer in $work/NAME
+consumer() {
+  local name=$1 with=$2
+  shift 2
+  cmake -S "$source" -B "$work/$name" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$with" \
+        -DCMAKE_BUILD_TYPE=Release "${flags[@]}" "$@" >"$work/log" 2>&1
+}
+run() {
+  cmake --build "$work/$1" -j 2 >"$work/log" 2>&1 || fail "$1 was not built"
+  "$work/$1/consumer" || fail "consumer of $1"
+  [ ! -x "$work/$1/trainer_consumer" ] || "$work/$1/trainer_consumer" || fail "trainer_consumer of $1"
+}
+
+consumer built "$compiler" || fail "not configured"
+run built
+# A compiler of another maker reads the headers, too, and a later standard.
+if [ -z "$sanitize" ]; then
+  case $compiler in *clang*) other=g++ ;; *) other=clang++ ;; esac
+  if command -v "$other" >/dev/null; then
+    consumer other "$other" -DCMAKE_CXX_STANDARD=23 || fail "not configured with $other"
+    run other
+  else
+    echo "there is no $other to build a consumer with"
+  fi
+  "$here/hostile.sh" "$compiler" "$build/CMakeFiles/farandole_objects.dir" "$library" '^_ZNK?9farandole' "$work/hostile.so"
+  LD_PRELOAD=$work/hostile.so "$work/built/consumer" || fail "symbols of a program get between those of the library"
+fi
+
+if consumer missing "$compiler" -DFARANDOLE_CONSUMER_COMPONENTS=engine; then fail "a component that does not exist is found"; fi
+grep -q "no component 'engine'" "$work/log" || fail "nothing says what components there are"
+! "$compiler" -std=c++17 -fsyntax-only -I "$prefix/include" "$source/main.cpp" 2>"$work/log" || fail "C++17 reads the headers"
+grep -q 'headers need C++20' "$work/log" || fail "nothing says that the headers need C++20"
+[ ! -e "$prefix/bin/farandole-info" ] || "$prefix/bin/farandole-info"

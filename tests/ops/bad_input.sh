@@ -20,7 +20,7 @@ refused() {
 works() { timeout 100 "$@" >out 2>&1 </dev/null || { echo "FAIL: $*"; cat out; failures=$((failures + 1)); }; }
 
 # Options and settings.
-refused 2 'epochz.*did you mean --epochs' "$train" --epochz 3
+refused 2 "'--epochz'.*Did you mean '--epochs'" "$train" --epochz 3
 refused 2 'learning-rate is -1; it must be greater than 0' "$train" --learning-rate -1
 refused 2 'replicas is 0; it must be from 1 to 64' "$train" --replicas 0
 refused 2 "'resnet'; choose one of mlp, cnn" "$train" --model resnet

@@ -162,6 +162,21 @@ class CommandTest(unittest.TestCase):
         self.assertIn('"version"', run("--check-build").stdout)
 
 
+class VersionTest(unittest.TestCase):
+    def test_all_programs_print_it_alike(self):
+        for program in ("run", "as_horovod"):
+            for option in ("--version", "--help"):
+                done = subprocess.run(
+                    [sys.executable, "-m", f"farandole.{program}", option],
+                    stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS,
+                )  # fmt: skip
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                if option == "--version":
+                    self.assertEqual(done.stdout, f"farandole.{program} (Farandole) {farandole.__version__}\n")
+                else:
+                    self.assertRegex(done.stdout, r"(?s)^usage: python -m farandole\." + program + ".*--help.*--version")
+
+
 class FramesTest(unittest.TestCase):
     def test_a_traceback_begins_with_the_program(self):
         with tempfile.TemporaryDirectory() as directory:

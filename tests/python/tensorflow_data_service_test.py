@@ -4,6 +4,7 @@ from tensorflow_support import OpTest, main
 
 import contextlib
 import dataclasses
+import io
 import os
 import stat
 import tempfile
@@ -11,6 +12,7 @@ import threading
 
 import tensorflow as tf
 
+import farandole
 import farandole.numpy as collectives
 from farandole import objects
 from farandole.tensorflow.data import _registry, compute_worker
@@ -84,6 +86,15 @@ class DataService(OpTest):
                 if side == "training":
                     with self.assertRaisesRegex(RuntimeError, "tf_data_service"):
                         elements().send_to_data_service(config, self.rank)
+
+    def test_the_version(self):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), self.assertRaises(SystemExit) as ended:
+            compute_worker._parse(["--version"])
+        self.assertEqual(ended.exception.code, 0)
+        self.assertEqual(
+            printed.getvalue(), f"farandole.tensorflow.data.compute_worker (Farandole) {farandole.__version__}\n"
+        )
 
     def test_what_can_not_work(self):
         with self.assertRaisesRegex(ValueError, "must be a multiple"):

@@ -4,23 +4,21 @@ import contextlib
 import ctypes
 import sys
 from importlib import metadata
-from pathlib import Path
 from typing import Any, Dict
 
 from . import _engine, errors
 
 _OTHER_DISTRIBUTIONS = {"tensorflow": ("tensorflow-cpu", "tensorflow-intel", "tf-nightly")}
 _WITHOUT_MPI = ("none", "sockets of this host")  # how the core describes jobs of one process, and those without MPI
-_LIBRARIES = Path(__file__).parent.absolute() / "lib"
 
 
-def _has_plugin(pattern: str) -> bool:
-    return any(_LIBRARIES.glob(f"libfarandole_{pattern}.so"))
+def _has_plugin(prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in _engine.describe()["plugins"])
 
 
 def mpi_built() -> bool:
     """Whether there is a plug-in for an MPI."""
-    return _has_plugin("mpi_*")
+    return _has_plugin("mpi_")
 
 
 def mpi_enabled() -> bool:
@@ -74,6 +72,11 @@ def cuda_built() -> bool:
 def rocm_built() -> bool:
     """False."""
     return False
+
+
+def version_line(program: str) -> str:
+    """What --version prints: the same line as that of the programs in C++."""
+    return f"{program} (Farandole) {_engine.lib.farandole_version().decode()}"
 
 
 def info() -> Dict[str, Any]:

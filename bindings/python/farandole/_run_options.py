@@ -4,7 +4,7 @@ import argparse
 import re
 from typing import Any, Dict, List, NoReturn, Optional, Sequence, Tuple
 
-from . import _mpirun, errors
+from . import _built, _mpirun, errors
 
 _DESCRIPTION = """Starts PROGRAM as the ranks of a job, with the mpirun of this machine. Takes the options of horovodrun."""
 _EPILOG = """examples:
@@ -68,8 +68,6 @@ class _Interfaces(argparse.Action):
 
 
 def make_parser() -> argparse.ArgumentParser:
-    from . import __version__
-
     parser = argparse.ArgumentParser(
         prog="python -m farandole.run",
         usage="python -m farandole.run -np RANKS [-H HOST:SLOTS,…] [options] PROGRAM [ARGUMENT …]",
@@ -79,7 +77,7 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("-v", "--version", action="version", version=f"Farandole {__version__}")
+    add("-v", "--version", action="version", version=_built.version_line("farandole.run"))
     add("-np", "--num-proc", dest="ranks", type=int, metavar="RANKS", help="number of processes")
     add("-cb", "--check-build", action="store_true", help="show what is built, found and chosen, and end")
     add("--verbose", action="store_true", help="print the command line of mpirun")

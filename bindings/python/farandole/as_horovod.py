@@ -9,14 +9,30 @@ import runpy
 import sys
 from typing import List
 
-from . import _frames
+from . import _built, _frames
 from ._horovod import names
 from ._horovod.modules import install_as_horovod
 
 _USAGE = "usage: python -m farandole.as_horovod (SCRIPT | -m MODULE) [ARGUMENT …]"
+_HELP = f"""{_USAGE}
+
+Runs a program that was written for Horovod, unchanged: its imports of horovod get Farandole.
+
+  -m MODULE   run a module instead of a file
+  -h, --help  print this text and leave
+  --version   print the version and leave
+
+example:
+  mpirun -np 2 python -m farandole.as_horovod train.py --epochs 2"""
 
 
 def main(arguments: List[str]) -> None:
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(_HELP)
+        return
+    if arguments[:1] == ["--version"]:
+        print(_built.version_line("farandole.as_horovod"))
+        return
     as_module = bool(arguments) and arguments[0] == "-m"
     program = arguments[1:] if as_module else arguments
     if not program or program[0].startswith("-"):

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 
+#include "farandole/core/error.h"
 #include "farandole/trainer/agreement.h"
 #include "farandole/trainer/strategy.h"
 #include "farandole/trainer/trainer.h"
@@ -147,10 +148,13 @@ int main(int argc, char** argv) {
   std::optional<TrainCommand> command;
   std::atomic<int> rank = launched_rank();
   try {
-    command = parse_command_line(argc, argv);
-  } catch (const std::exception& error) {
+    command = parse_command_line({argv + 1, argv + argc});
+  } catch (const InvalidArgument& error) {
     print_error(rank, error.what());
     return kUsageError;
+  } catch (const std::exception& error) {
+    print_error(rank, error.what());
+    return EXIT_FAILURE;
   }
   try {
     return command ? run(*command, rank) : EXIT_SUCCESS;

@@ -8,13 +8,13 @@
 #include <boost/program_options.hpp>
 #include <cmath>
 #include <initializer_list>
-#include <iostream>
 #include <limits>
 #include <span>
 #include <vector>
 
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
+#include "program.h"
 
 namespace farandole::trainer {
 namespace {
@@ -49,9 +49,8 @@ po::typed_value<std::string>* word(std::string* into, const char* fallback, cons
   return po::value(into)->default_value(fallback)->value_name(choices);
 }
 
-po::options_description model_options(Raw& raw, TrainCommand& command) {
-  po::options_description group("Model and data", 110);
-  group.add_options()                                                                                                //
+void add_model_options(po::options_description_easy_init add, Raw& raw, TrainCommand& command) {
+  add                                                                                                                //
       ("model", word(&command.model, "cnn", "mlp|cnn|cnn_bn"), "model; cnn_bn has batch normalisation and dropout")  //
       ("data-dir", po::value(&raw.data_directory)->value_name("DIR"),
        fmt::format("directory of Fashion-MNIST's IDX files, gzipped or plain (default {})", kFashionMnistDirectory)
@@ -59,12 +58,10 @@ po::options_description model_options(Raw& raw, TrainCommand& command) {
       ("precision", word(&raw.precision, "f32", "f32|f64"), "type of parameters and arithmetic")  //
       ("sync-batch-norm", po::bool_switch(&command.synchronized_batch_normalization),
        "batch normalisation over all replicas instead of each one's part");
-  return group;
 }
 
-po::options_description training_options(Raw& raw, TrainerOptions& training) {
-  po::options_description group("Training", 110);
-  group.add_options()                                                                                               //
+void add_training_options(po::options_description_easy_init add, Raw& raw, TrainerOptions& training) {
+  add                                                                                                               //
       ("epochs", count(&raw.epochs, 5), "passes over the training data")                                            //
       ("max-steps", count(&raw.max_steps, 0), "stop after so many training steps in all; 0: after the last epoch")  //
       ("global-batch", count(&raw.batch, 128), "samples per training step, all replicas together")                  //
@@ -82,12 +79,10 @@ po::options_description training_options(Raw& raw, TrainerOptions& training) {
        "multiply the learning rate by the number of replicas")                                  //
       ("clip-norm", number(&raw.clip, 0, "0"), "limit of the gradients' global norm; 0: none")  //
       ("seed", count(&raw.seed, 1), "of initial values, shuffling and dropout");
-  return group;
 }
 
-po::options_description job_options(Raw& raw, TrainCommand& command) {
-  po::options_description group("Replicas", 110);
-  group.add_options()                                                                                             //
+void add_job_options(po::options_description_easy_init add, Raw& raw, TrainCommand& command) {
+  add                                                                                                             //
       ("replicas", count(&raw.replicas, 1), "replicas per process, as threads; mpirun multiplies them")           //
       ("expect-ranks", count(&raw.ranks, 0), "refuse to start unless there are so many replicas in all; 0: any")  //
       ("threads", count(&raw.threads, 0), "kernel threads per replica; 0: cores / local replicas")                //
@@ -97,12 +92,10 @@ po::options_description job_options(Raw& raw, TrainCommand& command) {
        "deterministic: parts of a global batch, a power of two that the replicas divide")  //
       ("no-averaging", po::bool_switch(&raw.alone),
        "each replica trains a model of its own: only to measure what communication costs");
-  return group;
 }
 
-po::options_description output_options(Raw& raw, TrainCommand& command) {
-  po::options_description group("Checkpoints and output", 110);
-  group.add_options()                                                                                           //
+void add_output_options(po::options_description_easy_init add, Raw& raw, TrainCommand& command) {
+  add                                                                                                           //
       ("checkpoint-dir", po::value(&raw.checkpoint_directory)->value_name("DIR"), "where to keep checkpoints")  //
       ("checkpoint-every", count(&raw.checkpoint_every, 1), "epochs between checkpoints; one more at the end")  //
       ("keep-checkpoints", count(&raw.keep, 3), "newest checkpoints that are kept")                             //
@@ -111,11 +104,8 @@ po::options_description output_options(Raw& raw, TrainCommand& command) {
       ("evaluate-every", count(&raw.evaluate_every, 1), "epochs between evaluations; 0: only at the end")        //
       ("json", po::value(&raw.json_file)->value_name("FILE"), "write a JSON line per epoch and one at the end")  //
       ("log-steps", po::bool_switch(&command.log_steps),
-       "also a JSON line per training step, to FILE or standard output")      //
-      ("quiet", po::bool_switch(&command.quiet), "print nothing but errors")  //
-      ("help", "print this and leave")                                        //
-      ("version", "print the version and leave");
-  return group;
+       "also a JSON line per training step, to FILE or standard output")  //
+      ("quiet", po::bool_switch(&command.quiet), "print nothing but errors");
 }
 
 void check_range(const char* option, int64_t value, int64_t low, int64_t high = kUnlimited) {
@@ -230,60 +220,56 @@ std::string value_text(const boost::any& value) {
   throw InternalError("an option of a type that has no text");
 }
 
-std::vector<SharedFact> shared_options(const po::options_description& all, const po::variables_map& values) {
+std::vector<SharedFact> shared_options(const tools::OptionTable& table, const po::variables_map& values) {
   std::vector<SharedFact> shared;
-  for (const auto& option : all.options()) {
-    const std::string& name = option->long_name();
-    if (std::find(kOfOneProcess.begin(), kOfOneProcess.end(), name) != kOfOneProcess.end()) continue;
-    shared.push_back({"--" + name, values.contains(name) ? value_text(values[name].value()) : "not given"});
+  for (const tools::OptionGroup& group : table) {
+    for (const auto& option : group.options.options()) {
+      const std::string& name = option->long_name();
+      if (std::find(kOfOneProcess.begin(), kOfOneProcess.end(), name) != kOfOneProcess.end()) continue;
+      shared.push_back({"--" + name, values.contains(name) ? value_text(values[name].value()) : "not given"});
+    }
   }
   return shared;
 }
 
-[[noreturn]] void refuse_unknown(const std::string& given, const po::options_description& all) {
-  std::vector<std::string_view> names;
-  for (const auto& option : all.options()) names.push_back(option->long_name());
-  const std::string bare = given.substr(std::min(given.find_first_not_of('-'), given.size()));
-  const auto close = nearest(bare.substr(0, bare.find('=')), names);
-  throw InvalidArgument(fmt::format("there is no option {}{}; --help lists all", given,
-                                    close ? fmt::format("; did you mean --{}?", *close) : ""));
+/// @param raw, command  what its options set, on boost::program_options::notify
+tools::Program describe_program(Raw& raw, TrainCommand& command) {
+  tools::Program program;
+  program.name = "farandole-train";
+  program.purpose = "train a model on Fashion-MNIST on many replicas";
+  program.description = {
+      "Each rank is a replica: it computes the gradients of its part of the global batch, and all replicas take the "
+      "same training step with their average. The result does not depend on how the replicas are spread over processes "
+      "and threads.",
+      "Checkpoints are written whole or not at all, and training goes on from the newest with --resume, on any number "
+      "of replicas."};
+  const auto add_group = [&program](const char* title) -> tools::OptionGroup& {
+    return program.options.emplace_back(title);
+  };
+  add_model_options(add_group("Model and data").options.add_options(), raw, command);
+  add_training_options(add_group("Training").options.add_options(), raw, command.training);
+  add_job_options(add_group("Replicas").options.add_options(), raw, command);
+  add_output_options(add_group("Checkpoints and output").options.add_options(), raw, command);
+  tools::add_common_options(program.options.back());
+  program.examples = {
+      {"mpirun -np 2 farandole-train --model cnn --epochs 5 --checkpoint-dir run1", "Two processes, with checkpoints:"},
+      {"mpirun -np 4 farandole-train --model cnn --epochs 8 --checkpoint-dir run1 --resume", "Go on, with four:"},
+      {"farandole-train --model mlp --replicas 2 --deterministic", "Two threads, and the bits of any number of them:"}};
+  program.when_1 = "an error";
+  program.see_also = {"farandole-bench", "farandole-info", "mpirun"};
+  return program;
 }
 
 }  // namespace
 
-std::optional<TrainCommand> parse_command_line(int argc, char** argv) {
+std::optional<TrainCommand> parse_command_line(const std::vector<std::string>& arguments) {
   TrainCommand command;
   Raw raw{};
-  po::options_description all(
-      "farandole-train: trains a model on Fashion-MNIST on many replicas.\n"
-      "Usage: farandole-train [options], or mpirun -np N farandole-train [options]",
-      110);
-  all.add(model_options(raw, command))
-      .add(training_options(raw, command.training))
-      .add(job_options(raw, command))
-      .add(output_options(raw, command));
-  po::variables_map values;
-  try {
-    namespace style = po::command_line_style;
-    const int exact = style::unix_style & ~style::allow_guessing & ~style::allow_short;
-    po::store(po::command_line_parser(argc, argv).options(all).positional({}).style(exact).run(), values);
-    if (values.contains("help")) {
-      std::cout << all << "\nSettings of the library are FARANDOLE_* variables: farandole-info --config lists them.\n";
-      return std::nullopt;
-    }
-    if (values.contains("version")) {
-      std::cout << "farandole-train " FARANDOLE_VERSION "\n";
-      return std::nullopt;
-    }
-    po::notify(values);
-    command.shared = shared_options(all, values);
-  } catch (const po::unknown_option& error) {
-    refuse_unknown(error.get_option_name(), all);
-  } catch (const po::too_many_positional_options_error&) {
-    throw InvalidArgument("arguments must be options that begin with --; --help lists all");
-  } catch (const po::error& error) {
-    throw InvalidArgument(fmt::format("{}; --help lists all options", error.what()));
-  }
+  const tools::Program program = describe_program(raw, command);
+  po::variables_map values = tools::parse_options(arguments, program.options);
+  if (tools::answer(values, program)) return std::nullopt;
+  po::notify(values);
+  command.shared = shared_options(program.options, values);
   translate(raw, command);
   check_effect(values, raw, command);
   return command;

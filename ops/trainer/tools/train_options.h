@@ -28,6 +28,7 @@ struct TrainCommand {
 
 /// Reads the command line; empty if --help or --version was answered.
 /// @throws InvalidArgument  an option is unknown (names the nearest), malformed or out of range (says the range)
-std::optional<TrainCommand> parse_command_line(int argc, char** argv);
+/// @throws DataError  the answer could not be written to standard output
+std::optional<TrainCommand> parse_command_line(const std::vector<std::string>& arguments);
 
 }  // namespace farandole::trainer

@@ -7,8 +7,9 @@
 #include <string_view>
 
 #include "farandole/collectives/schedule.h"
+#include "farandole/core/export.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 enum class Collective : std::uint8_t {
   kAllreduce,
@@ -83,4 +84,4 @@ Schedule linear_scatter(const Place& at, int segments);
 Schedule pairwise_alltoall(const Place& at, int segments);
 Schedule dissemination_barrier(const Place& at, int segments);
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

@@ -13,9 +13,10 @@
 #include "farandole/collectives/algorithms.h"
 #include "farandole/collectives/tuning.h"
 #include "farandole/core/buffer.h"
+#include "farandole/core/export.h"
 #include "farandole/core/world.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 /// How a reduction treats its values, and which algorithm runs it.
 struct ReduceOptions {
@@ -202,4 +203,4 @@ void run_replicas(int replicas, const std::function<void(Communicator&)>& body);
 /// The same with the ranks that live in this process of a larger job; `body` runs once per replica of `world`.
 void run_replicas(World& world, const std::function<void(Communicator&)>& body);
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

@@ -6,7 +6,9 @@
 #include <string_view>
 #include <vector>
 
-namespace farandole {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
 
 /// Where an algorithm stands: which rank it plans for, among how many.
 struct Place {
@@ -141,4 +143,4 @@ class ScheduleBuilder {
   std::vector<int> last_send_to_, last_recv_from_;
 };
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

@@ -10,8 +10,9 @@
 
 #include "farandole/collectives/algorithms.h"
 #include "farandole/core/dtype.h"
+#include "farandole/core/export.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 /// What kind of communicator a table was measured on, and holds for. The same on all ranks of a communicator.
 struct TuningShape {
@@ -57,4 +58,4 @@ struct TuningTable {
   static TuningTable parse(std::string_view text, const std::string& file);
 };
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "farandole/collectives/algorithms.h"
+#include "farandole/core/export.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 /// What a set of schedules must achieve. Contributions are (rank, piece); chunk numbering as in communicator.h.
 struct Verdict {
@@ -29,4 +30,4 @@ Verdict verify(Collective collective, const std::vector<Schedule>& schedules);
 /// Makes the schedules of `algorithm` and verifies them, and their cost against the algorithm's formula.
 Verdict verify(const Algorithm& algorithm, int size, int root, int segments);
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

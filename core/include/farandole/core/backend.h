@@ -13,11 +13,12 @@
 #include <vector>
 
 #include "farandole/core/buffer.h"
+#include "farandole/core/export.h"
 #include "farandole/core/settings.h"
 #include "farandole/core/topology.h"
 #include "farandole/core/transport.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 /// A short control message between processes outside every collective: faults, the clean shutdown, and questions about
 /// late ranks.
@@ -200,4 +201,4 @@ Backend& load_backend(std::string_view plugin, const Settings& settings);
 /// The plug-ins that can be found, by name.
 std::vector<std::string> available_backends(const Settings& settings);
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

@@ -11,8 +11,9 @@
 #include <utility>
 
 #include "farandole/core/dtype.h"
+#include "farandole/core/export.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 enum class Device : std::uint8_t { kHost };
 
@@ -93,4 +94,4 @@ class Buffer {
   DType dtype_ = DType::kU8;
 };
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

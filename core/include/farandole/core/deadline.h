@@ -4,7 +4,9 @@
 #include <chrono>
 #include <ctime>
 
-namespace farandole {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
 
 using Clock = std::chrono::steady_clock;
 
@@ -30,4 +32,4 @@ class Deadline {
   Clock::time_point when_;
 };
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

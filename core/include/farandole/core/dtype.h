@@ -7,7 +7,9 @@
 #include <string_view>
 #include <type_traits>
 
-namespace farandole {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
 
 enum class DType : std::uint8_t { kBool, kU8, kI8, kU16, kI16, kI32, kI64, kF16, kBF16, kF32, kF64 };
 inline constexpr int kDTypeCount = 11;
@@ -102,4 +104,4 @@ constexpr DType dtype_for() {
 template <class T>
 inline constexpr DType dtype_of = dtype_for<T>();
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

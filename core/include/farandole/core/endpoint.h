@@ -11,12 +11,13 @@
 
 #include "farandole/core/backend.h"
 #include "farandole/core/error.h"
+#include "farandole/core/export.h"
 #include "farandole/core/flight_recorder.h"
 #include "farandole/core/host_memory.h"
 #include "farandole/core/progress.h"
 #include "farandole/core/waiter.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 class Job;
 
@@ -131,4 +132,4 @@ class Endpoint {
   std::vector<std::uint8_t> ids_;  // guarded by ids_mutex_; 1: in use
 };
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

@@ -5,7 +5,9 @@
 #include <string>
 #include <string_view>
 
-namespace farandole {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
 
 /// What went wrong. The kinds from kTimeout to kDeviceError poison the job: every rank raises, now or in its next call.
 enum class ErrorKind {
@@ -58,4 +60,4 @@ using InternalError = ErrorOfKind<ErrorKind::kInternal>;
 /// Throws the class that belongs to `kind`.
 [[noreturn]] void throw_error(ErrorKind kind, const std::string& message);
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

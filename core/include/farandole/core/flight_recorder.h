@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "farandole/core/deadline.h"
+#include "farandole/core/export.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 /// What a collective was, in a form that costs nothing until somebody reads it.
 struct FlightSubject {
@@ -51,4 +52,4 @@ class FlightRecorder {
   Id next_ = 0;
 };
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

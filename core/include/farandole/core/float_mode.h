@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
-namespace farandole {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
 
 /// While it lives this thread computes in the mode in which programs start: to nearest, subnormals are kept, nothing
 /// traps. Then it is in the caller's mode again, with the caller's flags.
@@ -68,4 +70,4 @@ class FloatMode {
   const Register callers_;
 };
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

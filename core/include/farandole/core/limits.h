@@ -7,9 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "farandole/core/export.h"
 #include "farandole/core/settings.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
 /// The least address space that an arena is worth having with: room for the control blocks of some communicators.
@@ -57,4 +58,4 @@ struct LimitReport {
 /// for them kills nothing else. For farandole-info. Costs some milliseconds.
 std::vector<LimitReport> report_limits(const Settings& settings);
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

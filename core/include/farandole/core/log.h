@@ -3,7 +3,9 @@
 
 #include <string_view>
 
-namespace farandole {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
@@ -13,4 +15,4 @@ void configure_log(LogLevel level, std::string_view who);
 LogLevel parse_log_level(std::string_view text);
 void log(LogLevel level, std::string_view message);
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

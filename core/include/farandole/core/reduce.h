@@ -7,8 +7,9 @@
 #include <string_view>
 
 #include "farandole/core/dtype.h"
+#include "farandole/core/export.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 /// The instruction sets that the kernels are compiled for.
 enum class Isa { kBaseline, kAvx2, kAvx512 };
@@ -47,4 +48,4 @@ void fill_neutral(void* out, std::size_t count, DType dtype, ReduceOp op);
 /// scale / ranks: what the sum of an average is multiplied by.
 double averaging_scale(double scale, int ranks);
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

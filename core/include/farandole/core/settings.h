@@ -11,7 +11,9 @@
 #include <variant>
 #include <vector>
 
-namespace farandole {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
 
 using Seconds = std::chrono::duration<double>;
 
@@ -100,4 +102,4 @@ std::optional<std::string_view> nearest(std::string_view word, std::span<const s
 /// "64K", "4MiB", "1000" → bytes. @throws InvalidArgument
 std::int64_t parse_bytes(std::string_view text);
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

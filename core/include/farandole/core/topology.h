@@ -6,7 +6,9 @@
 #include <string_view>
 #include <vector>
 
-namespace farandole {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
 
 /// One process of the job.
 struct ProcessInfo {
@@ -79,4 +81,4 @@ class HostProof {
 /// Host index of every process from each process's lowest-numbered provable neighbour (itself if none is lower).
 std::vector<int> host_indices(std::span<const int> lowest_neighbour);
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

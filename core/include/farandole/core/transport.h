@@ -7,8 +7,9 @@
 #include <string_view>
 
 #include "farandole/core/dtype.h"
+#include "farandole/core/export.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 inline constexpr int kLanes = 4;                ///< operations of one communicator that may be in flight together
 inline constexpr int kMaxCommunicators = 4096;  ///< ids per rank; recycled
@@ -70,4 +71,4 @@ class Transport {
   virtual std::uint64_t sent_bytes() const { return 0; }
 };
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

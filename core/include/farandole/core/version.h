@@ -3,9 +3,11 @@
 
 #include <string_view>
 
-namespace farandole {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
 
 /// "1.2.3", by semantic versioning.
 std::string_view version();
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

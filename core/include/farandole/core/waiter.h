@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cstdint>
 
-namespace farandole {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
 
 /// A futex that sleepers wait on; may lie in memory that processes share.
 class Doorbell {
@@ -73,4 +75,4 @@ using CoreSet = std::bitset<1024>;
 /// This process's (its affinity mask).
 CoreSet allowed_cores();
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

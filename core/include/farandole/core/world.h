@@ -5,10 +5,11 @@
 #include <optional>
 
 #include "farandole/core/endpoint.h"
+#include "farandole/core/export.h"
 #include "farandole/core/settings.h"
 #include "farandole/core/topology.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 /// How to join.
 struct WorldOptions {
@@ -74,4 +75,4 @@ class World {
 /// @throws InvalidArgument  this process was forked from a process with a World that was not `alone`
 void check_not_forked();
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

@@ -9,7 +9,7 @@ TfDataServiceConfig.read(FILE).compute_client().shutdown().
 import argparse
 from typing import List, Optional
 
-from ... import _lifecycle, objects
+from ... import _built, _lifecycle, objects
 from ._registry import ComputeService, make_secret_key
 from .compute_service import TfDataServiceConfig, compute_worker_fn
 
@@ -43,10 +43,9 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int =
 
 
 def _parse(arguments: Optional[List[str]] = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m farandole.tensorflow.data.compute_worker",
-        description="Run it on all ranks of a job of its own.",
-    )
+    name = "farandole.tensorflow.data.compute_worker"
+    parser = argparse.ArgumentParser(prog=f"python -m {name}", description="Run it on all ranks of a job of its own.")
+    parser.add_argument("--version", action="version", version=_built.version_line(name))
     parser.add_argument("configfile", help="file to write, which tells the job that trains where the service is")
     parser.add_argument("--dispatchers", type=int, default=1, help="1, or one for each rank that trains")
     parser.add_argument(

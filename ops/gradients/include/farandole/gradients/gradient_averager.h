@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/core/export.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 /// The gradient of one parameter.
 struct GradientSpan {
@@ -56,4 +57,4 @@ class GradientAverager {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

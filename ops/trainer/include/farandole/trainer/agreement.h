@@ -7,8 +7,10 @@
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
+#include "farandole/core/export.h"
 
-namespace farandole::trainer {
+namespace farandole FARANDOLE_API {
+namespace trainer {
 
 /// Base of errors that every rank of a communicator has raised at the same point; the communicator stays usable.
 /// Caught beside the error's own class: `catch (const RaisedByAll& error)`.
@@ -45,4 +47,5 @@ void require_same(Communicator& communicator, const std::vector<SharedFact>& fac
 /// Throws an error that all ranks raise by themselves, since all of them see what is wrong (rank 0 is the origin).
 [[noreturn]] void raise_on_all(ErrorKind kind, const std::string& text);
 
-}  // namespace farandole::trainer
+}  // namespace trainer
+}  // namespace FARANDOLE_API

@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "farandole/core/buffer.h"
+#include "farandole/core/export.h"
 #include "farandole/trainer/tensor.h"
 
-namespace farandole::trainer {
+namespace farandole FARANDOLE_API {
+namespace trainer {
 
 /// A named part of memory that a checkpoint keeps.
 struct CheckpointTensor {
@@ -101,4 +103,5 @@ class CheckpointStore {
   std::set<std::filesystem::path> cannot_be_removed_;  // old ones, of which a warning was given
 };
 
-}  // namespace farandole::trainer
+}  // namespace trainer
+}  // namespace FARANDOLE_API

@@ -9,9 +9,11 @@
 #include <variant>
 #include <vector>
 
+#include "farandole/core/export.h"
 #include "farandole/trainer/tensor.h"
 
-namespace farandole::trainer {
+namespace farandole FARANDOLE_API {
+namespace trainer {
 
 /// How a byte b becomes a number: (b / 255 - mean) / deviation.
 struct Normalization {
@@ -73,4 +75,5 @@ TrainingData load_fashion_mnist(const std::filesystem::path& directory = {});
 std::shared_ptr<const Dataset> synthetic_dataset(std::int64_t samples, const Shape& shape, std::int32_t classes,
                                                  std::uint64_t seed, double noise = 1.0);
 
-}  // namespace farandole::trainer
+}  // namespace trainer
+}  // namespace FARANDOLE_API

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/core/export.h"
 #include "farandole/trainer/tensor.h"
 
-namespace farandole::trainer {
+namespace farandole FARANDOLE_API {
+namespace trainer {
 
 /// What a layer knows about the batch that passes through it.
 struct Pass {
@@ -76,4 +78,5 @@ class Layer {
                         const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) = 0;
 };
 
-}  // namespace farandole::trainer
+}  // namespace trainer
+}  // namespace FARANDOLE_API

@@ -3,13 +3,15 @@
 
 #include <memory>
 
+#include "farandole/core/export.h"
 #include "farandole/trainer/layer.h"
 
-namespace farandole::trainer {
+namespace farandole FARANDOLE_API {
+namespace trainer {
 
 /// y = x W + b; W is {inputs, units}. An image is flattened, channels fastest.
 template <class Scalar>
-std::unique_ptr<Layer<Scalar>> dense(std::int64_t units);
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> dense(std::int64_t units);
 
 /// Which library computes a convolution. kAutomatic: oneDNN for float, Eigen for double.
 enum class ConvolutionLibrary { kAutomatic, kOneDnn, kEigen };
@@ -26,21 +28,21 @@ struct Conv2dOptions {
 };
 /// Two-dimensional convolution (correlation) with bias; weights are {kernel, kernel, inputs, channels}.
 template <class Scalar>
-std::unique_ptr<Layer<Scalar>> conv2d(const Conv2dOptions& options);
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> conv2d(const Conv2dOptions& options);
 
 /// Maximum over windows of `size` x `size`, moved by `size`; ties go to the first in row order.
 template <class Scalar>
-std::unique_ptr<Layer<Scalar>> max_pool2d(std::int64_t size);
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> max_pool2d(std::int64_t size);
 template <class Scalar>
-std::unique_ptr<Layer<Scalar>> average_pool2d(std::int64_t size);
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> average_pool2d(std::int64_t size);
 
 template <class Scalar>
-std::unique_ptr<Layer<Scalar>> relu();
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> relu();
 
 /// Drops each element with probability `rate` and scales the rest by 1/(1-rate). What is dropped depends on (seed,
 /// training step, sample's place in the global batch, layer), never on the number of replicas.
 template <class Scalar>
-std::unique_ptr<Layer<Scalar>> dropout(double rate);
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> dropout(double rate);
 
 struct BatchNormalizationOptions {
   double epsilon = 1e-5;
@@ -49,9 +51,10 @@ struct BatchNormalizationOptions {
 };
 /// Normalises each channel (the last axis) over batch and positions; scale and shift are learned.
 template <class Scalar>
-std::unique_ptr<Layer<Scalar>> batch_normalization(const BatchNormalizationOptions& options = {});
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> batch_normalization(const BatchNormalizationOptions& options = {});
 
 template <class Scalar>
 using LayerList = std::vector<std::unique_ptr<Layer<Scalar>>>;
 
-}  // namespace farandole::trainer
+}  // namespace trainer
+}  // namespace FARANDOLE_API

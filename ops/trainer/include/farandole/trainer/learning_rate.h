@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <string_view>
 
-namespace farandole::trainer {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
+namespace trainer {
 
 enum class LearningRateSchedule { kConstant, kStep, kCosine };
 /// "constant", "step", "cosine"
@@ -30,4 +33,5 @@ double learning_rate(const LearningRateOptions& options, int replicas, std::int6
 /// @throws InvalidArgument  an option is out of range
 void check(const LearningRateOptions& options);
 
-}  // namespace farandole::trainer
+}  // namespace trainer
+}  // namespace FARANDOLE_API

@@ -5,7 +5,10 @@
 #include <span>
 #include <vector>
 
-namespace farandole::trainer {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
+namespace trainer {
 
 /// `count` consecutive things.
 struct Range {
@@ -39,4 +42,5 @@ class Loader {
   std::vector<std::uint32_t> order_;
 };
 
-}  // namespace farandole::trainer
+}  // namespace trainer
+}  // namespace FARANDOLE_API

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "farandole/core/buffer.h"
+#include "farandole/core/export.h"
 #include "farandole/trainer/layers.h"
 
-namespace farandole::trainer {
+namespace farandole FARANDOLE_API {
+namespace trainer {
 
 /// Where a parameter or statistic lies in its flat vector.
 struct NamedSpan {
@@ -86,8 +88,9 @@ BatchResult softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const 
 /// "mlp": dense 128, relu, dense 10.  "cnn": conv 3x3 32, relu, conv 3x3 64, relu, max pool 2, dense 128, relu,
 /// dense 10.  "cnn_bn": the cnn with batch normalisation after each convolution and dropout 0.25 before the last layer.
 template <class Scalar>
-LayerList<Scalar> layers_of(const std::string& model, bool synchronized_batch_normalization = false);
+FARANDOLE_API LayerList<Scalar> layers_of(const std::string& model, bool synchronized_batch_normalization = false);
 /// The names that `layers_of` knows.
 std::vector<std::string> model_names();
 
-}  // namespace farandole::trainer
+}  // namespace trainer
+}  // namespace FARANDOLE_API

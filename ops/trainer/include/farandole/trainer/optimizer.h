@@ -7,9 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "farandole/core/export.h"
 #include "farandole/trainer/model.h"
 
-namespace farandole::trainer {
+namespace farandole FARANDOLE_API {
+namespace trainer {
 
 enum class OptimizerKind { kSgd, kAdam, kAdamW };
 /// "sgd", "adam", "adamw"
@@ -69,4 +71,5 @@ double global_norm(std::span<const Scalar> values);
 /// The factor that brings a gradient of this norm down to `limit`; 1 if it is below, or if limit is 0.
 double clipping_factor(double norm, double limit);
 
-}  // namespace farandole::trainer
+}  // namespace trainer
+}  // namespace FARANDOLE_API

@@ -5,7 +5,10 @@
 #include <initializer_list>
 #include <span>
 
-namespace farandole::trainer {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
+namespace trainer {
 
 /// A counter-based generator (Philox 4x32-10; Salmon et al., SC 2011): the same key and counter give the same number
 /// on every replica, whatever was drawn before.
@@ -33,4 +36,5 @@ enum class RandomPurpose : std::uint64_t { kInitialValues = 1, kDropout = 2, kSh
 /// A stream for a purpose and indices such as the training step and the layer: a hash, 64 bits.
 std::uint64_t random_stream(RandomPurpose purpose, std::initializer_list<std::uint64_t> indices);
 
-}  // namespace farandole::trainer
+}  // namespace trainer
+}  // namespace FARANDOLE_API

@@ -4,8 +4,10 @@
 #include <functional>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/core/export.h"
 
-namespace farandole::trainer {
+namespace farandole FARANDOLE_API {
+namespace trainer {
 
 /// Runs the same training on every replica of a job: `mpirun -np 2` with 2 replicas per process is four replicas.
 /// One per process; joins the job when made and leaves it when destroyed (see World, whose errors it throws).
@@ -28,4 +30,5 @@ class MirroredStrategy {
   World world_;
 };
 
-}  // namespace farandole::trainer
+}  // namespace trainer
+}  // namespace FARANDOLE_API

@@ -8,7 +8,10 @@
 #include <string>
 #include <vector>
 
-namespace farandole::trainer {
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
+namespace trainer {
 
 /// The shape of one sample: {height, width, channels} of an image, {features} of a vector.
 using Shape = std::vector<std::int64_t>;
@@ -44,4 +47,5 @@ class Tensor {
   Shape shape_;
 };
 
-}  // namespace farandole::trainer
+}  // namespace trainer
+}  // namespace FARANDOLE_API

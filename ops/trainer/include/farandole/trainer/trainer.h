@@ -8,12 +8,14 @@
 #include <optional>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/core/export.h"
 #include "farandole/trainer/dataset.h"
 #include "farandole/trainer/learning_rate.h"
 #include "farandole/trainer/model.h"
 #include "farandole/trainer/optimizer.h"
 
-namespace farandole::trainer {
+namespace farandole FARANDOLE_API {
+namespace trainer {
 
 /// After each training step, over all replicas.
 struct StepReport {
@@ -121,4 +123,5 @@ class Trainer {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace farandole::trainer
+}  // namespace trainer
+}  // namespace FARANDOLE_API

@@ -1,0 +1,214 @@
+#include "bench_options.h"
+
+#include <fmt/core.h>
+
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "farandole/core/settings.h"
+
+namespace farandole::bench {
+namespace {
+
+namespace po = boost::program_options;
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+po::typed_value<std::string>* word(const char* called) {
+  return po::value<std::string>()->value_name(called);
+}
+po::typed_value<std::string>* word(const char* called, const char* fallback) {
+  return word(called)->default_value(fallback);
+}
+template <class Number>
+po::typed_value<Number>* number(const char* called, Number fallback) {
+  return po::value<Number>()->value_name(called)->default_value(fallback);
+}
+
+void add_calls(po::options_description_easy_init add) {
+  add("collective,c", word("COLLECTIVE,...", "allreduce"), "one or more, or all");
+  add("algorithm,a", word("ALGORITHM,..."), "one or more, or all of the collective (default: what would be chosen)");
+  add("min-bytes", word("BYTES", "4"), "smallest vector, e.g. 1K");
+  add("max-bytes", word("BYTES", "64MiB"), "largest vector");
+  add("factor", number<double>("X", 4), "from one size to the next");
+  add("dtype,d", word("DTYPE", "f32"), "type of the elements");
+  add("op,o", word("OP", "sum"), "reduction");
+  add("root", number("RANK", 0), "root of the rooted collectives");
+  add("replicas", number("N", 1), "ranks per process, as threads");
+  add("iterations,n", number("N", 0), "samples per size; 0: from the size");
+}
+
+void add_memory(po::options_description_easy_init add) {
+  add("place", word("in|out|both", "both"), "whether input and output are the same memory");
+  add("memory", word("user|window", "user"), "ordinary memory, or memory that all ranks of the host have mapped");
+  add("rotate-buffers", number("N", 1),
+      "go round that many pairs of input and output, so that their data is no longer in the caches");
+}
+
+void add_comparison(po::options_description_easy_init add) {
+  add("peer", word("mpi"),
+      "also measure the blocking collectives of the MPI that the job was started with, alternating");
+  add("mpi-threads", word("one|any"),
+      "initialise MPI for its main thread only, as MPI_Init does (default with --peer), or for every thread");
+}
+
+void add_results(po::options_description_easy_init add) {
+  add("no-check", "do not check the results");
+  add("json", word("FILE"), "also write the results to this file");
+  add("tune", word("FILE"),
+      "measure every algorithm instead, of all collectives unless some are named, and write the fastest ones to this "
+      "file, for FARANDOLE_TUNING");
+  add("tune-seconds", number<double>("SECONDS", 60),
+      "how long that may take; what is left then keeps the built-in choice");
+}
+
+template <class All>
+std::vector<std::string> names_of(const All& all) {
+  std::vector<std::string> names;
+  for (const auto each : all) names.emplace_back(name(each));
+  return names;
+}
+
+/// @throws InvalidArgument  it is neither `first` nor `second`
+bool is_first(const po::variables_map& values, const std::string& option, std::string_view first,
+              std::string_view second) {
+  const auto& value = values[option].as<std::string>();
+  if (value == first || value == second) return value == first;
+  throw InvalidArgument(fmt::format("--{} is '{}'; it must be {} or {}", option, value, first, second));
+}
+
+/// What is compared, and with what.
+void read_comparison(const po::variables_map& values, Options& options) {
+  const bool is_user = is_first(values, "memory", "user", "window");
+  options.memory = is_user ? Memory::kUser : Memory::kWindow;
+  options.pairs = values["rotate-buffers"].as<int>();
+  constexpr int kMaxPairs = 4096;
+  if (options.pairs < 1 || options.pairs > kMaxPairs) {
+    throw InvalidArgument(
+        fmt::format("--rotate-buffers is {}; it must be 1 … {} pairs of buffers", options.pairs, kMaxPairs));
+  }
+  options.with_peer = values.contains("peer");
+  if (options.with_peer && values["peer"].as<std::string>() != "mpi") {
+    throw InvalidArgument(fmt::format("--peer is '{}'; the only one is mpi", values["peer"].as<std::string>()));
+  }
+  options.mpi_from_any_thread =
+      values.contains("mpi-threads") ? !is_first(values, "mpi-threads", "one", "any") : !options.with_peer;
+  // The World would refuse these too, but does not know the options that led there.
+  if (options.replicas == 1) return;
+  if (options.with_peer) {
+    throw Unsupported("--peer mpi needs one rank per process: start more processes instead of --replicas");
+  }
+  if (!options.mpi_from_any_thread) throw InvalidArgument("--mpi-threads one does not go with --replicas");
+}
+
+/// Whether a table is made, and of what.
+void read_tuning(const po::variables_map& values, Options& options) {
+  options.tune_seconds = values["tune-seconds"].as<double>();
+  constexpr double kLongest = 24 * 3600.0;
+  if (!(options.tune_seconds > 0 && options.tune_seconds <= kLongest)) {
+    throw InvalidArgument(
+        fmt::format("--tune-seconds is {}; it must be more than 0, and at most {}", options.tune_seconds, kLongest));
+  }
+  if (!values.contains("tune")) {
+    if (!values["tune-seconds"].defaulted()) throw InvalidArgument("--tune-seconds is only of use with --tune");
+    return;
+  }
+  options.tune_file = values["tune"].as<std::string>();
+  for (const char* other : {"algorithm", "json", "peer"}) {
+    if (values.contains(other)) {
+      throw InvalidArgument(fmt::format("--{} does not go with --tune, which measures all algorithms", other));
+    }
+  }
+}
+
+}  // namespace
+
+tools::Program describe_program() {
+  tools::Program program;
+  program.name = "farandole-bench";
+  program.purpose = "measure collectives and check their results";
+  program.description = {
+      "Runs collectives on vectors of growing size and prints a table of the median and the 99th percentile of their "
+      "times and of the bandwidths as nccl-tests define them. Every result is compared with what it must be.",
+      "With --peer mpi, MPI's own collectives are measured in the same processes, alternating. With --tune, a table of "
+      "measured choices is made, for programs that find its name in FARANDOLE_TUNING."};
+  tools::OptionGroup& options = program.options.emplace_back("Options");
+  add_calls(options.options.add_options());
+  add_memory(options.options.add_options());
+  add_comparison(options.options.add_options());
+  add_results(options.options.add_options());
+  tools::add_common_options(options);
+  const auto plus = [](std::vector<std::string> words, std::initializer_list<const char*> more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  program.values = {{"COLLECTIVE", plus(tools::collective_names(), {"all"})},
+                    {"ALGORITHM", plus(tools::algorithm_names(), {"shared_memory", "hierarchical", "vendor", "all"})},
+                    {"DTYPE", names_of(kAllDTypes)},
+                    {"OP", names_of(kAllReduceOps)}};
+  program.examples = {
+      {"mpirun -np 2 farandole-bench --collective allreduce", "Two processes:"},
+      {"mpirun -np 2 farandole-bench --peer mpi --memory window", "Compared with the MPI that starts them:"},
+      {"farandole-bench --replicas 4 --collective all --max-bytes 1MiB", "Four threads of one process:"},
+      {"mpirun -np 2 farandole-bench --tune=table.json", "A table of measured choices:"}};
+  program.when_1 = "wrong results, or an error";
+  program.when_2 = "wrong options or settings";
+  program.see_also = {"farandole-info", "farandole-schedule", "mpirun"};
+  return program;
+}
+
+Options options_from(const po::variables_map& values) {
+  Options options;
+  read_tuning(values, options);
+  const bool by_default = values["collective"].defaulted() && !options.tune_file.empty();
+  const std::string collective = by_default ? "all" : values["collective"].as<std::string>();
+  for (int i = 0; collective == "all" && i < kCollectiveCount; ++i) {
+    options.collectives.push_back(static_cast<Collective>(i));
+  }
+  if (collective != "all") {
+    for (const std::string& part : split(collective)) options.collectives.push_back(parse_collective(part));
+  }
+  if (values.contains("algorithm")) options.algorithms = split(values["algorithm"].as<std::string>());
+  options.min_bytes = static_cast<std::size_t>(parse_bytes(values["min-bytes"].as<std::string>()));
+  options.max_bytes = static_cast<std::size_t>(parse_bytes(values["max-bytes"].as<std::string>()));
+  options.factor = values["factor"].as<double>();
+  options.dtype = parse_dtype(values["dtype"].as<std::string>());
+  options.op = parse_reduce_op(values["op"].as<std::string>());
+  options.root = values["root"].as<int>();
+  options.replicas = values["replicas"].as<int>();
+  options.iterations = values["iterations"].as<int>();
+  options.check = !values.contains("no-check");
+  const auto& place = values["place"].as<std::string>();
+  if (place != "in" && place != "out" && place != "both") {
+    throw InvalidArgument(fmt::format("--place is '{}'; it must be in, out or both", place));
+  }
+  options.in_place = place != "out";
+  options.out_of_place = place != "in";
+  read_comparison(values, options);
+  if (values.contains("json")) options.json_file = values["json"].as<std::string>();
+  constexpr double kLargestFactor = 1e9;
+  if (!(options.factor > 1 && options.factor <= kLargestFactor)) {
+    throw InvalidArgument(
+        fmt::format("--factor is {}; it must be greater than 1, and at most {}", options.factor, kLargestFactor));
+  }
+  if (options.iterations < 0) {
+    throw InvalidArgument(fmt::format("--iterations is {}; it must be a number of samples, or 0", options.iterations));
+  }
+  if (options.collectives.empty()) {
+    throw InvalidArgument("--collective is empty; name one or more, or 'all'");
+  }
+  if (options.min_bytes < 1 || options.min_bytes > options.max_bytes) {
+    throw InvalidArgument("--min-bytes must be at least 1 and at most --max-bytes");
+  }
+  return options;
+}
+
+}  // namespace farandole::bench

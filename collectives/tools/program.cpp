@@ -1,0 +1,165 @@
+#include "program.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iostream>
+#include <sstream>
+
+#include "farandole/collectives/algorithms.h"
+#include "farandole/core/version.h"
+
+namespace farandole::tools {
+namespace {
+
+namespace po = boost::program_options;
+
+std::string upper_first(std::string text) {
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  return text;
+}
+
+/// A paragraph of words as wide as the options above it.
+std::string wrapped(const std::string& text) {
+  std::istringstream stream(text);
+  std::string lines;
+  std::size_t width = kHelpWidth;
+  for (std::string word; stream >> word;) {
+    const bool fits = width + 1 + word.size() < kHelpWidth;
+    lines += fmt::format("{}{}", fits ? " " : lines.empty() ? "\n" : "\n  ", word);
+    width = (fits ? width + 1 : 2) + word.size();
+  }
+  return lines + "\n";
+}
+
+/// "COLLECTIVE" of "COLLECTIVE,..." and of "COLLECTIVE BYTES".
+std::string first_name(std::string_view value) {
+  return std::string(value.substr(0, value.find_first_of(" ,")));
+}
+
+/// The names of values that occur in `options` and have words, each with them.
+std::string values_text(const Program& program, const OptionTable& options, std::string_view operand) {
+  std::string text;
+  for (const ValueWords& value : program.values) {
+    bool occurs = operand == value.name;
+    for (const OptionGroup& group : options) {
+      for (const auto& option : group.options.options()) {
+        occurs = occurs || first_name(facts_of(*option).value) == value.name;
+      }
+    }
+    if (occurs) text += wrapped(fmt::format("{}: {}", value.name, fmt::join(value.words, ", ")));
+  }
+  return text;
+}
+
+}  // namespace
+
+OptionFacts facts_of(const po::option_description& option) {
+  OptionFacts facts;
+  facts.long_name = fmt::format("--{}", option.long_name());
+  const std::string shortest = option.canonical_display_name(po::command_line_style::allow_dash_for_short);
+  if (shortest.size() == 2 && shortest[0] == '-') facts.short_name = shortest;
+  facts.meaning = option.description();
+  // Boost keeps what the value is called to itself, but prints it: "N (=1)", "[=text|markdown(=text)]".
+  std::string text = option.format_parameter();
+  constexpr std::string_view kDefault = " (=", kOptional = "[=";
+  if (const auto at = text.rfind(kDefault); at != std::string::npos) {
+    facts.default_text = text.substr(at + kDefault.size(), text.size() - at - kDefault.size() - 1);
+    text.resize(at);
+  }
+  if (text.starts_with(kOptional)) {
+    facts.value_is_optional = true;
+    text = text.substr(kOptional.size(), text.rfind("(=") - kOptional.size());
+  }
+  facts.value = text;
+  return facts;
+}
+
+bool is_list(std::string_view value) {
+  return value.ends_with(",...");
+}
+
+std::vector<std::string> words_of(const Program& program, std::string_view value) {
+  const std::string first = first_name(value);
+  const auto named = std::find_if(program.values.begin(), program.values.end(),
+                                  [&](const ValueWords& candidate) { return candidate.name == first; });
+  if (named != program.values.end()) return named->words;
+  std::vector<std::string> words;
+  const bool is_literal = !first.empty() && first[0] >= 'a' && first[0] <= 'z';
+  std::istringstream stream(is_literal ? first : "");
+  for (std::string word; std::getline(stream, word, '|');) words.push_back(word);
+  return words;
+}
+
+std::vector<std::string> usage_of(const Program& program, const Command* command) {
+  if (command != nullptr) {
+    const std::string operand = command->operand.empty() ? "" : command->operand + " ";
+    return {fmt::format("{} {} {}[OPTION]...", program.name, command->name, operand)};
+  }
+  std::vector<std::string> usage;
+  for (const Command& each : program.commands) usage.push_back(usage_of(program, &each).front());
+  if (program.commands.empty()) usage.push_back(program.name + " [OPTION]...");
+  if (program.is_part_of_job) usage.push_back(fmt::format("mpirun -np N {}", usage.front()));
+  return usage;
+}
+
+std::string help_text(const Program& program, const Command* command) {
+  std::ostringstream text;
+  const std::vector<std::string> usage = usage_of(program, command);
+  text << fmt::format("Usage: {}\n", fmt::join(usage, "\n  or:  "));
+  text << upper_first(command != nullptr ? command->purpose : program.purpose) << ".\n";
+  const OptionTable& options = command != nullptr ? command->options : program.options;
+  for (const OptionGroup& group : options) text << '\n' << group.options;
+  text << values_text(program, options, command != nullptr ? command->operand : "");
+  if (command != nullptr) return text.str();
+  if (!program.commands.empty()) {
+    text << "\nCommands, each with a --help of its own:\n";
+    for (const Command& each : program.commands) text << fmt::format("  {:<8} {}\n", each.name, each.purpose);
+  }
+  if (!program.examples.empty()) text << "\nExamples:\n";
+  for (const Example& example : program.examples) text << "  " << example.command << '\n';
+  text << fmt::format("\nExit status: 0 done, 1 {}, 2 {}.\n", program.when_1, program.when_2);
+  if (program.is_part_of_job) {
+    text << "Settings of the library are FARANDOLE_* variables: farandole-info --config lists them.\n";
+  }
+  return text.str();
+}
+
+std::string version_text(const Program& program) {
+  return fmt::format("{} (Farandole) {}\n", program.name, version());
+}
+
+bool answer(const po::variables_map& given, const Program& program, const Command* command) {
+  std::string text;
+  if (given.contains("help")) {
+    text = help_text(program, command);
+  } else if (given.contains("version")) {
+    text = version_text(program);
+  } else if (given.contains(kManualPageSwitch)) {
+    text = manual_page(program);
+  } else if (given.contains(kCompletionSwitch)) {
+    text = bash_completion(program);
+  } else {
+    return false;
+  }
+  std::cout << text;
+  check_standard_output();
+  return true;
+}
+
+std::vector<std::string> collective_names() {
+  std::vector<std::string> names;
+  for (int i = 0; i < kCollectiveCount; ++i) names.emplace_back(name(static_cast<Collective>(i)));
+  return names;
+}
+
+std::vector<std::string> algorithm_names() {
+  std::vector<std::string> names;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (std::find(names.begin(), names.end(), algorithm.name) == names.end()) names.emplace_back(algorithm.name);
+  }
+  return names;
+}
+
+}  // namespace farandole::tools

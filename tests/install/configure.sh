@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# usage: configure.sh SOURCE COMPILER
+# What packagers and parent projects set stays as it is, and what cannot be is an error that says what to do. Configures
+# only; nothing is compiled.
+set -euo pipefail
+source=$1 compiler=$2
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+small=(-G Ninja "-DCMAKE_CXX_COMPILER=$compiler" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DFARANDOLE_BUILD_TESTS=OFF
+       -DFARANDOLE_BUILD_EXAMPLES=OFF -DFARANDOLE_WITH_MPI=OFF -DFARANDOLE_WITH_PYTHON=OFF)
+
+fail() {
+  echo "FAIL: $*"
+  cat "$work/log" 2>/dev/null
+  exit 1
+}
+
+# configure NAME OPTIONS…
+configure() {
+  local name=$1
+  shift
+  cmake -S "$source" -B "$work/$name" "${small[@]}" "$@" >"$work/log" 2>&1
+}
+
+# refused TEXT OPTIONS…: the output has TEXT, whatever the width of its lines
+refused() {
+  local text=$1
+  shift
+  rm -rf "$work/refused"
+  if configure refused "$@"; then fail "configured with $*"; fi
+  tr -s ' \n' '  ' <"$work/log" | grep -qF -- "$text" || fail "no '$text' with $*"
+}
+
+refused "BUILD_SHARED_LIBS=OFF, but Farandole is a shared library only" -DBUILD_SHARED_LIBS=OFF
+refused "CMAKE_CXX_STANDARD is 17, but Farandole needs C++20 or newer" -DCMAKE_CXX_STANDARD=17
+refused "FARANDOLE_BUILD_TRAINER is 'YES'; it must be AUTO, ON or OFF" -DFARANDOLE_BUILD_TRAINER=YES
+refused "apt-get install libdnnl-dev" -DFARANDOLE_BUILD_TRAINER=ON -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=ON
+refused "FARANDOLE_BUILD_TRAINER=ON, but CMake does not find: Eigen >= 3.4, oneDNN >= 2.6" \
+  -DFARANDOLE_BUILD_TRAINER=ON -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=ON -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON
+refused "apt-get install libfmt-dev libspdlog-dev (or scripts/setup.sh" \
+  -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON -DCMAKE_DISABLE_FIND_PACKAGE_spdlog=ON
+[ "$(grep -n 'apt-get install' "$work/log" | cut -d: -f1)" -lt "$(grep -n 'CMake Error' "$work/log" | head -n 1 | cut -d: -f1)" ] ||
+  fail "CMake's words come before ours"
+
+configure without_trainer -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=ON || fail "AUTO insists on the trainer"
+grep -q 'trainer .*not found: oneDNN' "$work/log" || fail "nothing says why there is no trainer"
+
+configure packager -DCMAKE_BUILD_TYPE=Release '-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DMARK' -DCMAKE_CXX_STANDARD=23 \
+  -DCMAKE_INSTALL_RPATH=/opt/elsewhere || fail "not configured"
+commands=$work/packager/compile_commands.json
+grep -q -- '-O1 -DMARK' "$commands" || fail "the packager's flags are lost"
+! grep -q -- '-O3' "$commands" || fail "flags beside the packager's"
+grep -qE -- '-std=(c\+\+23|c\+\+2b)' "$commands" || fail "the packager's standard is lost"
+rpaths=$(grep -rh NEW_RPATH "$work/packager" --include=cmake_install.cmake | tr -d ' )' | sort -u)
+[ "$rpaths" = 'NEW_RPATH"/opt/elsewhere"' ] || fail "the packager's RPATH is not the only one: $rpaths"
+
+# A project that contains Farandole, and has a fmt of its own.
+mkdir "$work/parent"
+cat >"$work/parent/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.25)
+project(parent LANGUAGES CXX)
+include(FetchContent)
+FetchContent_Declare(farandole SOURCE_DIR "$source")
+add_library(own_fmt INTERFACE)
+add_library(fmt::fmt ALIAS own_fmt)
+target_compile_definitions(own_fmt INTERFACE OWN_FMT)
+FetchContent_MakeAvailable(farandole)
+file(WRITE "\${CMAKE_BINARY_DIR}/main.cpp" "int main() {}")
+add_executable(program "\${CMAKE_BINARY_DIR}/main.cpp")
+target_link_libraries(program PRIVATE farandole::farandole)
+END
+cmake -S "$work/parent" -B "$work/parent/build" -G Ninja "-DCMAKE_CXX_COMPILER=$compiler" -DBUILD_SHARED_LIBS=OFF \
+  -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DFARANDOLE_WITH_MPI=OFF >"$work/log" 2>&1 || fail "a parent cannot contain Farandole"
+grep -q 'BUILD_SHARED_LIBS is OFF for parent' "$work/log" || fail "BUILD_SHARED_LIBS=OFF is ignored in silence"
+grep -qE '^CMAKE_BUILD_TYPE:STRING=$' "$work/parent/build/CMakeCache.txt" || fail "the parent's build type is changed"
+grep -q OWN_FMT "$work/parent/build/compile_commands.json" || fail "the parent's fmt is not used"
+! grep -q 'farandole-config' "$work/parent/build/_deps/farandole-build/cmake_install.cmake" ||
+  fail "the parent installs Farandole"
+[ ! -e "$work/parent/build/python" ] && [ ! -e "$work/parent/build/lib" ] || fail "Farandole writes into the parent's tree"
+echo "options are respected or refused"

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# usage: symbols.sh [--alone] LIBRARY…
+# What each library exports is Farandole's API and nothing else; --alone: and it takes nothing from fmt and spdlog, so that
+# no other copy of them in the process can get in its way.
+set -euo pipefail
+alone=no
+if [ "$1" = --alone ]; then alone=yes; shift; fi
+failures=0
+
+complain() {
+  echo "$1:"
+  c++filt <<<"$2" | head -n 10
+  failures=$((failures + 1))
+}
+
+for library in "$@"; do
+  exported=$(nm -D --defined-only "$library" | awk '{print $NF}')
+  [ -n "$exported" ] || { echo "$library exports nothing"; exit 1; }
+  foreign=$(grep -vE '^(farandole_|_Z(T[ISV])?NK?9farandole)' <<<"$exported" || true)
+  [ -z "$foreign" ] || complain "$library exports what is not its API" "$foreign"
+  # Types of others in the arguments of a function do no harm; a function or table of theirs would.
+  hidden=$(grep -E '9farandole.*(3fmt2v|6spdlog|8nlohmann)' <<<"$exported" || true)
+  [ -z "$hidden" ] || complain "$library exports functions on types of libraries that it hides" "$hidden"
+  if [ $alone = yes ]; then
+    taken=$(nm -D --undefined-only "$library" | awk '{print $NF}' | grep -E '3fmt2v|6spdlog|8nlohmann' || true)
+    [ -z "$taken" ] || complain "$library takes symbols from elsewhere" "$taken"
+  fi
+  echo "$(basename "$library"): $(wc -l <<<"$exported") symbols"
+done
+exit $failures
