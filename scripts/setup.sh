@@ -93,7 +93,7 @@ print_needs() {
 setup.sh knows the packages of Debian and Ubuntu only. Please install by your system's means:
   g++ >= $gxx_needed or clang >= $clang_needed, cmake >= $cmake_needed, ninja; ccache if you like
   Open MPI or MPICH, or both, with their compiler wrappers
-  Eigen >= 3.4, oneDNN >= 2.6, zlib
+  Eigen >= 3.4, oneDNN >= 2.5, zlib
   fmt, spdlog, nlohmann-json >= 3, Boost.Program_options >= 1.74
   GoogleTest with GoogleMock
   Fashion-MNIST: its four IDX files in one directory, named to farandole-train by --data-dir
