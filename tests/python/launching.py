@@ -141,7 +141,10 @@ class CommandTest(unittest.TestCase):
         )  # fmt: skip
         ranks = [int(job.stdout.readline()) for _ in range(2)]
         job.send_signal(signal.SIGINT)
-        self.assertNotEqual(job.wait(SECONDS), 0)
+        status = job.wait(SECONDS)
+        # MPICH's says 0 where it hears of the ranks' ends before it has dealt with the signal.
+        if os.environ.get("FARANDOLE_MPI") != "mpich":
+            self.assertNotEqual(status, 0)
         job.stdout.close()
         self.assertEqual([rank for rank in ranks if runs(rank)], [])
 
@@ -164,7 +167,7 @@ class CommandTest(unittest.TestCase):
 
 class VersionTest(unittest.TestCase):
     def test_all_programs_print_it_alike(self):
-        for program in ("run", "as_horovod"):
+        for program in ("run", "as_horovod", "build_ops"):
             for option in ("--version", "--help"):
                 done = subprocess.run(
                     [sys.executable, "-m", f"farandole.{program}", option],

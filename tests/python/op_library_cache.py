@@ -1,10 +1,17 @@
-"""The cache of op libraries: nothing is loaded from where somebody else may have put it. One process, no TensorFlow."""
+"""The cache of op libraries: nothing is loaded from where somebody else may have put it, nothing is built that fits, and
+what nobody uses goes. No TensorFlow."""
 
 import contextlib
 import importlib.util
+import io
+import multiprocessing
 import os
+import re
 import stat
+import subprocess
+import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -13,8 +20,8 @@ _SPEC = importlib.util.find_spec("farandole")
 
 
 def _module():
-    """_library.py by itself: the package around it imports TensorFlow."""
-    path = Path(_SPEC.submodule_search_locations[0], "tensorflow", "_library.py")
+    """_op_library.py by itself: the package around it imports TensorFlow."""
+    path = Path(_SPEC.submodule_search_locations[0], "tensorflow", "_op_library.py")
     spec = importlib.util.spec_from_file_location("op_library", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -24,12 +31,12 @@ def _module():
 library = _module()
 
 
-class _Recipe(library._Recipe):
+class _Recipe(library.Recipe):
     """Builds a file that holds the mark, and counts how often."""
 
     def __init__(self):
         self.version = "0.0"
-        self.mark = "a mark"
+        self.mark = "a mark that is long enough"
         self.built = 0
 
     def command(self, compiler, output):
@@ -44,14 +51,18 @@ class CacheTest(unittest.TestCase):
         with contextlib.ExitStack() as stack:
             self.root = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
             stack.enter_context(mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(self.root)}))
-            stack.enter_context(mock.patch.object(library, "_need_compiler", lambda version: ["/bin/true"]))
+            stack.enter_context(mock.patch.object(library, "need_compiler", lambda version: ["/bin/true"]))
             self.addCleanup(os.umask, os.umask(0))
             self.addCleanup(stack.pop_all().close)
         self.directory = self.root / "farandole"
         self.recipe = _Recipe()
 
     def fetch(self):
-        return library._from_cache(self.recipe)
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            try:
+                return library.from_cache(self.recipe)
+            finally:
+                self.said = said.getvalue()
 
     def refused(self, path, *parts):
         """An error names the path, its owner and mode, and what to do; nothing was built."""
@@ -140,6 +151,137 @@ class CacheTest(unittest.TestCase):
             with mock.patch.object(tempfile, "gettempdir", lambda: str(self.root)):
                 path = self.fetch()
         self.assertEqual(path.parent, self.root / f"farandole-{os.getuid()}")
+
+    def test_a_build_is_announced_in_one_line(self):
+        self.fetch()
+        line = f"farandole: building the ops for TensorFlow 0.0 with /bin/true (5 to 10 s, once) into {self.directory}\n"
+        self.assertEqual(self.said, line)
+        self.fetch()
+        self.assertEqual(self.said, "")
+
+    def test_what_fits_needs_no_compiler(self):
+        path = self.fetch()
+        with mock.patch.object(library, "need_compiler", lambda version: self.fail("the compiler is asked")):
+            self.assertEqual(self.fetch(), path)
+
+    def test_another_build_of_tensorflow_has_a_library_of_its_own(self):
+        first = self.fetch()
+        self.recipe.mark = "a mark of another build"
+        self.assertNotEqual(self.fetch(), first)
+        self.assertTrue(first.exists())
+
+    def test_one_process_of_those_that_come_at_once_builds(self):
+        count = self.root / "count"
+        fork = multiprocessing.get_context("fork")
+        start = fork.Barrier(4)
+        processes = [fork.Process(target=_fetch_with, args=(start, self.recipe, count)) for _ in range(4)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(30)
+            self.assertEqual(process.exitcode, 0)
+        self.assertEqual(count.read_text(), "built\n")
+
+    def test_what_nobody_has_used_for_long_goes(self):
+        def make(name, days):
+            path = self.directory / f"libfarandole_tensorflow_{name}"
+            path.touch()
+            os.utime(path, (0, time.time() - days * 86400))
+            return path
+
+        used = self.fetch()
+        go = [make("2.16.2_a.so", 91), make("2.16.2_a.lock", 91), make("2.16.2_b.so.1.tmp", 2)]
+        stay = [used, make("2.17.0_a.so", 89), make("2.17.0_b.so.1.tmp", 0)]
+        os.utime(used, (0, 0))
+        self.recipe.mark = "a mark of another build"
+        other = self.fetch()
+        self.assertFalse(used.exists(), "used last in 1970")
+        self.assertEqual([path for path in go if path.exists()], [])
+        self.assertEqual([path for path in (*stay[1:], other) if not path.exists()], [])
+
+    def test_use_is_remembered(self):
+        path = self.fetch()
+        os.utime(path, (0, 0))
+        self.fetch()
+        self.assertLess(time.time() - path.stat().st_mtime, 3600)
+
+    def test_a_file_system_that_executes_nothing(self):
+        statvfs = os.statvfs
+
+        def noexec(path):
+            found = statvfs(path)
+            return mock.Mock(f_flag=found.f_flag | (os.ST_NOEXEC if str(path).startswith(str(self.root)) else 0))
+
+        with tempfile.TemporaryDirectory() as elsewhere, mock.patch.object(os, "statvfs", noexec):
+            with mock.patch.object(tempfile, "gettempdir", lambda: elsewhere):
+                self.assertEqual(self.fetch().parent.parent, Path(elsewhere))
+            with mock.patch.object(tempfile, "gettempdir", lambda: str(self.root / "tmp")):
+                with self.assertRaises(ImportError) as caught:
+                    self.fetch()
+        for part in (f"{self.directory} (its file system is mounted noexec", "XDG_CACHE_HOME", str(self.root / "tmp")):
+            self.assertIn(part, str(caught.exception))
+
+
+def _fetch_with(start, recipe, count):
+    """In a process of its own: waits for the others, then takes the library; says so in `count` if it builds."""
+    build = recipe.build
+
+    def building(*arguments, **options):
+        with open(count, "a") as file:
+            file.write("built\n")
+        build(*arguments, **options)
+
+    recipe.build = building
+    start.wait(30)
+    sys.stderr = io.StringIO()
+    library.from_cache(recipe)
+
+
+class VersionTest(unittest.TestCase):
+    def test_versions_that_are_tested(self):
+        for version in ("2.16.2", "2.21.0", "2.21.0-rc1", "2.18.0-dev20250101"):
+            self.assertIsNone(library.why_not_tested(version), version)
+
+    def test_older_ones_are_refused(self):
+        for version in ("2.15.1", "1.15.5"):
+            with self.assertRaises(ImportError) as caught:
+                library.why_not_tested(version)
+            for part in (f"this is TensorFlow {version}", "2.16 to 2.21", 'pip install "tensorflow>=2.16,<2.22"'):
+                self.assertIn(part, str(caught.exception))
+
+    def test_newer_ones_are_named(self):
+        for version in ("2.22.0", "3.0.0"):
+            self.assertIn(f"TensorFlow {version} is newer", library.why_not_tested(version))
+        self.assertIn("'unknown'", library.why_not_tested("unknown"))
+
+    def test_the_extras_have_the_same_bounds(self):
+        project = Path(__file__).resolve().parents[2] / "pyproject.toml"
+        bounds = re.findall(r'"tensorflow(?:-cpu)?(.*?)"', project.read_text())
+        (low, high), newest = library.OLDEST, library.NEWEST
+        self.assertEqual(set(bounds), {f">={low}.{high},<{newest[0]}.{newest[1] + 1}"})
+
+
+class BuildOpsTest(unittest.TestCase):
+    """`python -m farandole.build_ops`, as far as it needs no TensorFlow."""
+
+    def run_it(self, *arguments, **environment):
+        command = [sys.executable, "-m", "farandole.build_ops", *arguments]
+        return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60)
+
+    def test_an_interpreter_that_is_not_there(self):
+        done = self.run_it("--tensorflow", "2.16.2")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there is no interpreter '2.16.2'", done.stderr)
+
+    def test_an_interpreter_without_tensorflow(self):
+        with tempfile.TemporaryDirectory() as directory:
+            python = Path(directory, "python")
+            python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+            python.chmod(0o755)
+            done = self.run_it("--tensorflow", str(python))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("No module named 'tensorflow'", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
 
 
 if __name__ == "__main__":

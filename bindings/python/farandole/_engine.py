@@ -12,7 +12,7 @@ from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from . import errors
+from . import _files, errors
 
 GLOBAL_SET = 0
 
@@ -237,15 +237,33 @@ _SIGNATURES = {
 }
 
 
+# Of the version whose interface this is. By this name the op library and the plug-ins find the copy that is loaded here.
+SONAME = "libfarandole.so.0.1"
+
+
+def _own_library() -> Optional[Path]:
+    """The package's own copy; a distribution's package has none and takes the system's."""
+    return next(filter(Path.exists, _files.candidates("lib", SONAME)), None)
+
+
+def library_for_linking() -> str:
+    """The path of the library that is loaded, or its name if the loader has found it."""
+    own = _own_library()
+    return SONAME if own is None else str(own)
+
+
 def _load() -> ctypes.CDLL:
-    path = Path(__file__).parent.absolute() / "lib" / "libfarandole.so"
-    if not path.exists():
+    try:
+        # Its symbols are its own: whatever else a process has loaded, nobody's get in each other's way.
+        library = ctypes.CDLL(library_for_linking(), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    except OSError as error:
+        if _own_library() is not None:
+            raise ImportError(str(error)) from None
         raise ImportError(
-            f"{path} is missing: this is a copy of Farandole's sources, not the built package. Run 'pip install .' at "
-            "the root of the sources, or put <build directory>/python on PYTHONPATH after building with CMake"
-        )
-    # Op libraries and the plug-ins share this copy: its symbols are global, and there is no other in the process.
-    library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+            f"there is no {SONAME}, neither in {Path(__file__).parent / 'lib'} nor where the system looks: this is a copy of "
+            "Farandole's sources, not the built package. Run 'pip install .' at the root of the sources, or put "
+            f"<build directory>/python on PYTHONPATH after building with CMake ({error})"
+        ) from None
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(library, name)
         function.restype = result

@@ -1,0 +1,65 @@
+"""Builds the TensorFlow ops ahead: `python -m farandole.build_ops`.
+
+The first import of farandole.tensorflow builds them otherwise, which needs a C++ compiler there and then.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+from . import _built, _engine, _files
+
+# Not `python FILE`: modules beside FILE have names of packages (keras), and the interpreter would look there first.
+_RUN = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m farandole.build_ops",
+        description="Builds Farandole's ops for a TensorFlow (some seconds, once) and prints where they are. What is "
+        "there already is not built again.",
+        epilog="example, on a login node, for jobs on nodes that have no compiler: python -m farandole.build_ops",
+    )
+    parser.add_argument(
+        "--tensorflow",
+        metavar="PYTHON",
+        action="append",
+        help="an interpreter that imports the TensorFlow to build for, such as env/bin/python; may be given several "
+        "times; this one if not given",
+    )
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--output-dir", metavar="DIR", type=Path, help="where they go; this user's cache if not given")
+    place.add_argument("--into-package", action="store_true", help="into this installation, for all its users")
+    parser.add_argument("--version", action="version", version=_built.version_line("farandole.build_ops"))
+    return parser
+
+
+def _interpreter(name: str, parser: argparse.ArgumentParser) -> str:
+    found = shutil.which(name)
+    if found is None:
+        parser.error(f"--tensorflow: there is no interpreter '{name}'; it takes one that imports the TensorFlow, such as "
+                     "env/bin/python")
+    return found
+
+
+def main(arguments: List[str]) -> int:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    interpreters = [_interpreter(name, parser) for name in options.tensorflow or [sys.executable]]
+    program = next(filter(Path.exists, _files.candidates("tensorflow", "_op_library.py")))
+    place = [str(options.output_dir)] if options.output_dir else []
+    if options.into_package:
+        place = [str(next(filter(Path.exists, _files.candidates("tensorflow", "source"))).parent / "lib")]
+    status = 0
+    for interpreter in interpreters:
+        command = [interpreter, "-c", _RUN, str(program), "--header-dir", str(_files.header_dir())]
+        done = subprocess.run([*command, "--library", _engine.library_for_linking(), *place])
+        status = status or done.returncode
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

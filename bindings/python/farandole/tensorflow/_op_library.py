@@ -1,0 +1,310 @@
+"""The op library as a file: how it is built, and the cache where those are kept that the package does not carry.
+
+It is C++ against the classes of TensorFlow, so one works with exactly the TensorFlow that it was built for. The package
+carries those of the TensorFlows that were there when it was built, and the source; for any other it is built at the
+first import into a cache of the user (5 to 10 seconds, once), or ahead by `python -m farandole.build_ops`.
+
+As a program this file builds it for the TensorFlow of the interpreter that runs it. It needs nothing else of the
+package, neither then nor as a module.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, Iterator, List, Optional
+
+OLDEST, NEWEST = (2, 16), (2, 21)  # the versions of TensorFlow that are tested; pyproject.toml bounds its extras alike
+
+_HERE = Path(__file__).resolve().parent
+_STEM = "libfarandole_tensorflow_"
+_MARK = "farandole-tensorflow-build:"
+_COMPILERS = ("g++", "c++", "clang++")
+_MOST_LINES_SHOWN = 20
+_UNUSED_DAYS = 90  # after so long nobody is likely to come back for a library
+_LEFT_BEHIND_DAYS = 1  # a build that was killed leaves its temporary file
+
+
+class Recipe:
+    """How the op library is built for the TensorFlow of this process.
+
+    It is linked with libfarandole, of whose SONAME the package has loaded a copy first: the loader takes that one,
+    wherever it lies, so one binary serves a wheel, a build tree and a distribution's package. A symbol that is missing
+    is an error when the op library is loaded (`-z now`), not in the middle of a training step.
+    """
+
+    def __init__(self, header_dir: Path, library: str):
+        """`library`: the path of libfarandole, whose file name is its SONAME; or the SONAME, for the linker to find."""
+        import tensorflow as tf
+
+        self.version = tf.version.VERSION
+        self.source_dir = first_existing(_HERE / "source", _HERE.parents[3] / "ops" / "tensorflow" / "src")
+        self.header_dir = header_dir
+        self.library = library
+        self.sources = sorted(self.source_dir.glob("*.cpp"))
+        self._compile_flags = tf.sysconfig.get_compile_flags()
+        self._link_flags = tf.sysconfig.get_link_flags()
+        self.mark = f"{_MARK}{self.version}:{self._digest(tf.version.GIT_VERSION)}"
+
+    def _digest(self, git_version: str) -> str:
+        """Of everything that the binary depends on but the compiler."""
+        digest = hashlib.sha256(git_version.encode() + b"\0" + os.path.basename(self.library).encode())
+        for flag in self._compile_flags + self._link_flags:
+            if not flag.startswith(("-I", "-L")):
+                digest.update(flag.encode())
+        headers = sorted(self.source_dir.glob("*.h"))
+        for path in [*headers, *self.sources, self.header_dir / "farandole" / "engine.h"]:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        return digest.hexdigest()[:24]
+
+    def file_name(self) -> str:
+        return f"{_STEM}{self.version}.so"
+
+    def fits(self, library: Path) -> bool:
+        return library.exists() and self.mark.encode() in library.read_bytes()
+
+    def command(self, compiler: List[str], output: Path) -> List[str]:
+        # TensorFlow's headers are not ours to be warned about.
+        flags = [f"-isystem{flag[2:]}" if flag.startswith("-I") else flag for flag in self._compile_flags]
+        return [
+            *compiler,
+            *("-x", "c++", "-", "-x", "none", "-o", str(output), "-shared", "-fPIC", "-O2", "-DNDEBUG"),
+            *("-fvisibility=hidden", "-Wall", "-Wextra", f"-I{self.source_dir}", f"-I{self.header_dir}"),
+            *(f'-DFARANDOLE_TENSORFLOW_BUILD="{self.mark}"', *flags),
+            *(*self._link_flags, self.library if "/" in self.library else f"-l:{self.library}", "-Wl,-z,now"),
+        ]
+
+    def build(self, compiler: List[str], output: Path, mode: int) -> None:
+        """Writes the library to `output`, at once and whole, as a file of this mode."""
+        # One translation unit: the headers of TensorFlow are most of the work.
+        unit = "".join(f'#include "{source}"\n' for source in self.sources)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        temporary = output.with_name(f"{output.name}.{os.getpid()}.tmp")
+        command = self.command(compiler, temporary)
+        try:
+            done = subprocess.run(command, input=unit, capture_output=True, text=True)
+            if done.returncode != 0:
+                raise ImportError(self._failure(command, done.stderr))
+            temporary.chmod(mode)
+            os.replace(temporary, output)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
+
+    def _failure(self, command: List[str], errors: str) -> str:
+        lines = errors.strip().splitlines()
+        shown = "\n  ".join(lines[:_MOST_LINES_SHOWN])
+        return (
+            f"the op library of Farandole could not be built for TensorFlow {self.version} (it is known to work with "
+            f"{supported()}):\n  {shown}\nThe command was: {shlex.join(command)}\n{_TO_USE_ONE_THAT_WORKS}"
+        )
+
+
+def supported() -> str:
+    return f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+
+
+_TO_USE_ONE_THAT_WORKS = (
+    f'To use a TensorFlow that works: pip install "tensorflow>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"'
+)
+
+
+def why_not_tested(version: str) -> Optional[str]:
+    """A sentence about a TensorFlow that is newer than those that are tested, or None.
+
+    Raises ImportError for one that is older: the ops need what came with TensorFlow 2.16 and Keras 3.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is None:
+        return f"TensorFlow calls its version '{version}', which Farandole cannot compare with those it works with"
+    found = (int(numbers[1]), int(numbers[2]))
+    if found < OLDEST:
+        raise ImportError(
+            f"Farandole works with TensorFlow {supported()}, and this is TensorFlow {version}. {_TO_USE_ONE_THAT_WORKS}"
+        )
+    if found > NEWEST:
+        return f"TensorFlow {version} is newer than those that Farandole is tested with ({supported()})"
+    return None
+
+
+def first_existing(*paths: Path) -> Path:
+    for path in paths:
+        if path.exists():
+            return path
+    raise ImportError(f"none of {', '.join(map(str, paths))} exists; reinstall Farandole")
+
+
+def _compiler() -> Optional[List[str]]:
+    chosen = shlex.split(os.environ.get("CXX", ""))
+    if chosen and shutil.which(chosen[0]):
+        return chosen
+    return next(([name] for name in _COMPILERS if shutil.which(name)), None)
+
+
+def need_compiler(version: str) -> List[str]:
+    compiler = _compiler()
+    if compiler is None:
+        raise ImportError(
+            f"this installation of Farandole has no op library for TensorFlow {version}, and there is no C++ compiler "
+            "to build it with. To install one: apt-get install g++ (or: conda install gxx_linux-64)"
+        )
+    return compiler
+
+
+def _need_private(path: Path, status: os.stat_result, may_be_sticky: bool = False) -> None:
+    """Raises ImportError if somebody but this user and root may have put, or may put, code there. In a sticky directory
+    (/tmp) everybody can make files, but nobody can replace those of others."""
+    others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if stat.S_ISLNK(status.st_mode):
+        what, remedy = "is a symbolic link", f"remove the link (rm {path}), or "
+    elif status.st_uid not in (0, os.geteuid()):
+        what, remedy = "is somebody else's", ""
+    elif others_write and not (may_be_sticky and status.st_mode & stat.S_ISVTX):
+        what, remedy = "can be written by others", f"chmod go-w {path}, or "
+    else:
+        return
+    raise ImportError(
+        f"{path} {what} (owner: user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}), and the op library of "
+        f"Farandole is code that is loaded from there: only this user (user {os.geteuid()}) may be able to write it. "
+        f"What to do: {remedy}export XDG_CACHE_HOME=<a directory of yours that nobody else can write>"
+    )
+
+
+def _make_private(path: Path) -> None:
+    """Makes a directory, and those above it that are missing, for this user alone."""
+    if path.is_dir():
+        return
+    _make_private(path.parent)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:  # another process was first; or it is a link to nowhere, which is refused
+        if path.is_file():
+            raise
+
+
+def _cache_dir() -> Path:
+    """A directory that only this user can write. What is in it need not be opened by a descriptor of it: nobody else
+    can put another one in its place, because its parent is this user's too, or sticky. The parent may be a link."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    reasons = []
+    for path in (Path(home, "farandole"), Path(tempfile.gettempdir(), f"farandole-{os.geteuid()}")):
+        reason = "it cannot be written"
+        with contextlib.suppress(OSError):
+            _make_private(path.parent)
+            _need_private(path.parent, path.parent.stat(), may_be_sticky=True)
+            _make_private(path)
+            _need_private(path, path.lstat())
+            if os.statvfs(path).f_flag & os.ST_NOEXEC:
+                reason = "its file system is mounted noexec, and nothing can be loaded from there"
+            elif os.access(path, os.W_OK):
+                return path
+        reasons.append(f"{path} ({reason})")
+    raise ImportError(
+        f"there is no place for the op library: neither {' nor '.join(reasons)}. To name one: export "
+        "XDG_CACHE_HOME=<a directory that you can write, of a file system that allows to execute>"
+    )
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[IO[bytes]]:
+    """A file of the cache. Raises ImportError if it is a link, or can be written by others."""
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            _need_private(path, path.lstat())
+        raise
+    with open(descriptor, "rb") as file:
+        _need_private(path, os.fstat(descriptor))
+        yield file
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds a lock that other processes wait for. Where the file system has none, several build the same file, and
+    each puts it in place whole."""
+    with _opened(path, os.O_RDWR | os.O_CREAT) as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _is_cached(recipe: Recipe, library: Path) -> bool:
+    try:
+        with _opened(library, os.O_RDONLY) as file:
+            return recipe.mark.encode() in file.read()
+    except FileNotFoundError:
+        return False
+
+
+def from_cache(recipe: Recipe) -> Path:
+    """The library for the recipe, built if there is none: by one process of those that come at once, the others wait.
+
+    What the binary must fit is its key; the compiler is not asked where one fits.
+    """
+    directory = _cache_dir()
+    library = directory / f"{_STEM}{recipe.version}_{recipe.mark[-16:]}.so"
+    if not _is_cached(recipe, library):
+        with _locked(library.with_suffix(".lock")):
+            if not _is_cached(recipe, library):
+                compiler = need_compiler(recipe.version)
+                print(
+                    f"farandole: building the ops for TensorFlow {recipe.version} with {compiler[0]} (5 to 10 s, once) "
+                    f"into {directory}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                recipe.build(compiler, library, mode=0o700)
+                _prune(directory, keep=library)
+    with contextlib.suppress(OSError):
+        os.utime(library)  # when it was used last
+    return library
+
+
+def _prune(directory: Path, keep: Path) -> None:
+    """Removes what nobody has used for long. Who has loaded such a library keeps it until his process ends."""
+    now = time.time()
+    for path in directory.glob(f"{_STEM}*"):
+        days = _LEFT_BEHIND_DAYS if path.suffix == ".tmp" else _UNUSED_DAYS
+        with contextlib.suppress(OSError):
+            if path.stem != keep.stem and now - path.lstat().st_mtime > days * 86400:
+                path.unlink()
+
+
+def _main(arguments: List[str]) -> int:
+    parser = argparse.ArgumentParser(description="Builds the op library for the TensorFlow of this interpreter.")
+    parser.add_argument("--header-dir", type=Path, required=True, help="directory that contains farandole/engine.h")
+    parser.add_argument("--library", required=True, help="libfarandole: its path, whose file name is its SONAME")
+    parser.add_argument("--optional", action="store_true", help="only warn if it can not be built")
+    parser.add_argument("output_dir", type=Path, nargs="?", help="where it goes; this user's cache if not given")
+    options = parser.parse_args(arguments)
+    try:
+        recipe = Recipe(options.header_dir.resolve(), options.library)
+        why_not_tested(recipe.version)
+        if options.output_dir is None:
+            print(from_cache(recipe))
+            return 0
+        library = options.output_dir / recipe.file_name()
+        if not recipe.fits(library):
+            recipe.build(need_compiler(recipe.version), library, mode=0o755)
+        print(library)
+    except (ImportError, OSError) as error:
+        if not options.optional:
+            print(f"no ops: {error}", file=sys.stderr)
+            return 1
+        print(f"warning: no ops; the package will try again when it is imported: {error}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))
