@@ -5,8 +5,8 @@ include_guard()
 set(farandole_oldest_GNU 12)
 set(farandole_oldest_Clang 14)
 if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS "${farandole_oldest_${CMAKE_CXX_COMPILER_ID}}")
-  message(FATAL_ERROR "${CMAKE_CXX_COMPILER} is ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}; g++ >= 12 or clang >= "
-                      "14 is needed. Install one, name it by CXX, and configure anew with --fresh, as in: "
+  message(FATAL_ERROR "${CMAKE_CXX_COMPILER} is ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}; g++ >= 12 or "
+                      "clang >= 14 is needed. Install one, name it by CXX, and configure anew with --fresh, as in: "
                       "CXX=g++-12 cmake --fresh --preset release")
 endif()
 

@@ -12,7 +12,7 @@ readonly root build=$root/build/release
 [ -n "${SKIP_SETUP-}" ] || "$root/scripts/setup.sh"
 # shellcheck source=scripts/tools.sh
 source "$root/scripts/tools.sh"
-use_tools
+use_tools ''
 
 # The value of a variable of CMake's cache; nothing if it is not there or was not found.
 cached() {

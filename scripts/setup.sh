@@ -276,7 +276,7 @@ install_missing() {
 
 check_compiler() {
   if needs_newer_compiler && ! is_good_compiler "$newer_compiler"; then
-    fail "g++ >= $gxx_needed or clang >= $clang_needed is needed, and c++ is $(c++ -dumpversion 2>/dev/null || echo nothing);" \
+    fail "g++ >= $gxx_needed or clang >= $clang_needed is needed, and c++ is $(c++ -dumpversion 2>/dev/null || echo none);" \
       "install one and set CXX to it"
   fi
 }
@@ -316,7 +316,8 @@ say_how_to_use_tools() {
 
 # True if the environment's interpreter finds the modules.
 has_modules() {
-  "$python_dir/bin/python" -c 'import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))' "$@"
+  "$python_dir/bin/python" -c \
+    'import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))' "$@"
 }
 
 make_python_environment() {
@@ -324,12 +325,12 @@ make_python_environment() {
   make_environment "$python_dir"
   if ! has_modules numpy ml_dtypes cloudpickle; then
     echo "setup.sh: installing numpy in $python_dir"
-    "${pip[@]}" numpy ml_dtypes cloudpickle || { echo "setup.sh: no numpy for the Python tests, which will be skipped" >&2; return 0; }
+    "${pip[@]}" numpy ml_dtypes cloudpickle || { say 'no numpy for the Python tests, which will be skipped'; return 0; }
   fi
   if ! has_modules tensorflow; then
     echo "setup.sh: installing TensorFlow in $python_dir"
     "${pip[@]}" "$tensorflow_needed" || {
-      echo "setup.sh: no $tensorflow_needed for $("$python_dir/bin/python" --version): its tests will be skipped" >&2
+      say "no $tensorflow_needed for $("$python_dir/bin/python" --version): its tests will be skipped"
       return 0
     }
   fi
@@ -337,9 +338,10 @@ make_python_environment() {
     echo "setup.sh: installing TensorBoard and tf-keras in $python_dir"
     local version
     # tf-keras would install the package tensorflow over tensorflow-cpu; all else that it needs is there already.
-    version=$("$python_dir/bin/python" -c 'import tensorflow; print(tensorflow.__version__)' 2>/dev/null) &&
-      "${pip[@]}" --no-deps "tf-keras==${version%.*}.*" && "${pip[@]}" tensorboard ||
-      echo "setup.sh: no TensorBoard and tf-keras: their tests will be skipped" >&2
+    if ! { version=$("$python_dir/bin/python" -c 'import tensorflow; print(tensorflow.__version__)' 2>/dev/null) &&
+      "${pip[@]}" --no-deps "tf-keras==${version%.*}.*" && "${pip[@]}" tensorboard; }; then
+      say 'no TensorBoard and tf-keras: their tests will be skipped'
+    fi
   fi
 }
 

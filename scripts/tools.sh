@@ -8,7 +8,7 @@ readonly newer_compiler=g++-12
 tools_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/tools
 readonly tools_dir
 
-# is_at_least NEEDED FOUND: MAJOR[.MINOR] of one, and a text that begins with the other; where nothing was found it is not.
+# is_at_least NEEDED FOUND: MAJOR[.MINOR], and a text that begins with a version; where there is none it is not.
 is_at_least() {
   [[ $1 =~ ^([0-9]+)(\.([0-9]+))?$ ]] || return 2
   local major=${BASH_REMATCH[1]} minor=${BASH_REMATCH[3]:-0}

@@ -81,7 +81,10 @@ echo "${BECAME_ROOT:-$(cat "$system/uid")}"
 TEXT
   double sudo <<'TEXT'
 if [ "$1" = -n ]; then shift; else touch "$system/password-given"; fi
-if [ -e "$system/password" ] && [ ! -e "$system/password-given" ]; then echo 'sudo: a password is required' >&2; exit 1; fi
+if [ -e "$system/password" ] && [ ! -e "$system/password-given" ]; then
+  echo 'sudo: a password is required' >&2
+  exit 1
+fi
 BECAME_ROOT=0 "$@"
 TEXT
 }
@@ -195,7 +198,8 @@ has 'pip .*tensorflow-cpu==2.16.2' system/calls
 
 debian_12 'all is new'
 setup 0
-has '^setup.sh: installing g\+\+ cmake .*libgmock-dev openmpi-bin libopenmpi-dev mpich libmpich-dev dataset-fashion-mnist$'
+readonly all='g\+\+ cmake .*libgmock-dev openmpi-bin libopenmpi-dev mpich libmpich-dev dataset-fashion-mnist'
+has "^setup.sh: installing $all$"
 has_lines 1 .
 called install
 has "^$install g\+\+ cmake " system/calls
@@ -276,7 +280,7 @@ user
 setup 1
 has_lines 2 .
 has '^setup.sh: packages are missing, and you are not root, and there is no sudo. As root, run:$'
-has "^  apt-get $install g\+\+ cmake .*libgmock-dev openmpi-bin libopenmpi-dev mpich libmpich-dev dataset-fashion-mnist$"
+has "^  apt-get $install $all$"
 has_no . system/calls
 name='the command that was named'
 sed -n 's/^  apt-get/apt-get/p' out >named.sh
