@@ -2,6 +2,14 @@
 # may have brought a library with it already: then its target is used.
 include_guard()
 
+set(farandole_oldest_GNU 12)
+set(farandole_oldest_Clang 14)
+if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS "${farandole_oldest_${CMAKE_CXX_COMPILER_ID}}")
+  message(FATAL_ERROR "${CMAKE_CXX_COMPILER} is ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}; g++ >= 12 or "
+                      "clang >= 14 is needed. Install one, name it by CXX, and configure anew with --fresh, as in: "
+                      "CXX=g++-12 cmake --fresh --preset release")
+endif()
+
 set(FARANDOLE_MISSING "")
 set(FARANDOLE_MISSING_PACKAGES "")
 # farandole_need(NAME TARGET DEBIAN_PACKAGE arguments of find_package…)
@@ -30,13 +38,13 @@ set(FARANDOLE_NO_TRAINER "FARANDOLE_BUILD_TRAINER=OFF")
 if(NOT FARANDOLE_BUILD_TRAINER STREQUAL OFF)
   find_package(ZLIB QUIET)
   find_package(Eigen3 3.4 QUIET NO_MODULE)
-  find_package(dnnl 2.6 QUIET)
+  find_package(dnnl 2.5 QUIET)
   find_package(OpenMP QUIET COMPONENTS CXX)
   find_package(Boost 1.74 QUIET COMPONENTS program_options)
   set(FARANDOLE_NO_TRAINER "")
   set(trainer_packages "")
   foreach(part "ZLIB_FOUND|zlib|zlib1g-dev" "Eigen3_FOUND|Eigen >= 3.4|libeigen3-dev"
-               "dnnl_FOUND|oneDNN >= 2.6|libdnnl-dev ocl-icd-opencl-dev" "OpenMP_CXX_FOUND|OpenMP|g++"
+               "dnnl_FOUND|oneDNN >= 2.5|libdnnl-dev ocl-icd-opencl-dev" "OpenMP_CXX_FOUND|OpenMP|g++"
                "Boost_FOUND|Boost.Program_options >= 1.74|libboost-program-options-dev")
     string(REPLACE "|" ";" part "${part}")
     list(GET part 0 found)

@@ -92,7 +92,10 @@ macro(farandole_find_mpi_flavour flavour)
     cmake_path(GET FARANDOLE_MPI_${flavour}_WRAPPER PARENT_PATH farandole_mpi_directory)
     find_program(FARANDOLE_MPI_${flavour}_LAUNCHER NAMES mpiexec.${flavour} mpirun.${flavour}
                  HINTS ${farandole_mpi_directory} DOC "Launcher of ${flavour}")
-    find_program(FARANDOLE_MPI_${flavour}_LAUNCHER NAMES mpiexec mpirun PATHS ${farandole_mpi_directory} NO_DEFAULT_PATH)
+    # Where wrappers are named by their MPI, so are launchers: mpiexec can be that of another.
+    if(NOT FARANDOLE_MPI_${flavour}_WRAPPER MATCHES "\\.${flavour}$")
+      find_program(FARANDOLE_MPI_${flavour}_LAUNCHER NAMES mpiexec mpirun PATHS ${farandole_mpi_directory} NO_DEFAULT_PATH)
+    endif()
     farandole_set_launch_flags(${flavour})
   endif()
 endmacro()

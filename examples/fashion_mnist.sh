@@ -10,6 +10,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly root build=$root/build/release
 
 [ -n "${SKIP_SETUP-}" ] || "$root/scripts/setup.sh"
+# shellcheck source=scripts/tools.sh
+source "$root/scripts/tools.sh"
+use_tools ''
 
 # The value of a variable of CMake's cache; nothing if it is not there or was not found.
 cached() {
@@ -17,6 +20,10 @@ cached() {
 }
 
 (cd "$root" && cmake --preset release)
+if ! (cd "$root" && cmake --build --preset release --target help) | grep 'farandole-train:' >/dev/null; then
+  echo "fashion_mnist.sh: there is no trainer to build; the table above says what it needs" >&2
+  exit 1
+fi
 flavours=()
 for flavour in openmpi mpich; do
   if [ -n "$(cached FARANDOLE_MPI_${flavour}_WRAPPER)" ] && [ -n "$(cached FARANDOLE_MPI_${flavour}_LAUNCHER)" ]; then

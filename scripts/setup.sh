@@ -3,10 +3,12 @@
 set -euo pipefail
 
 usage() {
-  cat <<'END'
+  cat <<'TEXT'
 usage: scripts/setup.sh [--dev] [--python DIR [--tensorflow VERSION]] [--print] [--os-release FILE]
 
 Installs what is missing on Debian and Ubuntu, with sudo when not root. Says and does nothing when nothing is missing.
+The data set and a second MPI are left out where they can not be had. Where the system's CMake or g++ is too old, as on
+Ubuntu 22.04, CMake comes by pip, into DIR or build/tools, and g++-12 is installed; the last line says how to use them.
 On another system it prints what is needed and fails.
 
   --dev              also what checks of the code and the two-host test need
@@ -17,45 +19,65 @@ On another system it prints what is needed and fails.
   --print            print the packages and install nothing
   --os-release FILE  the description of the system, /etc/os-release if not given
   --help             this text
-END
+TEXT
 }
 
-fail() {
-  echo "setup.sh: $*" >&2
-  exit 1
-}
+say() { echo "setup.sh: $*" >&2; }
+fail() { say "$*"; exit 1; }
+misuse() { say "$*"; exit 2; }
 
-readonly cmake_needed=3.25
+# shellcheck source=scripts/tools.sh
+source "$(dirname "${BASH_SOURCE[0]}")/tools.sh"
+
 # ocl-icd-opencl-dev: the CMake package of libdnnl-dev wants OpenCL, and Debian only recommends it.
 readonly build_packages=(
   g++ cmake ninja-build ccache
-  openmpi-bin libopenmpi-dev mpich libmpich-dev
   libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev
   libfmt-dev libspdlog-dev nlohmann-json3-dev libboost-program-options-dev
   libgtest-dev libgmock-dev
-  dataset-fashion-mnist
 )
 readonly python_packages=(python3 python3-venv)
 readonly dev_packages=(clang-format-14 clang-tidy-14 iproute2 openssh-client openssh-server)
+# What the build can do without; one MPI is needed all the same.
+declare -rA optional_packages=(
+  [openmpi]='openmpi-bin libopenmpi-dev'
+  [mpich]='mpich libmpich-dev'
+  [data]='dataset-fashion-mnist'
+)
+readonly groups=(openmpi mpich data)
+declare -rA loss=(
+  [openmpi]='no plug-in for Open MPI is built, and its tests are left out'
+  [mpich]='no plug-in for MPICH is built, and its tests are left out'
+  [data]='farandole-train and the examples need --data-dir, and the tests that need this data set are skipped'
+)
+readonly apt_install=(apt-get install -y -q --no-install-recommends)
 
-packages=("${build_packages[@]}")
+wanted=("${build_packages[@]}")
 print_only=no
 python_dir=
-tensorflow_needed='tensorflow-cpu>=2.16,<2.22'
+tensorflow_version=
 os_release=/etc/os-release
 while [ $# -gt 0 ]; do
   case $1 in
-    --dev) packages+=("${dev_packages[@]}") ;;
-    --python) [ $# -ge 2 ] || fail "--python needs a directory"; python_dir=$2; shift
-              packages+=("${python_packages[@]}") ;;
-    --tensorflow) [ $# -ge 2 ] || fail "--tensorflow needs a version"; tensorflow_needed="tensorflow-cpu==$2"; shift ;;
+    --python | --tensorflow | --os-release) [ -n "${2-}" ] || misuse "$1 needs a value; --help says which" ;;
+  esac
+  case $1 in
+    --dev) wanted+=("${dev_packages[@]}") ;;
+    --python) python_dir=$2; wanted+=("${python_packages[@]}"); shift ;;
+    --tensorflow) tensorflow_version=$2; shift ;;
     --print) print_only=yes ;;
-    --os-release) [ $# -ge 2 ] || fail "--os-release needs a file"; os_release=$2; shift ;;
+    --os-release) os_release=$2; shift ;;
     --help | -h) usage; exit 0 ;;
-    *) usage >&2; exit 2 ;;
+    *) usage >&2; misuse "there is no option $1" ;;
   esac
   shift
 done
+[ -z "$tensorflow_version" ] || [ -n "$python_dir" ] ||
+  misuse '--tensorflow needs --python DIR, the environment that TensorFlow is installed in'
+tensorflow_needed='tensorflow-cpu>=2.16,<2.22'
+[ -z "$tensorflow_version" ] || tensorflow_needed="tensorflow-cpu==$tensorflow_version"
+
+# ---- What is needed, and what of it is missing
 
 # True on Debian, Ubuntu, and systems that say that they are like one of them.
 is_debian_like() {
@@ -65,85 +87,250 @@ is_debian_like() {
 }
 
 print_needs() {
-  cat >&2 <<END
+  local debian="On Debian these are: ${wanted[*]} ${optional_packages[*]}"
+  [ $print_only = no ] || debian="The packages that are printed have Debian's names."
+  cat >&2 <<TEXT
 setup.sh knows the packages of Debian and Ubuntu only. Please install by your system's means:
-  g++ >= 12 or clang >= 14, cmake >= $cmake_needed, ninja; ccache if you like
+  g++ >= $gxx_needed or clang >= $clang_needed, cmake >= $cmake_needed, ninja; ccache if you like
   Open MPI or MPICH, or both, with their compiler wrappers
-  Eigen >= 3.4, oneDNN >= 2.6, zlib
+  Eigen >= 3.4, oneDNN >= 2.5, zlib
   fmt, spdlog, nlohmann-json >= 3, Boost.Program_options >= 1.74
   GoogleTest with GoogleMock
   Fashion-MNIST: its four IDX files in one directory, named to farandole-train by --data-dir
   for the Python tests: Python >= 3.9 with numpy and, if you like, TensorFlow 2.16 to 2.21
   to check the code: clang-format 14, clang-tidy 14, iproute2, OpenSSH
-On Debian these are: ${packages[*]}
+$debian
 Then set SKIP_SETUP=1, and the other scripts leave this one out.
-END
+TEXT
 }
 
-# Asks for no password unless there is somebody to answer.
-as_root() {
-  if [ "$(id -u)" = 0 ]; then
-    env DEBIAN_FRONTEND=noninteractive "$@"
-  elif ! command -v sudo >/dev/null; then
-    fail "neither root nor sudo; as root, run: $*"
-  elif [ -t 0 ]; then
-    sudo env DEBIAN_FRONTEND=noninteractive "$@"
-  else
-    sudo -n true 2>/dev/null || fail "sudo wants a password and nobody is there to give it; as root, run: $*"
-    sudo -n env DEBIAN_FRONTEND=noninteractive "$@"
+# All packages that may come to be needed.
+read -ra names_of_all <<<"${wanted[*]} ${optional_packages[*]} $newer_compiler ${python_packages[*]}"
+
+# The state of each package that the system has known.
+declare -A state=()
+read_states() {
+  local package value
+  while read -r package value; do
+    state[$package]=$value
+  done < <(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${names_of_all[@]}" 2>/dev/null)
+}
+
+missing_among() {
+  local package
+  for package in "$@"; do
+    [ "${state[$package]-}" = installed ] || echo "$package"
+  done
+}
+
+# The version of each package that apt would install; there is none of a package that apt can not install.
+declare -A offered=()
+read_offers() {
+  local package version
+  offered=()
+  while read -r package version; do
+    offered[$package]=${version#*:}
+  done < <(LC_ALL=C apt-cache policy "${names_of_all[@]}" 2>/dev/null |
+    awk '/^[^ ]/ { name = substr($1, 1, length($1) - 1) } $1 == "Candidate:" && $2 != "(none)" { print name, $2 }')
+}
+
+not_offered() {
+  local package
+  for package in "$@"; do
+    [ -n "${offered[$package]-}" ] || echo "$package"
+  done
+}
+
+have_lists() {
+  LC_ALL=C apt-cache policy 2>/dev/null | grep ' Packages$' >/dev/null
+}
+
+# offers_less PACKAGE NEEDED
+offers_less() {
+  [ -n "${offered[$1]-}" ] && ! is_at_least "$2" "${offered[$1]}"
+}
+
+# Adds to `wanted` what makes up for a compiler and a CMake that are too old, or will be once apt has installed them.
+want_newer_tools() {
+  if needs_newer_compiler && { command -v c++ >/dev/null || offers_less g++ "$gxx_needed"; }; then
+    wanted+=("$newer_compiler")
+  fi
+  # pip installs CMake then.
+  if ! is_good_cmake cmake && { command -v cmake >/dev/null || offers_less cmake "$cmake_needed"; }; then
+    wanted+=("${python_packages[@]}")
+  fi
+  mapfile -t wanted < <(printf '%s\n' "${wanted[@]}" | awk '!seen[$0]++')
+}
+
+# Sets `missing`, what is needed, and `spare`: of each optional group what is missing.
+find_missing() {
+  local group names first=openmpi
+  mapfile -t missing < <(missing_among "${wanted[@]}")
+  declare -gA spare=()
+  for group in "${groups[@]}"; do
+    read -ra names <<<"${optional_packages[$group]}"
+    mapfile -t names < <(missing_among "${names[@]}")
+    [ ${#names[@]} = 0 ] || spare[$group]=${names[*]}
+  done
+  # One MPI is needed, unless there is one from elsewhere.
+  if [ -n "${spare[openmpi]-}" ] && [ -n "${spare[mpich]-}" ] && ! command -v mpicxx >/dev/null; then
+    if ! can_have openmpi && can_have mpich; then first=mpich; fi
+    read -ra names <<<"${spare[$first]}"
+    missing+=("${names[@]}")
+    unset "spare[$first]"
   fi
 }
 
-is_installed() {
-  [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+# True if apt can install all that is missing of an optional group.
+can_have() {
+  local names
+  read -ra names <<<"${spare[$1]-}"
+  [ -z "$(not_offered "${names[@]}")" ]
 }
 
-# True if the lists of packages that this system has name every one of them.
-are_known() {
-  local package
-  for package in "$@"; do
-    apt-cache show --no-all-versions "$package" >/dev/null 2>&1 || return 1
+# ---- Packages
+
+# Sets `root`, the words before a command that make it root's, or `no_root`, why there are none. Nobody is asked for a
+# password where nobody is there to answer.
+become_root() {
+  root=() no_root=
+  if [ "$(id -u)" = 0 ]; then return; fi
+  if ! command -v sudo >/dev/null; then
+    no_root='you are not root, and there is no sudo'
+  elif [ -t 0 ]; then
+    root=(sudo)
+    sudo true || no_root='you are not root, and sudo refuses'
+  else
+    root=(sudo -n)
+    sudo -n true 2>/dev/null || no_root='you are not root, sudo wants a password, and nobody is there to give it'
+  fi
+}
+
+as_root() {
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive "$@" </dev/null
+}
+
+update_lists() {
+  as_root apt-get update -q || say 'apt-get update failed; the lists of packages that are there are used'
+  read_offers
+  want_newer_tools
+  find_missing
+}
+
+# leave_out GROUP WHY
+leave_out() {
+  say "left out: ${spare[$1]} ($2); ${loss[$1]}"
+  unset "spare[$1]"
+}
+
+leave_out_unknown() {
+  local group
+  for group in "${groups[@]}"; do
+    can_have "$group" || leave_out "$group" 'apt does not know it'
+  done
+}
+
+# Without root: an error that names the whole command, or, where only optional packages are missing, a line for each.
+do_without_root() {
+  local update=$1 group
+  if [ ${#missing[@]} -gt 0 ]; then
+    say "packages are missing, and $no_root. As root, run:"
+    echo "  $update${apt_install[*]} ${missing[*]}${spare[*]:+ ${spare[*]}}" >&2
+    exit 1
+  fi
+  for group in "${groups[@]}"; do
+    [ -z "${spare[$group]-}" ] || leave_out "$group" "$no_root; as root: $update${apt_install[*]} ${spare[$group]}"
   done
 }
 
 install_missing() {
-  local missing=() package
-  for package in "${packages[@]}"; do
-    is_installed "$package" || missing+=("$package")
-  done
-  [ ${#missing[@]} -gt 0 ] || return 0
-  echo "setup.sh: installing ${missing[*]}"
-  local install=(apt-get install -y -q --no-install-recommends "${missing[@]}")
-  # Lists that are there may be out of date, which shows when a package is no longer where they say.
-  if are_known "${missing[@]}" && as_root "${install[@]}" </dev/null; then return 0; fi
-  as_root apt-get update -q </dev/null
-  as_root "${install[@]}" </dev/null
+  local names unknown update=
+  read_states
+  want_newer_tools
+  find_missing
+  [ $((${#missing[@]} + ${#spare[@]})) -gt 0 ] || return 0
+  read_offers
+  want_newer_tools
+  find_missing
+  become_root
+  # Lists that do not know what is needed, or that are not there at all, as in images of containers, are out of date.
+  if [ -n "$(not_offered "${missing[@]}")" ] || ! have_lists; then
+    update='apt-get update && '
+    [ -n "$no_root" ] || update_lists
+  fi
+  unknown=$(not_offered "${missing[@]}")
+  # Before an update that only root can make, nothing is known about these.
+  if [ -z "$no_root" ] || [ -z "$update" ]; then leave_out_unknown; fi
+  if [ -n "$no_root" ]; then do_without_root "$update"; return; fi
+  [ -z "$unknown" ] || fail "apt does not know, even after apt-get update: ${unknown//$'\n'/ }"
+  read -ra names <<<"${missing[*]} ${spare[*]}"
+  [ ${#names[@]} -gt 0 ] || return 0
+  say "installing ${names[*]}"
+  if as_root "${apt_install[@]}" "${names[@]}"; then return; fi
+  # Lists that know a package may still be out of date, which shows when it is no longer where they say.
+  if [ -z "$update" ] && as_root apt-get update -q && as_root "${apt_install[@]}" "${names[@]}"; then return; fi
+  fail 'apt-get has not installed all of this; its messages are above'
 }
 
-check_cmake() {
-  local found
-  command -v cmake >/dev/null || fail "there is no cmake on PATH; $cmake_needed or newer is needed"
-  found=$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
-  [ "$(printf '%s\n' "$cmake_needed" "$found" | sort -V | head -n 1)" = "$cmake_needed" ] ||
-    fail "cmake is $found ($(command -v cmake)); $cmake_needed or newer is needed, as in Debian 12 and Ubuntu 23.04"
+# ---- Newer tools than the system's
+
+check_compiler() {
+  if needs_newer_compiler && ! is_good_compiler "$newer_compiler"; then
+    fail "g++ >= $gxx_needed or clang >= $clang_needed is needed, and c++ is $(c++ -dumpversion 2>/dev/null || echo none);" \
+      "install one and set CXX to it"
+  fi
 }
+
+# make_environment DIR
+make_environment() {
+  [ -x "$1/bin/python" ] || python3 -m venv "$1" || fail "no Python environment could be made in $1"
+}
+
+# Without --python, only CMake's programs are linked to the directory for PATH: an environment's python3 would hide the
+# system's.
+readonly cmake_dir=${python_dir:-$tools_dir}/bin
+install_cmake() {
+  local environment=${python_dir:-$tools_dir/environment} program
+  if is_good_cmake cmake || is_good_cmake "$cmake_dir/cmake"; then return; fi
+  say "installing CMake in $environment, as the system's is too old"
+  make_environment "$environment"
+  # Before 4, as CMake files of older libraries ask for rules that CMake 4 no longer has.
+  "$environment/bin/python" -m pip --disable-pip-version-check install -q "cmake>=$cmake_needed,<4" ||
+    fail "cmake >= $cmake_needed is needed, and pip can not install it in $environment"
+  if [ -z "$python_dir" ]; then
+    mkdir -p "$cmake_dir"
+    for program in cmake ctest; do ln -sf "$environment/bin/$program" "$cmake_dir/$program"; done
+  fi
+  is_good_cmake "$cmake_dir/cmake" || fail "the CMake in $environment does not run; remove that directory and try again"
+}
+
+# What a shell that builds by hand needs; the scripts of this repository take it by themselves.
+say_how_to_use_tools() {
+  local exports=()
+  is_good_cmake cmake || exports+=("PATH=\"$(cd "$cmake_dir" && pwd):\$PATH\"")
+  ! needs_newer_compiler || exports+=("CXX=$newer_compiler")
+  [ ${#exports[@]} = 0 ] || say "before you run cmake or pip by hand: export ${exports[*]}"
+}
+
+# ---- Python
 
 # True if the environment's interpreter finds the modules.
 has_modules() {
-  "$python_dir/bin/python" -c 'import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))' "$@"
+  "$python_dir/bin/python" -c \
+    'import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))' "$@"
 }
 
 make_python_environment() {
   local pip=("$python_dir/bin/python" -m pip --disable-pip-version-check install -q)
-  [ -x "$python_dir/bin/python" ] || python3 -m venv "$python_dir"
+  make_environment "$python_dir"
   if ! has_modules numpy ml_dtypes cloudpickle; then
     echo "setup.sh: installing numpy in $python_dir"
-    "${pip[@]}" numpy ml_dtypes cloudpickle || { echo "setup.sh: no numpy for the Python tests, which will be skipped" >&2; return 0; }
+    "${pip[@]}" numpy ml_dtypes cloudpickle || { say 'no numpy for the Python tests, which will be skipped'; return 0; }
   fi
   if ! has_modules tensorflow; then
     echo "setup.sh: installing TensorFlow in $python_dir"
     "${pip[@]}" "$tensorflow_needed" || {
-      echo "setup.sh: no $tensorflow_needed for $("$python_dir/bin/python" --version): its tests will be skipped" >&2
+      say "no $tensorflow_needed for $("$python_dir/bin/python" --version): its tests will be skipped"
       return 0
     }
   fi
@@ -151,14 +338,22 @@ make_python_environment() {
     echo "setup.sh: installing TensorBoard and tf-keras in $python_dir"
     local version
     # tf-keras would install the package tensorflow over tensorflow-cpu; all else that it needs is there already.
-    version=$("$python_dir/bin/python" -c 'import tensorflow; print(tensorflow.__version__)' 2>/dev/null) &&
-      "${pip[@]}" --no-deps "tf-keras==${version%.*}.*" && "${pip[@]}" tensorboard ||
-      echo "setup.sh: no TensorBoard and tf-keras: their tests will be skipped" >&2
+    if ! { version=$("$python_dir/bin/python" -c 'import tensorflow; print(tensorflow.__version__)' 2>/dev/null) &&
+      "${pip[@]}" --no-deps "tf-keras==${version%.*}.*" && "${pip[@]}" tensorboard; }; then
+      say 'no TensorBoard and tf-keras: their tests will be skipped'
+    fi
   fi
 }
 
 if [ $print_only = yes ]; then
-  printf '%s\n' "${packages[@]}"
+  if is_debian_like; then
+    read_offers
+    want_newer_tools
+  else
+    print_needs
+  fi
+  read -ra names <<<"${wanted[*]} ${optional_packages[*]}"
+  printf '%s\n' "${names[@]}"
   exit 0
 fi
 if ! is_debian_like; then
@@ -166,5 +361,7 @@ if ! is_debian_like; then
   exit 1
 fi
 install_missing
-check_cmake
+check_compiler
+install_cmake
 [ -z "$python_dir" ] || make_python_environment
+say_how_to_use_tools

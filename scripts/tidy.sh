@@ -25,6 +25,9 @@ done
 command -v clang-tidy-14 >/dev/null || { echo "tidy.sh: no clang-tidy-14; scripts/setup.sh --dev installs it" >&2; exit 1; }
 if [ -z "$build" ]; then
   build=build/tidy
+  # shellcheck source=scripts/tools.sh
+  source scripts/tools.sh
+  use_tools build/python-venv
   cmake --preset tidy >/dev/null
   cmake --build "$build" --target farandole_revision >/dev/null  # the one header that the build makes
 fi

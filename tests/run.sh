@@ -28,6 +28,9 @@ case $preset in
   *) echo "run.sh: there is no preset $preset; use dev, release, asan, tsan or ci" >&2; exit 2 ;;
 esac
 
+# shellcheck source=scripts/tools.sh
+source scripts/tools.sh
+use_tools "$python_dir"
 cmake --preset "$preset" "${configure[@]}"
 cmake --build --preset "$preset"
 ctest --preset "$preset" "$@"

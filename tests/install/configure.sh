@@ -34,7 +34,7 @@ refused "BUILD_SHARED_LIBS=OFF, but Farandole is a shared library only" -DBUILD_
 refused "CMAKE_CXX_STANDARD is 17, but Farandole needs C++20 or newer" -DCMAKE_CXX_STANDARD=17
 refused "FARANDOLE_BUILD_TRAINER is 'YES'; it must be AUTO, ON or OFF" -DFARANDOLE_BUILD_TRAINER=YES
 refused "apt-get install libdnnl-dev" -DFARANDOLE_BUILD_TRAINER=ON -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=ON
-refused "FARANDOLE_BUILD_TRAINER=ON, but CMake does not find: Eigen >= 3.4, oneDNN >= 2.6" \
+refused "FARANDOLE_BUILD_TRAINER=ON, but CMake does not find: Eigen >= 3.4, oneDNN >= 2.5" \
   -DFARANDOLE_BUILD_TRAINER=ON -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=ON -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON
 refused "apt-get install libfmt-dev libspdlog-dev (or scripts/setup.sh" \
   -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON -DCMAKE_DISABLE_FIND_PACKAGE_spdlog=ON

@@ -4,7 +4,7 @@
 set -u
 build=$(cd "$1" && pwd); shift
 train=$build/bin/farandole-train
-data=/usr/share/datasets/fashion-mnist
+. "$(dirname "$0")/small_data.sh"
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 2
 failures=0
@@ -38,7 +38,7 @@ refused 1 '6 micro-batches.*valid are 2, 4, 8' "$train" --replicas 2 --determini
 refused 1 '3 ranks were expected and 2 are there' "$train" --replicas 2 --expect-ranks 3
 # Data files.
 refused 1 'nowhere/train-images.*no such file.*apt-get install dataset-fashion-mnist.*--data-dir' "$train" --data-dir nowhere
-mkdir cut; cp $data/*.gz cut/; head -c 1000000 $data/train-images-idx3-ubyte.gz >cut/train-images-idx3-ubyte.gz
+mkdir cut; cp "$fashion_mnist"/*.gz cut/; head -c 1000000 "$fashion_mnist"/train-images-idx3-ubyte.gz >cut/train-images-idx3-ubyte.gz
 refused 1 'cut/train-images.*expected 47040000 bytes.*found.*cut or corrupt' "$train" --data-dir cut
 # Checkpoints: another model, a cut file, an altered one; the originals stay.
 works "$train" --model mlp --max-steps 2 --checkpoint-dir good

@@ -1,5 +1,11 @@
 # shellcheck shell=bash
-# Sourced by tests of farandole-train that need little data.
+# Sourced by tests of farandole-train that need data. Where there is none, they are skipped.
+
+fashion_mnist=/usr/share/datasets/fashion-mnist
+if [ ! -d $fashion_mnist ]; then
+  echo "skipped: there is no $fashion_mnist (Debian and Ubuntu: apt-get install dataset-fashion-mnist)"
+  exit 77
+fi
 
 # part_of_file FILE DIMENSIONS BYTES_EACH COUNT SKIP: samples of one of Fashion-MNIST's files, as an IDX file. Its header
 # is the magic number, the count, and for images 28 and 28.
@@ -7,7 +13,7 @@ part_of_file() {
   local header_bytes=$((4 + 4 * $2)) extents=
   [ "$2" = 1 ] || extents='\x00\x00\x00\x1c\x00\x00\x00\x1c'
   printf '%b' "$(printf '\\x%02x' 0 0 8 "$2" 0 0 $(($4 / 256)) $(($4 % 256)))$extents"
-  zcat "/usr/share/datasets/fashion-mnist/$1.gz" 2>/dev/null | tail -c +$((header_bytes + 1 + $5 * $3)) | head -c $(($4 * $3))
+  zcat "$fashion_mnist/$1.gz" 2>/dev/null | tail -c +$((header_bytes + 1 + $5 * $3)) | head -c $(($4 * $3))
 }
 # small_data DIRECTORY TRAINING TEST [SKIP]: so many images of each set of Fashion-MNIST, after the first SKIP
 small_data() {
