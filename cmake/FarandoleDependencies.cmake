@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Everything is found on the system; nothing is downloaded. scripts/setup.sh installs what is missing. A parent project
 # may have brought a library with it already: then its target is used.
 include_guard()

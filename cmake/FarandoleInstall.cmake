@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The install tree, and the package that find_package(farandole) reads. docs/packaging.md says which component holds what.
 include_guard()
 include(CMakePackageConfigHelpers)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds every MPI there is. Open MPI and MPICH may be installed side by side, which find_package(MPI) cannot express.
 #
 # Sets FARANDOLE_MPI_FLAVOURS (a list of openmpi, mpich) and for each flavour

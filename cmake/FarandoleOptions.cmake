@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Options of the build, and what every target of ours has in common. What the user, a packager or a parent project has set
 # stays as it is.
 include_guard()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What pkg-config reads. Also included by a script, without a project.
 include_guard()
 

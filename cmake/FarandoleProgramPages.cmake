@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Manual pages and bash completion: each program writes its own, from the table that it parses its options with.
 include_guard()
 

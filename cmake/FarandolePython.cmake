@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The Python package needs no interpreter to be built, its tests do.
 #
 # Sets FARANDOLE_HAVE_PYTHON, and FARANDOLE_NO_PYTHON (why not) if it is OFF; Python_EXECUTABLE if there is one. Another

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Makes a header with the revision of the library's sources: a digest of their names and contents, so that it changes
 # with everything that could make two builds misunderstand each other, and with nothing else (it needs no git).
 #   cmake -DROOT=… -DSOURCES_FILE=… -DOUTPUT=… -P FarandoleRevision.cmake

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What was found and what will be built, in one table.
 include_guard()
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # How tests are declared.
 include_guard()
 include(GoogleTest)

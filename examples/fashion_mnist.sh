@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, and trains a convolutional network on Fashion-MNIST with 2 ranks.
 #
 #   examples/fashion_mnist.sh [arguments of farandole-train]      e.g. --epochs 1, or --help for all

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the wheel of a release, whose contents do not depend on what happens to be installed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: scripts/format.sh [--check]
 # Formats all C++ files with clang-format 14, or, with --check, says what differs and fails.
 set -euo pipefail

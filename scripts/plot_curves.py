@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """usage: scripts/plot_curves.py RESULT.json PICTURE.svg
 
 Draws bytes against time for Farandole and every peer, both logarithmic, from what tests/bench/allreduce_curve.sh has

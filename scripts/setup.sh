@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what the build needs and the system lacks, from the packages of Debian and Ubuntu.
 set -euo pipefail
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks the C++ sources with clang-tidy 14: first those that changed since main, then the others until the time is up.
 #
 # usage: scripts/tidy.sh [--build DIRECTORY] [--seconds N] [FILE…]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced by the scripts that build: which CMake and which C++ compiler are new enough, and where they are if the
 # system's own are not, as on Ubuntu 22.04.

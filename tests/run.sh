@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, and runs all tests.
 #
 #   tests/run.sh [arguments of ctest]                  e.g. -L unit, -R schedule

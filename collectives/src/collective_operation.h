@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A collective from the caller's arguments to the result: check, prepare, run, deliver.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What runs, and why.
 #include <fmt/core.h>
 

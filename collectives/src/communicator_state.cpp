@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "communicator_state.h"
 
 #include "farandole/core/error.h"

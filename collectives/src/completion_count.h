@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far a rank has come in the operations inside its host.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Descriptors: what a rank called, in a form that ranks can compare before data is touched.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host executor: runs one rank's schedule over any transport.
 #pragma once
 

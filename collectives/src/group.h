@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What operations need to know about the communicator they run on.
 #pragma once
 

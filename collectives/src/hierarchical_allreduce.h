@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Allreduce over several hosts: shared memory inside, messages across.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives on short vectors: data and entry come together, and nobody answers.
 #pragma once
 

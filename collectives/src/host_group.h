@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of a communicator that live on this host, and the memory through which they meet.
 #pragma once
 

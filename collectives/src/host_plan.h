@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks of a host do in a collective: which stages, in which order, and who waits for whom.
 #pragma once
 

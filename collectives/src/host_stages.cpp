@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a HostOperation does with data: the stages of its plan.
 #include <fmt/core.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layouts: where the pieces of a schedule lie in a vector.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations: collectives in progress, moved on by whoever has time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Phases that several algorithms are made of. Each one appends its steps to a builder, from turn `first_turn` on.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which results of collectives are written past the caches.
 #pragma once
 

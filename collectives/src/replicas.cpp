@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // run_replicas: ranks as threads.
 #include <fmt/format.h>
 

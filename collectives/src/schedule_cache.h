@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules ready to run, kept for the next call.
 #pragma once
 

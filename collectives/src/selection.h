@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selection: which algorithm runs, as a pure function of what all ranks know.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a table of measured choices may say.
 #include <fmt/core.h>
 

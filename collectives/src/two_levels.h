@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A communicator over several hosts as two levels: ranks inside a host, and ranks across hosts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What makes a call invalid whatever the other ranks do.
 #include <fmt/core.h>
 

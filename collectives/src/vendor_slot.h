@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vendor's collectives of one communicator, for the algorithm `vendor`.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the verifier's parts share: faults, and what each collective starts from and asks for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of the verifier that looks at one rank's schedule by itself: its form, its order, its turns.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of the verifier that runs all ranks' schedules together.
 #pragma once
 

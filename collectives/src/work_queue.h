@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives of one communicator that are queued or in flight.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The completion of a program's command line, for bash.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

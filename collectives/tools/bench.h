@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // farandole-bench: what is measured, and how it is reported.
 #pragma once
 

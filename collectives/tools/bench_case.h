@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // farandole-bench: the buffers, the calls and the expected results of one case.
 #pragma once
 

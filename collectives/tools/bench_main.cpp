@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // farandole-bench: how long collectives take.
 #include <fmt/core.h>
 

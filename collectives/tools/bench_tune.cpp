@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // farandole-bench --tune: every way to run each collective, measured in turn, and the fastest ones as a table.
 #include <fmt/core.h>
 

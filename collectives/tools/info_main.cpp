@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // farandole-info: what this build and this environment would do.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The manual page of a program, in roff.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

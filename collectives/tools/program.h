@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a program says about itself: --help, --version, its manual page and its completion are made from the one table.
 #pragma once
 

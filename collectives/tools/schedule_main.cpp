@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // farandole-schedule: verifies, shows, draws and costs the algorithms' schedules. Needs no job and no network.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What farandole-schedule prints about schedules.
 #pragma once
 

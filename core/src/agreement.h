@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What process 0 tells all others when they meet.
 #pragma once
 

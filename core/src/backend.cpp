@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which MPI this process should use, and the plug-ins that speak to it.
 #include "farandole/core/backend.h"
 

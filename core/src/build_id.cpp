@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this build of the library is, so that it works only with its like.
 #include <fmt/format.h>
 #include <unistd.h>

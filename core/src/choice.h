@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a word that is none of the valid ones is reported.
 #pragma once
 

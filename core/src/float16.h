@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversions between float and the 16-bit floating-point types, without branches, so that loops over them vectorise.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What other processes say of themselves is looked at here before anything is done by it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels for f16 on processors that convert it: blocks are widened to float in a level-1 cache, combined there by the
 // float kernels, and narrowed. The processor's conversions give the bits of float16.h, at about five times the speed.
 #pragma once

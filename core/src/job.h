@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job as one process sees it: what a World owns and what its endpoints share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a process joins its job: the processes meet, find out who shares a host, agree on settings, and share memory.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What farandole-info says about the limits of this machine.
 #include <fmt/format.h>
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that exist in memory only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The World of this process, of which there is one at a time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops of reduce.cpp. Every loop is a template of always-inlined code that is compiled once per instruction set,
 // inside a function that carries the target attribute; plain `target_clones` would need ifuncs, which run before thread
 // sanitizer is ready.

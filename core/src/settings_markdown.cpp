@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // docs/configuration.md, made from the table of settings.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of settings, and what is made of it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which ranks a collective waits for: what this process asks other processes, and what it has been told.
 #pragma once
 

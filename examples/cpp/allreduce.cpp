@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shortest program: every rank brings a vector and gets the sum of all of them.
 //
 //   allreduce                 one rank

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A layer and a model of your own in the trainer: a dense network with residual blocks, on two replicas.
 //
 //   custom_model [DIRECTORY]     of Fashion-MNIST's files; without them a small synthetic data set serves

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program that uses MPI itself: Farandole joins the MPI that it finds initialised, here by a communicator of the
 // program's own, and leaves it as it was. From 4 processes on there are two teams, each a Farandole job of its own.
 //

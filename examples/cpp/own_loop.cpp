@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training loop written by hand with Eigen. The five numbered lines make it parallel; without them it trains alone.
 //
 //   own_loop                  one rank

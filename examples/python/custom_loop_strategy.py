@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training loop of TensorFlow with tf.distribute on Fashion-MNIST, on any number of ranks.
 
     mpirun -np 2 python custom_loop_strategy.py                   about four minutes on two cores

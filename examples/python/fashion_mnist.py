@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fashion-MNIST for the examples, from the files of Debian's package dataset-fashion-mnist."""
 
 import gzip

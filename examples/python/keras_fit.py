@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keras' fit on Fashion-MNIST, on any number of ranks.
 
     mpirun -np 2 python keras_fit.py                         a minute or two on two cores

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keras' fit with Horovod's API on Fashion-MNIST, on any number of ranks.
 
     mpirun -np 2 python keras_horovod.py                          about five minutes on two cores

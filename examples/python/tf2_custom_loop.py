@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training loop of TensorFlow on Fashion-MNIST, on any number of ranks.
 
     mpirun -np 2 python tf2_custom_loop.py                  about two minutes on two cores

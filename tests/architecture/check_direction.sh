@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: check_direction.sh SOURCE_DIRECTORY
 # Includes go one way: examples, tests → bindings → ops → collectives → core. Vendor headers stay in their rooms, and
 # public headers include no third-party header.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: allreduce_curve.sh [OPTION...] BUILD_DIRECTORY RESULT.json
 # Measures allreduce (f32 sum, out of place) over a range of sizes: farandole-bench with ordinary memory and with windows,
 # beside the allreduce of each MPI in the same processes; then other peers, each alone, and therefore farandole-bench alone

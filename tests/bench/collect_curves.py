@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """usage: collect_curves.py DIRECTORY RESULT.json
 
 Joins what allreduce_curve.sh has measured: bench.<mpi>.<pairs>.<memory>.<round>.json (of farandole-bench beside an MPI),

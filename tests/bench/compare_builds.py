@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """usage: compare_builds.py [--rounds N] BEFORE AFTER [ARGUMENT OF farandole-bench...]
 
 Runs farandole-bench of two builds (directories with bin/farandole-bench), alternating, as two ranks of a job without MPI

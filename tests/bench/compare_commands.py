@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """usage: compare_commands.py [--rounds N] [--json FILE] NAME=COMMAND...
 
 Runs commands that print figures, one after the other, round after round, and prints the medians over the rounds as a

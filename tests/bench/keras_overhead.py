@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """usage: mpirun -np 2 keras_overhead.py
 
 The share of a training step of Keras that is not this rank's computing: keras.applications.ResNet50 on random images of

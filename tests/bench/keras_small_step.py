@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """usage: [mpirun -np 2] keras_small_step.py [--epochs N]
 
 Time of a training step of Keras's fit on a model that computes next to nothing, batches of 32 rows in all: what a step

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """usage: mpirun -np 2 strategy_step.py [--strategy farandole|multi_worker]
 
 Median time of a training step of a custom loop (tf.distribute) on a model of 25 million parameters that computes

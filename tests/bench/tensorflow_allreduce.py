@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """usage: mpirun -np 2 tensorflow_allreduce.py
 
 Median time of allreduce through TensorFlow, in a tf.function: one tensor of 4 bytes to 64 MiB, and the gradients of

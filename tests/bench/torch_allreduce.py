@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """usage: torch_allreduce.py RANKS [MAX_BYTES]
 
 Median and 99th percentile of PyTorch's allreduce over gloo (f32 sum), as a peer of allreduce_curve.sh. One process per

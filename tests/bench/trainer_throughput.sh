@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: trainer_throughput.sh BUILD_DIRECTORY ROUNDS [PYTHON TORCH_DDP_CNN.PY] -- LAUNCHER...
 # Images per second of the model cnn, alternating in one run: farandole-train on 2 ranks, two independent trainers at the
 # same time, and, where a Python with torch and the script torch_ddp_cnn.py are given, PyTorch's DistributedDataParallel.

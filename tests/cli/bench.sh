@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: bench.sh BUILD_DIRECTORY JSON_FLATTEN [MPI LAUNCHER...]
 # The command line of farandole-bench. What its table looks like is left open.
 bench=$(cd "$1" && pwd)/bin/farandole-bench

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: info.sh BUILD_DIRECTORY JSON_FLATTEN [MPI LAUNCHER...]
 # The command line of farandole-info.
 info=$(cd "$1" && pwd)/bin/farandole-info

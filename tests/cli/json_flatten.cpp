@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // usage: json_flatten FILE
 // Prints every value of a JSON file as a line: /0/bytes=64. Exit status 1 if the file is no valid JSON.
 #include <exception>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: pages.sh BUILD_DIRECTORY CHANGELOG
 # --version of all programs alike; their manual pages and completion have the options that --help has.
 build=$(cd "$1" && pwd)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // allreduce, reduce and reduce_scatter: every algorithm, size and count against a sum in double.
 #include <fmt/core.h>
 #include <gtest/gtest.h>

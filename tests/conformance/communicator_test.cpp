@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What belongs to the communicator rather than to one collective: asynchrony, groups, mismatches, invalid calls.
 #include <fmt/core.h>
 #include <gmock/gmock.h>

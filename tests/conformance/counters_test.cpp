@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequence numbers, and what is derived from them, far beyond what a job reaches: results stay right.
 #include <fmt/core.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every rank gets the same bits, whatever floating-point mode the threads are in that move a collective on.
 #include <fmt/core.h>
 #include <gtest/gtest.h>

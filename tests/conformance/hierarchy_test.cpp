@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Allreduce over several hosts: what crosses them. Runs where the job has several; FARANDOLE_HOST_ID can pretend them.
 #include <gtest/gtest.h>
 

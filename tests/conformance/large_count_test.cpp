@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts that do not fit 32 bits.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives that move data without reducing it: broadcast, allgather, gather, scatter, alltoall, barrier.
 #include <fmt/core.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives inside a host: wherever buffers lie, whatever their size, however many at a time, the result is the same.
 #include <fmt/core.h>
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One collective of one rank on memory of a given kind, from its start to the comparison of its result.
 #pragma once
 

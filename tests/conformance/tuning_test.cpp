@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Choices from a table: of a file that rank 0 reads, and of one that the program passes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Test values: small integers, so that every reduction is exact in every type and can be compared bit by bit.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: expect_fault.sh [--all-raise] FAULT LAUNCHER... PROGRAM
 # Runs the program with a fault on rank 1 of 3 and checks the exit status, what is said, when, and that nothing stays
 # behind. --all-raise: the launcher leaves the survivors of a fault alone, so each of them must find out by itself.

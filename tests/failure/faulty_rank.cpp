@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program whose rank 1 misbehaves after a few collectives; expect_fault.sh checks what the other ranks say, and when.
 // usage: farandole_faulty_rank FAULT DIRECTORY
 // In the directory each rank writes its process id (pid.RANK), and when it has done with the job (ended.RANK); rank 1

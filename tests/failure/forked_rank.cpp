@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program whose ranks fork in the middle of a job. usage: forked_rank CASE
 //
 // What the child does is the case; the rank meanwhile goes on with collectives and checks their results, and the child

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: killed_starts.sh LAUNCHER... PROGRAM      where % in the launcher's arguments stands for the number of processes
 # Starts jobs of 2 to 4 ranks that run collectives in shared memory, and kills a random rank of each at a random time
 # (FARANDOLE_KILLED_STARTS=N for how many, FARANDOLE_SEED=S to repeat). Nothing may stay behind, and the next start works.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank on a machine with limits: says what it could join and share, checks collectives, and tries a window.
 // usage: limited_rank [--lock] [--joins-only] [--window BYTES]
 //   --lock        with all memory locked, as by mlockall

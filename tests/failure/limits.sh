@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: limits.sh CASE PROGRAM WITHOUT_CALLS LAUNCHER...
 # Two ranks (one where the case says so) on a machine with a limit: they work as well as can be, and say what is lost.
 # PROGRAM is limited_rank; LAUNCHER starts two processes of what follows it. Each job has 60 seconds.

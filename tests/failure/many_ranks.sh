@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: many_ranks.sh RANKS PROGRAM
 # RANKS processes of one host, whose windows may take a pretended tebibyte, share memory, although each maps the arenas of
 # all. PROGRAM is limited_rank. Says how long they took, and how much address space each has mapped.

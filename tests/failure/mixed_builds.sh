@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: mixed_builds.sh LIBRARY PROGRAM LAUNCHER...
 # Starts PROGRAM as ranks 0 to 2, by a launcher that leaves the others alone when one ends. Rank 1 loads another build: a
 # copy of LIBRARY and its plug-ins in which the revision of the sources is another one. Each rank must refuse within the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults among ranks that are threads: who raises what.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

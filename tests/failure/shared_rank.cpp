@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank that runs collectives in shared memory, and checks their results, until it has made so many calls.
 // usage: shared_rank CALLS DIRECTORY     leaves files named after its process in ranks/ and, once it has joined, in
 // joined/

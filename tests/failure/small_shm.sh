@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: small_shm.sh tiny|none LAUNCHER... PROGRAM
 # Ranks share memory although /dev/shm holds 64 KiB, or nothing at all. The MPI must do without, too. Needs root.
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: stopped_writer.sh RANKS LAUNCHER... PROGRAM
 # What stopped_writer.cpp says must be what is expected. Whether rank 1 stops early enough is a matter of luck, which is
 # tried a few times.

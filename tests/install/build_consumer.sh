@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: build_consumer.sh BUILD_DIRECTORY CONSUMER_SOURCE COMPILER [SANITIZERS]
 # Installs into an empty folder, moves that elsewhere, builds programs against it with nothing but CMAKE_PREFIX_PATH, and
 # runs them.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: components.sh BUILD_DIRECTORY PYTHON
 # Components install by themselves, as packages of a distribution do: each holds what docs/packaging.md says, and the Python
 # package works with libraries of its own and with those of the system.

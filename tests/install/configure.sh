@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: configure.sh SOURCE COMPILER
 # What packagers and parent projects set stays as it is, and what cannot be is an error that says what to do. Configures
 # only; nothing is compiled.

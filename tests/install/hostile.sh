@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: hostile.sh COMPILER OBJECT_DIRECTORY LIBRARY NAMES OUTPUT
 # Makes a library of functions that only abort, with all names that the objects of LIBRARY define, that it does not export,
 # and that match NAMES. A process that loads it first calls one of them wherever LIBRARY is not bound to its own.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: pip_install.sh SOURCE PYTHON COMPILER [LAUNCHER…]
 # Makes a source distribution, a wheel from it with no switch and no variable, and an editable install of it; looks into
 # them, installs them into fresh environments, and runs tests with what was installed, under each LAUNCHER (one argument
@@ -84,7 +85,21 @@ pip wheel install "${wheel[0]}" || fail "not installed"
 run_tests wheel "$@"
 # Whatever a process has loaded before, the library calls its own functions, also those of the libraries compiled into it.
 "$here/hostile.sh" "$compiler" "$work/build" "$work/content/$library" '9farandole|3fmt2v|6spdlog|8nlohmann' "$work/hostile.so"
-LD_PRELOAD=$work/hostile.so "$work/wheel/bin/python" lifecycle_test.py ||
+cat >"$work/hostile.py" <<'END'
+import numpy
+import farandole
+import farandole.numpy as collectives
+
+farandole.init()
+assert farandole.info()["plugins"] is not None
+assert collectives.allreduce(numpy.ones(1000), op=farandole.Sum).sum() == 1000
+try:
+    collectives.broadcast(numpy.ones(1), root_rank=7)
+except farandole.errors.InvalidArgument as error:
+    print("as expected:", error)
+farandole.shutdown()
+END
+LD_PRELOAD=$work/hostile.so FARANDOLE_LOG=debug "$work/wheel/bin/python" "$work/hostile.py" >"$work/log" 2>&1 ||
   fail "symbols of another library get between those of the wheel's"
 
 # Edited sources are what is imported; the libraries are those of the build. What the wheel has compiled is not again.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: pkg_config.sh BUILD_DIRECTORY CONSUMER_SOURCE COMPILER [SANITIZERS]
 # Builds programs with nothing but what pkg-config says of an install tree, which has been moved since; and what it says
 # where an installation has directories of its own.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: release_wheel.sh SOURCE PYTHON [LAUNCHER…]
 # scripts/build_wheel.sh gives the same bits twice, from another folder too, and what it makes works where nothing is that
 # it was built with: compilers, headers, fmt and spdlog are hidden, which needs root.

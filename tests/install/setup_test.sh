@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: setup_test.sh SOURCE
 # Runs scripts/setup.sh, and the scripts that use what it installs, on systems that are files in a temporary directory:
 # PATH holds nothing but doubles of the programs that know or change the system, and links to those that do not.

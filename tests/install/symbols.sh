@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: symbols.sh [--alone] LIBRARY…
 # What each library exports is Farandole's API and nothing else; --alone: and it takes nothing from fmt and spdlog, so that
 # no other copy of them in the process can get in its way.

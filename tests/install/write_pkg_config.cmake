@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # usage: cmake -DCMAKE_INSTALL_PREFIX=… -DCMAKE_INSTALL_LIBDIR=… -DCMAKE_INSTALL_INCLUDEDIR=… -DDIRECTORY=… -P FILE
 # Writes DIRECTORY/farandole.pc as an installation with these directories has it.
 cmake_minimum_required(VERSION 3.25)

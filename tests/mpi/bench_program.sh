@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: bench_program.sh FARANDOLE_BENCH LAUNCHER -n PROCESSES [FLAGS...]
 # farandole-bench beside the blocking collectives of the launcher's MPI: every collective of both gives the expected
 # result, and the figures of both are written; what can not be compared is refused with the reason.

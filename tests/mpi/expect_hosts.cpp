@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // usage: expect_hosts N     checks in a job of several hosts that there are N, and that every rank knows its place
 #include <cstdio>
 #include <cstdlib>

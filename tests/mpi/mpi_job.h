@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job that the tests of the MPI backend share, and how they use it.
 #pragma once
 

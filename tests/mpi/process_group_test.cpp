@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Joining and leaving, notices, and what all processes exchange when they join.
 #include <gtest/gtest.h>
 #include <mpi.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program that has initialised MPI with MPI_THREAD_SERIALIZED calls it while nothing is pending, as world.h allows:
 // no thread of Farandole may be inside MPI then. The functions that Farandole's own threads call are replaced here and
 // counted. usage: serialized_test [--one-core] [gtest options]

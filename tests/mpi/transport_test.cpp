@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages by MPI, on as many processes as the launcher starts.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a program with Open MPI on two hosts that are network namespaces of this machine, joined by a bridge, each with an
 # sshd, name and /dev/shm of its own. They share one /proc, so FARANDOLE_HOST_ID tells them apart.
 #

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI's own allreduce against the library's kernels.
 #include <gtest/gtest.h>
 #include <mpi.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A receive that MPI can not withdraw, as when its sender has stopped in the middle of a message: MPI_Cancel is
 // replaced here and does nothing. Two ranks, by messages.
 #include <gmock/gmock.h>

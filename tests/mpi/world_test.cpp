@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A World in a program that has initialised MPI itself. usage: world_test single|funneled|serialized|multiple
 #include <gtest/gtest.h>
 #include <mpi.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: bad_input.sh BUILD_DIRECTORY [MPI LAUNCHER...]
 # Bad input to farandole-train: an error that says what came and what to do, an exit status that is not 0, nothing lost.
 set -u

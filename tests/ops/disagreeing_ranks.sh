@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: disagreeing_ranks.sh BUILD_DIRECTORY [LAUNCHER...]
 # Two processes of farandole-train that were given different options or data: an error within seconds that names the
 # option and both values. What may differ does. Without a launcher the two are a job without MPI.

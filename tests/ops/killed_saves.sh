@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: killed_saves.sh BUILD_DIRECTORY
 # Kills a training with kill -9 while it saves (FARANDOLE_KILLED_SAVES=N for how often, FARANDOLE_SEED=S to repeat), and
 # resumes it: each time from the newest checkpoint or the one before, nothing of it damaged, and no lock left.

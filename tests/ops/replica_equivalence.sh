@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: replica_equivalence.sh BUILD_DIRECTORY STEPS_IN_F64 [FLAVOUR=LAUNCHER...]...
 # One global batch, one seed, 1, 2 and 4 replicas as threads, processes and both: the same losses; in deterministic
 # mode the same parameter bits. Each further argument is one launcher as a single word list, e.g. "mpiexec.mpich".

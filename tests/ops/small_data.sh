@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced by tests of farandole-train that need data. Where there is none, they are skipped.
 

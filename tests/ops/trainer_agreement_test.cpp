@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that would train differently find out before the first training step: options, data, model and precision.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One training, computed by different numbers of replicas: the same losses, and in deterministic mode the same bits.
 #include <gtest/gtest.h>
 #include <sys/wait.h>

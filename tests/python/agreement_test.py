@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments that must agree: every disagreement is a Mismatch on all ranks, a value that can not work is an InvalidArgument
 on its rank and a Mismatch that names it on the others, and the job goes on."""
 

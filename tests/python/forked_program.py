@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks whose children end as programs end: by sys.exit, by the end of the program, or by an exception.
 
     mpirun -np 2 python forked_program.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that ranks fork: os.fork, multiprocessing, subprocess."""
 
 import multiprocessing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs in a forked child of a rank, for tests of several files."""
 
 import os

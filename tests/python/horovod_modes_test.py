@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the table of Horovod's names says works or differs, called in eager mode, in a tf.function and in a graph of
 TensorFlow 1: the same results, by the names that a program written for Horovod uses."""
 

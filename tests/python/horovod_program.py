@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program as it is written for Horovod; run by `python -m farandole.as_horovod`."""
 
 import support

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MirroredStrategy under Keras 3 where ranks differ in what they do: all are told, in words of the program, and none waits
 for ever. What may differ, such as a model more on one rank, changes nothing."""
 

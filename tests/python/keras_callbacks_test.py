@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Callbacks of Keras 3 under MirroredStrategy: who writes, who decides, and saved models."""
 
 import atexit

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What compares the programs of keras_programs: it finds what is wrong with a program, on all ranks."""
 
 import pathlib

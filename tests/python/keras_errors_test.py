@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Keras' methods raise under MirroredStrategy where ranks differ: the cause, as a class of the package."""
 
 import support

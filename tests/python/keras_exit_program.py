@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training job in which rank 1 fails in the way that the argument names, while rank 0 trains. See keras_exit_driver.py."""
 
 import sys

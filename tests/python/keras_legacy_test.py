@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """keras_horovod_test.py on tf-keras, which TensorFlow takes if this variable says so before it is imported."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs that reach callbacks are the same on all ranks whatever a step returns, and ranks that drift apart are told."""
 
 import tempfile

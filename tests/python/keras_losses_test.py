@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MirroredStrategy under Keras 3's fit: losses that are given to compile(), against one process."""
 
 import support

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MirroredStrategy under Keras 3's fit: what metrics show, against one process, with uneven and empty parts."""
 
 import unittest.mock

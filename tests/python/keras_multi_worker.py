@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keras 3's fit does not work with TensorFlow's own strategy for several processes. If it ever does, this test fails, so
 that docs/keras.md can say so."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimizers under MirroredStrategy: made outside of its scope, used again, and passed differently by the ranks."""
 
 import support

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A scope that the program has forgotten is told by the first fit or evaluate, and nothing else is."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MirroredStrategy under Keras 3's fit: embeddings, under optimizers that square the gradients."""
 
 import support

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MirroredStrategy under Keras 3's fit: own training steps and models of the guides, against one process."""
 
 import contextlib

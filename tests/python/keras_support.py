@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests of Keras share: data, models, and the comparison with one process that trains with the whole batches."""
 
 import contextlib

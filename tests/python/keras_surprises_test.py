@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that look right and are not what the strategy expects: they give what one process gives, or are told."""
 
 import support

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MirroredStrategy under Keras 3's fit: what happens to gradients, precision, and layers with state."""
 
 import support

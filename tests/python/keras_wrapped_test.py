@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimizers of tf-keras that DistributedOptimizer has wrapped, as packages written for Horovod use them: eagerly, in a
 tf.function, in fit, and in graphs of TensorFlow 1."""
 

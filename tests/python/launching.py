@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """farandole.run, the function and the command line, from a program of one process. FARANDOLE_MPI says with which MPI."""
 
 import importlib

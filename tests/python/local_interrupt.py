@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that waits for the others of its job, which no MPI starts, is ended by Ctrl-C."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls without a name: their names come again, and the calls of all ranks meet however they wait."""
 
 import resource

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """farandole.numpy: every collective, with every type, in groups, windows and process sets; what is refused."""
 
 import threading

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects between ranks: what the safe format holds, what it refuses on all ranks, and pickles on demand."""
 
 import datetime

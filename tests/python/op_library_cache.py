@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cache of op libraries: nothing is loaded from where somebody else may have put it, nothing is built that fits, and
 what nobody uses goes. No TensorFlow."""
 

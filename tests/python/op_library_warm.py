@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The op library where the package carries none: built ahead by build_ops, and loaded later without any compiler."""
 
 import importlib.util

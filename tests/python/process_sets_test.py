@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Process sets as in Horovod: static ones and later ones, what members and others see, numbers, and the end of a set."""
 
 import threading

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """usage: run_example.py [--own-data] EXAMPLE.py ARGUMENT…
 
 Runs an example as a test: skipped where TensorFlow is missing or, without --own-data, Fashion-MNIST.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MirroredStrategy without fit: variables, collectives, datasets, loops, and the names of TensorFlow that it needs."""
 
 import random

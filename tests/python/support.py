@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How tests of several ranks are run.
 
     mpirun -np 2 python numpy_test.py [names of tests]

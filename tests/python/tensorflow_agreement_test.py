@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same as agreement_test.py for TensorFlow: what the ranks must agree on, eagerly and in functions."""
 
 import time

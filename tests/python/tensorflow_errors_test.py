@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Codes of TensorFlow's that errors have, eagerly, in a tf.function, in a session and in Keras: those of Horovod."""
 
 import importlib

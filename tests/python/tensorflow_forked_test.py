@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TensorFlow's ops in a process that a rank has forked."""
 
 import support

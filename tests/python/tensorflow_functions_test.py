@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collectives in tf.function: order, names, shapes; and what ranks are told when something is wrong."""
 
 from tensorflow_support import OpTest, main

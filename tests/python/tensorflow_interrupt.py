@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C while a TensorFlow op waits for another rank: KeyboardInterrupt here at once, and an error on the other rank.
 
     mpirun -np 2 python tensorflow_interrupt.py eager|function

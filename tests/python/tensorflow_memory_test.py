@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Large tensors in windows, and how the op library comes about."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each TensorFlow op, eagerly and in tf.function, with its gradient; on two ranks or more."""
 
 from tensorflow_support import FLOATS, INTEGERS, OpTest, both_ways, main

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """farandole.tensorflow: reductions with Horovod's arguments, slices, compression, tapes, variables and objects."""
 
 import warnings

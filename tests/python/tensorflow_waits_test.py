@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that wait for each other, in functions too: a Mismatch on all of them. A rank that is late is waited for."""
 
 import os

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communicators as they are after years of collectives.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Floating-point modes that a program may have set in a thread.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups of ranks for tests: threads of this process, or the processes of the job that the program was started in.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: local_job.sh -n PROCESSES PROGRAM [ARGUMENT...]
 # Starts a job without MPI. Ends with the first status that is not 0, and ends the job's other processes if they do not
 # end by themselves within 3 seconds after that.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The main of every test program: GoogleTest, with nothing that can hang in silence.
 #include <gtest/gtest.h>
 

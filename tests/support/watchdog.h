@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ends a test program that hangs, after saying where.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a program in a sandbox that refuses some system calls, looks like a kernel that lacks them, or kills a process
 // that makes them. usage: without_calls refused|missing|killed CALL[,CALL...] PROGRAM [ARGUMENT...]
 #include <linux/filter.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Farandole: one model, trained on many processors.
 
     import farandole

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What this copy of Farandole was built with, by the names of Horovod's queries."""
 
 import contextlib

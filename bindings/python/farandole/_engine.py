@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine's C interface (farandole/engine.h) for Python.
 
 ctypes lets go of the interpreter's lock while it is in the library, so no call here keeps other threads from running.

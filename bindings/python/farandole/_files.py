@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the parts of this package lie that are no Python code."""
 
 import os

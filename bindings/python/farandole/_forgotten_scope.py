@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tells that a Keras model is trained by each rank alone, because the program has forgotten the strategy's scope.
 
 Nothing else would: each rank trains with all data, as if the others were not there. Keras may be imported before or after

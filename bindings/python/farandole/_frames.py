@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tracebacks that begin with the program's own lines, where this package has started the program."""
 
 import os

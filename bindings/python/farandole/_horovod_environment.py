@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HOROVOD_* variables: those that mean something here are passed on, the others are named once."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start and end of the job, and where this process is in it."""
 
 import atexit

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mpirun of this machine: which MPI it belongs to, and its command line for a job."""
 
 import os

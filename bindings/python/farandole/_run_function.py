@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`run`: a Python function on all ranks of a new job."""
 
 import contextlib

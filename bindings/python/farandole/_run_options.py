@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """horovodrun's command line, as options for mpirun and variables for the ranks."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of `farandole.run`: reads the call, makes it, and writes what came of it.
 
 Call and outcomes are pickles in files of a directory that `run` has made. Reading them runs code, so they are read only

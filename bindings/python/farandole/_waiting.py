@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting inside the library, such that a signal still ends it.
 
 A thread that waits in C code does not run Python's signal handlers. While the main thread waits, a small thread listens

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of numpy arrays to the engine, and the wait for them."""
 
 import collections

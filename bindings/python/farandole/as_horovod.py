@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a program that was written for Horovod, unchanged:
 
 mpirun -np 2 python -m farandole.as_horovod script.py arguments

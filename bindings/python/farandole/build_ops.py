@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the TensorFlow ops ahead: `python -m farandole.build_ops`.
 
 The first import of farandole.tensorflow builds them otherwise, which needs a C++ compiler there and then.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod's elastic names, for a job whose ranks stay the same.
 
 Programs written for elastic Horovod run: state is sent from rank 0, committed and restored. What they do not get is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can go wrong, as exceptions.
 
 There is one class for each kind of error of the core, with the same name. `HorovodInternalError` is the base of those

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collectives of numpy arrays, without any framework.
 
 Ranks that use the same `name` mean the same tensor, in whatever order they come to it. Without a name, the n-th call of

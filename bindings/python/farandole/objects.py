@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python objects between ranks.
 
 They travel as JSON with the bytes of numpy arrays behind it: None, bool, int, float, complex, str, bytes, list, tuple,

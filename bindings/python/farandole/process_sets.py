@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Process sets: groups of ranks that run collectives among themselves, by the names that Horovod's users know."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts a program as the ranks of a job, with horovodrun's options:
 
 python -m farandole.run -np 2 [-H host1:1,host2:1] [options] python train.py

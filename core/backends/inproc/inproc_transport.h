@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between ranks that are threads of this process: the receiver reads the sender's memory.
 #pragma once
 

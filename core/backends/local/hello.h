@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the two ends of a connection tell each other first. Builds that differ must understand it: it never changes.
 #pragma once
 

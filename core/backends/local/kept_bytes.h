@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A bound for what other processes can make this one keep.
 #pragma once
 

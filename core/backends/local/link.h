@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages to and from one other process of this host, over a socket.
 #pragma once
 

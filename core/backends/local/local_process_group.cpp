@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "local/local_process_group.h"
 
 #include <fmt/format.h>

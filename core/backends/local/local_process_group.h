@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job of processes of one host that no MPI started: FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB.
 #pragma once
 

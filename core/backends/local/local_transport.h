@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Channels over the sockets between the processes of a host that no MPI started.
 #pragma once
 

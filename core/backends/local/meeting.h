@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the processes of one host find each other when no MPI started them.
 #pragma once
 

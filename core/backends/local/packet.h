@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a socket between two processes carries.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI's error codes become exceptions here, and nowhere else.
 #pragma once
 

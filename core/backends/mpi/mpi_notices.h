@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Notices between processes, outside every collective: one receive is always posted, sends are swept when complete.
 #pragma once
 

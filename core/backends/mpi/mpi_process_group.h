@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processes of a job that MPI has started, or of a communicator that the program has handed over.
 #pragma once
 

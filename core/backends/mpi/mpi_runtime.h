@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The MPI library of this process: who initialised it, and how threads may use it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one joined job shares: our duplicates of its communicator, the rule for threads, and whether MPI may still be
 // used.
 #pragma once

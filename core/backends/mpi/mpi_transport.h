@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Channels over MPI point-to-point messages: the channel is the tag, and large messages travel in parts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI's own collectives: the algorithm `vendor`.
 #pragma once
 

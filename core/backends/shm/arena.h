@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One process's shared memory: a sparse memory file that grows under a mapping of fixed size.
 #pragma once
 

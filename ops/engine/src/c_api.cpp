@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C header: translates structures and errors; nothing throws across it.
 #include <dlfcn.h>
 #include <fmt/format.h>

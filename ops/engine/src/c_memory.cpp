@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Windows for callers of the C header.
 #include <optional>
 #include <unordered_map>

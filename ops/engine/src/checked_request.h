@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the structures of the C header to a request of the engine.
 #pragma once
 

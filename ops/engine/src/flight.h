@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Flights: requests that all ranks have agreed to do now, while their data moves.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adaptive summation of gradients.
 #include <cmath>
 #include <cstring>

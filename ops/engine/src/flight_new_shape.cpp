@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Allgather, alltoall and reduce_scatter: outputs whose shape ranks learn from each other.
 #include <fmt/core.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Allreduce and broadcast of tensors, packed where they are small.
 #include <algorithm>
 #include <bit>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A request of this rank, from its submission to the callbacks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of a process set agree on which requests are ready everywhere: the pure part, without communication.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slots, and the buckets that they form.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks tell each other by name: requests, joins, departures, and that they wait for each other.
 #include <fmt/format.h>
 

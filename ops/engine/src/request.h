@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks compare of a request: its name and everything that must be the same on all of them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One process set of one rank: rounds of agreement, and the flights that come out of them.
 #pragma once
 

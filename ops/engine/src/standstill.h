@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a rank that waits will do something else before what it waits for is done.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine of one rank: takes requests from any thread, and moves them on.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an engine looks at now and then: peers that are gone, requests that wait for long, and counters.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names that are in use on a rank, and the requests that wait for theirs.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Process sets of an engine: they come and go by requests of the set of all ranks.
 #include <fmt/format.h>
 

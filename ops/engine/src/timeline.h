@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When each named tensor was negotiated, waited, moved: written while the job runs, in the format of Chrome's traces.
 #pragma once
 

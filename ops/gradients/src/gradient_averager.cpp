@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "farandole/gradients/gradient_averager.h"
 
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Large blocks of memory, kept for the next tensor of about the same size.
 #ifndef FARANDOLE_TENSORFLOW_BLOCK_POOL_H
 #define FARANDOLE_TENSORFLOW_BLOCK_POOL_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One execution of a collective op: what the engine and TensorFlow need to know of each other until it ends.
 #ifndef FARANDOLE_TENSORFLOW_CALL_H
 #define FARANDOLE_TENSORFLOW_CALL_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of the collectives.
 //
 // They are registered for the CPU only: TensorFlow places the ops there, and copies tensors of other devices to it and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A number that tells tensors apart: ranks compare it instead of the tensors.
 #include <algorithm>
 #include <cstddef>

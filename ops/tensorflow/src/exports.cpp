@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the Python package calls by ctypes.
 #include "block_pool.h"
 #include "call.h"

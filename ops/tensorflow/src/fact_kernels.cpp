@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that tell where this process is. They ask when they run, not when the graph is made.
 #include <algorithm>
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fails as a collective does on whose call the ranks disagree, with a text that Python has made.
 #include <memory>
 #include <string>

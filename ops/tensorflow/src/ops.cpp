@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ops as TensorFlow's graphs know them: names, attributes, and what is known of shapes beforehand.
 //
 // All but the digest are stateful: equal calls are not merged, unused ones not pruned, and constant inputs not folded

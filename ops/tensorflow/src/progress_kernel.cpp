@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each rank is about to do next, exchanged: the message of _strategy_progress.py, which says what it is for.
 #include <algorithm>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorFlow's CPU allocator, with large tensors in windows: collectives on them need no copy.
 #include "window_allocator.h"
 

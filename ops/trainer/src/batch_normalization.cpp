@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch normalisation over all axes but the channels.
 //   forward    x' = (x - mean) / sqrt(variance + epsilon),  y = scale * x' + shift
 //   backward   dx = scale / sqrt(variance + epsilon) * (dy - mean(dy) - x' * mean(dy * x'))

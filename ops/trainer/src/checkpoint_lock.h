@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One writer at a time in a directory of checkpoints.
 #pragma once
 

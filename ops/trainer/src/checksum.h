@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checksum of data, parameters and checkpoints.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Convolution as a matrix product, sample by sample.
 //   forward              output   = patches x weights + bias        {positions, patch} x {patch, channels}
 //   backward, weights    gradient = sum over samples of patches^T x output gradient

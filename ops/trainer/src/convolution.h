@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What conv2d asks of a library: the three products of a convolution on images with channels last.
 #pragma once
 

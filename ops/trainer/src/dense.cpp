@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // y = x W + b by a matrix product: oneDNN's sgemm, which picks its kernel for the processor at run time, for float, and
 // Eigen's for double (docs/decisions/0002-dense-layers-use-onednn-sgemm.md).
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that are on the disk when they are said to be.
 #pragma once
 

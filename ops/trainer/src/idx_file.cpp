@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IDX: two zero bytes, the type (8: unsigned byte), the number of dimensions, each extent as a big-endian u32, the
 // data. Source: LeCun, Cortes, Burges, "The MNIST database", file formats.
 #include "idx_file.h"

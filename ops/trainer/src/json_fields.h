@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values of JSON files that come from elsewhere.
 #pragma once
 

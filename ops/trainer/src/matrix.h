@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Row-major matrices over memory that somebody else owns, and their product.
 #pragma once
 

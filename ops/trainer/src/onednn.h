@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all uses of oneDNN share: the engine, the instruction set, and errors.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pooling over windows that do not overlap; what is left over at the right and bottom edge belongs to no window.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Philox 4x32-10. A block of four words belongs to (seed, stream, block number); `bits(counter)` is word counter % 4 of
 // block counter / 4, `below` takes whole blocks from the half of the block numbers that `bits` never reaches.
 // Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. SC 2011.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layout: u64 length of the header (little-endian), the header as JSON {"name": {"dtype", "shape", "data_offsets"}},
 // padded with spaces to 8 bytes, then the data; offsets count from the end of the header.
 // Source: https://github.com/huggingface/safetensors, "Format".

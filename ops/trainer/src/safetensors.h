@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The safetensors format: named tensors in one file, readable from Python with `safetensors.numpy.load_file`.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What must be the same on all ranks for them to train one model: options, data and model, as text.
 #pragma once
 

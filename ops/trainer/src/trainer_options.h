@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether options, model, data and the number of replicas fit together.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints of a training on many replicas: rank 0 reads and writes, all get the result or the error.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One training step of one replica: from the samples of a global batch to reduced gradients in the model.
 #pragma once
 

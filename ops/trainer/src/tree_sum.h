@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sum of a power of two of vectors as one balanced binary tree, one vector after the other.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a loop that was compiled for several instruction sets, in the form that fits this processor.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JSON lines of --json and --log-steps.
 #pragma once
 

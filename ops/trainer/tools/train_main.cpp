@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // farandole-train: trains a model on Fashion-MNIST on many replicas.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program of somebody else's, built against the install tree.
 #include <farandole/collectives/communicator.h>
 #include <farandole/gradients/gradient_averager.h>

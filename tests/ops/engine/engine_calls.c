@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* usage: engine_calls   Every call of engine.h once, on any number of ranks. */
 #include "engine_client.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* usage: engine_idle [SECONDS]   An idle job sends no message, runs no round, and uses less than 0.5 % of a core per
  * rank; afterwards it works as before. */
 #include <sys/resource.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimizers that reduce, and those that do it only after several backward passes."""
 
 import tensorflow as tf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What collectives give, for every type and in every mode."""
 
 import numpy as np

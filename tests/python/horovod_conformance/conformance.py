@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases that a program can try under Horovod and under Farandole, and what came of them as JSON.
 
 A case is a function of hvd's collectives that returns tensors, or a structure of them. It runs in eager mode, in a

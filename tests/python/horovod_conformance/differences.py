@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where Farandole does not do what Horovod 0.28.1 does, and why. docs/coming-from-horovod.md tells users."""
 
 import re

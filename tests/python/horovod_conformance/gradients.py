@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients of collectives, and tapes that reduce."""
 
 import tensorflow as tf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that have no more data. Horovod does this without HOROVOD_DYNAMIC_PROCESS_SETS only."""
 
 from conformance import EAGER, case, own

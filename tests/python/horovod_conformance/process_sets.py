@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Process sets that are made and removed while the job runs. Horovod needs HOROVOD_DYNAMIC_PROCESS_SETS=1."""
 
 import tensorflow as tf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Factors, averages, compression and sparse tensors."""
 
 import tensorflow as tf

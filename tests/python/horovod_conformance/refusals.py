@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is refused, with which class of error. All ranks are refused, so that the job goes on."""
 
 import tensorflow as tf

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tries on 2 ranks what Horovod 0.28.1 is known to do, and compares with what it did.
 
     mpirun -np 2 python -m farandole.as_horovod run.py [modules]             compares with the recorded outcomes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts the two jobs of the data service's example: usage: data_service.py LAUNCHER [ARGUMENT…]
 
 One prepares data, the other trains with them, with dispatchers on either side. Exit status: 0 if all went well.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images for the examples of this folder: ten classes, each with a bright patch in a place of its own."""
 
 import numpy as np

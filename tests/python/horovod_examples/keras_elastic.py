@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fit of Keras whose state is committed and restored, and the callbacks that do so."""
 
 import digits

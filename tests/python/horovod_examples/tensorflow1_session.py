@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A graph of TensorFlow 1 in a monitored session, with hooks."""
 
 import digits

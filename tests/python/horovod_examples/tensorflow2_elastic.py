@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training loop of TensorFlow 2 whose state is committed and restored."""
 
 import digits

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training loop of TensorFlow 2, with a checkpoint that the first rank writes."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images per second with random images, as a benchmark measures them."""
 
 import argparse

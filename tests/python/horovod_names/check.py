@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every public name of Horovod, name by name, in one process: it is in the table; it is there if the table says so, with
 parameters that take what Horovod's take; and if it is not, what is raised says what to use."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the tables of Horovod's names into docs/coming-from-horovod.md, from the table of the package:
 
     python page.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records the public names of an installed Horovod, with the parameters of what can be called, as JSON:
 
     python record.py > horovod-0.28.1.json     (one process, Horovod built with TensorFlow)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transformers: positions, masks, tied weights."""
 
 import keras

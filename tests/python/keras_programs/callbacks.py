@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Callbacks: all of Keras that need no server, and some of the user's own."""
 
 import csv

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that are run by one process alone and by all ranks together, and must give the same numbers.
 
 A program is a function with the decorator `program()`. It gets `scope`, with which it makes its model as a user would:

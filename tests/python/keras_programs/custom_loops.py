@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training without fit: tf.distribute's loops, Horovod's, and batch by batch."""
 
 import keras

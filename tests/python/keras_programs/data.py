@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data of every kind. The 41 rows in batches of 8 leave one row for the last batch, and no rank an even part."""
 
 import keras

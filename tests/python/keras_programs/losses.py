@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Losses: Keras's own, those that return one number or one for each sample, weights, sums, and what layers add."""
 
 import keras

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics: those that Keras has, own ones, and what they count where batches are uneven."""
 
 import keras

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of models: how layers are put together, how many inputs and outputs there are."""
 
 import keras

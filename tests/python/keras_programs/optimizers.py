@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every optimizer of Keras, and what their arguments do to gradients and weights."""
 
 import keras

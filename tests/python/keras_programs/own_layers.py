@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Normalisations, layers with a state, and layers of the user's own."""
 
 import keras

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models with a training step or a loss computation of their own, as Keras's guides and examples have them.
 
 What these draw at random comes with the data here, so that it is the same however many ranks share a batch.

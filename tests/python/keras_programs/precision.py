@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers of 16 and of 64 bits."""
 
 import keras

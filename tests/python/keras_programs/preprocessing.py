@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers that prepare data, with a state that is adapted and without."""
 
 import keras

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares small programs of the kinds that Keras users write between one process and all ranks.
 
     mpirun -np 2 python run.py [--full] [--list] [names of programs or modules]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Saving and loading: files of Keras, exported models, checkpoints of TensorFlow."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text: vocabularies, embeddings, recurrent layers and masks."""
 
 import keras

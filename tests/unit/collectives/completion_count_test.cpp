@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "completion_count.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A state is what lies in shared memory and where each rank is; an action is one access to shared memory that others
 // can observe. What is waited for and stays true (progress, completed) is tested for all ranks in one action, which
 // comes to the same.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model of how ranks meet in shared memory (HostGroup, HostOperation, Doorbell), explored over all interleavings.
 #pragma once
 

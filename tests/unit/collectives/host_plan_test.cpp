@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plans of collectives inside a host: every step once, nobody waits in a circle, no slot is written while it is
 // read.
 #include <fmt/core.h>

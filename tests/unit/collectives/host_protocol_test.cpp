@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How ranks meet in shared memory holds in every interleaving of its model. Seeded mistakes show that the explorer sees
 // what it is there for.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communicators and Works that refer to nothing, or that outlive their World.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

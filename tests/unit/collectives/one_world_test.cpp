@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process has one World at a time.
 #include <gtest/gtest.h>
 #include <unistd.h>

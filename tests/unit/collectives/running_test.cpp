@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What turns schedules into running collectives: layouts, the schedule cache, selection.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

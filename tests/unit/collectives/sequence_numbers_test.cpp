@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives whose sequence numbers cross the ends of narrower fields, step by step: two ranks on one thread.
 #include <gtest/gtest.h>
 

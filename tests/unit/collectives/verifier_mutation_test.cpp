@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Takes real schedules, breaks one thing, and asks that the verifier refuses the result.
 #include <gtest/gtest.h>
 

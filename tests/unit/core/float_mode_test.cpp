@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reductions give the same bits in whatever floating-point mode the program has put the thread.
 #include <gtest/gtest.h>
 

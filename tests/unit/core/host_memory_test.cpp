@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory that processes of a host share: what is free, arenas, and what becomes of them in a forked child.
 #include "farandole/core/host_memory.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How limits become the size of an arena.
 #include "farandole/core/limits.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // That processes of this host have died, by each way there is.
 #include "liveness.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages over the socket between two processes, with both ends in this one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Jobs that no MPI starts: threads of this process in the place of processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What reductions must give, written as plainly as possible, and memory to run them in.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whom a process asks about ranks that are missing, and what it makes of the answers.
 #include "straggler_queries.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The doorbell, the waiting ladder and the progress thread.
 #include <gtest/gtest.h>
 #include <sys/resource.h>

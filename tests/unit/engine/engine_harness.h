@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests on ranks that are threads of the test.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Beginnings and ends: of engines, process sets and jobs, while requests are under way.
 #include <sys/resource.h>
 

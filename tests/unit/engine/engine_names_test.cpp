@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names that come again, and requests that one rank can not make.
 #include <algorithm>
 #include <chrono>

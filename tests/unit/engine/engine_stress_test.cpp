@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random requests by four ranks that are never in step: every result is exact, every disagreement is told to all.
 //
 // A seed that all ranks share decides what is done, in rounds of a few requests; each rank shuffles them and delays

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rounds of agreement explored: small programs in all interleavings, long random ones in many.
 //
 // A round is an allreduce, so it ends when all ranks have entered, and what a rank does meanwhile the others see in a

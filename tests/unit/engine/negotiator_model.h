@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that agree, driven by choices: who submits, enters a round or hears the others first.
 #pragma once
 

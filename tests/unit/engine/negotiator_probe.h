@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests see of a Negotiator that its users need not.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that agree, driven by hand: every time is passed in, and a round is a loop over the ranks.
 #pragma once
 

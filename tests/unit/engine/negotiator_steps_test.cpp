@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps that fail, and what becomes of what they have pending.
 #include <gmock/gmock.h>
 

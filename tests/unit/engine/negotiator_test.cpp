@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The agreement driven by hand.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that wait for each other, driven by hand.
 #include <gmock/gmock.h>
 

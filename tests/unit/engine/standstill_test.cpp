@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a rank stands still, with time and processor time that tests pass in.
 #include "standstill.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that come from elsewhere, nearly right.
 #include <gtest/gtest.h>
 

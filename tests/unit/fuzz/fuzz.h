@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a parser on inputs that are nearly right: it must understand them, or refuse them with an error of ours.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What processes of a job hear from each other, nearly right.
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trainer's files, nearly right.
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Synchronised batch normalisation over replicas equals one replica with the whole batch.
 #include <mutex>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Convolutions by oneDNN and by Eigen, against each other and against the definition.
 #include <string>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs one layer with memory of its own, and checks its gradients against central differences.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every layer's gradients against central differences, in double; pooling, relu and dense by hand-made values.
 #include <limits>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expected values are those of the formulas in optimizer.h, written out for one element.
 #include "farandole/trainer/optimizer.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files and messages in tests of the trainer.
 #pragma once
 

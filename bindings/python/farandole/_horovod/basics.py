@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod's `HorovodBasics`, the object behind `hvd.mpi_ops._basics`."""
 
 from typing import Any, Dict, List, Optional, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod's module `horovod.common.util`."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors that only Horovod raises, for programs that name them."""
 
 

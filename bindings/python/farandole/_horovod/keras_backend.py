@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod's module `horovod._keras`: what its two modules for Keras share, for packages that take it from there.
 
 `keras` and `backend` are accepted for Horovod's sake: Keras is tf.keras.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`import horovod…`: modules with Horovod's names, made from the table in names.py."""
 
 import contextlib

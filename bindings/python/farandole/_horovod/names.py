@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod's public names: where each is here, and how it differs. One table, from which come the modules that
 `import horovod…` finds, the texts about what is missing, and the tables of docs/coming-from-horovod.md.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod's API for Keras: Keras 3, or tf-keras with TF_USE_LEGACY_KERAS=1.
 
     import farandole.keras as hvd

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod's callbacks for Keras: those of farandole.tensorflow.keras.callbacks."""
 
 from typing import Any

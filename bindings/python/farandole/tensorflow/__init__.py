@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod's TensorFlow API on Farandole's engine.
 
     import farandole.tensorflow as hvd

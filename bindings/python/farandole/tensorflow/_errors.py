@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of the ops as exceptions of the package.
 
 An op that fails gives TensorFlow the status that programs written for Horovod expect: FAILED_PRECONDITION where the ranks

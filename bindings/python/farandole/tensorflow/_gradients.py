@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tapes and optimizers do with a list of gradients."""
 
 import warnings

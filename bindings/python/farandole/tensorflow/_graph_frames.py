@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ops of a graph remember the program's lines that made them, which TensorFlow shows where they fail: without the frames of
 this package, which would stand after them, and those that started the program."""
 

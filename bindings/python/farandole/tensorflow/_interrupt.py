@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C while a collective waits for other ranks.
 
 Python runs signal handlers between bytecodes, so a KeyboardInterrupt would come only when the op has ended, which may

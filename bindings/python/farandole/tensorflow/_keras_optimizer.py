@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keras optimizers that reduce gradients over the ranks.
 
 The wrapped optimizer's class is a subclass of the given one with its name and module, so that models saved with it load

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The op library in this process: found, built where there is none that fits, and loaded."""
 
 import ctypes

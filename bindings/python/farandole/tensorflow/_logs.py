@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs of Keras, of which each rank has its own, as those of all ranks."""
 
 from typing import Any, Dict, List, Optional, Sequence

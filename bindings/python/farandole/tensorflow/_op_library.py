@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The op library as a file: how it is built, and the cache where those are kept that the package does not carry.
 
 It is C++ against the classes of TensorFlow, so one works with exactly the TensorFlow that it was built for. The package

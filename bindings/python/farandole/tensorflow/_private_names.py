@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of TensorFlow and Keras that the package uses though they are not public: all of them, in one place.
 
 TensorFlow's are looked up when the strategy is imported, Keras' when it is first used with Keras. One that is missing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions of tensors and of IndexedSlices, with Horovod's arguments."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adding an op of the library to a graph, or running it at once."""
 
 import collections

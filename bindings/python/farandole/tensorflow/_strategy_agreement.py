@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions of Keras that all ranks call together: they tell each other which one, and with what.
 
 Ranks that call another function, or the same with other arguments, would wait for each other, or train something else on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Callbacks of Keras in a job of several ranks: rank 0 writes, and all ranks stop, resume and go on together."""
 
 from typing import Any, Callable, Dict

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the ranks still have the same model: its weights, the optimizer's state and the learning rate.
 
 Nothing keeps code of the program from changing them on some ranks only. Training would go on with models that have

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tf.distribute asks of a strategy: one replica in each process, all work inline."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the graph of a step says of how a tensor comes about. In eager mode there is no graph to ask."""
 
 from typing import Any, Callable, Iterator, List

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Keras 3 has to know of the strategy.
 
 Keras' optimizers clip the gradients of one replica and reduce them afterwards, skip a step for what one replica has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs that reach callbacks at the end of an epoch: the same on all ranks, whatever a step of the model returns.
 
 Keras takes the metrics' results where a step returns just these, and else the logs of the last batch, which are this

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Losses and gradients in a step of a Keras model, where everything is as in one process.
 
 Each rank's loss is that of its part of the batch; gradients count by the rank's share of the samples. See

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics in a step of a Keras model: what a number counts that comes without a weight, and what becomes of states that
 are no sums.
 

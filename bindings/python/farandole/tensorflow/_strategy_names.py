@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the strategy calls its own collectives in graphs.
 
 Keras numbers layers, models and optimizers as they are made, and TensorFlow puts their names in front of those of ops. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimizers under the strategy: those that were made outside of its scope too, and the same on all ranks."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each rank is about to do next, compared over the ranks.
 
 Ranks of a strategy run the same program: together they begin to fit, take the next batch, find the data at its end, or read

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random numbers that must be the same on all ranks: those that shuffle data and initialise models."""
 
 import hashlib

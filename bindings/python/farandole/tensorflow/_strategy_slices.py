@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """IndexedSlices of all ranks, as an optimizer of one process would see them.
 
 The rows of words that are in a batch come once for each place where the word is, and Keras' optimizers square each of

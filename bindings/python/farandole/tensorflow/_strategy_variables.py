@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Variables of the strategy: the same on all ranks, or aggregated over them when they are read."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimizers of tf.compat.v1, in graphs and in eager mode, that reduce gradients or updates over the ranks."""
 
 from typing import Any, List, Optional

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fewer bits on the way: gradients are sent in 16 bits and come back in their own type."""
 
 from typing import Any, Tuple

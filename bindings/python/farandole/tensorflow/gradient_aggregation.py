@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several backward passes on one rank before gradients are reduced."""
 
 from typing import Any, Callable, Dict, List, Optional, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collectives as TensorFlow ops, under the names of Horovod's module `mpi_ops`.
 
 Everything here works eagerly and in `tf.function`, and has gradients. Common to all:

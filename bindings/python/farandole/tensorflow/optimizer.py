@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimizers that reduce gradients over the ranks before they apply them."""
 
 from typing import Any, Optional

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tf.distribute.Strategy over the ranks of the job."""
 
 import functools

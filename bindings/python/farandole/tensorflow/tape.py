@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradient tapes whose gradients are reduced over the ranks."""
 
 from typing import Any, List, Optional, Sequence, Tuple

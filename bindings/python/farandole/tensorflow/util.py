@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small helpers that packages written for Horovod take from its module `horovod.tensorflow.util`."""
 
 import functools

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The algorithms over point-to-point messages, each a pure function, and the table that lists them.
 #pragma once
 

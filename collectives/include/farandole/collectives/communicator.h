@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communicators: ordered groups of ranks and the collectives among them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules: one rank's part of a collective as data, built by pure functions of (rank, size, root, segments).
 #pragma once
 

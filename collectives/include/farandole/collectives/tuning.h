@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables of measured choices: made by farandole-bench --tune, read by FARANDOLE_TUNING.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verifier: runs all ranks' schedules of an algorithm together on symbols.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a plug-in gives to Farandole: a way to join a job's processes and to move bytes between them.
 #pragma once
 

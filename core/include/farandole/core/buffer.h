@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory: owners (Buffer) and views (BufferView, ConstBufferView) are different types.
 #pragma once
 

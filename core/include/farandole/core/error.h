@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors: one base class, one class per kind, so that callers catch what they can act on.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the library exports. Everything else in it is hidden: it binds to nobody's symbols, and nobody's bind to it.
 #pragma once
 

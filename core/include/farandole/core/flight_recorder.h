@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flight recorder: the last 1024 collectives of a rank, written out on a fault.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The floating-point mode in which everything is reduced and scaled.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a forked child does with things of its parent. It has one thread and a copy of all memory: mutexes that another
 // thread of the parent held at the fork stay locked in it for ever, and what such a thread was changing stays as it
 // was.

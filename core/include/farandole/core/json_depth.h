@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts that come from elsewhere, before a parser sees them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the machine, its containers and the shell let this process use, and what Farandole makes of it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Logging: one line per event on standard error, with time, level and who says it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The progress thread: advances asynchronous operations while the program computes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reduction kernels: plain functions over contiguous elements, chosen for the processor at run time. All of them
 // compute in one floating-point mode, whatever that of the calling thread is: see float_mode.h.
 #pragma once

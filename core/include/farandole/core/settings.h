@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings: one table from which come the environment variables, --help, farandole-info --config and
 // docs/configuration.md.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transports move bytes between two ranks.
 #pragma once
 

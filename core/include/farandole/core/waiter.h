@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a thread waits: pause, then yield, then sleep on a doorbell that local peers ring.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A World is this process's membership in a job.
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Named tensors, reduced in any order: Farandole's interface for frameworks, in plain C.
  *
  * Frameworks submit tensors in an order that differs from rank to rank. The engine agrees on one order, packs small

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the processes of a data service find each other: who dispatches, which workers are there, when it ends.
 
 Messages are lines of JSON over TCP. Nothing that is received is run, and each side proves with HMAC-SHA256, over a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job of processes that prepare data, with tf.data's service, for the ranks of another job that trains.
 
 `python -m farandole.tensorflow.data.compute_worker FILE` under mpirun starts the former and writes FILE, which tells

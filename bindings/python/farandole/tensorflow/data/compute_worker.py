@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepares data for the ranks of another job:
 
 mpirun -np 4 python -m farandole.tensorflow.data.compute_worker FILE [--dispatchers 2] [--dispatcher-side training]

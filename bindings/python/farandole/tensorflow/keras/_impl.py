@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What farandole.keras and farandole.tensorflow.keras share.
 
 Keras is tf.keras: Keras 3, or tf-keras where TF_USE_LEGACY_KERAS=1 says so.

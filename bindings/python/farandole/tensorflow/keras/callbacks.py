@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod's callbacks for Keras."""
 
 from typing import Any, Callable, Optional, Union

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod's elastic names for Keras, for a job whose ranks stay the same (see `farandole.elastic`)."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradient averaging for any training loop: buckets, reduced while backward still runs.
 #pragma once
 

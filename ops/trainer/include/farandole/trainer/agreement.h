@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors that all ranks raise together, so that none of them waits for another that has given up.
 #pragma once
 

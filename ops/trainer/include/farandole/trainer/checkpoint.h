@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints: directories that hold a model, its optimizer and where training stands, each complete or not there.
 #pragma once
 

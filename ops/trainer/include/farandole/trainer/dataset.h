@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Labelled samples in memory, and how Fashion-MNIST gets there.
 #pragma once
 

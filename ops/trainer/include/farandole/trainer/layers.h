@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layers that come with the trainer. Each is instantiated for float and double.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which samples are in which batch, and which replica computes them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model: layers in a row, with all parameters and all gradients each in one flat vector.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random numbers that depend only on what they are for, never on who computes them or in which order.
 #pragma once
 

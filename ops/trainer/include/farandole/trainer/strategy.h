@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The mirrored strategy: one model, the same on all replicas.
 #pragma once
 

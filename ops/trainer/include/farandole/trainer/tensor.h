@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches of samples, channels last, as TensorFlow lays them out.
 #pragma once
 

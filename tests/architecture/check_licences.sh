@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# usage: check_licences.sh SOURCE_DIRECTORY
+# Every source names its licence in one of its first three lines, so that a file which is taken elsewhere keeps it.
+set -euo pipefail
+cd "$1"
+failures=0
+while IFS= read -r file; do
+  head -n 3 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' && continue
+  echo "$file does not say 'SPDX-License-Identifier: Apache-2.0' in a comment of its first three lines"
+  failures=$((failures + 1))
+done < <(find . \( -path ./build -o -path ./.git -o -path ./.cache -o -name __pycache__ \) -prune -o -type f \
+  \( -name '*.h' -o -name '*.cpp' -o -name '*.c' -o -name '*.py' -o -name '*.sh' -o -name '*.cmake' -o -name '*.cmake.in' \
+     -o -name '*.map' -o -name CMakeLists.txt -o -path './.ci/run' \) -print)
+for file in LICENSE NOTICE THIRD_PARTY_LICENSES; do
+  [ -s "$file" ] || { echo "there is no $file"; failures=$((failures + 1)); }
+done
+grep -q 'The Farandole authors' NOTICE || { echo 'NOTICE does not say whose copyright it is'; failures=$((failures + 1)); }
+[ "$failures" != 0 ] || echo 'every source names its licence'
+exit "$((failures > 0))"
