@@ -18,7 +18,7 @@ while [ $# -gt 0 ]; do
       [ $# -ge 2 ] || { echo "tidy.sh: $1 needs a value" >&2; exit 2; }
       if [ "$1" = --build ]; then build=$2; else seconds=$2; fi
       shift ;;
-    -*) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 2 ;;
+    -*) sed -n '3,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 2 ;;
     *) files+=("$1") ;;
   esac
   shift

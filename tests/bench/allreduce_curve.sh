@@ -13,7 +13,7 @@
 #   --min-bytes N      4        --max-bytes N   64MiB     --iterations N    samples per size and round; 0: from the size
 #   --cold N           also measure Farandole and the MPIs with N pairs of buffers in turn
 set -eu
-usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; }
+usage() { sed -n '3,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; }
 mpis=() peers=() ranks=2 rounds=3 factor=2 min=4 max=64MiB iterations=0 cold=0
 while [[ ${1-} == --* ]]; do
   [ "$1" != --help ] || { usage; exit 0; }

@@ -153,7 +153,7 @@ system() {
   : >system/targets
   echo 'ID=ubuntu' >system/os-release
   for package in $needed $optional python3 python3-venv clang-format-14 clang-tidy-14 iproute2 openssh-client \
-    openssh-server g++-12; do
+    openssh-server pkg-config g++-12; do
     case $package in
       g++) echo "g++ 4:$2" ;;
       cmake) echo "cmake $3" ;;

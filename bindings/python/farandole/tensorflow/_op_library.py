@@ -293,7 +293,8 @@ def _main(arguments: List[str]) -> int:
         recipe = Recipe(options.header_dir.resolve(), options.library)
         why_not_tested(recipe.version)
         if options.output_dir is None:
-            print(from_cache(recipe))
+            packaged = _HERE / "lib" / recipe.file_name()
+            print(packaged if recipe.fits(packaged) else from_cache(recipe))
             return 0
         library = options.output_dir / recipe.file_name()
         if not recipe.fits(library):
