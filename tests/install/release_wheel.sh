@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# usage: release_wheel.sh SOURCE PYTHON [LAUNCHER…]
+# usage: release_wheel.sh SOURCE PYTHON LAUNCHER…
 # scripts/build_wheel.sh gives the same bits twice, from another folder too, and what it makes works where nothing is that
 # it was built with: compilers, headers, fmt and spdlog are hidden, which needs root.
 set -euo pipefail
@@ -44,7 +44,7 @@ else
   echo 'not root, or no name spaces: the dependencies of the build are not hidden'
 fi
 cd "$source/tests/python"
-for launcher in '' "$@"; do
+for launcher in "$@"; do
   # shellcheck disable=SC2016  # for the inner shell
   ${hide:+unshare --mount} bash -c "$hide"' $1 "$2" lifecycle_test.py' bash "$launcher" "$work/user/bin/python" \
     >"$work/log" 2>&1 </dev/null || fail "the test failed under '$launcher'"
