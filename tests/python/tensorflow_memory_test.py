@@ -11,8 +11,8 @@ import tensorflow as tf
 
 import farandole
 import farandole.numpy
-from farandole import objects
-from farandole.tensorflow import _library, mpi_ops
+from farandole import _engine, _files, objects
+from farandole.tensorflow import _library, _op_library, mpi_ops
 
 LARGE = 1 << 20  # elements of float32: 4 MiB, from the pool of windows
 
@@ -90,8 +90,8 @@ class Library(OpTest):
             old = os.environ.get("XDG_CACHE_HOME")
             os.environ["XDG_CACHE_HOME"] = names[0]
             try:
-                recipe = _library._Recipe(_library._header_dir())
-                path = _library._from_cache(recipe)
+                recipe = _op_library.Recipe(_files.header_dir(), _engine.library_for_linking())
+                path = _op_library.from_cache(recipe)
                 self.assertTrue(recipe.fits(path))
                 inodes = objects.allgather_object(path.stat().st_ino)
                 self.assertEqual(len(set(inodes)), 1)
@@ -107,7 +107,7 @@ class Library(OpTest):
         os.environ["PATH"] = "/nonexistent"
         try:
             with self.assertRaisesRegex(ImportError, "apt-get install g"):
-                _library._need_compiler("9.9.9")
+                _op_library.need_compiler("9.9.9")
         finally:
             os.environ["PATH"] = old
 
