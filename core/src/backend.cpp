@@ -298,8 +298,19 @@ Backend& open_plugin(std::string_view plugin, const std::string& path, void* han
   return *backend;
 }
 
-/// Tries the directories, then the loader's own path. RTLD_GLOBAL, because Open MPI's components expect its symbols
-/// there.
+/// Null if it cannot be loaded. Open MPI's components expect the symbols of their MPI to be global. Those of the
+/// plug-in, of this library, and of fmt and spdlog are not: another copy that the process has loaded would be mixed up
+/// with them.
+void* load_plugin(const std::string& path) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return nullptr;
+  Dl_info mpi{};
+  const void* function = dlsym(handle, "MPI_Init_thread");
+  if (function != nullptr && dladdr(function, &mpi) != 0) dlopen(mpi.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
+  return handle;
+}
+
+/// Tries the directories, then the loader's own path.
 Backend& search_plugin(std::string_view plugin, const Settings& settings) {
   const std::string file = file_of(plugin);
   std::string looked;
@@ -307,11 +318,11 @@ Backend& search_plugin(std::string_view plugin, const Settings& settings) {
     const std::string path = (directory / file).string();
     looked += directory.string() + ", ";
     if (!is_file(path)) continue;
-    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    void* handle = load_plugin(path);
     if (handle == nullptr) throw Unsupported(fmt::format("plug-in {} cannot be loaded: {}", plugin, dlerror()));
     return open_plugin(plugin, path, handle);
   }
-  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* handle = load_plugin(file);
   if (handle == nullptr) {
     throw Unsupported(
         fmt::format("no plug-in {}: looked for {} in {}and the loader's path; build Farandole where the development "

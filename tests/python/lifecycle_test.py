@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a process is, what is built, Horovod's variables and module names, elastic states, and starting again."""
 
+import ctypes
 import importlib
 import json
 import os
@@ -46,6 +47,14 @@ class PlaceTest(support.RankedTest):
         places = [os.path.join(directory, "lib") for directory in farandole.__path__]
         library = os.path.realpath(os.path.dirname(found["library"]))
         self.assertIn(library, [os.path.realpath(place) for place in places])
+
+    def test_only_the_symbols_of_mpi_are_global(self):
+        def is_global(name):
+            return hasattr(ctypes.CDLL(None), name)
+
+        self.assertFalse(is_global("farandole_version"))
+        # Farandole's and MPI's components look for MPI there.
+        self.assertEqual(is_global("MPI_Query_thread"), farandole.mpi_enabled())
 
     def test_what_init_refuses(self):
         with self.assertRaisesRegex(errors.Unsupported, "process sets"):

@@ -36,7 +36,7 @@ def mpi_threads_supported() -> bool:
     if not mpi_enabled():
         raise errors.InvalidArgument("this job was not joined by MPI")
     level = ctypes.c_int()
-    # The plug-in has loaded its MPI with global symbols. 3 is MPI_THREAD_MULTIPLE in Open MPI and in MPICH.
+    # The symbols of the MPI that the plug-in uses are global. 3 is MPI_THREAD_MULTIPLE in Open MPI and in MPICH.
     return ctypes.CDLL(None).MPI_Query_thread(ctypes.byref(level)) == 0 and level.value == 3
 
 
