@@ -3,19 +3,25 @@
 what nobody uses goes. No TensorFlow."""
 
 import contextlib
+import fcntl
 import importlib.util
 import io
 import multiprocessing
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import types
 import unittest
 from pathlib import Path
 from unittest import mock
+
+from farandole import _files
 
 _SPEC = importlib.util.find_spec("farandole")
 
@@ -206,6 +212,45 @@ class CacheTest(unittest.TestCase):
         self.fetch()
         self.assertLess(time.time() - path.stat().st_mtime, 3600)
 
+    def test_a_library_that_fits_in_a_cache_that_can_not_be_written(self):
+        path = self.fetch()
+        with mock.patch.object(os, "access", lambda path, mode: False):
+            self.assertEqual(self.fetch(), path)
+        self.assertEqual(self.recipe.built, 1)
+
+    def test_a_cache_that_can_not_be_written(self):
+        self.directory.mkdir(mode=0o700)
+        access = os.access
+        with mock.patch.object(os, "access", lambda path, mode: Path(path) != self.directory and access(path, mode)):
+            with mock.patch.object(tempfile, "gettempdir", lambda: str(self.root)):
+                self.assertEqual(self.fetch().parent, self.root / f"farandole-{os.getuid()}")
+        with mock.patch.object(os, "access", lambda path, mode: False):
+            self.recipe.mark = "a mark of another build"
+            with self.assertRaisesRegex(ImportError, f"{self.directory} .it cannot be written.*XDG_CACHE_HOME"):
+                self.fetch()
+
+    def test_who_waits_long_is_told_for_what(self):
+        lock = self.fetch().with_suffix(".lock")
+        said, is_told = [], threading.Event()
+
+        def say(text):
+            said.append(text)
+            is_told.set()
+
+        with mock.patch.object(library, "_say", say), mock.patch.object(library, "_LONG_WAIT_SECONDS", 0):
+            with open(lock, "rb") as held:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                waiting = threading.Thread(target=self.hold, args=(lock,))
+                waiting.start()
+                self.assertTrue(is_told.wait(30))
+            waiting.join(30)
+        self.assertFalse(waiting.is_alive())
+        self.assertIn(f"still waiting for another process, which builds the ops and holds {lock}", said)
+
+    def hold(self, lock):
+        with library._locked(lock):
+            pass
+
     def test_a_file_system_that_executes_nothing(self):
         statvfs = os.statvfs
 
@@ -223,6 +268,32 @@ class CacheTest(unittest.TestCase):
             self.assertIn(part, str(caught.exception))
 
 
+class KeyTest(unittest.TestCase):
+    def mark(self, soname="libfarandole.so.0.1", version="2.20.0", git="v2.20.0", flags=("-DA=1",), machine="x86_64"):
+        names = types.SimpleNamespace
+        tensorflow = names(
+            version=names(VERSION=version, GIT_VERSION=git),
+            sysconfig=names(get_compile_flags=lambda: list(flags), get_link_flags=lambda: []),
+        )
+        with mock.patch.dict(sys.modules, {"tensorflow": tensorflow}):
+            with mock.patch.object(os, "uname", lambda: names(machine=machine)):
+                return library.Recipe(_files.header_dir(), f"/lib/{soname}").mark
+
+    def test_what_the_binary_must_fit(self):
+        others = [
+            self.mark(soname="libfarandole.so.0.2"),
+            self.mark(version="2.20.1"),
+            self.mark(git="another build"),
+            self.mark(flags=["-DA=2"]),
+            self.mark(machine="aarch64"),
+        ]
+        self.assertEqual(len({self.mark(), *others}), 6)
+
+    def test_where_things_lie_and_the_compiler_are_no_part_of_it(self):
+        with mock.patch.dict(os.environ, {"CXX": "another", "PATH": ""}):
+            self.assertEqual(self.mark(flags=["-I/elsewhere", "-DA=1"]), self.mark())
+
+
 def _fetch_with(start, recipe, count):
     """In a process of its own: waits for the others, then takes the library; says so in `count` if it builds."""
     build = recipe.build
@@ -236,6 +307,25 @@ def _fetch_with(start, recipe, count):
     start.wait(30)
     sys.stderr = io.StringIO()
     library.from_cache(recipe)
+
+
+NOEXEC = """
+mount -t tmpfs -o noexec,mode=0755 tmpfs "$1"
+XDG_CACHE_HOME=$1 TMPDIR=$1 exec "$2" "$3" --fetch
+"""
+
+
+class MountTest(unittest.TestCase):
+    def test_a_file_system_that_is_mounted_noexec(self):
+        allowed = os.getuid() == 0 and shutil.which("unshare") is not None
+        if not allowed or subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("needs root and mount name spaces")
+        with tempfile.TemporaryDirectory() as directory:
+            command = ["unshare", "--mount", "sh", "-ec", NOEXEC, "sh", directory, sys.executable, __file__]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        for part in (f"{directory}/farandole (its file system is mounted noexec", "XDG_CACHE_HOME="):
+            self.assertIn(part, done.stderr)
 
 
 class VersionTest(unittest.TestCase):
@@ -256,10 +346,36 @@ class VersionTest(unittest.TestCase):
         self.assertIn("'unknown'", library.why_not_tested("unknown"))
 
     def test_the_extras_have_the_same_bounds(self):
-        project = Path(__file__).resolve().parents[2] / "pyproject.toml"
-        bounds = re.findall(r'"tensorflow(?:-cpu)?(.*?)"', project.read_text())
+        root = Path(__file__).resolve().parents[2]
         (low, high), newest = library.OLDEST, library.NEWEST
-        self.assertEqual(set(bounds), {f">={low}.{high},<{newest[0]}.{newest[1] + 1}"})
+        bounds = f">={low}.{high},<{newest[0]}.{newest[1] + 1}"
+        for file, distributions in (("pyproject.toml", ["", "-cpu"]), ("scripts/setup.sh", ["-cpu"])):
+            found = re.findall(r"""["']tensorflow(-cpu)?(>=.*?)["']""", (root / file).read_text())
+            self.assertEqual(found, [(distribution, bounds) for distribution in distributions], file)
+
+    def test_an_old_one_is_refused_before_more_of_it_is_used(self):
+        with tempfile.TemporaryDirectory() as directory:
+            Path(directory, "tensorflow.py").write_text("class version:\n    VERSION = '2.10.1'\n")
+            path = os.pathsep.join([directory, os.environ.get("PYTHONPATH", "")])
+            done = subprocess.run(
+                [sys.executable, "-c", "import farandole.tensorflow"], env={**os.environ, "PYTHONPATH": path},
+                capture_output=True, text=True, timeout=60,
+            )  # fmt: skip
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("Farandole works with TensorFlow 2.16 to 2.21, and this is TensorFlow 2.10.1", done.stderr)
+
+    def test_a_newer_one_is_warned_of_by_the_first_rank_and_goes_on(self):
+        with tempfile.TemporaryDirectory() as directory:
+            Path(directory, "tensorflow.py").write_text("class version:\n    VERSION = '2.99.0-rc1'\n")
+            path = os.pathsep.join([directory, os.environ.get("PYTHONPATH", "")])
+            for rank, count in ("0", 1), ("1", 0):
+                done = subprocess.run(
+                    [sys.executable, "-c", "import farandole.tensorflow"], capture_output=True, text=True, timeout=60,
+                    env={**os.environ, "PYTHONPATH": path, "OMPI_COMM_WORLD_RANK": rank},
+                )  # fmt: skip
+                self.assertEqual(done.stderr.count("TensorFlow 2.99.0-rc1 is newer"), count, done.stderr)
+                # It went on, to where this module has too little of TensorFlow.
+                self.assertIn("No module named 'tensorflow.", done.stderr)
 
 
 class BuildOpsTest(unittest.TestCase):
@@ -281,9 +397,41 @@ class BuildOpsTest(unittest.TestCase):
             python.chmod(0o755)
             done = self.run_it("--tensorflow", str(python))
         self.assertEqual(done.returncode, 1)
-        self.assertIn("No module named 'tensorflow'", done.stderr)
+        self.assertRegex(done.stderr, "no ops: .*python.* has no TensorFlow. To use a TensorFlow that works: pip")
+        self.assertNotIn("Traceback", done.stderr)
+
+    def test_a_place_that_can_not_be_made(self):
+        with tempfile.TemporaryDirectory() as directory:
+            Path(directory, "tensorflow.py").write_text(TENSORFLOW)
+            Path(directory, "file").touch()
+            path = os.pathsep.join([directory, os.environ.get("PYTHONPATH", "")])
+            done = self.run_it("--output-dir", f"{directory}/file/ops", PYTHONPATH=path)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn(f"no ops: {directory}/file/ops: Not a directory", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+
+    def test_no_compiler(self):
+        with tempfile.TemporaryDirectory() as directory:
+            Path(directory, "tensorflow.py").write_text(TENSORFLOW)
+            path = os.pathsep.join([directory, os.environ.get("PYTHONPATH", "")])
+            done = self.run_it("--output-dir", f"{directory}/ops", PYTHONPATH=path, PATH="/nonexistent", CXX="")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("there is no C++ compiler to build it with. To install one: apt-get install g++", done.stderr)
         self.assertNotIn("Traceback", done.stderr)
 
 
+# As much of TensorFlow as a recipe asks.
+TENSORFLOW = """
+class version:
+    VERSION, GIT_VERSION = "2.20.0", "unknown"
+
+class sysconfig:
+    get_compile_flags = get_link_flags = staticmethod(lambda: [])
+"""
+
+
 if __name__ == "__main__":
-    unittest.main()
+    if sys.argv[1:] == ["--fetch"]:
+        print(library.from_cache(_Recipe()))
+    else:
+        unittest.main()

@@ -62,11 +62,15 @@ class WarmTest(unittest.TestCase):
         again = self.run_it("-m", "farandole.build_ops")
         self.assertEqual((again.returncode, again.stdout.strip()), (0, library), again.stderr)
         self.assertNotIn("building", again.stderr)
+        self.assertIn("were there already", again.stderr)
 
         warm = self.run_it("-c", USE)
         self.assertEqual(warm.returncode, 0, warm.stderr)
         self.assertEqual(warm.stdout.split()[-1], library)
         self.assertNotIn("building", warm.stderr)
+
+        needed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True).stdout
+        self.assertIn("[libfarandole.so.", needed)
 
 
 if __name__ == "__main__":

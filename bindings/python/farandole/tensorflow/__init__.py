@@ -11,6 +11,8 @@ Names, arguments and defaults are Horovod's; docs/coming-from-horovod.md says wh
 
 from typing import Any
 
+from . import _checked_version  # noqa: F401  isort: split
+
 from .. import (
     Adasum,
     Average,

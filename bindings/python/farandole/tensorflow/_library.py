@@ -16,11 +16,6 @@ _allocator_is_registered: Optional[bool] = None
 
 
 def _find() -> Path:
-    import tensorflow as tf
-
-    doubt = _op_library.why_not_tested(tf.version.VERSION)
-    if doubt is not None and _files.is_first_rank():
-        _engine.log("warning", doubt)
     recipe = _op_library.Recipe(_files.header_dir(), _engine.library_for_linking())
     for packaged in _files.candidates("tensorflow", "lib", recipe.file_name()):
         if recipe.fits(packaged):

@@ -11,16 +11,19 @@ package, neither then nor as a module.
 
 import argparse
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
 import re
+import secrets
 import shlex
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import IO, Iterator, List, Optional
@@ -34,6 +37,7 @@ _COMPILERS = ("g++", "c++", "clang++")
 _MOST_LINES_SHOWN = 20
 _UNUSED_DAYS = 90  # after so long nobody is likely to come back for a library
 _LEFT_BEHIND_DAYS = 1  # a build that was killed leaves its temporary file
+_LONG_WAIT_SECONDS = 30  # several builds would fit in: who waits so long for another process wants to know
 
 
 class Recipe:
@@ -56,10 +60,13 @@ class Recipe:
         self._compile_flags = tf.sysconfig.get_compile_flags()
         self._link_flags = tf.sysconfig.get_link_flags()
         self.mark = f"{_MARK}{self.version}:{self._digest(tf.version.GIT_VERSION)}"
+        self.was_built = False
 
     def _digest(self, git_version: str) -> str:
         """Of everything that the binary depends on but the compiler."""
-        digest = hashlib.sha256(git_version.encode() + b"\0" + os.path.basename(self.library).encode())
+        # The machine, because hosts of several kinds may share a home directory.
+        facts = (git_version, os.path.basename(self.library), os.uname().machine)
+        digest = hashlib.sha256("\0".join(facts).encode())
         for flag in self._compile_flags + self._link_flags:
             if not flag.startswith(("-I", "-L")):
                 digest.update(flag.encode())
@@ -90,14 +97,21 @@ class Recipe:
         # One translation unit: the headers of TensorFlow are most of the work.
         unit = "".join(f'#include "{source}"\n' for source in self.sources)
         output.parent.mkdir(parents=True, exist_ok=True)
-        temporary = output.with_name(f"{output.name}.{os.getpid()}.tmp")
+        if not os.access(output.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, "it cannot be written", str(output.parent))
+        # No process id: those of several hosts, and of containers, are alike.
+        temporary = output.with_name(f"{output.name}.{secrets.token_hex(8)}.tmp")
         command = self.command(compiler, temporary)
+        _say(
+            f"building the ops for TensorFlow {self.version} with {compiler[0]} (5 to 10 s, once) into {output.parent}"
+        )
         try:
             done = subprocess.run(command, input=unit, capture_output=True, text=True)
             if done.returncode != 0:
                 raise ImportError(self._failure(command, done.stderr))
             temporary.chmod(mode)
             os.replace(temporary, output)
+            self.was_built = True
         finally:
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
@@ -109,6 +123,10 @@ class Recipe:
             f"the op library of Farandole could not be built for TensorFlow {self.version} (it is known to work with "
             f"{supported()}):\n  {shown}\nThe command was: {shlex.join(command)}\n{_TO_USE_ONE_THAT_WORKS}"
         )
+
+
+def _say(text: str) -> None:
+    print(f"farandole: {text}", file=sys.stderr, flush=True)
 
 
 def supported() -> str:
@@ -193,27 +211,27 @@ def _make_private(path: Path) -> None:
             raise
 
 
-def _cache_dir() -> Path:
-    """A directory that only this user can write. What is in it need not be opened by a descriptor of it: nobody else
-    can put another one in its place, because its parent is this user's too, or sticky. The parent may be a link."""
+def _places() -> List[Path]:
+    """Where the cache may be: this user's, and what is taken where that one is of no use."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    reasons = []
-    for path in (Path(home, "farandole"), Path(tempfile.gettempdir(), f"farandole-{os.geteuid()}")):
-        reason = "it cannot be written"
-        with contextlib.suppress(OSError):
-            _make_private(path.parent)
-            _need_private(path.parent, path.parent.stat(), may_be_sticky=True)
-            _make_private(path)
-            _need_private(path, path.lstat())
-            if os.statvfs(path).f_flag & os.ST_NOEXEC:
-                reason = "its file system is mounted noexec, and nothing can be loaded from there"
-            elif os.access(path, os.W_OK):
-                return path
-        reasons.append(f"{path} ({reason})")
-    raise ImportError(
-        f"there is no place for the op library: neither {' nor '.join(reasons)}. To name one: export "
-        "XDG_CACHE_HOME=<a directory that you can write, of a file system that allows to execute>"
-    )
+    return [Path(home, "farandole"), Path(tempfile.gettempdir(), f"farandole-{os.geteuid()}")]
+
+
+def _why_of_no_use(path: Path) -> Optional[str]:
+    """Why nothing can be loaded from a directory of the cache, which is made if it is missing; or None.
+
+    Raises ImportError if others can write it. What is in it need not be opened by a descriptor of it: nobody else can
+    put another one in its place, because its parent is this user's too, or sticky. The parent may be a link.
+    """
+    try:
+        _make_private(path.parent)
+        _need_private(path.parent, path.parent.stat(), may_be_sticky=True)
+        _make_private(path)
+        _need_private(path, path.lstat())
+        is_noexec = os.statvfs(path).f_flag & os.ST_NOEXEC
+    except OSError as error:
+        return f"it cannot be made: {error.strerror}"
+    return "its file system is mounted noexec, and nothing can be loaded from there" if is_noexec else None
 
 
 @contextlib.contextmanager
@@ -235,8 +253,16 @@ def _locked(path: Path) -> Iterator[None]:
     """Holds a lock that other processes wait for. Where the file system has none, several build the same file, and
     each puts it in place whole."""
     with _opened(path, os.O_RDWR | os.O_CREAT) as file:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
+        long_wait = threading.Timer(
+            _LONG_WAIT_SECONDS, _say, [f"still waiting for another process, which builds the ops and holds {path}"]
+        )
+        long_wait.daemon = True
+        long_wait.start()
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+        finally:
+            long_wait.cancel()
         yield
 
 
@@ -251,25 +277,34 @@ def _is_cached(recipe: Recipe, library: Path) -> bool:
 def from_cache(recipe: Recipe) -> Path:
     """The library for the recipe, built if there is none: by one process of those that come at once, the others wait.
 
-    What the binary must fit is its key; the compiler is not asked where one fits.
+    What the binary must fit is its key. Where one fits, no compiler is asked and nothing needs to be written: compute
+    nodes may have neither a compiler nor a home directory that they can write.
     """
-    directory = _cache_dir()
-    library = directory / f"{_STEM}{recipe.version}_{recipe.mark[-16:]}.so"
-    if not _is_cached(recipe, library):
-        with _locked(library.with_suffix(".lock")):
-            if not _is_cached(recipe, library):
-                compiler = need_compiler(recipe.version)
-                print(
-                    f"farandole: building the ops for TensorFlow {recipe.version} with {compiler[0]} (5 to 10 s, once) "
-                    f"into {directory}",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                recipe.build(compiler, library, mode=0o700)
-                _prune(directory, keep=library)
-    with contextlib.suppress(OSError):
-        os.utime(library)  # when it was used last
-    return library
+    reasons = []
+    for directory in _places():
+        reason = _why_of_no_use(directory)
+        library = directory / f"{_STEM}{recipe.version}_{recipe.mark[-16:]}.so"
+        if reason is None and not _is_cached(recipe, library):
+            if os.access(directory, os.W_OK):
+                _build_once(recipe, library)
+            else:
+                reason = "it cannot be written"
+        if reason is None:
+            with contextlib.suppress(OSError):
+                os.utime(library)  # when it was used last
+            return library
+        reasons.append(f"{directory} ({reason})")
+    raise ImportError(
+        f"there is no place for the op library: neither {' nor '.join(reasons)}. To name one: export "
+        "XDG_CACHE_HOME=<a directory that you can write, of a file system that allows to execute>"
+    )
+
+
+def _build_once(recipe: Recipe, library: Path) -> None:
+    with _locked(library.with_suffix(".lock")):
+        if not _is_cached(recipe, library):
+            recipe.build(need_compiler(recipe.version), library, mode=0o700)
+            _prune(library.parent, keep=library)
 
 
 def _prune(directory: Path, keep: Path) -> None:
@@ -290,22 +325,38 @@ def _main(arguments: List[str]) -> int:
     parser.add_argument("output_dir", type=Path, nargs="?", help="where it goes; this user's cache if not given")
     options = parser.parse_args(arguments)
     try:
-        recipe = Recipe(options.header_dir.resolve(), options.library)
-        why_not_tested(recipe.version)
-        if options.output_dir is None:
-            packaged = _HERE / "lib" / recipe.file_name()
-            print(packaged if recipe.fits(packaged) else from_cache(recipe))
-            return 0
-        library = options.output_dir / recipe.file_name()
+        print(_built_for(Recipe(options.header_dir.resolve(), options.library), options.output_dir))
+    except (ImportError, OSError) as error:
+        reason = _in_words(error)
+        if not options.optional:
+            print(f"no ops: {reason}", file=sys.stderr)
+            return 1
+        print(f"warning: no ops; the package will try again when it is imported: {reason}")
+    return 0
+
+
+def _built_for(recipe: Recipe, output_dir: Optional[Path]) -> Path:
+    doubt = why_not_tested(recipe.version)
+    if doubt is not None:
+        _say(doubt)
+    if output_dir is None:
+        packaged = _HERE / "lib" / recipe.file_name()
+        library = packaged if recipe.fits(packaged) else from_cache(recipe)
+    else:
+        library = output_dir / recipe.file_name()
         if not recipe.fits(library):
             recipe.build(need_compiler(recipe.version), library, mode=0o755)
-        print(library)
-    except (ImportError, OSError) as error:
-        if not options.optional:
-            print(f"no ops: {error}", file=sys.stderr)
-            return 1
-        print(f"warning: no ops; the package will try again when it is imported: {error}")
-    return 0
+    if not recipe.was_built:
+        _say(f"the ops for TensorFlow {recipe.version} were there already")
+    return library
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name == "tensorflow":
+        return f"{sys.executable} has no TensorFlow. {_TO_USE_ONE_THAT_WORKS}"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from typing import Any, Dict, List, Tuple
 
 import tensorflow as tf
 
-_TENSORFLOW_THAT_WORKS = "TensorFlow 2.16 to 2.21"
+from ._op_library import supported
+
+_TENSORFLOW_THAT_WORKS = f"TensorFlow {supported()}"
 # Keras 3.8 and 3.9 have all the names, but weight losses and metrics in another way: histories would be wrong.
 _FIRST_KERAS = (3, 10)
 _KERAS_THAT_WORKS = "Keras 3.10 to 3.15"
