@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# usage: configure.sh SOURCE COMPILER
+# usage: configure.sh SOURCE COMPILER [--build]
 # What packagers and parent projects set stays as it is, and what cannot be is an error that says what to do. Configures
-# only; nothing is compiled.
+# only; --build: and builds and runs a program of a parent project.
 set -euo pipefail
-source=$1 compiler=$2
+source=$1 compiler=$2 build=${3-}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 small=(-G Ninja "-DCMAKE_CXX_COMPILER=$compiler" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DFARANDOLE_BUILD_TESTS=OFF
        -DFARANDOLE_BUILD_EXAMPLES=OFF -DFARANDOLE_WITH_MPI=OFF -DFARANDOLE_WITH_PYTHON=OFF)
@@ -77,4 +77,16 @@ grep -q OWN_FMT "$work/parent/build/compile_commands.json" || fail "the parent's
 ! grep -q 'farandole-config' "$work/parent/build/_deps/farandole-build/cmake_install.cmake" ||
   fail "the parent installs Farandole"
 [ ! -e "$work/parent/build/python" ] && [ ! -e "$work/parent/build/lib" ] || fail "Farandole writes into the parent's tree"
+if [ "$build" = --build ]; then
+  # With the fmt of the system this time, which is compiled.
+  sed -i '/own_fmt/d' "$work/parent/CMakeLists.txt"
+  cp "$source/tests/install/consumer/main.cpp" "$work/parent"
+  sed -i 's|"${CMAKE_BINARY_DIR}/main.cpp")$|main.cpp)|' "$work/parent/CMakeLists.txt"
+  cmake -S "$work/parent" -B "$work/built" -G Ninja "-DCMAKE_CXX_COMPILER=$compiler" -DFARANDOLE_WITH_MPI=OFF \
+    -DFARANDOLE_BUILD_TRAINER=OFF >"$work/log" 2>&1 || fail "the parent is not configured"
+  cmake --build "$work/built" -j 2 >"$work/log" 2>&1 || fail "the parent is not built"
+  "$work/built/program" || fail "the parent's program"
+  cmake --install "$work/built" --prefix "$work/installed" >"$work/log" 2>&1 || fail "the parent is not installed"
+  [ -z "$(find "$work/installed" -name '*farandole*' 2>/dev/null)" ] || fail "the parent installs Farandole"
+fi
 echo "options are respected or refused"

@@ -39,6 +39,10 @@ checkout=$(echo "$work"/sdist/farandole-*/)
 for file in $(grep -oE '\]\([a-zA-Z0-9_./-]+\)' "$source/README.md" | tr -d '])(' | sort -u); do
   [ -e "$checkout/$file" ] || fail "the source distribution lacks $file, which the README shows or names"
 done
+# All of the checkout, so that it builds, tests and installs alike.
+while IFS= read -r file; do
+  cmp -s "$source/$file" "$checkout/$file" || fail "the source distribution lacks $file, or has another one"
+done < <(git -C "$source" ls-files 2>/dev/null)
 [ -x "$checkout/tests/run.sh" ] && [ -x "$checkout/scripts/setup.sh" ] || fail "the source distribution cannot be tested"
 cmake -S "$checkout" -B "$work/configured" -G Ninja "-DCMAKE_CXX_COMPILER=$compiler" -DFARANDOLE_WITH_PYTHON=OFF \
   -DFARANDOLE_BUILD_TESTS=ON >"$work/log" 2>&1 || fail "CMake cannot configure the source distribution with its tests"
