@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/sdk/backend.h"
 
 namespace farandole::bench {
 

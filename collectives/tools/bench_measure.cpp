@@ -8,8 +8,9 @@
 
 #include "bench.h"
 #include "bench_case.h"
-#include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/deadline.h"
+#include "farandole/internal/endpoint.h"
 
 namespace farandole::bench {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "bench.h"
 #include "bench_case.h"
-#include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
 #include "farandole/core/version.h"
+#include "farandole/internal/deadline.h"
 
 namespace farandole::bench {
 namespace {

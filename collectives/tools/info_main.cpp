@@ -13,15 +13,15 @@
 
 #include "command_line.h"
 #include "farandole/collectives/communicator.h"
-#include "farandole/core/backend.h"
 #include "farandole/core/error.h"
-#include "farandole/core/limits.h"
 #include "farandole/core/reduce.h"
 #include "farandole/core/settings.h"
-#include "farandole/core/transport.h"
 #include "farandole/core/version.h"
-#include "farandole/core/waiter.h"
 #include "farandole/core/world.h"
+#include "farandole/internal/limits.h"
+#include "farandole/internal/waiter.h"
+#include "farandole/sdk/backend.h"
+#include "farandole/sdk/transport.h"
 #include "program.h"
 
 namespace farandole {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "farandole/core/backend.h"
 #include "farandole/core/settings.h"
+#include "farandole/sdk/backend.h"
 
 namespace farandole {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which MPI this process should use, and the plug-ins that speak to it.
-#include "farandole/core/backend.h"
+#include "farandole/sdk/backend.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

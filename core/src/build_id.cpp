@@ -7,11 +7,11 @@
 #include <cstring>
 #include <string_view>
 
-#include "farandole/core/backend.h"
 #include "farandole/core/error.h"
-#include "farandole/core/host_memory.h"
 #include "farandole/core/version.h"
-#include "farandole/core/waiter.h"
+#include "farandole/internal/shared_memory.h"
+#include "farandole/internal/waiter.h"
+#include "farandole/sdk/backend.h"
 #include "farandole_revision.h"
 
 namespace farandole {

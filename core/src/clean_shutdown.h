@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "farandole/core/backend.h"
+#include "farandole/sdk/backend.h"
 
 namespace farandole {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "farandole/core/copy.h"
+#include "farandole/internal/copy.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "farandole/core/endpoint.h"
+#include "farandole/internal/endpoint.h"
 
 #include <set>
 
@@ -30,7 +30,7 @@ const std::string& Endpoint::tuning_text() const {
 Transport& Endpoint::route(int peer) const {
   return job_.route(peer);
 }
-HostMemory& Endpoint::memory() const {
+SharedMemory& Endpoint::memory() const {
   return job_.memory();
 }
 bool Endpoint::shares_memory(int host_index) const {

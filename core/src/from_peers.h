@@ -2,8 +2,8 @@
 // What other processes say of themselves is looked at here before anything is done by it.
 #pragma once
 
-#include "farandole/core/backend.h"
 #include "farandole/core/topology.h"
+#include "farandole/sdk/backend.h"
 
 namespace farandole {
 

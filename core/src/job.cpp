@@ -9,10 +9,10 @@
 #include <cstring>
 
 #include "agreement.h"
-#include "farandole/core/forked_children.h"
-#include "farandole/core/log.h"
+#include "farandole/internal/forked_children.h"
+#include "farandole/internal/log.h"
+#include "farandole/internal/stall_monitor.h"
 #include "from_peers.h"
-#include "patience.h"
 #include "private_file.h"
 
 namespace farandole {
@@ -119,7 +119,7 @@ Transport& Job::route(int peer) {
 
 /// Waits for the other processes, but neither in silence nor for one that has died.
 void Job::leave() {
-  Patience patience(settings_.warn_after, settings_.timeout);
+  StallMonitor stall(settings_.warn_after, settings_.timeout);
   const auto start = Clock::now();
   next_question_ = start + std::chrono::duration_cast<Clock::duration>(kFirstQuestion * settings_.warn_after);
   shutdown_->begin();
@@ -131,7 +131,7 @@ void Job::leave() {
     }
     if (shutdown_->advance() && group_->is_flushed()) break;
     ask_before_leaving(Clock::now());
-    patience.look([&] {
+    stall.check([&] {
       return fmt::format("leaving the job: waiting for {:.1f} s; {}", Seconds(Clock::now() - start).count(),
                          describe_remaining());
     });

@@ -15,6 +15,7 @@
 
 #include "clean_shutdown.h"
 #include "farandole/core/world.h"
+#include "farandole/internal/endpoint.h"
 #include "inproc/inproc_transport.h"
 #include "liveness.h"
 #include "one_world.h"
@@ -46,7 +47,7 @@ class Job : public std::enable_shared_from_this<Job> {
   Endpoint& endpoint(int replica) { return *endpoints_[static_cast<std::size_t>(replica)]; }
   bool is_here(int rank) const { return topology_->rank(rank).process == process_; }
   Transport& route(int peer);
-  HostMemory& memory() { return *memory_; }
+  SharedMemory& memory() { return *memory_; }
   bool shares_memory(int host_index) const { return shares_memory_[static_cast<std::size_t>(host_index)]; }
   ProcessGroup* group() { return group_.get(); }
   ProgressThread* progress_thread() { return progress_.get(); }
@@ -108,7 +109,7 @@ class Job : public std::enable_shared_from_this<Job> {
   std::string backend_description_;
   std::unique_ptr<ProcessGroup> group_;  // null: this process alone, or the World has ended; thread-safe
   int process_ = 0;
-  std::unique_ptr<HostMemory> memory_;
+  std::unique_ptr<SharedMemory> memory_;
   std::vector<bool> shares_memory_;  // by host
   std::optional<Topology> topology_;
   std::unique_ptr<InprocTransport> inproc_;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "agreement.h"
-#include "farandole/core/log.h"
+#include "farandole/internal/log.h"
 #include "from_peers.h"
 #include "job.h"
 
@@ -23,7 +23,7 @@ struct Job::Introduction {
 struct Job::Surroundings {
   int neighbour = 0;  // the first process of the same host
   bool crowded = false;
-  HostMemory::Claim memory;
+  SharedMemory::Claim memory;
 };
 
 void Job::join(const WorldOptions& options) {
@@ -74,8 +74,8 @@ void Job::introduce(const WorldOptions& options) {
 
   Surroundings around;
   around.neighbour = process_;
-  HostMemory::Options memory{/*sharing=*/1, /*copies=*/settings_.single_copy_bytes > 0,
-                             static_cast<std::uint64_t>(settings_.window_bytes)};
+  SharedMemory::Options memory{/*sharing=*/1, /*copies=*/settings_.single_copy_bytes > 0,
+                               static_cast<std::uint64_t>(settings_.window_bytes)};
   for (int p = count - 1; p >= 0; --p) {
     const Introduction& other = all[static_cast<std::size_t>(p)];
     if (!proof.shares_machine_with(other.claim)) continue;
@@ -86,7 +86,7 @@ void Job::introduce(const WorldOptions& options) {
     if (may_share) ++memory.sharing;
   }
   around.crowded = is_crowded(1);
-  memory_ = std::make_unique<HostMemory>(count, process_, memory);
+  memory_ = std::make_unique<SharedMemory>(count, process_, memory);
   around.memory = memory_->claim();
   std::vector<Surroundings> found(static_cast<std::size_t>(count), around);
   // The proofs must stay open until everybody has looked: this gathering is also that barrier.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "farandole/core/limits.h"
+#include "farandole/internal/limits.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>

@@ -13,8 +13,8 @@
 #include <string>
 #include <system_error>
 
-#include "farandole/core/limits.h"
-#include "memory_file.h"
+#include "farandole/internal/limits.h"
+#include "farandole/internal/memory_file.h"
 
 namespace farandole {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "farandole/core/deadline.h"
+#include "farandole/internal/deadline.h"
 
 namespace farandole {
 

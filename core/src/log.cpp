@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "farandole/core/log.h"
+#include "farandole/internal/log.h"
 
 #include <spdlog/details/console_globals.h>
 #include <spdlog/logger.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "choice.h"
-#include "farandole/core/forked_children.h"
+#include "farandole/internal/forked_children.h"
 
 namespace farandole {
 namespace {

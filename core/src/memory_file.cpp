@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memory_file.h"
+#include "farandole/internal/memory_file.h"
 
 #include <sys/mman.h>
 

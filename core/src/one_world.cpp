@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "farandole/core/error.h"
-#include "farandole/core/forked_children.h"
 #include "farandole/core/world.h"
+#include "farandole/internal/forked_children.h"
 
 namespace farandole {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "farandole/core/progress.h"
+#include "farandole/internal/progress.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "farandole/core/log.h"
+#include "farandole/internal/log.h"
 
 namespace farandole {
 namespace {

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "farandole/core/deadline.h"
 #include "farandole/core/settings.h"
 #include "farandole/core/topology.h"
+#include "farandole/internal/deadline.h"
 
 namespace farandole {
 

@@ -20,7 +20,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
-#include "memory_file.h"
+#include "farandole/internal/memory_file.h"
 
 namespace farandole {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "farandole/core/transport.h"
+#include "farandole/sdk/transport.h"
 
 #include <fmt/format.h>
 

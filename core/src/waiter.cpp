@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "farandole/core/waiter.h"
+#include "farandole/internal/waiter.h"
 
 #include <linux/futex.h>
 #include <sched.h>

@@ -3,7 +3,8 @@
 
 #include <utility>
 
-#include "farandole/core/forked_children.h"
+#include "farandole/internal/endpoint.h"
+#include "farandole/internal/forked_children.h"
 #include "job.h"
 
 namespace farandole {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "farandole/core/error.h"
-#include "farandole/core/transport.h"
-#include "farandole/core/waiter.h"
+#include "farandole/internal/waiter.h"
+#include "farandole/sdk/transport.h"
 #include "groups.h"
 #include "trial.h"
 

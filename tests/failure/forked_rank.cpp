@@ -23,9 +23,9 @@
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
-#include "farandole/core/log.h"
 #include "farandole/engine.h"
 #include "farandole/gradients/gradient_averager.h"
+#include "farandole/internal/log.h"
 
 namespace {
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/core/error.h"
 
 namespace {
 

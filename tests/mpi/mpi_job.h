@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "farandole/core/deadline.h"
+#include "farandole/internal/deadline.h"
 #include "mpi_process_group.h"
 
 namespace farandole::mpi {

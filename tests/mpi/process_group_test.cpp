@@ -7,8 +7,8 @@
 #include <array>
 #include <cstdio>
 
-#include "farandole/core/backend.h"
 #include "farandole/core/error.h"
+#include "farandole/sdk/backend.h"
 #include "mpi_job.h"
 
 namespace farandole::mpi {

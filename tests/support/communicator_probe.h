@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "communicator_state.h"
+#include "communicator/communicator_state.h"
 
 namespace farandole {
 

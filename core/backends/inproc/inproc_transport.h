@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "farandole/core/transport.h"
+#include "farandole/sdk/transport.h"
 
 namespace farandole {
 

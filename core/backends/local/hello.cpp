@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "farandole/core/backend.h"
 #include "farandole/core/error.h"
+#include "farandole/sdk/backend.h"
 
 namespace farandole::local {
 

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstddef>
 
-#include "farandole/core/limits.h"
+#include "farandole/internal/limits.h"
 
 namespace farandole::local {
 

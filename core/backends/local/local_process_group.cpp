@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
-#include "farandole/core/forked_children.h"
-#include "farandole/core/log.h"
-#include "patience.h"
+#include "farandole/internal/deadline.h"
+#include "farandole/internal/forked_children.h"
+#include "farandole/internal/log.h"
+#include "farandole/internal/stall_monitor.h"
 
 namespace farandole::local {
 namespace {
@@ -107,10 +107,10 @@ void LocalProcessGroup::allgather(const void* mine, void* all, std::size_t bytes
     incoming.emplace_back(p, link.recv(kGathered, parts + static_cast<std::size_t>(p) * bytes, bytes));
   }
   const auto start = Clock::now();
-  Patience patience(warn_after_, timeout_);
+  StallMonitor stall(warn_after_, timeout_);
   for (auto& [p, message] : incoming) {
     wait_for(p, kDoing, [&, p = p, &message = message] {
-      patience.look([&] {
+      stall.check([&] {
         return fmt::format(
             "joining the job: process {} of {} has been waiting for {:.1f} s for process {}, which has met "
             "the others and says no more: it is stopped, or very slow",

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "farandole/core/backend.h"
+#include "farandole/sdk/backend.h"
 #include "local/link.h"
 #include "local/local_transport.h"
 #include "local/meeting.h"

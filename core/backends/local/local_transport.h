@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "farandole/core/topology.h"
-#include "farandole/core/transport.h"
+#include "farandole/sdk/transport.h"
 #include "local/link.h"
 
 namespace farandole::local {

@@ -19,12 +19,12 @@
 #include <system_error>
 #include <utility>
 
-#include "farandole/core/backend.h"
-#include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
-#include "farandole/core/log.h"
+#include "farandole/internal/deadline.h"
+#include "farandole/internal/log.h"
+#include "farandole/internal/stall_monitor.h"
+#include "farandole/sdk/backend.h"
 #include "local/hello.h"
-#include "patience.h"
 
 namespace farandole::local {
 namespace {
@@ -89,14 +89,14 @@ class Gathering {
   }
 
   Meeting run() && {
-    Patience patience(seat_.warn_after, seat_.timeout);
+    StallMonitor stall(seat_.warn_after, seat_.timeout);
     for (; !is_complete(); rest()) {
       for (int process = 0; process < seat_.process; ++process) call(process);
       answer();
       for (int process = 0; process < seat_.process; ++process) hear_called(process);
       if (is_complete()) break;
       look_for_gone();
-      patience.look([&] {
+      stall.check([&] {
         return fmt::format(
             "job '{}': process {} of {} waits for {}; each must be started with its own FARANDOLE_RANK, and the same "
             "FARANDOLE_SIZE and FARANDOLE_JOB",

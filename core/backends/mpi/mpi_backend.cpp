@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-#include "farandole/core/backend.h"
+#include "farandole/sdk/backend.h"
 #include "farandole_revision.h"
 #include "mpi_process_group.h"
 #include "mpi_runtime.h"

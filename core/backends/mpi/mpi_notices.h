@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "farandole/core/backend.h"
+#include "farandole/sdk/backend.h"
 #include "mpi_session.h"
 
 namespace farandole::mpi {

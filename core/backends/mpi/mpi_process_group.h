@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/core/backend.h"
+#include "farandole/sdk/backend.h"
 #include "mpi_notices.h"
 #include "mpi_runtime.h"
 #include "mpi_session.h"

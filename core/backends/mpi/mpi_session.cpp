@@ -7,9 +7,9 @@
 #include <chrono>
 #include <thread>
 
-#include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
-#include "farandole/core/log.h"
+#include "farandole/internal/deadline.h"
+#include "farandole/internal/log.h"
 #include "mpi_error.h"
 
 namespace farandole::mpi {

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "farandole/core/backend.h"
+#include "farandole/sdk/backend.h"
 #include "mpi_runtime.h"
 
 namespace farandole::mpi {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
-#include "farandole/core/log.h"
+#include "farandole/internal/log.h"
 #include "mpi_error.h"
 
 namespace farandole::mpi {

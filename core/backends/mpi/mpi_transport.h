@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "farandole/core/topology.h"
-#include "farandole/core/transport.h"
+#include "farandole/sdk/transport.h"
 #include "mpi_session.h"
 
 namespace farandole::mpi {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "farandole/core/error.h"
-#include "farandole/core/log.h"
 #include "farandole/core/reduce.h"
+#include "farandole/internal/log.h"
 #include "mpi_error.h"
 #include "mpi_notices.h"
 

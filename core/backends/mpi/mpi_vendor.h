@@ -8,7 +8,7 @@
 #include <memory>
 #include <span>
 
-#include "farandole/core/backend.h"
+#include "farandole/sdk/backend.h"
 #include "mpi_session.h"
 
 namespace farandole::mpi {

@@ -9,10 +9,10 @@
 #include <mutex>
 #include <system_error>
 
-#include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
-#include "farandole/core/log.h"
-#include "patience.h"
+#include "farandole/internal/deadline.h"
+#include "farandole/internal/log.h"
+#include "farandole/internal/stall_monitor.h"
 
 namespace farandole::mpi {
 namespace {
@@ -34,13 +34,13 @@ Watch::Watch(const Times& times) {
 
 void Watch::run(const std::stop_token& stop, const Times& times) {
   const auto start = Clock::now();
-  Patience patience(times.warn_after, times.timeout);
+  StallMonitor stall(times.warn_after, times.timeout);
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);
   try {
     while (!stopped.wait_for(lock, stop, kLook, [&] { return stop.stop_requested(); })) {
-      patience.look([&] {
+      stall.check([&] {
         return fmt::format(
             "joining the job: waiting for {:.1f} s until MPI has brought all processes together, and MPI does not say "
             "who "

@@ -19,8 +19,8 @@
 #include <utility>
 
 #include "farandole/core/error.h"
-#include "farandole/core/forked_children.h"
-#include "memory_file.h"
+#include "farandole/internal/forked_children.h"
+#include "farandole/internal/memory_file.h"
 
 namespace farandole {
 namespace {
@@ -235,7 +235,7 @@ void Arena::become_private() {
   close(std::exchange(descriptor_, -1));
 }
 
-std::byte* map_arena(const HostMemory::Claim& claim, std::string& error) {
+std::byte* map_arena(const SharedMemory::Claim& claim, std::string& error) {
   const std::string path = fmt::format("/proc/{}/fd/{}", claim.pid, claim.descriptor);
   std::array<char, 64> target{};
   const ssize_t length = readlink(path.c_str(), target.data(), target.size());

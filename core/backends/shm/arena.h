@@ -8,8 +8,8 @@
 #include <mutex>
 #include <string>
 
-#include "farandole/core/host_memory.h"
-#include "farandole/core/limits.h"
+#include "farandole/internal/limits.h"
+#include "farandole/internal/shared_memory.h"
 #include "shm/extents.h"
 
 namespace farandole {
@@ -65,6 +65,6 @@ class Arena {
 };
 
 /// The memory file of another process, mapped, or null with the reason in `error`.
-std::byte* map_arena(const HostMemory::Claim& claim, std::string& error);
+std::byte* map_arena(const SharedMemory::Claim& claim, std::string& error);
 
 }  // namespace farandole

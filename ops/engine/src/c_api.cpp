@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "checked_request.h"
-#include "farandole/core/forked_children.h"
-#include "farandole/core/log.h"
 #include "farandole/core/version.h"
+#include "farandole/internal/forked_children.h"
+#include "farandole/internal/log.h"
 #include "process.h"
 
 namespace farandole {

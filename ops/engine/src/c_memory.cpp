@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "farandole/core/forked_children.h"
+#include "farandole/internal/forked_children.h"
 #include "process.h"
 
 namespace farandole {

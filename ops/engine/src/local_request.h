@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "farandole/core/deadline.h"
 #include "farandole/engine.h"
+#include "farandole/internal/deadline.h"
 #include "request.h"
 
 /// The error object of the C header.

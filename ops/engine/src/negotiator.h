@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "farandole/core/deadline.h"
+#include "farandole/internal/deadline.h"
 #include "request.h"
 
 namespace farandole {

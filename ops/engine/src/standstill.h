@@ -7,8 +7,8 @@
 #include <functional>
 #include <optional>
 
-#include "farandole/core/deadline.h"
 #include "farandole/core/settings.h"
+#include "farandole/internal/deadline.h"
 
 namespace farandole {
 

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <system_error>
 
-#include "farandole/core/log.h"
+#include "farandole/internal/log.h"
 
 namespace farandole {
 namespace {

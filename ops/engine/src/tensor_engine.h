@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/internal/endpoint.h"
 #include "local_request.h"
 #include "set_engine.h"
 #include "standstill.h"

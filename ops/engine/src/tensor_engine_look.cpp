@@ -4,7 +4,7 @@
 
 #include <mutex>
 
-#include "farandole/core/log.h"
+#include "farandole/internal/log.h"
 #include "tensor_engine.h"
 
 namespace farandole {

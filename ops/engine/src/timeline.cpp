@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
-#include "farandole/core/log.h"
+#include "farandole/internal/log.h"
 
 namespace farandole {
 namespace {

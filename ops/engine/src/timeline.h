@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "farandole/core/deadline.h"
+#include "farandole/internal/deadline.h"
 
 namespace farandole {
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <utility>
 
-#include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/deadline.h"
 
 namespace farandole {
 namespace {

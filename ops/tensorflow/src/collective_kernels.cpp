@@ -4,7 +4,7 @@
 // They are registered for the CPU only: TensorFlow places the ops there, and copies tensors of other devices to it and
 // back. A kernel for GPUs is registered here beside them, for the same ops, once the engine takes device memory: it
 // passes `context->op_device_context()->stream()` along, so that the collective waits for the tensor, and what follows
-// for the collective. `shape`, `splits` and `received_splits` then stay in host memory (`.HostMemory("splits")`).
+// for the collective. `shape`, `splits` and `received_splits` then stay in host memory (`.SharedMemory("splits")`).
 #include <cstdlib>
 #include <numeric>
 #include <string>

@@ -11,7 +11,7 @@
 #include "checkpoint_lock.h"
 #include "durable_file.h"
 #include "farandole/core/error.h"
-#include "farandole/core/log.h"
+#include "farandole/internal/log.h"
 #include "manifest.h"
 #include "safetensors.h"
 

@@ -15,9 +15,9 @@
 #include <cstring>
 #include <thread>
 
-#include "farandole/core/deadline.h"
 #include "farandole/core/error.h"
-#include "farandole/core/log.h"
+#include "farandole/internal/deadline.h"
+#include "farandole/internal/log.h"
 
 namespace farandole::trainer {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "farandole/core/forked_children.h"
+#include "farandole/internal/forked_children.h"
 
 namespace farandole::trainer {
 

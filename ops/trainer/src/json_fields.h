@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "farandole/core/error.h"
-#include "farandole/core/json_depth.h"
+#include "farandole/internal/json_depth.h"
 #include "farandole/trainer/tensor.h"
 
 namespace farandole::trainer {

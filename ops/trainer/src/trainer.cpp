@@ -11,8 +11,9 @@
 
 #include "checksum.h"
 #include "evaluation.h"
-#include "farandole/core/deadline.h"
-#include "farandole/core/waiter.h"
+#include "farandole/internal/deadline.h"
+#include "farandole/internal/endpoint.h"
+#include "farandole/internal/waiter.h"
 #include "farandole/trainer/agreement.h"
 #include "farandole/trainer/loader.h"
 #include "mirror.h"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "farandole/core/deadline.h"
+#include "farandole/internal/deadline.h"
 #include "farandole/trainer/trainer.h"
 
 namespace farandole::trainer {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "completion_count.h"
+#include "shared_memory/completion_count.h"
 
 #include <gtest/gtest.h>
 

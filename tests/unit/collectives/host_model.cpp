@@ -15,7 +15,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "host_plan.h"
+#include "shared_memory/shm_plan.h"
 
 namespace farandole::host_model {
 namespace {
@@ -67,11 +67,11 @@ static_assert(std::has_unique_object_representations_v<State>);
 class Explorer {
  public:
   explicit Explorer(const Variant& variant) : v_(variant), calls_(static_cast<int>(variant.calls.size())) {
-    staged_ = HostPlan({Collective::kAllreduce, v_.ranks, -1, false, false, false});
+    staged_ = ShmPlan({Collective::kAllreduce, v_.ranks, -1, false, false, false});
     staged_.set_parts(3);
     exchanged_ = staged_;
     exchanged_.set_parts(kExchangeSlots + 1);
-    windows_ = HostPlan({Collective::kAllreduce, v_.ranks, -1, false, true, true});
+    windows_ = ShmPlan({Collective::kAllreduce, v_.ranks, -1, false, true, true});
     windows_.set_parts(2);
   }
 
@@ -270,13 +270,13 @@ class Explorer {
     }
   }
 
-  const HostPlan& plan_of(Kind kind) const {
+  const ShmPlan& plan_of(Kind kind) const {
     if (kind == Kind::kExchanged) return exchanged_;
     return kind == Kind::kStaged ? staged_ : windows_;
   }
 
   /// A step of two ranks that exchange parts: in one action, because a slot belongs to one rank at a time.
-  bool exchange(State& s, int rank, int lane, const HostPlan::Step& step, std::uint8_t tag) {
+  bool exchange(State& s, int rank, int lane, const ShmPlan::Step& step, std::uint8_t tag) {
     auto& mine = at(at(at(s.ranks, rank).exchanged, lane), static_cast<int>(step.part) % kExchangeSlots);
     auto& theirs = at(at(at(s.ranks, 1 - rank).exchanged, lane), static_cast<int>(step.part) % kExchangeSlots);
     switch (step.stage) {
@@ -298,8 +298,8 @@ class Explorer {
   bool advance_step(State& s, int rank, Op& op, std::uint8_t number) {
     auto& mine = at(s.ranks, rank);
     const int lane = number % v_.lanes;
-    const HostPlan& plan = plan_of(at(v_.calls, number - 1));
-    HostPlan::Step step = plan.first();
+    const ShmPlan& plan = plan_of(at(v_.calls, number - 1));
+    ShmPlan::Step step = plan.first();
     for (int i = 0; i < op.taken && op.taken < static_cast<int>(plan.steps()); ++i) step = plan.after(step);
     const int part = static_cast<int>(step.part);
     const int slot = part % kSlots;
@@ -363,8 +363,8 @@ class Explorer {
     }
   }
 
-  /// The rules of HostOperation::is_ready.
-  bool is_ready(const State& s, int rank, int number, const HostPlan& plan, const HostPlan::Step& step) const {
+  /// The rules of ShmOperation::is_ready.
+  bool is_ready(const State& s, int rank, int number, const ShmPlan& plan, const ShmPlan::Step& step) const {
     const auto reader = static_cast<HostStage>(static_cast<int>(step.stage) + 1);
     const std::size_t slots = &plan == &exchanged_ ? kExchangeSlots : kSlots;
     const bool reused = step.stage != HostStage::kOut && plan.uses(reader) && step.part >= slots;
@@ -394,7 +394,7 @@ class Explorer {
     return ++op.cursor == v_.ranks;
   }
 
-  /// HostGroup::end
+  /// ShmGroup::end
   void end(State::Rank& mine, int lane) const {
     at(mine.last, lane) = at(mine.in_flight, lane);
     at(mine.in_flight, lane) = 0;
@@ -409,7 +409,7 @@ class Explorer {
 
   const Variant v_;
   const int calls_;
-  HostPlan staged_, exchanged_, windows_;
+  ShmPlan staged_, exchanged_, windows_;
   std::unordered_set<std::size_t> seen_;
   std::string error_;
   bool moved_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of how ranks meet in shared memory (HostGroup, HostOperation, Doorbell), explored over all interleavings.
+// A model of how ranks meet in shared memory (ShmGroup, ShmOperation, Doorbell), explored over all interleavings.
 #pragma once
 
 #include <cstddef>

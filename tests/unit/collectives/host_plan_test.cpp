@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "host_group.h"
-#include "host_plan.h"
+#include "shared_memory/shm_group.h"
+#include "shared_memory/shm_plan.h"
 
 namespace farandole {
 namespace {
@@ -19,7 +19,7 @@ constexpr Collective kAll[] = {Collective::kAllreduce, Collective::kReduce,    C
                                Collective::kBroadcast, Collective::kAllgather, Collective::kGather,
                                Collective::kScatter,   Collective::kAlltoall};
 
-std::string describe(const HostFacts& facts, std::size_t parts) {
+std::string describe(const ShmFacts& facts, std::size_t parts) {
   return fmt::format("{} among {}, root {}, reaches inputs {}, outputs {}, copies {}, {} parts", name(facts.collective),
                      facts.size, facts.root, facts.reaches_inputs, facts.reaches_outputs, facts.copies_inputs, parts);
 }
@@ -31,7 +31,7 @@ void for_each_plan(const std::vector<int>& sizes, const std::vector<std::size_t>
     for (const int size : sizes) {
       for (int root = 0; root < (is_rooted(collective) ? size : 1); ++root) {
         for (int reach = 0; reach < 6; ++reach) {
-          HostFacts facts{collective, size, is_rooted(collective) ? root : -1, false, false, false};
+          ShmFacts facts{collective, size, is_rooted(collective) ? root : -1, false, false, false};
           facts.reaches_inputs = reach == 1 || reach == 3;
           facts.reaches_outputs = reach == 2 || reach == 3 || reach == 5;
           facts.copies_inputs = reach >= 4;
@@ -42,13 +42,13 @@ void for_each_plan(const std::vector<int>& sizes, const std::vector<std::size_t>
   }
 }
 
-TEST(HostPlan, VisitsEveryStepOnceAndCountsThem) {
-  for_each_plan({2, 3}, {1, 2, 3, 4, 17}, [](const HostFacts& facts, std::size_t parts) {
+TEST(ShmPlan, VisitsEveryStepOnceAndCountsThem) {
+  for_each_plan({2, 3}, {1, 2, 3, 4, 17}, [](const ShmFacts& facts, std::size_t parts) {
     SCOPED_TRACE(describe(facts, parts));
-    HostPlan plan(facts);
+    ShmPlan plan(facts);
     plan.set_parts(parts);
     std::set<std::pair<HostStage, std::size_t>> visited;
-    HostPlan::Step step = plan.first();
+    ShmPlan::Step step = plan.first();
     for (std::uint64_t done = 1; done <= plan.steps(); ++done, step = plan.after(step)) {
       EXPECT_TRUE(plan.uses(step.stage));
       EXPECT_LT(step.part, parts);
@@ -61,9 +61,9 @@ TEST(HostPlan, VisitsEveryStepOnceAndCountsThem) {
   });
 }
 
-TEST(HostPlan, APartFollowsThroughTheStagesInOrder) {
-  for_each_plan({2}, {3, 9}, [](const HostFacts& facts, std::size_t parts) {
-    HostPlan plan(facts);
+TEST(ShmPlan, APartFollowsThroughTheStagesInOrder) {
+  for_each_plan({2}, {3, 9}, [](const ShmFacts& facts, std::size_t parts) {
+    ShmPlan plan(facts);
     plan.set_parts(parts);
     for (const auto& [early, late] :
          {std::pair(HostStage::kIn, HostStage::kMiddle), std::pair(HostStage::kMiddle, HostStage::kOut)}) {
@@ -79,14 +79,14 @@ struct Rules {
   bool waits_for_readers = true, waits_for_writers = true, waits_at_end = true;
 };
 
-/// All ranks under the waiting rules of HostOperation, in every interleaving. A step has a beginning and an end, so
+/// All ranks under the waiting rules of ShmOperation, in every interleaving. A step has a beginning and an end, so
 /// that what others do meanwhile is seen.
 class Simulation {
  public:
-  Simulation(const HostFacts& facts, std::size_t parts, const Rules& rules)
+  Simulation(const ShmFacts& facts, std::size_t parts, const Rules& rules)
       : facts_(facts), plan_(facts), rules_(rules) {
     plan_.set_parts(parts);
-    HostPlan::Step step = plan_.first();
+    ShmPlan::Step step = plan_.first();
     for (std::uint64_t i = 0; i < plan_.steps(); ++i, step = plan_.after(step)) steps_.push_back(step);
   }
 
@@ -138,9 +138,9 @@ class Simulation {
     const auto [stage, part] = steps_[ended(position)];
     if (!plan_.is_active(stage, rank)) return true;
     const auto reader = static_cast<HostStage>(static_cast<int>(stage) + 1);
-    const bool reused = stage != HostStage::kOut && plan_.uses(reader) && part >= HostGroup::kSlots;
+    const bool reused = stage != HostStage::kOut && plan_.uses(reader) && part >= ShmGroup::kSlots;
     if (rules_.waits_for_readers && reused &&
-        !all_reached(state, rank, plan_.done_after(reader, part - HostGroup::kSlots), -1)) {
+        !all_reached(state, rank, plan_.done_after(reader, part - ShmGroup::kSlots), -1)) {
       return false;
     }
     if (stage == HostStage::kIn || !rules_.waits_for_writers) return true;
@@ -164,9 +164,9 @@ class Simulation {
         return fmt::format("rank {} reads a slot of rank {} before it is written", rank, other);
       }
       const auto reader = static_cast<HostStage>(static_cast<int>(stage) + 1);
-      if (stage != HostStage::kOut && plan_.uses(reader) && part >= HostGroup::kSlots &&
+      if (stage != HostStage::kOut && plan_.uses(reader) && part >= ShmGroup::kSlots &&
           plan_.is_active(reader, other) && reads_slots_of(reader, rank) &&
-          !has(theirs, reader, part - HostGroup::kSlots)) {
+          !has(theirs, reader, part - ShmGroup::kSlots)) {
         return fmt::format("rank {} writes a slot that rank {} has not read", rank, other);
       }
     }
@@ -185,14 +185,14 @@ class Simulation {
     return ended(position) >= plan_.done_after(stage, part);
   }
 
-  const HostFacts facts_;
-  HostPlan plan_;
+  const ShmFacts facts_;
+  ShmPlan plan_;
   const Rules rules_;
-  std::vector<HostPlan::Step> steps_;
+  std::vector<ShmPlan::Step> steps_;
 };
 
-TEST(HostPlan, NobodyWaitsInACircleAndNoSlotIsWrittenWhileItIsRead) {
-  const auto check = [](const HostFacts& facts, std::size_t parts) {
+TEST(ShmPlan, NobodyWaitsInACircleAndNoSlotIsWrittenWhileItIsRead) {
+  const auto check = [](const ShmFacts& facts, std::size_t parts) {
     EXPECT_EQ(Simulation(facts, parts, {}).run(), "") << describe(facts, parts);
   };
   for_each_plan({2}, {0, 1, 2, 3, 4, 7}, check);
@@ -200,8 +200,8 @@ TEST(HostPlan, NobodyWaitsInACircleAndNoSlotIsWrittenWhileItIsRead) {
   for_each_plan({4}, {1, 3}, check);
 }
 
-TEST(HostPlan, TheSimulationSeesMissingWaits) {
-  const HostFacts staged{Collective::kAllreduce, 2, -1, false, false, false};
+TEST(ShmPlan, TheSimulationSeesMissingWaits) {
+  const ShmFacts staged{Collective::kAllreduce, 2, -1, false, false, false};
   Rules rules;
   rules.waits_for_readers = false;
   EXPECT_NE(Simulation(staged, 4, rules).run(), "");
@@ -209,7 +209,7 @@ TEST(HostPlan, TheSimulationSeesMissingWaits) {
   rules.waits_for_writers = false;
   EXPECT_NE(Simulation(staged, 1, rules).run(), "");
   for (const auto& [inputs, outputs] : {std::pair(true, false), std::pair(false, true), std::pair(true, true)}) {
-    const HostFacts windows{Collective::kAllreduce, 2, -1, inputs, outputs, false};
+    const ShmFacts windows{Collective::kAllreduce, 2, -1, inputs, outputs, false};
     rules = {};
     rules.waits_at_end = false;
     // Where results are staged, ranks hear of each other's last part anyway, but not of the root's last read.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "recent_outputs.h"
+#include "shared_memory/recent_outputs.h"
 
 #include <gtest/gtest.h>
 

@@ -8,9 +8,9 @@
 
 #include "farandole/core/error.h"
 #include "foreign_mode.h"
-#include "layout.h"
-#include "schedule_cache.h"
-#include "selection.h"
+#include "schedule/layout.h"
+#include "schedule/schedule_cache.h"
+#include "selection/selection.h"
 
 namespace farandole {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "farandole/core/error.h"
-#include "selection.h"
+#include "selection/selection.h"
 
 namespace farandole {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "farandole/core/backend.h"
+#include "farandole/sdk/backend.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

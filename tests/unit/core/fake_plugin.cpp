@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plug-in that joins nothing: built twice, once as a plug-in of this library and once as one of another version.
-#include "farandole/core/backend.h"
 #include "farandole/core/error.h"
+#include "farandole/sdk/backend.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "farandole/core/flight_recorder.h"
+#include "farandole/internal/flight_recorder.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory that processes of a host share: what is free, arenas, and what becomes of them in a forked child.
-#include "farandole/core/host_memory.h"
+#include "farandole/internal/shared_memory.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -38,7 +38,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-const HostMemory::Options kAlone, kOfTwo{.sharing = 2, .copies = true};
+const SharedMemory::Options kAlone, kOfTwo{.sharing = 2, .copies = true};
 constexpr std::size_t kSmall = 1000, kLarge = 1 << 20;  // the large one goes back to the system when released
 
 /// What Extents should do, unit by unit.
@@ -95,8 +95,8 @@ TEST(Extents, AreTheLowestThatFitAndMerge) {
   EXPECT_EQ(extents.free_bytes(), 0U);
 }
 
-TEST(HostMemory, KnowsWhatLiesInTheArena) {
-  HostMemory memory(1, 0, kAlone);
+TEST(SharedMemory, KnowsWhatLiesInTheArena) {
+  SharedMemory memory(1, 0, kAlone);
   const std::uint64_t offset = memory.allocate(kSmall);
   std::byte* data = memory.at(0, offset);
   EXPECT_EQ(memory.offset_of(data, kSmall), offset);
@@ -111,7 +111,7 @@ TEST(HostMemory, KnowsWhatLiesInTheArena) {
   EXPECT_EQ(memory.offset_of(nullptr, 0), std::nullopt);
 }
 
-void expect_zero_each_time(HostMemory& memory, std::size_t bytes) {
+void expect_zero_each_time(SharedMemory& memory, std::size_t bytes) {
   std::uint64_t former = 0;
   for (int round = 0; round < 3; ++round) {
     const std::uint64_t offset = memory.allocate(bytes);
@@ -126,9 +126,9 @@ void expect_zero_each_time(HostMemory& memory, std::size_t bytes) {
   }
 }
 
-TEST(HostMemory, IsZeroEachTimeItIsGivenOut) {
+TEST(SharedMemory, IsZeroEachTimeItIsGivenOut) {
   for (const bool is_shared : {false, true}) {
-    HostMemory memory(2, 0, is_shared ? kOfTwo : kAlone);
+    SharedMemory memory(2, 0, is_shared ? kOfTwo : kAlone);
     ASSERT_EQ(memory.claim().descriptor >= 0, is_shared) << memory.problem();
     for (const std::size_t bytes : {kSmall, kLarge}) expect_zero_each_time(memory, bytes);
   }
@@ -142,10 +142,10 @@ std::size_t resident_bytes() {
   return resident * 4096;
 }
 
-TEST(HostMemory, GoesBackToTheSystem) {
+TEST(SharedMemory, GoesBackToTheSystem) {
   if (test::kThreadSanitizer) GTEST_SKIP() << "the thread sanitizer keeps several times the memory that is written";
-  for (const HostMemory::Options& options : {kAlone, kOfTwo}) {
-    HostMemory memory(2, 0, options);
+  for (const SharedMemory::Options& options : {kAlone, kOfTwo}) {
+    SharedMemory memory(2, 0, options);
     Buffer window = memory.allocate(64 * kLarge, DType::kU8);
     const std::size_t before = resident_bytes();
     std::memset(window.view().data, 1, 64 * kLarge);
@@ -155,8 +155,8 @@ TEST(HostMemory, GoesBackToTheSystem) {
   }
 }
 
-TEST(HostMemory, TheFileGrowsWithWhatIsAllocatedAndCanNotShrink) {
-  HostMemory memory(2, 0, kOfTwo);
+TEST(SharedMemory, TheFileGrowsWithWhatIsAllocatedAndCanNotShrink) {
+  SharedMemory memory(2, 0, kOfTwo);
   const int file = memory.claim().descriptor;
   const auto size = [&] {
     struct stat status {};
@@ -184,8 +184,8 @@ std::string mapping_flags(const void* address) {
   return {};
 }
 
-TEST(HostMemory, CoreDumpsLeaveItOut) {
-  HostMemory alone(1, 0, kAlone), memory(2, 0, kOfTwo), peer(2, 1, kOfTwo);
+TEST(SharedMemory, CoreDumpsLeaveItOut) {
+  SharedMemory alone(1, 0, kAlone), memory(2, 0, kOfTwo), peer(2, 1, kOfTwo);
   ASSERT_EQ(memory.map(1, peer.claim()), "");
   for (const std::byte* base : {alone.at(0, 0), memory.at(0, 0), memory.at(1, 0)}) {
     EXPECT_THAT(mapping_flags(base), HasSubstr(" dd"));
@@ -208,8 +208,8 @@ TEST(Arena, OnAStrictSystemMemoryIsThereOrRefusedWhenItIsAllocated) {
   EXPECT_LE(blocks(), before + kLarge);
 }
 
-TEST(HostMemory, WindowsLieApartAndAligned) {
-  HostMemory memory(1, 0, kAlone);
+TEST(SharedMemory, WindowsLieApartAndAligned) {
+  SharedMemory memory(1, 0, kAlone);
   std::vector<Buffer> windows;
   for (const std::size_t count : {1, 31, 32, 33, 70'000, 1}) windows.push_back(memory.allocate(count, DType::kF32));
   std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
@@ -223,8 +223,8 @@ TEST(HostMemory, WindowsLieApartAndAligned) {
   for (std::size_t i = 1; i < ranges.size(); ++i) EXPECT_LE(ranges[i - 1].second, ranges[i].first);
 }
 
-TEST(HostMemory, MoreThanTheMachineHasIsRefusedAndSaysWhatThereIs) {
-  HostMemory memory(1, 0, kAlone);
+TEST(SharedMemory, MoreThanTheMachineHasIsRefusedAndSaysWhatThereIs) {
+  SharedMemory memory(1, 0, kAlone);
   const std::uint64_t limit = memory.plan().windows_bytes;
   try {
     memory.allocate(limit + 1);
@@ -242,8 +242,8 @@ TEST(HostMemory, MoreThanTheMachineHasIsRefusedAndSaysWhatThereIs) {
   EXPECT_THROW(memory.allocate(std::size_t{1} << 62, DType::kF64), InvalidArgument);
 }
 
-TEST(HostMemory, ProcessesSeeEachOthersArenasAndShareTheLimit) {
-  HostMemory mine(2, 0, kOfTwo), theirs(2, 1, kOfTwo);
+TEST(SharedMemory, ProcessesSeeEachOthersArenasAndShareTheLimit) {
+  SharedMemory mine(2, 0, kOfTwo), theirs(2, 1, kOfTwo);
   EXPECT_FALSE(mine.is_mapped(1));
   ASSERT_EQ(mine.map(1, theirs.claim()), "");
   const std::uint64_t offset = theirs.allocate(kSmall);
@@ -260,8 +260,8 @@ TEST(HostMemory, ProcessesSeeEachOthersArenasAndShareTheLimit) {
   EXPECT_TRUE(mine.is_mapped(0));
 }
 
-TEST(HostMemory, WhatIsNoArenaIsNotMapped) {
-  HostMemory memory(2, 0, kOfTwo);
+TEST(SharedMemory, WhatIsNoArenaIsNotMapped) {
+  SharedMemory memory(2, 0, kOfTwo);
   const int other = open("/dev/zero", O_RDWR | O_CLOEXEC);
   EXPECT_THAT(memory.map(1, {getpid(), other, kLarge, 0, {}}), HasSubstr("/dev/zero"));
   close(other);
@@ -269,18 +269,18 @@ TEST(HostMemory, WhatIsNoArenaIsNotMapped) {
   EXPECT_THAT(memory.map(1, {getpid(), -1, kLarge, 0, {}}), HasSubstr("no memory that can be shared"));
   EXPECT_THAT(memory.map(1, {getpid(), 1 << 20, kLarge, 0, {}}), HasSubstr("No such file"));
   // What has the same number in another name space is another arena.
-  HostMemory::Claim own = memory.claim();
+  SharedMemory::Claim own = memory.claim();
   own.nonce[1] ^= 1;
   EXPECT_THAT(memory.map(1, own), HasSubstr("is the memory of another process"));
   EXPECT_FALSE(memory.is_mapped(1));
 }
 
-TEST(HostMemory, TheKernelCopiesOrdinaryMemoryOfOtherProcesses) {
-  HostMemory memory(2, 0, kOfTwo), peer(2, 1, kOfTwo);
+TEST(SharedMemory, TheKernelCopiesOrdinaryMemoryOfOtherProcesses) {
+  SharedMemory memory(2, 0, kOfTwo), peer(2, 1, kOfTwo);
   std::vector<int> values(kLarge, 1), copy(kLarge, 0);
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
-  HostMemory::Claim claim = peer.claim();
+  SharedMemory::Claim claim = peer.claim();
   claim.descriptor = dup(claim.descriptor);  // of which the child does not let go
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -312,8 +312,8 @@ TEST(HostMemory, TheKernelCopiesOrdinaryMemoryOfOtherProcesses) {
   EXPECT_FALSE(memory.can_copy());
 }
 
-TEST(HostMemory, RetiredMemoryIsUsedAgainOnceNobodyUsesIt) {
-  HostMemory memory(1, 0, kAlone);
+TEST(SharedMemory, RetiredMemoryIsUsedAgainOnceNobodyUsesIt) {
+  SharedMemory memory(1, 0, kAlone);
   bool is_unused = false;
   const std::uint64_t retired = memory.allocate(kSmall);
   memory.retire(retired, kSmall, [&] { return is_unused; });
@@ -323,8 +323,8 @@ TEST(HostMemory, RetiredMemoryIsUsedAgainOnceNobodyUsesIt) {
   EXPECT_EQ(memory.allocate(kSmall), retired);
 }
 
-TEST(HostMemory, QuarantinedMemoryIsNotGivenOutAgain) {
-  HostMemory memory(1, 0, kAlone);
+TEST(SharedMemory, QuarantinedMemoryIsNotGivenOutAgain) {
+  SharedMemory memory(1, 0, kAlone);
   const std::uint64_t before = memory.allocate(kSmall);
   Buffer window = memory.allocate(kLarge, DType::kU8);
   std::byte* data = static_cast<std::byte*>(window.view().data);
@@ -341,8 +341,8 @@ TEST(HostMemory, QuarantinedMemoryIsNotGivenOutAgain) {
   EXPECT_EQ(data[5], std::byte{7}) << "it is not taken from who may still use it";
 }
 
-TEST(HostMemory, AWindowMayOutliveIt) {
-  auto memory = std::make_unique<HostMemory>(1, 0, kAlone);
+TEST(SharedMemory, AWindowMayOutliveIt) {
+  auto memory = std::make_unique<SharedMemory>(1, 0, kAlone);
   Buffer window = memory->allocate(kLarge, DType::kU8);
   memory.reset();
   std::memset(window.view().data, 1, kLarge);
@@ -369,9 +369,9 @@ bool is_filled(const std::byte* data, std::size_t bytes, int value) {
   return std::all_of(data, data + bytes, [value](std::byte b) { return b == static_cast<std::byte>(value); });
 }
 
-TEST(HostMemory, AForkedChildHasItsOwn) {
-  for (const HostMemory::Options& options : {kAlone, kOfTwo}) {
-    HostMemory memory(2, 0, options), peer(2, 1, kOfTwo);
+TEST(SharedMemory, AForkedChildHasItsOwn) {
+  for (const SharedMemory::Options& options : {kAlone, kOfTwo}) {
+    SharedMemory memory(2, 0, options), peer(2, 1, kOfTwo);
     ASSERT_EQ(memory.map(1, peer.claim()), "");
     const std::uint64_t offset = memory.allocate(kLarge);
     std::byte* data = memory.at(0, offset);
@@ -392,9 +392,9 @@ TEST(HostMemory, AForkedChildHasItsOwn) {
   }
 }
 
-TEST(HostMemory, AForkedChildThatFreesAWindowLeavesTheParentsAlone) {
-  for (const HostMemory::Options& options : {kAlone, kOfTwo}) {
-    HostMemory memory(2, 0, options);
+TEST(SharedMemory, AForkedChildThatFreesAWindowLeavesTheParentsAlone) {
+  for (const SharedMemory::Options& options : {kAlone, kOfTwo}) {
+    SharedMemory memory(2, 0, options);
     Buffer window = memory.allocate(kLarge, DType::kU8);
     auto* data = static_cast<std::byte*>(window.view().data);
     std::memset(data, 1, kLarge);
@@ -407,9 +407,9 @@ TEST(HostMemory, AForkedChildThatFreesAWindowLeavesTheParentsAlone) {
   }
 }
 
-TEST(HostMemory, AForkedChildGetsNoWindows) {
-  for (const HostMemory::Options& options : {kAlone, kOfTwo}) {
-    HostMemory memory(2, 0, options);
+TEST(SharedMemory, AForkedChildGetsNoWindows) {
+  for (const SharedMemory::Options& options : {kAlone, kOfTwo}) {
+    SharedMemory memory(2, 0, options);
     EXPECT_EQ(in_child([&] {
                 try {
                   (void)memory.allocate(kLarge, DType::kU8);
@@ -422,8 +422,8 @@ TEST(HostMemory, AForkedChildGetsNoWindows) {
   }
 }
 
-TEST(HostMemory, AForkedChildMayEndInGoodOrder) {
-  auto memory = std::make_unique<HostMemory>(2, 0, kOfTwo);
+TEST(SharedMemory, AForkedChildMayEndInGoodOrder) {
+  auto memory = std::make_unique<SharedMemory>(2, 0, kOfTwo);
   Buffer window = memory->allocate(kLarge, DType::kU8);
   std::memset(window.view().data, 1, kLarge);
   EXPECT_EQ(in_child([&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How limits become the size of an arena.
-#include "farandole/core/limits.h"
+#include "farandole/internal/limits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

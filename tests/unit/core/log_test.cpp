@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "farandole/core/log.h"
+#include "farandole/internal/log.h"
 
 #include <gtest/gtest.h>
 

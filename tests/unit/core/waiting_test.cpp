@@ -12,9 +12,9 @@
 #include <system_error>
 #include <thread>
 
-#include "farandole/core/deadline.h"
-#include "farandole/core/progress.h"
-#include "farandole/core/waiter.h"
+#include "farandole/internal/deadline.h"
+#include "farandole/internal/progress.h"
+#include "farandole/internal/waiter.h"
 #include "sanitizers.h"
 
 namespace farandole {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "farandole/core/json_depth.h"
+#include "farandole/internal/json_depth.h"
 
 namespace farandole::fuzz {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "../trainer/trainer_files.h"
-#include "farandole/core/json_depth.h"
+#include "farandole/internal/json_depth.h"
 #include "farandole/trainer/checkpoint.h"
 #include "fuzz.h"
 #include "idx_file.h"

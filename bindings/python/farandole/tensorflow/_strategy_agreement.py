@@ -17,10 +17,10 @@ import tensorflow as tf
 
 from .. import _engine, _lifecycle, objects
 from . import _strategy_drift
+from ._strategy_extended import is_farandole_strategy
 from ._strategy_input import DistributedIterator
 from ._strategy_progress import BATCH, BEGIN, progress, ranks_in_words, refuse
 from ._strategy_variables import number_of
-from .strategy import MirroredStrategy
 
 _MOST_DIFFERENCES = 3  # in a message
 # Arguments of fit, evaluate and predict that are compared as they are.
@@ -195,7 +195,7 @@ def _is_of_images(layer: Any) -> bool:
 
 def _is_alone(model: Any) -> bool:
     """Whether nobody else takes part in what the model does."""
-    return _lifecycle.size() == 1 or not isinstance(getattr(model, "distribute_strategy", None), MirroredStrategy)
+    return _lifecycle.size() == 1 or not is_farandole_strategy(getattr(model, "distribute_strategy", None))
 
 
 def _call(call: str) -> Callable[..., Any]:

@@ -7,10 +7,10 @@ import keras
 
 from .. import _lifecycle, errors, objects
 from . import _strategy_drift, _strategy_optimizers
+from ._strategy_extended import is_farandole_strategy
 from ._strategy_progress import FIT_END, READ, progress
 from ._strategy_variables import is_of_strategy
 from .functions import broadcast_variables
-from .strategy import MirroredStrategy
 
 
 class _WithoutSaving:
@@ -98,7 +98,7 @@ def _check_scope(model: Any) -> None:
 
 def adapted(base: Callable[..., Any], self: Any, model: Any) -> None:
     """Takes the place of CallbackList.set_model."""
-    if _lifecycle.size() == 1 or not isinstance(getattr(model, "distribute_strategy", None), MirroredStrategy):
+    if _lifecycle.size() == 1 or not is_farandole_strategy(getattr(model, "distribute_strategy", None)):
         return base(self, model)
     _check_scope(model)
     kinds = keras.callbacks

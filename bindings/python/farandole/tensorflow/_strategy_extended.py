@@ -229,6 +229,11 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         return mpi_ops._allreduce(part, op=Sum, **named("average"))
 
 
+def is_farandole_strategy(strategy: Any) -> bool:
+    """True for a MirroredStrategy of this package."""
+    return isinstance(getattr(strategy, "extended", None), Extended)
+
+
 def own_context() -> Optional[ReplicaContext]:
     """The context of the replica, if it is one of ours and not the only one."""
     context = tf.distribute.get_replica_context()

@@ -15,10 +15,9 @@ import tensorflow as tf
 from .. import _lifecycle, errors
 from . import _private_names, _strategy_losses, _strategy_metrics, _strategy_slices
 from ._gradients import finite_everywhere
-from ._strategy_extended import ReplicaContext, own_context
+from ._strategy_extended import ReplicaContext, is_farandole_strategy, own_context
 from ._strategy_input import DistributedDataset, Order
 from ._strategy_names import named
-from .strategy import MirroredStrategy
 
 
 def _clip_gradients(base: Callable[..., Any], self: Any, grads: Any) -> Any:
@@ -81,7 +80,7 @@ def _build(base: Callable[..., Any], self: Any, iterator: Any = None, data_batch
 
 def _iterate(base: Callable[..., Any], self: Any, distribute_strategy: Any = None, *args: Any, **kwargs: Any) -> None:
     """Lets arrays be shuffled alike on all ranks. Keras shuffles them by tf.random.shuffle, here and nowhere else."""
-    if not isinstance(distribute_strategy, MirroredStrategy) or _lifecycle.size() == 1 or not kwargs.get("shuffle"):
+    if not is_farandole_strategy(distribute_strategy) or _lifecycle.size() == 1 or not kwargs.get("shuffle"):
         return base(self, distribute_strategy, *args, **kwargs)
     order = Order()
     with mock.patch.object(tf.random, "shuffle", order.shuffle):

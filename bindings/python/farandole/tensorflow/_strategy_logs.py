@@ -12,9 +12,8 @@ import tensorflow as tf
 
 from .. import _lifecycle
 from . import _logs
-from ._strategy_extended import ReplicaContext
+from ._strategy_extended import ReplicaContext, is_farandole_strategy
 from ._strategy_progress import progress
-from .strategy import MirroredStrategy
 
 _NAME = "farandole.strategy.logs"
 # Of the difference between a metric's result in a step and the same again outside, which computes in another order.
@@ -28,7 +27,7 @@ def metrics_result_or_logs(base: Callable[..., Any], self: Any, logs: Any) -> An
     their samples in the last batch; what is no number is rank 0's. Raises Mismatch on all ranks if their names differ.
     """
     strategy = getattr(self, "distribute_strategy", None)
-    if _lifecycle.size() == 1 or not isinstance(strategy, MirroredStrategy) or not isinstance(logs, dict):
+    if _lifecycle.size() == 1 or not is_farandole_strategy(strategy) or not isinstance(logs, dict):
         return base(self, logs)
     results = self.get_metrics_result()
     if set(logs) == set(results):

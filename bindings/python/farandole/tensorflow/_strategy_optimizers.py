@@ -11,9 +11,9 @@ import tensorflow as tf
 from .. import _lifecycle, objects
 from . import _errors
 from ._gradients import variable_of
+from ._strategy_extended import is_farandole_strategy
 from ._strategy_variables import adopt, is_of_strategy, warn_of_replaced_rate
 from .functions import broadcast_variables
-from .strategy import MirroredStrategy
 
 _NAME = "farandole.strategy.optimizers"
 
@@ -96,7 +96,7 @@ def _difference(first: List[Dict[str, str]], other: List[Dict[str, str]], rank: 
     return f"{name}{kind} is {mine.get(name, 'missing')} on rank 0 and {theirs.get(name, 'missing')} on rank {rank}"
 
 
-def _adopt(optimizers: List[Any], strategy: MirroredStrategy) -> None:
+def _adopt(optimizers: List[Any], strategy: tf.distribute.Strategy) -> None:
     """Makes optimizers the strategy's, if they were made outside of the scope: what variables they have get rank 0's
     values, and others will be made in the scope. Collective."""
     with tf.init_scope():  # the first step may be being traced
@@ -113,7 +113,7 @@ def _adopt(optimizers: List[Any], strategy: MirroredStrategy) -> None:
 def _compile(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
     """Makes the metrics in the scope of the model's strategy, wherever compile() is called, and takes its optimizer."""
     strategy = self.distribute_strategy
-    if not isinstance(strategy, MirroredStrategy):
+    if not is_farandole_strategy(strategy):
         return base(self, *args, **kwargs)
     with strategy.scope():
         base(self, *args, **kwargs)
@@ -133,14 +133,14 @@ def _add_variable_from_reference(
     """Makes what belongs to a variable of the strategy in its scope, wherever the optimizer is built."""
     strategy = getattr(variable_of(reference_variable), "_distribute_strategy", None)
     _adopt_by(strategy, self)
-    if not isinstance(strategy, MirroredStrategy) or tf.distribute.has_strategy():
+    if not is_farandole_strategy(strategy) or tf.distribute.has_strategy():
         return base(self, reference_variable, *args, **kwargs)
     with strategy.scope():
         return base(self, reference_variable, *args, **kwargs)
 
 
 def _adopt_by(strategy: Any, optimizer: Any) -> None:
-    is_new = isinstance(strategy, MirroredStrategy) and optimizer._distribution_strategy is not strategy
+    is_new = is_farandole_strategy(strategy) and optimizer._distribution_strategy is not strategy
     if is_new and _lifecycle.size() > 1:
         _adopt([*_inner(optimizer), optimizer], strategy)
 

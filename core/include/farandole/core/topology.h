@@ -11,6 +11,8 @@
 
 namespace farandole FARANDOLE_API {
 
+inline constexpr int kMaxReplicas = 64;  ///< ranks per process
+
 /// One process of the job.
 struct ProcessInfo {
   int host_index = 0;  ///< 0-based, numbered by each host's first process

@@ -5,12 +5,17 @@
 #include <memory>
 #include <optional>
 
-#include "farandole/core/endpoint.h"
 #include "farandole/core/export.h"
 #include "farandole/core/settings.h"
 #include "farandole/core/topology.h"
 
+namespace farandole {
+class Job;
+}
+
 namespace farandole FARANDOLE_API {
+
+class Endpoint;
 
 /// How to join.
 struct WorldOptions {

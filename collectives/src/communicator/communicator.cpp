@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "farandole/collectives/communicator.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "communicator/communicator_state.h"
+#include "farandole/core/error.h"
+
+namespace farandole {
+
+/// What all copies of a Work share.
+class Work::Handle {
+ public:
+  explicit Handle(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() {
+    if (state_->queue->is_forked_child() || has_ended()) return;
+    if (!is_done() && std::uncaught_exceptions() > exceptions_at_start_) state_->queue->give_up();
+    state_->queue->wait(*state_);
+  }
+  bool is_done() const { return state_->done.load(std::memory_order_acquire); }
+  bool has_ended() const { return is_done() && state_->queue->is_quiet(); }
+  State& state() { return *state_; }
+
+ private:
+  const std::shared_ptr<State> state_;
+  const int exceptions_at_start_ = std::uncaught_exceptions();
+};
+
+Work::Work(std::shared_ptr<State> state) : handle_(std::make_shared<Handle>(std::move(state))) {}
+
+void Work::wait() {
+  if (!handle_) throw InvalidArgument("wait: this Work does not refer to a collective");
+  State& state = handle_->state();
+  state.queue->check_process();
+  if (!handle_->has_ended()) state.queue->wait(state);
+  if (state.failure) throw_error(state.failure->kind, state.failure->text);
+}
+
+bool Work::test() {
+  if (!handle_) throw InvalidArgument("test: this Work does not refer to a collective");
+  WorkQueue& queue = *handle_->state().queue;
+  queue.check_process();
+  if (!handle_->is_done()) queue.poll();
+  return handle_->has_ended();
+}
+
+void Communicator::throw_empty() {
+  throw InvalidArgument(
+      "this Communicator refers to no ranks: it was default-constructed or moved from, or a split gave this rank none");
+}
+
+namespace {
+
+std::vector<std::size_t> counts_or_equal(std::span<const std::size_t> counts, std::size_t each, int size) {
+  if (!counts.empty()) return {counts.begin(), counts.end()};
+  return std::vector<std::size_t>(static_cast<std::size_t>(size), each);
+}
+
+/// An equal part of `count`. What does not divide is found by validate(), because the parts do not add up.
+std::size_t part_of(std::size_t count, int size) {
+  return count / static_cast<std::size_t>(size);
+}
+
+Call reduction(Collective collective, ConstBufferView input, BufferView output, ReduceOp op,
+               const ReduceOptions& options) {
+  Call call;
+  call.collective = collective;
+  call.input = input;
+  call.output = output;
+  call.op = op;
+  call.prescale = options.prescale;
+  call.postscale = options.postscale;
+  call.algorithm = options.algorithm;
+  call.segments = options.segments;
+  return call;
+}
+
+bool is_plain(const ReduceOptions& options) {
+  return options.prescale == 1.0 && options.postscale == 1.0 && options.algorithm.empty() && options.segments == 0;
+}
+
+Call movement(Collective collective, ConstBufferView input, BufferView output, int root,
+              std::span<const std::size_t> counts, std::size_t each, int size, std::string_view algorithm) {
+  Call call;
+  call.collective = collective;
+  call.input = input;
+  call.output = output;
+  call.root = root;
+  call.counts = counts_or_equal(counts, each, size);
+  call.uneven = !counts.empty();
+  call.algorithm = algorithm;
+  return call;
+}
+
+}  // namespace
+
+void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+  if (is_plain(options) && state().run_at_once({Collective::kAllreduce, input, output, op})) return;
+  state().run(reduction(Collective::kAllreduce, input, output, op, options));
+}
+Work Communicator::allreduce_async(ConstBufferView input, BufferView output, ReduceOp op,
+                                   const ReduceOptions& options) {
+  return state().start(reduction(Collective::kAllreduce, input, output, op, options));
+}
+
+namespace {
+Call broadcast_call(BufferView values, int root, std::string_view algorithm) {
+  Call call;
+  call.collective = Collective::kBroadcast;
+  call.input = values;
+  call.output = values;
+  call.root = root;
+  call.algorithm = algorithm;
+  return call;
+}
+}  // namespace
+
+void Communicator::broadcast(BufferView values, int root, std::string_view algorithm) {
+  if (algorithm.empty() && state().run_at_once({Collective::kBroadcast, values, values, ReduceOp::kSum, root})) return;
+  state().run(broadcast_call(values, root, algorithm));
+}
+Work Communicator::broadcast_async(BufferView values, int root, std::string_view algorithm) {
+  return state().start(broadcast_call(values, root, algorithm));
+}
+
+namespace {
+Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options) {
+  Call call = reduction(Collective::kReduce, input, output, op, options);
+  call.root = root;
+  return call;
+}
+}  // namespace
+
+void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root,
+                          const ReduceOptions& options) {
+  if (is_plain(options) && state().run_at_once({Collective::kReduce, input, output, op, root})) return;
+  state().run(reduce_call(input, output, op, root, options));
+}
+Work Communicator::reduce_async(ConstBufferView input, BufferView output, ReduceOp op, int root,
+                                const ReduceOptions& options) {
+  return state().start(reduce_call(input, output, op, root, options));
+}
+
+void Communicator::allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
+                             std::string_view algorithm) {
+  const bool is_short = counts.empty() && algorithm.empty();
+  if (is_short && state().run_at_once({Collective::kAllgather, input, output})) return;
+  state().run(movement(Collective::kAllgather, input, output, -1, counts, input.count, size(), algorithm));
+}
+Work Communicator::allgather_async(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
+                                   std::string_view algorithm) {
+  return state().start(movement(Collective::kAllgather, input, output, -1, counts, input.count, size(), algorithm));
+}
+
+namespace {
+Call reduce_scatter_call(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts,
+                         const ReduceOptions& options, int size) {
+  Call call = reduction(Collective::kReduceScatter, input, output, op, options);
+  call.counts = counts_or_equal(counts, part_of(input.count, size), size);
+  call.uneven = !counts.empty();
+  return call;
+}
+}  // namespace
+
+void Communicator::reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op,
+                                  std::span<const std::size_t> counts, const ReduceOptions& options) {
+  const bool is_short = counts.empty() && is_plain(options);
+  if (is_short && state().run_at_once({Collective::kReduceScatter, input, output, op})) return;
+  state().run(reduce_scatter_call(input, output, op, counts, options, size()));
+}
+Work Communicator::reduce_scatter_async(ConstBufferView input, BufferView output, ReduceOp op,
+                                        std::span<const std::size_t> counts, const ReduceOptions& options) {
+  return state().start(reduce_scatter_call(input, output, op, counts, options, size()));
+}
+
+void Communicator::gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
+                          std::string_view algorithm) {
+  const bool is_short = counts.empty() && algorithm.empty();
+  if (is_short && state().run_at_once({Collective::kGather, input, output, ReduceOp::kSum, root})) return;
+  state().run(movement(Collective::kGather, input, output, root, counts, input.count, size(), algorithm));
+}
+Work Communicator::gather_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
+                                std::string_view algorithm) {
+  return state().start(movement(Collective::kGather, input, output, root, counts, input.count, size(), algorithm));
+}
+
+namespace {
+/// Only the root has an input; the others' type is that of the output.
+ConstBufferView input_of_scatter(ConstBufferView input, const BufferView& output, bool is_root) {
+  return is_root ? input : ConstBufferView(nullptr, 0, output.dtype);
+}
+
+Call scatter_call(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
+                  std::string_view algorithm, int rank, int size) {
+  return movement(Collective::kScatter, input_of_scatter(input, output, rank == root), output, root, counts,
+                  output.count, size, algorithm);
+}
+}  // namespace
+
+void Communicator::scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
+                           std::string_view algorithm) {
+  const bool is_short = counts.empty() && algorithm.empty();
+  const ConstBufferView own = input_of_scatter(input, output, rank() == root);
+  if (is_short && state().run_at_once({Collective::kScatter, own, output, ReduceOp::kSum, root})) return;
+  state().run(scatter_call(input, output, root, counts, algorithm, rank(), size()));
+}
+Work Communicator::scatter_async(ConstBufferView input, BufferView output, int root,
+                                 std::span<const std::size_t> counts, std::string_view algorithm) {
+  return state().start(scatter_call(input, output, root, counts, algorithm, rank(), size()));
+}
+
+namespace {
+Call alltoall_call(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
+                   std::span<const std::size_t> recv_counts, int size) {
+  Call call = movement(Collective::kAlltoall, input, output, -1, send_counts, part_of(input.count, size), size, {});
+  call.recv_counts = counts_or_equal(recv_counts, part_of(output.count, size), size);
+  // Equal parts on one side and given ones on the other would leave ranks with different ideas of what is exchanged.
+  call.uneven = !send_counts.empty() || !recv_counts.empty();
+  return call;
+}
+}  // namespace
+
+void Communicator::alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
+                            std::span<const std::size_t> recv_counts) {
+  const bool is_short = send_counts.empty() && recv_counts.empty();
+  if (is_short && state().run_at_once({Collective::kAlltoall, input, output})) return;
+  state().run(alltoall_call(input, output, send_counts, recv_counts, size()));
+}
+Work Communicator::alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
+                                  std::span<const std::size_t> recv_counts) {
+  return state().start(alltoall_call(input, output, send_counts, recv_counts, size()));
+}
+
+void Communicator::barrier() {
+  if (state().run_at_once({})) return;
+  state().run(Call{});
+}
+Work Communicator::barrier_async() {
+  return state().start(Call{});
+}
+
+Communicator Communicator::of_world(World& world, int replica) {
+  if (replica < 0 || replica >= world.replicas()) {
+    throw InvalidArgument(fmt::format("replica {} is not one of this process's 0 … {}", replica, world.replicas() - 1));
+  }
+  constexpr std::uint16_t kWorldId = 0;
+  Group group;
+  group.endpoint = world.endpoint(replica).share();
+  if (group.endpoint->used_ids()[kWorldId] != 0) {
+    throw InvalidArgument("the communicator of this world exists already; use its duplicate()");
+  }
+  const std::string& file = group.endpoint->settings().tuning;
+  if (!file.empty()) {
+    group.table = std::make_shared<TuningTable>(TuningTable::parse(group.endpoint->tuning_text(), file));
+  }
+  group.endpoint->set_left(false);
+  group.id = kWorldId;
+  group.rank = group.endpoint->rank();
+  for (int rank = 0; rank < world.size(); ++rank) group.members.push_back(rank);
+  return Communicator(std::make_shared<State>(std::move(group)));
+}
+
+Communicator Communicator::split(int color, int key) {
+  return make_part(color, key, state().group().table);
+}
+
+Communicator Communicator::duplicate() {
+  return split(0, rank());
+}
+
+Communicator Communicator::duplicate(const TuningTable& table) {
+  table.check();
+  // Equal if neither the largest digest nor the largest complement of one belongs to another rank.
+  const auto digest = static_cast<std::int64_t>(std::hash<std::string>()(table.to_json()));
+  std::vector<std::int64_t> largest{digest, ~digest};
+  allreduce(largest, ReduceOp::kMax);
+  if (largest[0] != digest || largest[1] != ~digest) {
+    throw Mismatch("duplicate: the ranks have different tables; every rank must pass the same one");
+  }
+  return make_part(0, rank(), std::make_shared<TuningTable>(table));
+}
+
+Communicator Communicator::make_part(int color, int key, std::shared_ptr<const TuningTable> table) {
+  const Group& parent = state().group();
+  const std::lock_guard creating(parent.endpoint->creation_mutex());
+  const std::vector<std::int32_t> mine{color, key};
+  std::vector<std::int32_t> all(2 * static_cast<std::size_t>(size()));
+  allgather(mine, all);
+  std::vector<std::uint8_t> used = parent.endpoint->used_ids();
+  allreduce(used, ReduceOp::kMax);
+  if (color < 0) return {};
+  const auto free = std::find(used.begin(), used.end(), std::uint8_t{0});
+  if (free == used.end()) {
+    throw InvalidArgument(fmt::format("no communicator id is free: {} are in use; destroy some", used.size()));
+  }
+  std::vector<std::pair<int, int>> order;  // (key, rank in the parent)
+  for (int rank = 0; rank < size(); ++rank) {
+    const auto entry = 2 * static_cast<std::size_t>(rank);
+    if (all[entry] == color) order.emplace_back(all[entry + 1], rank);
+  }
+  std::sort(order.begin(), order.end());
+  Group group;
+  group.endpoint = parent.endpoint;
+  group.table = std::move(table);
+  group.id = static_cast<std::uint16_t>(free - used.begin());
+  for (const auto& [unused, rank] : order) {
+    if (rank == parent.rank) group.rank = static_cast<int>(group.members.size());
+    group.members.push_back(parent.member(rank));
+  }
+  return Communicator(std::make_shared<State>(std::move(group)));
+}
+
+int Communicator::rank() const {
+  return state().group().rank;
+}
+int Communicator::size() const {
+  return state().group().size();
+}
+
+namespace {
+const RankInfo& info(const Group& group) {
+  return group.endpoint->topology().rank(group.endpoint->rank());
+}
+}  // namespace
+
+int Communicator::local_rank() const {
+  return info(state().group()).local_rank;
+}
+int Communicator::local_size() const {
+  return info(state().group()).local_size;
+}
+int Communicator::host_index() const {
+  return info(state().group()).host_index;
+}
+int Communicator::host_count() const {
+  return state().group().endpoint->topology().host_count();
+}
+std::string Communicator::describe(int rank) const {
+  return state().group().endpoint->topology().describe(state().group().member(rank));
+}
+const Settings& Communicator::settings() const {
+  return state().group().endpoint->settings();
+}
+
+bool Communicator::is_called() {
+  return state().queue().is_called();
+}
+std::string Communicator::describe_missing() {
+  return state().queue().describe_missing();
+}
+void Communicator::always_compare() {
+  state().queue().always_compare();
+}
+void Communicator::leave_watching_to_caller() {
+  state().queue().leave_watching_to_caller();
+}
+void Communicator::advance_in_calls_only() {
+  state().advance_in_calls_only();
+}
+Endpoint& Communicator::endpoint() const {
+  return state().endpoint();
+}
+
+Buffer Communicator::allocate(std::size_t count, DType dtype) {
+  const Group& group = state().group();
+  group.endpoint->check_world();
+  if (!group.endpoint->shares_memory(info(group).host_index)) return Buffer(count, dtype);
+  return group.endpoint->memory().allocate(count, dtype);
+}
+bool Communicator::shares_memory() const {
+  return state().queue().shares_memory();
+}
+
+std::uint64_t Communicator::sent_bytes() const {
+  endpoint().check_process();
+  return state().message_route().sent_bytes();
+}
+
+void Communicator::abort(std::string_view text) {
+  Endpoint& own = endpoint();
+  own.check_process();
+  own.poison(ErrorKind::kPeerLost, fmt::format("{} aborted: {}", own.topology().describe(own.rank()), text));
+}
+
+}  // namespace farandole

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// run_replicas: ranks as threads.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+#include "farandole/core/error.h"
+#include "farandole/internal/forked_children.h"
+#include "farandole/internal/log.h"
+
+namespace farandole {
+namespace {
+
+/// The text of the exception that is being handled.
+std::string text_of_current() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of an unknown type";
+  }
+}
+
+/// The threads of all replicas but the first. Joined at the end; in a child that the first has forked they do not
+/// exist.
+struct ReplicaThreads {
+  explicit ReplicaThreads(const Endpoint& first) : first_endpoint(first) {}
+  ReplicaThreads(const ReplicaThreads&) = delete;
+  ReplicaThreads& operator=(const ReplicaThreads&) = delete;
+  ~ReplicaThreads() {
+    if (first_endpoint.is_forked_child()) keep_until_the_end(std::move(threads));
+  }
+  const Endpoint& first_endpoint;
+  std::vector<std::jthread> threads;
+};
+
+/// In a child that was forked from a replica's thread, which is all that there is of it: nobody is left to catch the
+/// exception that is being handled.
+[[noreturn]] void end_child(const Endpoint& endpoint) {
+  log(LogLevel::kError, fmt::format("a process that was forked from {} ends with an exception: {}",
+                                    endpoint.topology().describe(endpoint.rank()), text_of_current()));
+  std::_Exit(EXIT_FAILURE);
+}
+
+}  // namespace
+
+void run_replicas(World& world, const std::function<void(Communicator&)>& body) {
+  std::mutex mutex;
+  std::exception_ptr first;  // guarded by mutex
+  const auto remember = [&](const std::exception_ptr& error) {
+    const std::lock_guard lock(mutex);
+    if (!first) first = error;
+  };
+  const auto run_one = [&](int replica) {
+    Endpoint& endpoint = world.endpoint(replica);
+    try {
+      Communicator communicator = Communicator::of_world(world, replica);
+      try {
+        body(communicator);
+      } catch (...) {
+        if (endpoint.is_forked_child()) throw;
+        // Before the communicator goes: its destructor waits for what is pending.
+        remember(std::current_exception());
+        endpoint.poison(ErrorKind::kPeerLost,
+                        endpoint.topology().describe(endpoint.rank()) + " failed: " + text_of_current());
+      }
+    } catch (...) {
+      if (endpoint.is_forked_child()) throw;
+      remember(std::current_exception());
+    }
+    endpoint.set_left(true);
+  };
+  const auto run_thread = [&](int replica) {
+    Endpoint& endpoint = world.endpoint(replica);
+    try {
+      run_one(replica);
+    } catch (...) {
+      end_child(endpoint);
+    }
+  };
+  for (int replica = 0; replica < world.replicas(); ++replica) world.endpoint(replica).set_left(false);
+  {
+    Endpoint& endpoint = world.endpoint(0);
+    ReplicaThreads others(endpoint);
+    try {
+      for (int replica = 1; replica < world.replicas(); ++replica) others.threads.emplace_back(run_thread, replica);
+      run_one(0);
+    } catch (...) {
+      if (endpoint.is_forked_child()) throw;
+      // Those that run already would wait for those that never come.
+      remember(std::current_exception());
+      endpoint.poison(
+          ErrorKind::kPeerLost,
+          fmt::format("{} could start only {} of {} replicas: {}", endpoint.topology().describe(endpoint.rank()),
+                      others.threads.size() + 1, world.replicas(), text_of_current()));
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+void run_replicas(int replicas, const std::function<void(Communicator&)>& body) {
+  WorldOptions options;
+  options.replicas = replicas;
+  options.alone = true;
+  World world(options);
+  run_replicas(world, body);
+}
+
+}  // namespace farandole

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "communicator/work_queue.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "farandole/core/error.h"
+#include "farandole/core/reduce.h"
+#include "farandole/internal/log.h"
+#include "shared_memory/one_shot.h"
+
+namespace farandole {
+namespace {
+
+// The other ranks are asked how far they are this long before a warning or a deadline, so that it can say so.
+constexpr Seconds kLongestAsking{1.0};
+constexpr double kAskingShare = 0.25;
+// A stalled collective asks the ranks that it waits for: one of them may have left.
+constexpr auto kFirstQuestion = std::chrono::milliseconds(500);
+constexpr auto kNextQuestion = std::chrono::seconds(1);
+// Messages of a rank that left in good order may still be on their way for this long.
+constexpr Seconds kFarewell{1.0};
+constexpr std::string_view kStillWritten =
+    "; a message to this rank had begun and could not be withdrawn, so that the output of this call may still be "
+    "written: neither use nor free its memory, and end the process";
+
+}  // namespace
+
+WorkQueue::WorkQueue(Group group) : group_(std::move(group)), compares_(group_.endpoint->settings().check) {
+  const Topology& topology = group_.endpoint->topology();
+  const int host = topology.rank(group_.endpoint->rank()).host_index;
+  const auto local_size = std::count_if(group_.members.begin(), group_.members.end(),
+                                        [&](int member) { return topology.rank(member).host_index == host; });
+  host_.levels = TwoLevels::of(group_);
+  const bool on_one_host = local_size == group_.size();
+  if (local_size > 1 && group_.endpoint->shares_memory(host) && (on_one_host || host_.levels)) {
+    host_.group = std::make_unique<ShmGroup>(group_);
+    in_flight_ = static_cast<std::uint64_t>(host_.group->lanes());
+  }
+}
+
+std::uint64_t WorkQueue::next_sequence() {
+  const std::uint64_t sequence = next_sequence_++;
+  group_.endpoint->enter(group_.id, sequence);
+  return sequence;
+}
+
+std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(Call&& call, const Choice& choice, std::string refusal,
+                                                               std::uint64_t sequence, bool entered) {
+  return std::make_unique<CollectiveOperation>(group_, host_, std::move(call), choice, sequence, vendor_, compares_,
+                                               std::move(refusal), entered);
+}
+
+std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperation> operation) {
+  auto work = std::make_shared<Work::State>();
+  work->queue = shared_from_this();
+  work->sequence = operation->sequence();
+  work->descriptor = operation->descriptor();
+  work->operation = std::move(operation);
+  work->record = group_.endpoint->recorder().begin(group_.id, work->sequence, subject_of(work->descriptor));
+  pending_.push_back(work);
+  group_.endpoint->begin_operation();
+  return work;
+}
+
+std::shared_ptr<Work::State> WorkQueue::submit(Call&& call, const Choice& choice, std::string refusal) {
+  group_.endpoint->check_fault();
+  const std::lock_guard lock(mutex_);
+  return enqueue(make_operation(std::move(call), choice, std::move(refusal), next_sequence()));
+}
+
+bool WorkQueue::run_at_once(const ShortCall& call) {
+  ShmGroup* const host = host_.whole();
+  if (host == nullptr || !is_plainly_valid(call, group_.rank, group_.size())) return false;
+  const std::size_t count = total_count(call, group_.size());
+  if (count * size_in_bytes(call.input.dtype) > host->at_once_bytes()) return false;
+  group_.endpoint->check_fault();
+  std::shared_ptr<Work::State> work;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!pending_.empty()) return false;
+    const std::uint64_t sequence = next_sequence();
+    const Descriptor descriptor = describe_short_call(call, count);
+    Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
+    const std::uint64_t number = 2 * sequence;
+    const bool averages = reduces(call.collective) && call.op == ReduceOp::kAverage;
+    const Attempt attempt = farandole::try_at_once(*host, number, digest_of(descriptor, number), call,
+                                                   averages ? averaging_scale(1.0, group_.size()) : 1.0, waiter);
+    if (attempt == Attempt::kDone) {
+      group_.endpoint->recorder().add_done(group_.id, sequence, subject_of(descriptor));
+      return true;
+    }
+    work = enqueue(make_operation(in_full(call, group_.size()), {Choice::Kind::kSharedMemory, nullptr, 1}, {}, sequence,
+                                  attempt == Attempt::kEntered));
+  }
+  wait(*work);
+  if (work->failure) throw_error(work->failure->kind, work->failure->text);
+  return true;
+}
+
+void WorkQueue::run(Call&& call, const Choice& choice, std::string refusal) {
+  group_.endpoint->check_fault();
+  std::shared_ptr<Work::State> work;
+  {
+    const std::lock_guard lock(mutex_);
+    auto operation = make_operation(std::move(call), choice, std::move(refusal), next_sequence());
+    std::optional<Failure> failure;
+    if (pending_.empty()) {
+      try {
+        if (try_at_once(*operation)) {
+          group_.endpoint->recorder().add_done(group_.id, operation->sequence(), subject_of(operation->descriptor()));
+          return;
+        }
+      } catch (const Error& error) {
+        failure = Failure{error.kind(), error.what()};
+      } catch (const std::exception& error) {
+        failure = Failure{ErrorKind::kInternal, error.what()};
+      }
+    }
+    work = enqueue(std::move(operation));
+    if (failure) fail(*work, *failure);
+  }
+  wait(*work);
+  if (work->failure) throw_error(work->failure->kind, work->failure->text);
+}
+
+/// Advances until it is done, or until the caller would have to sleep: then it belongs into the queue, where faults,
+/// deadlines and other work are looked after.
+bool WorkQueue::try_at_once(CollectiveOperation& operation) const {
+  Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
+  for (;;) {
+    const Operation::State state = operation.advance();
+    if (state == Operation::State::kDone) return true;
+    if (state == Operation::State::kMoved) {
+      waiter.reset();
+      continue;
+    }
+    if (waiter.sleeps_next()) return false;
+    (void)waiter.rest();
+  }
+}
+
+void WorkQueue::wait(const Work::State& work) {
+  Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
+  while (!work.done.load(std::memory_order_acquire)) {
+    waiter.look();
+    if (advance() == Progressable::State::kMoved) {
+      waiter.reset();
+      continue;
+    }
+    if (work.done.load(std::memory_order_acquire)) break;
+    group_.endpoint->advance_attached();
+    if (waiter.rest()) look_around();
+  }
+  group_.endpoint->wait_until_quiet();
+}
+
+void WorkQueue::poll() {
+  group_.endpoint->advance_attached();
+  (void)advance();
+  const auto now = Clock::now();
+  if (now < next_look_.load(std::memory_order_relaxed)) return;
+  next_look_.store(now + std::chrono::milliseconds(1), std::memory_order_relaxed);
+  look_around();
+}
+
+bool WorkQueue::is_empty() {
+  const std::lock_guard lock(mutex_);
+  return pending_.empty();
+}
+
+bool WorkQueue::is_called() {
+  const std::lock_guard lock(mutex_);
+  if (!pending_.empty()) return false;
+  if (host_.group && host_.group->is_called(2 * next_sequence_)) return true;
+  if (host_.whole() != nullptr) return false;
+  const auto lane = static_cast<std::uint8_t>(next_sequence_ % kLanes);
+  const Transport* asked = nullptr;
+  for (int peer = 0; peer < group_.size(); ++peer) {
+    if (peer == group_.rank) continue;
+    Transport& route = group_.route(peer);
+    if (&route == asked) continue;
+    asked = &route;
+    if (route.has_arrived(group_.id, lane, group_.endpoint->rank())) return true;
+  }
+  return false;
+}
+
+void WorkQueue::give_up() {
+  Endpoint& endpoint = *group_.endpoint;
+  endpoint.poison(ErrorKind::kPeerLost, endpoint.topology().describe(endpoint.rank()) +
+                                            " failed with an exception while collectives were pending");
+}
+
+void WorkQueue::close() {
+  for (;;) {
+    std::shared_ptr<Work::State> last;
+    {
+      const std::lock_guard lock(mutex_);
+      if (pending_.empty()) {
+        host_.group.reset();
+        vendor_.close();
+        return;
+      }
+      last = pending_.back();
+    }
+    wait(*last);
+  }
+}
+
+Progressable::State WorkQueue::advance() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return Progressable::State::kWaiting;
+  if (pending_.empty()) return Progressable::State::kIdle;
+  return advance_locked() ? Progressable::State::kMoved : Progressable::State::kWaiting;
+}
+
+bool WorkQueue::advance_locked() {
+  try {
+    group_.endpoint->check_fault();
+  } catch (const Error& fault) {
+    fail_all({fault.kind(), fault.what()});
+    return true;
+  }
+  bool moved = false;
+  const std::uint64_t end_of_window = pending_.front()->sequence + in_flight_;
+  for (std::size_t i = 0; i < pending_.size() && pending_[i]->sequence < end_of_window;) {
+    // Copied: when it ends it leaves the queue, which may hold its last reference.
+    const std::shared_ptr<Work::State> work = pending_[i];
+    moved = advance_one(*work) || moved;
+    if (pending_.empty()) break;
+    if (i < pending_.size() && pending_[i] == work) ++i;
+  }
+  return moved;
+}
+
+bool WorkQueue::advance_one(Work::State& work) {
+  if (!work.started) {
+    work.started = true;
+    work.since = work.moved = Clock::now();
+    work.next_question = work.since + kFirstQuestion;
+    work.warning_interval = group_.endpoint->settings().warn_after;
+    work.next_warning = work.since + std::chrono::duration_cast<Clock::duration>(work.warning_interval);
+    group_.endpoint->recorder().mark(work.record, FlightRecord::Stage::kRunning);
+  }
+  try {
+    const Operation::State state = work.operation->advance();
+    if (state == Operation::State::kWaiting) return false;
+    work.moved = Clock::now();
+    work.next_question = work.moved + kFirstQuestion;
+    work.asked = false;
+    if (state == Operation::State::kDone) end(work, std::nullopt);
+  } catch (const Error& error) {
+    fail(work, {error.kind(), error.what()});
+  } catch (const std::exception& error) {
+    fail(work, {ErrorKind::kInternal, error.what()});
+  }
+  return true;
+}
+
+void WorkQueue::end(Work::State& work, std::optional<Failure> failure) {
+  group_.endpoint->recorder().mark(work.record, failure ? FlightRecord::Stage::kFailed : FlightRecord::Stage::kDone);
+  if (failure) {
+    const Aftermath aftermath = work.operation->withdraw();
+    if (aftermath == Aftermath::kWritten) failure->text += kStillWritten;
+    if (aftermath != Aftermath::kNone) keep_until_exit(std::move(work.operation));
+  }
+  work.operation.reset();
+  work.failure = std::move(failure);
+  std::erase_if(pending_, [&](const auto& entry) { return entry.get() == &work; });
+  group_.endpoint->end_operation();
+  work.done.store(true, std::memory_order_release);
+  group_.endpoint->doorbell().ring();
+}
+
+void WorkQueue::fail_all(const Failure& failure) {
+  while (!pending_.empty()) {
+    const std::shared_ptr<Work::State> work = pending_.front();
+    end(*work, failure);
+  }
+}
+
+/// Ends `work`; where the collective can not have failed alike on all ranks, the whole job.
+void WorkQueue::fail(Work::State& work, const Failure& failure) {
+  const bool alike_on_all_ranks = failure.kind == ErrorKind::kInvalidArgument || failure.kind == ErrorKind::kMismatch ||
+                                  failure.kind == ErrorKind::kUnsupported;
+  if (alike_on_all_ranks) {
+    end(work, failure);
+    return;
+  }
+  Endpoint& endpoint = *group_.endpoint;
+  endpoint.poison(failure.kind, fmt::format("{} in collective {} of communicator {} ({}): {}",
+                                            endpoint.topology().describe(endpoint.rank()), work.sequence, group_.id,
+                                            describe(work.descriptor), failure.text));
+  try {
+    endpoint.check_fault();
+  } catch (const Error& fault) {
+    fail_all({fault.kind(), fault.what()});
+  }
+}
+
+void WorkQueue::look_around() {
+  try {
+    group_.endpoint->look_around();
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock && !pending_.empty() && pending_.front()->started) check_stall(*pending_.front(), Clock::now());
+  } catch (const std::exception& error) {
+    // The transport itself is at fault; whoever waits learns it from the poisoned job.
+    group_.endpoint->poison(ErrorKind::kTransportError, error.what());
+  }
+}
+
+void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
+  const Settings& settings = group_.endpoint->settings();
+  const Seconds waited = now - work.since;
+  const Seconds until_warning = work.next_warning - now;
+  Seconds ahead = until_warning;
+  Seconds interval = work.warning_interval;
+  if (settings.timeout.count() > 0 && settings.timeout - waited < ahead) {
+    ahead = settings.timeout - waited;
+    interval = settings.timeout;
+  }
+  if (!work.asked && ahead < std::min(kLongestAsking, kAskingShare * interval)) {
+    work.asked = true;
+    ask(work, now, /*also_others=*/true);
+  } else if (now >= work.next_question) {
+    ask(work, now, /*also_others=*/false);
+  }
+  std::optional<Failure> failure;
+  if (watches_ && settings.timeout.count() > 0 && waited >= settings.timeout) {
+    failure = Failure{ErrorKind::kTimeout, fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {}",
+                                                       settings.timeout.count(), describe_stall(work, now))};
+  } else if (now - work.moved > kFarewell && waits_for_someone_who_left(work)) {
+    failure = Failure{ErrorKind::kPeerLost, describe_stall(work, now)};
+  } else if (until_warning.count() <= 0) {
+    if (watches_) log(LogLevel::kWarning, fmt::format("{}: {}", describe(work.descriptor), describe_stall(work, now)));
+    work.warning_interval *= 2;
+    work.next_warning = now + std::chrono::duration_cast<Clock::duration>(work.warning_interval);
+    work.asked = false;
+  }
+  if (failure) fail(work, *failure);
+}
+
+void WorkQueue::ask(Work::State& work, Clock::time_point now, bool also_others) {
+  work.next_question = now + kNextQuestion;
+  std::vector<int> others;
+  if (also_others) {
+    // From the next rank on, so that each is asked by as many.
+    others = group_.members;
+    std::rotate(others.begin(), others.begin() + group_.rank, others.end());
+  }
+  group_.endpoint->ask(group_.id, work.sequence, work.operation->waits_for(), others);
+}
+
+bool WorkQueue::waits_for_someone_who_left(const Work::State& work) const {
+  const std::vector<int> ranks = work.operation->waits_for();
+  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return group_.endpoint->has_left(rank, kFarewell); });
+}
+
+std::string WorkQueue::describe_missing(const Work::State& work) const {
+  return group_.endpoint->describe_missing(group_.id, work.sequence, group_.members);
+}
+
+void WorkQueue::leave_watching_to_caller() {
+  const std::lock_guard lock(mutex_);
+  watches_ = false;
+}
+
+std::string WorkQueue::describe_missing() {
+  const std::lock_guard lock(mutex_);
+  return pending_.empty() ? std::string() : describe_missing(*pending_.front());
+}
+
+std::string WorkQueue::describe_stall(const Work::State& work, Clock::time_point now) const {
+  std::string text = fmt::format("waiting for {:.1f} s", Seconds(now - work.since).count());
+  const std::string missing = describe_missing(work);
+  if (!missing.empty()) {
+    text += "; not in it yet: " + missing;
+  } else {
+    text += "; all ranks are in it";
+  }
+  std::string peers;
+  for (const int rank : work.operation->waits_for()) peers += fmt::format(" {}", rank);
+  if (!peers.empty()) text += "; this rank waits for messages from or to rank" + peers;
+  return text;
+}
+
+}  // namespace farandole

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The collectives of one communicator that are queued or in flight.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "communicator/collective_operation.h"
+#include "farandole/collectives/communicator.h"
+#include "farandole/core/error.h"
+#include "farandole/internal/progress.h"
+#include "operation/group.h"
+
+namespace farandole {
+
+class WorkQueue;
+
+/// How a collective failed. Kept as values: each rank that waits raises an exception of its own.
+struct Failure {
+  ErrorKind kind = ErrorKind::kInternal;
+  std::string text;
+};
+
+/// One collective from its submission to its end. `done` is set last; its release pairs with the acquire of waiters, so
+/// that they see the result and `failure`. The queue's lock guards `operation` and the times.
+class Work::State {
+ public:
+  std::shared_ptr<WorkQueue> queue;
+  std::uint64_t sequence = 0;
+  Descriptor descriptor;
+  FlightRecorder::Id record = 0;
+  std::unique_ptr<CollectiveOperation> operation;
+  std::optional<Failure> failure;
+  std::atomic<bool> done{false};
+  bool started = false;
+  Clock::time_point since{}, moved{};  ///< of the start, and of the last step
+  Clock::time_point next_warning{};
+  Seconds warning_interval{0};
+  bool asked = false;                 ///< how far the others are, for the next warning
+  Clock::time_point next_question{};  ///< to the ranks that it waits for
+};
+
+/// Runs some operations at a time, up to kLanes, started in the order of submission; each has its own lane. Any thread
+/// may advance it; a mutex makes it one at a time.
+class WorkQueue final : public Progressable, public std::enable_shared_from_this<WorkQueue> {
+ public:
+  explicit WorkQueue(Group group);
+
+  std::shared_ptr<Work::State> submit(Call&& call, const Choice& choice, std::string refusal);
+  /// A collective on a short vector in shared memory, without the trouble of an operation. False if that can not be
+  /// done, or not now; then nothing has happened.
+  bool run_at_once(const ShortCall& call);
+  /// The same as `submit`, and waits for the end. Where nothing else is pending the collective is tried at once,
+  /// without a queue. @throws Error  what the collective failed with
+  void run(Call&& call, const Choice& choice, std::string refusal);
+  /// Waits until `work` is done, advancing the queue meanwhile.
+  void wait(const Work::State& work);
+  /// False while the owner of a work that is done must not hear of it yet, see Endpoint::is_quiet.
+  bool is_quiet() const { return group_.endpoint->is_quiet(); }
+  /// For callers that test now and then: advances, and looks around once a millisecond.
+  void poll();
+  /// Advances everything once, unless another thread is at it.
+  Progressable::State advance() override;
+  void look_around() override;
+  bool is_empty();
+  /// True in a process that was forked from the rank's: nothing but this question and the next may be asked there.
+  bool is_forked_child() const { return group_.endpoint->is_forked_child(); }
+  /// @throws InvalidArgument  in such a process
+  void check_process() const { group_.endpoint->check_process(); }
+  /// True if another rank has begun the next collective, and this one has not.
+  bool is_called();
+  /// Whatever FARANDOLE_CHECK says. Before the first collective.
+  void always_compare() { compares_ = true; }
+  /// Neither warns nor keeps the deadline from now on.
+  void leave_watching_to_caller();
+  /// The ranks that are not in the oldest pending collective.
+  std::string describe_missing();
+  /// Poisons the job, because this rank will not take part any more in what is pending.
+  void give_up();
+  /// Waits until nothing is left, then lets go of the host's memory: the communicator ends, or its World.
+  void close() override;
+  /// True if the ranks meet in shared memory.
+  bool shares_memory() const { return host_.whole() != nullptr; }
+  /// True if they live on several hosts, and meet in shared memory on each.
+  bool has_two_levels() const { return host_.levels.has_value(); }
+
+ private:
+  std::uint64_t next_sequence();
+  std::unique_ptr<CollectiveOperation> make_operation(Call&& call, const Choice& choice, std::string refusal,
+                                                      std::uint64_t sequence, bool entered = false);
+  std::shared_ptr<Work::State> enqueue(std::unique_ptr<CollectiveOperation> operation);
+  bool try_at_once(CollectiveOperation& operation) const;
+  bool advance_locked();
+  bool advance_one(Work::State& work);
+  void end(Work::State& work, std::optional<Failure> failure);
+  void fail(Work::State& work, const Failure& failure);
+  void fail_all(const Failure& failure);
+  /// Warns about, and bounds, waiting; asks who is missing. For slow paths.
+  void check_stall(Work::State& work, Clock::time_point now);
+  void ask(Work::State& work, Clock::time_point now, bool also_others);
+  std::string describe_stall(const Work::State& work, Clock::time_point now) const;
+  std::string describe_missing(const Work::State& work) const;
+  bool waits_for_someone_who_left(const Work::State& work) const;
+
+  const Group group_;  // a copy: the progress thread may hold the queue longer than the communicator lives
+  std::mutex mutex_;   // guards everything below, and the operations
+  std::deque<std::shared_ptr<Work::State>> pending_;
+  std::uint64_t next_sequence_ = group_.first_sequence;
+  std::uint64_t in_flight_ = kLanes;  // operations at a time
+  bool compares_;
+  bool watches_ = true;                                            // how long collectives take
+  std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()
+  VendorSlot vendor_{group_};                                      // empty after close()
+  ShmContext host_;                                                // its group is gone after close()
+};
+
+}  // namespace farandole

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "messages/executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "farandole/core/reduce.h"
+
+namespace farandole {
+namespace {
+
+// Unfused receives in flight per peer. A limit per channel can not deadlock: later messages of a first-in-first-out
+// channel never complete before earlier ones, so they lose nothing by starting later.
+constexpr int kBouncesPerPeer = 4;
+
+void* pointer(std::uintptr_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): see Execution
+}
+
+bool is_local(StepKind kind) {
+  return kind == StepKind::kReduce || kind == StepKind::kCopy || kind == StepKind::kFinish;
+}
+
+}  // namespace
+
+Executor::Executor(const Group& group, Execution execution)
+    : group_(group),
+      execution_(std::move(execution)),
+      schedule_(execution_.prepared->schedule),
+      element_bytes_(size_in_bytes(execution_.dtype)),
+      waits_(execution_.prepared->waits),
+      left_(schedule_.steps.size()) {
+  for (int slot = 0; slot < schedule_.scratch_slots; ++slot) {
+    scratch_.emplace_back(execution_.offsets.back() * element_bytes_);
+  }
+  for (std::size_t i = 0; i < waits_.size(); ++i) {
+    if (waits_[i] == 0) ready_.push_back(static_cast<int>(i));
+  }
+}
+
+Executor::~Executor() = default;
+
+Aftermath Executor::withdraw() {
+  auto worst = Aftermath::kNone;
+  for (const Pending& pending : pending_) worst = std::max(worst, pending.transfer->withdraw());
+  return worst;
+}
+
+Executor::Extent Executor::locate(const Region& region) const {
+  const std::size_t first = execution_.offsets[static_cast<std::size_t>(region.first)];
+  const int end_piece = region.first + region.count;
+  const std::size_t end = execution_.offsets[static_cast<std::size_t>(end_piece)];
+  std::uintptr_t base = execution_.data;
+  if (region.space == Space::kInput) base = execution_.input;
+  if (region.space == Space::kScratch) {
+    base = reinterpret_cast<std::uintptr_t>(scratch_[static_cast<std::size_t>(region.slot)].data());
+  }
+  return {base + first * element_bytes_, end - first};
+}
+
+Operation::State Executor::advance() {
+  bool moved = false;
+  for (bool again = true; again;) {
+    again = start_ready();
+    again = test_pending() || again;
+    moved = moved || again;
+  }
+  if (left_ > 0) return moved ? State::kMoved : State::kWaiting;
+  copy_untouched();
+  return State::kDone;
+}
+
+bool Executor::start_ready() {
+  bool moved = false;
+  for (std::size_t looked_at = ready_.size(); looked_at > 0; --looked_at) {
+    const int step = ready_.front();
+    ready_.pop_front();
+    if (start(step)) {
+      moved = true;
+    } else {
+      ready_.push_back(step);
+    }
+  }
+  return moved;
+}
+
+bool Executor::start(int index) {
+  const Step& step = schedule_.steps[static_cast<std::size_t>(index)];
+  if (is_local(step.kind)) {
+    run_locally(step);
+    complete(index);
+    return true;
+  }
+  const Region& region = step.kind == StepKind::kSend ? step.operand : step.target;
+  const bool empty = locate(region).count == 0;
+  if (!empty && step.kind == StepKind::kRecvReduce && !group_.route(step.peer).fuses_reduction()) {
+    int& bounces = bounces_[step.peer];
+    if (bounces == kBouncesPerPeer) return false;
+    ++bounces;
+  }
+  if (!empty) start_message(index, step);
+  const int next = execution_.prepared->on_start[static_cast<std::size_t>(index)];
+  if (next >= 0) bring_closer(next);
+  if (empty) complete(index);
+  return true;
+}
+
+void Executor::start_message(int index, const Step& step) {
+  Transport& route = group_.route(step.peer);
+  Pending pending{index, {}, nullptr};
+  if (step.kind == StepKind::kSend) {
+    const Extent from = locate(step.operand);
+    pending.transfer =
+        route.send(group_.channel_to(step.peer, execution_.lane), pointer(from.address), from.count * element_bytes_);
+  } else if (step.kind == StepKind::kRecv) {
+    const Extent to = locate(step.target);
+    pending.transfer =
+        route.recv(group_.channel_from(step.peer, execution_.lane), pointer(to.address), to.count * element_bytes_);
+  } else if (route.fuses_reduction()) {
+    const Extent to = locate(step.target);
+    pending.transfer =
+        route.recv_reduce(group_.channel_from(step.peer, execution_.lane), pointer(to.address),
+                          pointer(locate(step.operand).address), to.count, execution_.dtype, execution_.op);
+  } else {
+    const std::size_t bytes = locate(step.target).count * element_bytes_;
+    if (!spare_.empty()) {
+      pending.bounce = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    if (pending.bounce.size() < bytes) pending.bounce = Scratch(bytes);
+    pending.transfer = route.recv(group_.channel_from(step.peer, execution_.lane), pending.bounce.data(), bytes);
+  }
+  pending_.push_back(std::move(pending));
+}
+
+bool Executor::test_pending() {
+  bool moved = false;
+  for (std::size_t i = 0; i < pending_.size();) {
+    if (!pending_[i].transfer->test()) {
+      ++i;
+      continue;
+    }
+    Pending done = std::move(pending_[i]);
+    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+    const Step& step = schedule_.steps[static_cast<std::size_t>(done.step)];
+    if (done.bounce.size() > 0) {
+      const Extent to = locate(step.target);
+      reduce(pointer(to.address), pointer(locate(step.operand).address), done.bounce.data(), to.count, execution_.dtype,
+             execution_.op);
+      spare_.push_back(std::move(done.bounce));
+      --bounces_[step.peer];
+    }
+    complete(done.step);
+    moved = true;
+  }
+  return moved;
+}
+
+void Executor::run_locally(const Step& step) {
+  const Extent to = locate(step.target);
+  if (to.count == 0) return;
+  if (step.kind == StepKind::kReduce) {
+    reduce(pointer(to.address), pointer(locate(step.operand).address), pointer(locate(step.other).address), to.count,
+           execution_.dtype, execution_.op);
+  } else if (step.kind == StepKind::kCopy) {
+    const Extent from = locate(step.operand);
+    if (from.address != to.address) std::memmove(pointer(to.address), pointer(from.address), to.count * element_bytes_);
+  } else {
+    finish(step);
+  }
+}
+
+void Executor::finish(const Step& step) {
+  const Extent to = locate(step.target);
+  const Extent from = locate(step.operand);
+  if (execution_.final_scale != 1.0) {
+    scale(pointer(to.address), pointer(from.address), to.count, execution_.dtype, execution_.final_scale);
+  } else if (from.address != to.address) {
+    std::memcpy(pointer(to.address), pointer(from.address), to.count * element_bytes_);
+  }
+}
+
+void Executor::complete(int step) {
+  --left_;
+  for (const int next : execution_.prepared->on_complete[static_cast<std::size_t>(step)]) bring_closer(next);
+}
+
+void Executor::bring_closer(int step) {
+  if (--waits_[static_cast<std::size_t>(step)] == 0) ready_.push_back(step);
+}
+
+void Executor::copy_untouched() const {
+  if (execution_.input == execution_.data) return;
+  for (int piece = execution_.first_result; piece < execution_.first_result + execution_.result_pieces; ++piece) {
+    if (!schedule_.untouched[static_cast<std::size_t>(piece)]) continue;
+    const Extent from = locate({Space::kInput, 0, piece, 1});
+    const Extent to = locate({Space::kData, 0, piece, 1});
+    if (from.count > 0) std::memmove(pointer(to.address), pointer(from.address), from.count * element_bytes_);
+  }
+}
+
+std::vector<int> Executor::waits_for() const {
+  std::vector<int> ranks;
+  for (const Pending& pending : pending_) {
+    ranks.push_back(group_.member(schedule_.steps[static_cast<std::size_t>(pending.step)].peer));
+  }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+}  // namespace farandole

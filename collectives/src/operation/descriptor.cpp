@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operation/descriptor.h"
+
+#include <fmt/core.h>
+
+#include <bit>
+#include <string_view>
+
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+/// False for what no rank can have called: it has come from one whose memory or messages are not what they should be.
+bool is_call(const Descriptor& descriptor) {
+  return static_cast<int>(descriptor.collective) < kCollectiveCount &&
+         static_cast<int>(descriptor.dtype) < kDTypeCount && descriptor.op <= ReduceOp::kAverage;
+}
+
+}  // namespace
+
+std::string describe(const Descriptor& descriptor) {
+  if (!is_call(descriptor)) return "something that is no collective";
+  std::string text(name(descriptor.collective));
+  if (descriptor.collective == Collective::kBarrier) return text;
+  if (descriptor.collective == Collective::kAlltoall && descriptor.count == 0) {
+    text += fmt::format(" of {} elements in uneven parts", name(descriptor.dtype));
+  } else {
+    text += fmt::format(" of {} {} elements", descriptor.count, name(descriptor.dtype));
+  }
+  if (reduces(descriptor.collective)) text += fmt::format(", {}", name(descriptor.op));
+  if (descriptor.root >= 0) text += fmt::format(", root {}", descriptor.root);
+  const auto table = algorithms();
+  if (descriptor.algorithm < table.size()) {
+    text += fmt::format(", {}", table[descriptor.algorithm].name);
+  } else if (descriptor.algorithm == Descriptor::kVendor) {
+    text += ", vendor";
+  } else if (descriptor.algorithm == Descriptor::kSharedMemory) {
+    text += ", shared_memory";
+  } else if (descriptor.algorithm == Descriptor::kHierarchical) {
+    text += ", hierarchical";
+  } else {
+    text += ", with arguments that it refuses";
+  }
+  return text;
+}
+
+FlightSubject subject_of(const Descriptor& descriptor) {
+  return {std::bit_cast<FlightSubject::Words>(descriptor),
+          [](const FlightSubject::Words& words) { return describe(std::bit_cast<Descriptor>(words)); }};
+}
+
+std::uint64_t mix(std::uint64_t digest, std::uint64_t value) {
+  // splitmix64's finaliser
+  std::uint64_t z = digest * 0x9e3779b97f4a7c15ULL + value + 0x632be59bd9b4e019ULL;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+void throw_mismatch(const Group& group, int rank, const Descriptor& called, int other_rank,
+                    const Descriptor& other_called) {
+  const auto description = [&](int who, const Descriptor& what) {
+    return group.endpoint->topology().describe(group.member(who)) + " called " + describe(what);
+  };
+  std::string_view hint = "every rank must make the same calls in the same order; no data was touched";
+  if (describe(called) == describe(other_called)) {
+    hint = "they differ in uneven counts, scale, segments, or the number of calls before; no data was touched";
+  }
+  throw Mismatch(fmt::format("{}, but {}: {}", description(rank, called), description(other_rank, other_called), hint));
+}
+
+void throw_refused(const Descriptor& called) {
+  throw Mismatch(fmt::format("the ranks disagree on what they send each other in {}", describe(called)));
+}
+
+}  // namespace farandole

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Descriptors: what a rank called, in a form that ranks can compare before data is touched.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <string>
+
+#include "farandole/collectives/algorithms.h"
+#include "farandole/core/buffer.h"
+#include "farandole/internal/flight_recorder.h"
+#include "operation/group.h"
+
+namespace farandole {
+
+/// One rank's call. Compared bytewise.
+struct Descriptor {
+  static constexpr std::uint8_t kRefused = 0xff;  ///< as `algorithm`: this rank can not go on, whatever the others say
+  static constexpr std::uint8_t kVendor = 0xfe;   ///< as `algorithm`: the vendor's
+  static constexpr std::uint8_t kSharedMemory = 0xfd;  ///< as `algorithm`: through the host's shared memory
+  static constexpr std::uint8_t kHierarchical = 0xfc;  ///< as `algorithm`: shared memory inside hosts, messages across
+
+  Collective collective = Collective::kBarrier;
+  DType dtype = DType::kU8;
+  ReduceOp op = ReduceOp::kSum;
+  std::uint8_t algorithm = 0;  ///< index in the table of algorithms
+  std::int32_t root = -1;
+  std::uint64_t count = 0;   ///< elements; for alltoall, which may differ, 0
+  std::uint64_t digest = 0;  ///< of uneven counts, scale and segments
+};
+static_assert(sizeof(Descriptor) == 24);
+
+/// "allreduce of 1024 f32 elements, sum, ring"
+std::string describe(const Descriptor& descriptor);
+/// The same for the flight recorder.
+FlightSubject subject_of(const Descriptor& descriptor);
+
+/// A digest of a call and its number that other calls hardly have by accident: a multilinear hash.
+inline std::uint64_t digest_of(const Descriptor& descriptor, std::uint64_t number) {
+  const auto words = std::bit_cast<std::array<std::uint64_t, 3>>(descriptor);
+  const std::uint64_t sum = words[0] * 0x9e3779b97f4a7c15ULL + words[1] * 0xbf58476d1ce4e5b9ULL +
+                            words[2] * 0x94d049bb133111ebULL + number * 0xd6e8feb86659fd93ULL;
+  return sum ^ (sum >> 32);
+}
+
+/// Mixes `value` into a digest.
+std::uint64_t mix(std::uint64_t digest, std::uint64_t value);
+
+/// Two ranks of the communicator called different things.
+[[noreturn]] void throw_mismatch(const Group& group, int rank, const Descriptor& called, int other_rank,
+                                 const Descriptor& other_called);
+/// All ranks called the same, which can not work.
+[[noreturn]] void throw_refused(const Descriptor& called);
+
+}  // namespace farandole

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operation/group.h"
+
+#include <algorithm>
+#include <set>
+
+namespace farandole {
+namespace {
+
+/// A setting that somebody has changed goes before the table.
+std::size_t limit(std::int64_t Settings::*member, const Group& group, std::optional<std::size_t> measured,
+                  std::size_t factor = 1) {
+  const std::int64_t set = group.endpoint->settings().*member;
+  const bool is_changed = set != Settings{}.*member;
+  return measured && group.table_fits && !is_changed ? *measured : static_cast<std::size_t>(set) * factor;
+}
+
+// Where ranks take turns on the cores, each wait costs a change of threads: reading more to wait less pays longer.
+constexpr std::size_t kMoreAtOnceWhereCrowded = 4;
+
+bool is_crowded(const Group& group) {
+  const Topology& topology = group.endpoint->topology();
+  return std::any_of(group.members.begin(), group.members.end(),
+                     [&](int member) { return topology.process(topology.rank(member).process).crowded; });
+}
+
+}  // namespace
+
+TuningShape Group::shape() const {
+  const Topology& topology = endpoint->topology();
+  std::set<int> hosts, processes;
+  for (const int member : members) {
+    hosts.insert(topology.rank(member).host_index);
+    processes.insert(topology.rank(member).process);
+  }
+  TuningShape shape{size(), static_cast<int>(hosts.size()), ""};
+  if (processes.size() < members.size() || size() == 1) shape.transport = endpoint->route(endpoint->rank()).name();
+  if (processes.size() == 1) return shape;
+  const int here = topology.rank(endpoint->rank()).process;
+  const auto other =
+      std::find_if(members.begin(), members.end(), [&](int member) { return topology.rank(member).process != here; });
+  if (!shape.transport.empty()) shape.transport += "+";
+  shape.transport += endpoint->route(*other).name();
+  return shape;
+}
+
+Group tuned(Group group) {
+  const TuningTable* const table = group.table.get();
+  group.table_fits = table != nullptr && table->shape == group.shape();
+  group.one_shot_bytes = limit(&Settings::one_shot_bytes, group, table ? table->one_shot_bytes : std::nullopt,
+                               is_crowded(group) ? kMoreAtOnceWhereCrowded : 1);
+  group.part_bytes = limit(&Settings::part_bytes, group, table ? table->part_bytes : std::nullopt);
+  return group;
+}
+
+}  // namespace farandole

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What operations need to know about the communicator they run on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "farandole/collectives/tuning.h"
+#include "farandole/internal/endpoint.h"
+
+namespace farandole {
+
+/// Const after construction.
+struct Group {
+  std::shared_ptr<Endpoint> endpoint;
+  std::uint16_t id = 0;
+  int rank = 0;              ///< within `members`
+  std::vector<int> members;  ///< ranks of the job
+  /// Measured choices, or null. Handed on to communicators that are made of this one, also where it does not fit.
+  std::shared_ptr<const TuningTable> table;
+  bool table_fits = false;  ///< it was measured on ranks like these
+  // Limits of shared memory: the settings', else the table's.
+  std::size_t one_shot_bytes = 0, part_bytes = 0;
+  /// Of the first collective; the same on all ranks. Tests begin where a job comes to after years.
+  std::uint64_t first_sequence = 1;
+
+  int size() const { return static_cast<int>(members.size()); }
+  int member(int index) const { return members[static_cast<std::size_t>(index)]; }
+  Transport& route(int peer) const { return endpoint->route(member(peer)); }
+  Channel channel_to(int peer, std::uint8_t lane) const { return {id, lane, member(rank), member(peer)}; }
+  Channel channel_from(int peer, std::uint8_t lane) const { return {id, lane, member(peer), member(rank)}; }
+  /// What a table must have been measured on to hold here.
+  TuningShape shape() const;
+};
+
+/// The group, with what follows from its table and from the settings.
+Group tuned(Group group);
+
+}  // namespace farandole

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operation/operation.h"
+
+#include <mutex>
+#include <utility>
+
+namespace farandole {
+
+void keep_until_exit(std::unique_ptr<Operation> operation) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::unique_ptr<Operation>>;  // never destroyed
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(operation));
+}
+
+}  // namespace farandole

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/layout.h"
+
+#include <algorithm>
+
+namespace farandole {
+namespace {
+
+/// Appends the ends of `parts` nearly equal parts of `count` elements that start at `first`.
+void append_ends(Offsets& offsets, std::size_t first, std::size_t count, int parts, std::size_t quantum) {
+  const auto divisor = static_cast<std::size_t>(parts);
+  const std::size_t even = (count + divisor - 1) / divisor;
+  const std::size_t part = (even + quantum - 1) / quantum * quantum;
+  for (std::size_t i = 1; i <= divisor; ++i) offsets.push_back(first + std::min(count, i * part));
+}
+
+}  // namespace
+
+Offsets balanced_offsets(std::size_t count, int chunks, int segments, std::size_t quantum) {
+  Offsets ends{0};
+  append_ends(ends, 0, count, chunks, quantum);
+  std::vector<std::size_t> counts;
+  for (std::size_t c = 1; c < ends.size(); ++c) counts.push_back(ends[c] - ends[c - 1]);
+  return offsets_of(counts, segments, quantum);
+}
+
+Offsets offsets_of(std::span<const std::size_t> counts, int segments, std::size_t quantum) {
+  Offsets offsets{0};
+  offsets.reserve(counts.size() * static_cast<std::size_t>(segments) + 1);
+  for (const std::size_t count : counts) append_ends(offsets, offsets.back(), count, segments, quantum);
+  return offsets;
+}
+
+}  // namespace farandole

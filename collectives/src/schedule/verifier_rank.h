@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of the verifier that looks at one rank's schedule by itself: its form, its order, its turns.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "schedule/verifier_contract.h"
+
+namespace farandole::verification {
+
+inline void check_region(const Schedule& schedule, int step, const Region& region, int pieces) {
+  if (region.first < 0 || region.count < 1 || region.first + region.count > schedule.pieces()) {
+    refuse(schedule, step, fmt::format("names pieces that do not exist; there are {}", schedule.pieces()));
+  }
+  if (region.space == Space::kScratch && (region.slot < 0 || region.slot >= schedule.scratch_slots)) {
+    refuse(schedule, step, fmt::format("names scratch slot {} of {}", region.slot, schedule.scratch_slots));
+  }
+  if (region.count != pieces) {
+    refuse(schedule, step, "its regions have different numbers of pieces");
+  }
+}
+
+inline void check_regions(Collective collective, const Schedule& schedule, int number) {
+  const Step& step = schedule.steps[index(number)];
+  const bool sends = step.kind == StepKind::kSend;
+  const int pieces = sends ? step.operand.count : step.target.count;
+  const auto check = [&](const Region& region, bool used) {
+    if (used) {
+      check_region(schedule, number, region, pieces);
+    } else if (region.count != 0) {
+      refuse(schedule, number, "has a region that steps of its kind do not have");
+    }
+  };
+  check(step.target, !sends);
+  check(step.operand, step.kind != StepKind::kRecv);
+  check(step.other, step.kind == StepKind::kReduce);
+  if (!sends && step.target.space == Space::kInput) {
+    refuse(schedule, number, "writes to the input");
+  }
+  if (is_message(step) && (step.peer < 0 || step.peer >= schedule.place.size || step.peer == schedule.place.rank)) {
+    refuse(schedule, number, "its peer must be another rank");
+  }
+  const bool moves = step.kind == StepKind::kCopy && collective == Collective::kAlltoall;
+  const auto misplaced = [&](const Region& region) {
+    return !sends && region.count > 0 && region.first != step.target.first &&
+           !(moves && same_elements(collective, schedule, region.first, schedule, step.target.first));
+  };
+  if (misplaced(step.operand) || misplaced(step.other)) {
+    refuse(schedule, number, "its regions are not the same pieces");
+  }
+}
+
+/// Turns never fall along a dependency or a channel, and what a message needs was there before its turn: so that the
+/// messages of one turn can be posted together. A reduction on arrival is exempt, because it can be received aside and
+/// reduced after.
+inline void check_turns(const Schedule& schedule) {
+  std::vector<bool> late(schedule.steps.size(), false);  // waits for a message of its own turn
+  for (int i = 0; i < static_cast<int>(schedule.steps.size()); ++i) {
+    const Step& step = schedule.steps[index(i)];
+    if (step.turn < 0 || step.turn >= schedule.turns) {
+      refuse(schedule, i, fmt::format("its turn does not exist; there are {}", schedule.turns));
+    }
+    for (const int before : step.after) {
+      const Step& other = schedule.steps[index(before)];
+      if (other.turn > step.turn) {
+        refuse(schedule, i, "waits for a later turn, that of " + describe(schedule, before));
+      }
+      late[index(i)] = late[index(i)] || (other.turn == step.turn && (is_message(other) || late[index(before)]));
+    }
+    if (step.posted_after >= 0 && schedule.steps[index(step.posted_after)].turn > step.turn) {
+      refuse(schedule, i, "is posted after a later turn, that of " + describe(schedule, step.posted_after));
+    }
+    if (late[index(i)] && (step.kind == StepKind::kSend || step.kind == StepKind::kRecv)) {
+      refuse(schedule, i, "waits for another message of its own turn");
+    }
+  }
+}
+
+/// Which steps of one rank are complete before which others start: the closure of `after`.
+class CompletionOrder {
+ public:
+  explicit CompletionOrder(const Schedule& schedule) : schedule_(schedule), words_((schedule.steps.size() + 63) / 64) {}
+
+  bool ordered(int earlier, int later) {
+    const std::vector<int>& after = schedule_.steps[index(later)].after;
+    if (std::find(after.begin(), after.end(), earlier) != after.end()) {
+      return true;
+    }
+    if (ancestors_.empty()) {
+      close();
+    }
+    return (ancestors_[index(later) * words_ + index(earlier) / 64] >> (earlier % 64) & 1) != 0;
+  }
+
+ private:
+  void close() {
+    ancestors_.assign(schedule_.steps.size() * words_, 0);
+    for (std::size_t i = 0; i < schedule_.steps.size(); ++i) {
+      for (const int before : schedule_.steps[i].after) {
+        for (std::size_t word = 0; word < words_; ++word) {
+          ancestors_[i * words_ + word] |= ancestors_[index(before) * words_ + word];
+        }
+        ancestors_[i * words_ + index(before) / 64] |= std::uint64_t{1} << (before % 64);
+      }
+    }
+  }
+
+  const Schedule& schedule_;
+  std::size_t words_;
+  std::vector<std::uint64_t> ancestors_;
+};
+
+/// Walks over the steps in program order and asks, piece by piece, that each access be ordered after the last one that
+/// it conflicts with. The input counts as the data: a call may be in place.
+class HazardScan {
+ public:
+  explicit HazardScan(const Schedule& schedule)
+      : schedule_(schedule),
+        order_(schedule),
+        touches_(index(schedule.pieces()) * (index(schedule.scratch_slots) + 1)) {}
+
+  void run() {
+    for (int i = 0; i < static_cast<int>(schedule_.steps.size()); ++i) {
+      const Step& step = schedule_.steps[index(i)];
+      for (const Region* region : {&step.operand, &step.other}) {
+        for (int offset = 0; offset < region->count; ++offset) {
+          check_read(i, *region, offset);
+        }
+      }
+      for (int offset = 0; offset < step.target.count; ++offset) {
+        check_write(i, step.target, offset);
+      }
+      for (const Region* region : {&step.operand, &step.other}) {
+        for (int offset = 0; offset < region->count; ++offset) {
+          touch(*region, offset).reads.push_back(i);
+        }
+      }
+      for (int offset = 0; offset < step.target.count; ++offset) {
+        touch(step.target, offset) = {i, {}};
+      }
+    }
+  }
+
+ private:
+  struct Touch {
+    int last_write = -1;
+    std::vector<int> reads;  // since the last write
+  };
+
+  Touch& touch(const Region& region, int offset) {
+    const int slot = region.space == Space::kScratch ? region.slot + 1 : 0;
+    return touches_[index(slot * schedule_.pieces() + region.first + offset)];
+  }
+
+  void require(int earlier, int later, const Region& region, int offset) {
+    if (!order_.ordered(earlier, later)) {
+      refuse(schedule_, later,
+             fmt::format("touches {} without waiting for {}", piece_text(schedule_, region.first + offset),
+                         describe(schedule_, earlier)));
+    }
+  }
+
+  void check_read(int step, const Region& region, int offset) {
+    const Touch& last = touch(region, offset);
+    if (last.last_write < 0) {
+      return;
+    }
+    if (region.space == Space::kInput) {
+      refuse(schedule_, step,
+             fmt::format("reads the input of {}, which {} has overwritten in a call that is in place",
+                         piece_text(schedule_, region.first + offset), describe(schedule_, last.last_write)));
+    }
+    require(last.last_write, step, region, offset);
+  }
+
+  void check_write(int step, const Region& region, int offset) {
+    const Touch& last = touch(region, offset);
+    for (const int read : last.reads) {
+      require(read, step, region, offset);
+    }
+    if (last.last_write >= 0) {
+      require(last.last_write, step, region, offset);
+    }
+  }
+
+  const Schedule& schedule_;
+  CompletionOrder order_;
+  std::vector<Touch> touches_;
+};
+
+inline void check_rank(Collective collective, const Schedule& schedule, const Schedule& first, int rank) {
+  const Place& at = schedule.place;
+  if (at.rank != rank || at.size != first.place.size || at.root != first.place.root ||
+      schedule.chunks != first.chunks || schedule.segments != first.segments ||
+      schedule.chunks != chunks_of(collective, schedule) || schedule.segments < 1 ||
+      schedule.untouched.size() != index(schedule.pieces())) {
+    throw Fault(fmt::format("rank {}: its schedule is for rank {} of {} with root {}, {} chunks and {} segments", rank,
+                            at.rank, at.size, at.root, schedule.chunks, schedule.segments));
+  }
+  std::unordered_map<int, int> last_send, last_recv;
+  for (int i = 0; i < static_cast<int>(schedule.steps.size()); ++i) {
+    const Step& step = schedule.steps[index(i)];
+    for (const int before : step.after) {
+      if (before < 0 || before >= i) {
+        refuse(schedule, i, fmt::format("waits for step {}, which does not come before it", before));
+      }
+    }
+    check_regions(collective, schedule, i);
+    if (is_message(step)) {
+      auto& last = step.kind == StepKind::kSend ? last_send : last_recv;
+      const auto [entry, is_first] = last.try_emplace(step.peer, i);
+      if (step.posted_after != (is_first ? -1 : entry->second)) {
+        refuse(schedule, i, "is not posted after the previous message of its direction and peer");
+      }
+      entry->second = i;
+    }
+  }
+  HazardScan(schedule).run();
+  check_turns(schedule);
+}
+
+}  // namespace farandole::verification

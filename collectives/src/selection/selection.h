@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Selection: which algorithm runs, as a pure function of what all ranks know.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farandole/collectives/algorithms.h"
+#include "farandole/collectives/tuning.h"
+#include "farandole/core/settings.h"
+#include "farandole/sdk/transport.h"
+
+namespace farandole {
+
+/// What runs.
+struct Choice {
+  enum class Kind { kSchedule, kVendor, kSharedMemory, kHierarchical };
+  Kind kind = Kind::kSchedule;
+  const Algorithm* algorithm = nullptr;  ///< of a schedule
+  int segments = 1;
+  bool is_vendor() const { return kind == Kind::kVendor; }
+  bool uses_shared_memory() const { return kind == Kind::kSharedMemory; }
+  bool is_hierarchical() const { return kind == Kind::kHierarchical; }
+  std::string_view name() const;
+};
+
+/// More than any entry of a table reaches.
+inline constexpr std::size_t kUnknownBytes = std::numeric_limits<std::size_t>::max();
+
+/// What is to be chosen for.
+struct Question {
+  Collective collective = Collective::kAllreduce;
+  std::size_t bytes = 0;  ///< of the whole vector
+  int size = 1;
+  LinkCost link;
+  bool shares_memory = false;          ///< all ranks live on one host and can reach each other's memory
+  bool has_two_levels = false;         ///< several hosts, whose ranks reach each other's memory inside each
+  std::string_view forced;             ///< by the caller; empty: the setting's
+  int segments = 0;                    ///< by the caller; 0: from the size
+  const TuningTable* table = nullptr;  ///< measured on ranks like these, if there is one
+  bool table_may_say_vendor = true;    ///< vendor_agrees()
+};
+
+/// Forced by the caller, else by the setting, else what the table has measured, else shared memory where there is some
+/// (allreduce over several hosts: inside each), else the cheapest by the cost model.
+/// @throws InvalidArgument  the forced algorithm does not exist, or not for this number of ranks
+Choice choose(const Question& question, const Settings& settings);
+
+/// What the table has for this question, if it has something and that can run here.
+const TuningTable::Entry* measured_entry(const Question& question);
+/// All vectors up to less than this size are reduced in shared memory, unless the caller wants something else.
+std::size_t shared_memory_below(const Question& question, const Settings& settings);
+
+/// One candidate of the cost model.
+struct Candidate {
+  const Algorithm* algorithm;
+  int segments;
+  double predicted_us;
+};
+/// All algorithms that support the size, cheapest first.
+std::vector<Candidate> candidates(const Question& question, const Settings& settings);
+
+/// Predicted time: turns × (latency + bytes per turn × cost per byte sent and reduced) + a share of the latency per
+/// message.
+double predict_us(const Algorithm& algorithm, int segments, const Question& question);
+
+/// "there is no algorithm 'rung' (did you mean 'ring'?); it must be one of …", with what this collective knows.
+std::string describe_no_such_algorithm(Collective collective, std::string_view wanted);
+
+/// The setting that forces an algorithm of this collective; "auto" where there is none.
+const std::string& forced_algorithm(Collective collective, const Settings& settings);
+
+}  // namespace farandole

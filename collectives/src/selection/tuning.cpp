@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "farandole/collectives/tuning.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "choice.h"
+#include "farandole/core/error.h"
+#include "farandole/internal/json_depth.h"
+
+namespace farandole {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr int kFormat = 1;
+constexpr std::size_t kMostShown = 60;
+constexpr std::size_t kLongestText = 64;
+
+/// For messages.
+std::string shortened(std::string text) {
+  if (text.size() > kMostShown) text = text.substr(0, kMostShown) + "…";
+  return text;
+}
+
+/// A place in the file, with what is there.
+class Node {
+ public:
+  Node(const Json& json, std::string place) : json_(json), place_(std::move(place)) {}
+
+  [[noreturn]] void refuse(std::string_view expected) const {
+    const std::string came = json_.dump(-1, ' ', false, Json::error_handler_t::replace);
+    throw DataError(fmt::format("{} is {}; it must be {}", place_, shortened(came), expected));
+  }
+  /// The members of an object that has these and no others.
+  void allow_only(std::initializer_list<std::string_view> keys) const {
+    if (!json_.is_object()) refuse("an object");
+    for (const auto& [key, value] : json_.items()) {
+      if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+      throw DataError(fmt::format("{} has '{}'{}; known are {}", place_, shortened(key),
+                                  suggestion(key, std::vector<std::string_view>(keys)), fmt::join(keys, ", ")));
+    }
+  }
+  bool has(const char* key) const { return json_.contains(key); }
+  Node at(const char* key) const {
+    if (!json_.is_object()) refuse("an object");
+    const auto found = json_.find(key);
+    if (found == json_.end()) throw DataError(fmt::format("{} has no {}", place_, key));
+    return {*found, fmt::format("{}, {}", place_, key)};
+  }
+  std::vector<Node> list() const {
+    if (!json_.is_array()) refuse("a list");
+    std::vector<Node> nodes;
+    for (const Json& entry : json_) nodes.emplace_back(entry, fmt::format("{}, entry {}", place_, nodes.size() + 1));
+    return nodes;
+  }
+  std::string text() const {
+    if (!json_.is_string() || json_.get_ref<const std::string&>().size() > kLongestText) {
+      refuse(fmt::format("a text of at most {} bytes", kLongestText));
+    }
+    return json_.get<std::string>();
+  }
+  template <class Number>
+  Number whole() const {
+    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<Number>::max());
+    if (!json_.is_number_unsigned() || json_.get<std::uint64_t>() > kMost) refuse("a whole number, not negative");
+    return json_.get<Number>();
+  }
+  double number() const {
+    if (!json_.is_number()) refuse("a number");
+    return json_.get<double>();
+  }
+
+ private:
+  const Json& json_;
+  std::string place_;
+};
+
+Json parse_json(std::string_view text) {
+  if (const int depth = json_depth(text); depth > kDeepestJson) {
+    throw DataError(
+        fmt::format("lists and objects lie {} deep in each other; no table has more than {}", depth, kDeepestJson));
+  }
+  try {
+    return Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    const std::size_t end = std::min<std::size_t>(error.byte, text.size());
+    const std::string_view before = text.substr(0, end);
+    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+    throw DataError(fmt::format("line {}: this is not JSON{}", line,
+                                text.empty() ? ", the file is empty" : fmt::format(" (at byte {})", error.byte)));
+  } catch (const Json::out_of_range& error) {
+    throw DataError(fmt::format("a number is too large: {}", shortened(error.what())));
+  }
+}
+
+TuningTable::Entry read_entry(const Node& node) {
+  node.allow_only({"up_to_bytes", "algorithm", "segments", "time_us"});
+  return {node.at("up_to_bytes").whole<std::size_t>(), node.at("algorithm").text(), node.at("segments").whole<int>(),
+          node.at("time_us").number()};
+}
+
+TuningTable read_table(const Node& root) {
+  root.allow_only({"format", "measured_on", "shared_memory", "collectives"});
+  if (root.at("format").whole<int>() != kFormat) root.at("format").refuse(fmt::format("{}", kFormat));
+  TuningTable table;
+  const Node measured_on = root.at("measured_on");
+  measured_on.allow_only({"ranks", "hosts", "transport", "version"});
+  table.shape = {measured_on.at("ranks").whole<int>(), measured_on.at("hosts").whole<int>(),
+                 measured_on.at("transport").text()};
+  table.version = measured_on.at("version").text();
+  if (root.has("shared_memory")) {
+    const Node limits = root.at("shared_memory");
+    limits.allow_only({"one_shot_bytes", "part_bytes"});
+    if (limits.has("one_shot_bytes")) table.one_shot_bytes = limits.at("one_shot_bytes").whole<std::size_t>();
+    if (limits.has("part_bytes")) table.part_bytes = limits.at("part_bytes").whole<std::size_t>();
+  }
+  const Node collectives = root.at("collectives");
+  collectives.allow_only({name(Collective::kAllreduce), name(Collective::kBroadcast), name(Collective::kReduce),
+                          name(Collective::kAllgather), name(Collective::kReduceScatter), name(Collective::kGather),
+                          name(Collective::kScatter), name(Collective::kAlltoall), name(Collective::kBarrier)});
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    const std::string key(name(collective));
+    if (!collectives.has(key.c_str())) continue;
+    for (const Node& node : collectives.at(key.c_str()).list()) table.of(collective).push_back(read_entry(node));
+  }
+  return table;
+}
+
+}  // namespace
+
+std::string describe(const TuningShape& shape) {
+  return fmt::format("{} rank{} on {} host{}, {}", shape.ranks, shape.ranks == 1 ? "" : "s", shape.hosts,
+                     shape.hosts == 1 ? "" : "s", shape.transport);
+}
+
+bool vendor_agrees(DType dtype, ReduceOp op) {
+  const bool fits = size_in_bytes(dtype) > 2 || is_floating_point(dtype);
+  return fits && op != ReduceOp::kMin && op != ReduceOp::kMax;
+}
+
+const TuningTable::Entry* TuningTable::find(Collective collective, std::size_t bytes) const {
+  const std::vector<Entry>& list = of(collective);
+  const auto found =
+      std::find_if(list.begin(), list.end(), [&](const Entry& entry) { return bytes <= entry.up_to_bytes; });
+  return found == list.end() ? nullptr : &*found;
+}
+
+// One entry to a line, for people who read it.
+std::string TuningTable::to_json() const {
+  const Json measured_on{
+      {"ranks", shape.ranks}, {"hosts", shape.hosts}, {"transport", shape.transport}, {"version", version}};
+  std::string text = fmt::format("{{\n \"format\": {},\n \"measured_on\": {},\n", kFormat, measured_on.dump());
+  Json limits = Json::object();
+  if (one_shot_bytes) limits["one_shot_bytes"] = *one_shot_bytes;
+  if (part_bytes) limits["part_bytes"] = *part_bytes;
+  if (!limits.empty()) text += fmt::format(" \"shared_memory\": {},\n", limits.dump());
+  text += " \"collectives\": {";
+  std::string_view separator = "\n";
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (of(collective).empty()) continue;
+    text += fmt::format("{}  \"{}\": [", separator, name(collective));
+    std::string_view comma = "\n";
+    for (const Entry& entry : of(collective)) {
+      const Json json{{"up_to_bytes", entry.up_to_bytes},
+                      {"algorithm", entry.algorithm},
+                      {"segments", entry.segments},
+                      {"time_us", entry.time_us}};
+      text += fmt::format("{}   {}", comma, json.dump());
+      comma = ",\n";
+    }
+    text += "\n  ]";
+    separator = ",\n";
+  }
+  return text + "\n }\n}\n";
+}
+
+TuningTable TuningTable::parse(std::string_view text, const std::string& file) {
+  try {
+    const Json json = parse_json(text);
+    TuningTable table = read_table({json, "the table"});
+    table.check();
+    table.file = file;
+    return table;
+  } catch (const Error& error) {
+    throw DataError(fmt::format("{}: {}", file, error.what()));
+  }
+}
+
+}  // namespace farandole

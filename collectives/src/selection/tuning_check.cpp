@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a table of measured choices may say.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "farandole/collectives/tuning.h"
+#include "farandole/core/error.h"
+#include "farandole/core/settings.h"
+#include "selection/selection.h"
+
+namespace farandole {
+namespace {
+
+constexpr int kMostRanks = 1 << 20;
+constexpr int kMostSegments = 1024;
+
+/// Why `algorithm` can not run `collective` in a communicator of this shape; empty if it can.
+std::string objection(Collective collective, const std::string& algorithm, const TuningShape& shape) {
+  const bool is_allreduce = collective == Collective::kAllreduce;
+  if (algorithm == "shared_memory") {
+    return shape.ranks > 1 && shape.hosts == 1 ? "" : "shared_memory needs several ranks, all on one host";
+  }
+  if (is_allreduce && algorithm == "hierarchical") {
+    return shape.hosts > 1 && shape.ranks > shape.hosts ? ""
+                                                        : "hierarchical needs several hosts, one with several ranks";
+  }
+  if (is_allreduce && algorithm == "vendor") {
+    return shape.transport == "mpi" ? "" : "vendor needs the transport mpi: one rank per process";
+  }
+  const Algorithm* const found = find_algorithm(collective, algorithm);
+  if (found != nullptr) {
+    return found->supports(shape.ranks) ? "" : fmt::format("{} does not work for {} ranks", algorithm, shape.ranks);
+  }
+  return describe_no_such_algorithm(collective, algorithm);
+}
+
+void check_entry(Collective collective, const TuningTable& table, std::size_t index) {
+  const std::vector<TuningTable::Entry>& entries = table.of(collective);
+  const TuningTable::Entry& entry = entries[index];
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgument(fmt::format("{}, entry {} (up to {} bytes, {}): {}", name(collective), index + 1,
+                                      entry.up_to_bytes, entry.algorithm, why));
+  };
+  const std::string text = objection(collective, entry.algorithm, table.shape);
+  if (!text.empty()) refuse(text);
+  if (index > 0 && entry.up_to_bytes <= entries[index - 1].up_to_bytes) {
+    refuse(fmt::format("up_to_bytes must be more than in the entry before, {}", entries[index - 1].up_to_bytes));
+  }
+  if (entry.segments < 0 || entry.segments > kMostSegments) {
+    refuse(fmt::format("segments is {}; it must be 0 (from the size) … {}", entry.segments, kMostSegments));
+  }
+  if (!std::isfinite(entry.time_us) || entry.time_us < 0) {
+    refuse(fmt::format("time_us is {}; it must be a time in microseconds", entry.time_us));
+  }
+}
+
+/// What the variable of the same meaning accepts.
+void check_limit(std::string_view key, std::string_view variable, std::optional<std::size_t> value) {
+  if (!value) return;
+  const auto settings = settings_table();
+  const SettingInfo& info = *std::find_if(settings.begin(), settings.end(),
+                                          [&](const SettingInfo& setting) { return setting.variable == variable; });
+  const auto number = static_cast<double>(*value);
+  if (number >= info.minimum && number <= info.maximum) return;
+  throw InvalidArgument(fmt::format("shared_memory, {} is {}; it must be {}", key, *value, expected_text(info)));
+}
+
+}  // namespace
+
+void TuningTable::check() const {
+  const auto within = [](std::string_view what, int value, int most) {
+    if (value >= 1 && value <= most) return;
+    throw InvalidArgument(fmt::format("measured_on, {} is {}; it must be 1 … {}", what, value, most));
+  };
+  within("ranks", shape.ranks, kMostRanks);
+  within("hosts", shape.hosts, shape.ranks);
+  check_limit("one_shot_bytes", "FARANDOLE_ONE_SHOT_BYTES", one_shot_bytes);
+  check_limit("part_bytes", "FARANDOLE_PART_BYTES", part_bytes);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    for (std::size_t k = 0; k < entries[i].size(); ++k) check_entry(static_cast<Collective>(i), *this, k);
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shared_memory/shm_group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+
+namespace farandole {
+namespace {
+
+std::size_t staging_offset(int size) {
+  const std::size_t words = static_cast<std::size_t>(size) * sizeof(std::atomic<std::uint64_t>);
+  return sizeof(ShmBlock) + (words + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
+
+std::size_t block_bytes(int size, int lanes, std::size_t slot_bytes) {
+  return staging_offset(size) + static_cast<std::size_t>(lanes) * ShmGroup::kExchangeSlots * slot_bytes;
+}
+
+std::size_t least_single_copy(const Endpoint& endpoint) {
+  const auto set = static_cast<std::size_t>(endpoint.settings().single_copy_bytes);
+  return set > 0 && endpoint.memory().can_copy() ? set : std::numeric_limits<std::size_t>::max();
+}
+
+}  // namespace
+
+ShmGroup::ShmGroup(const Group& group)
+    : endpoint_(*group.endpoint),
+      memory_(group.endpoint->memory()),
+      id_(group.id),
+      slot_bytes_(std::max(group.part_bytes / kLineBytes * kLineBytes, group.members.size() * kLineBytes)),
+      at_once_bytes_(std::min(group.one_shot_bytes, slot_bytes_)),
+      single_copy_bytes_(least_single_copy(endpoint_)),
+      by_address_(endpoint_.settings().shared_memory == "on"),
+      recent_outputs_(static_cast<std::size_t>(endpoint_.settings().streaming_bytes)) {
+  const Topology& topology = endpoint_.topology();
+  const RankInfo& self = topology.rank(endpoint_.rank());
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    const RankInfo& info = topology.rank(group.members[i]);
+    if (info.host_index != self.host_index) {
+      last_lane_ = kLanes - 1;
+      continue;
+    }
+    if (static_cast<int>(i) == group.rank) rank_ = size();
+    by_address_ = by_address_ && info.process == self.process;
+    ArenaHeader& header = memory_.header(info.process);
+    Peer peer;
+    peer.member = static_cast<int>(i);
+    peer.process = info.process;
+    peer.replica = info.replica;
+    peer.doorbell = &header.seats[static_cast<std::size_t>(info.replica)].doorbell;
+    peer.progress = &header.progress;
+    peers_.push_back(peer);
+  }
+  pointers_.resize(peers_.size());
+}
+
+ShmGroup::~ShmGroup() {
+  if (block_offset_ == 0) return;
+  const Peer& self = peers_[static_cast<std::size_t>(rank_)];
+  memory_.header().blocks[static_cast<std::size_t>(self.replica)][id_].store(0, std::memory_order_release);
+  for (int peer = 0; peer < found_; ++peer) {
+    peers_[static_cast<std::size_t>(peer)].released[rank_].store(1, std::memory_order_release);
+  }
+  const auto* released = self.released;
+  memory_.retire(block_offset_, block_bytes(size(), lanes(), slot_bytes_), [released, count = size()] {
+    return std::all_of(released, released + count,
+                       [](const auto& word) { return word.load(std::memory_order_acquire) != 0; });
+  });
+}
+
+/// Publishes the own block, then looks for the others'. A rank completes no operation before all others have found its
+/// block, so it stays published for as long as somebody may look for it.
+bool ShmGroup::connect() {
+  if (found_ == size()) return true;
+  if (block_offset_ == 0) {
+    try {
+      block_offset_ = memory_.allocate(block_bytes(size(), lanes(), slot_bytes_));
+    } catch (const InvalidArgument& error) {
+      // The others may have room, and would wait for this rank: it must not fail alone.
+      throw TransportError(
+          fmt::format("memory that the ranks of this host share for a communicator: {}", error.what()));
+    }
+    Peer& self = peers_[static_cast<std::size_t>(rank_)];
+    memory_.header().blocks[static_cast<std::size_t>(self.replica)][id_].store(block_offset_,
+                                                                               std::memory_order_seq_cst);
+    (void)find(self);
+    nudge();
+  }
+  while (found_ < size() && find(peers_[static_cast<std::size_t>(found_)])) ++found_;
+  return found_ == size();
+}
+
+bool ShmGroup::find(Peer& peer) {
+  const auto& entry = memory_.header(peer.process).blocks[static_cast<std::size_t>(peer.replica)][id_];
+  const std::uint64_t offset = entry.load(std::memory_order_acquire);
+  if (offset == 0) return false;
+  // A block of zero bytes is a new block.
+  auto* released = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_.at(peer.process, offset + sizeof(ShmBlock)));
+  // The block of an earlier communicator, which its owner is about to take back?
+  if (released[rank_].load(std::memory_order_acquire) != 0) return false;
+  if (entry.load(std::memory_order_acquire) != offset) return false;
+  peer.released = released;
+  peer.block = reinterpret_cast<ShmBlock*>(memory_.at(peer.process, offset));
+  peer.staging = memory_.at(peer.process, offset + staging_offset(size()));
+  return true;
+}
+
+bool ShmGroup::is_called(std::uint64_t number) const {
+  if (found_ < size()) return false;
+  for (int local = 0; local < size(); ++local) {
+    if (local == rank_) continue;
+    // Sequentially consistent: pairs with the nudge of a rank that enters, see Doorbell::arm.
+    if (lane(local, lane_of(number)).entry.number.load(std::memory_order_seq_cst) >= number) return true;
+  }
+  return false;
+}
+
+std::uint64_t ShmGroup::locate(const void* data, std::size_t bytes) const {
+  if (by_address_) return reinterpret_cast<std::uintptr_t>(data);
+  return memory_.offset_of(data, bytes).value_or(kUnreachable);
+}
+
+std::byte* ShmGroup::reach(int local, std::uint64_t place) const {
+  if (by_address_) return reinterpret_cast<std::byte*>(place);  // NOLINT(performance-no-int-to-ptr)
+  return memory_.at(peers_[static_cast<std::size_t>(local)].process, place);
+}
+
+int ShmGroup::first_behind(std::uint64_t number) {
+  for (int local = 0; local < size(); ++local) {
+    Peer& peer = peers_[static_cast<std::size_t>(local)];
+    if (local == rank_ || peer.completed >= number) continue;
+    peer.completed = peer.block->completed.value.load(std::memory_order_acquire);
+    if (peer.completed < number) return local;
+  }
+  return -1;
+}
+
+void ShmGroup::heard(int local, std::uint64_t completed) {
+  std::uint64_t& known = peers_[static_cast<std::size_t>(local)].completed;
+  known = std::max(known, completed);
+}
+
+void ShmGroup::end(int lane, std::uint64_t next) {
+  completion_.end(lane, next);
+  show_completed();
+}
+
+void ShmGroup::withdraw(std::uint64_t number) {
+  const int lane = lane_of(number);
+  if (completion_.in_flight(lane) / 2 != number / 2) return;
+  completion_.withdraw(lane);
+  show_completed();
+}
+
+void ShmGroup::show_completed() const {
+  // A rank that has met nobody has no block yet.
+  if (block_offset_ == 0) return;
+  peers_[static_cast<std::size_t>(rank_)].block->completed.value.store(completed(), std::memory_order_release);
+}
+
+void ShmGroup::await_hands_off(int lane) const {
+  for (int local = 0; local < found_; ++local) {
+    if (local == rank_) continue;
+    while (this->lane(local, lane).touching.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
+  }
+}
+
+void ShmGroup::nudge() const {
+  for (int local = 0; local < size(); ++local) {
+    if (local == rank_) continue;
+    peers_[static_cast<std::size_t>(local)].doorbell->nudge();
+    peers_[static_cast<std::size_t>(local)].progress->nudge();
+  }
+}
+
+}  // namespace farandole

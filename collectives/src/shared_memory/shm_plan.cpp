@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shared_memory/shm_plan.h"
+
+#include <algorithm>
+
+namespace farandole {
+
+ShmPlan::ShmPlan(const ShmFacts& facts) : facts_(facts) {
+  const bool inputs = facts.reaches_inputs;
+  const bool outputs = facts.reaches_outputs;
+  const bool copies = facts.copies_inputs;
+  switch (facts.collective) {
+    case Collective::kAllreduce:
+    case Collective::kReduce:
+      uses_ = {!inputs, true, !outputs};
+      reads_inputs_ = inputs;
+      writes_outputs_ = outputs;
+      break;
+    case Collective::kReduceScatter:
+      uses_ = {!inputs, true, false};
+      reads_inputs_ = inputs;
+      break;
+    case Collective::kScatter:
+    case Collective::kAlltoall:
+      reads_inputs_ = inputs || copies;
+      uses_ = {!reads_inputs_, true, false};
+      break;
+    case Collective::kBroadcast:
+    case Collective::kAllgather:
+    case Collective::kGather:
+      // Reading in place spares the same copy as writing in place; one of them is enough.
+      reads_inputs_ = inputs || (copies && !outputs);
+      writes_outputs_ = outputs && !reads_inputs_;
+      uses_ = {false, !reads_inputs_, !writes_outputs_};
+      break;
+    case Collective::kBarrier:
+      break;
+  }
+  used_ = static_cast<int>(std::count(uses_.begin(), uses_.end(), true));
+}
+
+int ShmPlan::index(HostStage stage) const {
+  return static_cast<int>(std::count(uses_.begin(), uses_.begin() + static_cast<int>(stage), true));
+}
+
+bool ShmPlan::is_first(HostStage stage) const {
+  return uses(stage) && index(stage) == 0;
+}
+
+bool ShmPlan::is_active(HostStage stage, int rank) const {
+  const bool is_root = rank == facts_.root;
+  switch (facts_.collective) {
+    case Collective::kReduce:
+      return stage != HostStage::kOut || is_root;
+    case Collective::kGather:
+    case Collective::kScatter:
+      return stage == HostStage::kMiddle || is_root;
+    case Collective::kBroadcast:
+      return (stage == HostStage::kMiddle) == is_root;
+    default:
+      return true;
+  }
+}
+
+int ShmPlan::source(HostStage stage) const {
+  const bool from_root = facts_.collective == Collective::kScatter || facts_.collective == Collective::kBroadcast;
+  (void)stage;
+  return from_root ? facts_.root : -1;
+}
+
+ShmPlan::Step ShmPlan::first() const {
+  const auto stage = std::find(uses_.begin(), uses_.end(), true) - uses_.begin();
+  return {static_cast<HostStage>(stage), 0};
+}
+
+/// At each time the used stages follow each other, each one part behind the one before.
+ShmPlan::Step ShmPlan::after(const Step& step) const {
+  std::size_t time = step.part + static_cast<std::size_t>(index(step.stage));
+  auto next = static_cast<std::size_t>(step.stage) + 1;
+  for (;;) {
+    for (; next < kHostStages; ++next) {
+      const auto stage = static_cast<HostStage>(next);
+      const auto behind = static_cast<std::size_t>(index(stage));
+      if (uses(stage) && time >= behind && time - behind < parts_) return {stage, time - behind};
+    }
+    ++time;
+    next = 0;
+    if (time > parts_ + kHostStages) return {HostStage::kIn, parts_};
+  }
+}
+
+std::uint64_t ShmPlan::done_after(HostStage stage, std::size_t part) const {
+  const int own = index(stage);
+  const auto time = static_cast<std::int64_t>(part) + own;
+  std::int64_t done = 0;
+  for (int other = 0; other < used_; ++other) {
+    // Parts of the other stage whose time has come, the current time included for stages that come first in it.
+    const std::int64_t parts = time - other + (other <= own ? 1 : 0);
+    done += std::clamp<std::int64_t>(parts, 0, static_cast<std::int64_t>(parts_));
+  }
+  return static_cast<std::uint64_t>(done);
+}
+
+}  // namespace farandole
