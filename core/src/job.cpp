@@ -167,12 +167,12 @@ std::string Job::describe_remaining() const {
 }
 
 /// Launchers bind each process to cores of its own, so the cores of all of them count.
-bool Job::is_crowded(int threads_per_rank) const {
+bool Job::is_oversubscribed(int threads_per_rank) const {
   return ranks_here_ * threads_per_rank > static_cast<int>(cores_here_.count());
 }
 
 Waiter::Options Job::waiting_options(bool progress_thread) const {
-  return {.crowded = is_crowded(progress_thread ? 2 : 1),
+  return {.oversubscribed = is_oversubscribed(progress_thread ? 2 : 1),
           .polled = group_ != nullptr && group_->transport().is_polled()};
 }
 

@@ -99,7 +99,7 @@ class Job : public std::enable_shared_from_this<Job> {
   std::string describe_remaining() const;
   void process_has_left(int process);
   void post_to_others(const Notice& notice);
-  bool is_crowded(int threads_per_rank) const;
+  bool is_oversubscribed(int threads_per_rank) const;
   Waiter::Options waiting_options(bool progress_thread) const;
   void write_flight_records(const std::string& text) const;
 

@@ -22,7 +22,7 @@ struct Job::Introduction {
 /// What each process finds out then, and tells all others.
 struct Job::Surroundings {
   int neighbour = 0;  // the first process of the same host
-  bool crowded = false;
+  bool oversubscribed = false;
   SharedMemory::Claim memory;
 };
 
@@ -85,7 +85,7 @@ void Job::introduce(const WorldOptions& options) {
     around.neighbour = std::min(around.neighbour, p);
     if (may_share) ++memory.sharing;
   }
-  around.crowded = is_crowded(1);
+  around.oversubscribed = is_oversubscribed(1);
   memory_ = std::make_unique<SharedMemory>(count, process_, memory);
   around.memory = memory_->claim();
   std::vector<Surroundings> found(static_cast<std::size_t>(count), around);
@@ -98,7 +98,7 @@ void Job::introduce(const WorldOptions& options) {
   std::vector<ProcessInfo> processes;
   int ranks = 0;
   for (std::size_t p = 0; p < all.size(); ++p) {
-    processes.push_back({hosts[p], all[p].replicas, all[p].claim.pid, all[p].claim.hostname, found[p].crowded});
+    processes.push_back({hosts[p], all[p].replicas, all[p].claim.pid, all[p].claim.hostname, found[p].oversubscribed});
     ranks += all[p].replicas;
   }
   topology_.emplace(std::move(processes));

@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::chrono::milliseconds kCrowdedInterval{5};
+constexpr std::chrono::milliseconds kOversubscribedInterval{5};
 
 }  // namespace
 
@@ -81,10 +81,10 @@ void ProgressThread::run(const std::stop_token& stop) {
     waiter.look();
     take_attached(works);
     const auto best = advance(works);
-    if (best != Progressable::State::kIdle && options_.crowded) {
+    if (best != Progressable::State::kIdle && options_.oversubscribed) {
       look_around(works);
       works.clear();
-      own_.sleep(own_.rings(), kCrowdedInterval);
+      own_.sleep(own_.rings(), kOversubscribedInterval);
     } else if (best == Progressable::State::kMoved) {
       waiter.reset();
     } else if (best == Progressable::State::kWaiting) {

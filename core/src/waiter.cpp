@@ -19,7 +19,7 @@ namespace {
 // a rank that computes waits that long in every training step.
 constexpr int kPauses = 2000;
 constexpr int kYields = 20'000;
-constexpr int kCrowdedYields = 200;
+constexpr int kOversubscribedYields = 200;
 constexpr int kShortSleeps = 400;  // about 40 ms: a polled transfer still counts as active
 constexpr std::chrono::microseconds kShortestSleep{50};
 constexpr std::chrono::microseconds kLongestPolledSleep{5000};
@@ -53,11 +53,11 @@ void Doorbell::sleep(std::uint32_t seen, std::chrono::microseconds limit) {
 }
 
 int Waiter::pauses() const {
-  return options_.crowded ? 0 : kPauses;
+  return options_.oversubscribed ? 0 : kPauses;
 }
 
 int Waiter::turns_awake() const {
-  return pauses() + (options_.crowded ? kCrowdedYields : kYields);
+  return pauses() + (options_.oversubscribed ? kOversubscribedYields : kYields);
 }
 
 bool Waiter::sleeps_next() const {

@@ -66,7 +66,7 @@ std::size_t slot_bytes(const Communicator& ranks) {
   return static_cast<std::size_t>(ranks.settings().part_bytes);
 }
 /// The largest vector that is reduced whole by every rank.
-std::size_t at_once_bytes(const Communicator& ranks) {
+std::size_t one_shot_bytes(const Communicator& ranks) {
   return std::min(static_cast<std::size_t>(ranks.settings().one_shot_bytes), slot_bytes(ranks));
 }
 
@@ -80,7 +80,7 @@ TEST(SharedMemory, ShortVectorsWhereverTheyLie) {
 
 TEST(SharedMemory, VectorsAroundTheLimitWhereverTheyLie) {
   for_each_group({2, 3, 8}, [](Communicator& ranks) {
-    const std::size_t limit = at_once_bytes(ranks) / sizeof(std::int32_t);
+    const std::size_t limit = one_shot_bytes(ranks) / sizeof(std::int32_t);
     for (const std::size_t count : {limit, limit + 1}) try_all<std::int32_t>(ranks, count);
     if (limit > 0) try_all<std::int32_t>(ranks, limit - 1);
   });
@@ -176,7 +176,7 @@ TEST(SharedMemory, BlocksOfFormerCommunicatorsAreUsedAgain) {
   before.empty() ? unsetenv("FARANDOLE_PART_BYTES") : setenv("FARANDOLE_PART_BYTES", before.c_str(), 1);
 }
 
-TEST(SharedMemory, MoreIsDoneAtOnceWhereRanksShareCores) {
+TEST(SharedMemory, OneShotReachesFurtherWhereRanksShareCores) {
   if (is_launched()) GTEST_SKIP() << "other ranks may share the cores";
   const auto cores = static_cast<int>(allowed_cores().count());
   for (const int size : {cores, cores + 1}) {
@@ -210,9 +210,9 @@ TEST(SharedMemory, EveryWayGivesTheSameBitsOnAllRanks) {
     EXPECT_EQ(std::memcmp(target.as<float>(), staged.data(), count * sizeof(float)), 0) << "windows";
 
     // The first elements again in pieces that are short enough to be reduced at once, and some in entry lines.
-    const std::size_t at_once = at_once_bytes(ranks) / sizeof(float);
+    const std::size_t one_shot = one_shot_bytes(ranks) / sizeof(float);
     std::size_t first = 0;
-    for (std::size_t length = 1; length <= std::max<std::size_t>(at_once, 10) && first + length <= count;) {
+    for (std::size_t length = 1; length <= std::max<std::size_t>(one_shot, 10) && first + length <= count;) {
       const auto piece = [&](std::vector<float>& of) { return BufferView(of.data() + first, length, DType::kF32); };
       if (length % 3 == 0) {
         ranks.allreduce_async(piece(input), piece(pieces), ReduceOp::kSum).wait();
@@ -288,7 +288,7 @@ void disagree_about_everything(Communicator& ranks, Buffer& input, Buffer& outpu
 TEST(SharedMemory, DisagreementsChangeNothingAndLeaveTheCommunicatorUsable) {
   for_each_group({2, 3, 4}, [](Communicator& ranks) {
     if (ranks.size() == 1) return;
-    const std::size_t limit = at_once_bytes(ranks) / sizeof(float);
+    const std::size_t limit = one_shot_bytes(ranks) / sizeof(float);
     for (const std::size_t count : {std::size_t{9}, std::size_t{10}, std::max<std::size_t>(limit, 20), limit + 40,
                                     3 * slot_bytes(ranks) / sizeof(float)}) {
       for (const bool windows : {false, true}) {

@@ -17,90 +17,28 @@
 namespace farandole {
 namespace {
 
-std::size_t sum(const std::vector<std::size_t>& counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-}
-
 std::uintptr_t address(const void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory);
 }
 
-std::uint64_t digest_of_options(int segments, double postscale, bool uneven) {
-  const std::uint64_t digest = mix(static_cast<std::uint64_t>(segments), std::bit_cast<std::uint64_t>(postscale));
-  return mix(digest, uneven ? 1 : 0);
-}
-
-Descriptor describe_call(const Call& call, const Choice& choice, bool refused) {
-  Descriptor descriptor;
-  descriptor.collective = call.collective;
-  descriptor.dtype = call.input.dtype;
-  descriptor.op = call.op;
-  descriptor.root = call.root;
-  descriptor.count = call.collective == Collective::kAlltoall && call.uneven ? 0 : total_count(call);
-  switch (choice.kind) {
-    case Choice::Kind::kVendor:
-      descriptor.algorithm = Descriptor::kVendor;
-      break;
-    case Choice::Kind::kSharedMemory:
-      descriptor.algorithm = Descriptor::kSharedMemory;
-      break;
-    case Choice::Kind::kHierarchical:
-      descriptor.algorithm = Descriptor::kHierarchical;
-      break;
-    case Choice::Kind::kSchedule:
-      descriptor.algorithm = static_cast<std::uint8_t>(choice.algorithm - algorithms().data());
-  }
-  if (refused) descriptor.algorithm = Descriptor::kRefused;
-  std::uint64_t digest = digest_of_options(choice.segments, call.postscale, call.uneven);
-  if (call.uneven && call.collective != Collective::kAlltoall) {
-    for (const std::size_t count : call.counts) digest = mix(digest, count);
-  }
-  descriptor.digest = digest;
-  return descriptor;
-}
-
 }  // namespace
 
-Descriptor describe_short_call(const ShortCall& call, std::size_t total) {
-  static const std::uint64_t digest = digest_of_options(/*segments=*/1, /*postscale=*/1.0, /*uneven=*/false);
-  return {call.collective, call.input.dtype, call.op, Descriptor::kSharedMemory, call.root, total, digest};
-}
-
-double final_scale(const Call& call, int size) {
-  const bool averages = call.op == ReduceOp::kAverage && reduces(call.collective);
-  return averages ? averaging_scale(call.postscale, size) : call.postscale;
-}
-
-std::size_t total_count(const Call& call) {
-  switch (call.collective) {
-    case Collective::kAllgather:
-    case Collective::kReduceScatter:
-    case Collective::kGather:
-    case Collective::kScatter:
-      return sum(call.counts);
-    case Collective::kAlltoall:
-      return std::max(sum(call.counts), sum(call.recv_counts));
-    default:
-      return call.input.count;
-  }
-}
-
-CollectiveOperation::CollectiveOperation(const Group& group, const ShmContext& host, Call&& call, Choice choice,
-                                         std::uint64_t sequence, VendorSlot& vendor, bool check, std::string refusal,
-                                         bool entered)
+CollectiveOperation::CollectiveOperation(const Group& group, const ShmContext& host, const Call& call,
+                                         Selection selection, std::uint64_t sequence, VendorSlot& vendor, bool check,
+                                         std::string validation_error, bool arrived)
     : group_(group),
       host_(host),
-      call_(std::move(call)),
-      choice_(choice),
+      call_(call),
+      selection_(selection),
       sequence_(sequence),
       lane_(static_cast<std::uint8_t>(sequence % kLanes)),
       vendor_(vendor),
       check_(check && group.size() > 1),
-      entered_(entered),
-      refusal_(std::move(refusal)),
-      descriptor_(describe_call(call_, choice_, !refusal_.empty())) {
-  if (choice_.is_vendor()) vendor_.waiting.insert(sequence_);
-  phase_ = choice_.uses_shared_memory() ? Phase::kSharedMemory : check_ ? Phase::kCheck : Phase::kRun;
+      arrived_(arrived),
+      validation_error_(std::move(validation_error)),
+      descriptor_(describe_call(call_, selection_, group.size(), validation_error_.empty())) {
+  if (selection_.is_vendor()) vendor_.waiting.insert(sequence_);
+  phase_ = selection_.uses_shared_memory() ? Phase::kSharedMemory : check_ ? Phase::kCheck : Phase::kRun;
 }
 
 CollectiveOperation::~CollectiveOperation() {
@@ -112,7 +50,7 @@ CollectiveOperation::~CollectiveOperation() {
 
 void CollectiveOperation::leave_communicator() {
   if (host_.group) host_.group->withdraw(2 * sequence_);
-  if (choice_.is_vendor()) vendor_.waiting.erase(sequence_);
+  if (selection_.is_vendor()) vendor_.waiting.erase(sequence_);
 }
 
 Aftermath CollectiveOperation::withdraw() {
@@ -164,7 +102,7 @@ void CollectiveOperation::end_phase() {
       if (call_.collective == Collective::kBarrier) {
         phase_ = Phase::kDone;
       } else {
-        phase_ = call_.collective == Collective::kAlltoall && call_.uneven ? Phase::kExchangeCounts : Phase::kRun;
+        phase_ = call_.collective == Collective::kAlltoall && call_.is_uneven() ? Phase::kExchangeCounts : Phase::kRun;
       }
       break;
     case Phase::kExchangeCounts:
@@ -181,24 +119,26 @@ void CollectiveOperation::end_phase() {
 }
 
 void CollectiveOperation::begin_count_exchange() {
-  sent_counts_.assign(call_.counts.begin(), call_.counts.end());
-  heard_counts_.assign(call_.counts.size(), 0);
+  const std::vector<std::size_t> counts = parts_of(call_, group_.size()).to_vector();
+  sent_counts_.assign(counts.begin(), counts.end());
+  received_counts_.assign(counts.size(), 0);
   Execution execution;
-  execution.prepared = ScheduleCache::of_process().get(*choice_.algorithm, {group_.rank, group_.size(), 0}, 1);
-  execution.offsets.resize(2 * call_.counts.size() + 1);
+  execution.prepared = ScheduleCache::of_process().get(*selection_.algorithm, {group_.rank, group_.size(), 0}, 1);
+  execution.offsets.resize(2 * counts.size() + 1);
   std::iota(execution.offsets.begin(), execution.offsets.end(), std::size_t{0});
   execution.dtype = DType::kI64;
   execution.lane = lane_;
   execution.input = address(sent_counts_.data());
-  execution.data = address(heard_counts_.data()) - call_.counts.size() * sizeof(std::uint64_t);
+  execution.data = address(received_counts_.data()) - counts.size() * sizeof(std::uint64_t);
   running_ = std::make_unique<Executor>(group_, std::move(execution));
 }
 
 void CollectiveOperation::end_count_exchange() {
-  for (std::size_t peer = 0; peer < heard_counts_.size(); ++peer) {
-    if (heard_counts_[peer] == call_.recv_counts[peer]) continue;
+  const Parts expected = recv_parts_of(call_, group_.size());
+  for (std::size_t peer = 0; peer < received_counts_.size(); ++peer) {
+    if (received_counts_[peer] == expected[peer]) continue;
     disagreement_ = fmt::format("alltoall: rank {} sends {} elements to rank {}, which expects {}; no data was touched",
-                                peer, heard_counts_[peer], group_.rank, call_.recv_counts[peer]);
+                                peer, received_counts_[peer], group_.rank, expected[peer]);
     descriptor_.algorithm = Descriptor::kRefused;
     return;
   }
@@ -206,7 +146,7 @@ void CollectiveOperation::end_count_exchange() {
 
 void CollectiveOperation::begin_shared_memory() {
   running_ = std::make_unique<ShmOperation>(group_, *host_.whole(), call_, descriptor_, 2 * sequence_,
-                                            ShmOperation::Purpose::kCollective, entered_);
+                                            ShmOperation::Purpose::kCollective, arrived_);
 }
 
 /// Through the host's memory where there is some: ranks that chose different algorithms must meet in the same place.
@@ -216,16 +156,16 @@ std::unique_ptr<Operation> CollectiveOperation::make_comparison() {
   auto comparison = std::make_unique<ShmOperation>(group_, *host_.whole(), call_, descriptor_, number,
                                                    ShmOperation::Purpose::kComparison);
   // Of the counts, once they have been exchanged.
-  const bool is_followed = call_.collective == Collective::kAlltoall && call_.uneven && comparisons_ == 1;
+  const bool is_followed = call_.collective == Collective::kAlltoall && call_.is_uneven() && comparisons_ == 1;
   if (is_followed) comparison->set_followed_by(number + 1);
   return comparison;
 }
 
 void CollectiveOperation::begin_check() {
   // Checks by messages end in any order, and what follows in shared memory then begins in that order.
-  if (choice_.is_hierarchical() && host_.group) host_.group->announce(2 * sequence_);
+  if (selection_.is_hierarchical() && host_.group) host_.group->announce(2 * sequence_);
   auto comparison = make_comparison();
-  if (refusal_.empty() && disagreement_.empty()) {
+  if (validation_error_.empty() && disagreement_.empty()) {
     running_ = std::move(comparison);
   } else {
     refuse_after(std::move(comparison));
@@ -236,8 +176,8 @@ void CollectiveOperation::begin_check() {
 void CollectiveOperation::refuse_after(std::unique_ptr<Operation> comparison) {
   class Refusing final : public Operation {
    public:
-    Refusing(std::unique_ptr<Operation> check, const std::string& refusal, const std::string& disagreement)
-        : check_(std::move(check)), refusal_(refusal), disagreement_(disagreement) {}
+    Refusing(std::unique_ptr<Operation> check, const std::string& validation_error, const std::string& disagreement)
+        : check_(std::move(check)), validation_error_(validation_error), disagreement_(disagreement) {}
     State advance() override {
       State state = State::kDone;
       try {
@@ -246,7 +186,7 @@ void CollectiveOperation::refuse_after(std::unique_ptr<Operation> comparison) {
         state = State::kDone;  // what follows says more
       }
       if (state != State::kDone) return state;
-      if (!refusal_.empty()) throw InvalidArgument(refusal_);
+      if (!validation_error_.empty()) throw InvalidArgument(validation_error_);
       throw Mismatch(disagreement_);
     }
     std::vector<int> waits_for() const override { return check_->waits_for(); }
@@ -254,19 +194,19 @@ void CollectiveOperation::refuse_after(std::unique_ptr<Operation> comparison) {
 
    private:
     std::unique_ptr<Operation> check_;
-    const std::string &refusal_, &disagreement_;
+    const std::string &validation_error_, &disagreement_;
   };
-  running_ = std::make_unique<Refusing>(std::move(comparison), refusal_, disagreement_);
+  running_ = std::make_unique<Refusing>(std::move(comparison), validation_error_, disagreement_);
 }
 
 void CollectiveOperation::begin_run() {
-  if (!refusal_.empty()) throw InvalidArgument(refusal_);
-  if (choice_.is_vendor()) {
+  if (!validation_error_.empty()) throw InvalidArgument(validation_error_);
+  if (selection_.is_vendor()) {
     phase_ = Phase::kVendor;
     return;
   }
-  if (choice_.is_hierarchical()) {
-    running_ = std::make_unique<HierarchicalAllreduce>(group_, *host_.levels, host_.group.get(), call_, descriptor_,
+  if (selection_.is_hierarchical()) {
+    running_ = std::make_unique<HierarchicalAllreduce>(group_, *host_.hierarchy, host_.group.get(), call_, descriptor_,
                                                        sequence_);
     return;
   }
@@ -293,13 +233,13 @@ void CollectiveOperation::begin_vendor() {
 Execution CollectiveOperation::plan() {
   Execution execution;
   const Place place{group_.rank, group_.size(), std::max(call_.root, 0)};
-  execution.prepared = ScheduleCache::of_process().get(*choice_.algorithm, place, choice_.segments);
+  execution.prepared = ScheduleCache::of_process().get(*selection_.algorithm, place, selection_.segments);
   execution.dtype = call_.input.dtype;
   execution.op = call_.op;
   execution.final_scale = final_scale(call_, group_.size());
   execution.lane = lane_;
   const Schedule& schedule = execution.prepared->schedule;
-  const std::size_t quantum = std::max<std::size_t>(1, 64 / size_in_bytes(call_.input.dtype));
+  const std::size_t granularity = std::max<std::size_t>(1, 64 / size_in_bytes(call_.input.dtype));
   switch (call_.collective) {
     case Collective::kBarrier:
       execution.offsets = offsets_of(std::vector<std::size_t>{1}, 1, 1);
@@ -308,7 +248,7 @@ Execution CollectiveOperation::plan() {
     case Collective::kAllreduce:
     case Collective::kBroadcast:
     case Collective::kReduce: {
-      execution.offsets = balanced_offsets(call_.input.count, schedule.chunks, schedule.segments, quantum);
+      execution.offsets = balanced_offsets(call_.input.count, schedule.chunks, schedule.segments, granularity);
       stage_input(execution);
       const bool has_result = call_.collective != Collective::kReduce || group_.rank == call_.root;
       place_data(execution, has_result ? call_.output.data : nullptr, 0, has_result ? schedule.pieces() : 0);
@@ -318,13 +258,14 @@ Execution CollectiveOperation::plan() {
     case Collective::kGather:
     case Collective::kReduceScatter:
     case Collective::kScatter:
-      execution.offsets = offsets_of(call_.counts, schedule.segments, quantum);
+      execution.offsets = offsets_of(parts_of(call_, group_.size()).to_vector(), schedule.segments, granularity);
       plan_chunk_result(execution, call_.collective != Collective::kScatter || group_.rank == call_.root);
       break;
     case Collective::kAlltoall: {
-      std::vector<std::size_t> counts = call_.counts;
-      counts.insert(counts.end(), call_.recv_counts.begin(), call_.recv_counts.end());
-      execution.offsets = offsets_of(counts, schedule.segments, quantum);
+      std::vector<std::size_t> counts = parts_of(call_, group_.size()).to_vector();
+      const std::vector<std::size_t> recv_counts = recv_parts_of(call_, group_.size()).to_vector();
+      counts.insert(counts.end(), recv_counts.begin(), recv_counts.end());
+      execution.offsets = offsets_of(counts, schedule.segments, granularity);
       stage_input(execution);
       const int half = schedule.pieces() / 2;
       place_data(execution, call_.output.data, half, half);

@@ -17,30 +17,27 @@
 #include "operation/descriptor.h"
 #include "operation/group.h"
 #include "operation/operation.h"
-#include "operation/short_call.h"
 #include "selection/selection.h"
 #include "shared_memory/shm_group.h"
 
 namespace farandole {
 
-/// What ranks compare of an allreduce in shared memory without options.
-Descriptor describe_short_call(const ShortCall& call, std::size_t total);
-
 /// How the ranks of a communicator meet in shared memory.
 struct ShmContext {
-  std::unique_ptr<ShmGroup> group;  ///< of this host; null: this rank is alone there, or memory is not shared
-  std::optional<TwoLevels> levels;  ///< several hosts; else all ranks live on this one
+  std::unique_ptr<ShmGroup> group;     ///< of this host; null: this rank is alone there, or memory is not shared
+  std::optional<Hierarchy> hierarchy;  ///< several hosts; else all ranks live on this one
   /// The group, if all ranks are in it.
-  ShmGroup* whole() const { return levels ? nullptr : group.get(); }
+  ShmGroup* whole() const { return hierarchy ? nullptr : group.get(); }
 };
 
 /// One collective of one rank.
 class CollectiveOperation final : public Operation {
  public:
   /// @param entered  in shared memory, this rank's entry is there already
-  /// @param refusal  if not empty, the call is invalid: ranks compare descriptors, then this one throws it
-  CollectiveOperation(const Group& group, const ShmContext& host, Call&& call, Choice choice, std::uint64_t sequence,
-                      VendorSlot& vendor, bool check, std::string refusal, bool entered = false);
+  /// @param validation_error  if not empty, the call is invalid: ranks compare descriptors, then this one throws it
+  CollectiveOperation(const Group& group, const ShmContext& host, const Call& call, Selection selection,
+                      std::uint64_t sequence, VendorSlot& vendor, bool check, std::string validation_error,
+                      bool arrived = false);
   ~CollectiveOperation() override;
 
   State advance() override;
@@ -71,21 +68,21 @@ class CollectiveOperation final : public Operation {
 
   const Group& group_;
   const ShmContext& host_;
-  const Call call_;
-  const Choice choice_;
+  const KeptCall call_;
+  const Selection selection_;
   const std::uint64_t sequence_;
   const std::uint8_t lane_;
   VendorSlot& vendor_;
   const bool check_;
-  const bool entered_;
-  const std::string refusal_;
+  const bool arrived_;
+  const std::string validation_error_;
   std::string disagreement_;  // found while exchanging counts
   Descriptor descriptor_;
   int comparisons_ = 0;
   Phase phase_;
   std::unique_ptr<Operation> running_;
   std::unique_ptr<Transfer> vendor_transfer_;
-  std::vector<std::uint64_t> sent_counts_, heard_counts_;
+  std::vector<std::uint64_t> sent_counts_, received_counts_;
   Scratch staged_;  // a copy of the input: scaled, or because the output overwrites it
   Scratch whole_;   // the data of ranks whose output is only a part of it, or nothing
   struct Delivery {

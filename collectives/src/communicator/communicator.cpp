@@ -57,16 +57,6 @@ void Communicator::throw_empty() {
 
 namespace {
 
-std::vector<std::size_t> counts_or_equal(std::span<const std::size_t> counts, std::size_t each, int size) {
-  if (!counts.empty()) return {counts.begin(), counts.end()};
-  return std::vector<std::size_t>(static_cast<std::size_t>(size), each);
-}
-
-/// An equal part of `count`. What does not divide is found by validate(), because the parts do not add up.
-std::size_t part_of(std::size_t count, int size) {
-  return count / static_cast<std::size_t>(size);
-}
-
 Call reduction(Collective collective, ConstBufferView input, BufferView output, ReduceOp op,
                const ReduceOptions& options) {
   Call call;
@@ -81,27 +71,48 @@ Call reduction(Collective collective, ConstBufferView input, BufferView output, 
   return call;
 }
 
-bool is_plain(const ReduceOptions& options) {
-  return options.prescale == 1.0 && options.postscale == 1.0 && options.algorithm.empty() && options.segments == 0;
-}
-
 Call movement(Collective collective, ConstBufferView input, BufferView output, int root,
-              std::span<const std::size_t> counts, std::size_t each, int size, std::string_view algorithm) {
+              std::span<const std::size_t> counts, std::string_view algorithm) {
   Call call;
   call.collective = collective;
   call.input = input;
   call.output = output;
   call.root = root;
-  call.counts = counts_or_equal(counts, each, size);
-  call.uneven = !counts.empty();
+  call.counts = counts;
   call.algorithm = algorithm;
+  return call;
+}
+
+Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options) {
+  Call call = reduction(Collective::kReduce, input, output, op, options);
+  call.root = root;
+  return call;
+}
+
+Call reduce_scatter_call(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts,
+                         const ReduceOptions& options) {
+  Call call = reduction(Collective::kReduceScatter, input, output, op, options);
+  call.counts = counts;
+  return call;
+}
+
+/// Only the root has an input; the type of the other ranks' is that of the output.
+Call scatter_call(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
+                  std::string_view algorithm, int rank) {
+  const ConstBufferView own = rank == root ? input : ConstBufferView(nullptr, 0, output.dtype);
+  return movement(Collective::kScatter, own, output, root, counts, algorithm);
+}
+
+Call alltoall_call(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
+                   std::span<const std::size_t> recv_counts) {
+  Call call = movement(Collective::kAlltoall, input, output, -1, send_counts, {});
+  call.recv_counts = recv_counts;
   return call;
 }
 
 }  // namespace
 
 void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
-  if (is_plain(options) && state().run_at_once({Collective::kAllreduce, input, output, op})) return;
   state().run(reduction(Collective::kAllreduce, input, output, op, options));
 }
 Work Communicator::allreduce_async(ConstBufferView input, BufferView output, ReduceOp op,
@@ -109,37 +120,15 @@ Work Communicator::allreduce_async(ConstBufferView input, BufferView output, Red
   return state().start(reduction(Collective::kAllreduce, input, output, op, options));
 }
 
-namespace {
-Call broadcast_call(BufferView values, int root, std::string_view algorithm) {
-  Call call;
-  call.collective = Collective::kBroadcast;
-  call.input = values;
-  call.output = values;
-  call.root = root;
-  call.algorithm = algorithm;
-  return call;
-}
-}  // namespace
-
 void Communicator::broadcast(BufferView values, int root, std::string_view algorithm) {
-  if (algorithm.empty() && state().run_at_once({Collective::kBroadcast, values, values, ReduceOp::kSum, root})) return;
-  state().run(broadcast_call(values, root, algorithm));
+  state().run(movement(Collective::kBroadcast, values, values, root, {}, algorithm));
 }
 Work Communicator::broadcast_async(BufferView values, int root, std::string_view algorithm) {
-  return state().start(broadcast_call(values, root, algorithm));
+  return state().start(movement(Collective::kBroadcast, values, values, root, {}, algorithm));
 }
-
-namespace {
-Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options) {
-  Call call = reduction(Collective::kReduce, input, output, op, options);
-  call.root = root;
-  return call;
-}
-}  // namespace
 
 void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root,
                           const ReduceOptions& options) {
-  if (is_plain(options) && state().run_at_once({Collective::kReduce, input, output, op, root})) return;
   state().run(reduce_call(input, output, op, root, options));
 }
 Work Communicator::reduce_async(ConstBufferView input, BufferView output, ReduceOp op, int root,
@@ -149,96 +138,50 @@ Work Communicator::reduce_async(ConstBufferView input, BufferView output, Reduce
 
 void Communicator::allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
                              std::string_view algorithm) {
-  const bool is_short = counts.empty() && algorithm.empty();
-  if (is_short && state().run_at_once({Collective::kAllgather, input, output})) return;
-  state().run(movement(Collective::kAllgather, input, output, -1, counts, input.count, size(), algorithm));
+  state().run(movement(Collective::kAllgather, input, output, -1, counts, algorithm));
 }
 Work Communicator::allgather_async(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
                                    std::string_view algorithm) {
-  return state().start(movement(Collective::kAllgather, input, output, -1, counts, input.count, size(), algorithm));
+  return state().start(movement(Collective::kAllgather, input, output, -1, counts, algorithm));
 }
-
-namespace {
-Call reduce_scatter_call(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts,
-                         const ReduceOptions& options, int size) {
-  Call call = reduction(Collective::kReduceScatter, input, output, op, options);
-  call.counts = counts_or_equal(counts, part_of(input.count, size), size);
-  call.uneven = !counts.empty();
-  return call;
-}
-}  // namespace
 
 void Communicator::reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op,
                                   std::span<const std::size_t> counts, const ReduceOptions& options) {
-  const bool is_short = counts.empty() && is_plain(options);
-  if (is_short && state().run_at_once({Collective::kReduceScatter, input, output, op})) return;
-  state().run(reduce_scatter_call(input, output, op, counts, options, size()));
+  state().run(reduce_scatter_call(input, output, op, counts, options));
 }
 Work Communicator::reduce_scatter_async(ConstBufferView input, BufferView output, ReduceOp op,
                                         std::span<const std::size_t> counts, const ReduceOptions& options) {
-  return state().start(reduce_scatter_call(input, output, op, counts, options, size()));
+  return state().start(reduce_scatter_call(input, output, op, counts, options));
 }
 
 void Communicator::gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
                           std::string_view algorithm) {
-  const bool is_short = counts.empty() && algorithm.empty();
-  if (is_short && state().run_at_once({Collective::kGather, input, output, ReduceOp::kSum, root})) return;
-  state().run(movement(Collective::kGather, input, output, root, counts, input.count, size(), algorithm));
+  state().run(movement(Collective::kGather, input, output, root, counts, algorithm));
 }
 Work Communicator::gather_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
                                 std::string_view algorithm) {
-  return state().start(movement(Collective::kGather, input, output, root, counts, input.count, size(), algorithm));
+  return state().start(movement(Collective::kGather, input, output, root, counts, algorithm));
 }
-
-namespace {
-/// Only the root has an input; the others' type is that of the output.
-ConstBufferView input_of_scatter(ConstBufferView input, const BufferView& output, bool is_root) {
-  return is_root ? input : ConstBufferView(nullptr, 0, output.dtype);
-}
-
-Call scatter_call(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                  std::string_view algorithm, int rank, int size) {
-  return movement(Collective::kScatter, input_of_scatter(input, output, rank == root), output, root, counts,
-                  output.count, size, algorithm);
-}
-}  // namespace
 
 void Communicator::scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
                            std::string_view algorithm) {
-  const bool is_short = counts.empty() && algorithm.empty();
-  const ConstBufferView own = input_of_scatter(input, output, rank() == root);
-  if (is_short && state().run_at_once({Collective::kScatter, own, output, ReduceOp::kSum, root})) return;
-  state().run(scatter_call(input, output, root, counts, algorithm, rank(), size()));
+  state().run(scatter_call(input, output, root, counts, algorithm, rank()));
 }
 Work Communicator::scatter_async(ConstBufferView input, BufferView output, int root,
                                  std::span<const std::size_t> counts, std::string_view algorithm) {
-  return state().start(scatter_call(input, output, root, counts, algorithm, rank(), size()));
+  return state().start(scatter_call(input, output, root, counts, algorithm, rank()));
 }
-
-namespace {
-Call alltoall_call(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
-                   std::span<const std::size_t> recv_counts, int size) {
-  Call call = movement(Collective::kAlltoall, input, output, -1, send_counts, part_of(input.count, size), size, {});
-  call.recv_counts = counts_or_equal(recv_counts, part_of(output.count, size), size);
-  // Equal parts on one side and given ones on the other would leave ranks with different ideas of what is exchanged.
-  call.uneven = !send_counts.empty() || !recv_counts.empty();
-  return call;
-}
-}  // namespace
 
 void Communicator::alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
                             std::span<const std::size_t> recv_counts) {
-  const bool is_short = send_counts.empty() && recv_counts.empty();
-  if (is_short && state().run_at_once({Collective::kAlltoall, input, output})) return;
-  state().run(alltoall_call(input, output, send_counts, recv_counts, size()));
+  state().run(alltoall_call(input, output, send_counts, recv_counts));
 }
 Work Communicator::alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
                                   std::span<const std::size_t> recv_counts) {
-  return state().start(alltoall_call(input, output, send_counts, recv_counts, size()));
+  return state().start(alltoall_call(input, output, send_counts, recv_counts));
 }
 
 void Communicator::barrier() {
-  if (state().run_at_once({})) return;
   state().run(Call{});
 }
 Work Communicator::barrier_async() {

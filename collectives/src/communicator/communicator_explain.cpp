@@ -17,21 +17,22 @@ std::string explain_single_copies(Collective collective, const Group& group) {
 }
 
 /// Why shared memory is used for `bytes` bytes, and how.
-std::string explain_shared_memory(const Choice& choice, Collective collective, std::size_t bytes, const Group& group) {
-  const bool at_once = bytes <= group.one_shot_bytes;
-  if (choice.is_hierarchical()) {
+std::string explain_shared_memory(const Selection& selection, Collective collective, std::size_t bytes,
+                                  const Group& group) {
+  const bool one_shot = bytes <= group.one_shot_bytes;
+  if (selection.is_hierarchical()) {
     return fmt::format("the ranks live on several hosts and share memory on each: {}",
-                       at_once ? "reduced to each host's first rank, among these, and broadcast on each host"
-                               : "each rank allreduces its part of its host's sum with its counterparts");
+                       one_shot ? "reduced to each host's first rank, among these, and broadcast on each host"
+                                : "each rank allreduces its part of its host's sum with its counterparts");
   }
   return fmt::format("the ranks live on one host and share memory: {}",
-                     at_once ? "one shot, every rank reads what it needs of all others"
-                             : fmt::format("two shots, in parts of {} bytes; windows are read and written in place{}",
-                                           group.part_bytes, explain_single_copies(collective, group)));
+                     one_shot ? "one shot, every rank reads what it needs of all others"
+                              : fmt::format("two shots, in parts of {} bytes; windows are read and written in place{}",
+                                            group.part_bytes, explain_single_copies(collective, group)));
 }
 
 /// Who has chosen: a setting, the table, or the built-in rules; and what became of the table.
-std::string explain_reason(const Question& asked, const Group& group, const std::string& forced) {
+std::string explain_reason(const SelectionQuery& asked, const Group& group, const std::string& forced) {
   const TuningTable* const table = group.table.get();
   if (forced != "auto") {
     return fmt::format("forced by a setting ({}){}", forced,
@@ -59,18 +60,19 @@ std::string explain_reason(const Question& asked, const Group& group, const std:
 }  // namespace
 
 std::string Communicator::explain(Collective collective, std::size_t bytes) const {
-  const Question asked = state().question(collective, bytes);
-  const Choice choice = state().choose(asked);
-  std::string text = fmt::format("{} of {} bytes among {} ranks: {}", name(collective), bytes, size(), choice.name());
-  if (choice.kind == Choice::Kind::kSchedule) {
-    text += fmt::format(", {} segment{}", choice.segments, choice.segments == 1 ? "" : "s");
+  const SelectionQuery asked = state().query(collective, bytes);
+  const Selection selection = state().select(asked);
+  std::string text =
+      fmt::format("{} of {} bytes among {} ranks: {}", name(collective), bytes, size(), selection.name());
+  if (selection.kind == Selection::Kind::kSchedule) {
+    text += fmt::format(", {} segment{}", selection.segments, selection.segments == 1 ? "" : "s");
   }
   const std::string& forced = forced_algorithm(collective, settings());
   text += fmt::format("\n{}", explain_reason(asked, state().group(), forced));
-  const bool by_messages = choice.kind == Choice::Kind::kSchedule || choice.is_vendor();
+  const bool by_messages = selection.kind == Selection::Kind::kSchedule || selection.is_vendor();
   text += by_messages ? "\n"
                       : fmt::format("{}{}\n", state().group().table ? "\n" : ": ",
-                                    explain_shared_memory(choice, collective, bytes, state().group()));
+                                    explain_shared_memory(selection, collective, bytes, state().group()));
   text += fmt::format("{} {} ({} us per message, {} GB/s) the cost model expects:\n",
                       by_messages ? "Over" : "By messages, over", transport(), asked.link.latency_us,
                       1e-3 / asked.link.us_per_byte);
@@ -83,7 +85,7 @@ std::string Communicator::explain(Collective collective, std::size_t bytes) cons
 
 std::string Communicator::choose(Collective collective, std::size_t bytes) const {
   endpoint().check_process();
-  return std::string(state().choose(state().question(collective, bytes)).name());
+  return std::string(state().select(state().query(collective, bytes)).name());
 }
 
 std::string Communicator::transport() const {

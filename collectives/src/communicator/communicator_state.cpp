@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "communicator/communicator_state.h"
 
+#include "communicator/validate.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/forked_children.h"
 
@@ -26,32 +27,46 @@ Communicator::State::~State() {
 std::array<std::size_t, kCollectiveCount> Communicator::State::find_shared_memory_below() const {
   std::array<std::size_t, kCollectiveCount> below{};
   for (int i = 0; i < kCollectiveCount; ++i) {
-    const Question asked = question(static_cast<Collective>(i), 0);
+    const SelectionQuery asked = query(static_cast<Collective>(i), 0);
     below[static_cast<std::size_t>(i)] = shared_memory_below(asked, group_.endpoint->settings());
   }
   return below;
 }
 
-/// What runs, or why this rank can not take part.
-std::pair<Choice, std::string> Communicator::State::prepare(const Call& call) {
-  std::string refusal;
-  Choice choice{Choice::Kind::kSchedule, &algorithms().front(), 1};
-  try {
-    validate(call, group_);
-    // Ranks that exchange uneven parts do not know each other's sizes, and must choose alike: as above every table.
-    const bool knows_size = call.collective != Collective::kAlltoall || !call.uneven;
-    const std::size_t bytes = total_count(call) * size_in_bytes(call.input.dtype);
-    Question asked = question(call.collective, knows_size ? bytes : kUnknownBytes);
-    asked.forced = call.algorithm;
-    asked.segments = call.segments;
-    asked.table_may_say_vendor = vendor_agrees(call.input.dtype, call.op);
-    choice = choose(asked);
-  } catch (const InvalidArgument& error) {
-    // With the check on, the other ranks hear of it in their own call; without it this rank just raises.
-    if (group_.size() == 1 || !group_.endpoint->settings().check) throw;
-    refusal = error.what();
+Selection Communicator::State::select(const Call& call) {
+  // Ranks that exchange uneven parts do not know each other's sizes, and must select alike: as above every table.
+  const bool knows_size = call.collective != Collective::kAlltoall || !call.is_uneven();
+  const std::size_t bytes =
+      knows_size ? total_count(call, group_.size()) * size_in_bytes(call.input.dtype) : kUnknownBytes;
+  const bool is_free = call.algorithm.empty() && call.segments == 0;
+  if (is_free && bytes < shared_memory_below_[static_cast<std::size_t>(call.collective)]) {
+    return {Selection::Kind::kSharedMemory, nullptr, 1};
   }
-  return {choice, std::move(refusal)};
+  SelectionQuery asked = query(call.collective, bytes);
+  asked.forced = call.algorithm;
+  asked.segments = call.segments;
+  asked.table_may_say_vendor = vendor_agrees(call.input.dtype, call.op);
+  return select(asked);
+}
+
+Selection Communicator::State::select(const SelectionQuery& query) {
+  const Key key(query.collective, query.bytes, std::string(query.forced), query.segments, query.table_may_say_vendor);
+  const auto found = selections_.find(key);
+  if (found != selections_.end()) return found->second;
+  constexpr std::size_t kRemembered = 1024;
+  if (selections_.size() >= kRemembered) selections_.clear();
+  return selections_[key] = farandole::select(query, group_.endpoint->settings());
+}
+
+std::pair<Selection, std::string> Communicator::State::prepare(const Call& call) {
+  try {
+    validate(call, group_.rank, group_.size());
+    return {select(call), {}};
+  } catch (const InvalidArgument& error) {
+    // With the check on, the other ranks learn of it in their own call; without it this rank just raises.
+    if (group_.size() == 1 || !group_.endpoint->settings().check) throw;
+    return {Selection{Selection::Kind::kSchedule, &algorithms().front(), 1}, error.what()};
+  }
 }
 
 }  // namespace farandole

@@ -18,7 +18,7 @@
 
 namespace farandole {
 
-/// `group_` is const after construction; `choices_` belongs to the one thread that uses the communicator.
+/// `group_` is const after construction; `selections_` belongs to the one thread that uses the communicator.
 class Communicator::State {
  public:
   explicit State(Group group);
@@ -48,45 +48,26 @@ class Communicator::State {
     return group_.endpoint->route(other == group_.members.end() ? group_.endpoint->rank() : *other);
   }
 
-  Choice choose(const Question& question) {
-    const bool free = question.forced.empty() && question.segments == 0;
-    if (free && question.bytes < shared_memory_below_[static_cast<std::size_t>(question.collective)]) {
-      return {Choice::Kind::kSharedMemory, nullptr, 1};
-    }
-    const Key key(question.collective, question.bytes, std::string(question.forced), question.segments,
-                  question.table_may_say_vendor);
-    const auto found = choices_.find(key);
-    if (found != choices_.end()) return found->second;
-    constexpr std::size_t kRemembered = 1024;
-    if (choices_.size() >= kRemembered) choices_.clear();
-    return choices_[key] = farandole::choose(question, group_.endpoint->settings());
+  SelectionQuery query(Collective collective, std::size_t bytes) const {
+    SelectionQuery asked;
+    asked.collective = collective;
+    asked.bytes = bytes;
+    asked.size = group_.size();
+    asked.link = link_;
+    asked.shares_memory = queue_->shares_memory();
+    asked.has_hierarchy = queue_->has_hierarchy();
+    asked.table = group_.table_fits ? group_.table.get() : nullptr;
+    return asked;
   }
 
-  Question question(Collective collective, std::size_t bytes) const {
-    Question question;
-    question.collective = collective;
-    question.bytes = bytes;
-    question.size = group_.size();
-    question.link = link_;
-    question.shares_memory = queue_->shares_memory();
-    question.has_two_levels = queue_->has_two_levels();
-    question.table = group_.table_fits ? group_.table.get() : nullptr;
-    return question;
+  Selection select(const SelectionQuery& query);
+  void run(const Call& call) {
+    const auto [selection, validation_error] = prepare(call);
+    queue_->run(call, selection, validation_error);
   }
-
-  std::pair<Choice, std::string> prepare(const Call& call);
-  void run(Call&& call) {
-    auto [choice, refusal] = prepare(call);
-    queue_->run(std::move(call), choice, std::move(refusal));
-  }
-  /// False if that can not be done, or not now; then nothing has happened.
-  bool run_at_once(const ShortCall& call) {
-    const std::size_t bytes = total_count(call, group_.size()) * size_in_bytes(call.input.dtype);
-    return bytes < shared_memory_below_[static_cast<std::size_t>(call.collective)] && queue_->run_at_once(call);
-  }
-  Work start(Call&& call) {
-    auto [choice, refusal] = prepare(call);
-    Work work(queue_->submit(std::move(call), choice, std::move(refusal)));
+  Work start(const Call& call) {
+    const auto [selection, validation_error] = prepare(call);
+    Work work(queue_->submit(call, selection, validation_error));
     queue_->advance();
     if (in_background_) group_.endpoint->wake_progress();
     return work;
@@ -94,6 +75,10 @@ class Communicator::State {
   void advance_in_calls_only() { in_background_ = false; }
 
  private:
+  /// Validates and selects: what runs, or why this rank can not take part.
+  std::pair<Selection, std::string> prepare(const Call& call);
+  Selection select(const Call& call);
+
   const Group group_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
   const std::shared_ptr<WorkQueue> queue_;
@@ -103,7 +88,7 @@ class Communicator::State {
   /// Smaller vectors need no search for what to choose.
   const std::array<std::size_t, kCollectiveCount> shared_memory_below_ = find_shared_memory_below();
   using Key = std::tuple<Collective, std::size_t, std::string, int, bool>;
-  std::map<Key, Choice> choices_;
+  std::map<Key, Selection> selections_;
 };
 
 inline Communicator::State& Communicator::state() const {

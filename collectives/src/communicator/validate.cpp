@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes a call invalid whatever the other ranks do.
+#include "communicator/validate.h"
+
 #include <fmt/core.h>
 
 #include <string_view>
 
-#include "communicator/collective_operation.h"
 #include "farandole/core/error.h"
 
 namespace farandole {
 namespace {
 
-void require(bool condition, std::string_view what, std::string_view expected, std::size_t came) {
-  if (!condition) throw InvalidArgument(fmt::format("{}: expected {}, got {}", what, expected, came));
+void require_entries(std::string_view what, std::span<const std::size_t> counts, std::size_t size) {
+  if (!counts.empty() && counts.size() != size) {
+    throw InvalidArgument(fmt::format("{}: expected {} entries, got {}", what, size, counts.size()));
+  }
 }
 
 void require_count(std::string_view what, std::size_t expected, std::size_t came) {
@@ -22,12 +24,6 @@ void require_memory(std::string_view what, const void* data, std::size_t count) 
   if (data == nullptr && count > 0) {
     throw InvalidArgument(fmt::format("{}: the address is null, but there are {} elements", what, count));
   }
-}
-
-std::size_t total(const std::vector<std::size_t>& counts) {
-  std::size_t sum = 0;
-  for (const std::size_t count : counts) sum += count;
-  return sum;
 }
 
 void validate_reduction(const Call& call) {
@@ -42,15 +38,44 @@ void validate_reduction(const Call& call) {
   }
 }
 
+void validate_counts(const Call& call, int rank, int size, bool has_input, bool has_output) {
+  if (call.collective == Collective::kBroadcast || call.collective == Collective::kBarrier) return;
+  if (call.collective == Collective::kAllreduce || call.collective == Collective::kReduce) {
+    if (has_output) require_count("output", call.input.count, call.output.count);
+    return;
+  }
+  const auto own = static_cast<std::size_t>(rank);
+  const Parts parts = parts_of(call, size);
+  switch (call.collective) {
+    case Collective::kAllgather:
+    case Collective::kGather:
+      require_count("input", parts[own], call.input.count);
+      if (has_output) require_count("output", parts.total(), call.output.count);
+      break;
+    case Collective::kReduceScatter:
+    case Collective::kScatter:
+      if (has_input) require_count("input", parts.total(), call.input.count);
+      require_count("output", parts[own], call.output.count);
+      break;
+    case Collective::kAlltoall: {
+      const Parts recv_parts = recv_parts_of(call, size);
+      require_count("input", parts.total(), call.input.count);
+      require_count("output", recv_parts.total(), call.output.count);
+      require_count("what this rank expects from itself", parts[own], recv_parts[own]);
+      break;
+    }
+    default:
+      break;
+  }
+}
+
 }  // namespace
 
-void validate(const Call& call, const Group& group) {
-  const auto size = static_cast<std::size_t>(group.size());
-  const auto rank = static_cast<std::size_t>(group.rank);
-  const bool at_root = call.root < 0 || group.rank == call.root;
-  if (is_rooted(call.collective) && (call.root < 0 || call.root >= group.size())) {
+void validate(const Call& call, int rank, int size) {
+  const bool at_root = call.root < 0 || rank == call.root;
+  if (is_rooted(call.collective) && (call.root < 0 || call.root >= size)) {
     throw InvalidArgument(fmt::format("{}: root {} is not a rank of this communicator, which has 0 … {}",
-                                      name(call.collective), call.root, group.size() - 1));
+                                      name(call.collective), call.root, size - 1));
   }
   const bool has_input = call.collective != Collective::kScatter || at_root;
   const bool has_output = (call.collective != Collective::kReduce && call.collective != Collective::kGather) || at_root;
@@ -61,36 +86,9 @@ void validate(const Call& call, const Group& group) {
                                       name(call.collective), name(call.input.dtype), name(call.output.dtype)));
   }
   validate_reduction(call);
-  if (!call.counts.empty())
-    require(call.counts.size() == size, "counts", fmt::format("{} entries", size), call.counts.size());
-  switch (call.collective) {
-    case Collective::kAllreduce:
-      require_count("output", call.input.count, call.output.count);
-      break;
-    case Collective::kReduce:
-      if (at_root) require_count("output", call.input.count, call.output.count);
-      break;
-    case Collective::kAllgather:
-    case Collective::kGather:
-      require_count("input", call.counts[rank], call.input.count);
-      if (has_output) require_count("output", total(call.counts), call.output.count);
-      break;
-    case Collective::kReduceScatter:
-    case Collective::kScatter:
-      if (has_input) require_count("input", total(call.counts), call.input.count);
-      require_count("output", call.counts[rank], call.output.count);
-      break;
-    case Collective::kAlltoall:
-      require(call.recv_counts.size() == size, "receive counts", fmt::format("{} entries", size),
-              call.recv_counts.size());
-      require_count("input", total(call.counts), call.input.count);
-      require_count("output", total(call.recv_counts), call.output.count);
-      require_count("what this rank expects from itself", call.counts[rank], call.recv_counts[rank]);
-      break;
-    case Collective::kBroadcast:
-    case Collective::kBarrier:
-      break;
-  }
+  require_entries("counts", call.counts, static_cast<std::size_t>(size));
+  require_entries("receive counts", call.recv_counts, static_cast<std::size_t>(size));
+  validate_counts(call, rank, size, has_input, has_output);
 }
 
 }  // namespace farandole

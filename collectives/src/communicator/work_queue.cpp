@@ -10,7 +10,6 @@
 #include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
 #include "farandole/internal/log.h"
-#include "shared_memory/one_shot.h"
 
 namespace farandole {
 namespace {
@@ -22,7 +21,7 @@ constexpr double kAskingShare = 0.25;
 constexpr auto kFirstQuestion = std::chrono::milliseconds(500);
 constexpr auto kNextQuestion = std::chrono::seconds(1);
 // Messages of a rank that left in good order may still be on their way for this long.
-constexpr Seconds kFarewell{1.0};
+constexpr Seconds kGoodbye{1.0};
 constexpr std::string_view kStillWritten =
     "; a message to this rank had begun and could not be withdrawn, so that the output of this call may still be "
     "written: neither use nor free its memory, and end the process";
@@ -34,9 +33,9 @@ WorkQueue::WorkQueue(Group group) : group_(std::move(group)), compares_(group_.e
   const int host = topology.rank(group_.endpoint->rank()).host_index;
   const auto local_size = std::count_if(group_.members.begin(), group_.members.end(),
                                         [&](int member) { return topology.rank(member).host_index == host; });
-  host_.levels = TwoLevels::of(group_);
+  host_.hierarchy = Hierarchy::of(group_);
   const bool on_one_host = local_size == group_.size();
-  if (local_size > 1 && group_.endpoint->shares_memory(host) && (on_one_host || host_.levels)) {
+  if (local_size > 1 && group_.endpoint->shares_memory(host) && (on_one_host || host_.hierarchy)) {
     host_.group = std::make_unique<ShmGroup>(group_);
     in_flight_ = static_cast<std::uint64_t>(host_.group->lanes());
   }
@@ -48,10 +47,11 @@ std::uint64_t WorkQueue::next_sequence() {
   return sequence;
 }
 
-std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(Call&& call, const Choice& choice, std::string refusal,
-                                                               std::uint64_t sequence, bool entered) {
-  return std::make_unique<CollectiveOperation>(group_, host_, std::move(call), choice, sequence, vendor_, compares_,
-                                               std::move(refusal), entered);
+std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(const Call& call, const Selection& selection,
+                                                               const std::string& validation_error,
+                                                               std::uint64_t sequence, bool arrived) {
+  return std::make_unique<CollectiveOperation>(group_, host_, call, selection, sequence, vendor_, compares_,
+                                               validation_error, arrived);
 }
 
 std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperation> operation) {
@@ -66,51 +66,43 @@ std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperat
   return work;
 }
 
-std::shared_ptr<Work::State> WorkQueue::submit(Call&& call, const Choice& choice, std::string refusal) {
+std::shared_ptr<Work::State> WorkQueue::submit(const Call& call, const Selection& selection,
+                                               const std::string& validation_error) {
   group_.endpoint->check_fault();
   const std::lock_guard lock(mutex_);
-  return enqueue(make_operation(std::move(call), choice, std::move(refusal), next_sequence()));
+  return enqueue(make_operation(call, selection, validation_error, next_sequence()));
 }
 
-bool WorkQueue::run_at_once(const ShortCall& call) {
-  ShmGroup* const host = host_.whole();
-  if (host == nullptr || !is_plainly_valid(call, group_.rank, group_.size())) return false;
-  const std::size_t count = total_count(call, group_.size());
-  if (count * size_in_bytes(call.input.dtype) > host->at_once_bytes()) return false;
+bool WorkQueue::is_one_shot(const Call& call, const Selection& selection, const std::string& validation_error) const {
+  if (!selection.uses_shared_memory() || host_.whole() == nullptr) return false;
+  if (!validation_error.empty() || call.is_uneven()) return false;
+  return total_count(call, group_.size()) * size_in_bytes(call.input.dtype) <= host_.whole()->one_shot_bytes();
+}
+
+Attempt WorkQueue::run_one_shot(const Call& call, const Selection& selection, std::uint64_t sequence) {
+  const Descriptor descriptor = describe_call(call, selection, group_.size(), /*is_valid=*/true);
+  const std::uint64_t number = 2 * sequence;
+  Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
+  const Attempt attempt = try_one_shot(*host_.whole(), number, digest_of(descriptor, number), call, waiter);
+  if (attempt == Attempt::kDone) group_.endpoint->recorder().add_done(group_.id, sequence, subject_of(descriptor));
+  return attempt;
+}
+
+void WorkQueue::run(const Call& call, const Selection& selection, const std::string& validation_error) {
   group_.endpoint->check_fault();
   std::shared_ptr<Work::State> work;
   {
     const std::lock_guard lock(mutex_);
-    if (!pending_.empty()) return false;
     const std::uint64_t sequence = next_sequence();
-    const Descriptor descriptor = describe_short_call(call, count);
-    Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
-    const std::uint64_t number = 2 * sequence;
-    const bool averages = reduces(call.collective) && call.op == ReduceOp::kAverage;
-    const Attempt attempt = farandole::try_at_once(*host, number, digest_of(descriptor, number), call,
-                                                   averages ? averaging_scale(1.0, group_.size()) : 1.0, waiter);
-    if (attempt == Attempt::kDone) {
-      group_.endpoint->recorder().add_done(group_.id, sequence, subject_of(descriptor));
-      return true;
-    }
-    work = enqueue(make_operation(in_full(call, group_.size()), {Choice::Kind::kSharedMemory, nullptr, 1}, {}, sequence,
-                                  attempt == Attempt::kEntered));
-  }
-  wait(*work);
-  if (work->failure) throw_error(work->failure->kind, work->failure->text);
-  return true;
-}
-
-void WorkQueue::run(Call&& call, const Choice& choice, std::string refusal) {
-  group_.endpoint->check_fault();
-  std::shared_ptr<Work::State> work;
-  {
-    const std::lock_guard lock(mutex_);
-    auto operation = make_operation(std::move(call), choice, std::move(refusal), next_sequence());
+    const bool is_inline = pending_.empty();
+    Attempt attempt = Attempt::kNotBegun;
+    if (is_inline && is_one_shot(call, selection, validation_error)) attempt = run_one_shot(call, selection, sequence);
+    if (attempt == Attempt::kDone) return;
+    auto operation = make_operation(call, selection, validation_error, sequence, attempt == Attempt::kArrived);
     std::optional<Failure> failure;
-    if (pending_.empty()) {
+    if (is_inline && attempt == Attempt::kNotBegun) {
       try {
-        if (try_at_once(*operation)) {
+        if (advance_inline(*operation)) {
           group_.endpoint->recorder().add_done(group_.id, operation->sequence(), subject_of(operation->descriptor()));
           return;
         }
@@ -129,7 +121,7 @@ void WorkQueue::run(Call&& call, const Choice& choice, std::string refusal) {
 
 /// Advances until it is done, or until the caller would have to sleep: then it belongs into the queue, where faults,
 /// deadlines and other work are looked after.
-bool WorkQueue::try_at_once(CollectiveOperation& operation) const {
+bool WorkQueue::advance_inline(CollectiveOperation& operation) const {
   Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
   for (;;) {
     const Operation::State state = operation.advance();
@@ -333,7 +325,7 @@ void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
   if (watches_ && settings.timeout.count() > 0 && waited >= settings.timeout) {
     failure = Failure{ErrorKind::kTimeout, fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {}",
                                                        settings.timeout.count(), describe_stall(work, now))};
-  } else if (now - work.moved > kFarewell && waits_for_someone_who_left(work)) {
+  } else if (now - work.moved > kGoodbye && waits_for_someone_who_left(work)) {
     failure = Failure{ErrorKind::kPeerLost, describe_stall(work, now)};
   } else if (until_warning.count() <= 0) {
     if (watches_) log(LogLevel::kWarning, fmt::format("{}: {}", describe(work.descriptor), describe_stall(work, now)));
@@ -357,7 +349,7 @@ void WorkQueue::ask(Work::State& work, Clock::time_point now, bool also_others) 
 
 bool WorkQueue::waits_for_someone_who_left(const Work::State& work) const {
   const std::vector<int> ranks = work.operation->waits_for();
-  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return group_.endpoint->has_left(rank, kFarewell); });
+  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return group_.endpoint->has_left(rank, kGoodbye); });
 }
 
 std::string WorkQueue::describe_missing(const Work::State& work) const {

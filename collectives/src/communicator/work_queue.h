@@ -16,6 +16,7 @@
 #include "farandole/core/error.h"
 #include "farandole/internal/progress.h"
 #include "operation/group.h"
+#include "shared_memory/one_shot.h"
 
 namespace farandole {
 
@@ -52,13 +53,12 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
  public:
   explicit WorkQueue(Group group);
 
-  std::shared_ptr<Work::State> submit(Call&& call, const Choice& choice, std::string refusal);
-  /// A collective on a short vector in shared memory, without the trouble of an operation. False if that can not be
-  /// done, or not now; then nothing has happened.
-  bool run_at_once(const ShortCall& call);
-  /// The same as `submit`, and waits for the end. Where nothing else is pending the collective is tried at once,
-  /// without a queue. @throws Error  what the collective failed with
-  void run(Call&& call, const Choice& choice, std::string refusal);
+  /// @param validation_error  if not empty, this rank raises it once the ranks have compared their calls
+  std::shared_ptr<Work::State> submit(const Call& call, const Selection& selection,
+                                      const std::string& validation_error);
+  /// The same, and waits for the end. Where nothing else is pending the collective runs inline: without the queue, as
+  /// long as the caller need not sleep. @throws Error  what the collective failed with
+  void run(const Call& call, const Selection& selection, const std::string& validation_error);
   /// Waits until `work` is done, advancing the queue meanwhile.
   void wait(const Work::State& work);
   /// False while the owner of a work that is done must not hear of it yet, see Endpoint::is_quiet.
@@ -88,14 +88,18 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   /// True if the ranks meet in shared memory.
   bool shares_memory() const { return host_.whole() != nullptr; }
   /// True if they live on several hosts, and meet in shared memory on each.
-  bool has_two_levels() const { return host_.levels.has_value(); }
+  bool has_hierarchy() const { return host_.hierarchy.has_value(); }
 
  private:
   std::uint64_t next_sequence();
-  std::unique_ptr<CollectiveOperation> make_operation(Call&& call, const Choice& choice, std::string refusal,
-                                                      std::uint64_t sequence, bool entered = false);
+  std::unique_ptr<CollectiveOperation> make_operation(const Call& call, const Selection& selection,
+                                                      const std::string& validation_error, std::uint64_t sequence,
+                                                      bool arrived = false);
   std::shared_ptr<Work::State> enqueue(std::unique_ptr<CollectiveOperation> operation);
-  bool try_at_once(CollectiveOperation& operation) const;
+  /// True: short vectors in shared memory, which need no operation.
+  bool is_one_shot(const Call& call, const Selection& selection, const std::string& validation_error) const;
+  Attempt run_one_shot(const Call& call, const Selection& selection, std::uint64_t sequence);
+  bool advance_inline(CollectiveOperation& operation) const;
   bool advance_locked();
   bool advance_one(Work::State& work);
   void end(Work::State& work, std::optional<Failure> failure);

@@ -56,9 +56,9 @@ Operation::State CallComparison::advance() {
     if (!receive_->test()) return moved ? State::kMoved : State::kWaiting;
     receive_.reset();
     receiving_ = false;
-    const Message heard = incoming_;
-    merge(heard.lowest);
-    merge(heard.differing);
+    const Message received = incoming_;
+    merge(received.lowest);
+    merge(received.differing);
     distance_ *= 2;
     moved = true;
   }

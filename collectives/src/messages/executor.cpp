@@ -29,13 +29,13 @@ Executor::Executor(const Group& group, Execution execution)
       execution_(std::move(execution)),
       schedule_(execution_.prepared->schedule),
       element_bytes_(size_in_bytes(execution_.dtype)),
-      waits_(execution_.prepared->waits),
+      unmet_(execution_.prepared->waits),
       left_(schedule_.steps.size()) {
   for (int slot = 0; slot < schedule_.scratch_slots; ++slot) {
     scratch_.emplace_back(execution_.offsets.back() * element_bytes_);
   }
-  for (std::size_t i = 0; i < waits_.size(); ++i) {
-    if (waits_[i] == 0) ready_.push_back(static_cast<int>(i));
+  for (std::size_t i = 0; i < unmet_.size(); ++i) {
+    if (unmet_[i] == 0) ready_.push_back(static_cast<int>(i));
   }
 }
 
@@ -101,7 +101,7 @@ bool Executor::start(int index) {
   }
   if (!empty) start_message(index, step);
   const int next = execution_.prepared->on_start[static_cast<std::size_t>(index)];
-  if (next >= 0) bring_closer(next);
+  if (next >= 0) resolve_dependency(next);
   if (empty) complete(index);
   return true;
 }
@@ -183,11 +183,11 @@ void Executor::finish(const Step& step) {
 
 void Executor::complete(int step) {
   --left_;
-  for (const int next : execution_.prepared->on_complete[static_cast<std::size_t>(step)]) bring_closer(next);
+  for (const int next : execution_.prepared->on_complete[static_cast<std::size_t>(step)]) resolve_dependency(next);
 }
 
-void Executor::bring_closer(int step) {
-  if (--waits_[static_cast<std::size_t>(step)] == 0) ready_.push_back(step);
+void Executor::resolve_dependency(int step) {
+  if (--unmet_[static_cast<std::size_t>(step)] == 0) ready_.push_back(step);
 }
 
 void Executor::copy_untouched() const {

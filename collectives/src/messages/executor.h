@@ -63,7 +63,7 @@ class Executor final : public Operation {
   void run_locally(const Step& step);
   void finish(const Step& step);
   void complete(int step);
-  void bring_closer(int step);
+  void resolve_dependency(int step);
   void copy_untouched() const;
 
   const Group& group_;
@@ -71,7 +71,7 @@ class Executor final : public Operation {
   const Schedule& schedule_;
   const std::size_t element_bytes_;
   std::vector<Scratch> scratch_;
-  std::vector<int> waits_;
+  std::vector<int> unmet_;
   std::deque<int> ready_;
   std::vector<Pending> pending_;
   std::map<int, int> bounces_;  // unfused receives in flight, by peer

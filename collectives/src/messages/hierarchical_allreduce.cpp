@@ -10,17 +10,18 @@
 
 namespace farandole {
 
-HierarchicalAllreduce::HierarchicalAllreduce(const Group& group, const TwoLevels& levels, ShmGroup* host,
+HierarchicalAllreduce::HierarchicalAllreduce(const Group& group, const Hierarchy& hierarchy, ShmGroup* host,
                                              const Call& call, const Descriptor& descriptor, std::uint64_t sequence)
     : group_(group),
-      levels_(levels),
+      hierarchy_(hierarchy),
       host_(host),
       call_(call),
       descriptor_(descriptor),
       sequence_(sequence),
-      by_parts_(levels.equal && host != nullptr && call.input.size_in_bytes() > group.one_shot_bytes) {
-  const std::size_t quantum = std::max<std::size_t>(1, 128 / size_in_bytes(call.input.dtype));
-  if (by_parts_) parts_ = balanced_offsets(call.input.count, levels.local_size, 1, quantum);
+      by_parts_(hierarchy.equal && host != nullptr && call.input.size_in_bytes() > group.one_shot_bytes) {
+  const std::size_t granularity = std::max<std::size_t>(1, 128 / size_in_bytes(call.input.dtype));
+  if (by_parts_) parts_ = balanced_offsets(call.input.count, hierarchy.local_size, 1, granularity);
+  for (std::size_t i = 0; i + 1 < parts_.size(); ++i) counts_.push_back(parts_[i + 1] - parts_[i]);
 }
 
 Operation::State HierarchicalAllreduce::advance() {
@@ -51,15 +52,14 @@ Call HierarchicalAllreduce::inner_call(Collective collective) const {
   Call call;
   call.collective = collective;
   call.op = call_.op == ReduceOp::kAverage ? ReduceOp::kSum : call_.op;
-  for (std::size_t i = 0; i + 1 < parts_.size(); ++i) call.counts.push_back(parts_[i + 1] - parts_[i]);
-  call.uneven = !call.counts.empty();
+  call.counts = counts_;
   if (!by_parts_) call.root = 0;
   return call;
 }
 
 BufferView HierarchicalAllreduce::own_values() const {
   if (!by_parts_) return call_.output;
-  const auto own = static_cast<std::size_t>(levels_.local_rank);
+  const auto own = static_cast<std::size_t>(hierarchy_.local_rank);
   return call_.output.part(parts_[own], parts_[own + 1] - parts_[own]);
 }
 
@@ -90,23 +90,23 @@ void HierarchicalAllreduce::begin_inside() {
 }
 
 void HierarchicalAllreduce::begin_across() {
-  if (!by_parts_ && !levels_.is_leader) return;
-  const Group& across = by_parts_ ? levels_.across : levels_.leaders;
+  if (!by_parts_ && !hierarchy_.is_leader) return;
+  const Group& across = by_parts_ ? hierarchy_.across : hierarchy_.leaders;
   const BufferView values = own_values();
   // The same on all ranks that meet here, whatever the length of the own part.
   const std::size_t bytes =
-      call_.input.size_in_bytes() / (by_parts_ ? static_cast<std::size_t>(levels_.local_size) : 1);
-  Question question;
-  question.bytes = bytes;
-  question.size = across.size();
-  question.link = across.route(across.rank == 0 ? 1 : 0).cost();
-  const Candidate chosen = candidates(question, group_.endpoint->settings()).front();
+      call_.input.size_in_bytes() / (by_parts_ ? static_cast<std::size_t>(hierarchy_.local_size) : 1);
+  SelectionQuery query;
+  query.bytes = bytes;
+  query.size = across.size();
+  query.link = across.route(across.rank == 0 ? 1 : 0).cost();
+  const Candidate chosen = candidates(query, group_.endpoint->settings()).front();
   Execution execution;
   execution.prepared =
       ScheduleCache::of_process().get(*chosen.algorithm, {across.rank, across.size(), 0}, chosen.segments);
   const Schedule& schedule = execution.prepared->schedule;
-  const std::size_t quantum = std::max<std::size_t>(1, 64 / size_in_bytes(values.dtype));
-  execution.offsets = balanced_offsets(values.count, schedule.chunks, schedule.segments, quantum);
+  const std::size_t granularity = std::max<std::size_t>(1, 64 / size_in_bytes(values.dtype));
+  execution.offsets = balanced_offsets(values.count, schedule.chunks, schedule.segments, granularity);
   execution.input = execution.data = reinterpret_cast<std::uintptr_t>(values.data);
   execution.dtype = values.dtype;
   execution.op = call_.op;

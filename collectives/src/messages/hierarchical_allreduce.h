@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "messages/executor.h"
 #include "messages/hierarchy.h"
@@ -24,7 +25,7 @@ class HierarchicalAllreduce final : public Operation {
  public:
   /// @param host  of this rank, or null where it is alone on its host
   /// @param call  outlives the operation
-  HierarchicalAllreduce(const Group& group, const TwoLevels& levels, ShmGroup* host, const Call& call,
+  HierarchicalAllreduce(const Group& group, const Hierarchy& hierarchy, ShmGroup* host, const Call& call,
                         const Descriptor& descriptor, std::uint64_t sequence);
   State advance() override;
   std::vector<int> waits_for() const override;
@@ -42,14 +43,15 @@ class HierarchicalAllreduce final : public Operation {
   std::unique_ptr<Operation> run_inside(std::uint64_t number);
 
   const Group& group_;
-  const TwoLevels& levels_;
+  const Hierarchy& hierarchy_;
   ShmGroup* const host_;
   const Call& call_;
   const Descriptor descriptor_;
   const std::uint64_t sequence_;
   const bool by_parts_;
   Phase phase_ = Phase::kInside;
-  Offsets parts_;  // of the local ranks, in elements
+  Offsets parts_;                    // of the local ranks, in elements
+  std::vector<std::size_t> counts_;  // of the same parts
   Call inner_;
   std::unique_ptr<Operation> running_;
 };

@@ -3,33 +3,67 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "farandole/collectives/algorithms.h"
 #include "farandole/core/buffer.h"
-#include "operation/group.h"
 
 namespace farandole {
 
+/// Owns nothing: its views and spans refer to the caller's memory.
 struct Call {
   Collective collective = Collective::kBarrier;
-  ConstBufferView input;
+  ConstBufferView input;  ///< of a rank that has none: without elements, and of the output's type
   BufferView output;
   ReduceOp op = ReduceOp::kSum;
   int root = -1;
-  std::vector<std::size_t> counts;       ///< elements per rank; of alltoall: to each rank
-  std::vector<std::size_t> recv_counts;  ///< of alltoall: from each rank
-  bool uneven = false;                   ///< the caller passed counts
+  std::span<const std::size_t> counts;       ///< elements per rank; of alltoall: to each rank. Empty: parts are equal
+  std::span<const std::size_t> recv_counts;  ///< of alltoall: from each rank. Empty: parts are equal
   double prescale = 1.0, postscale = 1.0;
-  std::string algorithm;
+  std::string_view algorithm;
   int segments = 0;
+
+  bool is_uneven() const { return !counts.empty() || !recv_counts.empty(); }
 };
 
+/// A call that outlives the caller's arguments: has counts of its own, and no name of an algorithm. Buffers stay the
+/// caller's.
+class KeptCall : public Call {
+ public:
+  explicit KeptCall(const Call& call);
+  KeptCall(const KeptCall&) = delete;
+  KeptCall& operator=(const KeptCall&) = delete;
+
+ private:
+  const std::vector<std::size_t> own_counts_, own_recv_counts_;
+};
+
+/// How a whole vector is divided among the ranks. Refers to the call's counts.
+class Parts {
+ public:
+  Parts(std::span<const std::size_t> counts, std::size_t each, int size)
+      : counts_(counts), each_(each), size_(counts.empty() ? static_cast<std::size_t>(size) : counts.size()) {}
+  std::size_t size() const { return size_; }
+  std::size_t operator[](std::size_t rank) const { return counts_.empty() ? each_ : counts_[rank]; }
+  std::size_t total() const;
+  std::vector<std::size_t> to_vector() const;
+  /// Where each part begins, and the end of the last one.
+  std::vector<std::size_t> offsets() const;
+
+ private:
+  std::span<const std::size_t> counts_;
+  std::size_t each_;
+  std::size_t size_;
+};
+
+/// What belongs to each rank; of alltoall: what goes to each rank. Parts that do not add up are for validation to find.
+Parts parts_of(const Call& call, int size);
+/// Of alltoall: what comes from each rank.
+Parts recv_parts_of(const Call& call, int size);
 /// Elements of the whole vector that the ranks hold together: what selection and descriptors count.
-std::size_t total_count(const Call& call);
-/// @throws InvalidArgument  the call can not work, whatever the other ranks do
-void validate(const Call& call, const Group& group);
+std::size_t total_count(const Call& call, int size);
 /// What results are multiplied by: the caller's factor, and for averages one over the number of ranks.
 double final_scale(const Call& call, int size);
 

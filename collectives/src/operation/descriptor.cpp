@@ -17,7 +17,45 @@ bool is_call(const Descriptor& descriptor) {
          static_cast<int>(descriptor.dtype) < kDTypeCount && descriptor.op <= ReduceOp::kAverage;
 }
 
+std::uint64_t digest_of_options(const Call& call, int segments) {
+  std::uint64_t digest = mix(mix(static_cast<std::uint64_t>(segments), std::bit_cast<std::uint64_t>(call.postscale)),
+                             call.is_uneven() ? 1 : 0);
+  // Of alltoall the ranks have different counts.
+  if (call.collective == Collective::kAlltoall) return digest;
+  for (const std::size_t count : call.counts) digest = mix(digest, count);
+  return digest;
+}
+
+std::uint8_t algorithm_number(const Selection& selection) {
+  switch (selection.kind) {
+    case Selection::Kind::kVendor:
+      return Descriptor::kVendor;
+    case Selection::Kind::kSharedMemory:
+      return Descriptor::kSharedMemory;
+    case Selection::Kind::kHierarchical:
+      return Descriptor::kHierarchical;
+    case Selection::Kind::kSchedule:
+      break;
+  }
+  return static_cast<std::uint8_t>(selection.algorithm - algorithms().data());
+}
+
 }  // namespace
+
+Descriptor describe_call(const Call& call, const Selection& selection, int size, bool is_valid) {
+  // Short vectors of most programs have no options.
+  static const std::uint64_t no_options = digest_of_options({}, 1);
+  const bool is_plain = selection.segments == 1 && call.postscale == 1.0 && !call.is_uneven();
+  Descriptor descriptor;
+  descriptor.collective = call.collective;
+  descriptor.dtype = call.input.dtype;
+  descriptor.op = call.op;
+  descriptor.algorithm = is_valid ? algorithm_number(selection) : Descriptor::kRefused;
+  descriptor.root = call.root;
+  descriptor.count = call.collective == Collective::kAlltoall && call.is_uneven() ? 0 : total_count(call, size);
+  descriptor.digest = is_plain ? no_options : digest_of_options(call, selection.segments);
+  return descriptor;
+}
 
 std::string describe(const Descriptor& descriptor) {
   if (!is_call(descriptor)) return "something that is no collective";

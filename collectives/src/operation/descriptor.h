@@ -10,7 +10,9 @@
 #include "farandole/collectives/algorithms.h"
 #include "farandole/core/buffer.h"
 #include "farandole/internal/flight_recorder.h"
+#include "operation/call.h"
 #include "operation/group.h"
+#include "selection/selection.h"
 
 namespace farandole {
 
@@ -31,6 +33,8 @@ struct Descriptor {
 };
 static_assert(sizeof(Descriptor) == 24);
 
+/// What a rank of `size` called, and what it selected. @param is_valid  false: this rank refuses its own call
+Descriptor describe_call(const Call& call, const Selection& selection, int size, bool is_valid);
 /// "allreduce of 1024 f32 elements, sum, ring"
 std::string describe(const Descriptor& descriptor);
 /// The same for the flight recorder.

@@ -16,12 +16,12 @@ std::size_t limit(std::int64_t Settings::*member, const Group& group, std::optio
 }
 
 // Where ranks take turns on the cores, each wait costs a change of threads: reading more to wait less pays longer.
-constexpr std::size_t kMoreAtOnceWhereCrowded = 4;
+constexpr std::size_t kOneShotFactorWhereOversubscribed = 4;
 
-bool is_crowded(const Group& group) {
+bool is_oversubscribed(const Group& group) {
   const Topology& topology = group.endpoint->topology();
   return std::any_of(group.members.begin(), group.members.end(),
-                     [&](int member) { return topology.process(topology.rank(member).process).crowded; });
+                     [&](int member) { return topology.process(topology.rank(member).process).oversubscribed; });
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ Group tuned(Group group) {
   const TuningTable* const table = group.table.get();
   group.table_fits = table != nullptr && table->shape == group.shape();
   group.one_shot_bytes = limit(&Settings::one_shot_bytes, group, table ? table->one_shot_bytes : std::nullopt,
-                               is_crowded(group) ? kMoreAtOnceWhereCrowded : 1);
+                               is_oversubscribed(group) ? kOneShotFactorWhereOversubscribed : 1);
   group.part_bytes = limit(&Settings::part_bytes, group, table ? table->part_bytes : std::nullopt);
   return group;
 }

@@ -12,10 +12,10 @@ namespace farandole {
 using Offsets = std::vector<std::size_t>;
 
 /// `count` elements in `chunks` nearly equal chunks, each in `segments` segments. Boundaries lie on multiples of
-/// `quantum` elements (a cache line), so small vectors leave later pieces empty.
-Offsets balanced_offsets(std::size_t count, int chunks, int segments, std::size_t quantum);
+/// `granularity` elements (a cache line), so small vectors leave later pieces empty.
+Offsets balanced_offsets(std::size_t count, int chunks, int segments, std::size_t granularity);
 
 /// Chunks of given sizes, each in `segments` segments.
-Offsets offsets_of(std::span<const std::size_t> counts, int segments, std::size_t quantum);
+Offsets offsets_of(std::span<const std::size_t> counts, int segments, std::size_t granularity);
 
 }  // namespace farandole

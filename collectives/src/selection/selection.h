@@ -16,7 +16,7 @@
 namespace farandole {
 
 /// What runs.
-struct Choice {
+struct Selection {
   enum class Kind { kSchedule, kVendor, kSharedMemory, kHierarchical };
   Kind kind = Kind::kSchedule;
   const Algorithm* algorithm = nullptr;  ///< of a schedule
@@ -31,13 +31,13 @@ struct Choice {
 inline constexpr std::size_t kUnknownBytes = std::numeric_limits<std::size_t>::max();
 
 /// What is to be chosen for.
-struct Question {
+struct SelectionQuery {
   Collective collective = Collective::kAllreduce;
   std::size_t bytes = 0;  ///< of the whole vector
   int size = 1;
   LinkCost link;
   bool shares_memory = false;          ///< all ranks live on one host and can reach each other's memory
-  bool has_two_levels = false;         ///< several hosts, whose ranks reach each other's memory inside each
+  bool has_hierarchy = false;          ///< several hosts, whose ranks reach each other's memory inside each
   std::string_view forced;             ///< by the caller; empty: the setting's
   int segments = 0;                    ///< by the caller; 0: from the size
   const TuningTable* table = nullptr;  ///< measured on ranks like these, if there is one
@@ -47,12 +47,12 @@ struct Question {
 /// Forced by the caller, else by the setting, else what the table has measured, else shared memory where there is some
 /// (allreduce over several hosts: inside each), else the cheapest by the cost model.
 /// @throws InvalidArgument  the forced algorithm does not exist, or not for this number of ranks
-Choice choose(const Question& question, const Settings& settings);
+Selection select(const SelectionQuery& query, const Settings& settings);
 
-/// What the table has for this question, if it has something and that can run here.
-const TuningTable::Entry* measured_entry(const Question& question);
+/// What the table has for this query, if it has something and that can run here.
+const TuningTable::Entry* measured_entry(const SelectionQuery& query);
 /// All vectors up to less than this size are reduced in shared memory, unless the caller wants something else.
-std::size_t shared_memory_below(const Question& question, const Settings& settings);
+std::size_t shared_memory_below(const SelectionQuery& query, const Settings& settings);
 
 /// One candidate of the cost model.
 struct Candidate {
@@ -61,11 +61,11 @@ struct Candidate {
   double predicted_us;
 };
 /// All algorithms that support the size, cheapest first.
-std::vector<Candidate> candidates(const Question& question, const Settings& settings);
+std::vector<Candidate> candidates(const SelectionQuery& query, const Settings& settings);
 
 /// Predicted time: turns × (latency + bytes per turn × cost per byte sent and reduced) + a share of the latency per
 /// message.
-double predict_us(const Algorithm& algorithm, int segments, const Question& question);
+double predict_us(const Algorithm& algorithm, int segments, const SelectionQuery& query);
 
 /// "there is no algorithm 'rung' (did you mean 'ring'?); it must be one of …", with what this collective knows.
 std::string describe_no_such_algorithm(Collective collective, std::string_view wanted);

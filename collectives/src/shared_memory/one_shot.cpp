@@ -10,9 +10,9 @@
 namespace farandole {
 namespace {
 
-using Payload = std::array<std::uint64_t, EntryLine::kPayloadWords>;
+using Payload = std::array<std::uint64_t, ArrivalRecord::kPayloadWords>;
 
-Payload load_payload(const EntryLine& line) {
+Payload load_payload(const ArrivalRecord& line) {
   Payload payload;
   for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = line.payload[i].load(std::memory_order_relaxed);
   return payload;
@@ -20,7 +20,7 @@ Payload load_payload(const EntryLine& line) {
 
 }  // namespace
 
-AtOnce::AtOnce(ShmGroup& host, int lane, const ShortCall& call, std::span<const std::size_t> firsts)
+OneShot::OneShot(ShmGroup& host, int lane, const Call& call, std::span<const std::size_t> firsts)
     : host_(host),
       lane_(lane),
       call_(call),
@@ -28,7 +28,7 @@ AtOnce::AtOnce(ShmGroup& host, int lane, const ShortCall& call, std::span<const 
       element_bytes_(size_in_bytes(call.input.dtype)),
       total_(firsts.empty() ? total_count(call, host.size()) : firsts.back()) {}
 
-AtOnce::Extent AtOnce::part(int local) const {
+OneShot::Extent OneShot::part(int local) const {
   const auto index = static_cast<std::size_t>(local);
   if (!firsts_.empty()) return {firsts_[index], firsts_[index + 1] - firsts_[index]};
   const std::size_t each = total_ / static_cast<std::size_t>(host_.size());
@@ -36,7 +36,7 @@ AtOnce::Extent AtOnce::part(int local) const {
 }
 
 /// Elements that a rank shows to the others.
-std::size_t AtOnce::shown_by(int local) const {
+std::size_t OneShot::shown_by(int local) const {
   switch (call_.collective) {
     case Collective::kAllgather:
     case Collective::kGather:
@@ -49,37 +49,37 @@ std::size_t AtOnce::shown_by(int local) const {
   }
 }
 
-bool AtOnce::is_in_line(int local) const {
+bool OneShot::is_in_line(int local) const {
   return bytes(shown_by(local)) <= sizeof(Payload);
 }
 
-void AtOnce::show(double prescale) {
+void OneShot::show() {
   const int me = host_.rank();
   const std::size_t count = shown_by(me);
   if (count == 0) return;
   Payload payload{};
   void* to = is_in_line(me) ? static_cast<void*>(payload.data()) : slot(me);
-  if (prescale != 1.0) {
-    scale(to, call_.input.data, count, call_.input.dtype, prescale);
+  if (call_.prescale != 1.0) {
+    scale(to, call_.input.data, count, call_.input.dtype, call_.prescale);
   } else {
     std::memcpy(to, call_.input.data, bytes(count));
   }
   if (!is_in_line(me)) return;
   for (std::size_t i = 0; i < payload.size(); ++i) {
-    entry(me).payload[i].store(payload[i], std::memory_order_relaxed);
+    arrival(me).payload[i].store(payload[i], std::memory_order_relaxed);
   }
 }
 
-void AtOnce::take(double postscale) {
+void OneShot::take() {
   const int me = host_.rank();
   switch (call_.collective) {
     case Collective::kAllreduce:
-      return reduce_from_all({0, total_}, postscale);
+      return reduce_from_all({0, total_});
     case Collective::kReduce:
-      if (me == call_.root) reduce_from_all({0, total_}, postscale);
+      if (me == call_.root) reduce_from_all({0, total_});
       return;
     case Collective::kReduceScatter:
-      return reduce_from_all(part(me), postscale);
+      return reduce_from_all(part(me));
     case Collective::kBroadcast:
       if (me != call_.root) copy_from(call_.root, {0, total_}, 0);
       return;
@@ -99,7 +99,7 @@ void AtOnce::take(double postscale) {
   }
 }
 
-void AtOnce::reduce_from_all(Extent at, double postscale) {
+void OneShot::reduce_from_all(Extent at) {
   constexpr std::size_t kFew = 16;
   std::array<Payload, kFew> few;
   std::vector<Payload> many;
@@ -109,49 +109,49 @@ void AtOnce::reduce_from_all(Extent at, double postscale) {
   Payload* payloads = size > kFew ? many.data() : few.data();
   for (std::size_t i = 0; i < size; ++i) {
     const int local = static_cast<int>(i);
-    if (in_line) payloads[i] = load_payload(entry(local));
+    if (in_line) payloads[i] = load_payload(arrival(local));
     const auto* from = in_line ? reinterpret_cast<const std::byte*>(payloads[i].data()) : slot(local);
     host_.pointers()[i] = from + bytes(at.first);
   }
   reduce_many(call_.output.data, host_.pointers(), at.count, call_.input.dtype, call_.op);
-  if (postscale != 1.0) scale(call_.output.data, call_.output.data, at.count, call_.input.dtype, postscale);
+  const double factor = final_scale(call_, host_.size());
+  if (factor != 1.0) scale(call_.output.data, call_.output.data, at.count, call_.input.dtype, factor);
 }
 
 /// Of what `local` shows, to the element `to` of the output.
-void AtOnce::copy_from(int local, Extent at, std::size_t to) const {
+void OneShot::copy_from(int local, Extent at, std::size_t to) const {
   if (at.count == 0) return;
   std::byte* target = static_cast<std::byte*>(call_.output.data) + bytes(to);
   if (is_in_line(local)) {
-    const Payload payload = load_payload(entry(local));
+    const Payload payload = load_payload(arrival(local));
     std::memcpy(target, reinterpret_cast<const std::byte*>(payload.data()) + bytes(at.first), bytes(at.count));
   } else {
     std::memcpy(target, slot(local) + bytes(at.first), bytes(at.count));
   }
 }
 
-Attempt try_at_once(ShmGroup& host, std::uint64_t number, std::uint64_t digest, const ShortCall& call, double postscale,
-                    Waiter& waiter) {
+Attempt try_one_shot(ShmGroup& host, std::uint64_t number, std::uint64_t digest, const Call& call, Waiter& waiter) {
   if (!host.is_connected()) return Attempt::kNotBegun;
   const int lane = host.lane_of(number);
   if (host.first_behind(host.begin(lane, number)) >= 0) return Attempt::kNotBegun;
-  EntryLine& mine = host.lane(host.rank(), lane).entry;
+  ArrivalRecord& mine = host.lane(host.rank(), lane).arrival;
   mine.digest.store(digest, std::memory_order_relaxed);
   mine.completed.store(host.completed(), std::memory_order_relaxed);
-  AtOnce at_once(host, lane, call);
-  at_once.show(/*prescale=*/1.0);
+  OneShot one_shot(host, lane, call);
+  one_shot.show();
   mine.number.store(number, std::memory_order_seq_cst);
   host.nudge();
   for (int local = 0; local < host.size(); ++local) {
-    const EntryLine& line = host.lane(local, lane).entry;
+    const ArrivalRecord& line = host.lane(local, lane).arrival;
     while (line.number.load(std::memory_order_acquire) != number) {
-      if (waiter.sleeps_next()) return Attempt::kEntered;
+      if (waiter.sleeps_next()) return Attempt::kArrived;
       (void)waiter.rest();
     }
     if (local == host.rank()) continue;
-    host.heard(local, line.completed.load(std::memory_order_relaxed));
-    if (line.digest.load(std::memory_order_relaxed) != digest) return Attempt::kEntered;
+    host.note_completed(local, line.completed.load(std::memory_order_relaxed));
+    if (line.digest.load(std::memory_order_relaxed) != digest) return Attempt::kArrived;
   }
-  at_once.take(postscale);
+  one_shot.take();
   host.end(lane);
   return Attempt::kDone;
 }

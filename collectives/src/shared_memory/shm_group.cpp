@@ -113,7 +113,7 @@ bool ShmGroup::is_called(std::uint64_t number) const {
   for (int local = 0; local < size(); ++local) {
     if (local == rank_) continue;
     // Sequentially consistent: pairs with the nudge of a rank that enters, see Doorbell::arm.
-    if (lane(local, lane_of(number)).entry.number.load(std::memory_order_seq_cst) >= number) return true;
+    if (lane(local, lane_of(number)).arrival.number.load(std::memory_order_seq_cst) >= number) return true;
   }
   return false;
 }
@@ -138,7 +138,7 @@ int ShmGroup::first_behind(std::uint64_t number) {
   return -1;
 }
 
-void ShmGroup::heard(int local, std::uint64_t completed) {
+void ShmGroup::note_completed(int local, std::uint64_t completed) {
   std::uint64_t& known = peers_[static_cast<std::size_t>(local)].completed;
   known = std::max(known, completed);
 }

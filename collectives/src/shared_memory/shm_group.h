@@ -23,7 +23,7 @@ static_assert((kLanes & (kLanes - 1)) == 0);
 /// A rank's entry into an operation: one cache line, and behind it what is only written where calls differ. Every word
 /// has one writer, and `number` only grows: whoever reads its new value (acquire) sees the rest of that entry
 /// (release).
-struct EntryLine {
+struct ArrivalRecord {
   static constexpr std::size_t kPayloadWords = 5;
   std::atomic<std::uint64_t> number;     ///< of the operation that was entered
   std::atomic<std::uint64_t> digest;     ///< of the descriptor
@@ -39,7 +39,7 @@ struct EntryLine {
   /// Of the input, for the kernel to copy it, or kUnreachable.
   std::atomic<std::uint64_t>& address() { return payload[2]; }
 };
-static_assert(offsetof(EntryLine, described) == 64);
+static_assert(offsetof(ArrivalRecord, described) == 64);
 
 /// How many steps of its lane's operation a rank has taken. Two words, because one that holds both numbers is exhausted
 /// within the life of a job. `number_` is written after the first step of its operation, so that nobody takes the steps
@@ -68,7 +68,7 @@ class Progress {
 /// A rank's control block: one per communicator. kLineBytes apart, so that no line has two writers.
 struct ShmBlock {
   struct alignas(kLineBytes) Lane {
-    EntryLine entry;
+    ArrivalRecord arrival;
     alignas(kLineBytes) Progress progress;
     /// 1 while this rank reads or writes buffers of others in place
     std::atomic<std::uint64_t> touching;
@@ -103,7 +103,7 @@ class ShmGroup {
   std::size_t slot_bytes() const { return slot_bytes_; }
   static constexpr int kSlots = 2;
   /// Vectors up to this size are done at once.
-  std::size_t at_once_bytes() const { return at_once_bytes_; }
+  std::size_t one_shot_bytes() const { return at_once_bytes_; }
 
   RecentOutputs& recent_outputs() { return recent_outputs_; }
 
@@ -151,7 +151,7 @@ class ShmGroup {
   void withdraw(std::uint64_t number);
   /// The first local rank that has not completed `number` yet, or -1.
   int first_behind(std::uint64_t number);
-  void heard(int local, std::uint64_t completed);
+  void note_completed(int local, std::uint64_t completed);
   /// Everything up to here is complete on this rank.
   std::uint64_t completed() const { return completion_.completed(); }
   /// @param next  the operation that follows in this lane as a part of the same collective; 0: none

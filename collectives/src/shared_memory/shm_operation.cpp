@@ -7,7 +7,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <numeric>
 
 #include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
@@ -15,12 +14,6 @@
 
 namespace farandole {
 namespace {
-
-std::vector<std::size_t> running_sum(const std::vector<std::size_t>& counts) {
-  std::vector<std::size_t> firsts(counts.size() + 1, 0);
-  std::partial_sum(counts.begin(), counts.end(), firsts.begin() + 1);
-  return firsts;
-}
 
 bool has_counts(Collective collective) {
   return collective == Collective::kAllgather || collective == Collective::kGather ||
@@ -31,18 +24,18 @@ bool has_counts(Collective collective) {
 }  // namespace
 
 ShmOperation::ShmOperation(const Group& group, ShmGroup& host, const Call& call, const Descriptor& descriptor,
-                           std::uint64_t number, Purpose purpose, bool entered)
+                           std::uint64_t number, Purpose purpose, bool arrived)
     : group_(group),
       host_(host),
       call_(call),
       purpose_(purpose),
-      entered_(entered),
+      arrived_(arrived),
       number_(number),
       lane_(host.lane_of(number)),
       element_bytes_(size_in_bytes(call.input.dtype)),
-      total_(total_count(call)),
+      total_(total_count(call, host.size())),
       descriptor_(descriptor),
-      counted_(purpose == Purpose::kCollective && call.collective == Collective::kAlltoall && call.uneven),
+      counted_(purpose == Purpose::kCollective && call.collective == Collective::kAlltoall && call.is_uneven()),
       input_(static_cast<const std::byte*>(call.input.data)),
       output_(static_cast<std::byte*>(call.output.data)),
       // Here, because operations are made in the order of their numbers, or were announced in it.
@@ -52,10 +45,10 @@ ShmOperation::ShmOperation(const Group& group, ShmGroup& host, const Call& call,
   digest_ = digest_of(descriptor, number);
   if (purpose == Purpose::kComparison) return;
   stages_own_ = reduces(call.collective) && call.prescale != 1.0;
-  if (has_counts(call.collective)) firsts_ = running_sum(call.counts);
-  if (call.collective == Collective::kAlltoall) recv_firsts_ = running_sum(call.recv_counts);
-  if (!counted_ && bytes(total_) <= host.at_once_bytes()) {
-    at_once_.emplace(host, lane_, ShortCall{call.collective, call.input, call.output, call.op, call.root}, firsts_);
+  if (has_counts(call.collective)) firsts_ = parts_of(call, host.size()).offsets();
+  if (call.collective == Collective::kAlltoall) recv_firsts_ = recv_parts_of(call, host.size()).offsets();
+  if (!counted_ && bytes(total_) <= host.one_shot_bytes()) {
+    one_shot_.emplace(host, lane_, call, firsts_);
   }
 }
 
@@ -72,14 +65,14 @@ Operation::State ShmOperation::advance() {
       phase_ = Phase::kFree;
       [[fallthrough]];
     case Phase::kFree:
-      if (!entered_) {
+      if (!arrived_) {
         if (host_.first_behind(previous_) >= 0) return State::kWaiting;
         enter();
       }
       phase_ = Phase::kEnter;
       [[fallthrough]];
     case Phase::kEnter:
-      if (!hear_others()) return State::kWaiting;
+      if (!all_arrived()) return State::kWaiting;
       if (group_.endpoint->settings().check) {
         if (!is_alike()) {
           describe_call();
@@ -92,8 +85,8 @@ Operation::State ShmOperation::advance() {
         phase_ = Phase::kDone;
         return State::kDone;
       }
-      if (at_once_) {
-        at_once_->take(final_scale(call_, group_.size()));
+      if (one_shot_) {
+        one_shot_->take();
         phase_ = Phase::kDone;
         return State::kDone;
       }
@@ -113,7 +106,7 @@ Operation::State ShmOperation::advance() {
       phase_ = Phase::kDone;
       break;
     case Phase::kDescribe:
-      if (!hear_descriptions()) return State::kWaiting;
+      if (!all_described()) return State::kWaiting;
       compare();
       break;
     case Phase::kDone:
@@ -124,11 +117,11 @@ Operation::State ShmOperation::advance() {
 
 /// Publishes the call, and where it is small the data with it.
 void ShmOperation::enter() {
-  EntryLine& mine = entry(host_.rank());
+  ArrivalRecord& mine = arrival(host_.rank());
   mine.digest.store(digest_, std::memory_order_relaxed);
   mine.completed.store(host_.completed(), std::memory_order_relaxed);
-  if (at_once_) {
-    at_once_->show(stages_own_ ? call_.prescale : 1.0);
+  if (one_shot_) {
+    one_shot_->show();
   } else if (purpose_ == Purpose::kCollective) {
     const bool readable = !stages_own_ && !is_exchange_in_place();
     const std::uint64_t place = readable ? host_.locate(input_, call_.input.size_in_bytes()) : ShmGroup::kUnreachable;
@@ -138,8 +131,11 @@ void ShmOperation::enter() {
                          std::memory_order_relaxed);
     if (counted_) {
       auto* counts = reinterpret_cast<std::uint64_t*>(host_.result_slot(host_.rank(), lane_, 0));
-      std::copy(call_.recv_counts.begin(), call_.recv_counts.end(),
-                std::copy(call_.counts.begin(), call_.counts.end(), counts));
+      const Parts sent = parts_of(call_, host_.size()), expected = recv_parts_of(call_, host_.size());
+      for (std::size_t peer = 0; peer < sent.size(); ++peer) {
+        counts[peer] = sent[peer];
+        counts[sent.size() + peer] = expected[peer];
+      }
     }
     if (place == ShmGroup::kUnreachable && reduces(call_.collective)) stage_first();
   }
@@ -151,17 +147,17 @@ void ShmOperation::enter() {
 /// time of short vectors.
 void ShmOperation::stage_first() {
   has_staged_ = true;
-  quantum_ = quantum(/*staged=*/true);
+  granularity_ = granularity(/*staged=*/true);
   copy_in(0);
   host_.lane(host_.rank(), lane_).progress.publish(number_, 1, std::memory_order_relaxed);
 }
 
-bool ShmOperation::hear_others() {
+bool ShmOperation::all_arrived() {
   for (; cursor_ < host_.size(); ++cursor_) {
     if (cursor_ == host_.rank()) continue;
-    EntryLine& line = entry(cursor_);
+    ArrivalRecord& line = arrival(cursor_);
     if (line.number.load(std::memory_order_acquire) != number_) return false;
-    host_.heard(cursor_, line.completed.load(std::memory_order_relaxed));
+    host_.note_completed(cursor_, line.completed.load(std::memory_order_relaxed));
   }
   cursor_ = 0;
   return true;
@@ -170,23 +166,23 @@ bool ShmOperation::hear_others() {
 /// True if all ranks called the same, and it can work.
 bool ShmOperation::is_alike() const {
   for (int local = 0; local < host_.size(); ++local) {
-    if (entry(local).digest.load(std::memory_order_relaxed) != digest_) return false;
+    if (arrival(local).digest.load(std::memory_order_relaxed) != digest_) return false;
   }
   return descriptor_.algorithm != Descriptor::kRefused;
 }
 
 /// Every rank sees the same digests, so all of them come here or none.
 void ShmOperation::describe_call() {
-  EntryLine& mine = entry(host_.rank());
+  ArrivalRecord& mine = arrival(host_.rank());
   const auto words = std::bit_cast<std::array<std::uint64_t, 3>>(descriptor_);
   for (std::size_t i = 0; i < words.size(); ++i) mine.descriptor[i].store(words[i], std::memory_order_relaxed);
   mine.described.store(number_, std::memory_order_seq_cst);
   host_.nudge();
 }
 
-bool ShmOperation::hear_descriptions() {
+bool ShmOperation::all_described() {
   for (; cursor_ < host_.size(); ++cursor_) {
-    if (entry(cursor_).described.load(std::memory_order_acquire) != number_) return false;
+    if (arrival(cursor_).described.load(std::memory_order_acquire) != number_) return false;
   }
   return true;
 }
@@ -197,7 +193,7 @@ void ShmOperation::compare() const {
   for (int local = 0; local < host_.size(); ++local) {
     std::array<std::uint64_t, 3> words{};
     for (std::size_t i = 0; i < words.size(); ++i) {
-      words[i] = entry(local).descriptor[i].load(std::memory_order_relaxed);
+      words[i] = arrival(local).descriptor[i].load(std::memory_order_relaxed);
     }
     called.push_back(std::bit_cast<Descriptor>(words));
   }
@@ -236,9 +232,9 @@ ShmFacts ShmOperation::facts() const {
   const bool input_of_root = call_.collective == Collective::kBroadcast || call_.collective == Collective::kScatter;
   const bool output_of_root = call_.collective == Collective::kReduce || call_.collective == Collective::kGather;
   for (int local = 0; local < host_.size(); ++local) {
-    const bool input = entry(local).input().load(std::memory_order_relaxed) != ShmGroup::kUnreachable;
-    const bool output = entry(local).output().load(std::memory_order_relaxed) != ShmGroup::kUnreachable;
-    const bool address = entry(local).address().load(std::memory_order_relaxed) != ShmGroup::kUnreachable;
+    const bool input = arrival(local).input().load(std::memory_order_relaxed) != ShmGroup::kUnreachable;
+    const bool output = arrival(local).output().load(std::memory_order_relaxed) != ShmGroup::kUnreachable;
+    const bool address = arrival(local).address().load(std::memory_order_relaxed) != ShmGroup::kUnreachable;
     if (!input_of_root || local == call_.root) {
       facts.reaches_inputs = facts.reaches_inputs && input;
       facts.copies_inputs = facts.copies_inputs && address;
@@ -263,7 +259,7 @@ void ShmOperation::choose_way() {
   // A cache line that one of two ranks wrote, and the other has read and then writes, moves between their cores half as
   // often as two lines that each go one way.
   exchanges_ =
-      host_.size() == 2 && reduces(call_.collective) && plan_.uses(HostStage::kIn) && plan_.uses(HostStage::kOut);
+      host_.size() == 2 && reduces(call_.collective) && plan_.uses(ShmStage::kIn) && plan_.uses(ShmStage::kOut);
   cut_into_parts();
 }
 
@@ -281,33 +277,33 @@ std::size_t ShmOperation::largest_chunk() const {
 }
 
 /// Elements of a chunk in a part: where inputs are staged, parts of all chunks share a slot.
-std::size_t ShmOperation::quantum(bool staged) const {
+std::size_t ShmOperation::granularity(bool staged) const {
   const std::size_t chunks = staged ? static_cast<std::size_t>(host_.size()) : 1;
   return host_.slot_bytes() / chunks / kLineBytes * kLineBytes / element_bytes_;
 }
 
 void ShmOperation::cut_into_parts() {
-  quantum_ = quantum(plan_.uses(HostStage::kIn));
-  plan_.set_parts((largest_chunk() + quantum_ - 1) / quantum_);
+  granularity_ = granularity(plan_.uses(ShmStage::kIn));
+  plan_.set_parts((largest_chunk() + granularity_ - 1) / granularity_);
   step_ = plan_.first();
   if (has_staged_) take(step_);
   // In place, the lines of the output are in the caches already.
   const bool is_uncached =
       host_.recent_outputs().note(call_.output.data, bytes(total_) * static_cast<std::size_t>(host_.size()));
-  streams_ = is_uncached && call_.input.data != call_.output.data;
+  non_temporal_ = is_uncached && call_.input.data != call_.output.data;
 }
 
 bool ShmOperation::is_ready(const ShmPlan::Step& step) {
   const auto [stage, part] = step;
   if (!plan_.is_active(stage, host_.rank())) return true;
   // The memory that this stage writes is free again...
-  const auto reader = static_cast<HostStage>(static_cast<int>(stage) + 1);
+  const auto reader = static_cast<ShmStage>(static_cast<int>(stage) + 1);
   const std::size_t slots = exchanges_ ? ShmGroup::kExchangeSlots : ShmGroup::kSlots;
-  const bool reused = stage != HostStage::kOut && plan_.uses(reader) && part >= slots;
+  const bool reused = stage != ShmStage::kOut && plan_.uses(reader) && part >= slots;
   if (reused && !all_reached(plan_.done_after(reader, part - slots), -1)) return false;
   // ...and what it reads has been written.
-  if (stage == HostStage::kIn) return true;
-  const auto writer = static_cast<HostStage>(static_cast<int>(stage) - 1);
+  if (stage == ShmStage::kIn) return true;
+  const auto writer = static_cast<ShmStage>(static_cast<int>(stage) - 1);
   return !plan_.uses(writer) || all_reached(plan_.done_after(writer, part), plan_.source(stage));
 }
 
@@ -330,7 +326,7 @@ bool ShmOperation::run(const ShmPlan::Step& step) {
     const bool touches = plan_.touches_buffers() && host_.by_address();
     if (touches) mine.touching.store(1, std::memory_order_seq_cst);
     const bool is_done = (!touches || !group_.endpoint->has_fault()) && work_on(step);
-    if (streams_) complete_streams();
+    if (non_temporal_) complete_streams();
     if (touches) mine.touching.store(0, std::memory_order_release);
     if (!is_done) return false;
   }
@@ -349,8 +345,8 @@ std::vector<int> ShmOperation::waits_for() const {
   if (phase_ == Phase::kDone) return ranks;
   if (phase_ == Phase::kEnter) {
     for (int local = cursor_; local < host_.size(); ++local) {
-      const bool entered = entry(local).number.load(std::memory_order_relaxed) == number_;
-      if (local != host_.rank() && !entered) ranks.push_back(group_.member(host_.member(local)));
+      const bool arrived = arrival(local).number.load(std::memory_order_relaxed) == number_;
+      if (local != host_.rank() && !arrived) ranks.push_back(group_.member(host_.member(local)));
     }
     return ranks;
   }

@@ -31,7 +31,7 @@ class ShmOperation final : public Operation {
   /// @param entered  somebody else has done that for this rank, in full
   /// @param call  outlives the operation; ranks of it are those of `host`.   @param number  grows from call to call
   ShmOperation(const Group& group, ShmGroup& host, const Call& call, const Descriptor& descriptor, std::uint64_t number,
-               Purpose purpose, bool entered = false);
+               Purpose purpose, bool arrived = false);
   /// The same collective will run operation `number` in the same lane after this one.
   void set_followed_by(std::uint64_t number) { followed_by_ = number; }
   ~ShmOperation() override;
@@ -53,16 +53,16 @@ class ShmOperation final : public Operation {
   // Entering.
   void enter();
   void stage_first();
-  bool hear_others();
+  bool all_arrived();
   bool is_alike() const;
   void describe_call();
-  bool hear_descriptions();
+  bool all_described();
   void compare() const;
   void compare_counts() const;
   void choose_way();
   ShmFacts facts() const;
   bool is_exchange_in_place() const;
-  std::size_t quantum(bool staged) const;
+  std::size_t granularity(bool staged) const;
   void cut_into_parts();
 
   // Running (the stages are in host_stages.cpp).
@@ -95,13 +95,13 @@ class ShmOperation final : public Operation {
   std::byte* peer_buffer(int local, bool input, std::size_t element) const;
   void copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes, const void* next = nullptr) const;
   std::span<const std::uint64_t> counts_of(int local, bool sent) const;
-  EntryLine& entry(int local) const { return host_.lane(local, lane_).entry; }
+  ArrivalRecord& arrival(int local) const { return host_.lane(local, lane_).arrival; }
 
   const Group& group_;
   ShmGroup& host_;
   const Call& call_;
   const Purpose purpose_;
-  const bool entered_;
+  const bool arrived_;
   std::uint64_t followed_by_ = 0;
   const std::uint64_t number_;
   const int lane_;
@@ -109,17 +109,17 @@ class ShmOperation final : public Operation {
   const std::size_t total_;  // elements
   Descriptor descriptor_;
   std::uint64_t digest_ = 0;
-  bool counted_;             // uneven alltoall: the counts travel too
-  bool has_staged_ = false;  // the first part, on entering
-  bool stages_own_ = false;  // the own input is scaled on its way into staging memory
-  bool streams_ = false;     // the output is so large that it goes past the caches
-  bool exchanges_ = false;   // results are put where the input of the other rank was staged
+  bool counted_;               // uneven alltoall: the counts travel too
+  bool has_staged_ = false;    // the first part, on entering
+  bool stages_own_ = false;    // the own input is scaled on its way into staging memory
+  bool non_temporal_ = false;  // the output is so large that it goes past the caches
+  bool exchanges_ = false;     // results are put where the input of the other rank was staged
   Phase phase_ = Phase::kConnect;
-  std::optional<AtOnce> at_once_;
+  std::optional<OneShot> one_shot_;
   ShmPlan plan_;
   ShmPlan::Step step_;
   std::uint64_t taken_ = 0;                        // steps
-  std::size_t quantum_ = 0;                        // elements of a chunk in a part
+  std::size_t granularity_ = 0;                    // elements of a chunk in a part
   int cursor_ = 0;                                 // ranks below it are known to be where they are waited for
   std::vector<std::size_t> firsts_, recv_firsts_;  // where chunks begin, for collectives with counts
   Scratch original_;                               // the input, where it is overwritten before all of it has been read

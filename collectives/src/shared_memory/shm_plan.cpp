@@ -39,30 +39,30 @@ ShmPlan::ShmPlan(const ShmFacts& facts) : facts_(facts) {
   used_ = static_cast<int>(std::count(uses_.begin(), uses_.end(), true));
 }
 
-int ShmPlan::index(HostStage stage) const {
+int ShmPlan::index(ShmStage stage) const {
   return static_cast<int>(std::count(uses_.begin(), uses_.begin() + static_cast<int>(stage), true));
 }
 
-bool ShmPlan::is_first(HostStage stage) const {
+bool ShmPlan::is_first(ShmStage stage) const {
   return uses(stage) && index(stage) == 0;
 }
 
-bool ShmPlan::is_active(HostStage stage, int rank) const {
+bool ShmPlan::is_active(ShmStage stage, int rank) const {
   const bool is_root = rank == facts_.root;
   switch (facts_.collective) {
     case Collective::kReduce:
-      return stage != HostStage::kOut || is_root;
+      return stage != ShmStage::kOut || is_root;
     case Collective::kGather:
     case Collective::kScatter:
-      return stage == HostStage::kMiddle || is_root;
+      return stage == ShmStage::kMiddle || is_root;
     case Collective::kBroadcast:
-      return (stage == HostStage::kMiddle) == is_root;
+      return (stage == ShmStage::kMiddle) == is_root;
     default:
       return true;
   }
 }
 
-int ShmPlan::source(HostStage stage) const {
+int ShmPlan::source(ShmStage stage) const {
   const bool from_root = facts_.collective == Collective::kScatter || facts_.collective == Collective::kBroadcast;
   (void)stage;
   return from_root ? facts_.root : -1;
@@ -70,7 +70,7 @@ int ShmPlan::source(HostStage stage) const {
 
 ShmPlan::Step ShmPlan::first() const {
   const auto stage = std::find(uses_.begin(), uses_.end(), true) - uses_.begin();
-  return {static_cast<HostStage>(stage), 0};
+  return {static_cast<ShmStage>(stage), 0};
 }
 
 /// At each time the used stages follow each other, each one part behind the one before.
@@ -79,17 +79,17 @@ ShmPlan::Step ShmPlan::after(const Step& step) const {
   auto next = static_cast<std::size_t>(step.stage) + 1;
   for (;;) {
     for (; next < kHostStages; ++next) {
-      const auto stage = static_cast<HostStage>(next);
+      const auto stage = static_cast<ShmStage>(next);
       const auto behind = static_cast<std::size_t>(index(stage));
       if (uses(stage) && time >= behind && time - behind < parts_) return {stage, time - behind};
     }
     ++time;
     next = 0;
-    if (time > parts_ + kHostStages) return {HostStage::kIn, parts_};
+    if (time > parts_ + kHostStages) return {ShmStage::kIn, parts_};
   }
 }
 
-std::uint64_t ShmPlan::done_after(HostStage stage, std::size_t part) const {
+std::uint64_t ShmPlan::done_after(ShmStage stage, std::size_t part) const {
   const int own = index(stage);
   const auto time = static_cast<std::int64_t>(part) + own;
   std::int64_t done = 0;

@@ -17,10 +17,10 @@ namespace farandole {
 /// All ranks go through the same steps in the same order, also those that have nothing to do in one. At time t the
 /// stages work on parts t, t-1 and t-2, so that a part is still in the caches when its next stage comes. A rank waits
 /// only for steps of an earlier time, so ranks can not wait for each other in a circle.
-enum class HostStage : std::uint8_t { kIn, kMiddle, kOut };
+enum class ShmStage : std::uint8_t { kIn, kMiddle, kOut };
 inline constexpr std::size_t kHostStages = 3;
 
-/// What the ranks know of a call when all have entered; the same on all of them.
+/// What the ranks know of a call when all have arrived; the same on all of them.
 struct ShmFacts {
   Collective collective = Collective::kBarrier;
   int size = 1;
@@ -37,12 +37,12 @@ class ShmPlan {
   /// The vector is passed over in so many parts.
   void set_parts(std::size_t parts) { parts_ = parts; }
 
-  bool uses(HostStage stage) const { return uses_[static_cast<std::size_t>(stage)]; }
-  bool is_first(HostStage stage) const;
+  bool uses(ShmStage stage) const { return uses_[static_cast<std::size_t>(stage)]; }
+  bool is_first(ShmStage stage) const;
   /// Does `rank` do anything in this stage?
-  bool is_active(HostStage stage, int rank) const;
+  bool is_active(ShmStage stage, int rank) const;
   /// The only rank whose data `stage` reads, or -1 for all.
-  int source(HostStage stage) const;
+  int source(ShmStage stage) const;
 
   bool reads_inputs() const { return reads_inputs_; }  ///< middle, or out without a middle, reads the others' inputs
   bool writes_outputs() const { return writes_outputs_; }  ///< middle writes the others' outputs
@@ -52,17 +52,17 @@ class ShmPlan {
   std::size_t parts() const { return parts_; }
   std::uint64_t steps() const { return parts_ * static_cast<std::size_t>(used_); }
   struct Step {
-    HostStage stage = HostStage::kIn;
+    ShmStage stage = ShmStage::kIn;
     std::size_t part = 0;
   };
   /// The steps in order: the first one, and the one that follows. Undefined past the end.
   Step first() const;
   Step after(const Step& step) const;
   /// How many steps are done once this one is.
-  std::uint64_t done_after(HostStage stage, std::size_t part) const;
+  std::uint64_t done_after(ShmStage stage, std::size_t part) const;
 
  private:
-  int index(HostStage stage) const;
+  int index(ShmStage stage) const;
 
   ShmFacts facts_;
   std::array<bool, kHostStages> uses_{};

@@ -35,10 +35,10 @@ bool owns_output(Collective collective) {
 
 bool ShmOperation::work_on(const ShmPlan::Step& step) {
   switch (step.stage) {
-    case HostStage::kIn:
+    case ShmStage::kIn:
       copy_in(step.part);
       break;
-    case HostStage::kMiddle:
+    case ShmStage::kMiddle:
       if (reduces(call_.collective)) {
         combine(step.part);
       } else if (call_.collective == Collective::kScatter || call_.collective == Collective::kAlltoall) {
@@ -47,7 +47,7 @@ bool ShmOperation::work_on(const ShmPlan::Step& step) {
         publish(step.part);
       }
       break;
-    case HostStage::kOut:
+    case ShmStage::kOut:
       return copy_out(step.part);
   }
   return true;
@@ -68,14 +68,14 @@ ShmOperation::Extent ShmOperation::chunk(int owner) const {
 }
 
 ShmOperation::Extent ShmOperation::part_of(Extent whole, std::size_t part) const {
-  const std::size_t skipped = std::min(whole.count, part * quantum_);
-  return {whole.first + skipped, std::min(quantum_, whole.count - skipped)};
+  const std::size_t skipped = std::min(whole.count, part * granularity_);
+  return {whole.first + skipped, std::min(granularity_, whole.count - skipped)};
 }
 
 /// Where `from` has put the part of `owner`'s chunk.
 std::byte* ShmOperation::staged_chunk(int from, int owner, std::size_t part) const {
   std::byte* slot = exchanges_ ? host_.exchange_slot(from, lane_, part) : host_.input_slot(from, lane_, part);
-  return slot + bytes(static_cast<std::size_t>(owner) * quantum_);
+  return slot + bytes(static_cast<std::size_t>(owner) * granularity_);
 }
 
 /// Where `reader` finds the result of the part of `owner`'s chunk.
@@ -84,13 +84,13 @@ std::byte* ShmOperation::staged_result(int owner, int reader, std::size_t part) 
 }
 
 std::byte* ShmOperation::peer_buffer(int local, bool input, std::size_t element) const {
-  EntryLine& line = entry(local);
+  ArrivalRecord& line = arrival(local);
   return host_.reach(local, (input ? line.input() : line.output()).load(std::memory_order_relaxed)) + bytes(element);
 }
 
 void ShmOperation::copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes, const void* next) const {
   if (to == from || bytes == 0) return;
-  if (streams_) {
+  if (non_temporal_) {
     stream(to, from, bytes, next);
   } else {
     std::memcpy(to, from, bytes);
@@ -115,7 +115,7 @@ void ShmOperation::copy_in(std::size_t part) {
 void ShmOperation::combine(std::size_t part) {
   const Extent at = part_of(chunk(host_.rank()), part);
   std::size_t most = at.count;
-  if (plan_.uses(HostStage::kOut)) most = kStagedBytes / element_bytes_;
+  if (plan_.uses(ShmStage::kOut)) most = kStagedBytes / element_bytes_;
   if (passes_by()) most = kPassingBytes / element_bytes_;
   for (std::size_t done = 0; done < at.count; done += most) {
     combine_block({at.first + done, std::min(most, at.count - done)}, part, done);
@@ -140,7 +140,7 @@ void ShmOperation::combine_block(Extent at, std::size_t part, std::size_t done) 
   std::byte* target = nullptr;
   if (passes_by()) {
     target = passing.data();
-  } else if (plan_.uses(HostStage::kOut)) {
+  } else if (plan_.uses(ShmStage::kOut)) {
     target = staged_result(me, exchanges_ ? 1 - me : me, part) + bytes(done);
   } else {
     target = result_at(call_.collective == Collective::kReduce ? call_.root : me, at.first);
@@ -153,7 +153,7 @@ void ShmOperation::combine_block(Extent at, std::size_t part, std::size_t done) 
 
 /// Results that are not staged go past the caches to all places where they belong.
 bool ShmOperation::passes_by() const {
-  return streams_ && !plan_.uses(HostStage::kOut);
+  return non_temporal_ && !plan_.uses(ShmStage::kOut);
 }
 
 /// Where a result belongs in the output of a rank; of a collective that gives each its own chunk, this rank's.
@@ -165,7 +165,7 @@ std::byte* ShmOperation::result_at(int local, std::size_t element) const {
 void ShmOperation::spread(const std::byte* result, Extent at) const {
   const int me = host_.rank();
   const bool to_all = call_.collective == Collective::kAllreduce;
-  if (plan_.uses(HostStage::kOut)) {
+  if (plan_.uses(ShmStage::kOut)) {
     if (to_all || me == call_.root) copy_to_output(output(at.first), result, bytes(at.count));
   } else if (to_all) {
     const std::size_t size = bytes(at.count);
@@ -188,7 +188,7 @@ void ShmOperation::publish(std::size_t part) {
   const bool own_only = owns_input(call_.collective);
   const std::byte* from = input(own_only ? at.first - whole.first : at.first);
   const bool has_output = call_.collective == Collective::kAllgather || me == call_.root;
-  if (plan_.uses(HostStage::kOut)) {
+  if (plan_.uses(ShmStage::kOut)) {
     std::memcpy(host_.result_slot(me, lane_, part), from, bytes(at.count));
   } else {
     for (int local = 0; local < host_.size(); ++local) {
@@ -201,7 +201,7 @@ void ShmOperation::publish(std::size_t part) {
 
 /// Copies from the input of another rank, where it is in a window, else by the kernel. False if that rank is gone.
 bool ShmOperation::fetch(int local, std::size_t element, std::byte* to, std::size_t bytes) const {
-  EntryLine& line = entry(local);
+  ArrivalRecord& line = arrival(local);
   if (line.input().load(std::memory_order_relaxed) != ShmGroup::kUnreachable) {
     copy_to_output(to, peer_buffer(local, true, element), bytes);
     return true;
@@ -225,11 +225,13 @@ bool ShmOperation::place(std::size_t part) {
   const bool all_to_all = call_.collective == Collective::kAlltoall;
   for (int local = 0; local < host_.size(); ++local) {
     if (!all_to_all && local != call_.root) continue;
-    Extent to = all_to_all ? Extent{recv_firsts_[static_cast<std::size_t>(local)],
-                                    call_.recv_counts[static_cast<std::size_t>(local)]}
-                           : Extent{0, chunk(me).count};
-    const std::size_t skipped = std::min(to.count, part * quantum_);
-    to = {to.first + skipped, std::min(quantum_, to.count - skipped)};
+    Extent to{0, chunk(me).count};
+    if (all_to_all) {
+      const auto peer = static_cast<std::size_t>(local);
+      to = {recv_firsts_[peer], recv_firsts_[peer + 1] - recv_firsts_[peer]};
+    }
+    const std::size_t skipped = std::min(to.count, part * granularity_);
+    to = {to.first + skipped, std::min(granularity_, to.count - skipped)};
     if (to.count == 0) continue;
     if (local == me) {
       copy_to_output(output(to.first), input(chunk(me).first + skipped), bytes(to.count));
@@ -253,12 +255,12 @@ bool ShmOperation::copy_out(std::size_t part) {
   for (int owner = 0; owner < host_.size(); ++owner) {
     const Extent whole = chunk(owner);
     const Extent at = part_of(whole, part);
-    if (at.count == 0 || (owner == me && plan_.uses(HostStage::kMiddle))) continue;
+    if (at.count == 0 || (owner == me && plan_.uses(ShmStage::kMiddle))) continue;
     const bool own_only = owns_input(call_.collective);
     const std::size_t element = own_only ? at.first - whole.first : at.first;
     if (owner == me) {
       copy_to_output(output(at.first), input(element), bytes(at.count));
-    } else if (plan_.uses(HostStage::kMiddle)) {
+    } else if (plan_.uses(ShmStage::kMiddle)) {
       copy_to_output(output(at.first), staged_result(owner, me, part), bytes(at.count));
     } else if (!fetch(owner, element, output(at.first), bytes(at.count))) {
       return false;

@@ -186,7 +186,7 @@ void TensorEngine::abort(const std::string& text) {
 void TensorEngine::run(const std::stop_token& stop) {
   // Frameworks compute on all cores: this thread yields from the start, and sleeps soon.
   Waiter::Options options = endpoint_.waiting();
-  options.crowded = true;
+  options.oversubscribed = true;
   Doorbell& peers = endpoint_.doorbell();
   Waiter waiter(peers, options);
   for (;;) {

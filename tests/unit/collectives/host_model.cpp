@@ -236,7 +236,7 @@ class Explorer {
         return go(v_.mistake == Mistake::kNumberFirst ? Phase::kNumber : Phase::kData);
       case Phase::kData:
         // The whole, or the first part, which is the first step of a staged plan.
-        if (kind == Kind::kAtOnce) at(at(mine.result, lane), 0) = tag_of(number, 0);
+        if (kind == Kind::kOneShot) at(at(mine.result, lane), 0) = tag_of(number, 0);
         if (kind == Kind::kStaged) at(at(mine.in, lane), 0) = tag_of(number, 0);
         if (kind == Kind::kExchanged) at(at(mine.exchanged, lane), 0) = tag_of(number, 0);
         if (kind == Kind::kStaged || kind == Kind::kExchanged) {
@@ -254,7 +254,7 @@ class Explorer {
         return true;
       case Phase::kHear:
         if (op.cursor != rank && at(at(s.ranks, op.cursor).number, lane) != number) return false;
-        if (++op.cursor == v_.ranks) go(kind == Kind::kAtOnce ? Phase::kRead : Phase::kReady);
+        if (++op.cursor == v_.ranks) go(kind == Kind::kOneShot ? Phase::kRead : Phase::kReady);
         return true;
       case Phase::kRead:
         if (at(at(at(s.ranks, op.cursor).result, lane), 0) != tag_of(number, 0)) {
@@ -280,14 +280,14 @@ class Explorer {
     auto& mine = at(at(at(s.ranks, rank).exchanged, lane), static_cast<int>(step.part) % kExchangeSlots);
     auto& theirs = at(at(at(s.ranks, 1 - rank).exchanged, lane), static_cast<int>(step.part) % kExchangeSlots);
     switch (step.stage) {
-      case HostStage::kIn:
+      case ShmStage::kIn:
         mine = tag;
         return true;
-      case HostStage::kMiddle:
+      case ShmStage::kMiddle:
         if (theirs != tag) return fail(fmt::format("rank {} finds another part than the other rank's input", rank));
         theirs = result_tag(tag);
         return true;
-      case HostStage::kOut:
+      case ShmStage::kOut:
         if (mine != result_tag(tag)) return fail(fmt::format("rank {} finds another part than its result", rank));
         return true;
     }
@@ -320,15 +320,15 @@ class Explorer {
           if (at(peer.ops, number - 1).phase == Phase::kDone) {
             return fail(fmt::format("rank {} uses buffers that rank {} has given back", rank, op.cursor));
           }
-        } else if (step.stage != HostStage::kIn) {
-          const auto& slots = step.stage == HostStage::kMiddle ? peer.in : peer.result;
+        } else if (step.stage != ShmStage::kIn) {
+          const auto& slots = step.stage == ShmStage::kMiddle ? peer.in : peer.result;
           if (at(at(slots, lane), slot) != tag) {
             return fail(fmt::format("rank {} finds another part in a slot of rank {}", rank, op.cursor));
           }
         }
-        if (++op.cursor < v_.ranks && (step.stage != HostStage::kIn || &plan == &windows_)) return true;
-        if (step.stage == HostStage::kIn) at(at(mine.in, lane), slot) = tag;
-        if (step.stage == HostStage::kMiddle) at(at(mine.result, lane), slot) = tag;
+        if (++op.cursor < v_.ranks && (step.stage != ShmStage::kIn || &plan == &windows_)) return true;
+        if (step.stage == ShmStage::kIn) at(at(mine.in, lane), slot) = tag;
+        if (step.stage == ShmStage::kMiddle) at(at(mine.result, lane), slot) = tag;
         op.phase = Phase::kTake;
         return true;
       }
@@ -365,15 +365,15 @@ class Explorer {
 
   /// The rules of ShmOperation::is_ready.
   bool is_ready(const State& s, int rank, int number, const ShmPlan& plan, const ShmPlan::Step& step) const {
-    const auto reader = static_cast<HostStage>(static_cast<int>(step.stage) + 1);
+    const auto reader = static_cast<ShmStage>(static_cast<int>(step.stage) + 1);
     const std::size_t slots = &plan == &exchanged_ ? kExchangeSlots : kSlots;
-    const bool reused = step.stage != HostStage::kOut && plan.uses(reader) && step.part >= slots;
+    const bool reused = step.stage != ShmStage::kOut && plan.uses(reader) && step.part >= slots;
     if (reused && v_.mistake != Mistake::kReusesSlots &&
         !all_reached(s, rank, number, plan.done_after(reader, step.part - slots))) {
       return false;
     }
-    if (step.stage == HostStage::kIn || v_.mistake == Mistake::kReadsTooEarly) return true;
-    const auto writer = static_cast<HostStage>(static_cast<int>(step.stage) - 1);
+    if (step.stage == ShmStage::kIn || v_.mistake == Mistake::kReadsTooEarly) return true;
+    const auto writer = static_cast<ShmStage>(static_cast<int>(step.stage) - 1);
     return !plan.uses(writer) || all_reached(s, rank, number, plan.done_after(writer, step.part));
   }
   bool all_reached(const State& s, int rank, int number, std::uint64_t steps) const {

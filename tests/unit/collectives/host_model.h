@@ -10,7 +10,7 @@
 namespace farandole::host_model {
 
 /// kExchanged: staged, between two ranks that put results where the input was.
-enum class Kind : std::uint8_t { kAtOnce, kStaged, kExchanged, kWindows };
+enum class Kind : std::uint8_t { kOneShot, kStaged, kExchanged, kWindows };
 /// What goes wrong in a model on purpose, to see that exploring it finds that.
 enum class Mistake {
   kNone,

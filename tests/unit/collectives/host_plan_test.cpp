@@ -47,7 +47,7 @@ TEST(ShmPlan, VisitsEveryStepOnceAndCountsThem) {
     SCOPED_TRACE(describe(facts, parts));
     ShmPlan plan(facts);
     plan.set_parts(parts);
-    std::set<std::pair<HostStage, std::size_t>> visited;
+    std::set<std::pair<ShmStage, std::size_t>> visited;
     ShmPlan::Step step = plan.first();
     for (std::uint64_t done = 1; done <= plan.steps(); ++done, step = plan.after(step)) {
       EXPECT_TRUE(plan.uses(step.stage));
@@ -56,7 +56,7 @@ TEST(ShmPlan, VisitsEveryStepOnceAndCountsThem) {
       EXPECT_EQ(plan.done_after(step.stage, step.part), done);
     }
     std::size_t used = 0;
-    for (const HostStage stage : {HostStage::kIn, HostStage::kMiddle, HostStage::kOut}) used += plan.uses(stage);
+    for (const ShmStage stage : {ShmStage::kIn, ShmStage::kMiddle, ShmStage::kOut}) used += plan.uses(stage);
     EXPECT_EQ(visited.size(), used * parts);
   });
 }
@@ -66,7 +66,7 @@ TEST(ShmPlan, APartFollowsThroughTheStagesInOrder) {
     ShmPlan plan(facts);
     plan.set_parts(parts);
     for (const auto& [early, late] :
-         {std::pair(HostStage::kIn, HostStage::kMiddle), std::pair(HostStage::kMiddle, HostStage::kOut)}) {
+         {std::pair(ShmStage::kIn, ShmStage::kMiddle), std::pair(ShmStage::kMiddle, ShmStage::kOut)}) {
       if (!plan.uses(early) || !plan.uses(late)) continue;
       for (std::size_t part = 0; part < parts; ++part) {
         EXPECT_LT(plan.done_after(early, part), plan.done_after(late, part)) << describe(facts, parts);
@@ -137,14 +137,14 @@ class Simulation {
     if (is_in_step(position)) return true;
     const auto [stage, part] = steps_[ended(position)];
     if (!plan_.is_active(stage, rank)) return true;
-    const auto reader = static_cast<HostStage>(static_cast<int>(stage) + 1);
-    const bool reused = stage != HostStage::kOut && plan_.uses(reader) && part >= ShmGroup::kSlots;
+    const auto reader = static_cast<ShmStage>(static_cast<int>(stage) + 1);
+    const bool reused = stage != ShmStage::kOut && plan_.uses(reader) && part >= ShmGroup::kSlots;
     if (rules_.waits_for_readers && reused &&
         !all_reached(state, rank, plan_.done_after(reader, part - ShmGroup::kSlots), -1)) {
       return false;
     }
-    if (stage == HostStage::kIn || !rules_.waits_for_writers) return true;
-    const auto writer = static_cast<HostStage>(static_cast<int>(stage) - 1);
+    if (stage == ShmStage::kIn || !rules_.waits_for_writers) return true;
+    const auto writer = static_cast<ShmStage>(static_cast<int>(stage) - 1);
     return !plan_.uses(writer) || all_reached(state, rank, plan_.done_after(writer, part), plan_.source(stage));
   }
 
@@ -157,31 +157,30 @@ class Simulation {
     for (int other = 0; other < facts_.size; ++other) {
       if (other == rank) continue;
       const int theirs = state[index(other)];
-      const bool uses_buffers = (plan_.reads_inputs() && stage != HostStage::kIn && !uses_slots(stage)) ||
-                                (plan_.writes_outputs() && stage == HostStage::kMiddle);
+      const bool uses_buffers = (plan_.reads_inputs() && stage != ShmStage::kIn && !uses_slots(stage)) ||
+                                (plan_.writes_outputs() && stage == ShmStage::kMiddle);
       if (uses_buffers && theirs == left()) return fmt::format("rank {} has left with its buffers in use", other);
-      if (reads_slots_of(stage, other) && !has(theirs, static_cast<HostStage>(static_cast<int>(stage) - 1), part)) {
+      if (reads_slots_of(stage, other) && !has(theirs, static_cast<ShmStage>(static_cast<int>(stage) - 1), part)) {
         return fmt::format("rank {} reads a slot of rank {} before it is written", rank, other);
       }
-      const auto reader = static_cast<HostStage>(static_cast<int>(stage) + 1);
-      if (stage != HostStage::kOut && plan_.uses(reader) && part >= ShmGroup::kSlots &&
-          plan_.is_active(reader, other) && reads_slots_of(reader, rank) &&
-          !has(theirs, reader, part - ShmGroup::kSlots)) {
+      const auto reader = static_cast<ShmStage>(static_cast<int>(stage) + 1);
+      if (stage != ShmStage::kOut && plan_.uses(reader) && part >= ShmGroup::kSlots && plan_.is_active(reader, other) &&
+          reads_slots_of(reader, rank) && !has(theirs, reader, part - ShmGroup::kSlots)) {
         return fmt::format("rank {} writes a slot that rank {} has not read", rank, other);
       }
     }
     return {};
   }
 
-  bool uses_slots(HostStage stage) const {
-    return stage != HostStage::kIn && plan_.uses(static_cast<HostStage>(static_cast<int>(stage) - 1));
+  bool uses_slots(ShmStage stage) const {
+    return stage != ShmStage::kIn && plan_.uses(static_cast<ShmStage>(static_cast<int>(stage) - 1));
   }
   /// Whose slots hold what others need: the root's where it alone has data.
-  bool reads_slots_of(HostStage stage, int owner) const {
+  bool reads_slots_of(ShmStage stage, int owner) const {
     const bool from_root = facts_.collective == Collective::kBroadcast || facts_.collective == Collective::kScatter;
     return uses_slots(stage) && (!from_root || owner == facts_.root);
   }
-  bool has(int position, HostStage stage, std::size_t part) const {
+  bool has(int position, ShmStage stage, std::size_t part) const {
     return ended(position) >= plan_.done_after(stage, part);
   }
 

@@ -11,7 +11,7 @@
 namespace farandole::host_model {
 namespace {
 
-constexpr Kind kA = Kind::kAtOnce, kS = Kind::kStaged, kX = Kind::kExchanged, kW = Kind::kWindows;
+constexpr Kind kA = Kind::kOneShot, kS = Kind::kStaged, kX = Kind::kExchanged, kW = Kind::kWindows;
 
 TEST(HostProtocol, HoldsInEveryInterleaving) {
   std::size_t states = 0;

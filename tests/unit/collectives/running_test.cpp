@@ -69,42 +69,42 @@ TEST(PreparedSchedule, EveryStepWaitsForAsManyEventsAsPointAtIt) {
   }
 }
 
-Question question(std::size_t bytes, int size) {
+SelectionQuery query(std::size_t bytes, int size) {
   return {Collective::kAllreduce, bytes, size, LinkCost{20.0, 1e-3}, false, false, {}, 0};
 }
 
 TEST(Selection, FewTurnsForSmallVectorsAndFewBytesForLargeOnes) {
   const Settings settings;
-  EXPECT_EQ(choose(question(4, 16), settings).name(), "recursive_doubling");
-  const Choice large = choose(question(256 << 20, 16), settings);
+  EXPECT_EQ(select(query(4, 16), settings).name(), "recursive_doubling");
+  const Selection large = select(query(256 << 20, 16), settings);
   const Algorithm& doubling = *find_algorithm(Collective::kAllreduce, "recursive_doubling");
-  EXPECT_LT(predict_us(*large.algorithm, large.segments, question(256 << 20, 16)),
-            0.6 * predict_us(doubling, 1, question(256 << 20, 16)));
+  EXPECT_LT(predict_us(*large.algorithm, large.segments, query(256 << 20, 16)),
+            0.6 * predict_us(doubling, 1, query(256 << 20, 16)));
 }
 
 TEST(Selection, TheCallerComesBeforeTheSettingAndTheSettingBeforeTheModel) {
   Settings settings;
   settings.allreduce = "binomial_tree";
-  EXPECT_EQ(choose(question(4, 16), settings).name(), "binomial_tree");
-  Question asked = question(4, 16);
+  EXPECT_EQ(select(query(4, 16), settings).name(), "binomial_tree");
+  SelectionQuery asked = query(4, 16);
   asked.forced = "circulant";
-  EXPECT_EQ(choose(asked, settings).name(), "circulant");
+  EXPECT_EQ(select(asked, settings).name(), "circulant");
   asked.forced = "vendor";
-  EXPECT_TRUE(choose(asked, settings).is_vendor());
+  EXPECT_TRUE(select(asked, settings).is_vendor());
 }
 
 TEST(Selection, SharedMemoryNeedsSomebodyToShareWithUnlessARankIsAlone) {
   Settings settings;
   settings.allreduce = "shared_memory";
-  EXPECT_THROW(choose(question(4, 2), settings), InvalidArgument);
-  EXPECT_FALSE(choose(question(4, 1), settings).uses_shared_memory());
-  Question asked = question(4, 2);
+  EXPECT_THROW(select(query(4, 2), settings), InvalidArgument);
+  EXPECT_FALSE(select(query(4, 1), settings).uses_shared_memory());
+  SelectionQuery asked = query(4, 2);
   asked.shares_memory = true;
-  EXPECT_TRUE(choose(asked, settings).uses_shared_memory());
+  EXPECT_TRUE(select(asked, settings).uses_shared_memory());
 }
 
 TEST(Selection, CandidatesAreSortedAndSupportTheSize) {
-  const auto found = candidates(question(1 << 20, 6), Settings());
+  const auto found = candidates(query(1 << 20, 6), Settings());
   ASSERT_GE(found.size(), 4U);
   for (std::size_t i = 0; i < found.size(); ++i) {
     EXPECT_TRUE(found[i].algorithm->supports(6));
@@ -117,9 +117,9 @@ TEST(Selection, CandidatesAreSortedAndSupportTheSize) {
 TEST(Selection, RanksChooseAlikeInWhateverModeTheirThreadsCompute) {
   for (const test::Mode mode : test::kForeignModes) {
     for (std::size_t bytes = 1; bytes < 1 << 24; bytes = bytes * 5 / 3 + 1) {
-      const auto usual = candidates(question(bytes, 8), Settings());
+      const auto usual = candidates(query(bytes, 8), Settings());
       const test::ForeignMode foreign(mode);
-      const auto found = candidates(question(bytes, 8), Settings());
+      const auto found = candidates(query(bytes, 8), Settings());
       for (std::size_t i = 0; i < usual.size(); ++i) {
         ASSERT_EQ(found[i].predicted_us, usual[i].predicted_us) << bytes << " bytes, " << usual[i].algorithm->name;
         ASSERT_EQ(found[i].algorithm, usual[i].algorithm) << bytes;
@@ -131,19 +131,19 @@ TEST(Selection, RanksChooseAlikeInWhateverModeTheirThreadsCompute) {
 TEST(Selection, EveryCollectiveHasAnAlgorithmForEverySize) {
   for (int c = 0; c < kCollectiveCount; ++c) {
     for (int size : {1, 2, 3, 6, 17}) {
-      const Question asked{static_cast<Collective>(c), 1000, size, {}, false, false, {}, 0};
-      EXPECT_FALSE(choose(asked, Settings()).is_vendor()) << name(static_cast<Collective>(c)) << ", size " << size;
+      const SelectionQuery asked{static_cast<Collective>(c), 1000, size, {}, false, false, {}, 0};
+      EXPECT_FALSE(select(asked, Settings()).is_vendor()) << name(static_cast<Collective>(c)) << ", size " << size;
     }
   }
 }
 
 TEST(Selection, RefusesWhatDoesNotExistOrDoesNotFit) {
-  Question asked = question(1000, 6);
+  SelectionQuery asked = query(1000, 6);
   asked.forced = "halving_doubling";
-  EXPECT_THROW(choose(asked, Settings()), InvalidArgument);
+  EXPECT_THROW(select(asked, Settings()), InvalidArgument);
   asked.forced = "rign";
   try {
-    choose(asked, Settings());
+    select(asked, Settings());
     FAIL() << "no exception";
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(error.what(), HasSubstr("ring"));

@@ -35,7 +35,7 @@ std::string changed(const std::string& from, const std::string& to) {
   return text.replace(place, from.size(), to);
 }
 
-std::string refusal(const std::string& text) {
+std::string validation_error(const std::string& text) {
   try {
     TuningTable::parse(text, "some/file");
   } catch (const DataError& error) {
@@ -65,71 +65,76 @@ TEST(TuningTable, IsReadAsItWasWritten) {
 }
 
 TEST(TuningTable, WhatIsNoTableIsRefusedWithTheFileAndThePlace) {
-  EXPECT_THAT(refusal(""), AllOf(HasSubstr("some/file: line 1"), HasSubstr("the file is empty")));
-  EXPECT_THAT(refusal("{\n \"format\": 1,\n oops}"), HasSubstr("some/file: line 3: this is not JSON"));
-  EXPECT_THAT(refusal("[]"), HasSubstr("the table is []; it must be an object"));
-  EXPECT_THAT(refusal("{}"), HasSubstr("the table has no format"));
-  EXPECT_THAT(refusal(changed("\"format\": 1", "\"format\": 2")), HasSubstr("the table, format is 2; it must be 1"));
-  EXPECT_THAT(refusal(changed("\"collectives\"", "\"colectives\"")),
+  EXPECT_THAT(validation_error(""), AllOf(HasSubstr("some/file: line 1"), HasSubstr("the file is empty")));
+  EXPECT_THAT(validation_error("{\n \"format\": 1,\n oops}"), HasSubstr("some/file: line 3: this is not JSON"));
+  EXPECT_THAT(validation_error("[]"), HasSubstr("the table is []; it must be an object"));
+  EXPECT_THAT(validation_error("{}"), HasSubstr("the table has no format"));
+  EXPECT_THAT(validation_error(changed("\"format\": 1", "\"format\": 2")),
+              HasSubstr("the table, format is 2; it must be 1"));
+  EXPECT_THAT(validation_error(changed("\"collectives\"", "\"colectives\"")),
               HasSubstr("the table has 'colectives' (did you mean 'collectives'?); known are format"));
-  EXPECT_THAT(refusal(changed("\"ranks\":4", "\"ranks\":-4")),
+  EXPECT_THAT(validation_error(changed("\"ranks\":4", "\"ranks\":-4")),
               HasSubstr("measured_on, ranks is -4; it must be a whole"));
-  EXPECT_THAT(refusal(changed("\"ranks\":4", "\"ranks\":0")), HasSubstr("measured_on, ranks is 0; it must be 1"));
-  EXPECT_THAT(refusal(changed("\"hosts\":1", "\"hosts\":5")), HasSubstr("measured_on, hosts is 5; it must be 1 … 4"));
-  EXPECT_THAT(refusal(changed("\"transport\":\"mpi\"", "\"transport\":3")),
+  EXPECT_THAT(validation_error(changed("\"ranks\":4", "\"ranks\":0")),
+              HasSubstr("measured_on, ranks is 0; it must be 1"));
+  EXPECT_THAT(validation_error(changed("\"hosts\":1", "\"hosts\":5")),
+              HasSubstr("measured_on, hosts is 5; it must be 1 … 4"));
+  EXPECT_THAT(validation_error(changed("\"transport\":\"mpi\"", "\"transport\":3")),
               HasSubstr("transport is 3; it must be a text"));
-  EXPECT_THAT(refusal(changed("\"part_bytes\":131072", "\"part_bytes\":1")),
+  EXPECT_THAT(validation_error(changed("\"part_bytes\":131072", "\"part_bytes\":1")),
               HasSubstr("part_bytes is 1; it must be bytes from 4KiB to 64MiB"));
-  EXPECT_THAT(refusal(changed("\"barrier\": [", "\"barier\": [")), HasSubstr("has 'barier' (did you mean 'barrier'?)"));
-  EXPECT_THAT(refusal(changed("\"barrier\": [", "\"gather\": 1, \"barrier\": [")),
+  EXPECT_THAT(validation_error(changed("\"barrier\": [", "\"barier\": [")),
+              HasSubstr("has 'barier' (did you mean 'barrier'?)"));
+  EXPECT_THAT(validation_error(changed("\"barrier\": [", "\"gather\": 1, \"barrier\": [")),
               HasSubstr("gather is 1; it must be a list"));
 }
 
 TEST(TuningTable, WrongEntriesAreRefusedByNumber) {
-  EXPECT_THAT(refusal(changed("double_tree", "dubble_tree")),
+  EXPECT_THAT(validation_error(changed("double_tree", "dubble_tree")),
               AllOf(HasSubstr("some/file: allreduce, entry 3 (up to 70000 bytes, dubble_tree): there is no algorithm"),
                     HasSubstr("did you mean 'double_tree'?"), HasSubstr("vendor")));
-  EXPECT_THAT(refusal(changed("dissemination", "vendor")), HasSubstr("barrier, entry 1"));
+  EXPECT_THAT(validation_error(changed("dissemination", "vendor")), HasSubstr("barrier, entry 1"));
   EXPECT_THAT(
-      refusal(changed("70000", "1000")),
+      validation_error(changed("70000", "1000")),
       HasSubstr("entry 3 (up to 1000 bytes, double_tree): up_to_bytes must be more than in the entry before, 1000"));
-  EXPECT_THAT(refusal(changed("70000", "-1")), HasSubstr("allreduce, entry 3, up_to_bytes is -1"));
-  EXPECT_THAT(refusal(changed("70000", "1e30")), HasSubstr("up_to_bytes is 1e+30; it must be a whole number"));
-  EXPECT_THAT(refusal(changed("\"segments\":7", "\"segments\":1025")), HasSubstr("segments is 1025; it must be 0"));
-  EXPECT_THAT(refusal(changed("\"segments\":7,", "")), HasSubstr("allreduce, entry 3 has no segments"));
-  EXPECT_THAT(refusal(changed("\"segments\":7", "\"segmnts\":7")), HasSubstr("did you mean 'segments'?"));
-  EXPECT_THAT(refusal(changed("33.0", "-33.0")), HasSubstr("time_us is -33"));
-  EXPECT_THAT(refusal(changed("33.0", "\"long\"")), HasSubstr("time_us is \"long\"; it must be a number"));
+  EXPECT_THAT(validation_error(changed("70000", "-1")), HasSubstr("allreduce, entry 3, up_to_bytes is -1"));
+  EXPECT_THAT(validation_error(changed("70000", "1e30")), HasSubstr("up_to_bytes is 1e+30; it must be a whole number"));
+  EXPECT_THAT(validation_error(changed("\"segments\":7", "\"segments\":1025")),
+              HasSubstr("segments is 1025; it must be 0"));
+  EXPECT_THAT(validation_error(changed("\"segments\":7,", "")), HasSubstr("allreduce, entry 3 has no segments"));
+  EXPECT_THAT(validation_error(changed("\"segments\":7", "\"segmnts\":7")), HasSubstr("did you mean 'segments'?"));
+  EXPECT_THAT(validation_error(changed("33.0", "-33.0")), HasSubstr("time_us is -33"));
+  EXPECT_THAT(validation_error(changed("33.0", "\"long\"")), HasSubstr("time_us is \"long\"; it must be a number"));
 }
 
 TEST(TuningTable, AlgorithmsMustSuitWhatItWasMeasuredOn) {
-  EXPECT_THAT(refusal(changed("\"transport\":\"mpi\"", "\"transport\":\"inproc\"")),
+  EXPECT_THAT(validation_error(changed("\"transport\":\"mpi\"", "\"transport\":\"inproc\"")),
               HasSubstr("vendor needs the transport mpi"));
-  EXPECT_THAT(refusal(changed("\"hosts\":1", "\"hosts\":2")),
+  EXPECT_THAT(validation_error(changed("\"hosts\":1", "\"hosts\":2")),
               HasSubstr("shared_memory needs several ranks, all on one host"));
-  EXPECT_THAT(refusal(changed("double_tree", "hierarchical")), HasSubstr("hierarchical needs several hosts"));
+  EXPECT_THAT(validation_error(changed("double_tree", "hierarchical")), HasSubstr("hierarchical needs several hosts"));
   TuningTable table = sample();
   table.shape.ranks = 6;
   table.of(Collective::kAllreduce)[2].algorithm = "halving_doubling";
-  EXPECT_THAT(refusal(table.to_json()), HasSubstr("halving_doubling does not work for 6 ranks"));
+  EXPECT_THAT(validation_error(table.to_json()), HasSubstr("halving_doubling does not work for 6 ranks"));
   EXPECT_THROW(table.check(), InvalidArgument);
 }
 
 class ChoiceFromATable : public testing::Test {
  protected:
   ChoiceFromATable() {
-    question_.size = 4;
-    question_.shares_memory = true;
-    question_.table = &table_;
+    query_.size = 4;
+    query_.shares_memory = true;
+    query_.table = &table_;
   }
-  Choice choice(std::size_t bytes) {
-    question_.bytes = bytes;
-    return choose(question_, settings_);
+  Selection selected(std::size_t bytes) {
+    query_.bytes = bytes;
+    return select(query_, settings_);
   }
-  std::string name(std::size_t bytes) { return std::string(choice(bytes).name()); }
+  std::string name(std::size_t bytes) { return std::string(selected(bytes).name()); }
 
   const TuningTable table_ = sample();
-  Question question_;
+  SelectionQuery query_;
   Settings settings_;
 };
 
@@ -139,31 +144,31 @@ TEST_F(ChoiceFromATable, IsTheFirstEntryThatReachesTheSize) {
   EXPECT_EQ(name(65), "shared_memory");
   EXPECT_EQ(name(1000), "shared_memory");
   EXPECT_EQ(name(1001), "double_tree");
-  EXPECT_EQ(choice(70000).segments, 7);
+  EXPECT_EQ(selected(70000).segments, 7);
   EXPECT_EQ(name(70001), "shared_memory") << "above the last entry: as without a table";
-  question_.collective = Collective::kReduce;
+  query_.collective = Collective::kReduce;
   EXPECT_EQ(name(10), "shared_memory") << "no entry: as without a table";
 }
 
 TEST_F(ChoiceFromATable, GivesWayToTheCallerAndToSettings) {
-  question_.segments = 3;
-  EXPECT_EQ(choice(70000).segments, 3);
+  query_.segments = 3;
+  EXPECT_EQ(selected(70000).segments, 3);
   settings_.allreduce = "ring";
   EXPECT_EQ(name(10), "ring");
-  question_.forced = "circulant";
+  query_.forced = "circulant";
   EXPECT_EQ(name(10), "circulant");
-  question_.forced = "auto";
+  query_.forced = "auto";
   EXPECT_EQ(name(10), "vendor");
 }
 
 TEST_F(ChoiceFromATable, PassesOverWhatCanNotRunHere) {
-  question_.shares_memory = false;
-  EXPECT_EQ(measured_entry(question_), &table_.of(Collective::kAllreduce)[0]);
-  question_.bytes = 1000;
-  EXPECT_EQ(measured_entry(question_), nullptr);
-  EXPECT_EQ(choose(question_, settings_).kind, Choice::Kind::kSchedule);
-  question_.shares_memory = true;
-  question_.table_may_say_vendor = false;
+  query_.shares_memory = false;
+  EXPECT_EQ(measured_entry(query_), &table_.of(Collective::kAllreduce)[0]);
+  query_.bytes = 1000;
+  EXPECT_EQ(measured_entry(query_), nullptr);
+  EXPECT_EQ(select(query_, settings_).kind, Selection::Kind::kSchedule);
+  query_.shares_memory = true;
+  query_.table_may_say_vendor = false;
   EXPECT_EQ(name(10), "shared_memory");
 }
 
@@ -181,29 +186,29 @@ TEST(VendorAgrees, OnlyWhereItsResultsAreOurs) {
 TEST_F(ChoiceFromATable, NoSegmentsMeansFromTheSize) {
   TuningTable table = sample();
   table.of(Collective::kAllreduce) = {{1 << 30, "ring", 0, 1}};
-  question_.table = &table;
-  EXPECT_EQ(choice(4 << 20).segments, 4);
+  query_.table = &table;
+  EXPECT_EQ(selected(4 << 20).segments, 4);
   settings_.segment_bytes = 64 << 10;
-  EXPECT_EQ(choice(4 << 20).segments, 16);
+  EXPECT_EQ(selected(4 << 20).segments, 16);
 }
 
 TEST_F(ChoiceFromATable, SizesThatNeedNoSearchEndWhereTheTableSaysSomethingElse) {
   constexpr std::size_t kAnySize = ~std::size_t{0};
-  EXPECT_EQ(shared_memory_below(question_, settings_), 0U);
+  EXPECT_EQ(shared_memory_below(query_, settings_), 0U);
   TuningTable table = sample();
   table.of(Collective::kAllreduce)[0].algorithm = "shared_memory";
-  question_.table = &table;
-  EXPECT_EQ(shared_memory_below(question_, settings_), 1001U);
+  query_.table = &table;
+  EXPECT_EQ(shared_memory_below(query_, settings_), 1001U);
   table.of(Collective::kAllreduce).pop_back();
-  EXPECT_EQ(shared_memory_below(question_, settings_), kAnySize);
-  question_.table = nullptr;
-  EXPECT_EQ(shared_memory_below(question_, settings_), kAnySize);
+  EXPECT_EQ(shared_memory_below(query_, settings_), kAnySize);
+  query_.table = nullptr;
+  EXPECT_EQ(shared_memory_below(query_, settings_), kAnySize);
   settings_.allreduce = "ring";
-  EXPECT_EQ(shared_memory_below(question_, settings_), 0U);
+  EXPECT_EQ(shared_memory_below(query_, settings_), 0U);
   settings_.allreduce = "shared_memory";
-  EXPECT_EQ(shared_memory_below(question_, settings_), kAnySize);
-  question_.shares_memory = false;
-  EXPECT_EQ(shared_memory_below(question_, settings_), 0U);
+  EXPECT_EQ(shared_memory_below(query_, settings_), kAnySize);
+  query_.shares_memory = false;
+  EXPECT_EQ(shared_memory_below(query_, settings_), 0U);
 }
 
 }  // namespace

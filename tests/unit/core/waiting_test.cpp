@@ -67,13 +67,13 @@ TEST(Waiter, ClimbsToSleepAndComesDownOnReset) {
 TEST(Waiter, ACrowdedOneSleepsSooner) {
   Doorbell bell;
   Waiter patient(bell, {});
-  Waiter crowded(bell, {.crowded = true});
+  Waiter oversubscribed(bell, {.oversubscribed = true});
   const auto rungs = [](Waiter& waiter) {
     int count = 0;
     for (waiter.look(); !waiter.rest(); waiter.look()) ++count;
     return count;
   };
-  EXPECT_LT(10 * rungs(crowded), rungs(patient));
+  EXPECT_LT(10 * rungs(oversubscribed), rungs(patient));
 }
 
 class Countdown final : public Progressable {

@@ -18,8 +18,8 @@ struct ProcessInfo {
   int host_index = 0;  ///< 0-based, numbered by each host's first process
   int replicas = 1;    ///< ranks that live in this process as threads
   int pid = 0;
-  std::string hostname;  ///< for messages only; never proof of anything
-  bool crowded = false;  ///< its machine runs more ranks of the job than they have cores
+  std::string hostname;         ///< for messages only; never proof of anything
+  bool oversubscribed = false;  ///< its machine runs more ranks of the job than they have cores
 };
 
 /// One rank of the job. Ranks are numbered process by process.

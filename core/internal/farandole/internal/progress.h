@@ -79,8 +79,8 @@ class ProgressGate {
 
 /// One thread per process that advances everything attached to it. Started by the first `wake`.
 ///
-/// Where every core has a rank that computes (`crowded`), a busy progress thread would take from them what it hides. It
-/// then only looks every few milliseconds, so that nothing stands still, and operations advance inside calls.
+/// Where every core has a rank that computes (`oversubscribed`), a busy progress thread would take from them what it
+/// hides. It then only looks every few milliseconds, so that nothing stands still, and operations advance inside calls.
 class ProgressThread {
  public:
   /// @param doorbell  what the thread sleeps on while it waits for others; other processes may nudge it
@@ -99,7 +99,7 @@ class ProgressThread {
   ProgressGate& gate() { return gate_; }
   /// A message has moved.
   void notify() {
-    if (!options_.crowded) doorbell_.ring();
+    if (!options_.oversubscribed) doorbell_.ring();
   }
 
  private:

@@ -40,7 +40,7 @@ class Waiter {
  public:
   struct Options {
     /// More ranks than cores: starts at yield, and sleeps soon, so that a blocked rank does not slow the others.
-    bool crowded = false;
+    bool oversubscribed = false;
     /// A polled transport (MPI) is in use: sleeps are capped at 50 µs, doubling to 5 ms when idle.
     bool polled = false;
   };
