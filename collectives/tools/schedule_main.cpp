@@ -176,7 +176,7 @@ int run_verify(const po::variables_map& options) {
   const auto begin = Clock::now();
   Tally all;
   fmt::print("{:<15} {:<22} {:<10} {:>9}  {:<17} {:>17} {:>8}\n", "collective", "algorithm", "sizes", "schedules",
-             "steps and turns", "most dependencies", "seconds");
+             "steps and rounds", "most dependencies", "seconds");
   for (const Algorithm* algorithm : selected) {
     const auto start = Clock::now();
     const Tally tally = verify_algorithm(*algorithm, sizes, segments);
@@ -191,7 +191,7 @@ int run_verify(const po::variables_map& options) {
     all.faults += tally.faults;
   }
   fmt::print("{} algorithms, {} cases, {} schedules: {} in {:.1f} s\n", selected.size(), all.cases, all.schedules,
-             all.faults == 0 ? "all correct, free of deadlock and hazards, turns and messages as their formulas say"
+             all.faults == 0 ? "all correct, free of deadlock and hazards, rounds and messages as their formulas say"
                              : fmt::format("{} cases are faulty", all.faults),
              seconds_since(begin));
   return all.faults == 0 ? 0 : kExitFault;
@@ -231,9 +231,9 @@ int run_cost(const po::variables_map& options) {
   // 0: the best for each algorithm
   const int segments = options.count("segments") > 0 ? option_number(options, "segments", 1, 1024) : 0;
   const Network network{latency_us * 1e-6, gbps * 1e9 / 8};
-  fmt::print("{} of {} among {} ranks; {} us a turn, {} Gbit/s for each rank and direction\n",
+  fmt::print("{} of {} among {} ranks; {} us a round, {} Gbit/s for each rank and direction\n",
              options["collective"].as<std::string>(), bytes_text(static_cast<double>(bytes)), size, latency_us, gbps);
-  fmt::print("{:<22} {:>8} {:>7} {:>9} {:>18} {:>14}\n", "algorithm", "segments", "turns", "messages",
+  fmt::print("{:<22} {:>8} {:>7} {:>9} {:>18} {:>14}\n", "algorithm", "segments", "rounds", "messages",
              "most sent by rank", "predicted time");
   for (const Algorithm* algorithm : selected) {
     if (!algorithm->supports(size)) {
@@ -244,7 +244,7 @@ int run_cost(const po::variables_map& options) {
     const Prediction prediction = segments > 0
                                       ? predict(*algorithm, place, algorithm->pipelined ? segments : 1, total, network)
                                       : predict_best(*algorithm, place, total, network);
-    fmt::print("{:<22} {:>8} {:>7} {:>9} {:>18} {:>14}\n", algorithm->name, prediction.segments, prediction.cost.turns,
+    fmt::print("{:<22} {:>8} {:>7} {:>9} {:>18} {:>14}\n", algorithm->name, prediction.segments, prediction.cost.rounds,
                prediction.cost.messages, bytes_text(prediction.bytes_sent), seconds_text(prediction.seconds));
   }
   return 0;
@@ -293,7 +293,7 @@ void add_cost(po::options_description_easy_init add) {
   add("bytes,b", word("BYTES", "1MiB"), "of the whole vector (allgather, gather: all ranks' together)");
   add("root", word("RANK", "0"), "for rooted collectives");
   add("segments,s", word("S"), "segments of each chunk; without it the best of 1-256");
-  add("latency-us", word("US", "1"), "of each turn, in microseconds");
+  add("latency-us", word("US", "1"), "of each round, in microseconds");
   add("gbps", word("GBPS", "10"), "Gbit/s of each rank, in each direction");
 }
 
@@ -308,7 +308,7 @@ struct CommandEntry {
 constexpr CommandEntry kCommands[] = {
     {"verify", "", "run all ranks' schedules on symbols and prove them correct", add_verify, run_verify},
     {"show", "ALGORITHM", "print the steps of one rank or of all", add_show, run_show},
-    {"svg", "ALGORITHM", "draw the messages of all ranks, turn by turn", add_svg, run_svg},
+    {"svg", "ALGORITHM", "draw the messages of all ranks, round by round", add_svg, run_svg},
     {"cost", "", "compare what the algorithms of a collective cost", add_cost, run_cost},
 };
 

@@ -67,12 +67,12 @@ std::vector<Schedule> make_schedules(const Algorithm& algorithm, int size, int r
 
 std::string step_table(const Algorithm& algorithm, const Schedule& schedule) {
   const std::string root = is_rooted(algorithm.collective) ? fmt::format(", root {}", schedule.place.root) : "";
-  std::string text = fmt::format("{} {}: rank {} of {}{}; {} chunk{} of {} segment{}, {} turn{}, {} scratch slot{}\n",
+  std::string text = fmt::format("{} {}: rank {} of {}{}; {} chunk{} of {} segment{}, {} round{}, {} scratch slot{}\n",
                                  name(algorithm.collective), algorithm.name, schedule.place.rank, schedule.place.size,
                                  root, schedule.chunks, schedule.chunks == 1 ? "" : "s", schedule.segments,
-                                 schedule.segments == 1 ? "" : "s", schedule.turns, schedule.turns == 1 ? "" : "s",
+                                 schedule.segments == 1 ? "" : "s", schedule.rounds, schedule.rounds == 1 ? "" : "s",
                                  schedule.scratch_slots, schedule.scratch_slots == 1 ? "" : "s");
-  text += fmt::format("{:>5} {:>5}  {:<12} {:<10} {:<18} {:<32} {}\n", "step", "turn", "action", "peer", "pieces",
+  text += fmt::format("{:>5} {:>5}  {:<12} {:<10} {:<18} {:<32} {}\n", "step", "round", "action", "peer", "pieces",
                       "memory", "waits for");
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& step = schedule.steps[i];
@@ -81,8 +81,8 @@ std::string step_table(const Algorithm& algorithm, const Schedule& schedule) {
     if (step.posted_after >= 0) {
       waits += fmt::format("; posted after {}", step.posted_after);
     }
-    text += fmt::format("{:>5} {:>5}  {:<12} {:<10} {:<18} {:<32} {}\n", i, step.turn, name(step.kind), peer_text(step),
-                        describe(schedule, region), flow_text(step), waits);
+    text += fmt::format("{:>5} {:>5}  {:<12} {:<10} {:<18} {:<32} {}\n", i, step.round, name(step.kind),
+                        peer_text(step), describe(schedule, region), flow_text(step), waits);
   }
   return text;
 }
@@ -91,28 +91,28 @@ Prediction predict(const Algorithm& algorithm, const Place& place, int segments,
   Prediction prediction;
   prediction.segments = segments;
   prediction.cost = algorithm.cost(place, segments);
-  std::vector<double> most_in_turn(static_cast<std::size_t>(prediction.cost.turns), 0.0);
+  std::vector<double> most_in_round(static_cast<std::size_t>(prediction.cost.rounds), 0.0);
   for (int rank = 0; rank < place.size; ++rank) {
     const Schedule schedule = algorithm.make({rank, place.size, place.root}, segments);
     const double piece = piece_bytes(algorithm, schedule, bytes);
-    std::vector<double> sent(most_in_turn.size(), 0.0);
+    std::vector<double> sent(most_in_round.size(), 0.0);
     std::vector<double> received = sent;
     double sent_by_rank = 0;
     for (const Step& step : schedule.steps) {
-      const auto turn = static_cast<std::size_t>(step.turn);
+      const auto round = static_cast<std::size_t>(step.round);
       if (step.kind == StepKind::kSend) {
-        sent[turn] += step.operand.count * piece;
+        sent[round] += step.operand.count * piece;
         sent_by_rank += step.operand.count * piece;
       } else if (step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce) {
-        received[turn] += step.target.count * piece;
+        received[round] += step.target.count * piece;
       }
     }
-    for (std::size_t turn = 0; turn < most_in_turn.size(); ++turn) {
-      most_in_turn[turn] = std::max({most_in_turn[turn], sent[turn], received[turn]});
+    for (std::size_t round = 0; round < most_in_round.size(); ++round) {
+      most_in_round[round] = std::max({most_in_round[round], sent[round], received[round]});
     }
     prediction.bytes_sent = std::max(prediction.bytes_sent, sent_by_rank);
   }
-  for (const double most : most_in_turn) {
+  for (const double most : most_in_round) {
     prediction.seconds += network.latency_seconds + most / network.bytes_per_second;
   }
   return prediction;
@@ -120,7 +120,7 @@ Prediction predict(const Algorithm& algorithm, const Place& place, int segments,
 
 Prediction predict_best(const Algorithm& algorithm, const Place& place, double bytes, const Network& network) {
   Prediction best = predict(algorithm, place, 1, bytes, network);
-  // With a chunk per rank the turns do not depend on the segments, and neither does this model's time.
+  // With a chunk per rank the rounds do not depend on the segments, and neither does this model's time.
   const bool few_chunks = algorithm.chunks(2) == algorithm.chunks(3);
   for (int segments = 2; algorithm.pipelined && few_chunks && segments <= 256; segments *= 2) {
     const Prediction next = predict(algorithm, place, segments, bytes, network);

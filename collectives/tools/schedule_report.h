@@ -16,12 +16,12 @@ std::vector<Schedule> make_schedules(const Algorithm& algorithm, int size, int r
 /// One rank's steps as a table.
 std::string step_table(const Algorithm& algorithm, const Schedule& schedule);
 
-/// A picture: turns from left to right, ranks from top to bottom, one arrow for each message.
+/// A picture: rounds from left to right, ranks from top to bottom, one arrow for each message.
 std::string svg_picture(const Algorithm& algorithm, const std::vector<Schedule>& schedules);
 
-/// A network on which every message of a turn travels at once, each rank sending and receiving at full speed.
+/// A network on which every message of a round travels at once, each rank sending and receiving at full speed.
 struct Network {
-  double latency_seconds = 1e-6;     ///< of each turn
+  double latency_seconds = 1e-6;     ///< of each round
   double bytes_per_second = 1.25e9;  ///< of each rank, in each direction
 };
 

@@ -19,7 +19,7 @@ text { font: 12px 'DejaVu Sans', Verdana, sans-serif; fill: #1f2937 }
 .label { font-size: 11px; paint-order: stroke; stroke: #fff; stroke-width: 4px }
 .faint { fill: #6b7280 }
 .rank { stroke: #d1d5db }
-.turn { stroke: #e5e7eb; stroke-dasharray: 3 4 }
+.round { stroke: #e5e7eb; stroke-dasharray: 3 4 }
 .move { stroke: #2563eb; stroke-width: 1.6; fill: none; marker-end: url(#move) }
 .reduce { stroke: #c2410c; stroke-width: 1.6; fill: none; marker-end: url(#reduce) }
 .plus { fill: #fff7ed; stroke: #c2410c; stroke-width: 1.6 }
@@ -27,14 +27,14 @@ text { font: 12px 'DejaVu Sans', Verdana, sans-serif; fill: #1f2937 }
 </style>
 )";
 
-/// One arrow: all messages between two ranks in a turn.
+/// One arrow: all messages between two ranks in a round.
 struct Arrow {
   bool reduces = false;
   std::vector<Region> regions;
 };
 
-int column_x(int turn) {
-  return kLeft + turn * kColumn;
+int column_x(int round) {
+  return kLeft + round * kColumn;
 }
 int row_y(int rank) {
   return kTop + rank * kRow + kRow / 2;
@@ -91,32 +91,32 @@ std::string legend() {
              y + 4, y + 4);
 }
 
-std::string grid(int ranks, int turns) {
+std::string grid(int ranks, int rounds) {
   std::string svg;
-  for (int turn = 0; turn < turns; ++turn) {
-    svg += fmt::format("<text class=\"faint\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">turn {}</text>\n",
-                       column_x(turn) + kColumn / 2, kTop - 8, turn);
-    svg += fmt::format("<line class=\"turn\" x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\"/>\n", column_x(turn), kTop,
+  for (int round = 0; round < rounds; ++round) {
+    svg += fmt::format("<text class=\"faint\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">round {}</text>\n",
+                       column_x(round) + kColumn / 2, kTop - 8, round);
+    svg += fmt::format("<line class=\"round\" x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\"/>\n", column_x(round), kTop,
                        kTop + ranks * kRow);
   }
   for (int rank = 0; rank < ranks; ++rank) {
     svg += fmt::format("<text x=\"16\" y=\"{}\">rank {}</text>\n", row_y(rank) + 4, rank);
-    svg += fmt::format("<line class=\"rank\" x1=\"{0}\" y1=\"{2}\" x2=\"{1}\" y2=\"{2}\"/>\n", kLeft, column_x(turns),
+    svg += fmt::format("<line class=\"rank\" x1=\"{0}\" y1=\"{2}\" x2=\"{1}\" y2=\"{2}\"/>\n", kLeft, column_x(rounds),
                        row_y(rank));
   }
   return svg;
 }
 
-std::string line_svg(int turn, int from, int to, bool reduces) {
+std::string line_svg(int round, int from, int to, bool reduces) {
   return fmt::format("<line class=\"{}\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>\n", reduces ? "reduce" : "move",
-                     column_x(turn) + 10, row_y(from), column_x(turn) + kColumn - 36, row_y(to));
+                     column_x(round) + 10, row_y(from), column_x(round) + kColumn - 36, row_y(to));
 }
 
 /// Beside the arrow's tail, on the side it goes to: there no other rank's labels are. `earlier` characters stand there.
-std::string label_svg(int turn, int from, int to, std::size_t earlier, const std::string& label) {
-  return fmt::format("<text class=\"label\" x=\"{}\" y=\"{}\">{}<title>turn {}: rank {} to rank {}</title></text>\n",
-                     column_x(turn) + 18 + 7 * static_cast<int>(earlier), row_y(from) + (to > from ? 20 : -12), label,
-                     turn, from, to);
+std::string label_svg(int round, int from, int to, std::size_t earlier, const std::string& label) {
+  return fmt::format("<text class=\"label\" x=\"{}\" y=\"{}\">{}<title>round {}: rank {} to rank {}</title></text>\n",
+                     column_x(round) + 18 + 7 * static_cast<int>(earlier), row_y(from) + (to > from ? 20 : -12), label,
+                     round, from, to);
 }
 
 std::string count_text(int count, const char* noun) {
@@ -126,28 +126,28 @@ std::string count_text(int count, const char* noun) {
 }  // namespace
 
 std::string svg_picture(const Algorithm& algorithm, const std::vector<Schedule>& schedules) {
-  std::map<std::tuple<int, int, int>, Arrow> arrows;  // by turn, sender, receiver
-  std::set<std::pair<int, int>> reduced, finished;    // by turn, rank
-  int turns = 1;
+  std::map<std::tuple<int, int, int>, Arrow> arrows;  // by round, sender, receiver
+  std::set<std::pair<int, int>> reduced, finished;    // by round, rank
+  int rounds = 1;
   for (const Schedule& schedule : schedules) {
     const int rank = schedule.place.rank;
     for (const Step& step : schedule.steps) {
-      turns = std::max(turns, step.turn + 1);
+      rounds = std::max(rounds, step.round + 1);
       if (step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce) {
-        Arrow& arrow = arrows[{step.turn, step.peer, rank}];
+        Arrow& arrow = arrows[{step.round, step.peer, rank}];
         // What is received aside is there to be reduced.
         arrow.reduces = step.kind == StepKind::kRecvReduce || step.target.space == Space::kScratch;
         append(arrow.regions, step.target);
       }
       if (step.kind == StepKind::kRecvReduce || step.kind == StepKind::kReduce) {
-        reduced.emplace(step.turn, rank);
+        reduced.emplace(step.round, rank);
       } else if (step.kind == StepKind::kFinish) {
-        finished.emplace(step.turn, rank);
+        finished.emplace(step.round, rank);
       }
     }
   }
   const int ranks = static_cast<int>(schedules.size());
-  const int width = std::max(kLeft + turns * kColumn + kRight, 760);
+  const int width = std::max(kLeft + rounds * kColumn + kRight, 760);
   const int height = kTop + ranks * kRow + kBottom;
   std::string svg =
       fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">\n",
@@ -158,25 +158,25 @@ std::string svg_picture(const Algorithm& algorithm, const std::vector<Schedule>&
   svg +=
       fmt::format("<text class=\"title\" x=\"16\" y=\"26\">{} {}: {}, {}, {}, {}</text>\n", name(algorithm.collective),
                   algorithm.name, count_text(ranks, "rank"), count_text(schedules[0].chunks, "chunk"),
-                  count_text(schedules[0].segments, "segment"), count_text(turns, "turn"));
-  svg += legend() + grid(ranks, turns);
+                  count_text(schedules[0].segments, "segment"), count_text(rounds, "round"));
+  svg += legend() + grid(ranks, rounds);
   for (const auto& [key, arrow] : arrows) {
-    const auto [turn, from, to] = key;
-    svg += line_svg(turn, from, to, arrow.reduces);
+    const auto [round, from, to] = key;
+    svg += line_svg(round, from, to, arrow.reduces);
   }
-  std::map<std::tuple<int, int, bool>, std::size_t> label_lengths;  // by turn, sender, direction
+  std::map<std::tuple<int, int, bool>, std::size_t> label_lengths;  // by round, sender, direction
   for (const auto& [key, arrow] : arrows) {
-    const auto [turn, from, to] = key;
+    const auto [round, from, to] = key;
     const std::string label = label_of(schedules[static_cast<std::size_t>(to)], arrow.regions);
-    std::size_t& length = label_lengths[{turn, from, to > from}];
-    svg += label_svg(turn, from, to, length, label);
+    std::size_t& length = label_lengths[{round, from, to > from}];
+    svg += label_svg(round, from, to, length, label);
     length += label.size() + 1;
   }
-  for (const auto& [turn, rank] : reduced) {
-    svg += plus_mark(column_x(turn) + kColumn - 26, row_y(rank));
+  for (const auto& [round, rank] : reduced) {
+    svg += plus_mark(column_x(round) + kColumn - 26, row_y(rank));
   }
-  for (const auto& [turn, rank] : finished) {
-    svg += finish_mark(column_x(turn) + kColumn - 10, row_y(rank));
+  for (const auto& [round, rank] : finished) {
+    svg += finish_mark(column_x(round) + kColumn - 10, row_y(rank));
   }
   return svg + "</svg>\n";
 }

@@ -140,7 +140,7 @@ std::optional<std::string> why_inherited() {
 /// True in a program that a rank of a job without MPI has started, and that was not told another rank since.
 bool inherits_its_rank(const Settings& settings) {
   const char* joined = variable("_FARANDOLE_JOINED_AS");
-  return joined != nullptr && why_inherited() && joined == local::seat_text(settings);
+  return joined != nullptr && why_inherited() && joined == local::slot_text(settings);
 }
 
 [[noreturn]] void contradiction(const Settings& settings, std::string_view other) {

@@ -10,7 +10,7 @@ namespace farandole {
 Endpoint::Endpoint(Job& job, int rank)
     : job_(job),
       rank_(rank),
-      doorbell_(job.memory().header().seats[static_cast<std::size_t>(job.topology().rank(rank).replica)].doorbell),
+      doorbell_(job.memory().header().slots[static_cast<std::size_t>(job.topology().rank(rank).replica)].doorbell),
       entered_(kMaxCommunicators),
       ids_(kMaxCommunicators, 0) {}
 

@@ -54,7 +54,7 @@ Job::Job(const WorldOptions& options)
   }
   name_in_log(fmt::format("pid {}", getpid()));
   join(options);
-  introduce(options);
+  exchange_peer_info(options);
   const int first = topology_->first_rank_of(process_);
   name_in_log(fmt::format("rank {} {}", first, topology_->process(process_).hostname));
   inproc_ = std::make_unique<InprocTransport>(first, options.replicas,

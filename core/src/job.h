@@ -76,16 +76,16 @@ class Job : public std::enable_shared_from_this<Job> {
   // Launchers end the survivors of a crash at once; who looks more often than that can still say who died.
   static constexpr auto kLivenessInterval = std::chrono::milliseconds(1);
 
-  struct Introduction;
+  struct PeerInfo;
   struct Surroundings;
   void name_in_log(std::string_view who) const;
   void join(const WorldOptions& options);
-  void introduce(const WorldOptions& options);
+  void exchange_peer_info(const WorldOptions& options);
   void agree();
   void share_memory(std::span<const Surroundings> all);
   void check_size(const WorldOptions& options, int launched_size) const;
   /// So that a death of another process is noticed from here on, also while the job is still being joined.
-  void watch_processes(std::span<const Introduction> all);
+  void watch_processes(std::span<const PeerInfo> all);
   void throw_if_a_process_has_died();
   void handle(const Notice& notice);
   void read_notices();

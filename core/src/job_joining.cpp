@@ -13,7 +13,7 @@
 namespace farandole {
 
 /// What each process tells all others when they meet.
-struct Job::Introduction {
+struct Job::PeerInfo {
   HostProof::Claim claim;
   CoreSet cores;
   ProcessIdentity identity;
@@ -55,20 +55,20 @@ void Job::check_size(const WorldOptions& options, int launched_size) const {
   }
 }
 
-void Job::introduce(const WorldOptions& options) {
+void Job::exchange_peer_info(const WorldOptions& options) {
   const int count = group_ ? group_->process_count() : 1;
   // By this process's own settings: what holds for all is agreed on when each knows who the others are.
   const bool may_share = count > 1 && settings_.shared_memory != "off";
   const HostProof proof(settings_.host_id, /*publishes=*/may_share);
-  Introduction mine;
+  PeerInfo mine;
   mine.claim = proof.claim();
   mine.cores = allowed_cores();
   mine.identity = own_identity();
   mine.replicas = options.replicas;
-  std::vector<Introduction> all(static_cast<std::size_t>(count), mine);
+  std::vector<PeerInfo> all(static_cast<std::size_t>(count), mine);
   if (group_) group_->allgather(&mine, all.data(), sizeof mine);
   for (int p = 0; p < count; ++p) {
-    const Introduction& other = all[static_cast<std::size_t>(p)];
+    const PeerInfo& other = all[static_cast<std::size_t>(p)];
     check_claim(p, other.claim, other.replicas);
   }
 
@@ -77,7 +77,7 @@ void Job::introduce(const WorldOptions& options) {
   SharedMemory::Options memory{/*sharing=*/1, /*copies=*/settings_.single_copy_bytes > 0,
                                static_cast<std::uint64_t>(settings_.window_bytes)};
   for (int p = count - 1; p >= 0; --p) {
-    const Introduction& other = all[static_cast<std::size_t>(p)];
+    const PeerInfo& other = all[static_cast<std::size_t>(p)];
     if (!proof.shares_machine_with(other.claim)) continue;
     ranks_here_ += other.replicas;
     cores_here_ |= other.cores;
@@ -120,7 +120,7 @@ void Job::introduce(const WorldOptions& options) {
   group_->set_topology(*topology_);
 }
 
-void Job::watch_processes(std::span<const Introduction> all) {
+void Job::watch_processes(std::span<const PeerInfo> all) {
   liveness_.emplace(settings_.liveness);
   if (group_ == nullptr) return;
   const int host = topology_->process(process_).host_index;

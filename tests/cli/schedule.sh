@@ -64,8 +64,8 @@ done
 works '^3 algorithms, 9 cases, 33 schedules: all correct' "$schedule" verify --algorithm ring --sizes 2,4-5 --segments 2
 works '^1 algorithms, ' "$schedule" verify -c allgather -a ring --sizes 2
 
-# show: a ring of 4 has 2 x 3 turns of 4 messages.
-works '^allreduce ring: rank 3 of 4; 4 chunks of 1 segment, 6 turns' "$schedule" show ring --size 4
+# show: a ring of 4 has 2 x 3 rounds of 4 messages.
+works '^allreduce ring: rank 3 of 4; 4 chunks of 1 segment, 6 rounds' "$schedule" show ring --size 4
 has_lines 4 '^allreduce ring: rank'
 has_lines 24 ' send '
 has_lines 24 ' recv(_reduce)? '
@@ -77,7 +77,7 @@ works '4 chunks of 2 segments' "$schedule" show ring --size 4 --segments 2
 
 # Pictures: an arrow with a title for each message.
 works '^<svg xmlns' "$schedule" svg ring --size 4
-has_lines 24 '<title>turn [0-5]: rank [0-3] to rank [0-3]</title>'
+has_lines 24 '<title>round [0-5]: rank [0-3] to rank [0-3]</title>'
 [ "$(tail -n 1 out)" = '</svg>' ] || fail 'the picture is not complete'
 mv out picture
 works '^allreduce ring: rank 3 of 4' "$schedule" show ring --size 4 --svg shown.svg
@@ -93,7 +93,7 @@ for arguments in 'show ring' 'svg ring' 'cost' 'verify --sizes 2' '--help'; do
   refuses_full_disk "$schedule" $arguments
 done
 
-# cost: two turns, each of half a MiB at a MiB per millisecond.
+# cost: two rounds, each of half a MiB at a MiB per millisecond.
 works '^ring +1 +2 +4 +1.00 MiB +1.00 ms$' "$schedule" cost --size 2 --bytes 1MiB --latency-us 0 --gbps 8.388608
 works '^ring +2 +6 +48 ' "$schedule" cost --size 4 --segments 2
 works '^halving_doubling +does not support 3 ranks' "$schedule" cost --size 3

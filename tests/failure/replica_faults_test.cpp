@@ -153,7 +153,7 @@ TEST(ReplicaFaults, ARankThatLeavesRightAfterItsLastCollectiveIsNotMissed) {
   const Variable quiet("FARANDOLE_LOG", "off");
   std::latch started(1);
   run_replicas(2, [&](Communicator& ranks) {
-    // Rank 1 has waited for longer than a farewell when rank 0 comes, takes part, and leaves at once.
+    // Rank 1 has waited for longer than a goodbye when rank 0 comes, takes part, and leaves at once.
     if (ranks.rank() == 0) {
       started.wait();
       const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1200);

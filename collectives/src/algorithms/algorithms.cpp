@@ -41,17 +41,17 @@ bool power_of_two(int size) {
   return std::has_single_bit(static_cast<unsigned>(size));
 }
 
-/// Turns of a pipeline of `levels` levels.
-int pipeline_turns(int levels, int segments) {
+/// Rounds of a pipeline of `levels` levels.
+int pipeline_rounds(int levels, int segments) {
   return levels == 0 ? 0 : levels + segments - 1;
 }
 
 AlgorithmCost operator+(const AlgorithmCost& a, const AlgorithmCost& b) {
-  return {a.turns + b.turns, a.messages + b.messages, a.pieces_sent + b.pieces_sent,
+  return {a.rounds + b.rounds, a.messages + b.messages, a.pieces_sent + b.pieces_sent,
           a.pieces_reduced + b.pieces_reduced};
 }
 
-/// P-1 turns in which every rank sends one chunk, segment by segment.
+/// P-1 rounds in which every rank sends one chunk, segment by segment.
 AlgorithmCost ring_phase(const Place& at, int segments) {
   const std::int64_t pieces = std::int64_t{at.size} * (at.size - 1) * segments;
   return {at.size - 1, pieces, pieces};
@@ -71,7 +71,7 @@ AlgorithmCost two_ring_phases(const Place& at, int segments) {
   return reducing_ring_phase(at, segments) + ring_phase(at, segments);
 }
 
-/// P-1 chunks leave every rank in q turns. A turn that moves n chunks has a message from every rank, and n-1 of the
+/// P-1 chunks leave every rank in q rounds. A round that moves n chunks has a message from every rank, and n-1 of the
 /// ranges wrap round the last chunk into a second one.
 AlgorithmCost circulant_phase(const Place& at, int segments) {
   const int q = ceil_log2(at.size);
@@ -90,7 +90,7 @@ AlgorithmCost two_circulant_phases(const Place& at, int segments) {
 /// Every rank but the root sends all segments up the tree, or gets them down.
 AlgorithmCost binomial_phase(const Place& at, int segments) {
   const std::int64_t messages = std::int64_t{at.size - 1} * segments;
-  return {pipeline_turns(ceil_log2(at.size), segments), messages, messages};
+  return {pipeline_rounds(ceil_log2(at.size), segments), messages, messages};
 }
 
 AlgorithmCost reducing_binomial_phase(const Place& at, int segments) {
@@ -99,14 +99,14 @@ AlgorithmCost reducing_binomial_phase(const Place& at, int segments) {
 
 AlgorithmCost binomial_tree_cost(const Place& at, int segments) {
   const AlgorithmCost phase = binomial_phase(at, segments);
-  return {pipeline_turns(2 * ceil_log2(at.size), segments), 2 * phase.messages, 2 * phase.pieces_sent,
+  return {pipeline_rounds(2 * ceil_log2(at.size), segments), 2 * phase.messages, 2 * phase.pieces_sent,
           phase.pieces_sent};
 }
 
 /// Both trees together move each segment of each half up and down every edge.
 AlgorithmCost double_tree_cost(const Place& at, int segments) {
   const std::int64_t messages = 4 * std::int64_t{at.size - 1} * segments;
-  return {pipeline_turns(2 * ceil_log2(at.size), segments), messages, messages, messages / 2};
+  return {pipeline_rounds(2 * ceil_log2(at.size), segments), messages, messages, messages / 2};
 }
 
 /// Chunk v places after the root's passes as many edges as v has bits. Subtrees that chunk 0 lies inside of, after

@@ -7,7 +7,7 @@
 namespace farandole {
 
 /// Reduce-scatter and allgather over a circulant graph: what halving-doubling does, for any size.
-/// Turns: 2⌈log₂P⌉.  Sent per rank: 2N(P-1)/P.  Source: Träff, arXiv 2410.14234, 2024.
+/// Rounds: 2⌈log₂P⌉.  Sent per rank: 2N(P-1)/P.  Source: Träff, arXiv 2410.14234, 2024.
 Schedule circulant_allreduce(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);
   circulant_reduce_scatter_phase(schedule, at, segments, 0);

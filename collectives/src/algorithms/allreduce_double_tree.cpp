@@ -65,10 +65,10 @@ TreeNode node_of(int tree, const Place& at) {
   return node;
 }
 
-/// The messages of one turn in one tree. A segment climbs one level a turn from the deepest leaves on, is finished at
-/// the root after `depth` turns, and descends one level a turn.
-void add_turn(ScheduleBuilder& schedule, const TreeNode& node, int tree, int depth, int turn, int segments) {
-  const auto piece_sent_at = [&](int start) { return Piece{tree, turn - start}; };
+/// The messages of one round in one tree. A segment climbs one level a round from the deepest leaves on, is finished at
+/// the root after `depth` rounds, and descends one level a round.
+void add_round(ScheduleBuilder& schedule, const TreeNode& node, int tree, int depth, int round, int segments) {
+  const auto piece_sent_at = [&](int start) { return Piece{tree, round - start}; };
   const auto exists = [&](Piece piece) { return piece.segment >= 0 && piece.segment < segments; };
   const Piece from_children = piece_sent_at(depth - node.depth - 1);
   if (exists(from_children)) {
@@ -99,18 +99,18 @@ void add_turn(ScheduleBuilder& schedule, const TreeNode& node, int tree, int dep
 
 /// Two binary trees, each for one half of the vector, in which a rank that works in one is a leaf in the other; both
 /// reduce to their root and broadcast, segment by segment.
-/// Turns: 2⌈log₂P⌉ + segments - 1.  Sent per rank: up to 2N.  Source: Sanders, Speck & Träff, Parallel Computing
+/// Rounds: 2⌈log₂P⌉ + segments - 1.  Sent per rank: up to 2N.  Source: Sanders, Speck & Träff, Parallel Computing
 /// 35(12), 2009.
 Schedule double_tree_allreduce(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/2, segments);
   const std::array<TreeNode, 2> nodes = {node_of(0, at), node_of(1, at)};
   const int depth = ceil_log2(at.size);
-  // Turn by turn, not tree by tree: two ranks may be neighbours in both trees, and both ends must name their messages
+  // Round by round, not tree by tree: two ranks may be neighbours in both trees, and both ends must name their messages
   // in the same order.
-  for (int turn = 0; at.size > 1 && turn < 2 * depth + segments - 1; ++turn) {
-    schedule.turn(turn);
+  for (int round = 0; at.size > 1 && round < 2 * depth + segments - 1; ++round) {
+    schedule.round(round);
     for (int tree = 0; tree < 2; ++tree) {
-      add_turn(schedule, nodes[static_cast<std::size_t>(tree)], tree, depth, turn, segments);
+      add_round(schedule, nodes[static_cast<std::size_t>(tree)], tree, depth, round, segments);
     }
   }
   if (at.size == 1) {

@@ -9,7 +9,7 @@ namespace farandole {
 /// Partners at distance 1, 2, 4, … exchange all they have and both reduce it: a balanced binary tree over contiguous
 /// ranks, the same bits everywhere. With P no power of two, the first pairs of neighbours are combined before and the
 /// second rank of each gets the result afterwards.
-/// Turns: ⌊log₂P⌋, and 2 more if P is no power of two.  Sent per rank: N per turn.
+/// Rounds: ⌊log₂P⌋, and 2 more if P is no power of two.  Sent per rank: N per round.
 /// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 Schedule recursive_doubling_allreduce(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/1, segments);
@@ -18,21 +18,21 @@ Schedule recursive_doubling_allreduce(const Place& at, int segments) {
   const bool in_pair = at.rank < 2 * pairs;
   const bool second = in_pair && at.rank % 2 == 1;
   const Piece all{0, 0};
-  int turn = 0;
-  schedule.turn(turn);
+  int round = 0;
+  schedule.round(round);
   if (second) {
     schedule.send(at.rank - 1, all, segments);
   } else if (in_pair) {
     schedule.recv_reduce(at.rank + 1, all, segments);
   }
-  turn += pairs > 0 ? 1 : 0;
+  round += pairs > 0 ? 1 : 0;
 
   const int position = in_pair ? at.rank / 2 : at.rank - pairs;
   // Two slots in turn: the next message may come while the last one is being reduced.
   int slot = 0;
-  for (int distance = 1; distance < positions; distance *= 2, ++turn, slot = 1 - slot) {
+  for (int distance = 1; distance < positions; distance *= 2, ++round, slot = 1 - slot) {
     if (!second) {
-      schedule.turn(turn);
+      schedule.round(round);
       const int partner = position ^ distance;
       const int peer = partner < pairs ? 2 * partner : partner + pairs;
       schedule.send(peer, all, segments);
@@ -43,7 +43,7 @@ Schedule recursive_doubling_allreduce(const Place& at, int segments) {
   if (!second) {
     schedule.finish(all, segments);
   }
-  schedule.turn(turn);
+  schedule.round(round);
   if (second) {
     schedule.recv(at.rank - 1, all, segments);
   } else if (in_pair) {

@@ -7,7 +7,7 @@
 namespace farandole {
 
 /// Reduce-scatter and allgather around a ring, each chunk cut into segments that overlap.
-/// Turns: 2(P-1).  Sent per rank: 2N(P-1)/P.  Source: Patarasuk & Yuan, JPDC 69(2), 2009.
+/// Rounds: 2(P-1).  Sent per rank: 2N(P-1)/P.  Source: Patarasuk & Yuan, JPDC 69(2), 2009.
 Schedule ring_allreduce(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);
   ring_reduce_scatter_phase(schedule, at, segments, 0);

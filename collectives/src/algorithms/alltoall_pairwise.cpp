@@ -5,14 +5,14 @@
 
 namespace farandole {
 
-/// In turn i every rank sends to the one i+1 places on and receives from the one i+1 places back. Chunk c < P is the
+/// In round i every rank sends to the one i+1 places on and receives from the one i+1 places back. Chunk c < P is the
 /// block for rank c; chunk P+s is the block that came from rank s.
-/// Turns: P-1.  Sent per rank: N(P-1)/P.  Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
+/// Rounds: P-1.  Sent per rank: N(P-1)/P.  Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 Schedule pairwise_alltoall(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/2 * at.size, segments);
   schedule.copy({at.rank, 0}, {at.size + at.rank, 0}, segments);
   for (int distance = 1; distance < at.size; ++distance) {
-    schedule.turn(distance - 1);
+    schedule.round(distance - 1);
     schedule.send(at.at(distance), {at.at(distance), 0}, segments);
     schedule.recv(at.at(-distance), {at.size + at.at(-distance), 0}, segments);
   }

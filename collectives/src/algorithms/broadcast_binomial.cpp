@@ -7,7 +7,7 @@
 namespace farandole {
 
 /// A binomial tree, segment by segment; the largest subtree is served first.
-/// Turns: ⌈log₂P⌉ + segments - 1.  Sent per rank: up to N⌈log₂P⌉ (the root), nothing by half of the ranks.
+/// Rounds: ⌈log₂P⌉ + segments - 1.  Sent per rank: up to N⌈log₂P⌉ (the root), nothing by half of the ranks.
 /// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 Schedule binomial_broadcast(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/1, segments);

@@ -7,7 +7,7 @@
 namespace farandole {
 
 /// Chunks climb a binomial tree; each rank forwards its subtree's together.
-/// Turns: ⌈log₂P⌉.  Bytes at the root: N(P-1)/P.  Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
+/// Rounds: ⌈log₂P⌉.  Bytes at the root: N(P-1)/P.  Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 Schedule binomial_gather(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);
   binomial_gather_phase(schedule, at, segments, 0);

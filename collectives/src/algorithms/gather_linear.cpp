@@ -5,13 +5,13 @@
 
 namespace farandole {
 
-/// Every rank sends to the root, which takes one rank's chunk a turn. No byte travels twice.
-/// Turns: P-1.  Sent per rank: N/P.
+/// Every rank sends to the root, which takes one rank's chunk a round. No byte travels twice.
+/// Rounds: P-1.  Sent per rank: N/P.
 Schedule linear_gather(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);
   for (int distance = 1; distance < at.size; ++distance) {
     const int sender = (at.root + distance) % at.size;
-    schedule.turn(distance - 1);
+    schedule.round(distance - 1);
     if (at.rank == at.root) {
       schedule.recv(sender, {sender, 0}, segments);
     } else if (at.rank == sender) {

@@ -63,12 +63,12 @@ Holdings doubling_holdings(int size) {
   return holdings;
 }
 
-void ring_reduce_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_turn) {
-  for (int turn = 0; turn < at.size - 1; ++turn) {
-    schedule.turn(first_turn + turn);
+void ring_reduce_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
+  for (int round = 0; round < at.size - 1; ++round) {
+    schedule.round(first_round + round);
     for (int segment = 0; segment < segments; ++segment) {
-      schedule.send(at.next(), {at.chunk(-turn - 1), segment});
-      schedule.recv_reduce(at.previous(), {at.chunk(-turn - 2), segment});
+      schedule.send(at.next(), {at.chunk(-round - 1), segment});
+      schedule.recv_reduce(at.previous(), {at.chunk(-round - 2), segment});
     }
   }
   for (int segment = 0; segment < segments; ++segment) {
@@ -76,23 +76,23 @@ void ring_reduce_scatter_phase(ScheduleBuilder& schedule, const Place& at, int s
   }
 }
 
-void ring_allgather_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_turn) {
-  for (int turn = 0; turn < at.size - 1; ++turn) {
-    schedule.turn(first_turn + turn);
+void ring_allgather_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
+  for (int round = 0; round < at.size - 1; ++round) {
+    schedule.round(first_round + round);
     for (int segment = 0; segment < segments; ++segment) {
-      schedule.send(at.next(), {at.chunk(-turn), segment});
-      schedule.recv(at.previous(), {at.chunk(-turn - 1), segment});
+      schedule.send(at.next(), {at.chunk(-round), segment});
+      schedule.recv(at.previous(), {at.chunk(-round - 1), segment});
     }
   }
 }
 
-void circulant_reduce_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_turn) {
+void circulant_reduce_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
   const Holdings holdings = halving_holdings(at.size);
-  for (int turn = 0; turn < static_cast<int>(holdings.size()) - 1; ++turn) {
-    const auto level = holdings.size() - 1 - static_cast<std::size_t>(turn);
+  for (int round = 0; round < static_cast<int>(holdings.size()) - 1; ++round) {
+    const auto level = holdings.size() - 1 - static_cast<std::size_t>(round);
     const int before = holdings[level];
     const int kept = holdings[level - 1];
-    schedule.turn(first_turn + turn);
+    schedule.round(first_round + round);
     // The chunks kept … before-1 places after this rank are reduced further by the rank `kept` places on.
     for_ranges(at, at.rank + kept, before - kept, segments,
                [&](Piece first, int count) { schedule.send(at.at(kept), first, count); });
@@ -102,25 +102,25 @@ void circulant_reduce_scatter_phase(ScheduleBuilder& schedule, const Place& at, 
   schedule.finish({at.rank, 0}, segments);
 }
 
-void circulant_allgather_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_turn,
+void circulant_allgather_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round,
                                const Holdings& holdings) {
-  for (int turn = 0; turn < static_cast<int>(holdings.size()) - 1; ++turn) {
-    const int held = holdings[static_cast<std::size_t>(turn)];
-    const int more = holdings[static_cast<std::size_t>(turn) + 1] - held;
-    schedule.turn(first_turn + turn);
+  for (int round = 0; round < static_cast<int>(holdings.size()) - 1; ++round) {
+    const int held = holdings[static_cast<std::size_t>(round)];
+    const int more = holdings[static_cast<std::size_t>(round) + 1] - held;
+    schedule.round(first_round + round);
     for_ranges(at, at.rank, more, segments, [&](Piece first, int count) { schedule.send(at.at(-held), first, count); });
     for_ranges(at, at.rank + held, more, segments,
                [&](Piece first, int count) { schedule.recv(at.at(held), first, count); });
   }
 }
 
-void binomial_reduce_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_turn) {
+void binomial_reduce_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
   const BinomialTree tree(at);
-  for (int turn = 0; turn < tree.levels + segments - 1; ++turn) {
-    schedule.turn(first_turn + turn);
-    // A segment climbs one level a turn, and one more segment sets out each turn.
-    for (int level = std::max(0, turn - segments + 1); level <= std::min(turn, tree.levels - 1); ++level) {
-      const Piece piece{0, turn - level};
+  for (int round = 0; round < tree.levels + segments - 1; ++round) {
+    schedule.round(first_round + round);
+    // A segment climbs one level a round, and one more segment sets out each round.
+    for (int level = std::max(0, round - segments + 1); level <= std::min(round, tree.levels - 1); ++level) {
+      const Piece piece{0, round - level};
       if (tree.has_parent(level)) {
         schedule.send(tree.parent(level), piece);
       } else if (tree.has_child(level)) {
@@ -136,13 +136,13 @@ void binomial_reduce_phase(ScheduleBuilder& schedule, const Place& at, int segme
   }
 }
 
-void binomial_broadcast_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_turn) {
+void binomial_broadcast_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
   const BinomialTree tree(at);
-  for (int turn = 0; turn < tree.levels + segments - 1; ++turn) {
-    schedule.turn(first_turn + turn);
-    for (int depth = std::max(0, turn - segments + 1); depth <= std::min(turn, tree.levels - 1); ++depth) {
+  for (int round = 0; round < tree.levels + segments - 1; ++round) {
+    schedule.round(first_round + round);
+    for (int depth = std::max(0, round - segments + 1); depth <= std::min(round, tree.levels - 1); ++depth) {
       const int level = tree.levels - 1 - depth;
-      const Piece piece{0, turn - depth};
+      const Piece piece{0, round - depth};
       if (tree.has_parent(level)) {
         schedule.recv(tree.parent(level), piece);
       } else if (tree.has_child(level)) {
@@ -152,10 +152,10 @@ void binomial_broadcast_phase(ScheduleBuilder& schedule, const Place& at, int se
   }
 }
 
-void binomial_gather_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_turn) {
+void binomial_gather_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
   const BinomialTree tree(at);
   for (int level = 0; level < tree.levels; ++level) {
-    schedule.turn(first_turn + level);
+    schedule.round(first_round + level);
     if (tree.has_parent(level)) {
       for_ranges(at, at.rank, tree.own_ranks(level), segments,
                  [&](Piece first, int count) { schedule.send(tree.parent(level), first, count); });
@@ -166,11 +166,11 @@ void binomial_gather_phase(ScheduleBuilder& schedule, const Place& at, int segme
   }
 }
 
-void binomial_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_turn) {
+void binomial_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
   const BinomialTree tree(at);
   for (int depth = 0; depth < tree.levels; ++depth) {
     const int level = tree.levels - 1 - depth;
-    schedule.turn(first_turn + depth);
+    schedule.round(first_round + depth);
     if (tree.has_parent(level)) {
       for_ranges(at, at.rank, tree.own_ranks(level), segments,
                  [&](Piece first, int count) { schedule.recv(tree.parent(level), first, count); });

@@ -7,7 +7,7 @@
 namespace farandole {
 
 /// A binomial tree, segment by segment. Ranks are counted from the root on, so the association depends on the root.
-/// Turns: ⌈log₂P⌉ + segments - 1.  Sent per rank: N, nothing by the root.
+/// Rounds: ⌈log₂P⌉ + segments - 1.  Sent per rank: N, nothing by the root.
 /// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 Schedule binomial_reduce(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/1, segments);

@@ -7,7 +7,7 @@
 namespace farandole {
 
 /// Reduce-scatter over a circulant graph, then a binomial gather: Rabenseifner's reduce for any size.
-/// Turns: 2⌈log₂P⌉.  Sent per rank: up to N(P-1)/P + N/2.
+/// Rounds: 2⌈log₂P⌉.  Sent per rank: up to N(P-1)/P + N/2.
 /// Source: Rabenseifner, ICCS 2004; Träff, arXiv 2410.14234, 2024.
 Schedule reduce_scatter_gather_reduce(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);

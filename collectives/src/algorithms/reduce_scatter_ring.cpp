@@ -7,7 +7,7 @@
 namespace farandole {
 
 /// Each chunk goes once round the ring, gathering contributions, and ends on its rank.
-/// Turns: P-1.  Sent per rank: N(P-1)/P.  Source: Patarasuk & Yuan, JPDC 69(2), 2009.
+/// Rounds: P-1.  Sent per rank: N(P-1)/P.  Source: Patarasuk & Yuan, JPDC 69(2), 2009.
 Schedule ring_reduce_scatter(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);
   ring_reduce_scatter_phase(schedule, at, segments, 0);

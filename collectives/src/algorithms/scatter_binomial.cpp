@@ -7,7 +7,7 @@
 namespace farandole {
 
 /// The root sends each half of the ranks what they need, and so on down a binomial tree.
-/// Turns: ⌈log₂P⌉.  Bytes at the root: N(P-1)/P.  Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
+/// Rounds: ⌈log₂P⌉.  Bytes at the root: N(P-1)/P.  Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 Schedule binomial_scatter(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);
   binomial_scatter_phase(schedule, at, segments, 0);

@@ -5,13 +5,13 @@
 
 namespace farandole {
 
-/// The root sends every rank its chunk, one a turn. No byte travels twice.
-/// Turns: P-1.  Sent by the root: N(P-1)/P.
+/// The root sends every rank its chunk, one a round. No byte travels twice.
+/// Rounds: P-1.  Sent by the root: N(P-1)/P.
 Schedule linear_scatter(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);
   for (int distance = 1; distance < at.size; ++distance) {
     const int receiver = (at.root + distance) % at.size;
-    schedule.turn(distance - 1);
+    schedule.round(distance - 1);
     if (at.rank == at.root) {
       schedule.send(receiver, {receiver, 0}, segments);
     } else if (at.rank == receiver) {

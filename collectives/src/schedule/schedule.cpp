@@ -37,7 +37,7 @@ std::string describe(const Schedule& schedule, int step_index) {
     peer = fmt::format(" from rank {}", step.peer);
   }
   const Region& region = step.kind == StepKind::kSend ? step.operand : step.target;
-  return fmt::format("step {} ({}{}, turn {}, {})", step_index, name(step.kind), peer, step.turn,
+  return fmt::format("step {} ({}{}, round {}, {})", step_index, name(step.kind), peer, step.round,
                      describe(schedule, region));
 }
 
@@ -79,8 +79,8 @@ ScheduleBuilder::ScheduleBuilder(const Place& place, int chunks, int segments) {
   last_recv_from_.resize(static_cast<std::size_t>(place.size), -1);
 }
 
-void ScheduleBuilder::turn(int number) {
-  turn_ = number;
+void ScheduleBuilder::round(int number) {
+  round_ = number;
 }
 
 void ScheduleBuilder::send(int peer, Piece first, int count) {
@@ -138,7 +138,7 @@ void ScheduleBuilder::finish(Piece first, int count) {
 
 Schedule ScheduleBuilder::build() && {
   for (const Step& step : schedule_.steps) {
-    schedule_.turns = std::max(schedule_.turns, step.turn + 1);
+    schedule_.rounds = std::max(schedule_.rounds, step.round + 1);
   }
   schedule_.scratch_slots = static_cast<int>(scratch_touches_.size());
   schedule_.untouched.resize(written_.size());
@@ -148,7 +148,7 @@ Schedule ScheduleBuilder::build() && {
 
 void ScheduleBuilder::add(Step step) {
   const int index = static_cast<int>(schedule_.steps.size());
-  step.turn = turn_;
+  step.round = round_;
   depend_on_reads_and_writes(step, index);
   if (step.target.space == Space::kData) {
     std::fill_n(written_.begin() + step.target.first, step.target.count, true);

@@ -16,7 +16,7 @@ void count_cost(const std::vector<Schedule>& schedules, Verdict& verdict) {
     for (const Step& step : schedule.steps) {
       verdict.most_dependencies = std::max(verdict.most_dependencies, static_cast<int>(step.after.size()));
       if (verification::is_message(step)) {
-        verdict.turns = std::max(verdict.turns, step.turn + 1);
+        verdict.rounds = std::max(verdict.rounds, step.round + 1);
       }
       if (step.kind == StepKind::kSend) {
         ++verdict.messages;
@@ -64,11 +64,11 @@ Verdict verify(const Algorithm& algorithm, int size, int root, int segments) {
   if (schedules.front().chunks != algorithm.chunks(size)) {
     verdict.fault =
         fmt::format("the schedule has {} chunks, the table says {}", schedules.front().chunks, algorithm.chunks(size));
-  } else if (verdict.turns != cost.turns || verdict.messages != cost.messages ||
+  } else if (verdict.rounds != cost.rounds || verdict.messages != cost.messages ||
              verdict.pieces_sent != cost.pieces_sent || verdict.pieces_reduced != cost.pieces_reduced) {
     verdict.fault =
-        fmt::format("{} turns, {} messages, {} pieces sent and {} reduced; the formula says {}, {}, {} and {}",
-                    verdict.turns, verdict.messages, verdict.pieces_sent, verdict.pieces_reduced, cost.turns,
+        fmt::format("{} rounds, {} messages, {} pieces sent and {} reduced; the formula says {}, {}, {} and {}",
+                    verdict.rounds, verdict.messages, verdict.pieces_sent, verdict.pieces_reduced, cost.rounds,
                     cost.messages, cost.pieces_sent, cost.pieces_reduced);
   }
   verdict.correct = verdict.fault.empty();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the verifier that looks at one rank's schedule by itself: its form, its order, its turns.
+// The part of the verifier that looks at one rank's schedule by itself: its form, its order, its rounds.
 #pragma once
 
 #include <algorithm>
@@ -53,28 +53,28 @@ inline void check_regions(Collective collective, const Schedule& schedule, int n
   }
 }
 
-/// Turns never fall along a dependency or a channel, and what a message needs was there before its turn: so that the
-/// messages of one turn can be posted together. A reduction on arrival is exempt, because it can be received aside and
+/// Rounds never fall along a dependency or a channel, and what a message needs was there before its round: so that the
+/// messages of one round can be posted together. A reduction on arrival is exempt, because it can be received aside and
 /// reduced after.
-inline void check_turns(const Schedule& schedule) {
-  std::vector<bool> late(schedule.steps.size(), false);  // waits for a message of its own turn
+inline void check_rounds(const Schedule& schedule) {
+  std::vector<bool> late(schedule.steps.size(), false);  // waits for a message of its own round
   for (int i = 0; i < static_cast<int>(schedule.steps.size()); ++i) {
     const Step& step = schedule.steps[index(i)];
-    if (step.turn < 0 || step.turn >= schedule.turns) {
-      refuse(schedule, i, fmt::format("its turn does not exist; there are {}", schedule.turns));
+    if (step.round < 0 || step.round >= schedule.rounds) {
+      refuse(schedule, i, fmt::format("its round does not exist; there are {}", schedule.rounds));
     }
     for (const int before : step.after) {
       const Step& other = schedule.steps[index(before)];
-      if (other.turn > step.turn) {
-        refuse(schedule, i, "waits for a later turn, that of " + describe(schedule, before));
+      if (other.round > step.round) {
+        refuse(schedule, i, "waits for a later round, that of " + describe(schedule, before));
       }
-      late[index(i)] = late[index(i)] || (other.turn == step.turn && (is_message(other) || late[index(before)]));
+      late[index(i)] = late[index(i)] || (other.round == step.round && (is_message(other) || late[index(before)]));
     }
-    if (step.posted_after >= 0 && schedule.steps[index(step.posted_after)].turn > step.turn) {
-      refuse(schedule, i, "is posted after a later turn, that of " + describe(schedule, step.posted_after));
+    if (step.posted_after >= 0 && schedule.steps[index(step.posted_after)].round > step.round) {
+      refuse(schedule, i, "is posted after a later round, that of " + describe(schedule, step.posted_after));
     }
     if (late[index(i)] && (step.kind == StepKind::kSend || step.kind == StepKind::kRecv)) {
-      refuse(schedule, i, "waits for another message of its own turn");
+      refuse(schedule, i, "waits for another message of its own round");
     }
   }
 }
@@ -219,7 +219,7 @@ inline void check_rank(Collective collective, const Schedule& schedule, const Sc
     }
   }
   HazardScan(schedule).run();
-  check_turns(schedule);
+  check_rounds(schedule);
 }
 
 }  // namespace farandole::verification

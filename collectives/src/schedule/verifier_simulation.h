@@ -164,8 +164,8 @@ inline void Simulation::check_pair(At send, At recv) const {
     refuse(schedule(send), send.step,
            fmt::format("meets {} of rank {}: {}", describe(schedule(recv), recv.step), recv.rank, what));
   };
-  if (from.turn != to.turn) {
-    mismatch("the turns differ");
+  if (from.round != to.round) {
+    mismatch("the rounds differ");
   }
   if (from.operand.count != to.target.count) {
     mismatch("the numbers of pieces differ");

@@ -89,16 +89,16 @@ double predict_us(const Algorithm& algorithm, int segments, const SelectionQuery
   if (cost.messages == 0) return 0;
   const double piece_bytes = static_cast<double>(query.bytes) / (algorithm.chunks(query.size) * segments);
   const double sent_bytes = static_cast<double>(cost.pieces_sent) * piece_bytes;
-  // A turn takes as long as its longest message, or as what a rank sends in it on average.
+  // A round takes as long as its longest message, or as what a rank sends in it on average.
   const double message_bytes = sent_bytes / static_cast<double>(cost.messages);
-  const double rank_bytes = sent_bytes / (static_cast<double>(query.size) * cost.turns);
+  const double rank_bytes = sent_bytes / (static_cast<double>(query.size) * cost.rounds);
   // Of what arrives, this share is also reduced; only the last segment's reduction does not overlap with messages.
   const double reduced_share =
       static_cast<double>(cost.pieces_reduced) / (static_cast<double>(cost.pieces_sent) * segments);
   const double us_per_byte = query.link.us_per_byte + reduced_share * kReduceUsPerByte;
-  const double turn_us = query.link.latency_us + std::max(message_bytes, rank_bytes) * us_per_byte;
+  const double round_us = query.link.latency_us + std::max(message_bytes, rank_bytes) * us_per_byte;
   const double messages_per_rank = static_cast<double>(cost.messages) / query.size;
-  return cost.turns * turn_us + messages_per_rank * kMessageShare * query.link.latency_us;
+  return cost.rounds * round_us + messages_per_rank * kMessageShare * query.link.latency_us;
 }
 
 std::vector<Candidate> candidates(const SelectionQuery& query, const Settings& settings) {

@@ -63,7 +63,7 @@ struct Candidate {
 /// All algorithms that support the size, cheapest first.
 std::vector<Candidate> candidates(const SelectionQuery& query, const Settings& settings);
 
-/// Predicted time: turns × (latency + bytes per turn × cost per byte sent and reduced) + a share of the latency per
+/// Predicted time: rounds × (latency + bytes per round × cost per byte sent and reduced) + a share of the latency per
 /// message.
 double predict_us(const Algorithm& algorithm, int segments, const SelectionQuery& query);
 

@@ -50,7 +50,7 @@ ShmGroup::ShmGroup(const Group& group)
     peer.member = static_cast<int>(i);
     peer.process = info.process;
     peer.replica = info.replica;
-    peer.doorbell = &header.seats[static_cast<std::size_t>(info.replica)].doorbell;
+    peer.doorbell = &header.slots[static_cast<std::size_t>(info.replica)].doorbell;
     peer.progress = &header.progress;
     peers_.push_back(peer);
   }

@@ -40,23 +40,23 @@ class LocalBackend final : public Backend {
   std::string_view name() const override { return "local"; }
   std::string version() const override { return "sockets of this host"; }
   std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions&) override {
-    auto group = std::make_unique<LocalProcessGroup>(Seat{settings.job, static_cast<int>(settings.rank),
+    auto group = std::make_unique<LocalProcessGroup>(Slot{settings.job, static_cast<int>(settings.rank),
                                                           static_cast<int>(settings.size), settings.warn_after,
                                                           settings.timeout});
     // Programs that this process starts inherit the variables, but are not part of the job.
     setenv("_FARANDOLE_JOINED_BY", std::to_string(getpid()).c_str(), /*replace=*/1);
-    setenv("_FARANDOLE_JOINED_AS", seat_text(settings).c_str(), /*replace=*/1);
+    setenv("_FARANDOLE_JOINED_AS", slot_text(settings).c_str(), /*replace=*/1);
     return group;
   }
 };
 
 }  // namespace
 
-LocalProcessGroup::LocalProcessGroup(const Seat& seat)
-    : process_(seat.process), warn_after_(seat.warn_after), timeout_(seat.timeout) {
-  Meeting meeting = meet(seat);
-  name_ = std::move(meeting.name);
-  for (UniqueDescriptor& socket : meeting.sockets) {
+LocalProcessGroup::LocalProcessGroup(const Slot& slot)
+    : process_(slot.process), warn_after_(slot.warn_after), timeout_(slot.timeout) {
+  Rendezvous rendezvous = meet(slot);
+  name_ = std::move(rendezvous.name);
+  for (UniqueDescriptor& socket : rendezvous.sockets) {
     links_.push_back(socket ? std::make_unique<Link>(std::move(socket), fmt::format("process {}", links_.size()))
                             : nullptr);
   }
@@ -170,7 +170,7 @@ void LocalProcessGroup::rest() {
   ::poll(sockets.data(), sockets.size(), 1);
 }
 
-std::string seat_text(const Settings& settings) {
+std::string slot_text(const Settings& settings) {
   return fmt::format("{} of {} in {}", settings.rank, settings.size, settings.job);
 }
 

@@ -14,7 +14,7 @@
 #include "farandole/sdk/backend.h"
 #include "local/link.h"
 #include "local/local_transport.h"
-#include "local/meeting.h"
+#include "local/rendezvous.h"
 
 namespace farandole::local {
 
@@ -22,7 +22,7 @@ namespace farandole::local {
 class LocalProcessGroup final : public ProcessGroup {
  public:
   /// Blocks until all processes have met. @throws InvalidArgument, Timeout, TransportError  see `meet`
-  explicit LocalProcessGroup(const Seat& seat);
+  explicit LocalProcessGroup(const Slot& slot);
   LocalProcessGroup(const LocalProcessGroup&) = delete;
   LocalProcessGroup& operator=(const LocalProcessGroup&) = delete;
   ~LocalProcessGroup() override;
@@ -65,7 +65,7 @@ class LocalProcessGroup final : public ProcessGroup {
 };
 
 /// "0 of 2 in job": what the settings make of this process, for programs that it starts.
-std::string seat_text(const Settings& settings);
+std::string slot_text(const Settings& settings);
 /// The backend "local", part of the library.
 Backend& local_backend();
 

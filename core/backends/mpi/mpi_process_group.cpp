@@ -36,7 +36,7 @@ MpiProcessGroup::MpiProcessGroup(const Runtime& runtime, const Watch::Times& wat
       notices_(session_),
       transport_(session_, limits.message_bytes),
       thread_levels_(static_cast<std::size_t>(session_.process_count())) {
-  session_.set_farewell([this] { notices_.close(); });
+  session_.set_goodbye([this] { notices_.close(); });
   try {
     meet(runtime.thread_level);
   } catch (...) {

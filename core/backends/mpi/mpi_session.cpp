@@ -86,7 +86,7 @@ void MpiSession::watch_finalize() {
 void MpiSession::mpi_is_being_finalized() {
   if (state_.load() != State::kOpen) return;
   log(LogLevel::kError, "MPI_Finalize was called while a World is alive: destroy the World before MPI_Finalize");
-  if (farewell_) farewell_();
+  if (goodbye_) goodbye_();
   state_.store(State::kFinalized);
 }
 
@@ -156,12 +156,12 @@ void MpiSession::keep(std::vector<std::byte> memory) {
 
 void MpiSession::close(bool in_good_order) {
   if (!is_usable()) {
-    farewell_ = nullptr;
+    goodbye_ = nullptr;
     return;
   }
   const auto guard = lock();
   state_.store(State::kLeft);
-  farewell_ = nullptr;
+  goodbye_ = nullptr;
   // Errors are not reported: what follows can no longer lose anybody's data, and this runs in destructors.
   MPI_Comm_delete_attr(MPI_COMM_SELF, keyval_);
   MPI_Comm_free_keyval(&keyval_);

@@ -55,7 +55,7 @@ class MpiSession {
   void keep(std::vector<std::byte> memory);
 
   /// Called from MPI_Finalize of somebody else, while MPI still works.
-  void set_farewell(std::function<void()> farewell) { farewell_ = std::move(farewell); }
+  void set_goodbye(std::function<void()> goodbye) { goodbye_ = std::move(goodbye); }
   /// Stops all use of MPI: after this `enter` throws. `in_good_order`: frees the communicators, and finalises MPI if we
   /// have initialised it; otherwise neither, so that the launcher notices and nothing can hang.
   void close(bool in_good_order);
@@ -76,7 +76,7 @@ class MpiSession {
   int process_ = 0;
   int process_count_ = 1;
   int keyval_ = MPI_KEYVAL_INVALID;
-  std::function<void()> farewell_;
+  std::function<void()> goodbye_;
   // Written once by the thread that leaves or finalises; relaxed, because using MPI after that is an error either way.
   std::atomic<State> state_{State::kOpen};
   std::atomic<bool> has_stuck_{false};  // a request did not settle: later ones are not waited for

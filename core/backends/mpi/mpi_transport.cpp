@@ -181,27 +181,27 @@ void MpiTransport::set_topology(const Topology& topology) {
   }
   tags_ = TagLayout(most_replicas_, session_.runtime().tag_upper_bound);
   cost_ = topology.host_count() > 1 ? kNetworkCost : kHostCost;
-  seats_.clear();
+  slots_.clear();
   for (int rank = 0; rank < topology.size(); ++rank) {
-    seats_.push_back({topology.rank(rank).process, topology.rank(rank).replica});
+    slots_.push_back({topology.rank(rank).process, topology.rank(rank).replica});
   }
 }
 
 int MpiTransport::tag_of(const Channel& channel) const {
-  const auto is_rank = [this](int rank) { return rank >= 0 && static_cast<std::size_t>(rank) < seats_.size(); };
+  const auto is_rank = [this](int rank) { return rank >= 0 && static_cast<std::size_t>(rank) < slots_.size(); };
   if (channel.communicator >= kMaxCommunicators || channel.lane >= kLanes || !is_rank(channel.source) ||
       !is_rank(channel.target)) {
     throw InternalError(fmt::format("no such channel: communicator {}, lane {}, from rank {} to rank {} of {}",
-                                    channel.communicator, channel.lane, channel.source, channel.target, seats_.size()));
+                                    channel.communicator, channel.lane, channel.source, channel.target, slots_.size()));
   }
-  return tags_.pack(channel, seats_[static_cast<std::size_t>(channel.source)].replica,
-                    seats_[static_cast<std::size_t>(channel.target)].replica);
+  return tags_.pack(channel, slots_[static_cast<std::size_t>(channel.source)].replica,
+                    slots_[static_cast<std::size_t>(channel.target)].replica);
 }
 
 std::unique_ptr<Transfer> MpiTransport::send(const Channel& channel, const void* data, std::size_t bytes) {
   const int tag = tag_of(channel);
   auto transfer = std::make_unique<SendTransfer>(session_, channel, bytes, part_bytes_);
-  transfer->start(data, seats_[static_cast<std::size_t>(channel.target)].process, tag);
+  transfer->start(data, slots_[static_cast<std::size_t>(channel.target)].process, tag);
   sent_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   return transfer;
 }
@@ -209,12 +209,12 @@ std::unique_ptr<Transfer> MpiTransport::send(const Channel& channel, const void*
 std::unique_ptr<Transfer> MpiTransport::recv(const Channel& channel, void* data, std::size_t bytes) {
   const int tag = tag_of(channel);
   auto transfer = std::make_unique<RecvTransfer>(session_, channel, bytes, part_bytes_);
-  transfer->start(data, seats_[static_cast<std::size_t>(channel.source)].process, tag);
+  transfer->start(data, slots_[static_cast<std::size_t>(channel.source)].process, tag);
   return transfer;
 }
 
 bool MpiTransport::has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) {
-  const int replica = seats_[static_cast<std::size_t>(target)].replica;
+  const int replica = slots_[static_cast<std::size_t>(target)].replica;
   const auto guard = session_.enter("MPI_Iprobe");
   for (int source = 0; source < most_replicas_; ++source) {
     int arrived = 0;

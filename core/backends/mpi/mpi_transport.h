@@ -50,7 +50,7 @@ class MpiTransport final : public Transport {
   std::uint64_t sent_bytes() const override { return sent_bytes_.load(std::memory_order_relaxed); }
 
  private:
-  struct Seat {
+  struct Slot {
     int process = 0;
     int replica = 0;
   };
@@ -59,7 +59,7 @@ class MpiTransport final : public Transport {
   MpiSession& session_;
   const std::size_t part_bytes_;
   // Written by `set_topology`, const afterwards.
-  std::vector<Seat> seats_;
+  std::vector<Slot> slots_;
   int most_replicas_ = 1;
   TagLayout tags_;
   LinkCost cost_;

@@ -194,7 +194,7 @@ void BlockPool::evict(int64_t most_kept_bytes) {
   for (const Kept& each : evicted) give_back(each.memory, each.kind);
 }
 
-void BlockPool::distrust_windows_in_use() {
+void BlockPool::quarantine_windows_in_use() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [memory, block] : blocks_) block.is_trusted = block.kind != kWindow;
   for (const Kept& each : kept_) blocks_[each.memory].is_trusted = true;

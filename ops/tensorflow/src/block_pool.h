@@ -50,7 +50,7 @@ class BlockPool {
   std::size_t size_of(const void* memory);
   /// The job has failed: a rank that was stopped may still write to windows that are in use now. When they are released
   /// they go back to the engine, which keeps such memory from being used again.
-  void distrust_windows_in_use();
+  void quarantine_windows_in_use();
   Memory memory();
 
  private:

@@ -383,7 +383,7 @@ void Call::done_callback(void* slot_pointer, const farandole_result* result) {
   const Slot& slot = *static_cast<Slot*>(slot_pointer);
   Call* const call = slot.call;
   if (result->error != nullptr) {
-    if (ends_the_job(farandole_error_get_kind(result->error))) BlockPool::instance().distrust_windows_in_use();
+    if (ends_the_job(farandole_error_get_kind(result->error))) BlockPool::instance().quarantine_windows_in_use();
     call->note(error_status(result->error), /*told_to_all=*/true);
   } else if (slot.splits_output >= 0) {
     const absl::Status status = call->write_received_splits(slot, *result);

@@ -209,12 +209,12 @@ TEST(WorkAfterItsWorld, RaisesWhatItFailedWith) {
 }
 
 /// Starts a collective while an exception passes, which is none of the collective's.
-class Farewell {
+class Goodbye {
  public:
-  Farewell(Communicator& ranks, std::latch& turn) : ranks_(ranks), turn_(turn) {}
-  Farewell(const Farewell&) = delete;
-  Farewell& operator=(const Farewell&) = delete;
-  ~Farewell() {
+  Goodbye(Communicator& ranks, std::latch& turn) : ranks_(ranks), turn_(turn) {}
+  Goodbye(const Goodbye&) = delete;
+  Goodbye& operator=(const Goodbye&) = delete;
+  ~Goodbye() {
     if (ranks_.rank() == 1) turn_.wait();
     const Work work = ranks_.barrier_async();
     if (ranks_.rank() == 0) turn_.count_down();
@@ -229,7 +229,7 @@ TEST(WorkInADestructor, IsWaitedForAlsoWhileAnOlderExceptionPasses) {
   std::latch turn(1);
   run_replicas(2, [&](Communicator& ranks) {
     try {
-      const Farewell farewell(ranks, turn);
+      const Goodbye goodbye(ranks, turn);
       throw std::runtime_error("caught below");
     } catch (const std::runtime_error&) {
       ranks.barrier();

@@ -31,7 +31,7 @@ TEST(ScheduleBuilderTest, ReadsOfUnwrittenPiecesReadTheInput) {
 TEST(ScheduleBuilderTest, RangeWithWrittenPartIsCopiedFromInputFirst) {
   ScheduleBuilder builder(kRank0Of4, 4, 1);
   builder.recv(1, {2, 0});
-  builder.turn(1);
+  builder.round(1);
   builder.send(2, {0, 0}, 4);
   const Schedule schedule = std::move(builder).build();
   ASSERT_EQ(schedule.steps.size(), 4U);
@@ -41,7 +41,7 @@ TEST(ScheduleBuilderTest, RangeWithWrittenPartIsCopiedFromInputFirst) {
   EXPECT_EQ(schedule.steps[1].target.count, 2);
   EXPECT_EQ(schedule.steps[2].target.first, 3);
   EXPECT_EQ(schedule.steps[2].target.count, 1);
-  EXPECT_EQ(schedule.steps[2].turn, 1);
+  EXPECT_EQ(schedule.steps[2].round, 1);
   EXPECT_EQ(schedule.steps[3].operand.space, Space::kData);
   EXPECT_EQ(schedule.steps[3].after, (After{0, 1, 2}));
   EXPECT_EQ(schedule.untouched, std::vector<bool>(4, false));
@@ -108,14 +108,14 @@ TEST(ScheduleBuilderTest, MessagesOfOneDirectionAndPeerArePostedInOrder) {
 
 TEST(ScheduleBuilderTest, TurnsMayBeNamedInAnyOrder) {
   ScheduleBuilder builder(kRank0Of4, 2, 1);
-  builder.turn(4);
+  builder.round(4);
   builder.send(1, {0, 0});
-  builder.turn(2);
+  builder.round(2);
   builder.send(2, {1, 0});
   const Schedule schedule = std::move(builder).build();
-  EXPECT_EQ(schedule.turns, 5);
-  EXPECT_EQ(schedule.steps[0].turn, 4);
-  EXPECT_EQ(schedule.steps[1].turn, 2);
+  EXPECT_EQ(schedule.rounds, 5);
+  EXPECT_EQ(schedule.steps[0].round, 4);
+  EXPECT_EQ(schedule.steps[1].round, 2);
 }
 
 TEST(ScheduleBuilderTest, CopyMovesToOtherPieces) {
@@ -144,11 +144,11 @@ TEST(ScheduleBuilderTest, RefusesWhatDoesNotExist) {
 
 TEST(ScheduleTest, Describes) {
   ScheduleBuilder builder(kRank0Of4, 4, 2);
-  builder.turn(3);
+  builder.round(3);
   builder.recv_reduce(2, {1, 1});
   builder.send(1, {1, 0}, 3);
   const Schedule schedule = std::move(builder).build();
-  EXPECT_EQ(describe(schedule, 0), "step 0 (recv_reduce from rank 2, turn 3, chunk 1.1)");
+  EXPECT_EQ(describe(schedule, 0), "step 0 (recv_reduce from rank 2, round 3, chunk 1.1)");
   const int send = static_cast<int>(schedule.steps.size()) - 1;
   EXPECT_EQ(describe(schedule, schedule.steps[static_cast<std::size_t>(send)].operand), "chunks 1.0-2.0");
 }

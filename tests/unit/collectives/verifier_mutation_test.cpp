@@ -113,7 +113,7 @@ TEST_P(EveryMutant, WithBothEndsOfAMessageDroppedIsRefused) {
   // full.
   const bool scatters_first = GetParam().name == "scatter_allgather";
   for_each_step([&](Schedules& schedules, Schedule& schedule, std::size_t step) {
-    const bool allgathers = scatters_first && schedule.steps[step].turn >= schedule.turns / 2;
+    const bool allgathers = scatters_first && schedule.steps[step].round >= schedule.rounds / 2;
     if (schedule.steps[step].kind != StepKind::kSend || allgathers) {
       return;
     }
@@ -199,7 +199,8 @@ TEST_P(EveryMutant, WithAnotherTurnIsRefused) {
   for_each_step([&](Schedules& schedules, Schedule& schedule, std::size_t step) {
     for (const int change : {-1, 1}) {
       if (is_message(schedule.steps[step])) {
-        expect_step_refused(schedules, schedule, step, "turn changed", [&](Step& changed) { changed.turn += change; });
+        expect_step_refused(schedules, schedule, step, "round changed",
+                            [&](Step& changed) { changed.round += change; });
       }
     }
   });

@@ -37,7 +37,7 @@ TEST(VerifierTest, RefusesToReceiveIntoWhatIsStillBeingSent) {
     };
   };
   const Verdict verdict = verify(Collective::kAllreduce, two_ranks(1, exchange(1), exchange(0)));
-  expect_fault(verdict, "deadlock of 2 ranks: rank 0 in step 0 (send to rank 1, turn 0, chunk 0); rank 1");
+  expect_fault(verdict, "deadlock of 2 ranks: rank 0 in step 0 (send to rank 1, round 0, chunk 0); rank 1");
 }
 
 TEST(VerifierTest, AcceptsExchangeThroughScratch) {
@@ -51,7 +51,7 @@ TEST(VerifierTest, AcceptsExchangeThroughScratch) {
   };
   const Verdict verdict = verify(Collective::kAllreduce, two_ranks(1, exchange(1), exchange(0)));
   EXPECT_TRUE(verdict.correct) << verdict.fault;
-  EXPECT_EQ(verdict.turns, 1);
+  EXPECT_EQ(verdict.rounds, 1);
   EXPECT_EQ(verdict.messages, 2);
   EXPECT_EQ(verdict.pieces_sent, 2);
   EXPECT_EQ(verdict.most_dependencies, 2);
@@ -62,16 +62,16 @@ TEST(VerifierTest, RefusesContributionsCountedTwice) {
                                                           1,
                                                           [](ScheduleBuilder& builder) {
                                                             builder.recv_reduce(1, {0, 0});
-                                                            builder.turn(1);
+                                                            builder.round(1);
                                                             builder.recv_reduce(1, {0, 0});
                                                             builder.finish({0, 0}, 1);
                                                           },
                                                           [](ScheduleBuilder& builder) {
                                                             builder.send(0, {0, 0});
-                                                            builder.turn(1);
+                                                            builder.round(1);
                                                             builder.send(0, {0, 0});
                                                           }));
-  expect_fault(verdict, "rank 0, step 1 (recv_reduce from rank 1, turn 1, chunk 0): counts rank 1 twice");
+  expect_fault(verdict, "rank 0, step 1 (recv_reduce from rank 1, round 1, chunk 0): counts rank 1 twice");
 }
 
 TEST(VerifierTest, RefusesReadingInputThatTheRankDoesNotHave) {
@@ -83,7 +83,7 @@ TEST(VerifierTest, RefusesReadingInputThatTheRankDoesNotHave) {
                                                              [](ScheduleBuilder& builder) {
                                                                builder.send(0, {0, 0});
                                                              }));
-  expect_fault(verdict, "rank 1, step 0 (send to rank 0, turn 0, chunk 0): reads chunk 0 of the input");
+  expect_fault(verdict, "rank 1, step 0 (send to rank 0, round 0, chunk 0): reads chunk 0 of the input");
 }
 
 TEST(VerifierTest, RefusesScratchThatNothingHasWritten) {
@@ -94,7 +94,7 @@ TEST(VerifierTest, RefusesScratchThatNothingHasWritten) {
                                                              builder.reduce_scratch(0, {0, 0}, 1);
                                                            },
                                                            nothing));
-  expect_fault(verdict, "rank 0, step 0 (reduce, turn 0, chunk 0): reads chunk 0, which nothing has written");
+  expect_fault(verdict, "rank 0, step 0 (reduce, round 0, chunk 0): reads chunk 0, which nothing has written");
 }
 
 TEST(VerifierTest, RefusesMissingContributions) {
@@ -140,20 +140,20 @@ TEST(VerifierTest, RefusesCyclesOfWaiting) {
       2,
       [](ScheduleBuilder& builder) {
         builder.recv(1, {1, 0});
-        builder.turn(1);
+        builder.round(1);
         builder.send(1, {1, 0});
       },
       [](ScheduleBuilder& builder) {
         builder.recv(0, {1, 0});
-        builder.turn(1);
+        builder.round(1);
         builder.send(0, {1, 0});
       });
-  expect_fault(verify(Collective::kBarrier, schedules), "the turns differ");
-  auto one_turn = schedules;
-  for (Schedule& schedule : one_turn) {
-    schedule.steps[0].turn = 1;
+  expect_fault(verify(Collective::kBarrier, schedules), "the rounds differ");
+  auto one_round = schedules;
+  for (Schedule& schedule : one_round) {
+    schedule.steps[0].round = 1;
   }
-  expect_fault(verify(Collective::kBarrier, one_turn), "waits for another message of its own turn");
+  expect_fault(verify(Collective::kBarrier, one_round), "waits for another message of its own round");
 }
 
 TEST(VerifierTest, RefusesInputReadAfterItWasOverwritten) {
@@ -161,12 +161,12 @@ TEST(VerifierTest, RefusesInputReadAfterItWasOverwritten) {
       1,
       [](ScheduleBuilder& builder) {
         builder.recv(1, {0, 0});
-        builder.turn(1);
+        builder.round(1);
         builder.send(1, {0, 0});
       },
       [](ScheduleBuilder& builder) {
         builder.send(0, {0, 0});
-        builder.turn(1);
+        builder.round(1);
         builder.recv(0, {0, 0});
       });
   schedules[0].steps[1].operand.space = Space::kInput;
@@ -188,7 +188,7 @@ TEST(VerifierTest, RefusesCostsThatAreNotTheFormulas) {
   EXPECT_TRUE(verify(ring, 4, 0, 2).correct);
   ring.cost = [](const Place&, int) { return AlgorithmCost{6, 48, 47, 24}; };
   expect_fault(verify(ring, 4, 0, 2),
-               "6 turns, 48 messages, 48 pieces sent and 24 reduced; the formula says 6, 48, 47 and 24");
+               "6 rounds, 48 messages, 48 pieces sent and 24 reduced; the formula says 6, 48, 47 and 24");
 }
 
 TEST(VerifierTest, FollowsABarrierAmongMoreThan64Ranks) {
@@ -197,7 +197,7 @@ TEST(VerifierTest, FollowsABarrierAmongMoreThan64Ranks) {
     schedules.push_back(dissemination_barrier({rank, 130, 0}, 1));
   }
   EXPECT_TRUE(verify(Collective::kBarrier, schedules).correct);
-  // Without the last turn a rank has heard of 128 others only.
+  // Without the last round a rank has heard of 128 others only.
   for (Schedule& schedule : schedules) {
     schedule.steps.resize(schedule.steps.size() - 3);
   }

@@ -34,7 +34,7 @@ bool reduces(Collective collective);
 
 /// What an algorithm costs among `size` ranks with `segments` segments; checked against its schedules by the verifier.
 struct AlgorithmCost {
-  int turns = 0;
+  int rounds = 0;
   std::int64_t messages = 0;        ///< sent by all ranks together
   std::int64_t pieces_sent = 0;     ///< by all ranks together; a piece is one segment of one chunk
   std::int64_t pieces_reduced = 0;  ///< by all ranks together

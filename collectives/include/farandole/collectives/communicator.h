@@ -80,7 +80,7 @@ class Communicator {
   /// `output` = reduction of all ranks' `input`; they may be the same memory, but must not overlap otherwise.
   /// @param input   `count` elements of any DType.   @param output  as many, of the same type.
   /// @throws Mismatch, InvalidArgument  `output` is unchanged.   @throws PeerLost, Timeout, TransportError
-  /// Cost of the ring: 2(P-1) turns, 2N(P-1)/P bytes sent per rank; docs/algorithms.md has the others.
+  /// Cost of the ring: 2(P-1) rounds, 2N(P-1)/P bytes sent per rank; docs/algorithms.md has the others.
   void allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options = {});
   void allreduce(BufferView values, ReduceOp op, const ReduceOptions& options = {}) {
     allreduce(values, values, op, options);
@@ -162,7 +162,7 @@ class Communicator {
   /// Collectives neither warn nor keep FARANDOLE_TIMEOUT from now on: for those who wait for them, and know better what
   /// for. Ranks that are lost are still told. Of this rank alone.
   void leave_watching_to_caller();
-  /// This rank's seat in the job.
+  /// This rank's slot in the job.
   Endpoint& endpoint() const;
 
   /// `count` zeroed elements in a window: memory that all ranks of the host have mapped. Collectives on it need no

@@ -60,7 +60,7 @@ std::string_view name(StepKind kind);
 struct Step {
   StepKind kind = StepKind::kSend;
   int peer = -1;  ///< of messages
-  int turn = 0;   ///< both ends of a message have the same one
+  int round = 0;  ///< both ends of a message have the same one
   Region target, operand, other;
   std::vector<int> after;  ///< steps that must be complete before this one starts
   int posted_after = -1;   ///< the previous message of the same direction and peer, which must have started; -1: none
@@ -71,7 +71,7 @@ struct Schedule {
   Place place;
   int chunks = 1;
   int segments = 1;
-  int turns = 0;  ///< one more than the highest turn of a step
+  int rounds = 0;  ///< one more than the highest round of a step
   int scratch_slots = 0;
   std::vector<Step> steps;
   /// Pieces that are never written: the result takes them from the input. One flag per piece.
@@ -83,7 +83,7 @@ struct Schedule {
 
 /// "chunk 3", "chunks 3-5", or with segments "chunk 3.0", "chunks 3.0-5.2" (chunk.segment).
 std::string describe(const Schedule& schedule, const Region& region);
-/// "step 5 (recv_reduce from rank 3, turn 2, chunk 1)".
+/// "step 5 (recv_reduce from rank 3, round 2, chunk 1)".
 std::string describe(const Schedule& schedule, int step);
 
 /// Records sends, receives and reductions in plain program order and derives which steps must wait for which.
@@ -98,8 +98,9 @@ class ScheduleBuilder {
   /// @param chunks  parts that the vector is cut into; each is cut into `segments` pieces
   ScheduleBuilder(const Place& place, int chunks, int segments);
 
-  /// The turn of the steps that follow; both ends of a message must name the same one. Turns may be named in any order.
-  void turn(int number);
+  /// The round of the steps that follow; both ends of a message must name the same one. Rounds may be named in any
+  /// order.
+  void round(int number);
 
   void send(int peer, Piece piece) { send(peer, piece, 1); }
   void recv(int peer, Piece piece) { recv(peer, piece, 1); }
@@ -137,7 +138,7 @@ class ScheduleBuilder {
   void depend_on_reads_and_writes(Step& step, int index);
 
   Schedule schedule_;
-  int turn_ = 0;
+  int round_ = 0;
   std::vector<Touch> data_touches_;
   std::vector<std::vector<Touch>> scratch_touches_;
   std::vector<bool> written_;

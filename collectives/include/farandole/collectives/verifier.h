@@ -15,13 +15,13 @@ namespace farandole FARANDOLE_API {
 struct Verdict {
   bool correct = true;
   std::string fault;  ///< first fault found: which rank, step and piece
-  int turns = 0;
+  int rounds = 0;
   std::int64_t messages = 0, pieces_sent = 0, pieces_reduced = 0;
   int most_dependencies = 0;  ///< of any step
 };
 
 /// Checks that, with unbuffered sends and first-in-first-out channels,
-///  - nothing deadlocks, every message has a partner of the same turn and the same pieces;
+///  - nothing deadlocks, every message has a partner of the same round and the same pieces;
 ///  - no two steps of a rank that are not ordered touch the same piece, unless both only read;
 ///  - each rank ends with every contribution that the collective asks for exactly once, in its place, and finished
 ///  once.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An endpoint is one rank's seat in the job: who the others are, how to reach them, and whether all is well.
+// An endpoint is one rank's slot in the job: who the others are, how to reach them, and whether all is well.
 #pragma once
 
 #include <atomic>

@@ -26,14 +26,14 @@ class Arena;
 /// The start of every arena: what ranks of other processes must find without asking.
 struct ArenaHeader {
   /// One per rank of the process.
-  struct alignas(128) Seat {
+  struct alignas(128) Slot {
     Doorbell doorbell;
   };
   using Nonce = std::array<std::uint64_t, 2>;
   Nonce nonce;                                 ///< tells this arena from all others; const once it is made
   std::atomic<std::uint64_t> allocated_bytes;  ///< written by the owner; summed by whoever allocates
   alignas(128) Doorbell progress;              ///< of the process's progress thread
-  std::array<Seat, kMaxReplicas> seats;
+  std::array<Slot, kMaxReplicas> slots;
   /// Where each rank's control block of a communicator lies in this arena; 0: nowhere yet.
   using Blocks = std::array<std::atomic<std::uint64_t>, kMaxCommunicators>;
   std::array<Blocks, kMaxReplicas> blocks;

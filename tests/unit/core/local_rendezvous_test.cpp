@@ -20,8 +20,8 @@
 
 #include "farandole/core/error.h"
 #include "local/local_process_group.h"
-#include "local/meeting.h"
 #include "local/packet.h"
+#include "local/rendezvous.h"
 #include "message_of.h"
 
 namespace farandole::local {
@@ -45,7 +45,7 @@ std::vector<Result> side_by_side(int processes, const std::function<Result(int)>
   return results;
 }
 
-TEST(LocalMeeting, AllMeetAndTellEachOther) {
+TEST(LocalRendezvous, AllMeetAndTellEachOther) {
   const auto sums = side_by_side<int>(4, [](int process) {
     LocalProcessGroup group({job("sums"), process, 4});
     EXPECT_EQ(group.process(), process);
@@ -62,7 +62,7 @@ TEST(LocalMeeting, AllMeetAndTellEachOther) {
   EXPECT_EQ(sums, std::vector<int>(4, 20 * 6 + 4 * 190));
 }
 
-TEST(LocalMeeting, TheSameJobCanMeetAgain) {
+TEST(LocalRendezvous, TheSameJobCanMeetAgain) {
   side_by_side<int>(3, [](int process) {
     for (int turn = 0; turn < 20; ++turn) {
       LocalProcessGroup group({job("again"), process, 3});
@@ -75,7 +75,7 @@ TEST(LocalMeeting, TheSameJobCanMeetAgain) {
   });
 }
 
-TEST(LocalMeeting, NoticesArriveInOrderAlsoOnesOwn) {
+TEST(LocalRendezvous, NoticesArriveInOrderAlsoOnesOwn) {
   side_by_side<int>(2, [](int process) {
     LocalProcessGroup group({job("notices"), process, 2});
     for (int i = 0; i < 50; ++i) {
@@ -97,11 +97,11 @@ TEST(LocalMeeting, NoticesArriveInOrderAlsoOnesOwn) {
 }
 
 /// Its last notice and the end of its connection may come at the same moment.
-TEST(LocalMeeting, WhoGoesIsGoneOnceItsNoticesAreRead) {
+TEST(LocalRendezvous, WhoGoesIsGoneOnceItsNoticesAreRead) {
   for (const bool says_something : {true, false}) {
     std::latch has_gone(1);
     side_by_side<int>(2, [&](int process) {
-      auto group = std::make_unique<LocalProcessGroup>(Seat{job("gone"), process, 2});
+      auto group = std::make_unique<LocalProcessGroup>(Slot{job("gone"), process, 2});
       if (process == 1) {
         Notice notice;
         notice.process = 1;
@@ -156,13 +156,13 @@ class Stranger {
   UniqueDescriptor socket_{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
 };
 
-TEST(LocalMeeting, WhoSaysNoHelloIsRefusedAndTheOthersMeet) {
+TEST(LocalRendezvous, WhoSaysNoHelloIsRefusedAndTheOthersMeet) {
   std::latch are_refused(1);
   side_by_side<int>(3, [&](int part) {
     if (part < 2) {
       if (part == 1) are_refused.wait();
-      const Meeting meeting = meet({job("strangers"), part, 2});
-      EXPECT_TRUE(meeting.sockets[static_cast<std::size_t>(1 - part)]);
+      const Rendezvous rendezvous = meet({job("strangers"), part, 2});
+      EXPECT_TRUE(rendezvous.sockets[static_cast<std::size_t>(1 - part)]);
       return 0;
     }
     const auto refuse = [](const std::function<std::string(Stranger&)>& hello) {
@@ -181,7 +181,7 @@ TEST(LocalMeeting, WhoSaysNoHelloIsRefusedAndTheOthersMeet) {
   });
 }
 
-TEST(LocalMeeting, ANoticeThatIsNoneNamesItsSender) {
+TEST(LocalRendezvous, ANoticeThatIsNoneNamesItsSender) {
   Notice leave;
   leave.kind = Notice::Kind::kLeave;
   leave.process = 1;
@@ -218,7 +218,7 @@ TEST(LocalMeeting, ANoticeThatIsNoneNamesItsSender) {
   }
 }
 
-TEST(LocalMeeting, WaitingEndsWithWhatIsSeenMeanwhile) {
+TEST(LocalRendezvous, WaitingEndsWithWhatIsSeenMeanwhile) {
   std::latch has_ended(1);
   side_by_side<int>(2, [&](int process) {
     LocalProcessGroup group({job("seen"), process, 2});
@@ -234,7 +234,7 @@ TEST(LocalMeeting, WaitingEndsWithWhatIsSeenMeanwhile) {
   });
 }
 
-TEST(LocalMeeting, WhoGoesIsNamed) {
+TEST(LocalRendezvous, WhoGoesIsNamed) {
   const auto errors = side_by_side<std::string>(3, [](int process) -> std::string {
     LocalProcessGroup group({job("gone"), process, 3});
     if (process == 1) return "";
@@ -246,20 +246,20 @@ TEST(LocalMeeting, WhoGoesIsNamed) {
   EXPECT_THAT(errors[2], HasSubstr("process 1 of 3 has gone"));
 }
 
-TEST(LocalMeeting, WhoIsMissingIsNamedAtTheDeadline) {
-  const auto seat = [](int process) {
-    return Seat{job("missing"), process, 4, std::chrono::hours(1), std::chrono::milliseconds(50)};
+TEST(LocalRendezvous, WhoIsMissingIsNamedAtTheDeadline) {
+  const auto slot = [](int process) {
+    return Slot{job("missing"), process, 4, std::chrono::hours(1), std::chrono::milliseconds(50)};
   };
   const auto errors =
-      side_by_side<std::string>(2, [&](int process) { return message_of<Timeout>([&] { meet(seat(2 * process)); }); });
+      side_by_side<std::string>(2, [&](int process) { return message_of<Timeout>([&] { meet(slot(2 * process)); }); });
   EXPECT_THAT(errors[0], AllOf(HasSubstr("process 0 of 4"), HasSubstr("processes 1,"), HasSubstr("FARANDOLE_RANK")));
 }
 
-TEST(LocalMeeting, WhoStopsAfterTheMeetingIsNamed) {
+TEST(LocalRendezvous, WhoStopsAfterTheRendezvousIsNamed) {
   const auto errors = side_by_side<std::string>(2, [done = std::make_shared<std::latch>(2)](int process) {
-    Seat seat{job("stopped"), process, 2};
-    seat.timeout = std::chrono::milliseconds(50);
-    LocalProcessGroup group(seat);
+    Slot slot{job("stopped"), process, 2};
+    slot.timeout = std::chrono::milliseconds(50);
+    LocalProcessGroup group(slot);
     std::vector<int> all(2);
     // Process 1 does not come to the gathering, and is there all the time.
     std::string error =
@@ -270,26 +270,26 @@ TEST(LocalMeeting, WhoStopsAfterTheMeetingIsNamed) {
   EXPECT_THAT(errors[0], AllOf(HasSubstr("process 0 of 2"), HasSubstr("for process 1, which has met the others")));
 }
 
-TEST(LocalMeeting, ANumberIsTakenOnce) {
-  const Seat seat{job("twice"), 0, 1};
-  const Meeting first = meet(seat);
-  EXPECT_THAT(message_of<InvalidArgument>([&] { meet(seat); }),
+TEST(LocalRendezvous, ANumberIsTakenOnce) {
+  const Slot slot{job("twice"), 0, 1};
+  const Rendezvous first = meet(slot);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { meet(slot); }),
               AllOf(HasSubstr("has a process 0 already"), HasSubstr("FARANDOLE_RANK"), HasSubstr("FARANDOLE_JOB")));
 }
 
 /// Process 1 has greeted process 0 and goes, before process 2 comes.
-TEST(LocalMeeting, WhoGoesBeforeAllHaveMetIsNamed) {
+TEST(LocalRendezvous, WhoGoesBeforeAllHaveMetIsNamed) {
   const std::string name = job("early");
   auto error = std::async(std::launch::async, [&] { return message_of<PeerLost>([&] { meet({name, 0, 3}); }); });
   {
-    Seat seat{name, 1, 3};
-    seat.timeout = std::chrono::milliseconds(200);
-    EXPECT_THAT(message_of<Timeout>([&] { meet(seat); }), HasSubstr("waits for process 2"));
+    Slot slot{name, 1, 3};
+    slot.timeout = std::chrono::milliseconds(200);
+    EXPECT_THAT(message_of<Timeout>([&] { meet(slot); }), HasSubstr("waits for process 2"));
   }
   EXPECT_THAT(error.get(), HasSubstr("process 1 has gone"));
 }
 
-TEST(LocalMeeting, AllMustBeToldTheSameSize) {
+TEST(LocalRendezvous, AllMustBeToldTheSameSize) {
   const auto errors = side_by_side<std::string>(2, [](int process) {
     return message_of<InvalidArgument>([&] { meet({job("sizes"), process, 2 + process}); });
   });
@@ -297,7 +297,7 @@ TEST(LocalMeeting, AllMustBeToldTheSameSize) {
   EXPECT_THAT(errors[1], AllOf(HasSubstr("FARANDOLE_SIZE is 3 in process 1"), HasSubstr("2 in process 0")));
 }
 
-TEST(LocalMeeting, TheNameOfAJobIsShort) {
+TEST(LocalRendezvous, TheNameOfAJobIsShort) {
   EXPECT_THAT(message_of<InvalidArgument>([] { meet({std::string(65, 'x'), 0, 1}); }), HasSubstr("1 to 64"));
 }
 

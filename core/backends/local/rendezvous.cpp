@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "local/meeting.h"
+#include "local/rendezvous.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -49,8 +49,8 @@ struct Address {
 };
 
 // A name that begins with a zero byte is an abstract one.
-Address address_of(const Seat& seat, int process) {
-  const std::string name = fmt::format("farandole/{}/{}/{}", geteuid(), seat.job, process);
+Address address_of(const Slot& slot, int process) {
+  const std::string name = fmt::format("farandole/{}/{}/{}", geteuid(), slot.job, process);
   Address result;
   result.address.sun_family = AF_UNIX;
   name.copy(result.address.sun_path + 1, sizeof result.address.sun_path - 1);
@@ -80,56 +80,56 @@ bool is_of_this_user(const UniqueDescriptor& socket) {
 /// The work of `meet`: everybody calls those with lower numbers, and answers those with higher ones.
 class Gathering {
  public:
-  explicit Gathering(const Seat& seat) : seat_(seat), greeted_(static_cast<std::size_t>(seat.processes), false) {
-    meeting_.sockets.resize(greeted_.size());
+  explicit Gathering(const Slot& slot) : slot_(slot), greeted_(static_cast<std::size_t>(slot.processes), false) {
+    rendezvous_.sockets.resize(greeted_.size());
     builds_.resize(greeted_.size());
-    greeted_[static_cast<std::size_t>(seat.process)] = true;
-    builds_[static_cast<std::size_t>(seat.process)] = own_build_claim();
+    greeted_[static_cast<std::size_t>(slot.process)] = true;
+    builds_[static_cast<std::size_t>(slot.process)] = own_build_claim();
     listen();
   }
 
-  Meeting run() && {
-    StallMonitor stall(seat_.warn_after, seat_.timeout);
+  Rendezvous run() && {
+    StallMonitor stall(slot_.warn_after, slot_.timeout);
     for (; !is_complete(); rest()) {
-      for (int process = 0; process < seat_.process; ++process) call(process);
+      for (int process = 0; process < slot_.process; ++process) call(process);
       answer();
-      for (int process = 0; process < seat_.process; ++process) hear_called(process);
+      for (int process = 0; process < slot_.process; ++process) hear_called(process);
       if (is_complete()) break;
       look_for_gone();
       stall.check([&] {
         return fmt::format(
             "job '{}': process {} of {} waits for {}; each must be started with its own FARANDOLE_RANK, and the same "
             "FARANDOLE_SIZE and FARANDOLE_JOB",
-            seat_.job, seat_.process, seat_.processes, missing());
+            slot_.job, slot_.process, slot_.processes, missing());
       });
     }
     check_same_build(builds_);
-    return std::move(meeting_);
+    return std::move(rendezvous_);
   }
 
  private:
-  UniqueDescriptor& socket_of(int process) { return meeting_.sockets[static_cast<std::size_t>(process)]; }
+  UniqueDescriptor& socket_of(int process) { return rendezvous_.sockets[static_cast<std::size_t>(process)]; }
   bool is_greeted(int process) const { return greeted_[static_cast<std::size_t>(process)]; }
   bool is_complete() const { return std::find(greeted_.begin(), greeted_.end(), false) == greeted_.end(); }
 
   void listen() {
-    meeting_.name = make_socket();
-    const Address own = address_of(seat_, seat_.process);
-    if (bind(meeting_.name.get(), reinterpret_cast<const sockaddr*>(&own.address), own.length) != 0) {
+    rendezvous_.name = make_socket();
+    const Address own = address_of(slot_, slot_.process);
+    if (bind(rendezvous_.name.get(), reinterpret_cast<const sockaddr*>(&own.address), own.length) != 0) {
       if (errno != EADDRINUSE) throw_failed("bind");
       throw InvalidArgument(fmt::format(
           "job '{}' has a process {} already; give each process its own FARANDOLE_RANK, and each job its own "
           "FARANDOLE_JOB",
-          seat_.job, seat_.process));
+          slot_.job, slot_.process));
     }
-    if (::listen(meeting_.name.get(), seat_.processes) != 0) throw_failed("listen");
+    if (::listen(rendezvous_.name.get(), slot_.processes) != 0) throw_failed("listen");
   }
 
   /// Connects with a lower process, if it is there and not connected yet. Never waits.
   void call(int process) {
     if (socket_of(process)) return;
     UniqueDescriptor socket = make_socket();
-    const Address other = address_of(seat_, process);
+    const Address other = address_of(slot_, process);
     if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&other.address), other.length) != 0) {
       // Not there yet, or its queue is full for a moment.
       if (errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR) return;
@@ -138,20 +138,20 @@ class Gathering {
     if (!is_of_this_user(socket)) {
       throw InvalidArgument(
           fmt::format("a process of another user poses as process {} of job '{}'; choose another FARANDOLE_JOB",
-                      process, seat_.job));
+                      process, slot_.job));
     }
     if (greet(socket)) socket_of(process) = std::move(socket);
   }
 
   /// False if the other end is gone.
   bool greet(const UniqueDescriptor& socket) const {
-    const Hello mine = make_hello(seat_.process, seat_.processes);
+    const Hello mine = make_hello(slot_.process, slot_.processes);
     return send(socket.get(), &mine, sizeof mine, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof mine);
   }
 
   void answer() {
     for (;;) {
-      UniqueDescriptor socket(accept4(meeting_.name.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      UniqueDescriptor socket(accept4(rendezvous_.name.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket) break;
       if (!is_of_this_user(socket)) {
         warn_of_stranger("a process of another user");
@@ -177,7 +177,7 @@ class Gathering {
     bool is_gone = false;
     if (const auto hello = hear(socket_of(process), is_gone)) {
       if (hello->process != process) {
-        throw TransportError(fmt::format("job '{}': process {} (pid {}) says that it is process {}", seat_.job, process,
+        throw TransportError(fmt::format("job '{}': process {} (pid {}) says that it is process {}", slot_.job, process,
                                          hello->pid, hello->process));
       }
       accept(*hello);
@@ -210,8 +210,8 @@ class Gathering {
   /// Whether the process that says this has this one's connection to make.
   bool is_awaited(const Hello& hello) {
     check_size(hello);
-    if (hello.process <= seat_.process) {
-      warn_of_stranger(fmt::format("process {}, which does not call process {}", hello.process, seat_.process));
+    if (hello.process <= slot_.process) {
+      warn_of_stranger(fmt::format("process {}, which does not call process {}", hello.process, slot_.process));
       return false;
     }
     if (is_greeted(hello.process) && !has_hung_up(socket_of(hello.process))) {
@@ -225,15 +225,15 @@ class Gathering {
   void warn_of_stranger(std::string_view what) {
     if (std::exchange(has_warned_, true)) return;
     log(LogLevel::kWarning, fmt::format("job '{}', process {}: a connection that is none of the job's is refused: {}",
-                                        seat_.job, seat_.process, what));
+                                        slot_.job, slot_.process, what));
   }
 
   /// @throws InvalidArgument  it was told another number of processes
   void check_size(const Hello& other) const {
-    if (other.processes == seat_.processes) return;
+    if (other.processes == slot_.processes) return;
     throw InvalidArgument(
-        fmt::format("job '{}': FARANDOLE_SIZE is {} in process {} (pid {}) and {} in process {} (pid {})", seat_.job,
-                    seat_.processes, seat_.process, getpid(), other.processes, other.process, other.pid));
+        fmt::format("job '{}': FARANDOLE_SIZE is {} in process {} (pid {}) and {} in process {} (pid {})", slot_.job,
+                    slot_.processes, slot_.process, getpid(), other.processes, other.process, other.pid));
   }
 
   void accept(const Hello& other) {
@@ -249,7 +249,7 @@ class Gathering {
   /// Nobody takes the place of a process that has been met.
   void look_for_gone() {
     int gone = -1;
-    for (int process = 0; process < seat_.processes && gone < 0; ++process) {
+    for (int process = 0; process < slot_.processes && gone < 0; ++process) {
       if (!is_greeted(process) || !socket_of(process)) continue;
       char byte = 0;
       if (recv(socket_of(process).get(), &byte, sizeof byte, MSG_PEEK) == 0) gone = process;
@@ -260,24 +260,24 @@ class Gathering {
     throw PeerLost(fmt::format(
         "job '{}': process {} has gone before process {} of {} had met all others ({} not there yet); its own "
         "output may say why",
-        seat_.job, gone, seat_.process, seat_.processes, missing()));
+        slot_.job, gone, slot_.process, slot_.processes, missing()));
   }
 
   std::string missing() const {
     std::vector<int> numbers;
-    for (int process = 0; process < seat_.processes; ++process) {
+    for (int process = 0; process < slot_.processes; ++process) {
       if (!is_greeted(process)) numbers.push_back(process);
     }
     return fmt::format("{} {}", numbers.size() == 1 ? "process" : "processes", fmt::join(numbers, ", "));
   }
 
   void rest() const {
-    pollfd caller{meeting_.name.get(), POLLIN, 0};
+    pollfd caller{rendezvous_.name.get(), POLLIN, 0};
     poll(&caller, 1, kRetryMs);
   }
 
-  const Seat& seat_;
-  Meeting meeting_;
+  const Slot& slot_;
+  Rendezvous rendezvous_;
   std::vector<bool> greeted_;              // by process: its hello was heard and is right
   std::vector<BuildClaim> builds_;         // of those
   Deadline gone_ = Deadline::never();      // one of those has gone: the others have until then to come
@@ -286,15 +286,15 @@ class Gathering {
 };
 
 /// A connection with each other process needs a descriptor: asks for as many as may be had.
-void provide_descriptors(const Seat& seat) {
-  const auto needed = static_cast<rlim_t>(seat.processes) + kOtherDescriptors;
+void provide_descriptors(const Slot& slot) {
+  const auto needed = static_cast<rlim_t>(slot.processes) + kOtherDescriptors;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   if (limit.rlim_max < needed) {
     throw InvalidArgument(fmt::format(
         "job '{}' has {} processes, and each needs {} open files for the connections with all others; this one "
         "may have {} (ulimit -n -H); raise that limit, or start the job with mpirun",
-        seat.job, seat.processes, needed, limit.rlim_max));
+        slot.job, slot.processes, needed, limit.rlim_max));
   }
   limit.rlim_cur = needed;
   (void)setrlimit(RLIMIT_NOFILE, &limit);
@@ -302,13 +302,13 @@ void provide_descriptors(const Seat& seat) {
 
 }  // namespace
 
-Meeting meet(const Seat& seat) {
-  if (seat.job.empty() || seat.job.size() > kLongestJob) {
+Rendezvous meet(const Slot& slot) {
+  if (slot.job.empty() || slot.job.size() > kLongestJob) {
     throw InvalidArgument(
-        fmt::format("FARANDOLE_JOB has {} characters; it must have 1 to {}", seat.job.size(), kLongestJob));
+        fmt::format("FARANDOLE_JOB has {} characters; it must have 1 to {}", slot.job.size(), kLongestJob));
   }
-  provide_descriptors(seat);
-  return Gathering(seat).run();
+  provide_descriptors(slot);
+  return Gathering(slot).run();
 }
 
 }  // namespace farandole::local

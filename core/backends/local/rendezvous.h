@@ -11,7 +11,7 @@
 namespace farandole::local {
 
 /// What a process knows of its job before it meets the others.
-struct Seat {
+struct Slot {
   std::string job;                               ///< the same text for all processes, 1 … 64 bytes
   int process = 0;                               ///< this process's number
   int processes = 1;                             ///< how many there are
@@ -20,7 +20,7 @@ struct Seat {
 };
 
 /// The processes of a job, met.
-struct Meeting {
+struct Rendezvous {
   UniqueDescriptor name;                  ///< keeps other processes from taking this one's number
   std::vector<UniqueDescriptor> sockets;  ///< by process, SOCK_SEQPACKET, non-blocking; none for this one itself
 };
@@ -31,6 +31,6 @@ struct Meeting {
 /// @throws InvalidArgument  the job's name is too long, the number is taken, or another process was told another
 /// number of processes or runs another build   @throws PeerLost  a process that was met has gone before all had met
 /// @throws Timeout  names who is missing   @throws TransportError
-Meeting meet(const Seat& seat);
+Rendezvous meet(const Slot& slot);
 
 }  // namespace farandole::local
