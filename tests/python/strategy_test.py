@@ -133,6 +133,16 @@ class CollectivesTest(support.RankedTest):
             self.assertEqual(gradient.numpy(), [(ranks() + 1).sum()])
             self.assertEqual((number.numpy(), replica_id.numpy()), (3, hvd.rank()))
 
+    def test_means_of_integers_are_those_of_allreduce(self):
+        negative = tf.constant([-1 if hvd.rank() == 0 else 0, -7 - hvd.rank()], tf.int64)
+
+        def replica():
+            return tf.distribute.get_replica_context().all_reduce("MEAN", negative)
+
+        average = hvd.allreduce(negative, op=hvd.Average)
+        self.assertEqual(average.numpy()[0], -1 if hvd.size() == 1 else 0)  # cut off toward zero
+        np.testing.assert_array_equal(strategy().run(replica), average)
+
     def test_gather(self):
         mine = tf.fill([1 + hvd.rank(), 2], hvd.rank())
         expected = np.repeat(ranks(), ranks() + 1)

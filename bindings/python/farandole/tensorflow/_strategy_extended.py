@@ -434,7 +434,7 @@ def _divided(value: Any, by: int) -> Any:
     if isinstance(value, tf.IndexedSlices):
         return tf.IndexedSlices(_divided(value.values, by), value.indices, value.dense_shape)
     if value.dtype.is_integer:
-        return value // tf.cast(by, value.dtype)
+        return tf.truncatediv(value, tf.cast(by, value.dtype))  # as op=Average divides them
     return value / tf.cast(by, value.dtype)
 
 
