@@ -17,6 +17,10 @@ constexpr std::size_t kAlignmentBytes = 64;  // a cache line, and the widest vec
 
 }  // namespace
 
+std::string describe(MemorySpace space) {
+  return space.is_host() ? "host memory" : fmt::format("memory of CUDA device {}", space.ordinal);
+}
+
 Buffer::Buffer(std::size_t count, DType dtype) : count_(count), dtype_(dtype) {
   const std::size_t element_bytes = farandole::size_in_bytes(dtype);
   constexpr std::size_t kLargest = static_cast<std::size_t>(PTRDIFF_MAX) - kAlignmentBytes;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <array>
 #include <cstdint>
@@ -223,6 +224,60 @@ TEST(Communicator, InvalidCallsSayWhatWasExpected) {
     if (ranks.size() == 3) {
       EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kSum, options); }),
                   HasSubstr("3 ranks"));
+    }
+    expect_usable(ranks);
+  });
+}
+
+/// Memory that this processor can neither read nor write, as that of a device.
+class DeviceMemory {
+ public:
+  DeviceMemory() : data_(mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
+  ~DeviceMemory() { munmap(data_, kBytes); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  BufferView floats(std::size_t count) const { return {data_, count, DType::kF32, {MemoryKind::kCuda, 1}}; }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{1} << 20;
+  void* data_;
+};
+
+TEST(Communicator, MemoryOfADeviceReachesNoLoopOfTheHost) {
+  for_each_group({1, 2, 3}, [](Communicator& ranks) {
+    const DeviceMemory memory;
+    const auto size = static_cast<std::size_t>(ranks.size());
+    for (const std::size_t each : {std::size_t{1}, std::size_t{20'000}}) {
+      std::vector<float> host(size * each);
+      const BufferView own = memory.floats(each), whole = memory.floats(size * each);
+      const auto refuses = [&](auto&& collective) {
+        EXPECT_THAT(message_of<InvalidArgument>(collective),
+                    AllOf(HasSubstr("in host memory"), HasSubstr("got memory of CUDA device 1")));
+      };
+      refuses([&] { ranks.allreduce(whole, whole, ReduceOp::kSum); });
+      refuses([&] { ranks.allreduce(whole, host, ReduceOp::kSum); });
+      refuses([&] { ranks.allreduce(host, whole, ReduceOp::kSum, {2.0}); });
+      refuses([&] { ranks.allreduce_async(whole, whole, ReduceOp::kSum).wait(); });
+      refuses([&] { ranks.broadcast(whole, 0); });
+      refuses([&] { ranks.reduce(whole, whole, ReduceOp::kSum, 0); });
+      refuses([&] { ranks.allgather(own, whole); });
+      refuses([&] { ranks.reduce_scatter(whole, own, ReduceOp::kSum); });
+      refuses([&] { ranks.gather(own, whole, 0); });
+      refuses([&] { ranks.scatter(whole, own, 0); });
+      refuses([&] { ranks.alltoall(whole, whole); });
+    }
+    expect_usable(ranks);
+  });
+}
+
+TEST(Communicator, MemoryOfADeviceOnOneRankOnlyIsAMismatchElsewhere) {
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    const DeviceMemory memory;
+    std::vector<float> host(8);
+    if (ranks.rank() == 0) {
+      message_of<InvalidArgument>([&] { ranks.allreduce(memory.floats(8), memory.floats(8), ReduceOp::kSum); });
+    } else {
+      message_of<Mismatch>([&] { ranks.allreduce(host, ReduceOp::kSum); });
     }
     expect_usable(ranks);
   });

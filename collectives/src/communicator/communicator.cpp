@@ -99,7 +99,7 @@ Call reduce_scatter_call(ConstBufferView input, BufferView output, ReduceOp op, 
 /// Only the root has an input; the type of the other ranks' is that of the output.
 Call scatter_call(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
                   std::string_view algorithm, int rank) {
-  const ConstBufferView own = rank == root ? input : ConstBufferView(nullptr, 0, output.dtype);
+  const ConstBufferView own = rank == root ? input : ConstBufferView(nullptr, 0, output.dtype, output.space);
   return movement(Collective::kScatter, own, output, root, counts, algorithm);
 }
 

@@ -49,6 +49,7 @@ Descriptor describe_call(const Call& call, const Selection& selection, int size,
   Descriptor descriptor;
   descriptor.collective = call.collective;
   descriptor.dtype = call.input.dtype;
+  descriptor.memory = call.input.space.kind;
   descriptor.op = call.op;
   descriptor.algorithm = is_valid ? algorithm_number(selection) : Descriptor::kRefused;
   descriptor.root = call.root;
@@ -66,6 +67,7 @@ std::string describe(const Descriptor& descriptor) {
   } else {
     text += fmt::format(" of {} {} elements", descriptor.count, name(descriptor.dtype));
   }
+  if (descriptor.memory != MemoryKind::kHost) text += " in device memory";
   if (reduces(descriptor.collective)) text += fmt::format(", {}", name(descriptor.op));
   if (descriptor.root >= 0) text += fmt::format(", root {}", descriptor.root);
   const auto table = algorithms();

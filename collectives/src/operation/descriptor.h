@@ -24,7 +24,8 @@ struct Descriptor {
   static constexpr std::uint8_t kHierarchical = 0xfc;  ///< as `algorithm`: shared memory inside hosts, messages across
 
   Collective collective = Collective::kBarrier;
-  DType dtype = DType::kU8;
+  DType dtype : 4 = DType::kU8;
+  MemoryKind memory : 4 = MemoryKind::kHost;
   ReduceOp op = ReduceOp::kSum;
   std::uint8_t algorithm = 0;  ///< index in the table of algorithms
   std::int32_t root = -1;

@@ -72,6 +72,7 @@ class GradientAverager::State {
       options_.last_bucket_bytes = static_cast<std::size_t>(settings.last_bucket_bytes);
     }
     compare_with_other_ranks();
+    require_host_memory();
     buckets_ = cut(spans_, options_.bucket_bytes, options_.last_bucket_bytes);
     bucket_of_.resize(spans_.size());
     for (std::size_t b = 0; b < buckets_.size(); ++b) prepare(b);
@@ -147,6 +148,7 @@ class GradientAverager::State {
     for (const GradientSpan& span : spans_) {
       add(span.values.count);
       add(static_cast<std::uint64_t>(span.values.dtype));
+      add(static_cast<std::uint64_t>(span.values.space.kind));
     }
     add(options_.bucket_bytes);
     add(options_.last_bucket_bytes);
@@ -164,6 +166,15 @@ class GradientAverager::State {
     }
   }
 
+  /// After the comparison, so that all ranks raise together.
+  void require_host_memory() const {
+    for (std::size_t i = 0; i < spans_.size(); ++i) {
+      if (spans_[i].values.space.is_host()) continue;
+      throw InvalidArgument(fmt::format("gradient {}: expected host memory, got {}; copy it to the host", i,
+                                        describe(spans_[i].values.space)));
+    }
+  }
+
   void prepare(std::size_t index) {
     Bucket& bucket = buckets_[index];
     const BufferView& front = spans_[bucket.first].values;
@@ -175,7 +186,7 @@ class GradientAverager::State {
       if (i > bucket.first) bucket.contiguous = bucket.contiguous && follows(spans_[i - 1].values, spans_[i].values);
     }
     if (bucket.contiguous) {
-      bucket.view = BufferView(front.data, elements, front.dtype, front.device);
+      bucket.view = BufferView(front.data, elements, front.dtype, front.space);
     } else {
       bucket.packed = communicator_.allocate(elements, front.dtype);
       bucket.view = bucket.packed.view();

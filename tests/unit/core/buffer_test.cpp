@@ -71,5 +71,20 @@ TEST(BufferView, ComesFromContiguousRanges) {
   EXPECT_EQ(view.part(2, 3).count, 3U);
 }
 
+TEST(BufferView, KnowsWhereItsMemoryIs) {
+  char memory[64];
+  const MemorySpace device{MemoryKind::kCuda, 3};
+  Buffer buffer(
+      memory, 16, DType::kF32, [](void*) {}, device);
+  EXPECT_EQ(buffer.space(), device);
+  EXPECT_EQ(buffer.view().space, device);
+  EXPECT_EQ(std::as_const(buffer).view().space, device);
+  EXPECT_EQ(buffer.view().part(1, 2).space, device);
+  EXPECT_EQ(ConstBufferView(buffer.view()).space, device);
+  EXPECT_TRUE(Buffer(1, DType::kF32).view().space.is_host());
+  EXPECT_EQ(describe(device), "memory of CUDA device 3");
+  EXPECT_EQ(describe(MemorySpace{}), "host memory");
+}
+
 }  // namespace
 }  // namespace farandole

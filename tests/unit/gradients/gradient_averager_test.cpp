@@ -91,6 +91,16 @@ TEST(GradientAverager, DifferentListsAreAMismatchOnEveryRank) {
   });
 }
 
+TEST(GradientAverager, GradientsInMemoryOfADeviceAreRefusedOnEveryRank) {
+  run_replicas(2, [](Communicator& ranks) {
+    std::vector<GradientSpan> spans{{BufferView(nullptr, 8, DType::kF32, {MemoryKind::kCuda, 0}), "gradient"}};
+    EXPECT_THROW(GradientAverager(ranks, spans), InvalidArgument);
+    std::vector<float> host(8);
+    if (ranks.rank() == 0) spans[0].values = host;
+    EXPECT_THROW(GradientAverager(ranks, spans), Mismatch);
+  });
+}
+
 TEST(GradientAverager, OneThatWasMovedOrHasNoRanksSaysSo) {
   std::vector<std::vector<float>> gradients(2, std::vector<float>(5));
   EXPECT_THROW(GradientAverager(Communicator(), spans_of(gradients)), InvalidArgument);
