@@ -91,12 +91,12 @@ class Tuner {
   }
 
   Way way(TuningTable table, std::string algorithm, int segments) const;
-  Way shared_memory_way(std::size_t one_shot_bytes, std::size_t part_bytes) const;
+  Way shared_memory_way(std::size_t one_shot_bytes, std::size_t slice_bytes) const;
   std::vector<Way> ways_of(Collective collective, const Shape& shape) const;
   std::vector<double> compare(const Shape& shape, std::vector<Way>& ways, bool drop_slow_ones);
   bool take_round(std::vector<Runner>& runners, std::size_t bytes);
   void find_one_shot_bytes();
-  void find_part_bytes();
+  void find_slice_bytes();
   bool tune(const Shape& shape, const Shape* next);
 
   Communicator& ranks_;
@@ -144,10 +144,10 @@ Way Tuner::way(TuningTable table, std::string algorithm, int segments) const {
   return {std::move(table), std::move(algorithm), segments, false, std::move(ranks)};
 }
 
-Way Tuner::shared_memory_way(std::size_t one_shot_bytes, std::size_t part_bytes) const {
+Way Tuner::shared_memory_way(std::size_t one_shot_bytes, std::size_t slice_bytes) const {
   TuningTable table = table_;
   table.one_shot_bytes = one_shot_bytes;
-  table.part_bytes = part_bytes;
+  table.slice_bytes = slice_bytes;
   return way(std::move(table), "shared_memory", 1);
 }
 
@@ -248,10 +248,10 @@ std::vector<double> Tuner::compare(const Shape& shape, std::vector<Way>& ways, b
 void Tuner::find_one_shot_bytes() {
   const std::vector<std::size_t> sizes = limit_sizes(kFirstOneShot, kLastOneShot, 2);
   if (sizes.empty()) return;
-  const auto part_bytes = static_cast<std::size_t>(ranks_.settings().part_bytes);
+  const auto slice_bytes = static_cast<std::size_t>(ranks_.settings().slice_bytes);
   std::vector<Way> ways;
-  ways.push_back(shared_memory_way(sizes.back(), part_bytes));
-  ways.push_back(shared_memory_way(0, part_bytes));
+  ways.push_back(shared_memory_way(sizes.back(), slice_bytes));
+  ways.push_back(shared_memory_way(0, slice_bytes));
   std::vector<double> lost(sizes.size() + 1, 0);  // with a limit below sizes[i]
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const std::vector<double> times = compare(shape(Collective::kAllreduce, sizes[i]), ways, false);
@@ -264,10 +264,10 @@ void Tuner::find_one_shot_bytes() {
   say("shared memory: one shot up to {} bytes\n", *table_.one_shot_bytes);
 }
 
-void Tuner::find_part_bytes() {
+void Tuner::find_slice_bytes() {
   const std::vector<std::size_t> sizes = limit_sizes(kFirstPartSize, kLastPartSize, 8);
   if (sizes.empty()) return;
-  const auto usual = static_cast<std::size_t>(ranks_.settings().part_bytes);
+  const auto usual = static_cast<std::size_t>(ranks_.settings().slice_bytes);
   const auto one_shot = table_.one_shot_bytes.value_or(static_cast<std::size_t>(ranks_.settings().one_shot_bytes));
   constexpr std::size_t kSmallest = 64 << 10, kLargest = 2 << 20;
   std::vector<Way> ways;
@@ -284,8 +284,8 @@ void Tuner::find_part_bytes() {
   }
   const auto least = static_cast<std::size_t>(std::min_element(lost.begin(), lost.end()) - lost.begin());
   const bool is_tie = lost[0] - lost[least] < kTie * static_cast<double>(sizes.size());
-  table_.part_bytes = ways[is_tie ? 0 : least].table.part_bytes;
-  say("shared memory: parts of {} bytes\n", *table_.part_bytes);
+  table_.slice_bytes = ways[is_tie ? 0 : least].table.slice_bytes;
+  say("shared memory: parts of {} bytes\n", *table_.slice_bytes);
 }
 
 /// One entry of the table. False if the time is up.
@@ -316,7 +316,7 @@ TuningTable Tuner::run() {
   say("# farandole-bench --tune: {}, type {}, op {}, for about {} s\n", describe(table_.shape), name(options_.dtype),
       name(options_.op), options_.tune_seconds);
   find_one_shot_bytes();
-  find_part_bytes();
+  find_slice_bytes();
   std::vector<std::vector<Shape>> ladders;
   std::size_t longest = 0;
   for (const Collective collective : options_.collectives) {
@@ -344,7 +344,7 @@ void check_tunable(const Settings& settings, const Options& options, int ranks) 
   };
   // What is forced goes before every table, so that all ways would be the same one.
   for (const SettingInfo& info : settings_table()) {
-    const bool is_limit = info.variable == "FARANDOLE_ONE_SHOT_BYTES" || info.variable == "FARANDOLE_PART_BYTES";
+    const bool is_limit = info.variable == "FARANDOLE_ONE_SHOT_BYTES" || info.variable == "FARANDOLE_SLICE_BYTES";
     const bool is_changed = value_text(settings, info) != value_text(Settings{}, info);
     if (is_limit && is_changed) refuse(info.variable);
     for (const Collective collective : options.collectives) {

@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-void stream(void* out, const void* in, std::size_t bytes, const void* next) {
+void copy_non_temporal(void* out, const void* in, std::size_t bytes, const void* next) {
 #if defined(__x86_64__)
   auto* to = static_cast<std::byte*>(out);
   const auto* from = static_cast<const std::byte*>(in);
@@ -40,7 +40,7 @@ void stream(void* out, const void* in, std::size_t bytes, const void* next) {
 #endif
 }
 
-void complete_streams() {
+void complete_non_temporal_stores() {
 #if defined(__x86_64__)
   _mm_sfence();
 #endif

@@ -107,8 +107,8 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        true,
        "In shared memory, vectors up to this size (4 times as much where a host has more ranks than cores) are done "
        "at once: every rank reads what it needs of all others."},
-      {"FARANDOLE_PART_BYTES",
-       &S::part_bytes,
+      {"FARANDOLE_SLICE_BYTES",
+       &S::slice_bytes,
        "bytes",
        4 * kKiB,
        64 * kKiB * kKiB,
@@ -124,8 +124,8 @@ std::vector<SettingInfo> make_table() {  // NOLINT(readability-function-size): a
        true,
        "In shared memory, processes that only move data let the kernel copy chunks of at least this size between their "
        "ordinary memory, once, where it may; 0: never."},
-      {"FARANDOLE_STREAMING_BYTES",
-       &S::streaming_bytes,
+      {"FARANDOLE_NON_TEMPORAL_BYTES",
+       &S::non_temporal_bytes,
        "bytes",
        0,
        64 * kGiB,

@@ -90,7 +90,7 @@ refused '--algorithm does not go with --tune' "$bench" --replicas 2 --tune t.jso
 refused '--json does not go with --tune' "$bench" --replicas 2 --tune t.json --json t.json
 refused '--peer does not go with --tune' "$bench" --tune t.json --peer mpi
 refused '--tune needs several ranks' "$bench" --tune t.json
-for setting in FARANDOLE_REDUCE=binomial FARANDOLE_PART_BYTES=64K FARANDOLE_ONE_SHOT_BYTES=0; do
+for setting in FARANDOLE_REDUCE=binomial FARANDOLE_SLICE_BYTES=64K FARANDOLE_ONE_SHOT_BYTES=0; do
   refused "--tune measures what ${setting%=*} would set; unset it" env $setting "$bench" --replicas 2 --tune t.json
 done
 [ ! -e t.json ] || fail 'a table was written where it was refused'
@@ -104,7 +104,7 @@ has '^/format=1$'
 has '^/measured_on/ranks=2$'
 has '^/measured_on/transport="inproc"$'
 has '^/shared_memory/one_shot_bytes=[0-9]+$'
-has '^/shared_memory/part_bytes=[0-9]+$'
+has '^/shared_memory/slice_bytes=[0-9]+$'
 # 16 bytes, 1 KiB and 64 KiB, each up to half way to the next one in orders of magnitude.
 for entry in 0/up_to_bytes=128 1/up_to_bytes=8192 2/up_to_bytes=524288; do has "^/collectives/allreduce/$entry\$"; done
 has_lines 3 '^/collectives/allreduce/[0-9]+/time_us=[0-9]'

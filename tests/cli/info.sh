@@ -78,7 +78,7 @@ fi
 # By a table of measured choices: which entry, or why none.
 cat >table.json <<'TABLE'
 {"format": 1, "measured_on": {"ranks": 4, "hosts": 1, "transport": "inproc", "version": "0.0.7"},
- "shared_memory": {"one_shot_bytes": 100, "part_bytes": 8192},
+ "shared_memory": {"one_shot_bytes": 100, "slice_bytes": 8192},
  "collectives": {"allreduce": [{"up_to_bytes": 60, "algorithm": "shared_memory", "segments": 1, "time_us": 0.5},
    {"up_to_bytes": 2000, "algorithm": "double_tree", "segments": 7, "time_us": 12.25}]}}
 TABLE
@@ -95,7 +95,7 @@ has 'because the table table.json has nothing for broadcast$'
 works 'two shots' "${tuned[@]}" "$info" --explain broadcast 101 --size 4
 works 'because the table table.json is for 4 ranks on 1 host, inproc, and this is 3 ranks on 1 host, inproc$' \
   "${tuned[@]}" "$info" --explain allreduce 60 --size 3
-works 'in parts of 65536 bytes' "${tuned[@]}" env FARANDOLE_PART_BYTES=64K "$info" --explain allreduce 9000 --size 4
+works 'in parts of 65536 bytes' "${tuned[@]}" env FARANDOLE_SLICE_BYTES=64K "$info" --explain allreduce 9000 --size 4
 works 'because the table table.json says shared_memory, but the ranks share no memory here$' \
   "${tuned[@]}" env FARANDOLE_SHARED_MEMORY=off "$info" --explain allreduce 60 --size 4
 works '^forced by a setting \(ring\), which goes before the table table.json$' \

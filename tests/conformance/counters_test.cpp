@@ -22,7 +22,7 @@ constexpr std::uint64_t kBefore = 6;
 
 /// Short and long vectors through every way of shared memory, or by messages.
 void try_across(Communicator& ranks, int border) {
-  const auto part = static_cast<std::size_t>(ranks.settings().part_bytes) / sizeof(std::int32_t);
+  const auto part = static_cast<std::size_t>(ranks.settings().slice_bytes) / sizeof(std::int32_t);
   std::vector<std::unique_ptr<Trial<std::int32_t>>> trials;
   for (std::uint64_t call = 0; call < 3 * kBefore; ++call) {
     constexpr Collective kTried[] = {Collective::kAllreduce, Collective::kReduceScatter, Collective::kAlltoall};

@@ -63,7 +63,7 @@ void try_all(Communicator& ranks, std::size_t total) {
 }
 
 std::size_t slot_bytes(const Communicator& ranks) {
-  return static_cast<std::size_t>(ranks.settings().part_bytes);
+  return static_cast<std::size_t>(ranks.settings().slice_bytes);
 }
 /// The largest vector that is reduced whole by every rank.
 std::size_t one_shot_bytes(const Communicator& ranks) {
@@ -72,7 +72,7 @@ std::size_t one_shot_bytes(const Communicator& ranks) {
 
 TEST(SharedMemory, ShortVectorsWhereverTheyLie) {
   for_each_group({1, 2, 3, 4, 8}, [](Communicator& ranks) {
-    // An entry line carries 40 bytes.
+    // An arrival record carries 40 bytes.
     for (const std::size_t bytes : {0, 1, 39, 40, 41, 129}) try_all<std::uint8_t>(ranks, bytes);
     for (const std::size_t count : {1, 10, 11}) try_all<std::int32_t>(ranks, count);
   });
@@ -162,9 +162,9 @@ TEST(SharedMemory, CommunicatorsComeAndGoWhileRanksLagBehind) {
 TEST(SharedMemory, BlocksOfFormerCommunicatorsAreUsedAgain) {
   if (is_launched()) GTEST_SKIP() << "the size of the blocks is the job's";
   // A block of this size fits the machine a few times only.
-  const char* old = std::getenv("FARANDOLE_PART_BYTES");
+  const char* old = std::getenv("FARANDOLE_SLICE_BYTES");
   const std::string before = old != nullptr ? old : "";
-  setenv("FARANDOLE_PART_BYTES", "32MiB", 1);
+  setenv("FARANDOLE_SLICE_BYTES", "32MiB", 1);
   run_replicas(2, [](Communicator& ranks) {
     for (int i = 0; i < 300; ++i) {
       Communicator copy = ranks.duplicate();
@@ -173,7 +173,7 @@ TEST(SharedMemory, BlocksOfFormerCommunicatorsAreUsedAgain) {
       ASSERT_EQ(one[0], 2);
     }
   });
-  before.empty() ? unsetenv("FARANDOLE_PART_BYTES") : setenv("FARANDOLE_PART_BYTES", before.c_str(), 1);
+  before.empty() ? unsetenv("FARANDOLE_SLICE_BYTES") : setenv("FARANDOLE_SLICE_BYTES", before.c_str(), 1);
 }
 
 TEST(SharedMemory, OneShotReachesFurtherWhereRanksShareCores) {
@@ -209,7 +209,7 @@ TEST(SharedMemory, EveryWayGivesTheSameBitsOnAllRanks) {
     ranks.allreduce(window.view(), target.view(), ReduceOp::kSum);
     EXPECT_EQ(std::memcmp(target.as<float>(), staged.data(), count * sizeof(float)), 0) << "windows";
 
-    // The first elements again in pieces that are short enough to be reduced at once, and some in entry lines.
+    // The first elements again in pieces that are short enough to be reduced at once, and some in arrival records.
     const std::size_t one_shot = one_shot_bytes(ranks) / sizeof(float);
     std::size_t first = 0;
     for (std::size_t length = 1; length <= std::max<std::size_t>(one_shot, 10) && first + length <= count;) {

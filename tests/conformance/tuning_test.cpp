@@ -35,7 +35,7 @@ TuningTable odd_table(const Communicator& ranks) {
     }
   }
   table.one_shot_bytes = 100;
-  table.part_bytes = 4096 + 128;
+  table.slice_bytes = 4096 + 128;
   return table;
 }
 
@@ -133,7 +133,7 @@ TEST(Tuning, ATableForOtherRanksChangesNothing) {
     ++table.shape.ranks;
     for (auto& entries : table.entries) entries.clear();
     table.of(Collective::kAlltoall) = {{1000, "pairwise", 3, 0}};
-    table.part_bytes = 4096;
+    table.slice_bytes = 4096;
     Communicator other = ranks.duplicate(table);
     const std::string text = other.explain(Collective::kAlltoall, 8);
     EXPECT_THAT(text, HasSubstr("chosen by Farandole, because the table"));

@@ -5,7 +5,7 @@
 # tried a few times.
 set -u
 ranks=$1; shift
-export FARANDOLE_TIMEOUT=1 FARANDOLE_PART_BYTES=4KiB FARANDOLE_LOG=off
+export FARANDOLE_TIMEOUT=1 FARANDOLE_SLICE_BYTES=4KiB FARANDOLE_LOG=off
 export FARANDOLE_HOST_ID=farandole-stopped-$$
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 for attempt in 1 2 3 4 5 6; do

@@ -172,7 +172,7 @@ void CollectiveOperation::begin_check() {
   }
 }
 
-/// This rank has its own error to raise, but first lets the others find out.
+/// This rank has its own error to raise, but compares first, so that its peers learn of it.
 void CollectiveOperation::refuse_after(std::unique_ptr<Operation> comparison) {
   class Refusing final : public Operation {
    public:

@@ -33,7 +33,7 @@ struct ShmContext {
 /// One collective of one rank.
 class CollectiveOperation final : public Operation {
  public:
-  /// @param entered  in shared memory, this rank's entry is there already
+  /// @param arrived  in shared memory, this rank's arrival is published already
   /// @param validation_error  if not empty, the call is invalid: ranks compare descriptors, then this one throws it
   CollectiveOperation(const Group& group, const ShmContext& host, const Call& call, Selection selection,
                       std::uint64_t sequence, VendorSlot& vendor, bool check, std::string validation_error,
@@ -47,7 +47,7 @@ class CollectiveOperation final : public Operation {
   std::uint64_t sequence() const { return sequence_; }
 
  private:
-  /// An uneven alltoall has two checks: of the call, then of the counts that the ranks told each other.
+  /// An uneven alltoall has two checks: of the call, then of the counts that the ranks sent each other.
   enum class Phase { kCheck, kExchangeCounts, kCheckCounts, kRun, kVendor, kSharedMemory, kDone };
   State advance_phase();
   void leave_communicator();

@@ -28,7 +28,7 @@ std::string explain_shared_memory(const Selection& selection, Collective collect
   return fmt::format("the ranks live on one host and share memory: {}",
                      one_shot ? "one shot, every rank reads what it needs of all others"
                               : fmt::format("two shots, in parts of {} bytes; windows are read and written in place{}",
-                                            group.part_bytes, explain_single_copies(collective, group)));
+                                            group.slice_bytes, explain_single_copies(collective, group)));
 }
 
 /// Who has chosen: a setting, the table, or the built-in rules; and what became of the table.

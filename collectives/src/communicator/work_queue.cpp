@@ -20,7 +20,7 @@ constexpr double kAskingShare = 0.25;
 // A stalled collective asks the ranks that it waits for: one of them may have left.
 constexpr auto kFirstQuestion = std::chrono::milliseconds(500);
 constexpr auto kNextQuestion = std::chrono::seconds(1);
-// Messages of a rank that left in good order may still be on their way for this long.
+// Messages of a rank that shut down cleanly may still be on their way for this long.
 constexpr Seconds kGoodbye{1.0};
 constexpr std::string_view kStillWritten =
     "; a message to this rank had begun and could not be withdrawn, so that the output of this call may still be "

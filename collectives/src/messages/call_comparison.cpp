@@ -21,7 +21,7 @@ bool same(const Descriptor& a, const Descriptor& b) {
 CallComparison::CallComparison(const Group& group, std::uint8_t lane, std::uint64_t sequence, const Descriptor& mine)
     : group_(group), lane_(lane) {
   known_.lowest = {group.rank, 0, mine};
-  // The digest carries the sequence number, so that ranks which lost count of each other are told apart as well.
+  // The digest carries the sequence number, so that ranks whose numbers of calls differ find that, too.
   known_.lowest.descriptor.digest = mix(mine.digest, sequence);
 }
 

@@ -18,8 +18,9 @@ namespace farandole {
 
 /// One rank's call. Compared bytewise.
 struct Descriptor {
-  static constexpr std::uint8_t kRefused = 0xff;  ///< as `algorithm`: this rank can not go on, whatever the others say
-  static constexpr std::uint8_t kVendor = 0xfe;   ///< as `algorithm`: the vendor's
+  static constexpr std::uint8_t kRefused =
+      0xff;                                      ///< as `algorithm`: this rank can not go on, whatever its peers called
+  static constexpr std::uint8_t kVendor = 0xfe;  ///< as `algorithm`: the vendor's
   static constexpr std::uint8_t kSharedMemory = 0xfd;  ///< as `algorithm`: through the host's shared memory
   static constexpr std::uint8_t kHierarchical = 0xfc;  ///< as `algorithm`: shared memory inside hosts, messages across
 

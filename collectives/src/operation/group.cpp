@@ -49,7 +49,7 @@ Group tuned(Group group) {
   group.table_fits = table != nullptr && table->shape == group.shape();
   group.one_shot_bytes = limit(&Settings::one_shot_bytes, group, table ? table->one_shot_bytes : std::nullopt,
                                is_oversubscribed(group) ? kOneShotFactorWhereOversubscribed : 1);
-  group.part_bytes = limit(&Settings::part_bytes, group, table ? table->part_bytes : std::nullopt);
+  group.slice_bytes = limit(&Settings::slice_bytes, group, table ? table->slice_bytes : std::nullopt);
   return group;
 }
 

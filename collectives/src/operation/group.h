@@ -22,7 +22,7 @@ struct Group {
   std::shared_ptr<const TuningTable> table;
   bool table_fits = false;  ///< it was measured on ranks like these
   // Limits of shared memory: the settings', else the table's.
-  std::size_t one_shot_bytes = 0, part_bytes = 0;
+  std::size_t one_shot_bytes = 0, slice_bytes = 0;
   /// Of the first collective; the same on all ranks. Tests begin where a job comes to after years.
   std::uint64_t first_sequence = 1;
 

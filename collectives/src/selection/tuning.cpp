@@ -115,9 +115,9 @@ TuningTable read_table(const Node& root) {
   table.version = measured_on.at("version").text();
   if (root.has("shared_memory")) {
     const Node limits = root.at("shared_memory");
-    limits.allow_only({"one_shot_bytes", "part_bytes"});
+    limits.allow_only({"one_shot_bytes", "slice_bytes"});
     if (limits.has("one_shot_bytes")) table.one_shot_bytes = limits.at("one_shot_bytes").whole<std::size_t>();
-    if (limits.has("part_bytes")) table.part_bytes = limits.at("part_bytes").whole<std::size_t>();
+    if (limits.has("slice_bytes")) table.slice_bytes = limits.at("slice_bytes").whole<std::size_t>();
   }
   const Node collectives = root.at("collectives");
   collectives.allow_only({name(Collective::kAllreduce), name(Collective::kBroadcast), name(Collective::kReduce),
@@ -158,7 +158,7 @@ std::string TuningTable::to_json() const {
   std::string text = fmt::format("{{\n \"format\": {},\n \"measured_on\": {},\n", kFormat, measured_on.dump());
   Json limits = Json::object();
   if (one_shot_bytes) limits["one_shot_bytes"] = *one_shot_bytes;
-  if (part_bytes) limits["part_bytes"] = *part_bytes;
+  if (slice_bytes) limits["slice_bytes"] = *slice_bytes;
   if (!limits.empty()) text += fmt::format(" \"shared_memory\": {},\n", limits.dump());
   text += " \"collectives\": {";
   std::string_view separator = "\n";

@@ -78,7 +78,7 @@ void TuningTable::check() const {
   within("ranks", shape.ranks, kMostRanks);
   within("hosts", shape.hosts, shape.ranks);
   check_limit("one_shot_bytes", "FARANDOLE_ONE_SHOT_BYTES", one_shot_bytes);
-  check_limit("part_bytes", "FARANDOLE_PART_BYTES", part_bytes);
+  check_limit("slice_bytes", "FARANDOLE_SLICE_BYTES", slice_bytes);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     for (std::size_t k = 0; k < entries[i].size(); ++k) check_entry(static_cast<Collective>(i), *this, k);
   }

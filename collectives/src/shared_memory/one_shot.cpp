@@ -35,7 +35,7 @@ OneShot::Extent OneShot::part(int local) const {
   return {index * each, each};
 }
 
-/// Elements that a rank shows to the others.
+/// Elements that a rank shows to its peers.
 std::size_t OneShot::shown_by(int local) const {
   switch (call_.collective) {
     case Collective::kAllgather:

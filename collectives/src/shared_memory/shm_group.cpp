@@ -30,11 +30,11 @@ ShmGroup::ShmGroup(const Group& group)
     : endpoint_(*group.endpoint),
       memory_(group.endpoint->memory()),
       id_(group.id),
-      slot_bytes_(std::max(group.part_bytes / kLineBytes * kLineBytes, group.members.size() * kLineBytes)),
+      slot_bytes_(std::max(group.slice_bytes / kLineBytes * kLineBytes, group.members.size() * kLineBytes)),
       at_once_bytes_(std::min(group.one_shot_bytes, slot_bytes_)),
       single_copy_bytes_(least_single_copy(endpoint_)),
       by_address_(endpoint_.settings().shared_memory == "on"),
-      recent_outputs_(static_cast<std::size_t>(endpoint_.settings().streaming_bytes)) {
+      recent_outputs_(static_cast<std::size_t>(endpoint_.settings().non_temporal_bytes)) {
   const Topology& topology = endpoint_.topology();
   const RankInfo& self = topology.rank(endpoint_.rank());
   for (std::size_t i = 0; i < group.members.size(); ++i) {
@@ -71,7 +71,7 @@ ShmGroup::~ShmGroup() {
   });
 }
 
-/// Publishes the own block, then looks for the others'. A rank completes no operation before all others have found its
+/// Publishes the own block, then looks for the peers'. A rank completes no operation before all peers have found its
 /// block, so it stays published for as long as somebody may look for it.
 bool ShmGroup::connect() {
   if (found_ == size()) return true;
@@ -79,7 +79,7 @@ bool ShmGroup::connect() {
     try {
       block_offset_ = memory_.allocate(block_bytes(size(), lanes(), slot_bytes_));
     } catch (const InvalidArgument& error) {
-      // The others may have room, and would wait for this rank: it must not fail alone.
+      // The peers may have room, and would wait for this rank: it must not fail alone.
       throw TransportError(
           fmt::format("memory that the ranks of this host share for a communicator: {}", error.what()));
     }
@@ -112,7 +112,7 @@ bool ShmGroup::is_called(std::uint64_t number) const {
   if (found_ < size()) return false;
   for (int local = 0; local < size(); ++local) {
     if (local == rank_) continue;
-    // Sequentially consistent: pairs with the nudge of a rank that enters, see Doorbell::arm.
+    // Sequentially consistent: pairs with the nudge of a rank that arrives, see Doorbell::arm.
     if (lane(local, lane_of(number)).arrival.number.load(std::memory_order_seq_cst) >= number) return true;
   }
   return false;

@@ -20,15 +20,15 @@ namespace farandole {
 inline constexpr std::size_t kLineBytes = 128;
 static_assert((kLanes & (kLanes - 1)) == 0);
 
-/// A rank's entry into an operation: one cache line, and behind it what is only written where calls differ. Every word
-/// has one writer, and `number` only grows: whoever reads its new value (acquire) sees the rest of that entry
+/// A rank's arrival in an operation: one cache line, and behind it what is only written where calls differ. Every word
+/// has one writer, and `number` only grows: a rank that reads its new value (acquire) sees the rest of that record
 /// (release).
 struct ArrivalRecord {
   static constexpr std::size_t kPayloadWords = 5;
-  std::atomic<std::uint64_t> number;     ///< of the operation that was entered
+  std::atomic<std::uint64_t> number;     ///< of the operation in which it arrived
   std::atomic<std::uint64_t> digest;     ///< of the descriptor
   std::atomic<std::uint64_t> completed;  ///< this rank has completed all operations up to here
-  /// Of what is done at once the data itself, if it is that small; else where the buffers are.
+  /// Of a one-shot collective the data itself, if it is that small; else where the buffers are.
   std::array<std::atomic<std::uint64_t>, kPayloadWords> payload;
   std::atomic<std::uint64_t> described;  ///< like `number`, once digests have been found to differ
   std::array<std::atomic<std::uint64_t>, 3> descriptor;
@@ -46,7 +46,7 @@ static_assert(offsetof(ArrivalRecord, described) == 64);
 /// of an earlier one for its own.
 class Progress {
  public:
-  /// By the rank itself. @param order  of the store that shows it to the others
+  /// By the rank itself. @param order  of the store that shows it to the peers
   void publish(std::uint64_t number, std::uint64_t steps, std::memory_order order) {
     if (number_.load(std::memory_order_relaxed) == number) {
       steps_.store(steps, order);
@@ -70,27 +70,27 @@ struct ShmBlock {
   struct alignas(kLineBytes) Lane {
     ArrivalRecord arrival;
     alignas(kLineBytes) Progress progress;
-    /// 1 while this rank reads or writes buffers of others in place
+    /// 1 while this rank reads or writes buffers of its peers in place
     std::atomic<std::uint64_t> touching;
   };
   struct alignas(kLineBytes) Word {
     std::atomic<std::uint64_t> value;
   };
   std::array<Lane, kLanes> lanes;
-  Word completed;  ///< as in the entry line, but always the latest
+  Word completed;  ///< as in the arrival record, but always the latest
   // Behind it: one word per rank, which that rank sets when it has let go of this block; then the staging memory.
 };
 
 /// One rank's view. Used by one thread at a time (the work queue's lock).
 ///
-/// A rank may write its lines and staging memory of a lane for the next operation once all others have completed the
-/// last one of that lane. Calls that follow each other know that from the entry lines they have read anyway.
+/// A rank may write its lines and staging memory of a lane for the next operation once all peers have completed the
+/// last one of that lane. Calls that follow each other know that from the arrival records they have read anyway.
 class ShmGroup {
  public:
   static constexpr std::uint64_t kUnreachable = ~0ULL;
   /// Publishes this rank's block. Never blocks.
   explicit ShmGroup(const Group& group);
-  /// Lets go of the block. Its memory is used again when all others have let go as well.
+  /// Lets go of the block. Its memory is used again when all peers have let go as well.
   ~ShmGroup();
   ShmGroup(const ShmGroup&) = delete;
   ShmGroup& operator=(const ShmGroup&) = delete;
@@ -102,28 +102,30 @@ class ShmGroup {
   /// Bytes of staging memory that an operation has per slot, for input and for results.
   std::size_t slot_bytes() const { return slot_bytes_; }
   static constexpr int kSlots = 2;
-  /// Vectors up to this size are done at once.
+  /// Vectors up to this size are one-shot.
   std::size_t one_shot_bytes() const { return at_once_bytes_; }
 
   RecentOutputs& recent_outputs() { return recent_outputs_; }
 
-  /// True once the blocks of all others have been found. @throws TransportError  there is no room for the own one
+  /// True once the blocks of all peers have been found. @throws TransportError  there is no room for the own one
   bool connect();
   bool is_connected() const { return found_ == size(); }
   ShmBlock::Lane& lane(int local, int lane) const {
     return peers_[static_cast<std::size_t>(local)].block->lanes[static_cast<std::size_t>(lane)];
   }
-  std::byte* input_slot(int local, int lane, std::uint64_t part) const { return slot(local, lane, part % kSlots * 2); }
-  std::byte* result_slot(int local, int lane, std::uint64_t part) const {
-    return slot(local, lane, part % kSlots * 2 + 1);
+  std::byte* input_slot(int local, int lane, std::uint64_t slice) const {
+    return slot(local, lane, slice % kSlots * 2);
+  }
+  std::byte* result_slot(int local, int lane, std::uint64_t slice) const {
+    return slot(local, lane, slice % kSlots * 2 + 1);
   }
   /// All of them in turn, for an operation whose results take the place of the input.
   static constexpr int kExchangeSlots = 2 * kSlots;
-  std::byte* exchange_slot(int local, int lane, std::uint64_t part) const {
-    return slot(local, lane, part % kExchangeSlots);
+  std::byte* exchange_slot(int local, int lane, std::uint64_t slice) const {
+    return slot(local, lane, slice % kExchangeSlots);
   }
 
-  /// True if another rank has entered operation `number` or a later one of its lane. Never while not connected.
+  /// True if another rank has arrived in operation `number` or a later one of its lane. Never while not connected.
   bool is_called(std::uint64_t number) const;
 
   /// What other ranks can reach a buffer by: an address if all are threads of this process, else its place in a window.
@@ -145,7 +147,7 @@ class ShmGroup {
   /// completed by all before the lane may be written.
   std::uint64_t begin(int lane, std::uint64_t number) { return completion_.begin(lane, number); }
   /// Operation `number` may begin only after later ones have ended. Without this it would count as completed then, and
-  /// the others would take its lane too early.
+  /// the peers would take its lane too early.
   void announce(std::uint64_t number) { (void)begin(lane_of(number), number); }
   /// What was announced of the collective that has `number`, and has not begun, never will.
   void withdraw(std::uint64_t number);
@@ -158,9 +160,9 @@ class ShmGroup {
   void end(int lane, std::uint64_t next = 0);
   /// True if buffers are reached by their addresses: they are gone when their owner frees them, where windows stay.
   bool by_address() const { return by_address_; }
-  /// Waits until no rank touches buffers of others in `lane`; after a fault, when no step begins any more. Short.
+  /// Waits until no rank touches buffers of its peers in `lane`; after a fault, when no step begins any more. Short.
   void await_hands_off(int lane) const;
-  /// Wakes the others, after a sequentially consistent store.
+  /// Wakes the peers, after a sequentially consistent store.
   void nudge() const;
 
   /// Scratch for the addresses of all ranks' inputs.
@@ -174,7 +176,7 @@ class ShmGroup {
     std::byte* staging = nullptr;
     Doorbell* doorbell = nullptr;
     Doorbell* progress = nullptr;
-    std::uint64_t completed = 0;  // as far as this rank has heard
+    std::uint64_t completed = 0;  // as far as this rank has read
   };
   std::byte* slot(int local, int lane, std::uint64_t index) const {
     index += static_cast<std::size_t>(lane) * kExchangeSlots;

@@ -40,7 +40,7 @@ ShmOperation::ShmOperation(const Group& group, ShmGroup& host, const Call& call,
       output_(static_cast<std::byte*>(call.output.data)),
       // Here, because operations are made in the order of their numbers, or were announced in it.
       previous_(host.begin(lane_, number)) {
-  // Ranks that lost count of each other are told apart as well.
+  // Ranks whose numbers of calls differ find that, too.
   descriptor_.digest = mix(descriptor_.digest, number);
   digest_ = digest_of(descriptor, number);
   if (purpose == Purpose::kComparison) return;
@@ -250,7 +250,7 @@ bool ShmOperation::is_exchange_in_place() const {
 
 void ShmOperation::choose_way() {
   if (counted_ && is_exchange_in_place() && call_.input.count > 0) {
-    // A part of the output may lie where a later part of the input still is.
+    // A slice of the output may lie where a later slice of the input still is.
     original_ = Scratch(call_.input.size_in_bytes());
     std::memcpy(original_.data(), input_, call_.input.size_in_bytes());
     input_ = original_.data();
@@ -259,8 +259,8 @@ void ShmOperation::choose_way() {
   // A cache line that one of two ranks wrote, and the other has read and then writes, moves between their cores half as
   // often as two lines that each go one way.
   exchanges_ =
-      host_.size() == 2 && reduces(call_.collective) && plan_.uses(ShmStage::kIn) && plan_.uses(ShmStage::kOut);
-  cut_into_parts();
+      host_.size() == 2 && reduces(call_.collective) && plan_.uses(ShmStage::kCopyIn) && plan_.uses(ShmStage::kCopyOut);
+  cut_into_slices();
 }
 
 /// Elements that one rank has for another at most.
@@ -276,15 +276,15 @@ std::size_t ShmOperation::largest_chunk() const {
   return largest;
 }
 
-/// Elements of a chunk in a part: where inputs are staged, parts of all chunks share a slot.
+/// Elements of a chunk in a slice: where inputs are staged, slices of all chunks share a slot.
 std::size_t ShmOperation::granularity(bool staged) const {
   const std::size_t chunks = staged ? static_cast<std::size_t>(host_.size()) : 1;
   return host_.slot_bytes() / chunks / kLineBytes * kLineBytes / element_bytes_;
 }
 
-void ShmOperation::cut_into_parts() {
-  granularity_ = granularity(plan_.uses(ShmStage::kIn));
-  plan_.set_parts((largest_chunk() + granularity_ - 1) / granularity_);
+void ShmOperation::cut_into_slices() {
+  granularity_ = granularity(plan_.uses(ShmStage::kCopyIn));
+  plan_.set_slices((largest_chunk() + granularity_ - 1) / granularity_);
   step_ = plan_.first();
   if (has_staged_) take(step_);
   // In place, the lines of the output are in the caches already.
@@ -294,20 +294,20 @@ void ShmOperation::cut_into_parts() {
 }
 
 bool ShmOperation::is_ready(const ShmPlan::Step& step) {
-  const auto [stage, part] = step;
+  const auto [stage, slice] = step;
   if (!plan_.is_active(stage, host_.rank())) return true;
   // The memory that this stage writes is free again...
   const auto reader = static_cast<ShmStage>(static_cast<int>(stage) + 1);
   const std::size_t slots = exchanges_ ? ShmGroup::kExchangeSlots : ShmGroup::kSlots;
-  const bool reused = stage != ShmStage::kOut && plan_.uses(reader) && part >= slots;
-  if (reused && !all_reached(plan_.done_after(reader, part - slots), -1)) return false;
+  const bool reused = stage != ShmStage::kCopyOut && plan_.uses(reader) && slice >= slots;
+  if (reused && !all_reached(plan_.done_after(reader, slice - slots), -1)) return false;
   // ...and what it reads has been written.
-  if (stage == ShmStage::kIn) return true;
+  if (stage == ShmStage::kCopyIn) return true;
   const auto writer = static_cast<ShmStage>(static_cast<int>(stage) - 1);
-  return !plan_.uses(writer) || all_reached(plan_.done_after(writer, part), plan_.source(stage));
+  return !plan_.uses(writer) || all_reached(plan_.done_after(writer, slice), plan_.source(stage));
 }
 
-/// True once the others (or `only` that one) have taken so many steps.
+/// True once the peers (or `only` that one) have taken so many steps.
 bool ShmOperation::all_reached(std::uint64_t steps, int only) {
   for (int local = 0; local < host_.size(); ++local) {
     if (local == host_.rank() || (only >= 0 && local != only)) continue;
@@ -319,14 +319,14 @@ bool ShmOperation::all_reached(std::uint64_t steps, int only) {
   return true;
 }
 
-/// False after a fault, which may still have to be heard of: the others' buffers may be gone.
+/// False after a fault, which this rank may not have read yet: the peers' buffers may be gone.
 bool ShmOperation::run(const ShmPlan::Step& step) {
   ShmBlock::Lane& mine = host_.lane(host_.rank(), lane_);
   if (plan_.is_active(step.stage, host_.rank())) {
     const bool touches = plan_.touches_buffers() && host_.by_address();
     if (touches) mine.touching.store(1, std::memory_order_seq_cst);
     const bool is_done = (!touches || !group_.endpoint->has_fault()) && work_on(step);
-    if (non_temporal_) complete_streams();
+    if (non_temporal_) complete_non_temporal_stores();
     if (touches) mine.touching.store(0, std::memory_order_release);
     if (!is_done) return false;
   }

@@ -51,12 +51,12 @@ bool ShmPlan::is_active(ShmStage stage, int rank) const {
   const bool is_root = rank == facts_.root;
   switch (facts_.collective) {
     case Collective::kReduce:
-      return stage != ShmStage::kOut || is_root;
+      return stage != ShmStage::kCopyOut || is_root;
     case Collective::kGather:
     case Collective::kScatter:
-      return stage == ShmStage::kMiddle || is_root;
+      return stage == ShmStage::kReduce || is_root;
     case Collective::kBroadcast:
-      return (stage == ShmStage::kMiddle) == is_root;
+      return (stage == ShmStage::kReduce) == is_root;
     default:
       return true;
   }
@@ -73,30 +73,30 @@ ShmPlan::Step ShmPlan::first() const {
   return {static_cast<ShmStage>(stage), 0};
 }
 
-/// At each time the used stages follow each other, each one part behind the one before.
+/// At each time the used stages follow each other, each one slice behind the one before.
 ShmPlan::Step ShmPlan::after(const Step& step) const {
-  std::size_t time = step.part + static_cast<std::size_t>(index(step.stage));
+  std::size_t time = step.slice + static_cast<std::size_t>(index(step.stage));
   auto next = static_cast<std::size_t>(step.stage) + 1;
   for (;;) {
-    for (; next < kHostStages; ++next) {
+    for (; next < kShmStages; ++next) {
       const auto stage = static_cast<ShmStage>(next);
       const auto behind = static_cast<std::size_t>(index(stage));
-      if (uses(stage) && time >= behind && time - behind < parts_) return {stage, time - behind};
+      if (uses(stage) && time >= behind && time - behind < slices_) return {stage, time - behind};
     }
     ++time;
     next = 0;
-    if (time > parts_ + kHostStages) return {ShmStage::kIn, parts_};
+    if (time > slices_ + kShmStages) return {ShmStage::kCopyIn, slices_};
   }
 }
 
-std::uint64_t ShmPlan::done_after(ShmStage stage, std::size_t part) const {
+std::uint64_t ShmPlan::done_after(ShmStage stage, std::size_t slice) const {
   const int own = index(stage);
-  const auto time = static_cast<std::int64_t>(part) + own;
+  const auto time = static_cast<std::int64_t>(slice) + own;
   std::int64_t done = 0;
   for (int other = 0; other < used_; ++other) {
     // Parts of the other stage whose time has come, the current time included for stages that come first in it.
-    const std::int64_t parts = time - other + (other <= own ? 1 : 0);
-    done += std::clamp<std::int64_t>(parts, 0, static_cast<std::int64_t>(parts_));
+    const std::int64_t slices = time - other + (other <= own ? 1 : 0);
+    done += std::clamp<std::int64_t>(slices, 0, static_cast<std::int64_t>(slices_));
   }
   return static_cast<std::uint64_t>(done);
 }

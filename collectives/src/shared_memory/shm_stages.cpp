@@ -18,7 +18,7 @@ namespace {
 
 // What a rank reduces before it brings the result to its other places: staged results stay in the nearest cache until
 // then, and results that go past the caches pass through a few lines. (Results in windows are brought there part by
-// part, which is faster where inputs and outputs just fit the caches: 1 MiB in 50 µs, in blocks 60.)
+// slice, which is faster where inputs and outputs just fit the caches: 1 MiB in 50 µs, in blocks 60.)
 constexpr std::size_t kStagedBytes = 8192;
 constexpr std::size_t kPassingBytes = 4096;
 
@@ -35,20 +35,20 @@ bool owns_output(Collective collective) {
 
 bool ShmOperation::work_on(const ShmPlan::Step& step) {
   switch (step.stage) {
-    case ShmStage::kIn:
-      copy_in(step.part);
+    case ShmStage::kCopyIn:
+      copy_in(step.slice);
       break;
-    case ShmStage::kMiddle:
+    case ShmStage::kReduce:
       if (reduces(call_.collective)) {
-        combine(step.part);
+        combine(step.slice);
       } else if (call_.collective == Collective::kScatter || call_.collective == Collective::kAlltoall) {
-        return place(step.part);
+        return place(step.slice);
       } else {
-        publish(step.part);
+        publish(step.slice);
       }
       break;
-    case ShmStage::kOut:
-      return copy_out(step.part);
+    case ShmStage::kCopyOut:
+      return copy_out(step.slice);
   }
   return true;
 }
@@ -67,20 +67,20 @@ ShmOperation::Extent ShmOperation::chunk(int owner) const {
   return {first, std::min(each, total_ - first)};
 }
 
-ShmOperation::Extent ShmOperation::part_of(Extent whole, std::size_t part) const {
-  const std::size_t skipped = std::min(whole.count, part * granularity_);
+ShmOperation::Extent ShmOperation::slice_of(Extent whole, std::size_t slice) const {
+  const std::size_t skipped = std::min(whole.count, slice * granularity_);
   return {whole.first + skipped, std::min(granularity_, whole.count - skipped)};
 }
 
-/// Where `from` has put the part of `owner`'s chunk.
-std::byte* ShmOperation::staged_chunk(int from, int owner, std::size_t part) const {
-  std::byte* slot = exchanges_ ? host_.exchange_slot(from, lane_, part) : host_.input_slot(from, lane_, part);
+/// Where `from` has put the slice of `owner`'s chunk.
+std::byte* ShmOperation::staged_chunk(int from, int owner, std::size_t slice) const {
+  std::byte* slot = exchanges_ ? host_.exchange_slot(from, lane_, slice) : host_.input_slot(from, lane_, slice);
   return slot + bytes(static_cast<std::size_t>(owner) * granularity_);
 }
 
-/// Where `reader` finds the result of the part of `owner`'s chunk.
-std::byte* ShmOperation::staged_result(int owner, int reader, std::size_t part) const {
-  return exchanges_ ? staged_chunk(reader, owner, part) : host_.result_slot(owner, lane_, part);
+/// Where `reader` finds the result of the slice of `owner`'s chunk.
+std::byte* ShmOperation::staged_result(int owner, int reader, std::size_t slice) const {
+  return exchanges_ ? staged_chunk(reader, owner, slice) : host_.result_slot(owner, lane_, slice);
 }
 
 std::byte* ShmOperation::peer_buffer(int local, bool input, std::size_t element) const {
@@ -91,17 +91,17 @@ std::byte* ShmOperation::peer_buffer(int local, bool input, std::size_t element)
 void ShmOperation::copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes, const void* next) const {
   if (to == from || bytes == 0) return;
   if (non_temporal_) {
-    stream(to, from, bytes, next);
+    copy_non_temporal(to, from, bytes, next);
   } else {
     std::memcpy(to, from, bytes);
   }
 }
 
-void ShmOperation::copy_in(std::size_t part) {
+void ShmOperation::copy_in(std::size_t slice) {
   for (int owner = 0; owner < host_.size(); ++owner) {
     if (owner == host_.rank() && !stages_own_) continue;
-    const Extent from = part_of(chunk(owner), part);
-    std::byte* to = staged_chunk(host_.rank(), owner, part);
+    const Extent from = slice_of(chunk(owner), slice);
+    std::byte* to = staged_chunk(host_.rank(), owner, slice);
     if (from.count == 0) continue;
     if (stages_own_) {
       scale(to, input(from.first), from.count, call_.input.dtype, call_.prescale);
@@ -111,19 +111,19 @@ void ShmOperation::copy_in(std::size_t part) {
   }
 }
 
-/// Reduces a part of the own chunk over all ranks.
-void ShmOperation::combine(std::size_t part) {
-  const Extent at = part_of(chunk(host_.rank()), part);
+/// Reduces a slice of the own chunk over all ranks.
+void ShmOperation::combine(std::size_t slice) {
+  const Extent at = slice_of(chunk(host_.rank()), slice);
   std::size_t most = at.count;
-  if (plan_.uses(ShmStage::kOut)) most = kStagedBytes / element_bytes_;
+  if (plan_.uses(ShmStage::kCopyOut)) most = kStagedBytes / element_bytes_;
   if (passes_by()) most = kPassingBytes / element_bytes_;
   for (std::size_t done = 0; done < at.count; done += most) {
-    combine_block({at.first + done, std::min(most, at.count - done)}, part, done);
+    combine_block({at.first + done, std::min(most, at.count - done)}, slice, done);
   }
 }
 
-/// @param done  elements of the part that come before the block
-void ShmOperation::combine_block(Extent at, std::size_t part, std::size_t done) {
+/// @param done  elements of the slice that come before the block
+void ShmOperation::combine_block(Extent at, std::size_t slice, std::size_t done) {
   const int me = host_.rank();
   for (int local = 0; local < host_.size(); ++local) {
     const std::byte* from = nullptr;
@@ -132,7 +132,7 @@ void ShmOperation::combine_block(Extent at, std::size_t part, std::size_t done) 
     } else if (plan_.reads_inputs()) {
       from = peer_buffer(local, true, at.first);
     } else {
-      from = staged_chunk(local, me, part) + bytes(done);
+      from = staged_chunk(local, me, slice) + bytes(done);
     }
     host_.pointers()[static_cast<std::size_t>(local)] = from;
   }
@@ -140,8 +140,8 @@ void ShmOperation::combine_block(Extent at, std::size_t part, std::size_t done) 
   std::byte* target = nullptr;
   if (passes_by()) {
     target = passing.data();
-  } else if (plan_.uses(ShmStage::kOut)) {
-    target = staged_result(me, exchanges_ ? 1 - me : me, part) + bytes(done);
+  } else if (plan_.uses(ShmStage::kCopyOut)) {
+    target = staged_result(me, exchanges_ ? 1 - me : me, slice) + bytes(done);
   } else {
     target = result_at(call_.collective == Collective::kReduce ? call_.root : me, at.first);
   }
@@ -151,9 +151,9 @@ void ShmOperation::combine_block(Extent at, std::size_t part, std::size_t done) 
   spread(target, at);
 }
 
-/// Results that are not staged go past the caches to all places where they belong.
+/// Non-temporal stores write results that are not staged to all places where they belong.
 bool ShmOperation::passes_by() const {
-  return non_temporal_ && !plan_.uses(ShmStage::kOut);
+  return non_temporal_ && !plan_.uses(ShmStage::kCopyOut);
 }
 
 /// Where a result belongs in the output of a rank; of a collective that gives each its own chunk, this rank's.
@@ -165,7 +165,7 @@ std::byte* ShmOperation::result_at(int local, std::size_t element) const {
 void ShmOperation::spread(const std::byte* result, Extent at) const {
   const int me = host_.rank();
   const bool to_all = call_.collective == Collective::kAllreduce;
-  if (plan_.uses(ShmStage::kOut)) {
+  if (plan_.uses(ShmStage::kCopyOut)) {
     if (to_all || me == call_.root) copy_to_output(output(at.first), result, bytes(at.count));
   } else if (to_all) {
     const std::size_t size = bytes(at.count);
@@ -179,17 +179,17 @@ void ShmOperation::spread(const std::byte* result, Extent at) const {
   }
 }
 
-/// Shows a part of the own chunk to the others, or writes it to them, and to the own output.
-void ShmOperation::publish(std::size_t part) {
+/// Shows a slice of the own chunk to the peers, or writes it to them, and to the own output.
+void ShmOperation::publish(std::size_t slice) {
   const int me = host_.rank();
   const Extent whole = chunk(me);
-  const Extent at = part_of(whole, part);
+  const Extent at = slice_of(whole, slice);
   if (at.count == 0) return;
   const bool own_only = owns_input(call_.collective);
   const std::byte* from = input(own_only ? at.first - whole.first : at.first);
   const bool has_output = call_.collective == Collective::kAllgather || me == call_.root;
-  if (plan_.uses(ShmStage::kOut)) {
-    std::memcpy(host_.result_slot(me, lane_, part), from, bytes(at.count));
+  if (plan_.uses(ShmStage::kCopyOut)) {
+    std::memcpy(host_.result_slot(me, lane_, slice), from, bytes(at.count));
   } else {
     for (int local = 0; local < host_.size(); ++local) {
       const bool is_target = call_.collective != Collective::kGather || local == call_.root;
@@ -199,7 +199,8 @@ void ShmOperation::publish(std::size_t part) {
   if (has_output) copy_to_output(output(at.first), from, bytes(at.count));
 }
 
-/// Copies from the input of another rank, where it is in a window, else by the kernel. False if that rank is gone.
+/// Copies from the input of another rank, where it is in a window, else by cross-memory attach. False if that rank is
+/// gone.
 bool ShmOperation::fetch(int local, std::size_t element, std::byte* to, std::size_t bytes) const {
   ArrivalRecord& line = arrival(local);
   if (line.input().load(std::memory_order_relaxed) != ShmGroup::kUnreachable) {
@@ -219,8 +220,8 @@ bool ShmOperation::fetch(int local, std::size_t element, std::byte* to, std::siz
                   name(call_.collective), bytes, group_.member(host_.member(local)), std::strerror(error)));
 }
 
-/// Puts what the others have for this rank where it belongs.
-bool ShmOperation::place(std::size_t part) {
+/// Puts what the peers have for this rank where it belongs.
+bool ShmOperation::place(std::size_t slice) {
   const int me = host_.rank();
   const bool all_to_all = call_.collective == Collective::kAlltoall;
   for (int local = 0; local < host_.size(); ++local) {
@@ -230,7 +231,7 @@ bool ShmOperation::place(std::size_t part) {
       const auto peer = static_cast<std::size_t>(local);
       to = {recv_firsts_[peer], recv_firsts_[peer + 1] - recv_firsts_[peer]};
     }
-    const std::size_t skipped = std::min(to.count, part * granularity_);
+    const std::size_t skipped = std::min(to.count, slice * granularity_);
     to = {to.first + skipped, std::min(granularity_, to.count - skipped)};
     if (to.count == 0) continue;
     if (local == me) {
@@ -243,25 +244,25 @@ bool ShmOperation::place(std::size_t part) {
       }
       if (!fetch(local, first + skipped, output(to.first), bytes(to.count))) return false;
     } else {
-      copy_to_output(output(to.first), staged_chunk(local, me, part), bytes(to.count));
+      copy_to_output(output(to.first), staged_chunk(local, me, slice), bytes(to.count));
     }
   }
   return true;
 }
 
-/// Takes over what the others have published.
-bool ShmOperation::copy_out(std::size_t part) {
+/// Copies what the peers have published.
+bool ShmOperation::copy_out(std::size_t slice) {
   const int me = host_.rank();
   for (int owner = 0; owner < host_.size(); ++owner) {
     const Extent whole = chunk(owner);
-    const Extent at = part_of(whole, part);
-    if (at.count == 0 || (owner == me && plan_.uses(ShmStage::kMiddle))) continue;
+    const Extent at = slice_of(whole, slice);
+    if (at.count == 0 || (owner == me && plan_.uses(ShmStage::kReduce))) continue;
     const bool own_only = owns_input(call_.collective);
     const std::size_t element = own_only ? at.first - whole.first : at.first;
     if (owner == me) {
       copy_to_output(output(at.first), input(element), bytes(at.count));
-    } else if (plan_.uses(ShmStage::kMiddle)) {
-      copy_to_output(output(at.first), staged_result(owner, me, part), bytes(at.count));
+    } else if (plan_.uses(ShmStage::kReduce)) {
+      copy_to_output(output(at.first), staged_result(owner, me, slice), bytes(at.count));
     } else if (!fetch(owner, element, output(at.first), bytes(at.count))) {
       return false;
     }

@@ -23,9 +23,9 @@ constexpr LinkCost kNetworkCost{20.0, 1e6 / 1.2e9};
 /// A message under way: one request per part, completed in order.
 class MpiTransfer : public Transfer {
  public:
-  MpiTransfer(MpiSession& session, const Channel& channel, std::size_t bytes, std::size_t part_bytes)
-      : session_(session), channel_(channel), bytes_(bytes), part_bytes_(part_bytes) {
-    parts_ = bytes == 0 ? 1 : (bytes - 1) / part_bytes + 1;
+  MpiTransfer(MpiSession& session, const Channel& channel, std::size_t bytes, std::size_t slice_bytes)
+      : session_(session), channel_(channel), bytes_(bytes), part_bytes_(slice_bytes) {
+    parts_ = bytes == 0 ? 1 : (bytes - 1) / slice_bytes + 1;
     if (parts_ > 1) more_.assign(parts_ - 1, MPI_REQUEST_NULL);
   }
 
@@ -170,9 +170,9 @@ TagLayout::TagLayout(int most_replicas, int tag_upper_bound)
   }
 }
 
-MpiTransport::MpiTransport(MpiSession& session, std::size_t part_bytes)
+MpiTransport::MpiTransport(MpiSession& session, std::size_t slice_bytes)
     : session_(session),
-      part_bytes_(std::min<std::size_t>(part_bytes, INT_MAX)),
+      part_bytes_(std::min<std::size_t>(slice_bytes, INT_MAX)),
       tags_(1, session.runtime().tag_upper_bound) {}
 
 void MpiTransport::set_topology(const Topology& topology) {

@@ -37,8 +37,8 @@ class TagLayout {
 /// Thread-safe where the session is. `set_topology` comes before everything else, once.
 class MpiTransport final : public Transport {
  public:
-  /// Messages of more than `part_bytes` bytes (at most INT_MAX) are cut into parts of that size.
-  MpiTransport(MpiSession& session, std::size_t part_bytes);
+  /// Messages of more than `slice_bytes` bytes (at most INT_MAX) are cut into parts of that size.
+  MpiTransport(MpiSession& session, std::size_t slice_bytes);
   void set_topology(const Topology& topology);
 
   std::string_view name() const override { return "mpi"; }

@@ -163,8 +163,8 @@ std::function<void()> bind(VendorCall::Kind kind, const BlockingCall& c) {
 
 /// Puts MPI_IN_PLACE where MPI wants it: on the side of the rank's own part, and in rooted collectives on the root
 /// only.
-void mark_in_place(VendorCall::Kind kind, std::size_t part_bytes, int rank, BlockingCall& c) {
-  const std::size_t place = part_bytes * static_cast<std::size_t>(rank);
+void mark_in_place(VendorCall::Kind kind, std::size_t slice_bytes, int rank, BlockingCall& c) {
+  const std::size_t place = slice_bytes * static_cast<std::size_t>(rank);
   const auto is_inside = [place](const void* part, const void* whole) {
     return part == static_cast<const std::byte*>(whole) + place;
   };

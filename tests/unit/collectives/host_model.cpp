@@ -68,11 +68,11 @@ class Explorer {
  public:
   explicit Explorer(const Variant& variant) : v_(variant), calls_(static_cast<int>(variant.calls.size())) {
     staged_ = ShmPlan({Collective::kAllreduce, v_.ranks, -1, false, false, false});
-    staged_.set_parts(3);
+    staged_.set_slices(3);
     exchanged_ = staged_;
-    exchanged_.set_parts(kExchangeSlots + 1);
+    exchanged_.set_slices(kExchangeSlots + 1);
     windows_ = ShmPlan({Collective::kAllreduce, v_.ranks, -1, false, true, true});
-    windows_.set_parts(2);
+    windows_.set_slices(2);
   }
 
   Exploration run() {
@@ -277,17 +277,17 @@ class Explorer {
 
   /// A step of two ranks that exchange parts: in one action, because a slot belongs to one rank at a time.
   bool exchange(State& s, int rank, int lane, const ShmPlan::Step& step, std::uint8_t tag) {
-    auto& mine = at(at(at(s.ranks, rank).exchanged, lane), static_cast<int>(step.part) % kExchangeSlots);
-    auto& theirs = at(at(at(s.ranks, 1 - rank).exchanged, lane), static_cast<int>(step.part) % kExchangeSlots);
+    auto& mine = at(at(at(s.ranks, rank).exchanged, lane), static_cast<int>(step.slice) % kExchangeSlots);
+    auto& theirs = at(at(at(s.ranks, 1 - rank).exchanged, lane), static_cast<int>(step.slice) % kExchangeSlots);
     switch (step.stage) {
-      case ShmStage::kIn:
+      case ShmStage::kCopyIn:
         mine = tag;
         return true;
-      case ShmStage::kMiddle:
+      case ShmStage::kReduce:
         if (theirs != tag) return fail(fmt::format("rank {} finds another part than the other rank's input", rank));
         theirs = result_tag(tag);
         return true;
-      case ShmStage::kOut:
+      case ShmStage::kCopyOut:
         if (mine != result_tag(tag)) return fail(fmt::format("rank {} finds another part than its result", rank));
         return true;
     }
@@ -301,7 +301,7 @@ class Explorer {
     const ShmPlan& plan = plan_of(at(v_.calls, number - 1));
     ShmPlan::Step step = plan.first();
     for (int i = 0; i < op.taken && op.taken < static_cast<int>(plan.steps()); ++i) step = plan.after(step);
-    const int part = static_cast<int>(step.part);
+    const int part = static_cast<int>(step.slice);
     const int slot = part % kSlots;
     const std::uint8_t tag = tag_of(number, part);
     switch (op.phase) {
@@ -320,15 +320,15 @@ class Explorer {
           if (at(peer.ops, number - 1).phase == Phase::kDone) {
             return fail(fmt::format("rank {} uses buffers that rank {} has given back", rank, op.cursor));
           }
-        } else if (step.stage != ShmStage::kIn) {
-          const auto& slots = step.stage == ShmStage::kMiddle ? peer.in : peer.result;
+        } else if (step.stage != ShmStage::kCopyIn) {
+          const auto& slots = step.stage == ShmStage::kReduce ? peer.in : peer.result;
           if (at(at(slots, lane), slot) != tag) {
             return fail(fmt::format("rank {} finds another part in a slot of rank {}", rank, op.cursor));
           }
         }
-        if (++op.cursor < v_.ranks && (step.stage != ShmStage::kIn || &plan == &windows_)) return true;
-        if (step.stage == ShmStage::kIn) at(at(mine.in, lane), slot) = tag;
-        if (step.stage == ShmStage::kMiddle) at(at(mine.result, lane), slot) = tag;
+        if (++op.cursor < v_.ranks && (step.stage != ShmStage::kCopyIn || &plan == &windows_)) return true;
+        if (step.stage == ShmStage::kCopyIn) at(at(mine.in, lane), slot) = tag;
+        if (step.stage == ShmStage::kReduce) at(at(mine.result, lane), slot) = tag;
         op.phase = Phase::kTake;
         return true;
       }
@@ -367,14 +367,14 @@ class Explorer {
   bool is_ready(const State& s, int rank, int number, const ShmPlan& plan, const ShmPlan::Step& step) const {
     const auto reader = static_cast<ShmStage>(static_cast<int>(step.stage) + 1);
     const std::size_t slots = &plan == &exchanged_ ? kExchangeSlots : kSlots;
-    const bool reused = step.stage != ShmStage::kOut && plan.uses(reader) && step.part >= slots;
+    const bool reused = step.stage != ShmStage::kCopyOut && plan.uses(reader) && step.slice >= slots;
     if (reused && v_.mistake != Mistake::kReusesSlots &&
-        !all_reached(s, rank, number, plan.done_after(reader, step.part - slots))) {
+        !all_reached(s, rank, number, plan.done_after(reader, step.slice - slots))) {
       return false;
     }
-    if (step.stage == ShmStage::kIn || v_.mistake == Mistake::kReadsTooEarly) return true;
+    if (step.stage == ShmStage::kCopyIn || v_.mistake == Mistake::kReadsTooEarly) return true;
     const auto writer = static_cast<ShmStage>(static_cast<int>(step.stage) - 1);
-    return !plan.uses(writer) || all_reached(s, rank, number, plan.done_after(writer, step.part));
+    return !plan.uses(writer) || all_reached(s, rank, number, plan.done_after(writer, step.slice));
   }
   bool all_reached(const State& s, int rank, int number, std::uint64_t steps) const {
     for (int peer = 0; peer < v_.ranks; ++peer) {

@@ -46,17 +46,17 @@ TEST(ShmPlan, VisitsEveryStepOnceAndCountsThem) {
   for_each_plan({2, 3}, {1, 2, 3, 4, 17}, [](const ShmFacts& facts, std::size_t parts) {
     SCOPED_TRACE(describe(facts, parts));
     ShmPlan plan(facts);
-    plan.set_parts(parts);
+    plan.set_slices(parts);
     std::set<std::pair<ShmStage, std::size_t>> visited;
     ShmPlan::Step step = plan.first();
     for (std::uint64_t done = 1; done <= plan.steps(); ++done, step = plan.after(step)) {
       EXPECT_TRUE(plan.uses(step.stage));
-      EXPECT_LT(step.part, parts);
-      EXPECT_TRUE(visited.emplace(step.stage, step.part).second) << "visited twice";
-      EXPECT_EQ(plan.done_after(step.stage, step.part), done);
+      EXPECT_LT(step.slice, parts);
+      EXPECT_TRUE(visited.emplace(step.stage, step.slice).second) << "visited twice";
+      EXPECT_EQ(plan.done_after(step.stage, step.slice), done);
     }
     std::size_t used = 0;
-    for (const ShmStage stage : {ShmStage::kIn, ShmStage::kMiddle, ShmStage::kOut}) used += plan.uses(stage);
+    for (const ShmStage stage : {ShmStage::kCopyIn, ShmStage::kReduce, ShmStage::kCopyOut}) used += plan.uses(stage);
     EXPECT_EQ(visited.size(), used * parts);
   });
 }
@@ -64,12 +64,12 @@ TEST(ShmPlan, VisitsEveryStepOnceAndCountsThem) {
 TEST(ShmPlan, APartFollowsThroughTheStagesInOrder) {
   for_each_plan({2}, {3, 9}, [](const ShmFacts& facts, std::size_t parts) {
     ShmPlan plan(facts);
-    plan.set_parts(parts);
+    plan.set_slices(parts);
     for (const auto& [early, late] :
-         {std::pair(ShmStage::kIn, ShmStage::kMiddle), std::pair(ShmStage::kMiddle, ShmStage::kOut)}) {
+         {std::pair(ShmStage::kCopyIn, ShmStage::kReduce), std::pair(ShmStage::kReduce, ShmStage::kCopyOut)}) {
       if (!plan.uses(early) || !plan.uses(late)) continue;
-      for (std::size_t part = 0; part < parts; ++part) {
-        EXPECT_LT(plan.done_after(early, part), plan.done_after(late, part)) << describe(facts, parts);
+      for (std::size_t slice = 0; slice < parts; ++slice) {
+        EXPECT_LT(plan.done_after(early, slice), plan.done_after(late, slice)) << describe(facts, parts);
       }
     }
   });
@@ -85,7 +85,7 @@ class Simulation {
  public:
   Simulation(const ShmFacts& facts, std::size_t parts, const Rules& rules)
       : facts_(facts), plan_(facts), rules_(rules) {
-    plan_.set_parts(parts);
+    plan_.set_slices(parts);
     ShmPlan::Step step = plan_.first();
     for (std::uint64_t i = 0; i < plan_.steps(); ++i, step = plan_.after(step)) steps_.push_back(step);
   }
@@ -135,37 +135,38 @@ class Simulation {
       return !rules_.waits_at_end || !plan_.touches_buffers() || all_reached(state, rank, plan_.steps(), -1);
     }
     if (is_in_step(position)) return true;
-    const auto [stage, part] = steps_[ended(position)];
+    const auto [stage, slice] = steps_[ended(position)];
     if (!plan_.is_active(stage, rank)) return true;
     const auto reader = static_cast<ShmStage>(static_cast<int>(stage) + 1);
-    const bool reused = stage != ShmStage::kOut && plan_.uses(reader) && part >= ShmGroup::kSlots;
+    const bool reused = stage != ShmStage::kCopyOut && plan_.uses(reader) && slice >= ShmGroup::kSlots;
     if (rules_.waits_for_readers && reused &&
-        !all_reached(state, rank, plan_.done_after(reader, part - ShmGroup::kSlots), -1)) {
+        !all_reached(state, rank, plan_.done_after(reader, slice - ShmGroup::kSlots), -1)) {
       return false;
     }
-    if (stage == ShmStage::kIn || !rules_.waits_for_writers) return true;
+    if (stage == ShmStage::kCopyIn || !rules_.waits_for_writers) return true;
     const auto writer = static_cast<ShmStage>(static_cast<int>(stage) - 1);
-    return !plan_.uses(writer) || all_reached(state, rank, plan_.done_after(writer, part), plan_.source(stage));
+    return !plan_.uses(writer) || all_reached(state, rank, plan_.done_after(writer, slice), plan_.source(stage));
   }
 
   /// What goes wrong if `rank` begins its next step now.
   std::string check(const State& state, int rank) const {
     const int position = state[index(rank)];
     if (position >= left() - 1 || is_in_step(position)) return {};
-    const auto [stage, part] = steps_[ended(position)];
+    const auto [stage, slice] = steps_[ended(position)];
     if (!plan_.is_active(stage, rank)) return {};
     for (int other = 0; other < facts_.size; ++other) {
       if (other == rank) continue;
       const int theirs = state[index(other)];
-      const bool uses_buffers = (plan_.reads_inputs() && stage != ShmStage::kIn && !uses_slots(stage)) ||
-                                (plan_.writes_outputs() && stage == ShmStage::kMiddle);
+      const bool uses_buffers = (plan_.reads_inputs() && stage != ShmStage::kCopyIn && !uses_slots(stage)) ||
+                                (plan_.writes_outputs() && stage == ShmStage::kReduce);
       if (uses_buffers && theirs == left()) return fmt::format("rank {} has left with its buffers in use", other);
-      if (reads_slots_of(stage, other) && !has(theirs, static_cast<ShmStage>(static_cast<int>(stage) - 1), part)) {
+      if (reads_slots_of(stage, other) && !has(theirs, static_cast<ShmStage>(static_cast<int>(stage) - 1), slice)) {
         return fmt::format("rank {} reads a slot of rank {} before it is written", rank, other);
       }
       const auto reader = static_cast<ShmStage>(static_cast<int>(stage) + 1);
-      if (stage != ShmStage::kOut && plan_.uses(reader) && part >= ShmGroup::kSlots && plan_.is_active(reader, other) &&
-          reads_slots_of(reader, rank) && !has(theirs, reader, part - ShmGroup::kSlots)) {
+      if (stage != ShmStage::kCopyOut && plan_.uses(reader) && slice >= ShmGroup::kSlots &&
+          plan_.is_active(reader, other) && reads_slots_of(reader, rank) &&
+          !has(theirs, reader, slice - ShmGroup::kSlots)) {
         return fmt::format("rank {} writes a slot that rank {} has not read", rank, other);
       }
     }
@@ -173,15 +174,15 @@ class Simulation {
   }
 
   bool uses_slots(ShmStage stage) const {
-    return stage != ShmStage::kIn && plan_.uses(static_cast<ShmStage>(static_cast<int>(stage) - 1));
+    return stage != ShmStage::kCopyIn && plan_.uses(static_cast<ShmStage>(static_cast<int>(stage) - 1));
   }
   /// Whose slots hold what others need: the root's where it alone has data.
   bool reads_slots_of(ShmStage stage, int owner) const {
     const bool from_root = facts_.collective == Collective::kBroadcast || facts_.collective == Collective::kScatter;
     return uses_slots(stage) && (!from_root || owner == facts_.root);
   }
-  bool has(int position, ShmStage stage, std::size_t part) const {
-    return ended(position) >= plan_.done_after(stage, part);
+  bool has(int position, ShmStage stage, std::size_t slice) const {
+    return ended(position) >= plan_.done_after(stage, slice);
   }
 
   const ShmFacts facts_;
@@ -211,7 +212,7 @@ TEST(ShmPlan, TheSimulationSeesMissingWaits) {
     const ShmFacts windows{Collective::kAllreduce, 2, -1, inputs, outputs, false};
     rules = {};
     rules.waits_at_end = false;
-    // Where results are staged, ranks hear of each other's last part anyway, but not of the root's last read.
+    // Where results are staged, ranks hear of each other's last slice anyway, but not of the root's last read.
     EXPECT_EQ(Simulation(windows, 3, rules).run().empty(), inputs && !outputs) << inputs << outputs;
   }
 }

@@ -20,7 +20,7 @@ TuningTable sample() {
   table.shape = {4, 1, "mpi"};
   table.version = "1.2.3";
   table.one_shot_bytes = 8192;
-  table.part_bytes = 131072;
+  table.slice_bytes = 131072;
   table.of(Collective::kAllreduce) = {
       {64, "vendor", 1, 0.25}, {1000, "shared_memory", 1, 1.5}, {70000, "double_tree", 7, 33}};
   table.of(Collective::kBarrier) = {{0, "dissemination", 0, 2}};
@@ -51,7 +51,7 @@ TEST(TuningTable, IsReadAsItWasWritten) {
   EXPECT_EQ(back.shape, table.shape);
   EXPECT_EQ(back.version, "1.2.3");
   EXPECT_EQ(back.one_shot_bytes, 8192U);
-  EXPECT_EQ(back.part_bytes, 131072U);
+  EXPECT_EQ(back.slice_bytes, 131072U);
   EXPECT_EQ(back.to_json(), table.to_json());
   ASSERT_EQ(back.of(Collective::kAllreduce).size(), 3U);
   const TuningTable::Entry& entry = back.of(Collective::kAllreduce)[2];
@@ -81,8 +81,8 @@ TEST(TuningTable, WhatIsNoTableIsRefusedWithTheFileAndThePlace) {
               HasSubstr("measured_on, hosts is 5; it must be 1 … 4"));
   EXPECT_THAT(validation_error(changed("\"transport\":\"mpi\"", "\"transport\":3")),
               HasSubstr("transport is 3; it must be a text"));
-  EXPECT_THAT(validation_error(changed("\"part_bytes\":131072", "\"part_bytes\":1")),
-              HasSubstr("part_bytes is 1; it must be bytes from 4KiB to 64MiB"));
+  EXPECT_THAT(validation_error(changed("\"slice_bytes\":131072", "\"slice_bytes\":1")),
+              HasSubstr("slice_bytes is 1; it must be bytes from 4KiB to 64MiB"));
   EXPECT_THAT(validation_error(changed("\"barrier\": [", "\"barier\": [")),
               HasSubstr("has 'barier' (did you mean 'barrier'?)"));
   EXPECT_THAT(validation_error(changed("\"barrier\": [", "\"gather\": 1, \"barrier\": [")),

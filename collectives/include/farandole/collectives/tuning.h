@@ -41,8 +41,8 @@ struct TuningTable {
   std::string file;  ///< where it was read, for messages; not written
   TuningShape shape;
   std::string version;  ///< of Farandole, when it was measured
-  // In shared memory, what FARANDOLE_ONE_SHOT_BYTES and FARANDOLE_PART_BYTES set. Nothing: not measured.
-  std::optional<std::size_t> one_shot_bytes, part_bytes;
+  // In shared memory, what FARANDOLE_ONE_SHOT_BYTES and FARANDOLE_SLICE_BYTES set. Nothing: not measured.
+  std::optional<std::size_t> one_shot_bytes, slice_bytes;
   /// By collective, ascending. Above the last entry Farandole chooses as it does without a table.
   std::array<std::vector<Entry>, kCollectiveCount> entries;
 

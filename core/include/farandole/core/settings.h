@@ -32,9 +32,9 @@ struct Settings {
   bool check = true;
   std::string shared_memory = "on";
   std::int64_t one_shot_bytes = 4 << 10;
-  std::int64_t part_bytes = 512 << 10;
+  std::int64_t slice_bytes = 512 << 10;
   std::int64_t single_copy_bytes = 1 << 20;
-  std::int64_t streaming_bytes = 16 << 20;
+  std::int64_t non_temporal_bytes = 16 << 20;
   std::int64_t window_bytes = 0;
   std::string tuning;
   std::int64_t bucket_bytes = 4 << 20;

@@ -7,10 +7,11 @@
 namespace farandole {
 
 /// Like std::memcpy, but what is written goes to memory past the caches: for results larger than these, which would
-/// otherwise be read first and push everything else out. Not ordered with other stores until `complete_streams`.
+/// otherwise be read first and push everything else out. Not ordered with other stores until
+/// `complete_non_temporal_stores`.
 /// @param next  if not null, as many bytes that this thread reads soon: they are fetched meanwhile. Need not exist.
-void stream(void* out, const void* in, std::size_t bytes, const void* next = nullptr);
+void copy_non_temporal(void* out, const void* in, std::size_t bytes, const void* next = nullptr);
 /// What this thread has streamed becomes visible to others before whatever it stores afterwards.
-void complete_streams();
+void complete_non_temporal_stores();
 
 }  // namespace farandole
