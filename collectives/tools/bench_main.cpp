@@ -15,12 +15,14 @@
 #include "bench.h"
 #include "bench_options.h"
 #include "command_line.h"
+#include "error_report.h"
 #include "farandole/core/error.h"
 #include "output_file.h"
 
 namespace {
 
 using farandole::bench::Options;
+using farandole::tools::ErrorReport;
 
 /// "all" stands for every algorithm of the one collective named.
 void expand_algorithms(Options& options, int size) {
@@ -43,57 +45,66 @@ void warn_of_open_mpi() {
              "file; write --tune=FILE\n");
 }
 
-/// The file that rank 0 writes. A problem with it is kept until all ranks have left the job in good order.
+/// Rank 0's text, on every rank. Collective.
+std::string share(farandole::Communicator& ranks, const std::string& text) {
+  std::vector<std::int64_t> bytes{static_cast<std::int64_t>(text.size())};
+  ranks.broadcast(bytes, 0);
+  std::vector<std::uint8_t> characters(text.begin(), text.end());
+  characters.resize(static_cast<std::size_t>(bytes[0]));
+  ranks.broadcast(characters, 0);
+  return {characters.begin(), characters.end()};
+}
+
+/// The file that rank 0 writes. A problem with it is printed and no exception, so that all ranks leave the job in good
+/// order.
 class Output {
  public:
-  explicit Output(const Options& options) : path_(options.tune_file.empty() ? options.json_file : options.tune_file) {}
-  /// Rank 0 opens the file, before anything is measured. Collective over `ranks`.
+  Output(const Options& options, ErrorReport& errors)
+      : path_(options.tune_file.empty() ? options.json_file : options.tune_file), errors_(errors) {}
+  /// Rank 0 opens the file, before anything is measured. False, on all ranks, if it can not. Collective over `ranks`.
   bool open(farandole::Communicator& ranks) {
     if (path_.empty()) return true;
-    if (ranks.rank() == 0) attempt([&] { file_.emplace(path_); });
-    std::vector<std::uint8_t> failed{static_cast<std::uint8_t>(problem_.empty() ? 0 : 1)};
-    ranks.broadcast(failed, 0);
-    return failed[0] == 0;
+    const std::string problem = share(ranks, ranks.rank() == 0 ? attempt([&] { file_.emplace(path_); }) : "");
+    if (!problem.empty()) errors_.print_of_all(ranks, 0, problem);
+    return problem.empty();
   }
-  void write(const std::string& text) {
-    if (file_) attempt([&] { file_->write(text); });
+  /// False if it can not be written. Rank 0 writes.
+  bool write(const std::string& text) {
+    if (!file_) return true;
+    const std::string problem = attempt([&] { file_->write(text); });
+    if (!problem.empty()) errors_.print(problem);
+    return problem.empty();
   }
-  const std::string& problem() const { return problem_; }
 
  private:
   template <class Action>
-  void attempt(const Action& action) {
+  static std::string attempt(const Action& action) {
     try {
       action();
     } catch (const farandole::DataError& error) {
-      problem_ = error.what();
+      return error.what();
     }
+    return {};
   }
   const std::string path_;
+  ErrorReport& errors_;
   std::optional<farandole::tools::OutputFile> file_;
-  std::string problem_;
 };
 
-/// Whether all results are right. Collective over `ranks`.
+/// Whether all results are right, and written. Collective over `ranks`.
 bool measure(farandole::Communicator& ranks, const Options& options, const farandole::bench::Peer* peer,
              Output& output) {
   if (!output.open(ranks)) return false;
-  if (!options.tune_file.empty()) {
-    output.write(farandole::bench::tune(ranks, options).to_json());
-    return true;
-  }
+  if (!options.tune_file.empty()) return output.write(farandole::bench::tune(ranks, options).to_json());
   if (ranks.rank() == 0) farandole::bench::print_header(options, ranks, peer);
   const auto results = farandole::bench::run(ranks, options, peer);
-  output.write(farandole::bench::to_json(options, peer, results));
-  return std::all_of(results.begin(), results.end(), [](const auto& result) { return result.wrong == 0; });
+  const bool is_written = output.write(farandole::bench::to_json(options, peer, results));
+  return is_written &&
+         std::all_of(results.begin(), results.end(), [](const auto& result) { return result.wrong == 0; });
 }
 
-/// @param problem  why the results can not be written, where this rank would write them
-int run(Options options, std::string& problem) {
-  farandole::WorldOptions world_options;
-  world_options.replicas = options.replicas;
-  world_options.mpi_from_any_thread = options.mpi_from_any_thread;
-  farandole::World world(world_options);
+/// What this process does in the job. Collective over the job's processes.
+int run_in(farandole::World& world, Options options, ErrorReport& errors) {
   expand_algorithms(options, world.size());
   if (options.root < 0 || options.root >= world.size()) {
     throw farandole::InvalidArgument(fmt::format("--root is {}; it must be 0 … {}", options.root, world.size() - 1));
@@ -103,35 +114,36 @@ int run(Options options, std::string& problem) {
   if (options.with_peer) opened = farandole::bench::open_peer(world);
   std::atomic<bool> good{true};
   farandole::run_replicas(world, [&](farandole::Communicator& ranks) {
-    Output output(options);
-    if (!measure(ranks, options, opened ? &*opened : nullptr, output)) good = false;
-    if (ranks.rank() == 0) problem = output.problem();
+    errors.print_errors_of(ranks, [&] {
+      Output output(options, errors);
+      if (!measure(ranks, options, opened ? &*opened : nullptr, output)) good = false;
+    });
   });
-  if (good && problem.empty() && world.rank() == 0 && !options.tune_file.empty()) {
+  if (good && world.rank() == 0 && !options.tune_file.empty()) {
     fmt::print("The table is in {0}; FARANDOLE_TUNING={0} uses it.\n", options.tune_file);
   }
-  return good ? 0 : 1;
+  return good ? farandole::tools::kExitDone : farandole::tools::kExitError;
+}
+
+int run(const Options& options, ErrorReport& errors) {
+  farandole::WorldOptions world_options;
+  world_options.replicas = options.replicas;
+  world_options.mpi_from_any_thread = options.mpi_from_any_thread;
+  farandole::World world(world_options);
+  return errors.print_errors_of([&] { return run_in(world, options, errors); });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  ErrorReport errors("farandole-bench");
+  return errors.exit_status([&] {
     const farandole::tools::Program program = farandole::bench::describe_program();
     const auto values = farandole::tools::parse_options({argv + 1, argv + argc}, program.options);
-    if (farandole::tools::answer(values, program)) return 0;
+    if (farandole::tools::answer(values, program)) return farandole::tools::kExitDone;
     if (std::find(argv + 1, argv + argc, std::string_view("--tune")) != argv + argc) warn_of_open_mpi();
-    std::string problem;
-    const int status = run(farandole::bench::options_from(values), problem);
-    // Not before the job has been left in good order.
-    if (!problem.empty()) throw farandole::DataError(problem);
+    const int status = run(farandole::bench::options_from(values), errors);
     farandole::tools::check_standard_output();
     return status;
-  } catch (const farandole::InvalidArgument& error) {
-    fmt::print(stderr, "farandole-bench: {}\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "farandole-bench: {}\n", error.what());
-    return 1;
-  }
+  });
 }

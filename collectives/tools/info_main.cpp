@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "command_line.h"
+#include "error_report.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
@@ -28,8 +29,6 @@ namespace farandole {
 namespace {
 
 namespace po = boost::program_options;
-
-constexpr int kUsageError = 2;
 
 tools::Program describe_program() {
   tools::Program program;
@@ -131,7 +130,7 @@ void print_settings(const Settings& settings, const std::string& format) {
   }
 }
 
-void explain(const std::vector<std::string>& words, std::optional<int> size) {
+void explain(const std::vector<std::string>& words, std::optional<int> size, tools::ErrorReport& errors) {
   if (words.size() != 2) {
     throw InvalidArgument("--explain needs a collective and a number of bytes, e.g. --explain allreduce 1MiB.");
   }
@@ -143,13 +142,12 @@ void explain(const std::vector<std::string>& words, std::optional<int> size) {
   if (size) {
     run_replicas(*size, print);
   } else {
-    World world{WorldOptions{}};
-    Communicator communicator = Communicator::of_world(world);
-    print(communicator);
+    World world;
+    run_replicas(world, [&](Communicator& ranks) { errors.print_errors_of(ranks, [&] { print(ranks); }); });
   }
 }
 
-void run(const po::variables_map& options) {
+void run(const po::variables_map& options, tools::ErrorReport& errors) {
   const bool with_explain = options.count("explain") != 0;
   if (options.count("json") + options.count("config") + options.count("explain") > 1) {
     throw InvalidArgument("--json, --config and --explain print different things; give one of them.");
@@ -167,7 +165,8 @@ void run(const po::variables_map& options) {
     explain(options["explain"].as<std::vector<std::string>>(),
             options.count("size") != 0
                 ? std::optional(tools::parse_number(options["size"].as<std::string>(), 1, kMaxReplicas, "--size"))
-                : std::nullopt);
+                : std::nullopt,
+            errors);
   } else if (options.count("json") != 0) {
     print_json_report(settings);
   } else {
@@ -175,21 +174,21 @@ void run(const po::variables_map& options) {
   }
 }
 
+std::string describe(const std::exception& error, std::optional<int>) {
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  return known != nullptr ? fmt::format("{}: {}", name(known->kind()), error.what()) : error.what();
+}
+
 int main_with(int argc, char** argv) {
-  try {
+  tools::ErrorReport errors("farandole-info", describe);
+  return errors.exit_status([&] {
     const tools::Program program = describe_program();
     const po::variables_map options = tools::parse_options({argv + 1, argv + argc}, program.options);
-    if (tools::answer(options, program)) return 0;
-    run(options);
+    if (tools::answer(options, program)) return tools::kExitDone;
+    run(options, errors);
     tools::check_standard_output();
-    return 0;
-  } catch (const Error& error) {
-    fmt::print(stderr, "farandole-info: {}: {}\n", name(error.kind()), error.what());
-    return error.kind() == ErrorKind::kInvalidArgument ? kUsageError : 1;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "farandole-info: {}\n", error.what());
-    return 1;
-  }
+    return tools::kExitDone;
+  });
 }
 
 }  // namespace

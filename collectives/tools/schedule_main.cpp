@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "command_line.h"
+#include "error_report.h"
 #include "farandole/collectives/algorithms.h"
 #include "farandole/collectives/verifier.h"
 #include "farandole/core/error.h"
@@ -29,8 +30,6 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr int kExitFault = 1;
-constexpr int kExitUsage = 2;
 constexpr int kMostRanks = 1 << 16;
 constexpr int kMostRanksDrawn = 128;
 
@@ -194,7 +193,7 @@ int run_verify(const po::variables_map& options) {
              all.faults == 0 ? "all correct, free of deadlock and hazards, rounds and messages as their formulas say"
                              : fmt::format("{} cases are faulty", all.faults),
              seconds_since(begin));
-  return all.faults == 0 ? 0 : kExitFault;
+  return all.faults == 0 ? kExitDone : kExitError;
 }
 
 int run_show(const po::variables_map& options) {
@@ -374,17 +373,10 @@ int run(std::vector<std::string> arguments) {
 }  // namespace farandole::tools
 
 int main(int argc, char** argv) {
-  using farandole::tools::kExitFault;
-  using farandole::tools::kExitUsage;
-  try {
+  farandole::tools::ErrorReport errors("farandole-schedule");
+  return errors.exit_status([&] {
     const int status = farandole::tools::run({argv + 1, argv + argc});
     farandole::tools::check_standard_output();
     return status;
-  } catch (const farandole::InvalidArgument& error) {
-    fmt::print(stderr, "farandole-schedule: {}\n", error.what());
-    return kExitUsage;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "farandole-schedule: {}\n", error.what());
-    return kExitFault;
-  }
+  });
 }

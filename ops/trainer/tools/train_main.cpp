@@ -5,10 +5,10 @@
 #include <atomic>
 #include <cstdlib>
 #include <exception>
-#include <iostream>
 #include <mutex>
 #include <optional>
 
+#include "error_report.h"
 #include "farandole/core/error.h"
 #include "farandole/trainer/agreement.h"
 #include "farandole/trainer/strategy.h"
@@ -20,7 +20,7 @@
 namespace farandole::trainer {
 namespace {
 
-constexpr int kUsageError = 2;
+using tools::ErrorReport;
 
 /// The rank that the launcher gave this process, for errors before the job is joined.
 int launched_rank() {
@@ -30,8 +30,8 @@ int launched_rank() {
   return 0;
 }
 
-void print_error(int rank, std::string_view text) {
-  std::cerr << fmt::format("farandole-train: rank {}: {}\n", rank, text) << std::flush;
+std::string describe_error(const std::exception& error, std::optional<int> rank) {
+  return fmt::format("rank {}: {}", rank.value_or(launched_rank()), error.what());
 }
 
 std::string describe_start(const TrainCommand& command, const World& world, const Communicator& replica,
@@ -114,55 +114,51 @@ class SharedData {
   std::exception_ptr error_;
 };
 
-/// Joins the job and trains on the replicas of this process. An error that all ranks raise together is printed by the
-/// rank it comes from, and the job is left in good order, so that no launcher ends a rank before it has spoken.
-/// @param rank  set to the rank that an exception comes from
-int run(const TrainCommand& command, std::atomic<int>& rank) {
+/// One replica's part. False after an error that all ranks raise together: it is printed, and the job is left in good
+/// order.
+bool run_replica(const TrainCommand& command, const World& world, Communicator& replica, SharedData& shared,
+                 ErrorReport& errors) {
+  try {
+    require_same(replica, command.shared);
+    TrainingData data;
+    agree(replica, [&] { data = shared.load(command.data_directory); });
+    command.double_precision ? train<double>(command, data, world, replica)
+                             : train<float>(command, data, world, replica);
+    return true;
+  } catch (const RaisedByAll& error) {
+    errors.print_of_all(replica, error.origin(),
+                        describe_error(dynamic_cast<const std::exception&>(error), replica.rank()));
+    return false;
+  }
+}
+
+/// Joins the job and trains on the replicas of this process.
+int run(const TrainCommand& command, ErrorReport& errors) {
   WorldOptions options;
   options.replicas = command.replicas;
   options.expected_size = command.expected_ranks;
   MirroredStrategy strategy(options);
-  rank = strategy.world().rank();
   SharedData shared;
   std::atomic<bool> failed = false;
   strategy.run([&](Communicator& replica) {
-    try {
-      require_same(replica, command.shared);
-      TrainingData data;
-      agree(replica, [&] { data = shared.load(command.data_directory); });
-      command.double_precision ? train<double>(command, data, strategy.world(), replica)
-                               : train<float>(command, data, strategy.world(), replica);
-    } catch (const RaisedByAll& error) {
-      if (error.origin() == replica.rank())
-        print_error(replica.rank(), dynamic_cast<const std::exception&>(error).what());
-      failed = true;
-    } catch (...) {
-      // The first to fail; the others fail because of it.
-      if (!failed.exchange(true)) rank = replica.rank();
-      throw;
-    }
+    errors.print_errors_of(replica, [&] {
+      if (!run_replica(command, strategy.world(), replica, shared, errors)) failed = true;
+    });
   });
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return failed ? tools::kExitError : tools::kExitDone;
 }
 
 int main(int argc, char** argv) {
+  ErrorReport errors("farandole-train", describe_error);
   std::optional<TrainCommand> command;
-  std::atomic<int> rank = launched_rank();
-  try {
+  const int status = errors.exit_status([&] {
     command = parse_command_line({argv + 1, argv + argc});
-  } catch (const InvalidArgument& error) {
-    print_error(rank, error.what());
-    return kUsageError;
-  } catch (const std::exception& error) {
-    print_error(rank, error.what());
-    return EXIT_FAILURE;
-  }
-  try {
-    return command ? run(*command, rank) : EXIT_SUCCESS;
-  } catch (const std::exception& error) {
-    print_error(rank, error.what());
-    return EXIT_FAILURE;
-  }
+    return tools::kExitDone;
+  });
+  if (!command) return status;
+  // Once the options are right, nothing else is the fault of the command line.
+  return errors.exit_status([&] { return run(*command, errors); }) == tools::kExitDone ? tools::kExitDone
+                                                                                       : tools::kExitError;
 }
 
 }  // namespace

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# usage: slow_report.sh BUILD_DIRECTORY LAUNCHER...
+# Two processes of a program that fails, of which the one with the reason can not print it for a while: nobody reads its
+# standard error. The reason is there all the same before any rank ends with a status that is not 0, because launchers
+# end the others then. LAUNCHER starts two processes, and leaves those that survive alone if it is local_job.sh.
+bin=$(cd "$1" && pwd)/bin; shift
+launcher=("$@")
+# shellcheck source=tests/cli/expect.sh
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
+cat >rank <<'RANK'
+#!/bin/sh
+# usage: rank SLOW_RANK ODD_RANK ODD_OPTION PROGRAM [ARGUMENT...]: ODD_RANK alone has the option, too
+rank=${OMPI_COMM_WORLD_RANK-${PMI_RANK-$FARANDOLE_RANK}}
+slow=$1 odd=$2 option=$3; shift 3
+[ "$rank" != "$odd" ] || set -- "$@" "$option"
+# The library says that it waits, but not where that could not be printed.
+export FARANDOLE_WARN_AFTER=0.4
+if [ "$rank" = "$slow" ]; then
+  echo $$ >slow_pid
+  export FARANDOLE_LOG=off
+  exec 2>held
+fi
+exec "$@"
+RANK
+chmod +x rank
+
+# start SLOW_RANK ODD_RANK ODD_OPTION PROGRAM [ARGUMENT...]: in the background; all that it prints is in `out`, but for
+# what its slow rank has for standard error, which comes to a full pipe.
+start() {
+  rm -f held; mkfifo held
+  exec 3<>held
+  dd if=/dev/zero of=held bs=4096 oflag=nonblock 2>/dev/null
+  : >out
+  timeout 60 "${launcher[@]}" ./rank "$@" >out 2>&1 </dev/null 3>&- &
+  job=$!
+  running="$*"
+}
+# The other rank has printed such a line while the slow one could not.
+until_other_says() {
+  until grep -qE "$1" out; do
+    kill -0 $job 2>/dev/null || { fail "ended without a line like: $1; of: $running"; return; }
+    sleep 0.02
+  done
+}
+until_other_waits() { until_other_says "not in it yet: rank $1|leaving the job: waiting"; }
+# ended STATUSES: the slow rank prints from now on, to `shown`.
+ended() {
+  local came=0
+  exec 4<held 3>&-
+  tr -d '\0' <&4 >shown &
+  local reader=$!
+  exec 4<&-
+  wait $job || came=$?
+  wait $reader
+  [[ " $1 " = *" $came "* ]] || fail "exit status $came (expected $1), of: $running"
+}
+# said COUNTS PATTERN: by both ranks together
+said() {
+  local lines
+  lines=$(cat shown out | grep -cE -- "$2")
+  [[ " $1 " = *" $lines "* ]] || { cat shown >>out; fail "$lines lines (expected $1) match: $2; of: $running"; }
+}
+bench=("$bin/farandole-bench" --max-bytes 64 --iterations 3)
+
+# Rank 0's error is that of all ranks.
+start 0 none '' "${bench[@]}" --json nowhere/x.json
+until_other_waits 0
+ended 1
+said 1 '^farandole-bench: The results can not be written to nowhere/x.json: '
+if [ -x "$bin/farandole-train" ]; then
+  start 0 none '' "$bin/farandole-train" --data-dir nowhere
+  until_other_waits 0
+  ended 1
+  said 1 '^farandole-train: rank 0: nowhere/train-images'
+fi
+
+# One rank's own error, before the job is told of it; the other rank has a status and a text of its own then.
+start 1 1 --root=5 "${bench[@]}"
+until_other_waits 1
+ended '1 2'
+said 1 '^farandole-bench: --root is 5'
+# The same of a call that the library refuses, which the other rank is told of by the call itself.
+start 1 1 --algorithm=rign "${bench[@]}"
+until_other_waits 1
+ended '1 2'
+said 1 "^farandole-bench: .*'rign'"
+said 1 '^farandole-bench: rank 0 .* but rank 1 .* with arguments that it refuses'
+
+# Every rank has the error by itself, and whichever is first has printed it.
+each_says() { # STATUS PATTERN COMMAND...
+  start 0 none '' "${@:3}"
+  until_other_says "$2"
+  ended "$1"
+  said '1 2' "$2"
+}
+each_says 2 '^farandole-bench: --root is 2' "${bench[@]}" --root 2
+each_says 1 '^farandole-info: DataError: FARANDOLE_TUNING is' \
+  env FARANDOLE_TUNING=missing "$bin/farandole-info" --explain allreduce 60
+each_says 2 '^farandole-schedule: There is no command' "$bin/farandole-schedule" shwo
+[ ! -x "$bin/farandole-train" ] || each_says 2 '^farandole-train: rank 1: .*--epochz' "$bin/farandole-train" --epochz 3
+
+# The rank with the reason dies instead, or has not printed it when a deadline has passed: the others know it.
+if [[ ${launcher[0]} = *local_job.sh ]]; then
+  start 0 none '' "${bench[@]}" --json nowhere/x.json
+  until_other_waits 0
+  kill -KILL "$(cat slow_pid)"
+  ended '1 137'
+  said 1 '^farandole-bench: The results can not be written to nowhere/x.json: '
+  start 0 none '' env FARANDOLE_TIMEOUT=5 "${bench[@]}" --json nowhere/x.json
+  until_other_says '^farandole-bench: The results can not be written to nowhere/x.json: '
+  ended 1
+fi
+finish
