@@ -10,7 +10,7 @@
 #include "farandole/core/backend.h"
 #include "farandole/core/error.h"
 #include "farandole/core/host_memory.h"
-#include "farandole/core/version.h"
+#include "farandole/core/plugin_build.h"
 #include "farandole/core/waiter.h"
 #include "farandole_revision.h"
 
@@ -38,12 +38,12 @@ std::string describe(std::span<const BuildClaim> claims, std::size_t process) {
 }  // namespace
 
 const char* build_id() {
-  return FARANDOLE_BUILD_ID "-" FARANDOLE_REVISION;
+  return FARANDOLE_PLUGIN_BUILD_ID;
 }
 
 const char* layout_id() {
   static const std::string id =
-      fmt::format("{}-{}-{}{}-{:08x}", version(), FARANDOLE_REVISION,
+      fmt::format(FARANDOLE_VERSION "-" FARANDOLE_REVISION "-{}{}-{:08x}",
                   std::endian::native == std::endian::little ? "le" : "be", 8 * sizeof(void*), shared_layout());
   return id.c_str();
 }
