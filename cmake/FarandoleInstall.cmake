@@ -9,6 +9,7 @@ install(TARGETS farandole EXPORT farandole-targets
 foreach(part core collectives ops/engine ops/gradients)
   install(DIRECTORY ${part}/include/farandole DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 endforeach()
+install(FILES ${FARANDOLE_PLUGIN_BUILD_HEADER} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/farandole/sdk COMPONENT development)
 if(FARANDOLE_HAVE_TRAINER)
   install(TARGETS farandole_trainer EXPORT farandole-trainer-targets
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT trainer NAMELINK_COMPONENT trainer_development)

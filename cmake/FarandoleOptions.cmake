@@ -128,7 +128,7 @@ function(farandole_configure_target target)
   endif()
   # Sources that are compiled together are none the main one, so g++ takes their anonymous namespaces for those of headers.
   if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
   endif()
   if(FARANDOLE_ASSERTIONS)
     target_compile_options(${target} PRIVATE -UNDEBUG)

@@ -30,7 +30,7 @@ if [ -z "$build" ]; then
   source scripts/tools.sh
   use_tools build/python-venv
   cmake --preset tidy >/dev/null
-  cmake --build "$build" --target farandole_revision >/dev/null  # the one header that the build makes
+  cmake --build "$build" --target farandole_revision >/dev/null  # the headers that the build makes
 fi
 [ -e "$build/compile_commands.json" ] || { echo "tidy.sh: $build is not configured" >&2; exit 1; }
 

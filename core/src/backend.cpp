@@ -286,14 +286,19 @@ Backend& open_plugin(std::string_view plugin, const std::string& path, void* han
   const auto entry = reinterpret_cast<BackendEntry>(dlsym(handle, "farandole_backend_v1"));
   if (entry == nullptr)
     throw Unsupported(fmt::format("{} is no plug-in of this version: it has no farandole_backend_v1", path));
+  const auto* id = static_cast<const char*>(dlsym(handle, "farandole_backend_build_id"));
+  if (id == nullptr || std::string_view(id) != build_id()) {
+    throw Unsupported(
+        fmt::format("plug-in {} ({}) was built with another Farandole: this library needs build {}, the plug-in's is "
+                    "{}; build it again with the headers of this library and the same compiler, or set "
+                    "FARANDOLE_PLUGIN_DIR to the plug-ins of this library",
+                    plugin, path, build_id(), id != nullptr ? id : "not told (no farandole_backend_build_id)"));
+  }
   const HostApi host{sizeof(HostApi), build_id()};
   Backend* backend = entry(&host);
   if (backend == nullptr) {
-    const auto* id = static_cast<const char*>(dlsym(handle, "farandole_backend_build_id"));
-    throw Unsupported(
-        fmt::format("plug-in {} ({}) was built with another Farandole: its build is {}, this library is {}; build both "
-                    "together, or set FARANDOLE_PLUGIN_DIR to the plug-ins of this library",
-                    plugin, path, id != nullptr ? id : "unknown", build_id()));
+    throw Unsupported(fmt::format("plug-in {} ({}) refuses this library, whose build {} it has; build it again", plugin,
+                                  path, build_id()));
   }
   return *backend;
 }

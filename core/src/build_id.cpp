@@ -8,10 +8,10 @@
 #include <string_view>
 
 #include "farandole/core/error.h"
-#include "farandole/core/version.h"
 #include "farandole/internal/shared_memory.h"
 #include "farandole/internal/waiter.h"
 #include "farandole/sdk/backend.h"
+#include "farandole/sdk/plugin_build.h"
 #include "farandole_revision.h"
 
 namespace farandole {
@@ -38,12 +38,12 @@ std::string describe(std::span<const BuildClaim> claims, std::size_t process) {
 }  // namespace
 
 const char* build_id() {
-  return FARANDOLE_BUILD_ID "-" FARANDOLE_REVISION;
+  return FARANDOLE_PLUGIN_BUILD_ID;
 }
 
 const char* layout_id() {
   static const std::string id =
-      fmt::format("{}-{}-{}{}-{:08x}", version(), FARANDOLE_REVISION,
+      fmt::format(FARANDOLE_VERSION "-" FARANDOLE_REVISION "-{}{}-{:08x}",
                   std::endian::native == std::endian::little ? "le" : "be", 8 * sizeof(void*), shared_layout());
   return id.c_str();
 }

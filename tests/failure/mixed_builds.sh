@@ -8,11 +8,11 @@ set -u
 library=$1 program=$2; shift 2
 refuse_bound=20 # seconds of the whole job, most of which is the launcher's start on a busy machine
 other=$(mktemp -d); trap 'rm -rf "$other"' EXIT
-revision=$(grep -aoE -- '-abi1-[0-9a-f]{12}' "$library" | head -n 1)
+revision=$(grep -aoE -- '-[0-9a-f]{12}-\{\}' "$library" | head -n 1 | cut -c 2-13)
 [ -n "$revision" ] || { echo "FAIL: $library does not tell its revision"; exit 1; }
 cp -L "$(dirname "$library")"/libfarandole.so* "$other"
 cp -rL "$(dirname "$library")/farandole" "$other" 2>/dev/null # there are no plug-ins in a build without MPI
-find "$other" -type f -exec env LC_ALL=C sed -i "s/${revision#-abi1-}/000000000000/g" {} +
+find "$other" -type f -exec env LC_ALL=C sed -i "s/$revision/000000000000/g" {} +
 
 export FARANDOLE_HOST_ID=farandole-mixed-$$
 output=$(timeout --kill-after=5 $refuse_bound "$@" bash -c '
@@ -21,6 +21,6 @@ output=$(timeout --kill-after=5 $refuse_bound "$@" bash -c '
 came=$?
 echo "$output"
 [ $came != 124 ] && [ $came != 137 ] || { echo "FAIL: it hung"; exit 1; }
-expected="InvalidArgument: joining the job: process 0 \(host .*, pid .*\) runs Farandole [0-9.]*-${revision#-abi1-}-le64-[0-9a-f]{8}, but process 1 \(host .*, pid .*\) runs Farandole [0-9.]*-000000000000-le64-[0-9a-f]{8}: all processes must run the same build"
+expected="InvalidArgument: joining the job: process 0 \(host .*, pid .*\) runs Farandole [0-9.]*-$revision-le64-[0-9a-f]{8}, but process 1 \(host .*, pid .*\) runs Farandole [0-9.]*-000000000000-le64-[0-9a-f]{8}: all processes must run the same build"
 [ "$(grep -cE "$expected" <<<"$output")" = 3 ] || { echo "FAIL: not all three say: $expected"; exit 1; }
 echo "as expected"

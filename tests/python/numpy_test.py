@@ -57,6 +57,13 @@ class AllreduceTest(support.RankedTest):
         scaled = collectives.allreduce(mine, op=farandole.Sum, prescale_factor=0.5, postscale_factor=4.0)
         np.testing.assert_allclose(scaled, np.full(10, 2.0 * sum(range(1, farandole.size() + 1))))
 
+    def test_a_factor_of_zero_makes_zeros(self):
+        mine = np.full(3, farandole.rank() + 1.0, np.float32)
+        for factors in ({"prescale_factor": 0}, {"postscale_factor": 0.0}):
+            np.testing.assert_array_equal(collectives.allreduce(mine, op=farandole.Sum, **factors), np.zeros(3))
+            rows = collectives.reducescatter(np.tile(mine, (farandole.size(), 1)), op=farandole.Sum, **factors)
+            np.testing.assert_array_equal(rows, np.zeros((1, 3)))
+
     def test_factors_and_averages_of_integers(self):
         size = farandole.size()
         for name in INTEGERS:

@@ -60,6 +60,12 @@ class Allreduce(OpTest):
         for result in both_ways(lambda x: mpi_ops._allreduce(x, prescale_factor=0.1, postscale_factor=0.3), ones):
             np.testing.assert_allclose(result.numpy(), self.size * 0.1 * 0.3, rtol=1e-14)
 
+    def test_a_factor_of_zero_makes_zeros(self):
+        ones = tf.ones([2])
+        for factors in ({"prescale_factor": 0}, {"postscale_factor": 0.0}):
+            for result in both_ways(lambda x, factors=factors: mpi_ops._allreduce(x, **factors), ones):
+                np.testing.assert_array_equal(result.numpy(), [0.0, 0.0])
+
     def test_scalars_and_empty_tensors(self):
         self.check(mpi_ops._allreduce(tf.constant(2.0)), 2.0 * self.size)
         self.assertEqual(mpi_ops._allreduce(tf.zeros([0, 3])).shape, [0, 3])

@@ -184,6 +184,7 @@ class Request(_Structure):
         ("generation", c_uint64),
         ("about", c_char_p),
         ("by_order", c_int32),
+        ("has_factors", c_int32),
     ]
 
 

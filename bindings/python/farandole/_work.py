@@ -227,6 +227,7 @@ class Call:
             caller_waits=_waiting.of_caller() if caller_waits else _engine.Waiting.Nobody,
             about=about.encode(),
             by_order=int(self._by_order),
+            has_factors=1,
         )
         for index, context in enumerate(contexts):
             _pending[context] = (work, index)

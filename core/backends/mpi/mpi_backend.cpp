@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "farandole/sdk/backend.h"
-#include "farandole_revision.h"
+#include "farandole/sdk/plugin_build.h"
 #include "mpi_process_group.h"
 #include "mpi_runtime.h"
 
@@ -37,14 +37,13 @@ class MpiBackend final : public Backend {
 
 #define FARANDOLE_EXPORT extern "C" __attribute__((visibility("default")))
 
-/// Read by the loader to say what differs when the entry returns null.
+/// Read by the loader before it calls anything.
 FARANDOLE_EXPORT const char farandole_backend_build_id[];
-const char farandole_backend_build_id[] = FARANDOLE_BUILD_ID "-" FARANDOLE_REVISION;
+const char farandole_backend_build_id[] = FARANDOLE_PLUGIN_BUILD_ID;
 
 FARANDOLE_EXPORT farandole::Backend* farandole_backend_v1(const farandole::HostApi* host);
 farandole::Backend* farandole_backend_v1(const farandole::HostApi* host) {
   if (host->size_bytes != sizeof(farandole::HostApi)) return nullptr;
-  if (host->build_id == nullptr || std::strcmp(host->build_id, farandole_backend_build_id) != 0) return nullptr;
   static farandole::mpi::MpiBackend backend;
   return &backend;
 }

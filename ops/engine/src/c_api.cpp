@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C header: translates structures and errors; nothing throws across it.
+// The C header: translates structures and errors; nothing throws across it, and no null pointer is followed.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -16,6 +16,7 @@
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"
 #include "process.h"
+#include "struct_copy.h"
 
 namespace farandole {
 namespace {
@@ -72,7 +73,24 @@ int guarded(farandole_error** error, const Body& body) noexcept {
   return 1;
 }
 
+/// For functions that report no errors: what `body` returns, or `otherwise` if it throws.
+template <class Value, class Body>
+Value value_or(Value otherwise, const Body& body) noexcept {
+  (void)guarded(nullptr, [&] { otherwise = body(); });
+  return otherwise;
+}
+
+template <class Pointer>
+void need(Pointer pointer, const char* function, const char* argument) {
+  if (pointer == nullptr) throw InvalidArgument(fmt::format("{}: {} is NULL", function, argument));
+}
+
+std::string_view text_or_none(const char* text) {
+  return text == nullptr ? std::string_view() : std::string_view(text);
+}
+
 std::int32_t copy_out(const std::vector<int>& values, std::int32_t* to, std::int32_t capacity) {
+  if (to == nullptr) capacity = 0;
   for (std::int32_t i = 0; i < capacity && static_cast<std::size_t>(i) < values.size(); ++i) {
     to[i] = values[static_cast<std::size_t>(i)];
   }
@@ -99,6 +117,23 @@ farandole_place place_of(const EngineProcess& process) {
     ++place.cross_size;
   }
   return place;
+}
+
+WorldOptions world_options(const farandole_init_options* from) {
+  WorldOptions world;
+  if (from == nullptr) return world;
+  const std::size_t bytes = struct_bytes_of(from);
+  if (!can_be_struct_bytes<farandole_init_options>(bytes)) {
+    throw InvalidArgument("farandole_init: " + not_struct_bytes(bytes, "farandole_init_options"));
+  }
+  const auto options = known_part<farandole_init_options>(from, bytes);
+  if (options.expected_size < 0) {
+    throw InvalidArgument(fmt::format("farandole_init: expected_size is {}; it must be a number of ranks, or 0 for any",
+                                      options.expected_size));
+  }
+  world.expected_size = options.expected_size;
+  if (options.has_mpi_communicator != 0) world.mpi_communicator = options.mpi_communicator;
+  return world;
 }
 
 std::string library_path() {
@@ -143,13 +178,13 @@ using namespace farandole;  // NOLINT: this file is the C face of the namespace
 extern "C" {
 
 farandole_error_kind farandole_error_get_kind(const farandole_error* error) {
-  return static_cast<farandole_error_kind>(error->kind);
+  return error == nullptr ? FARANDOLE_INTERNAL : static_cast<farandole_error_kind>(error->kind);
 }
 const char* farandole_error_kind_name(farandole_error_kind kind) {
   return name(static_cast<ErrorKind>(kind)).data();
 }
 const char* farandole_error_text(const farandole_error* error) {
-  return error->text.c_str();
+  return error == nullptr ? "" : error->text.c_str();
 }
 void farandole_error_free(farandole_error* error) {
   delete error;
@@ -157,13 +192,9 @@ void farandole_error_free(farandole_error* error) {
 
 int farandole_init(const farandole_init_options* options, farandole_error** error) {
   return guarded(error, [&] {
+    const WorldOptions world = world_options(options);
     const Starting one_at_a_time;
     if (engine_process()) return;
-    WorldOptions world;
-    if (options != nullptr) {
-      world.expected_size = options->expected_size;
-      if (options->has_mpi_communicator != 0) world.mpi_communicator = options->mpi_communicator;
-    }
     exchange_engine_process(std::make_shared<EngineProcess>(world));
   });
 }
@@ -179,7 +210,7 @@ int farandole_shutdown(farandole_error** error) {
 }
 
 int farandole_is_initialized(void) {
-  return engine_process() != nullptr ? 1 : 0;
+  return value_or(0, [] { return engine_process() != nullptr ? 1 : 0; });
 }
 int farandole_check_not_forked(farandole_error** error) {
   return guarded(error, [] {
@@ -188,16 +219,19 @@ int farandole_check_not_forked(farandole_error** error) {
 }
 
 void farandole_abort(const char* text) {
-  if (const auto process = engine_process()) process->engine.abort(text);
+  (void)guarded(nullptr, [&] {
+    if (const auto process = engine_process()) process->engine.abort(std::string(text_or_none(text)));
+  });
 }
 
 void farandole_get_place(farandole_place* place) {
+  if (place == nullptr) return;
   farandole_place found{};
   std::fill_n(&found.rank, 9, -1);
-  if (const auto process = engine_process()) found = place_of(*process);
-  const std::size_t bytes = std::min(place->struct_bytes, sizeof found);
-  found.struct_bytes = place->struct_bytes;
-  std::memcpy(place, &found, bytes);
+  (void)guarded(nullptr, [&] {
+    if (const auto process = engine_process()) found = place_of(*process);
+  });
+  fill_known_part(place, found);
 }
 
 char* farandole_describe(void) {
@@ -212,17 +246,32 @@ const char* farandole_version(void) {
   return version().data();
 }
 const char* farandole_library_path(void) {
-  static const std::string path = library_path();
-  return path.c_str();
+  return value_or("", [] {
+    static const std::string path = library_path();
+    return path.c_str();
+  });
 }
 void farandole_log(int32_t level, const char* text) {
-  log(static_cast<LogLevel>(std::clamp(level, 0, static_cast<int32_t>(LogLevel::kError))), text);
+  (void)guarded(nullptr, [&] {
+    if (text != nullptr) log(static_cast<LogLevel>(std::clamp(level, 0, static_cast<int32_t>(LogLevel::kError))), text);
+  });
 }
 
 int farandole_add_process_set(const int32_t* ranks, int32_t count, int32_t* process_set, farandole_error** error) {
   return guarded(error, [&] {
     const auto process = engine_process();
-    *process_set = running(process, "farandole_add_process_set").engine.add_process_set({ranks, ranks + count});
+    TensorEngine& engine = running(process, "farandole_add_process_set").engine;
+    const int size = engine.communicator().size();
+    // By the engine, so that ranks that ask for a set do not wait for this one.
+    if (ranks == nullptr || process_set == nullptr) {
+      engine.refuse_set_change(
+          fmt::format("farandole_add_process_set: {} is NULL", ranks == nullptr ? "ranks" : "process_set"));
+    }
+    if (count < 1 || count > size) {
+      engine.refuse_set_change(fmt::format(
+          "farandole_add_process_set: count is {}; a process set has 1 to {} ranks of this job", count, size));
+    }
+    *process_set = engine.add_process_set({ranks, ranks + count});
   });
 }
 int farandole_remove_process_set(int32_t process_set, farandole_error** error) {
@@ -232,34 +281,41 @@ int farandole_remove_process_set(int32_t process_set, farandole_error** error) {
   });
 }
 int32_t farandole_process_set_ranks(int32_t process_set, int32_t* ranks, int32_t capacity) {
-  const auto process = engine_process();
-  const auto found = process ? process->engine.ranks_of(process_set) : std::nullopt;
-  return found ? copy_out(*found, ranks, capacity) : -1;
+  return value_or(-1, [&] {
+    const auto process = engine_process();
+    const auto found = process ? process->engine.ranks_of(process_set) : std::nullopt;
+    return found ? copy_out(*found, ranks, capacity) : -1;
+  });
 }
 int32_t farandole_process_sets(int32_t* ids, int32_t capacity) {
-  const auto process = engine_process();
-  return process ? copy_out(process->engine.process_sets(), ids, capacity) : 0;
+  return value_or(0, [&] {
+    const auto process = engine_process();
+    return process ? copy_out(process->engine.process_sets(), ids, capacity) : 0;
+  });
 }
 
 uint64_t farandole_generation(int32_t process_set) {
-  const auto process = engine_process();
-  return process ? process->engine.generation(process_set) : 0;
+  return value_or(std::uint64_t{0}, [&] {
+    const auto process = engine_process();
+    return process ? process->engine.generation(process_set) : 0;
+  });
 }
 
 int farandole_submit(const farandole_request* request, farandole_error** error) {
   return guarded(error, [&] {
+    const farandole_request known = known_request(request);
     const auto process = engine_process();
     TensorEngine& engine = running(process, "farandole_submit").engine;
-    const auto ranks = engine.ranks_of(request->process_set);
+    const auto ranks = engine.ranks_of(known.process_set);
     if (!ranks) {
-      throw InvalidArgument(fmt::format("request '{}': there is no process set {}",
-                                        request->name == nullptr ? "" : request->name, request->process_set));
+      throw InvalidArgument(
+          fmt::format("request '{:.1024}': there is no process set {}", text_or_none(known.name), known.process_set));
     }
     LocalRequest checked;
     try {
-      checked = checked_request(*request, *ranks);
+      checked = checked_request(known, *ranks);
     } catch (const InvalidArgument& invalid) {
-      engine.refuse(refusal_of(*request, invalid.what()));
+      engine.refuse(refusal_of(known, invalid.what()));
       throw;
     }
     engine.submit(std::move(checked));
@@ -268,18 +324,23 @@ int farandole_submit(const farandole_request* request, farandole_error** error) 
 
 void farandole_refuse(const farandole_request* request, const char* why) {
   (void)guarded(nullptr, [&] {
-    if (const auto process = engine_process()) process->engine.refuse(refusal_of(*request, why));
+    const farandole_request known = known_request(request);
+    if (const auto process = engine_process()) process->engine.refuse(refusal_of(known, text_or_none(why)));
   });
 }
 
 void farandole_wait_until(const volatile int32_t* flag) {
-  const auto is_set = [flag] { return __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 0; };
-  if (const auto process = engine_process()) process->engine.wait_until(is_set);
+  if (flag == nullptr) return;
+  (void)guarded(nullptr, [flag] {
+    const auto is_set = [flag] { return __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 0; };
+    if (const auto process = engine_process()) process->engine.wait_until(is_set);
+  });
 }
 
 int farandole_join(int32_t process_set, void* context, void (*done)(void*, const farandole_error*, int32_t),
                    farandole_error** error) {
   return guarded(error, [&] {
+    need(done, "farandole_join", "done");
     const auto process = engine_process();
     running(process, "farandole_join").engine.join(process_set, context, done);
   });
@@ -287,6 +348,7 @@ int farandole_join(int32_t process_set, void* context, void (*done)(void*, const
 
 int farandole_start_timeline(const char* path, int32_t mark_cycles, farandole_error** error) {
   return guarded(error, [&] {
+    need(path, "farandole_start_timeline", "path");
     const auto process = engine_process();
     running(process, "farandole_start_timeline").engine.start_timeline(path, mark_cycles != 0);
   });
@@ -299,11 +361,12 @@ int farandole_stop_timeline(farandole_error** error) {
 }
 
 void farandole_get_counters(farandole_counters* counters) {
+  if (counters == nullptr) return;
   farandole_counters found{};
-  if (const auto process = engine_process()) found = process->engine.counters();
-  const std::size_t bytes = std::min(counters->struct_bytes, sizeof found);
-  found.struct_bytes = counters->struct_bytes;
-  std::memcpy(counters, &found, bytes);
+  (void)guarded(nullptr, [&] {
+    if (const auto process = engine_process()) found = process->engine.counters();
+  });
+  fill_known_part(counters, found);
 }
 
 }  // extern "C"

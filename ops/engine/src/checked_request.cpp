@@ -6,7 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <numeric>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "struct_copy.h"
 
 namespace farandole {
 namespace {
@@ -23,14 +29,64 @@ bool reduces(RequestKind kind) {
   return kind == RequestKind::kAllreduce || kind == RequestKind::kReduceScatter;
 }
 
-LocalTensor copy_of(const farandole_tensor& from, const RequestSpec& spec) {
-  if (from.dtype < FARANDOLE_BOOL || from.dtype > FARANDOLE_F64) {
-    refuse(spec, fmt::format("dtype {} is none of farandole_dtype", static_cast<int>(from.dtype)));
+constexpr std::size_t kMostTextBytes = 1 << 20;
+constexpr std::int32_t kMostDimensions = 255;
+
+/// Of what a C program has put into an enumeration, which need not be one of its values.
+template <class Enumeration>
+int number_in(const Enumeration& field) {
+  int number = 0;
+  static_assert(sizeof number == sizeof field);
+  std::memcpy(&number, &field, sizeof number);
+  return number;
+}
+
+/// Null is an empty text.
+std::string_view beginning_of(const char* text) {
+  return text == nullptr ? std::string_view() : std::string_view(text, strnlen(text, kMostTextBytes + 1));
+}
+
+/// Empty: there is none.
+std::string_view name_of(const farandole_request& request) {
+  const std::string_view name = beginning_of(request.name);
+  return name.size() > kMostTextBytes ? std::string_view() : name;
+}
+
+/// Reads no more numbers than there must be.
+void check_splits_count(const farandole_tensor& from, const RequestSpec& spec, std::size_t size) {
+  if (from.splits == nullptr) {
+    if (from.splits_count == 0) return;
+    refuse(spec, fmt::format("splits_count is {}, but splits is NULL", from.splits_count));
   }
+  if (from.splits_count >= 0 && static_cast<std::size_t>(from.splits_count) == size) return;
+  const auto shown = std::min(static_cast<std::size_t>(std::max(from.splits_count, 0)), size);
+  refuse(spec, fmt::format("splits [{}], {} in all, must be {} numbers, one for each rank of the process set",
+                           fmt::join(from.splits, from.splits + shown, ", "), from.splits_count, size));
+}
+
+void check_pointers(const farandole_tensor& from, const RequestSpec& spec, std::size_t size) {
+  if (from.done == nullptr) refuse(spec, "needs the callback `done`; it is NULL");
+  if (from.dimensions < 0 || from.dimensions > kMostDimensions) {
+    refuse(spec, fmt::format("dimensions is {}; a tensor has 0 to {}", from.dimensions, kMostDimensions));
+  }
+  if (from.shape == nullptr && from.dimensions > 0) {
+    refuse(spec, fmt::format("has {} dimensions, but its shape is NULL", from.dimensions));
+  }
+  if (spec.kind == RequestKind::kAlltoall) check_splits_count(from, spec, size);
+}
+
+LocalTensor copy_of(const farandole_tensor& from, const RequestSpec& spec, std::size_t size) {
+  const int dtype = number_in(from.dtype);
+  if (dtype < FARANDOLE_BOOL || dtype > FARANDOLE_F64) {
+    refuse(spec, fmt::format("dtype {} is none of farandole_dtype", dtype));
+  }
+  check_pointers(from, spec, size);
   LocalTensor tensor;
-  tensor.dtype = static_cast<DType>(from.dtype);
+  tensor.dtype = static_cast<DType>(dtype);
   if (from.dimensions > 0) tensor.shape.assign(from.shape, from.shape + from.dimensions);
-  if (from.splits != nullptr) tensor.splits.assign(from.splits, from.splits + from.splits_count);
+  if (spec.kind == RequestKind::kAlltoall && from.splits != nullptr) {
+    tensor.splits.assign(from.splits, from.splits + from.splits_count);
+  }
   tensor.input = from.input;
   tensor.output = from.output;
   tensor.context = from.context;
@@ -42,6 +98,10 @@ LocalTensor copy_of(const farandole_tensor& from, const RequestSpec& spec) {
 void check_memory(const LocalTensor& tensor, const RequestSpec& spec) {
   if (std::any_of(tensor.shape.begin(), tensor.shape.end(), [](std::int64_t length) { return length < 0; })) {
     refuse(spec, fmt::format("a dimension of shape [{}] is negative", fmt::join(tensor.shape, ", ")));
+  }
+  if (!is_possible(tensor.dtype, tensor.shape)) {
+    refuse(spec, fmt::format("{} of shape [{}] would take more than {} bytes, which no process has room for",
+                             name(tensor.dtype), fmt::join(tensor.shape, ", "), kMostTensorBytes));
   }
   const bool is_empty = std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
   if (has_new_shape(spec.kind)) {
@@ -55,38 +115,41 @@ void check_memory(const LocalTensor& tensor, const RequestSpec& spec) {
   if (tensor.input == nullptr && !is_empty) refuse(spec, "has elements, but its input is NULL");
 }
 
+/// Not their sum, which may have no room in a number.
+bool add_up_to(const std::vector<std::int64_t>& parts, std::int64_t whole) {
+  for (const std::int64_t part : parts) {
+    if (part < 0 || part > whole) return false;
+    whole -= part;
+  }
+  return whole == 0;
+}
+
 void check_splits(const LocalTensor& tensor, const RequestSpec& spec, std::size_t size) {
   if (tensor.splits.empty()) {
     if (tensor.rows() % static_cast<std::int64_t>(size) == 0) return;
     refuse(spec, fmt::format("{} rows can not be dealt out equally to {} ranks; pass splits", tensor.rows(), size));
   }
-  const bool fits = tensor.splits.size() == size &&
-                    std::all_of(tensor.splits.begin(), tensor.splits.end(), [](auto rows) { return rows >= 0; }) &&
-                    std::accumulate(tensor.splits.begin(), tensor.splits.end(), std::int64_t{0}) == tensor.rows();
-  if (!fits) {
+  if (!add_up_to(tensor.splits, tensor.rows())) {
     refuse(spec, fmt::format("splits [{}] must be {} numbers, none negative, with the sum {} (the rows of the tensor)",
                              fmt::join(tensor.splits, ", "), size, tensor.rows()));
   }
 }
 
-/// Fields that came later are there if the caller's structure reaches to their end.
-template <class Field>
-bool has_field(const farandole_request& request, const Field& field) {
-  const auto* const end = reinterpret_cast<const std::byte*>(&field) + sizeof field;
-  return request.struct_bytes >= static_cast<std::size_t>(end - reinterpret_cast<const std::byte*>(&request));
+Waiting waiting_of(const farandole_request& request, const RequestSpec& spec) {
+  switch (request.caller_waits) {
+    case FARANDOLE_NOBODY_WAITS:
+      return Waiting::kNobody;
+    case FARANDOLE_CALLER_WAITS:
+      return Waiting::kCaller;
+    case FARANDOLE_PROGRAM_WAITS:
+      return Waiting::kProgram;
+    default:
+      refuse(spec, fmt::format("caller_waits {} is none of farandole_waiting", request.caller_waits));
+  }
 }
 
-std::uint64_t generation_of(const farandole_request& request) {
-  return has_field(request, request.generation) ? request.generation : 0;
-}
-
-Waiting waiting_of(const farandole_request& request) {
-  if (request.caller_waits == FARANDOLE_NOBODY_WAITS) return Waiting::kNobody;
-  return request.caller_waits == FARANDOLE_PROGRAM_WAITS ? Waiting::kProgram : Waiting::kCaller;
-}
-
-bool is_by_order(const farandole_request& request) {
-  return has_field(request, request.by_order) && request.by_order != 0;
+double factor_of(double factor, const farandole_request& request) {
+  return factor == 0.0 && request.has_factors == 0 ? 1.0 : factor;
 }
 
 void check_reduction(const RequestSpec& spec) {
@@ -112,33 +175,61 @@ int root_in_set(const farandole_request& request, const RequestSpec& spec, const
   return static_cast<int>(found - ranks.begin());
 }
 
+/// The head of the request, without its tensors.
+RequestSpec spec_of(const farandole_request& request, const std::vector<int>& ranks) {
+  RequestSpec spec;
+  spec.name = name_of(request);
+  if (spec.name.empty()) throw InvalidArgument(fmt::format("a request needs a name of 1 to {} bytes", kMostTextBytes));
+  const int collective = number_in(request.collective);
+  if (collective < FARANDOLE_ALLREDUCE || collective > FARANDOLE_BARRIER) {
+    throw InvalidArgument(
+        fmt::format("request '{}': collective {} is none of farandole_collective", spec.name, collective));
+  }
+  spec.kind = static_cast<RequestKind>(collective);
+  spec.by_order = request.by_order != 0;
+  const std::string_view about = beginning_of(request.about);
+  if (about.size() > kMostTextBytes) refuse(spec, fmt::format("`about` has more than {} bytes", kMostTextBytes));
+  spec.about = about;
+  if (reduces(spec.kind)) {
+    const int op = number_in(request.op);
+    if (op < FARANDOLE_SUM || op > FARANDOLE_ADASUM) {
+      refuse(spec, fmt::format("op {} is none of farandole_reduce_op", op));
+    }
+    spec.adasum = op == FARANDOLE_ADASUM;
+    if (!spec.adasum) spec.op = static_cast<ReduceOp>(op);
+    spec.prescale = factor_of(request.prescale, request);
+    spec.postscale = factor_of(request.postscale, request);
+  }
+  if (spec.kind == RequestKind::kBroadcast) spec.root = root_in_set(request, spec, ranks);
+  return spec;
+}
+
 }  // namespace
+
+farandole_request known_request(const farandole_request* request) {
+  if (request == nullptr) throw InvalidArgument("the request is NULL");
+  const std::size_t bytes = struct_bytes_of(request);
+  if (!can_be_struct_bytes<farandole_request>(bytes))
+    throw InvalidArgument(not_struct_bytes(bytes, "farandole_request"));
+  return known_part<farandole_request>(request, bytes);
+}
 
 LocalRequest checked_request(const farandole_request& request, const std::vector<int>& ranks) {
   LocalRequest checked;
+  checked.spec = spec_of(request, ranks);
   RequestSpec& spec = checked.spec;
-  if (request.name == nullptr || *request.name == '\0') throw InvalidArgument("a request needs a name");
-  spec.name = request.name;
-  if (request.collective < FARANDOLE_ALLREDUCE || request.collective > FARANDOLE_BARRIER) {
-    throw InvalidArgument(fmt::format("request '{}': collective {} is none of farandole_collective", spec.name,
-                                      static_cast<int>(request.collective)));
-  }
-  spec.kind = static_cast<RequestKind>(request.collective);
-  if (has_field(request, request.about) && request.about != nullptr) spec.about = request.about;
-  spec.by_order = is_by_order(request);
   if (request.tensor_count < 1 || request.tensors == nullptr) refuse(spec, "has no tensors; it needs at least one");
-  if (reduces(spec.kind)) {
-    if (request.op < FARANDOLE_SUM || request.op > FARANDOLE_ADASUM) {
-      refuse(spec, fmt::format("op {} is none of farandole_reduce_op", static_cast<int>(request.op)));
-    }
-    spec.adasum = request.op == FARANDOLE_ADASUM;
-    if (!spec.adasum) spec.op = static_cast<ReduceOp>(request.op);
-    spec.prescale = request.prescale;
-    spec.postscale = request.postscale;
+  const std::size_t struct_bytes = struct_bytes_of(request.tensors);
+  if (!can_be_struct_bytes<farandole_tensor>(struct_bytes)) {
+    refuse(spec, not_struct_bytes(struct_bytes, "farandole_tensor"));
   }
-  if (spec.kind == RequestKind::kBroadcast) spec.root = root_in_set(request, spec, ranks);
-  for (int i = 0; i < request.tensor_count; ++i) {
-    LocalTensor tensor = copy_of(request.tensors[i], spec);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(request.tensor_count); ++i) {
+    const void* const element = element_of(request.tensors, struct_bytes, i);
+    if (struct_bytes_of(element) != struct_bytes) {
+      refuse(spec, fmt::format("struct_bytes of tensor {} is {}, that of the first one {}; they must be the same", i,
+                               struct_bytes_of(element), struct_bytes));
+    }
+    LocalTensor tensor = copy_of(known_part<farandole_tensor>(element, struct_bytes), spec, ranks.size());
     check_memory(tensor, spec);
     if (spec.kind == RequestKind::kAlltoall) check_splits(tensor, spec, ranks.size());
     const bool first_differs = spec.kind == RequestKind::kAllgather || spec.kind == RequestKind::kAlltoall;
@@ -149,19 +240,19 @@ LocalRequest checked_request(const farandole_request& request, const std::vector
   }
   check_reduction(spec);
   checked.process_set = request.process_set;
-  checked.waiting = waiting_of(request);
-  checked.generation = generation_of(request);
+  checked.waiting = waiting_of(request, spec);
+  checked.generation = request.generation;
   return checked;
 }
 
-LocalRequest refusal_of(const farandole_request& request, const std::string& why) {
+LocalRequest refusal_of(const farandole_request& request, std::string_view why) {
   LocalRequest refusal;
-  if (request.name != nullptr) refusal.spec.name = request.name;
+  refusal.spec.name = name_of(request);
   refusal.spec.kind = RequestKind::kRefused;
-  refusal.spec.about = why;
-  refusal.spec.by_order = is_by_order(request);
+  refusal.spec.about = why.substr(0, kMostTextBytes);
+  refusal.spec.by_order = request.by_order != 0;
   refusal.process_set = request.process_set;
-  refusal.generation = generation_of(request);
+  refusal.generation = request.generation;
   refusal.tensors.emplace_back();
   return refusal;
 }

@@ -2,7 +2,7 @@
 // From the structures of the C header to a request of the engine.
 #pragma once
 
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/engine.h"
@@ -10,10 +10,14 @@
 
 namespace farandole {
 
+/// What this library knows of a caller's request, whose pointers have not been looked at.
+/// @throws InvalidArgument  it is null, or does not tell its size
+farandole_request known_request(const farandole_request* request);
 /// A copy of `request` that has been checked in itself. @param ranks  of its process set, of the job
 /// @throws InvalidArgument  it can not work, whatever the other ranks submit
 LocalRequest checked_request(const farandole_request& request, const std::vector<int>& ranks);
-/// What takes its place where ranks compare; nobody is called back. `request` needs no more than its name and set.
-LocalRequest refusal_of(const farandole_request& request, const std::string& why);
+/// What takes its place where ranks compare; nobody is called back. `request` needs no more than its name and set. Has
+/// no name, so that it is none, if that of the request can be none.
+LocalRequest refusal_of(const farandole_request& request, std::string_view why);
 
 }  // namespace farandole

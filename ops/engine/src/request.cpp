@@ -77,15 +77,10 @@ Value one_of(const json& field, Value last) {
 }
 
 TensorSpec tensor_from_json(const json& fields) {
-  constexpr std::int64_t kMostBytes = std::int64_t{1} << 47;  // what a process has address space for
   TensorSpec tensor;
   tensor.dtype = one_of(fields.at(0), DType::kF64);
-  std::int64_t room = kMostBytes / static_cast<std::int64_t>(size_in_bytes(tensor.dtype));
-  for (const json& field : fields.at(1)) {
-    const auto length = whole(field, std::int64_t{0}, room);
-    if (length > 0) room /= length;
-    tensor.shape.push_back(length);
-  }
+  for (const json& field : fields.at(1)) tensor.shape.push_back(whole(field, std::int64_t{0}, kMostTensorBytes));
+  if (!is_possible(tensor.dtype, tensor.shape)) refuse(fmt::format("a tensor [{}]", fmt::join(tensor.shape, ", ")));
   return tensor;
 }
 
@@ -121,6 +116,15 @@ std::string_view name(RequestKind kind) {
                                                    "alltoall",        "reduce_scatter",     "barrier",
                                                    "add_process_set", "remove_process_set", "an invalid request"};
   return kNames.at(static_cast<std::size_t>(kind));
+}
+
+bool is_possible(DType dtype, const std::vector<std::int64_t>& shape) {
+  std::int64_t room = kMostTensorBytes / static_cast<std::int64_t>(size_in_bytes(dtype));
+  for (const std::int64_t length : shape) {
+    if (length < 0 || length > room) return false;
+    if (length > 0) room /= length;
+  }
+  return true;
 }
 
 std::size_t TensorSpec::count() const {

@@ -38,6 +38,11 @@ struct TensorSpec {
   std::size_t size_in_bytes() const { return count() * farandole::size_in_bytes(dtype); }
 };
 
+/// More bytes than a process has address space for.
+inline constexpr std::int64_t kMostTensorBytes = std::int64_t{1} << 47;
+/// Whether there can be a tensor of this shape: no length is negative, and no product of them is more than that.
+bool is_possible(DType dtype, const std::vector<std::int64_t>& shape);
+
 struct RequestSpec {
   std::string name;
   RequestKind kind = RequestKind::kBarrier;

@@ -54,6 +54,8 @@ class TensorEngine {
   int add_process_set(std::vector<int> ranks);
   void remove_process_set(int process_set);
   std::optional<std::vector<int>> ranks_of(int process_set);
+  /// What ranks have to agree on, this one can not do. @throws InvalidArgument
+  [[noreturn]] void refuse_set_change(const std::string& why);
   std::vector<int> process_sets();
   /// The generation of steps that begin now; 0: there is no such set.
   std::uint64_t generation(int process_set);
@@ -109,7 +111,6 @@ class TensorEngine {
   void change_set(FlightEntry entry);
   int make_set(const std::vector<std::int64_t>& ranks);
   bool end_removals();
-  [[noreturn]] void refuse_set_change(const std::string& why);
   void answer(FlightEntry entry, std::int64_t process_set, const std::optional<RequestError>& error);
   void collect(Due& due);
   void fail_all(const RequestError& error);

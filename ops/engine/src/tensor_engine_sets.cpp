@@ -154,7 +154,6 @@ std::int64_t TensorEngine::run_set_request(RequestSpec&& spec) {
   return answer.id;
 }
 
-/// What ranks have to agree on, this one can not do. @throws InvalidArgument
 void TensorEngine::refuse_set_change(const std::string& why) {
   LocalRequest refusal;
   refusal.spec.name = kSetChanges;

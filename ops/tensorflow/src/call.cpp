@@ -205,6 +205,7 @@ farandole_request request_of(const CallOptions& options, int64_t step_id) {
   request.process_set = options.process_set;
   request.prescale = options.prescale;
   request.postscale = options.postscale;
+  request.has_factors = 1;
   // Who runs a function waits for it, but other ops of it may come meanwhile.
   request.caller_waits = options.caller_waits ? FARANDOLE_CALLER_WAITS : FARANDOLE_PROGRAM_WAITS;
   request.about = options.about.c_str();

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program of somebody else's, built against the install tree.
 #include <farandole/collectives/communicator.h>
+#include <farandole/core/backend.h>
 #include <farandole/gradients/gradient_averager.h>
+#include <farandole/sdk/plugin_build.h>
 
 #include <atomic>
 #include <cstdio>
+#include <string>
 #include <vector>
 
 int main() {
@@ -14,6 +17,13 @@ int main() {
     ranks.allreduce(data, farandole::ReduceOp::kSum);
     if (data[4] == 6.0F) ++right;
   });
+  // What a plug-in that is built here would tell; its compiler may be another than the library's.
+  const std::string own = FARANDOLE_PLUGIN_BUILD_ID;
+  const std::string librarys = farandole::build_id();
+  if (own.substr(own.rfind('-')) != librarys.substr(librarys.rfind('-'))) {
+    std::printf("the headers are of build %s, the library is %s\n", own.c_str(), librarys.c_str());
+    return 1;
+  }
   std::printf("%d of 3 ranks are right\n", right.load());
   return right == 3 ? 0 : 1;
 }

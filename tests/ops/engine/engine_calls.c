@@ -36,6 +36,44 @@ static void check_collectives(void) {
   CHECK(r.kind == -1, "%s", r.text);
 }
 
+/* A factor that is left out is none; one that is meant makes zeros, alike on all ranks. */
+static void check_factors(void) {
+  static struct client_request r;
+  for (int has_factors = 0; has_factors < 2; ++has_factors) {
+    for (int is_postscale = 0; is_postscale < 2; ++is_postscale) {
+      prepare(&r, FARANDOLE_ALLREDUCE, "factors", 3, (float)(place.rank + 1));
+      *(is_postscale ? &r.request.postscale : &r.request.prescale) = 0.0;
+      r.request.has_factors = has_factors;
+      submit_and_wait(&r);
+      const float wanted = has_factors ? 0.0f : sum_of_ranks();
+      CHECK(r.kind == -1 && r.output[2] == wanted, "%s %g, expected %g", r.text, (double)r.output[2], (double)wanted);
+    }
+  }
+}
+
+/* Tensors of a caller of another version: in an array that is stepped by its own size. */
+static void check_longer_tensors(void) {
+  enum { kTensors = 3 };
+  struct longer_tensor {
+    farandole_tensor known;
+    const char* added[2];
+  } tensors[kTensors];
+  static struct client_request r[kTensors];
+  for (int i = 0; i < kTensors; ++i) {
+    prepare(&r[i], FARANDOLE_ALLREDUCE, "of another version", 2 + i, (float)(i * (place.rank + 1)));
+    tensors[i].known = r[i].tensor;
+    tensors[i].known.struct_bytes = sizeof tensors[i];
+    tensors[i].added[0] = tensors[i].added[1] = "what this library does not know";
+  }
+  r[0].request.tensors = &tensors[0].known;
+  r[0].request.tensor_count = kTensors;
+  submit(&r[0]);
+  for (int i = 0; i < kTensors; ++i) {
+    farandole_wait_until(&r[i].done);
+    CHECK(r[i].kind == -1 && r[i].output[1 + i] == (float)i * sum_of_ranks(), "tensor %d: %s", i, r[i].text);
+  }
+}
+
 /* Many names at once, in another order on each rank. */
 static void check_order(void) {
   enum { kNames = 64 };
@@ -213,6 +251,8 @@ int main(void) {
   CHECK(farandole_is_initialized() == 0, "before farandole_init");
   init();
   check_collectives();
+  check_factors();
+  check_longer_tensors();
   check_order();
   check_errors();
   check_refusals();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plug-in that joins nothing: built twice, once as a plug-in of this library and once as one of another version.
+// A plug-in that joins nothing: built twice, once with the headers of this library and once with changed ones.
 #include "farandole/core/error.h"
 #include "farandole/sdk/backend.h"
+#include "farandole/sdk/plugin_build.h"
 
 namespace {
 
@@ -18,11 +19,11 @@ class FakeBackend final : public farandole::Backend {
 
 extern "C" {
 extern const char farandole_backend_build_id[];
-const char farandole_backend_build_id[] = "0.0.0-of-another-build";
+const char farandole_backend_build_id[] = FARANDOLE_PLUGIN_BUILD_ID;
 
 farandole::Backend* farandole_backend_v1(const farandole::HostApi* host);
 farandole::Backend* farandole_backend_v1(const farandole::HostApi* host) {
   static FakeBackend backend;
-  return FARANDOLE_FAKE_PLUGIN_ACCEPTS && host->size_bytes == sizeof(farandole::HostApi) ? &backend : nullptr;
+  return host->size_bytes == sizeof(farandole::HostApi) ? &backend : nullptr;
 }
 }

@@ -159,15 +159,17 @@ class Backend {
   virtual std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) = 0;
 };
 
-/// What a plug-in is told about the library that loads it; it refuses another size or build.
+/// What a plug-in is told about the library that loads it; it refuses another size.
 struct HostApi {
   std::uint32_t size_bytes = sizeof(HostApi);
   const char* build_id = nullptr;
 };
-/// The one function of a plug-in, `farandole_backend_v1`. Returns null if size or build id differ from its own. Beside
-/// it the text `farandole_backend_build_id` tells the plug-in's own build, for the message of the refusal.
+/// The one function of a plug-in, `farandole_backend_v1`. Returns null if the size differs from its own. Beside it the
+/// text `farandole_backend_build_id` is FARANDOLE_PLUGIN_BUILD_ID of farandole/sdk/plugin_build.h, as the plug-in was
+/// compiled with it: the library compares it with its own before it calls the plug-in.
 using BackendEntry = Backend* (*)(const HostApi*);
-/// Identifies this build of the library: version, compiler, ABI and revision. Plug-ins must have the same.
+/// Identifies what this library and its plug-ins share: version, compiler, and a digest of the headers of the core.
+/// Plug-ins must have the same.
 const char* build_id();
 /// Identifies what the processes of a job share, in memory and in messages: version, revision of the sources, and how
 /// the compiler has laid them out. "0.1.0-5f3a9c2e71b0-le64-1a2b3c4d"

@@ -5,10 +5,27 @@
  * tensors together, and runs the collectives. A tensor is known by its name: the ranks of a process set that submit a
  * name together mean the same tensor.
  *
- * A process has one engine. Every function may be called from any thread unless it says otherwise; none throws, none
- * needs a lock of the caller's. What can fail returns 0 for success, or 1 and an error in `*error`, which the caller
- * frees; `error` may be NULL. Structures begin with their size: set it to sizeof, so that newer libraries understand
- * older callers. Texts are UTF-8.
+ * A process has one engine. Every function may be called from any thread unless it says otherwise; none needs a lock of
+ * the caller's. What can fail returns 0 for success, or 1 and an error in `*error`, which the caller frees; `error` may
+ * be NULL. Texts are UTF-8.
+ *
+ * None throws, and none crashes whatever numbers and null pointers it is given. A null pointer where the function needs
+ * one, a number out of its range, a shape whose bytes no process has room for (2^47), more than 255 dimensions, a text
+ * of more than 1 MiB and a structure that does not tell its size are INVALID_ARGUMENT. Functions that report no error
+ * do nothing then, and return what they return when there is nothing: NULL, an empty text, 0, -1. The caller answers
+ * for what can not be seen: a pointer that is not NULL points to as much as this header says.
+ *
+ * Structures grow at their end only, and begin with their size. Set `struct_bytes` to sizeof: so the library knows
+ * which fields the caller's version has.
+ * - The library copies a caller's structure up to `struct_bytes`. Fields beyond are 0 to it, and 0 means what the
+ *   library did before the field was there. What a newer caller's structure has beyond the library's is not read.
+ * - An array is stepped by the `struct_bytes` of its first element, and all its elements have the same.
+ * - A structure that the library fills (farandole_place, farandole_counters) is written up to `struct_bytes`; fields
+ *   that the library does not know stay as they were.
+ * - A structure that the library makes (farandole_result) tells the library's size: read a field that is newer than
+ *   version 0.1 only if `struct_bytes` reaches to its end.
+ * - `struct_bytes` less than sizeof(size_t), as 0 is, more than 4096, or no multiple of the structure's alignment is no
+ *   caller's: INVALID_ARGUMENT.
  */
 #ifndef FARANDOLE_ENGINE_H
 #define FARANDOLE_ENGINE_H
@@ -39,8 +56,9 @@ typedef enum farandole_error_kind {
 } farandole_error_kind;
 
 typedef struct farandole_error farandole_error;
+/* FARANDOLE_INTERNAL for NULL, whose text is empty. */
 FARANDOLE_ENGINE_API farandole_error_kind farandole_error_get_kind(const farandole_error* error);
-/* "Mismatch", … */
+/* "Mismatch", …; "unknown" for a number that is no kind. */
 FARANDOLE_ENGINE_API const char* farandole_error_kind_name(farandole_error_kind kind);
 /* Lives as long as the error. */
 FARANDOLE_ENGINE_API const char* farandole_error_text(const farandole_error* error);
@@ -111,7 +129,8 @@ FARANDOLE_ENGINE_API int farandole_shutdown(farandole_error** error);
 FARANDOLE_ENGINE_API int farandole_is_initialized(void);
 /* INVALID_ARGUMENT in such a child, as long as it has no engine of its own; the text names the rank. */
 FARANDOLE_ENGINE_API int farandole_check_not_forked(farandole_error** error);
-/* Fails everything that is pending or comes later, on all ranks, with PEER_LOST, this rank and `text`. Never blocks. */
+/* Fails everything that is pending or comes later, on all ranks, with PEER_LOST, this rank and `text` (NULL: none).
+ * Never blocks. */
 FARANDOLE_ENGINE_API void farandole_abort(const char* text);
 
 /* Where this process is. -1 for all where farandole_is_initialized is 0. */
@@ -132,7 +151,7 @@ FARANDOLE_ENGINE_API void farandole_text_free(char* text);
 FARANDOLE_ENGINE_API const char* farandole_version(void);
 /* Path of the loaded library that holds the engine. */
 FARANDOLE_ENGINE_API const char* farandole_library_path(void);
-/* The log of the core: level 0 debug, 1 info, 2 warning, 3 error. */
+/* The log of the core: level 0 debug, 1 info, 2 warning, 3 error. Other levels are taken for the nearest of these. */
 FARANDOLE_ENGINE_API void farandole_log(int32_t level, const char* text);
 
 /* ---- Process sets -------------------------------------------------------------------------------------------- */
@@ -143,9 +162,11 @@ FARANDOLE_ENGINE_API int farandole_add_process_set(const int32_t* ranks, int32_t
                                                    farandole_error** error);
 /* All ranks of the job call it. What is pending in the set fails. */
 FARANDOLE_ENGINE_API int farandole_remove_process_set(int32_t process_set, farandole_error** error);
-/* Ranks of a set in ascending order: returns their number, and writes up to `capacity` of them. -1: no such set. */
+/* Ranks of a set in ascending order: returns their number, and writes up to `capacity` of them; `ranks` may be NULL, to
+ * count them. -1: no such set. */
 FARANDOLE_ENGINE_API int32_t farandole_process_set_ranks(int32_t process_set, int32_t* ranks, int32_t capacity);
-/* Ids of all sets, FARANDOLE_GLOBAL_SET among them: returns their number, and writes up to `capacity` of them. */
+/* Ids of all sets, FARANDOLE_GLOBAL_SET among them: returns their number, and writes up to `capacity` of them; `ids`
+ * may be NULL, to count them. */
 FARANDOLE_ENGINE_API int32_t farandole_process_sets(int32_t* ids, int32_t capacity);
 
 /* ---- Tensors ------------------------------------------------------------------------------------------------- */
@@ -164,20 +185,20 @@ typedef struct farandole_result {
 typedef struct farandole_tensor {
   size_t struct_bytes;
   farandole_dtype dtype;
-  int32_t dimensions;
-  const int64_t* shape; /* of the input; copied by farandole_submit */
+  int32_t dimensions;   /* 0 to 255 */
+  const int64_t* shape; /* of the input; copied by farandole_submit. NULL only for 0 dimensions */
   const void* input;    /* stays valid and unchanged until `done`; NULL if it has no elements */
   /* Allreduce and broadcast: the memory of the output, as large as the input; it may be the input. The others: NULL,
    * their output is asked for with `allocate`. Stays valid until `done`. */
   void* output;
-  const int64_t* splits; /* alltoall: rows for each rank of the set; copied. NULL: equal parts */
-  int32_t splits_count;
-  void* context; /* handed to both callbacks */
+  const int64_t* splits; /* alltoall: rows for each rank of the set; copied. NULL: equal parts. Else not read */
+  int32_t splits_count;  /* the size of the set; 0 for NULL */
+  void* context;         /* handed to both callbacks */
   /* Memory for an output of this shape, 64-byte aligned if possible. Called once, from any thread, before `done`, if
    * `output` is NULL. NULL: no memory; the tensor fails. */
   void* (*allocate)(void* context, const int64_t* shape, int32_t dimensions);
   /* Called exactly once if farandole_submit succeeded, from any thread, maybe before farandole_submit returns. It must
-   * not block; it may submit. */
+   * not block; it may submit. Not NULL. */
   void (*done)(void* context, const farandole_result* result);
 } farandole_tensor;
 
@@ -197,7 +218,9 @@ typedef struct farandole_request {
   farandole_reduce_op op;
   int32_t root; /* of a broadcast: rank of the job */
   int32_t process_set;
-  double prescale, postscale; /* factors of inputs and results; 1.0 for none */
+  /* Factors of inputs and results; 1.0 for none. So is 0, which a designated initialiser makes of what is left out,
+   * unless `has_factors` is set. */
+  double prescale, postscale;
   const farandole_tensor* tensors;
   int32_t tensor_count; /* of a barrier too: one tensor without data, whose `done` is called */
   int32_t caller_waits; /* farandole_waiting */
@@ -208,6 +231,9 @@ typedef struct farandole_request {
   /* 1: the name was made from the order of calls, and comes again for other tensors: the request waits until the
    * earlier ones of its name have ended here, instead of DUPLICATE_NAME. The same on all ranks. */
   int32_t by_order;
+  /* 1: prescale and postscale are meant as they are: a factor of 0 makes zeros. Set it where a user gives the factors.
+   * 0: a factor of 0 was left out, and means none. */
+  int32_t has_factors;
 } farandole_request;
 
 /* A step is a part of a program whose requests fail together, as a framework gives up a function when a part of it has
@@ -229,12 +255,13 @@ FARANDOLE_ENGINE_API int farandole_submit(const farandole_request* request, fara
 
 /* In the place of a request that can not be made, for the reason `why`: the request of this name that each other rank
  * submits fails with MISMATCH, which names this rank and the reason, instead of waiting for this rank. Where every rank
- * refuses nothing happens. Of `request` only the name, the process set, the generation and `by_order` are read. What
- * this rank submits under the name afterwards waits until the refusal has been compared. Does not block, never fails:
- * without an engine, and where the name is pending, it does nothing. */
+ * refuses nothing happens. Of `request` only the name, the process set, the generation and `by_order` are read; of
+ * `why` the first MiB. What this rank submits under the name afterwards waits until the refusal has been compared. Does
+ * not block, never fails: without an engine, and where the name is pending, it does nothing. */
 FARANDOLE_ENGINE_API void farandole_refuse(const farandole_request* request, const char* why);
 
-/* Blocks the calling thread, which moves the engine on meanwhile, until `*flag` is not 0: callers set it in `done`. */
+/* Blocks the calling thread, which moves the engine on meanwhile, until `*flag` is not 0: callers set it in `done`.
+ * Returns at once for NULL. */
 FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
 
 /* This rank has no more data for a while: until all ranks have joined it takes part in the set's allreduces without
