@@ -25,6 +25,7 @@ libraries=("$library")
 trainer=$(find "$prefix" -name 'libfarandole_trainer.so.*.*.*')
 [ -z "$trainer" ] || libraries+=("$trainer")
 [ -n "$sanitize" ] || "$here/symbols.sh" "${libraries[@]}" || fail "symbols"
+[ ! -e "$prefix/include/farandole/internal" ] || fail "headers of our own parts are installed"
 version=$(basename "$library"); version=${version#libfarandole.so.}
 readelf -d "$library" | grep -q "SONAME.*\[libfarandole.so.${version%.*}\]" || fail "the SONAME is not that of ${version%.*}"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program of somebody else's, built against the install tree.
 #include <farandole/collectives/communicator.h>
-#include <farandole/core/backend.h>
 #include <farandole/gradients/gradient_averager.h>
+#include <farandole/sdk/backend.h>
 #include <farandole/sdk/plugin_build.h>
 
 #include <atomic>
