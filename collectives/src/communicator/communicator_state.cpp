@@ -63,6 +63,8 @@ std::pair<Selection, std::string> Communicator::State::prepare(const Call& call)
     validate(call, group_.rank, group_.size());
     return {select(call), {}};
   } catch (const InvalidArgument& error) {
+    // A forked child and a job at fault hear of that first: no other argument would do.
+    group_.endpoint->check_fault();
     // With the check on, the other ranks learn of it in their own call; without it this rank just raises.
     if (group_.size() == 1 || !group_.endpoint->settings().check) throw;
     return {Selection{Selection::Kind::kSchedule, &algorithms().front(), 1}, error.what()};
