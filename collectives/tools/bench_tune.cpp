@@ -140,7 +140,7 @@ double Tuner::total_weight() const {
 }
 
 Way Tuner::way(TuningTable table, std::string algorithm, int segments) const {
-  Communicator ranks = ranks_.duplicate(table);
+  Communicator ranks = ranks_.duplicate({.table = &table});
   return {std::move(table), std::move(algorithm), segments, false, std::move(ranks)};
 }
 
@@ -170,7 +170,7 @@ std::vector<Way> Tuner::ways_of(Collective collective, const Shape& shape) const
   // Without a table the communicator's own choice is the built-in one.
   TuningTable empty = table_;
   empty.entries = {};
-  Communicator plain = ranks_.duplicate(empty);
+  Communicator plain = ranks_.duplicate({.table = &empty});
   const std::string built_in = plain.choose(collective, bytes_of(shape));
   if (ranks_.shares_memory()) add("shared_memory", 1);
   if (built_in == "hierarchical") add("hierarchical", 1);

@@ -15,11 +15,14 @@ namespace farandole {
 namespace {
 
 // The rungs: how often a waiting thread pauses, then yields, before it sleeps. Where every rank has a core it yields
-// for some milliseconds: a core that goes to sleep comes back slower, in virtual machines above all, and who waits for
-// a rank that computes waits that long in every training step.
+// for some milliseconds: a core that goes to sleep comes back slower, in virtual machines above all, and a rank that
+// waits for one that computes waits that long in every training step.
 constexpr int kPauses = 2000;
 constexpr int kYields = 20'000;
 constexpr int kOversubscribedYields = 200;
+// A yield that lasts this long gave the core to another thread, which wants it again: more yields would each cost that
+// thread's turn, where a sleep ends as soon as the doorbell rings.
+constexpr std::chrono::milliseconds kTurnOfAnotherThread{1};
 constexpr int kShortSleeps = 400;  // about 40 ms: a polled transfer still counts as active
 constexpr std::chrono::microseconds kShortestSleep{50};
 constexpr std::chrono::microseconds kLongestPolledSleep{5000};
@@ -91,7 +94,9 @@ bool Waiter::rest() {
   }
   if (!sleeps_next()) {
     ++turns_;
+    const auto before = std::chrono::steady_clock::now();
     std::this_thread::yield();
+    if (std::chrono::steady_clock::now() - before > kTurnOfAnotherThread) turns_ = turns_awake();
     return false;
   }
   doorbell_.sleep(seen_, sleep_);

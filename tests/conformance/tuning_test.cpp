@@ -16,6 +16,7 @@
 namespace farandole::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 /// Shared memory up to 64 bytes, then each algorithm of the collective for a range of sizes, in segments.
@@ -58,7 +59,7 @@ void try_sizes(Communicator& ranks) {
 TEST(Tuning, ATableChoosesByCollectiveAndSize) {
   for_each_group({2, 3, 4}, [](Communicator& ranks) {
     const TuningTable table = odd_table(ranks);
-    Communicator tuned = ranks.duplicate(table);
+    Communicator tuned = ranks.duplicate({.table = &table});
     for (int i = 0; i < kCollectiveCount; ++i) {
       const auto collective = static_cast<Collective>(i);
       const std::string& forced = ranks.settings().allreduce;
@@ -82,7 +83,8 @@ TEST(Tuning, ATableChoosesByCollectiveAndSize) {
 
 TEST(Tuning, ManyCallsOfDifferentWaysInFlight) {
   for_each_group({2, 3, 4}, [](Communicator& ranks) {
-    Communicator tuned = ranks.duplicate(odd_table(ranks));
+    const TuningTable odd = odd_table(ranks);
+    Communicator tuned = ranks.duplicate({.table = &odd});
     std::vector<std::vector<std::int64_t>> values;
     for (int k = 0; k < 60; ++k) values.emplace_back(static_cast<std::size_t>(1 << (k % 12)), k + ranks.rank());
     std::vector<Work> works;
@@ -104,7 +106,8 @@ TEST(Tuning, ManyCallsOfDifferentWaysInFlight) {
 TEST(Tuning, RanksThatCallDifferentSizesAreToldWhateverTheTableChoosesForEach) {
   for_each_group({2, 3}, [](Communicator& ranks) {
     if (ranks.size() == 1 || !ranks.settings().check) GTEST_SKIP() << "needs several ranks that compare their calls";
-    Communicator tuned = ranks.duplicate(odd_table(ranks));
+    const TuningTable odd = odd_table(ranks);
+    Communicator tuned = ranks.duplicate({.table = &odd});
     for (const std::size_t other : {5, 40, 300, 5000}) {
       std::vector<std::int32_t> values(ranks.rank() == 0 ? 4 : other, 1);
       EXPECT_THROW(tuned.allreduce(values, ReduceOp::kSum), Mismatch) << other;
@@ -119,11 +122,29 @@ TEST(Tuning, DifferentOrWrongTablesAreRefused) {
   for_each_group({2, 3}, [](Communicator& ranks) {
     TuningTable table = odd_table(ranks);
     table.of(Collective::kAlltoall)[0].algorithm = "rumour";
-    EXPECT_THROW(ranks.duplicate(table), InvalidArgument);
+    EXPECT_THROW(ranks.duplicate({.table = &table}), InvalidArgument);
     table = odd_table(ranks);
     if (ranks.size() == 1) return;
     if (ranks.rank() == 1) table.of(Collective::kAlltoall).clear();
-    EXPECT_THROW(ranks.duplicate(table), Mismatch);
+    EXPECT_THROW(ranks.duplicate({.table = &table}), Mismatch);
+  });
+}
+
+TEST(CommunicatorOptions, RanksOfOneColorMustAgreeOnWhetherCallsAreCompared) {
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    if (ranks.size() == 1) return;
+    const bool is_last = ranks.rank() == ranks.size() - 1;
+    try {
+      (void)ranks.duplicate({.compare = is_last});
+      ADD_FAILURE() << "nothing was raised";
+    } catch (const Mismatch& error) {
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr("rank 0 and rank " + std::to_string(ranks.size() - 1)), HasSubstr("`compare`")));
+    }
+    Communicator part = ranks.split(is_last ? 1 : 0, 0, {.compare = is_last});
+    std::vector<std::int32_t> one{1};
+    part.allreduce(one, ReduceOp::kSum);
+    EXPECT_EQ(one[0], part.size());
   });
 }
 
@@ -134,7 +155,7 @@ TEST(Tuning, ATableForOtherRanksChangesNothing) {
     for (auto& entries : table.entries) entries.clear();
     table.of(Collective::kAlltoall) = {{1000, "pairwise", 3, 0}};
     table.slice_bytes = 4096;
-    Communicator other = ranks.duplicate(table);
+    Communicator other = ranks.duplicate({.table = &table});
     const std::string text = other.explain(Collective::kAlltoall, 8);
     EXPECT_THAT(text, HasSubstr("chosen by Farandole, because the table"));
     EXPECT_THAT(text, HasSubstr("is for"));

@@ -13,11 +13,14 @@ namespace farandole {
 class CommunicatorProbe {
  public:
   /// The communicator, which nobody has used yet, with another sequence number of its first collective; the same on all
-  /// ranks.
-  static Communicator starting_at(Communicator unused, std::uint64_t sequence) {
+  /// ranks. @param progress  as in CommunicatorOptions
+  using Progress = CommunicatorOptions::Progress;
+  static Communicator starting_at(Communicator unused, std::uint64_t sequence,
+                                  Progress progress = Progress::kBackground) {
     Group group = unused.state_->group();
     unused = {};
     group.first_sequence = sequence;
+    group.advances_in_background = progress == Progress::kBackground;
     return Communicator(std::make_shared<Communicator::State>(std::move(group)));
   }
 };

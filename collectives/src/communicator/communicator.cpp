@@ -203,38 +203,44 @@ Communicator Communicator::of_world(World& world, int replica) {
     group.table = std::make_shared<TuningTable>(TuningTable::parse(group.endpoint->tuning_text(), file));
   }
   group.endpoint->set_left(false);
+  group.compares = group.endpoint->settings().check;
   group.id = kWorldId;
   group.rank = group.endpoint->rank();
   for (int rank = 0; rank < world.size(); ++rank) group.members.push_back(rank);
   return Communicator(std::make_shared<State>(std::move(group)));
 }
 
-Communicator Communicator::split(int color, int key) {
-  return make_part(color, key, state().group().table);
+namespace {
+
+/// What one rank says of itself when a communicator is made of another.
+struct PartMember {
+  std::int64_t color, key;
+  std::int64_t compares, table;  ///< of its options; of the table a digest, 0 for the parent's
+};
+
+std::int64_t digest(const TuningTable& table) {
+  return static_cast<std::int64_t>(std::hash<std::string>()(table.to_json()));
 }
 
-Communicator Communicator::duplicate() {
-  return split(0, rank());
+/// @throws Mismatch  two ranks that are to be in one communicator pass options that must not differ
+void check_options(int first_rank, const PartMember& first, int rank, const PartMember& member) {
+  if (member.table == first.table && member.compares == first.compares) return;
+  throw Mismatch(
+      fmt::format("making a communicator: rank {} and rank {} pass different {}; all of its ranks must pass the "
+                  "same",
+                  first_rank, rank, member.table == first.table ? "values of `compare`" : "tables"));
 }
 
-Communicator Communicator::duplicate(const TuningTable& table) {
-  table.check();
-  // Equal if neither the largest digest nor the largest complement of one belongs to another rank.
-  const auto digest = static_cast<std::int64_t>(std::hash<std::string>()(table.to_json()));
-  std::vector<std::int64_t> largest{digest, ~digest};
-  allreduce(largest, ReduceOp::kMax);
-  if (largest[0] != digest || largest[1] != ~digest) {
-    throw Mismatch("duplicate: the ranks have different tables; every rank must pass the same one");
-  }
-  return make_part(0, rank(), std::make_shared<TuningTable>(table));
-}
+}  // namespace
 
-Communicator Communicator::make_part(int color, int key, std::shared_ptr<const TuningTable> table) {
+Communicator Communicator::split(int color, int key, const CommunicatorOptions& options) {
   const Group& parent = state().group();
+  if (options.table != nullptr) options.table->check();
   const std::lock_guard creating(parent.endpoint->creation_mutex());
-  const std::vector<std::int32_t> mine{color, key};
-  std::vector<std::int32_t> all(2 * static_cast<std::size_t>(size()));
-  allgather(mine, all);
+  const PartMember own{color, key, options.compare, options.table == nullptr ? 0 : digest(*options.table)};
+  std::vector<PartMember> members(static_cast<std::size_t>(size()));
+  constexpr std::size_t kFields = sizeof(PartMember) / sizeof(std::int64_t);
+  allgather({&own.color, kFields, DType::kI64}, {&members.front().color, kFields * members.size(), DType::kI64});
   std::vector<std::uint8_t> used = parent.endpoint->used_ids();
   allreduce(used, ReduceOp::kMax);
   if (color < 0) return {};
@@ -242,21 +248,31 @@ Communicator Communicator::make_part(int color, int key, std::shared_ptr<const T
   if (free == used.end()) {
     throw InvalidArgument(fmt::format("no communicator id is free: {} are in use; destroy some", used.size()));
   }
-  std::vector<std::pair<int, int>> order;  // (key, rank in the parent)
+  std::vector<std::pair<std::int64_t, int>> order;  // (key, rank in the parent)
   for (int rank = 0; rank < size(); ++rank) {
-    const auto entry = 2 * static_cast<std::size_t>(rank);
-    if (all[entry] == color) order.emplace_back(all[entry + 1], rank);
+    const PartMember& member = members[static_cast<std::size_t>(rank)];
+    if (member.color != color) continue;
+    order.emplace_back(member.key, rank);
+    const int first = order.front().second;
+    check_options(first, members[static_cast<std::size_t>(first)], rank, member);
   }
   std::sort(order.begin(), order.end());
   Group group;
   group.endpoint = parent.endpoint;
-  group.table = std::move(table);
+  group.table = options.table == nullptr ? parent.table : std::make_shared<TuningTable>(*options.table);
+  group.advances_in_background = options.progress == CommunicatorOptions::Progress::kBackground;
+  group.compares = options.compare || settings().check;
+  group.watches = options.watch;
   group.id = static_cast<std::uint16_t>(free - used.begin());
   for (const auto& [unused, rank] : order) {
     if (rank == parent.rank) group.rank = static_cast<int>(group.members.size());
     group.members.push_back(parent.member(rank));
   }
   return Communicator(std::make_shared<State>(std::move(group)));
+}
+
+Communicator Communicator::duplicate(const CommunicatorOptions& options) {
+  return split(0, rank(), options);
 }
 
 int Communicator::rank() const {
@@ -296,15 +312,6 @@ bool Communicator::is_called() {
 }
 std::string Communicator::describe_missing() {
   return state().queue().describe_missing();
-}
-void Communicator::always_compare() {
-  state().queue().always_compare();
-}
-void Communicator::leave_watching_to_caller() {
-  state().queue().leave_watching_to_caller();
-}
-void Communicator::advance_in_calls_only() {
-  state().advance_in_calls_only();
 }
 Endpoint& Communicator::endpoint() const {
   return state().endpoint();

@@ -69,10 +69,9 @@ class Communicator::State {
     const auto [selection, validation_error] = prepare(call);
     Work work(queue_->submit(call, selection, validation_error));
     queue_->advance();
-    if (in_background_) group_.endpoint->wake_progress();
+    if (group_.advances_in_background) group_.endpoint->wake_progress();
     return work;
   }
-  void advance_in_calls_only() { in_background_ = false; }
 
  private:
   /// Validates and selects: what runs, or why this rank can not take part.
@@ -82,7 +81,6 @@ class Communicator::State {
   const Group group_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
   const std::shared_ptr<WorkQueue> queue_;
-  bool in_background_ = true;
   const LinkCost link_ = message_route().cost();
   std::array<std::size_t, kCollectiveCount> find_shared_memory_below() const;
   /// Smaller vectors need no search for what to choose.

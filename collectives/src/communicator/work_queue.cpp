@@ -28,7 +28,7 @@ constexpr std::string_view kStillWritten =
 
 }  // namespace
 
-WorkQueue::WorkQueue(Group group) : group_(std::move(group)), compares_(group_.endpoint->settings().check) {
+WorkQueue::WorkQueue(Group group) : group_(std::move(group)) {
   const Topology& topology = group_.endpoint->topology();
   const int host = topology.rank(group_.endpoint->rank()).host_index;
   const auto local_size = std::count_if(group_.members.begin(), group_.members.end(),
@@ -50,7 +50,7 @@ std::uint64_t WorkQueue::next_sequence() {
 std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(const Call& call, const Selection& selection,
                                                                const std::string& validation_error,
                                                                std::uint64_t sequence, bool arrived) {
-  return std::make_unique<CollectiveOperation>(group_, host_, call, selection, sequence, vendor_, compares_,
+  return std::make_unique<CollectiveOperation>(group_, host_, call, selection, sequence, vendor_, group_.compares,
                                                validation_error, arrived);
 }
 
@@ -322,13 +322,14 @@ void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
     ask(work, now, /*also_others=*/false);
   }
   std::optional<Failure> failure;
-  if (watches_ && settings.timeout.count() > 0 && waited >= settings.timeout) {
+  if (group_.watches && settings.timeout.count() > 0 && waited >= settings.timeout) {
     failure = Failure{ErrorKind::kTimeout, fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {}",
                                                        settings.timeout.count(), describe_stall(work, now))};
   } else if (now - work.moved > kGoodbye && waits_for_someone_who_left(work)) {
     failure = Failure{ErrorKind::kPeerLost, describe_stall(work, now)};
   } else if (until_warning.count() <= 0) {
-    if (watches_) log(LogLevel::kWarning, fmt::format("{}: {}", describe(work.descriptor), describe_stall(work, now)));
+    if (group_.watches)
+      log(LogLevel::kWarning, fmt::format("{}: {}", describe(work.descriptor), describe_stall(work, now)));
     work.warning_interval *= 2;
     work.next_warning = now + std::chrono::duration_cast<Clock::duration>(work.warning_interval);
     work.asked = false;
@@ -354,11 +355,6 @@ bool WorkQueue::waits_for_someone_who_left(const Work::State& work) const {
 
 std::string WorkQueue::describe_missing(const Work::State& work) const {
   return group_.endpoint->describe_missing(group_.id, work.sequence, group_.members);
-}
-
-void WorkQueue::leave_watching_to_caller() {
-  const std::lock_guard lock(mutex_);
-  watches_ = false;
 }
 
 std::string WorkQueue::describe_missing() {

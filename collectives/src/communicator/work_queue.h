@@ -75,10 +75,6 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void check_process() const { group_.endpoint->check_process(); }
   /// True if another rank has begun the next collective, and this one has not.
   bool is_called();
-  /// Whatever FARANDOLE_CHECK says. Before the first collective.
-  void always_compare() { compares_ = true; }
-  /// Neither warns nor keeps the deadline from now on.
-  void leave_watching_to_caller();
   /// The ranks that are not in the oldest pending collective.
   std::string describe_missing();
   /// Poisons the job, because this rank will not take part any more in what is pending.
@@ -116,9 +112,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   std::mutex mutex_;   // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
   std::uint64_t next_sequence_ = group_.first_sequence;
-  std::uint64_t in_flight_ = kLanes;  // operations at a time
-  bool compares_;
-  bool watches_ = true;                                            // how long collectives take
+  std::uint64_t in_flight_ = kLanes;                               // operations at a time
   std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()
   VendorSlot vendor_{group_};                                      // empty after close()
   ShmContext host_;                                                // its group is gone after close()

@@ -67,13 +67,11 @@ SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communi
           data,    FusionBuffers(data), fusion_bytes(control_.settings()), alone_bytes(control_.settings()), {}, {},
           timeline},
       negotiator_(control_.rank(), names_of(control_), {context_.fusion_bytes, context_.alone_bytes}) {
-  control_.advance_in_calls_only();
-  control_.always_compare();  // a rank answers a round because it hears that others have begun it
-  context_.communicator.advance_in_calls_only();
-  // Ranks can be called from the first collective on.
+  // A control communicator knows that it is called from its first collective on. Nothing watches that one, so the ranks
+  // meet on the other communicator before.
+  context_.communicator.barrier();
   bits_ = {1};
   control_.allreduce(bits_, ReduceOp::kMin, {.algorithm = algorithm_});
-  control_.leave_watching_to_caller();
 }
 
 void SetEngine::submit(std::unique_ptr<LocalRequest> request, Clock::time_point now) {

@@ -28,7 +28,13 @@ class SetEngine {
     int last_rank = -1;  ///< of the job
   };
 
-  /// @param ranks  of the job, ascending   @param control, data  two communicators of them, for nothing else
+  /// Of the two communicators of a set. The engine's thread moves both on. A rank answers a round because it hears that
+  /// another rank has begun it, and the engine knows what it waits for there.
+  static constexpr CommunicatorOptions kControl{
+      .progress = CommunicatorOptions::Progress::kInCalls, .compare = true, .watch = false};
+  static constexpr CommunicatorOptions kData{.progress = CommunicatorOptions::Progress::kInCalls};
+
+  /// @param ranks  of the job, ascending   @param control, data  communicators of them with `kControl` and `kData`
   /// @param timeline  outlives this
   SetEngine(std::vector<int> ranks, Communicator control, const Communicator& data, Timeline& timeline);
 

@@ -61,8 +61,8 @@ TensorEngine::TensorEngine(Communicator communicator, int first_set)
   }
   const std::vector<int> ranks = all_ranks(communicator_.size());
   set_infos_[FARANDOLE_GLOBAL_SET] = {ranks, true, Negotiator::kFirstGeneration};
-  sets_[FARANDOLE_GLOBAL_SET] =
-      std::make_unique<SetEngine>(ranks, communicator_.duplicate(), communicator_.duplicate(), timeline_);
+  sets_[FARANDOLE_GLOBAL_SET] = std::make_unique<SetEngine>(ranks, communicator_.duplicate(SetEngine::kControl),
+                                                            communicator_.duplicate(SetEngine::kData), timeline_);
   start_timeline_of_settings();
   try {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });

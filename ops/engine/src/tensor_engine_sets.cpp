@@ -104,16 +104,16 @@ int TensorEngine::make_set(const std::vector<std::int64_t>& wanted) {
   }
   const bool is_member = std::find(ranks.begin(), ranks.end(), communicator_.rank()) != ranks.end();
   std::string problem;
-  const auto split = [&] {
+  const auto split = [&](const CommunicatorOptions& options) {
     try {
-      return communicator_.split(is_member ? 0 : -1, communicator_.rank());
+      return communicator_.split(is_member ? 0 : -1, communicator_.rank(), options);
     } catch (const InvalidArgument& error) {
       problem = error.what();
       return Communicator();
     }
   };
-  Communicator control = split();
-  Communicator data = split();
+  Communicator control = split(SetEngine::kControl);
+  Communicator data = split(SetEngine::kData);
   // Only members see it.
   std::vector<std::uint8_t> is_made{problem.empty() ? std::uint8_t{1} : std::uint8_t{0}};
   communicator_.allreduce(is_made, ReduceOp::kMin);

@@ -14,9 +14,8 @@ namespace {
 
 /// A communicator of all ranks of `world`, as `rank` has it, which moves on only when the test asks it to.
 Communicator rank_of(World& world, int rank, std::uint64_t first_sequence) {
-  Communicator made = CommunicatorProbe::starting_at(Communicator::of_world(world, rank), first_sequence);
-  made.advance_in_calls_only();
-  return made;
+  return CommunicatorProbe::starting_at(Communicator::of_world(world, rank), first_sequence,
+                                        CommunicatorOptions::Progress::kInCalls);
 }
 
 /// One allreduce. Rank 1 enters it, and then rank 0 moves on as far as it can before rank 1 takes a step.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The doorbell, the waiting ladder and the progress thread.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -62,6 +63,27 @@ TEST(Waiter, ClimbsToSleepAndComesDownOnReset) {
   waiter.reset();
   waiter.look();
   EXPECT_FALSE(waiter.rest());
+}
+
+// Both threads may use one core only, and the other one never lets go of it by itself.
+TEST(Waiter, SleepsSoonWhereAnotherThreadWantsTheCore) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  if (sched_setaffinity(0, sizeof one, &one) != 0) GTEST_SKIP() << "threads cannot be bound to a core here";
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    while (!stop) continue;
+  });
+  Doorbell bell;
+  Waiter waiter(bell, {});
+  int rungs = 0;
+  for (waiter.look(); !waiter.rest(); waiter.look()) ++rungs;
+  stop = true;
+  busy.join();
+  sched_setaffinity(0, sizeof before, &before);
+  EXPECT_LT(rungs, 20'000) << "it went through all its yields";
 }
 
 TEST(Waiter, ACrowdedOneSleepsSooner) {

@@ -27,6 +27,25 @@ struct ReduceOptions {
   int segments = 0;                 ///< 0: chosen from the size
 };
 
+/// How a new communicator works. Only the table is inherited from the communicator that it is made of.
+struct CommunicatorOptions {
+  /// What moves asynchronous collectives on.
+  enum class Progress {
+    kBackground,  ///< the progress thread of the job, and calls that wait for or test one
+    kInCalls,     ///< such calls only: the caller has a thread for it
+  };
+  Progress progress = Progress::kBackground;  ///< of this rank alone
+  /// Compares calls even with FARANDOLE_CHECK=off, so that `is_called` knows of every collective. The same on all
+  /// ranks.
+  bool compare = false;
+  /// False: collectives neither warn nor keep FARANDOLE_TIMEOUT, because the caller watches how long it waits. Ranks
+  /// that are lost are still told. Of this rank alone.
+  bool watch = true;
+  /// Choices of algorithms, where they were measured on ranks like these. Null: those of the communicator that it is
+  /// made of. Read during the call. The same on all ranks.
+  const TuningTable* table = nullptr;
+};
+
 /// An asynchronous collective. Copies refer to the same one. Its buffers must outlive its completion: destroying the
 /// last copy waits for it, and while an exception passes through it poisons the job first, so that nobody waits in
 /// vain. Declare the Work after its buffers. When its World ends it is complete, or has failed.
@@ -131,39 +150,18 @@ class Communicator {
   Work alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts = {},
                       std::span<const std::size_t> recv_counts = {});
 
-  /// True if another rank has begun the next collective of this communicator, and this one has not. Never blocks. Known
-  /// once the communicator has had a collective. With FARANDOLE_CHECK=off not all algorithms let every rank know, see
-  /// `always_compare`.
-  bool is_called();
-
-  /// The ranks that have not begun the oldest asynchronous collective that is pending here, as far as is known, each as
-  /// in warnings: "rank 3 (host node7, pid 4711) has entered only collective 10". Empty if there is none. Never blocks.
-  std::string describe_missing();
-
   /// Returns once every rank has called it.
   void barrier();
   Work barrier_async();
 
   /// A new communicator of the ranks that pass the same `color`, ordered by `key`, then by rank. A negative color gets
   /// an invalid one. Collective; blocks.
-  Communicator split(int color, int key = 0);
-  /// A new communicator of the same ranks. Collective; blocks.
-  Communicator duplicate();
-  /// The same, with choices from `table` in place of FARANDOLE_TUNING's, where it was measured on ranks like these.
-  /// @throws InvalidArgument  the table is wrong.   @throws Mismatch  the ranks' tables differ
-  Communicator duplicate(const TuningTable& table);
+  /// @throws InvalidArgument  the table of `options` is wrong.   @throws Mismatch  the options of ranks of one color
+  /// differ where they must not
+  Communicator split(int color, int key = 0, const CommunicatorOptions& options = {});
+  /// A new communicator of the same ranks. Collective; blocks. @throws  as `split`
+  Communicator duplicate(const CommunicatorOptions& options = {});
   bool valid() const { return state_ != nullptr; }
-  /// Asynchronous collectives of this communicator will advance only in calls that wait for or test them: for those who
-  /// have a thread of their own for it. Of this rank alone.
-  void advance_in_calls_only();
-  /// Calls are compared even with FARANDOLE_CHECK=off, so that `is_called` knows of every collective. All ranks call it
-  /// before the first one.
-  void always_compare();
-  /// Collectives neither warn nor keep FARANDOLE_TIMEOUT from now on: for those who wait for them, and know better what
-  /// for. Ranks that are lost are still told. Of this rank alone.
-  void leave_watching_to_caller();
-  /// This rank's slot in the job.
-  Endpoint& endpoint() const;
 
   /// `count` zeroed elements in a window: memory that all ranks of the host have mapped. Collectives on it need no
   /// copies. Ordinary memory where ranks share none. Of this rank alone; does not block. Released memory is used again.
@@ -187,13 +185,24 @@ class Communicator {
   /// blocks. Does nothing after a fault or the World's end.
   void abort(std::string_view text);
 
+  // The rest is for layers that drive a communicator from a thread of their own, as the engine does.
+
+  /// True if another rank has begun the next collective of this communicator, and this one has not. Never blocks. Known
+  /// once the communicator has had a collective. With FARANDOLE_CHECK=off not all algorithms let every rank know,
+  /// unless the communicator was made with `compare`.
+  bool is_called();
+  /// The ranks that have not begun the oldest asynchronous collective that is pending here, as far as is known, each as
+  /// in warnings: "rank 3 (host node7, pid 4711) has entered only collective 10". Empty if there is none. Never blocks.
+  std::string describe_missing();
+  /// This rank's slot in the job.
+  Endpoint& endpoint() const;
+
   class State;
 
  private:
   friend class CommunicatorProbe;  // tests give it a past
   State& state() const;
   [[noreturn]] static void throw_empty();
-  Communicator make_part(int color, int key, std::shared_ptr<const TuningTable> table);
   explicit Communicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
 };
