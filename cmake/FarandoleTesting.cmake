@@ -27,6 +27,16 @@ function(farandole_add_test target)
   set_tests_properties(${target} PROPERTIES LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${arg_ENVIRONMENT}")
 endfunction()
 
+# `tests/run.sh` without arguments runs tests with the label unit, and these of the directory that calls it: one or two of
+# each kind. Where a test is not made, as those of an MPI that is missing, its name is passed over.
+function(farandole_in_quick_runs)
+  foreach(test ${ARGN})
+    if(TEST ${test})
+      set_property(TEST ${test} APPEND PROPERTY LABELS quick)
+    endif()
+  endforeach()
+endfunction()
+
 # The launcher of an MPI with `processes` processes, as a list in `out`.
 function(farandole_mpi_command out flavour processes)
   set(${out} ${FARANDOLE_MPI_${flavour}_LAUNCHER} -n ${processes} ${FARANDOLE_MPI_${flavour}_LAUNCH_FLAGS} PARENT_SCOPE)

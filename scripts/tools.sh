@@ -36,9 +36,12 @@ needs_newer_compiler() {
 }
 
 # use_tools [ENVIRONMENT]: for all that this shell starts, what setup.sh has installed because the system's own is too
-# old: the CMake of that Python environment, or of build/tools, and the compiler.
+# old: the CMake of that Python environment, or of build/tools, and the compiler. The compiler's cache takes what another
+# folder of this checkout, or another checkout, has compiled alike.
 use_tools() {
   local directory
+  CCACHE_BASEDIR=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+  export CCACHE_BASEDIR CCACHE_NOHASHDIR=1
   if ! is_good_cmake cmake; then
     for directory in ${1:+"$1/bin"} "$tools_dir/bin"; do
       if is_good_cmake "$directory/cmake"; then

@@ -1,14 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what is missing, builds, and runs all tests.
+# Installs what is missing, builds, and runs tests.
 #
-#   tests/run.sh [arguments of ctest]                  e.g. -L unit, -R schedule
-#   PRESET=asan tests/run.sh                           dev, release, asan, tsan, or ci, which is the default
+#   tests/run.sh                                       all unit tests, and one or two of each other kind
+#   tests/run.sh --full                                all tests, as CI does
+#   tests/run.sh ARGUMENTS OF CTEST                    e.g. -L mpi, -R schedule
+#   PRESET=asan tests/run.sh --full                    dev, release, asan, tsan, or ci, which is the default
 #
 # SKIP_SETUP=1 installs nothing. TENSORFLOW=2.16.2 tests with that version, in an environment of its own.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=${PRESET:-ci}
+
+case ${1-} in
+  '') chosen=(-L '^(unit|quick)$') ;;
+  --full) shift; chosen=("$@") ;;
+  --help | -h) sed -n 's/^#   //p; s/^# \(SKIP_SETUP.*\)/\n\1/p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  *) chosen=("$@") ;;
+esac
 
 readonly python_dir=build/python-venv${TENSORFLOW:+-$TENSORFLOW}
 configure=()
@@ -34,4 +43,5 @@ source scripts/tools.sh
 use_tools "$python_dir"
 cmake --preset "$preset" "${configure[@]}"
 cmake --build --preset "$preset"
-ctest --preset "$preset" "$@"
+# Tests of jobs take two cores; those of one thread run side by side.
+ctest --preset "$preset" -j 2 "${chosen[@]}"
