@@ -20,9 +20,9 @@ namespace {
 /// Where two compilers may differ about the same sources: sizes and alignments, as FNV-1a.
 constexpr std::uint32_t shared_layout() {
   std::uint32_t hash = 0x811c9dc5U;
-  for (const std::size_t size :
-       {sizeof(ArenaHeader), alignof(ArenaHeader), sizeof(ArenaHeader::Slot), sizeof(Doorbell), sizeof(CoreSet),
-        sizeof(Notice), alignof(Notice), sizeof(DType), sizeof(ReduceOp), sizeof(Channel), sizeof(void*)}) {
+  for (const std::size_t size : {sizeof(ArenaHeader), alignof(ArenaHeader), sizeof(ArenaHeader::Slot), sizeof(Doorbell),
+                                 sizeof(CoreSet), sizeof(ControlMessage), alignof(ControlMessage), sizeof(DType),
+                                 sizeof(ReduceOp), sizeof(Channel), sizeof(void*)}) {
     hash = (hash ^ static_cast<std::uint32_t>(size)) * 0x01000193U;
   }
   return hash;

@@ -26,32 +26,32 @@ ShutdownTree ShutdownTree::of(const Topology& topology, int process) {
 CleanShutdown::CleanShutdown(const Topology& topology, int process, Post post)
     : process_(process), tree_(ShutdownTree::of(topology, process)), post_(std::move(post)) {}
 
-void CleanShutdown::post(int process, Notice::Kind kind) const {
-  Notice notice;
-  notice.kind = kind;
-  notice.process = process_;
-  notice.sequence = round_;
-  post_(process, notice);
+void CleanShutdown::post(int process, ControlMessage::Kind kind) const {
+  ControlMessage control;
+  control.kind = kind;
+  control.process = process_;
+  control.sequence = round_;
+  post_(process, control);
 }
 
-void CleanShutdown::handle(const Notice& notice) {
-  if (notice.sequence >= kRounds) return;
-  Round& round = rounds_[notice.sequence];
+void CleanShutdown::handle(const ControlMessage& control) {
+  if (control.sequence >= kRounds) return;
+  Round& round = rounds_[control.sequence];
   const auto& children = tree_.children;
-  if (notice.kind == Notice::Kind::kAllLeave) round.is_over = round.is_over || tree_.parent == notice.process;
-  if (notice.kind == Notice::Kind::kLeave &&
-      std::find(children.begin(), children.end(), notice.process) != children.end()) {
-    round.ready.insert(notice.process);
+  if (control.kind == ControlMessage::Kind::kAllLeave) round.is_over = round.is_over || tree_.parent == control.process;
+  if (control.kind == ControlMessage::Kind::kLeave &&
+      std::find(children.begin(), children.end(), control.process) != children.end()) {
+    round.ready.insert(control.process);
   }
 }
 
 bool CleanShutdown::advance() {
   while (has_begun_ && round_ < kRounds && all_ready()) {
     Round& round = rounds_[round_];
-    if (tree_.parent && !round.has_reported) post(*tree_.parent, Notice::Kind::kLeave);
+    if (tree_.parent && !round.has_reported) post(*tree_.parent, ControlMessage::Kind::kLeave);
     round.has_reported = true;
     if (tree_.parent && !round.is_over) return false;
-    for (const int child : tree_.children) post(child, Notice::Kind::kAllLeave);
+    for (const int child : tree_.children) post(child, ControlMessage::Kind::kAllLeave);
     ++round_;
   }
   return round_ == kRounds;

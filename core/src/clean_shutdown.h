@@ -29,14 +29,14 @@ struct ShutdownTree {
 class CleanShutdown {
  public:
   static constexpr std::size_t kRounds = 2;
-  using Post = std::function<void(int process, const Notice& notice)>;
+  using Post = std::function<void(int process, const ControlMessage& control)>;
   CleanShutdown(const Topology& topology, int process, Post post);
 
   /// This process has done with the job.
   void begin() { has_begun_ = true; }
   bool has_begun() const { return has_begun_; }
   /// A kLeave or kAllLeave; also before this process begins.
-  void handle(const Notice& notice);
+  void handle(const ControlMessage& control);
   /// Goes as far as it can. True: this process may end, as soon as what it has posted has left.
   bool advance();
   /// False if that process may have ended in good order.
@@ -52,7 +52,7 @@ class CleanShutdown {
     bool has_reported = false;  // to the parent
     bool is_over = false;       // the parent has said so
   };
-  void post(int process, Notice::Kind kind) const;
+  void post(int process, ControlMessage::Kind kind) const;
   bool all_ready() const { return rounds_[round_].ready.size() == tree_.children.size(); }
 
   const int process_;

@@ -127,8 +127,8 @@ bool Endpoint::has_fault() const {
 void Endpoint::poison(ErrorKind kind, const std::string& text) {
   job_.poison(rank_, kind, text, true);
 }
-void Endpoint::look_around() {
-  job_.look_around();
+void Endpoint::poll_health() {
+  job_.poll_health();
 }
 
 void Endpoint::enter(std::uint16_t communicator, std::uint64_t sequence) {

@@ -22,40 +22,41 @@ bool is_terminated(const char (&text)[kBytes]) {
 
 }  // namespace
 
-Notice parse_notice(std::span<const std::byte> bytes, int sender) {
-  Notice notice;
-  if (bytes.size() != sizeof notice) {
-    refuse(sender, fmt::format("a notice of {} bytes; they have {}, if all run the same version of Farandole",
-                               bytes.size(), sizeof notice));
+ControlMessage parse_control_message(std::span<const std::byte> bytes, int sender) {
+  ControlMessage control;
+  if (bytes.size() != sizeof control) {
+    refuse(sender, fmt::format("a control message of {} bytes; they have {}, if all run the same version of Farandole",
+                               bytes.size(), sizeof control));
   }
-  std::memcpy(&notice, bytes.data(), sizeof notice);
-  if (notice.kind > Notice::Kind::kMissing) {
-    refuse(sender, fmt::format("a notice of kind {}", static_cast<std::uint32_t>(notice.kind)));
+  std::memcpy(&control, bytes.data(), sizeof control);
+  if (control.kind > ControlMessage::Kind::kMissing) {
+    refuse(sender, fmt::format("a control message of kind {}", static_cast<std::uint32_t>(control.kind)));
   }
-  if (notice.process != sender) refuse(sender, fmt::format("a notice in the name of process {}", notice.process));
+  if (control.process != sender)
+    refuse(sender, fmt::format("a control message in the name of process {}", control.process));
   // Who leaves may have nobody to name.
-  if (notice.rank < (notice.kind == Notice::Kind::kIsLeaving ? -1 : 0))
-    refuse(sender, fmt::format("a notice about rank {}", notice.rank));
-  if (notice.communicator > Notice::kNoCommunicator) {
-    refuse(sender, fmt::format("a notice about communicator {}", notice.communicator));
+  if (control.rank < (control.kind == ControlMessage::Kind::kIsLeaving ? -1 : 0))
+    refuse(sender, fmt::format("a control message about rank {}", control.rank));
+  if (control.communicator > ControlMessage::kNoCommunicator) {
+    refuse(sender, fmt::format("a control message about communicator {}", control.communicator));
   }
-  if (notice.error_kind > static_cast<std::uint32_t>(ErrorKind::kInternal)) {
-    refuse(sender, fmt::format("a notice of an error of kind {}", notice.error_kind));
+  if (control.error_kind > static_cast<std::uint32_t>(ErrorKind::kInternal)) {
+    refuse(sender, fmt::format("a control message of an error of kind {}", control.error_kind));
   }
-  if (!is_terminated(notice.text)) refuse(sender, "a notice whose text has no end");
-  return notice;
+  if (!is_terminated(control.text)) refuse(sender, "a control message whose text has no end");
+  return control;
 }
 
-void check_notice(const Notice& notice, const Topology& topology) {
-  const bool is_rank = notice.rank < topology.size();
+void check_control_message(const ControlMessage& control, const Topology& topology) {
+  const bool is_rank = control.rank < topology.size();
   // How far they are each process says, and asks, for its own ranks.
-  const bool is_own = notice.kind == Notice::Kind::kQuery || notice.kind == Notice::Kind::kReply;
-  if (!is_rank || (is_own && topology.rank(notice.rank).process != notice.process)) {
-    refuse(notice.process, fmt::format("a notice about rank {} of {}", notice.rank, topology.size()));
+  const bool is_own = control.kind == ControlMessage::Kind::kQuery || control.kind == ControlMessage::Kind::kReply;
+  if (!is_rank || (is_own && topology.rank(control.rank).process != control.process)) {
+    refuse(control.process, fmt::format("a control message about rank {} of {}", control.rank, topology.size()));
   }
-  const bool is_round = notice.kind == Notice::Kind::kLeave || notice.kind == Notice::Kind::kAllLeave;
-  if (is_round && notice.sequence >= CleanShutdown::kRounds) {
-    refuse(notice.process, fmt::format("a notice about round {} of leaving", notice.sequence));
+  const bool is_round = control.kind == ControlMessage::Kind::kLeave || control.kind == ControlMessage::Kind::kAllLeave;
+  if (is_round && control.sequence >= CleanShutdown::kRounds) {
+    refuse(control.process, fmt::format("a control message about round {} of leaving", control.sequence));
   }
 }
 

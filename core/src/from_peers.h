@@ -7,9 +7,9 @@
 
 namespace farandole {
 
-/// @param notice  of `parse_notice`   @throws TransportError  it speaks of ranks or communicators that there are not,
-/// or that are not its sender's to speak of
-void check_notice(const Notice& notice, const Topology& topology);
+/// @param control  of `parse_control_message`   @throws TransportError  it speaks of ranks or communicators
+/// that there are not, or that are not its sender's to speak of
+void check_control_message(const ControlMessage& control, const Topology& topology);
 
 /// Looks at what `process` said when all met.
 /// @param replicas  its ranks   @throws TransportError  that can not be, and the message says what

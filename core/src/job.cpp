@@ -27,13 +27,13 @@ constexpr auto kNextQuestion = std::chrono::seconds(1);
 constexpr const char* kEnded =
     "the World of this communicator has ended: keep the World for as long as its communicators are used";
 
-Notice make_notice(Notice::Kind kind, int process, int rank, std::string_view text = {}) {
-  Notice notice;
-  notice.kind = kind;
-  notice.process = process;
-  notice.rank = rank;
-  text.copy(notice.text, sizeof notice.text - 1);
-  return notice;
+ControlMessage make_control_message(ControlMessage::Kind kind, int process, int rank, std::string_view text = {}) {
+  ControlMessage control;
+  control.kind = kind;
+  control.process = process;
+  control.rank = rank;
+  text.copy(control.text, sizeof control.text - 1);
+  return control;
 }
 
 void mark_in_child(Job& job) {
@@ -43,8 +43,8 @@ using JobsInChildren = ForkedChildren<Job, mark_in_child>;
 
 }  // namespace
 
-std::string text_of(const Notice& notice) {
-  return {notice.text, strnlen(notice.text, sizeof notice.text)};
+std::string text_of(const ControlMessage& control) {
+  return {control.text, strnlen(control.text, sizeof control.text)};
 }
 
 Job::Job(const WorldOptions& options)
@@ -124,7 +124,7 @@ void Job::leave() {
   next_question_ = start + std::chrono::duration_cast<Clock::duration>(kFirstQuestion * settings_.warn_after);
   shutdown_->begin();
   for (;; group_->rest()) {
-    look_around();
+    poll_health();
     if (has_fault()) {
       const std::lock_guard lock(fault_mutex_);
       throw_error(fault_kind_, "while leaving the job: " + fault_text_);
@@ -144,7 +144,7 @@ void Job::ask_before_leaving(Clock::time_point now) {
   next_question_ = now + kNextQuestion;
   std::vector<int> awaited;
   for (const int p : shutdown_->waits_for()) awaited.push_back(topology_->first_rank_of(p));
-  ask(topology_->first_rank_of(process_), Notice::kNoCommunicator, 1, awaited, {});
+  ask(topology_->first_rank_of(process_), ControlMessage::kNoCommunicator, 1, awaited, {});
 }
 
 /// The first ranks of processes that this one waits for and that do not leave; if those do, one that they wait for.
@@ -213,10 +213,10 @@ void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
     faulted_.store(true, std::memory_order_seq_cst);
   }
   if (tell && group_) {
-    Notice notice = make_notice(Notice::Kind::kFault, process_, rank, text);
-    notice.error_kind = static_cast<std::uint32_t>(kind);
+    ControlMessage control = make_control_message(ControlMessage::Kind::kFault, process_, rank, text);
+    control.error_kind = static_cast<std::uint32_t>(kind);
     try {
-      post_to_others(notice);
+      post_to_others(control);
     } catch (const Error& error) {
       log(LogLevel::kError, std::string("the other ranks could not be told of a fault: ") + error.what());
     }
@@ -225,12 +225,12 @@ void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
   write_flight_records(text);
 }
 
-void Job::post_to_others(const Notice& notice) {
+void Job::post_to_others(const ControlMessage& control) {
   std::exception_ptr first;
   for (int p = 0; p < topology_->process_count(); ++p) {
     if (p == process_) continue;
     try {
-      group_->post(p, notice);
+      group_->post(p, control);
     } catch (...) {
       // One may be gone; the others must hear of it all the same.
       if (!first) first = std::current_exception();
@@ -251,11 +251,11 @@ void Job::write_flight_records(const std::string& text) const {
       fmt::format("{}; the last collectives of each rank are in {}", text, settings_.flight_directory));
 }
 
-void Job::look_around() {
+void Job::poll_health() {
   if (group_ == nullptr || is_forked_child_) return;
   const std::unique_lock lock(look_mutex_, std::try_to_lock);
   if (!lock) return;
-  read_notices();
+  read_control_messages();
   const auto now = Clock::now();
   if (now < next_liveness_) return;
   next_liveness_ = now + kLivenessInterval;
@@ -265,8 +265,8 @@ void Job::look_around() {
   }
 }
 
-void Job::read_notices() {
-  while (const auto notice = group_->poll()) handle(*notice);
+void Job::read_control_messages() {
+  while (const auto control = group_->poll()) handle(*control);
 }
 
 std::optional<int> Job::find_lost(Clock::time_point now) {
@@ -285,64 +285,65 @@ std::optional<int> Job::find_lost(Clock::time_point now) {
     return std::nullopt;
   }
   // What it said before it died tells more than that it died.
-  read_notices();
+  read_control_messages();
   if (!is_lost(*lost)) return std::nullopt;
   if (!shutdown_->is_in_last_round()) return lost;
   if (!lost_since_) lost_since_ = now;
   return now - *lost_since_ >= kLastWords ? lost : std::nullopt;
 }
 
-void Job::handle(const Notice& notice) {
-  check_notice(notice, *topology_);
-  switch (notice.kind) {
-    case Notice::Kind::kFault:
-      poison(notice.rank, static_cast<ErrorKind>(notice.error_kind), text_of(notice), false);
+void Job::handle(const ControlMessage& control) {
+  check_control_message(control, *topology_);
+  switch (control.kind) {
+    case ControlMessage::Kind::kFault:
+      poison(control.rank, static_cast<ErrorKind>(control.error_kind), text_of(control), false);
       break;
-    case Notice::Kind::kLeave:
-    case Notice::Kind::kAllLeave:
-      shutdown_->handle(notice);
-      process_has_left(notice.process);
+    case ControlMessage::Kind::kLeave:
+    case ControlMessage::Kind::kAllLeave:
+      shutdown_->handle(control);
+      process_has_left(control.process);
       break;
-    case Notice::Kind::kIsLeaving:
-      remaining_elsewhere_ = notice.rank;
-      process_has_left(notice.process);
+    case ControlMessage::Kind::kIsLeaving:
+      remaining_elsewhere_ = control.rank;
+      process_has_left(control.process);
       break;
-    case Notice::Kind::kQuery:
-      answer(notice);
+    case ControlMessage::Kind::kQuery:
+      answer(control);
       break;
-    case Notice::Kind::kReply:
-      if (notice.rank >= 0) stragglers_->answered(notice.rank, notice.communicator, notice.sequence);
+    case ControlMessage::Kind::kReply:
+      if (control.rank >= 0) stragglers_->answered(control.rank, control.communicator, control.sequence);
       break;
-    case Notice::Kind::kMissing:
-      if (notice.rank >= 0) stragglers_->named(notice.rank, notice.communicator);
+    case ControlMessage::Kind::kMissing:
+      if (control.rank >= 0) stragglers_->named(control.rank, control.communicator);
       break;
   }
 }
 
-void Job::answer(const Notice& query) {
+void Job::answer(const ControlMessage& query) {
   if (shutdown_->has_begun()) {
     const std::vector<int> ranks = remaining();
-    group_->post(query.process, make_notice(Notice::Kind::kIsLeaving, process_, ranks.empty() ? -1 : ranks.front()));
+    group_->post(query.process,
+                 make_control_message(ControlMessage::Kind::kIsLeaving, process_, ranks.empty() ? -1 : ranks.front()));
     return;
   }
-  const auto post = [&](Notice::Kind kind, int rank, std::uint64_t sequence) {
-    Notice reply = make_notice(kind, process_, rank);
+  const auto post = [&](ControlMessage::Kind kind, int rank, std::uint64_t sequence) {
+    ControlMessage reply = make_control_message(kind, process_, rank);
     reply.communicator = query.communicator;
     reply.sequence = sequence;
     group_->post(query.process, reply);
   };
-  for (const int rank : stragglers_->missing(query.communicator)) post(Notice::Kind::kMissing, rank, 0);
+  for (const int rank : stragglers_->missing(query.communicator)) post(ControlMessage::Kind::kMissing, rank, 0);
   for (const auto& endpoint : endpoints_) {
-    post(Notice::Kind::kReply, endpoint->rank(), stragglers_->entered(endpoint->rank(), query.communicator));
+    post(ControlMessage::Kind::kReply, endpoint->rank(), stragglers_->entered(endpoint->rank(), query.communicator));
   }
 }
 
 void Job::ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
               std::span<const int> others) {
   if (group_ == nullptr || is_forked_child_) return;
-  Notice notice = make_notice(Notice::Kind::kQuery, process_, rank);
-  notice.communicator = communicator;
-  for (const int process : stragglers_->ask(communicator, sequence, awaited, others)) group_->post(process, notice);
+  ControlMessage control = make_control_message(ControlMessage::Kind::kQuery, process_, rank);
+  control.communicator = communicator;
+  for (const int process : stragglers_->ask(communicator, sequence, awaited, others)) group_->post(process, control);
 }
 
 void Job::set_left(int rank, bool left) {

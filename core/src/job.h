@@ -23,8 +23,8 @@
 
 namespace farandole {
 
-/// The text of a notice.
-std::string text_of(const Notice& notice);
+/// The text of a control message.
+std::string text_of(const ControlMessage& control);
 
 /// Shared by all threads of the process. Members are const after construction unless a comment says otherwise. A World
 /// makes it and ends it; communicators keep what is left of it.
@@ -65,7 +65,7 @@ class Job : public std::enable_shared_from_this<Job> {
   bool has_fault() const { return faulted_.load(std::memory_order_seq_cst); }
   /// `rank`: who found the fault. Tells the other processes unless the fault came from one of them.
   void poison(int rank, ErrorKind kind, const std::string& text, bool tell);
-  void look_around();
+  void poll_health();
   /// Asks how far ranks are that collective `sequence` of `communicator` waits for, and others if there is room.
   void ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
            std::span<const int> others);
@@ -87,9 +87,9 @@ class Job : public std::enable_shared_from_this<Job> {
   /// So that a death of another process is noticed from here on, also while the job is still being joined.
   void watch_processes(std::span<const PeerInfo> all);
   void throw_if_a_process_has_died();
-  void handle(const Notice& notice);
-  void read_notices();
-  void answer(const Notice& query);
+  void handle(const ControlMessage& control);
+  void read_control_messages();
+  void answer(const ControlMessage& query);
   /// A process that has died too early, if any.
   std::optional<int> find_lost(Clock::time_point now);
   void leave();
@@ -98,7 +98,7 @@ class Job : public std::enable_shared_from_this<Job> {
   std::vector<int> remaining() const;
   std::string describe_remaining() const;
   void process_has_left(int process);
-  void post_to_others(const Notice& notice);
+  void post_to_others(const ControlMessage& control);
   bool is_oversubscribed(int threads_per_rank) const;
   Waiter::Options waiting_options(bool progress_thread) const;
   void write_flight_records(const std::string& text) const;
@@ -128,7 +128,7 @@ class Job : public std::enable_shared_from_this<Job> {
   std::string fault_text_;
   bool has_ended_ = false;
 
-  std::mutex look_mutex_;  // guards what follows, and the polling of notices
+  std::mutex look_mutex_;  // guards what follows, and the polling of control messages
   std::optional<Liveness> liveness_;
   Clock::time_point next_liveness_{};
   std::optional<CleanShutdown> shutdown_;

@@ -106,7 +106,8 @@ void Job::exchange_peer_info(const WorldOptions& options) {
     const Endpoint& asked = *endpoints_[static_cast<std::size_t>(topology_->rank(rank).replica)];
     return communicator < kMaxCommunicators ? asked.entered_[communicator].load(std::memory_order_relaxed) : 0;
   });
-  shutdown_.emplace(*topology_, process_, [this](int process, const Notice& notice) { group_->post(process, notice); });
+  shutdown_.emplace(*topology_, process_,
+                    [this](int process, const ControlMessage& control) { group_->post(process, control); });
   watch_processes(all);
   if (options.expected_size > 0 && ranks != options.expected_size) {
     throw InvalidArgument(
@@ -146,15 +147,16 @@ void Job::watch_processes(std::span<const PeerInfo> all) {
   group_->while_waiting([this] { throw_if_a_process_has_died(); });
 }
 
-/// While the job is joined. Notices are left alone, unless they say why.
+/// While the job is joined. Control messages are left alone, unless they say why.
 void Job::throw_if_a_process_has_died() {
   const auto now = Clock::now();
   if (now < next_liveness_) return;
   next_liveness_ = now + kLivenessInterval;
   const std::set<int>& dead = liveness_->dead(now);
   if (dead.empty()) return;
-  while (const auto notice = group_->poll()) {
-    if (notice->kind == Notice::Kind::kFault) throw_error(static_cast<ErrorKind>(notice->error_kind), text_of(*notice));
+  while (const auto control = group_->poll()) {
+    if (control->kind == ControlMessage::Kind::kFault)
+      throw_error(static_cast<ErrorKind>(control->error_kind), text_of(*control));
   }
   throw PeerLost(fmt::format("joining the job: {} died; its own output may say why",
                              topology_->describe(topology_->first_rank_of(*dead.begin()))));

@@ -67,9 +67,9 @@ Progressable::State ProgressThread::advance(const Works& works) {
   return best;
 }
 
-void ProgressThread::look_around(const Works& works) {
+void ProgressThread::poll_health(const Works& works) {
   if (const ProgressGate::Passage passage(gate_); passage) {
-    for (const auto& work : works) work->look_around();
+    for (const auto& work : works) work->poll_health();
   }
 }
 
@@ -82,13 +82,13 @@ void ProgressThread::run(const std::stop_token& stop) {
     take_attached(works);
     const auto best = advance(works);
     if (best != Progressable::State::kIdle && options_.oversubscribed) {
-      look_around(works);
+      poll_health(works);
       works.clear();
       own_.sleep(own_.rings(), kOversubscribedInterval);
     } else if (best == Progressable::State::kMoved) {
       waiter.reset();
     } else if (best == Progressable::State::kWaiting) {
-      if (waiter.rest()) look_around(works);
+      if (waiter.rest()) poll_health(works);
     } else if (!stop.stop_requested()) {
       // Nothing is pending: sleep until somebody wakes us. The limit only bounds the harm of a lost ring.
       works.clear();

@@ -130,7 +130,7 @@ void expect_all_refused(World& world, Communicator& ranks) {
       {"size", [&] { (void)ranks.size(); }},
       {"local_rank", [&] { (void)ranks.local_rank(); }},
       {"describe", [&] { (void)ranks.describe(0); }},
-      {"is_called", [&] { (void)ranks.is_called(); }},
+      {"peer_has_started_next", [&] { (void)ranks.peer_has_started_next(); }},
       {"describe_missing", [&] { (void)ranks.describe_missing(); }},
       {"abort", [&] { ranks.abort("a child aborts"); }},
       {"allocate", [&] { (void)ranks.allocate(100, DType::kF32); }},
@@ -336,7 +336,7 @@ int churn() {
     if (child.is_here())
       end_child_after([&] {
         expect_all_refused(ranks_at_exit->world, all);
-        expect_refused("in the background", [&] { (void)background.is_called(); });
+        expect_refused("in the background", [&] { (void)background.peer_has_started_next(); });
         farandole::log(farandole::LogLevel::kError, "not to be seen");
         farandole::run_replicas(2, [](Communicator& threads) {
           std::vector<float> values(1000, 1.0F);

@@ -118,7 +118,7 @@ TEST(ReplicaFaults, UnwindingWithPendingCollectivesDoesNotHang) {
                std::runtime_error);
 }
 
-TEST(ReplicaFaults, TestingNoticesAnAbort) {
+TEST(ReplicaFaults, TestingSeesAnAbort) {
   EXPECT_THROW(run_replicas(2,
                             [&](Communicator& ranks) {
                               if (ranks.rank() == 0) {

@@ -23,12 +23,12 @@ namespace {
 /// Process 0 fails; the others hear of it, and nobody waits for anybody.
 void end_with_fault() {
   if (group->process() == 0) {
-    Notice notice;
-    notice.error_kind = static_cast<std::uint32_t>(ErrorKind::kPeerLost);
-    std::snprintf(notice.text, sizeof(notice.text), "rank 0 gave up");
-    for (int process = 1; process < group->process_count(); ++process) group->post(process, notice);
+    ControlMessage control;
+    control.error_kind = static_cast<std::uint32_t>(ErrorKind::kPeerLost);
+    std::snprintf(control.text, sizeof(control.text), "rank 0 gave up");
+    for (int process = 1; process < group->process_count(); ++process) group->post(process, control);
   } else {
-    std::optional<Notice> heard;
+    std::optional<ControlMessage> heard;
     wait_until("the fault", [&] {
       heard = group->poll();
       return heard.has_value();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining and leaving, notices, and what all processes exchange when they join.
+// Joining and leaving, control messages, and what all processes exchange when they join.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -14,25 +14,25 @@
 namespace farandole::mpi {
 namespace {
 
-TEST(MpiNotices, ArriveInTheOrderOfTheirSender) {
-  constexpr std::uint64_t kNotices = 20;
-  for (std::uint64_t i = 0; i < kNotices; ++i) {
+TEST(MpiControlMessages, ArriveInTheOrderOfTheirSender) {
+  constexpr std::uint64_t kControlMessages = 20;
+  for (std::uint64_t i = 0; i < kControlMessages; ++i) {
     for (int process = 0; process < group->process_count(); ++process) {
-      Notice notice;
-      notice.kind = Notice::Kind::kQuery;
-      notice.process = group->process();
-      notice.sequence = i;
-      std::snprintf(notice.text, sizeof(notice.text), "from %d", group->process());
-      group->post(process, notice);
+      ControlMessage control;
+      control.kind = ControlMessage::Kind::kQuery;
+      control.process = group->process();
+      control.sequence = i;
+      std::snprintf(control.text, sizeof(control.text), "from %d", group->process());
+      group->post(process, control);
     }
   }
   std::vector<std::uint64_t> seen(static_cast<std::size_t>(group->process_count()));
-  wait_until("notices", [&] {
-    while (const auto notice = group->poll()) {
-      EXPECT_EQ(notice->sequence, seen[static_cast<std::size_t>(notice->process)]++);
-      EXPECT_EQ(notice->text, "from " + std::to_string(notice->process));
+  wait_until("control messages", [&] {
+    while (const auto control = group->poll()) {
+      EXPECT_EQ(control->sequence, seen[static_cast<std::size_t>(control->process)]++);
+      EXPECT_EQ(control->text, "from " + std::to_string(control->process));
     }
-    return std::all_of(seen.begin(), seen.end(), [](std::uint64_t count) { return count == kNotices; });
+    return std::all_of(seen.begin(), seen.end(), [](std::uint64_t count) { return count == kControlMessages; });
   });
   EXPECT_FALSE(group->poll().has_value());
   barrier();

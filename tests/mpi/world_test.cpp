@@ -124,7 +124,7 @@ TEST(JoinedWorld, ACommunicatorThatOutlivesItRaises) {
   EXPECT_EQ(data.back(), 3.0F);
   EXPECT_EQ(ranks.size(), 3);
   EXPECT_THROW(ranks.barrier(), InvalidArgument);
-  EXPECT_THROW((void)ranks.is_called(), InvalidArgument);
+  EXPECT_THROW((void)ranks.peer_has_started_next(), InvalidArgument);
   EXPECT_THROW((void)ranks.sent_bytes(), InvalidArgument);
   World next;
   Communicator::of_world(next).barrier();

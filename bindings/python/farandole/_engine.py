@@ -193,7 +193,7 @@ class Counters(_Structure):
         (name, c_uint64)
         for name in (
             "requests",
-            "rounds",
+            "negotiations",
             "named",
             "buckets",
             "packed_tensors",

@@ -307,8 +307,8 @@ const Settings& Communicator::settings() const {
   return state().group().endpoint->settings();
 }
 
-bool Communicator::is_called() {
-  return state().queue().is_called();
+bool Communicator::peer_has_started_next() {
+  return state().queue().peer_has_started_next();
 }
 std::string Communicator::describe_missing() {
   return state().queue().describe_missing();

@@ -145,7 +145,7 @@ void WorkQueue::wait(const Work::State& work) {
     }
     if (work.done.load(std::memory_order_acquire)) break;
     group_.endpoint->advance_attached();
-    if (waiter.rest()) look_around();
+    if (waiter.rest()) poll_health();
   }
   group_.endpoint->wait_until_quiet();
 }
@@ -156,7 +156,7 @@ void WorkQueue::poll() {
   const auto now = Clock::now();
   if (now < next_look_.load(std::memory_order_relaxed)) return;
   next_look_.store(now + std::chrono::milliseconds(1), std::memory_order_relaxed);
-  look_around();
+  poll_health();
 }
 
 bool WorkQueue::is_empty() {
@@ -164,10 +164,10 @@ bool WorkQueue::is_empty() {
   return pending_.empty();
 }
 
-bool WorkQueue::is_called() {
+bool WorkQueue::peer_has_started_next() {
   const std::lock_guard lock(mutex_);
   if (!pending_.empty()) return false;
-  if (host_.group && host_.group->is_called(2 * next_sequence_)) return true;
+  if (host_.group && host_.group->peer_has_started_next(2 * next_sequence_)) return true;
   if (host_.whole() != nullptr) return false;
   const auto lane = static_cast<std::uint8_t>(next_sequence_ % kLanes);
   const Transport* asked = nullptr;
@@ -294,9 +294,9 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
   }
 }
 
-void WorkQueue::look_around() {
+void WorkQueue::poll_health() {
   try {
-    group_.endpoint->look_around();
+    group_.endpoint->poll_health();
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (lock && !pending_.empty() && pending_.front()->started) check_stall(*pending_.front(), Clock::now());
   } catch (const std::exception& error) {

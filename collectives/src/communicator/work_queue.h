@@ -67,14 +67,14 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void poll();
   /// Advances everything once, unless another thread is at it.
   Progressable::State advance() override;
-  void look_around() override;
+  void poll_health() override;
   bool is_empty();
   /// True in a process that was forked from the rank's: nothing but this question and the next may be asked there.
   bool is_forked_child() const { return group_.endpoint->is_forked_child(); }
   /// @throws InvalidArgument  in such a process
   void check_process() const { group_.endpoint->check_process(); }
   /// True if another rank has begun the next collective, and this one has not.
-  bool is_called();
+  bool peer_has_started_next();
   /// The ranks that are not in the oldest pending collective.
   std::string describe_missing();
   /// Poisons the job, because this rank will not take part any more in what is pending.

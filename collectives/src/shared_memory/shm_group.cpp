@@ -108,7 +108,7 @@ bool ShmGroup::find(Peer& peer) {
   return true;
 }
 
-bool ShmGroup::is_called(std::uint64_t number) const {
+bool ShmGroup::peer_has_started_next(std::uint64_t number) const {
   if (found_ < size()) return false;
   for (int local = 0; local < size(); ++local) {
     if (local == rank_) continue;

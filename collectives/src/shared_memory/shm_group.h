@@ -126,7 +126,7 @@ class ShmGroup {
   }
 
   /// True if another rank has arrived in operation `number` or a later one of its lane. Never while not connected.
-  bool is_called(std::uint64_t number) const;
+  bool peer_has_started_next(std::uint64_t number) const;
 
   /// What other ranks can reach a buffer by: an address if all are threads of this process, else its place in a window.
   std::uint64_t locate(const void* data, std::size_t bytes) const;

@@ -212,7 +212,7 @@ bool ShmOperation::fetch(int local, std::size_t element, std::byte* to, std::siz
   if (error == 0) return true;
   if (error == ESRCH) return false;
   // A rank that has failed says so before its memory goes.
-  group_.endpoint->look_around();
+  group_.endpoint->poll_health();
   if (group_.endpoint->has_fault()) return false;
   throw TransportError(
       fmt::format("{}: {} bytes of the input of rank {} could not be read: {}; it must stay until the "

@@ -23,7 +23,7 @@ namespace farandole::local {
 namespace {
 
 // Channels have fewer than 56 bits.
-constexpr Key kNotice = Key{1} << 60;
+constexpr Key kControlMessage = Key{1} << 60;
 constexpr Key kGathered = Key{2} << 60;
 
 constexpr auto kFlushTime = std::chrono::seconds(1);
@@ -126,28 +126,29 @@ void LocalProcessGroup::allgather(const void* mine, void* all, std::size_t bytes
   for (auto& [p, message] : outgoing) wait_for(p, kDoing, [&message = message] { return message.test(); });
 }
 
-void LocalProcessGroup::post(int process, const Notice& notice) {
+void LocalProcessGroup::post(int process, const ControlMessage& control) {
   Link* link = links_[static_cast<std::size_t>(process)].get();
   if (link != nullptr) {
-    link->post(kNotice, &notice, sizeof notice);
+    link->post(kControlMessage, &control, sizeof control);
     return;
   }
   const std::lock_guard lock(mutex_);
-  to_self_.push_back(notice);
+  to_self_.push_back(control);
 }
 
-std::optional<Notice> LocalProcessGroup::poll_any() {
+std::optional<ControlMessage> LocalProcessGroup::poll_any() {
   for (int p = 0; p < process_count(); ++p) {
     Link* const link = links_[static_cast<std::size_t>(p)].get();
-    if (const auto bytes = link != nullptr ? link->take(kNotice) : std::nullopt) return parse_notice(*bytes, p);
+    if (const auto bytes = link != nullptr ? link->take(kControlMessage) : std::nullopt)
+      return parse_control_message(*bytes, p);
   }
   if (to_self_.empty()) return std::nullopt;
-  const Notice notice = to_self_.front();
+  const ControlMessage control = to_self_.front();
   to_self_.pop_front();
-  return notice;
+  return control;
 }
 
-std::optional<Notice> LocalProcessGroup::poll() {
+std::optional<ControlMessage> LocalProcessGroup::poll() {
   const std::lock_guard lock(mutex_);
   return poll_any();
 }
@@ -155,7 +156,7 @@ std::optional<Notice> LocalProcessGroup::poll() {
 bool LocalProcessGroup::is_gone(int process) {
   Link* const link = links_[static_cast<std::size_t>(process)].get();
   // What it said last may have come since `poll` looked.
-  return link != nullptr && link->is_closed() && !link->has_arrived(kNotice, ~Key{0});
+  return link != nullptr && link->is_closed() && !link->has_arrived(kControlMessage, ~Key{0});
 }
 
 bool LocalProcessGroup::is_flushed() {

@@ -35,8 +35,8 @@ class LocalProcessGroup final : public ProcessGroup {
   void set_topology(const Topology& topology) override { transport_.set_topology(topology); }
   /// @throws PeerLost  a process has gone   @throws Timeout  names who has not come
   void allgather(const void* mine, void* all, std::size_t bytes) override;
-  void post(int process, const Notice& notice) override;
-  std::optional<Notice> poll() override;
+  void post(int process, const ControlMessage& control) override;
+  std::optional<ControlMessage> poll() override;
   bool is_gone(int process) override;
   bool tells_who_is_gone() const override { return true; }
   bool is_flushed() override;
@@ -49,7 +49,7 @@ class LocalProcessGroup final : public ProcessGroup {
   void drop_sockets();
 
  private:
-  std::optional<Notice> poll_any();
+  std::optional<ControlMessage> poll_any();
   /// Looks until `is_done` is satisfied with what has passed between this process and that one.
   /// @throws PeerLost  it has gone before
   template <class Look>
@@ -61,7 +61,7 @@ class LocalProcessGroup final : public ProcessGroup {
   Links links_;
   LocalTransport transport_{links_};
   std::mutex mutex_;  // guards what follows
-  std::deque<Notice> to_self_;
+  std::deque<ControlMessage> to_self_;
 };
 
 /// "0 of 2 in job": what the settings make of this process, for programs that it starts.

@@ -33,14 +33,14 @@ MpiProcessGroup::MpiProcessGroup(const Runtime& runtime, const Watch::Times& wat
     : session_(MpiSession::open(runtime)),
       watch_(watch),
       limits_(limits),
-      notices_(session_),
+      control_messages_(session_),
       transport_(session_, limits.message_bytes),
       thread_levels_(static_cast<std::size_t>(session_.process_count())) {
-  session_.set_goodbye([this] { notices_.close(); });
+  session_.set_goodbye([this] { control_messages_.close(); });
   try {
     meet(runtime.thread_level);
   } catch (...) {
-    notices_.close();
+    control_messages_.close();
     session_.close(/*in_good_order=*/false);
     throw;
   }
@@ -59,7 +59,7 @@ void MpiProcessGroup::meet(int thread_level) {
 }
 
 MpiProcessGroup::~MpiProcessGroup() {
-  notices_.close();
+  control_messages_.close();
   session_.close(/*in_good_order=*/false);
 }
 
@@ -126,7 +126,7 @@ void MpiProcessGroup::leave() {
     (void)session_.enter("leaving the job");
     return;
   }
-  notices_.close();
+  control_messages_.close();
   session_.close(/*in_good_order=*/true);
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "farandole/sdk/backend.h"
-#include "mpi_notices.h"
+#include "mpi_control_messages.h"
 #include "mpi_runtime.h"
 #include "mpi_session.h"
 #include "mpi_transport.h"
@@ -42,10 +42,10 @@ class MpiProcessGroup final : public ProcessGroup {
   void set_topology(const Topology& topology) override { transport_.set_topology(topology); }
 
   void allgather(const void* mine, void* all, std::size_t bytes) override;
-  void post(int process, const Notice& notice) override { notices_.post(process, notice); }
-  std::optional<Notice> poll() override { return notices_.poll(); }
+  void post(int process, const ControlMessage& control) override { control_messages_.post(process, control); }
+  std::optional<ControlMessage> poll() override { return control_messages_.poll(); }
   std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes, std::uint16_t id) override;
-  bool is_flushed() override { return notices_.is_flushed(); }
+  bool is_flushed() override { return control_messages_.is_flushed(); }
   void rest() override;
   void leave() override;
 
@@ -57,7 +57,7 @@ class MpiProcessGroup final : public ProcessGroup {
   MpiSession& session_;
   const Watch::Times watch_;
   const PartLimits limits_;
-  MpiNotices notices_;
+  MpiControlMessages control_messages_;
   MpiTransport transport_;
   std::vector<int> thread_levels_;  // by process; const after construction
 };

@@ -58,7 +58,7 @@ MpiSession& MpiSession::open(const Runtime& runtime) {
 
 MpiSession::MpiSession(const Runtime& runtime) : runtime_(runtime), pid_(getpid()) {
   messages_ = duplicate_parent();
-  notices_ = duplicate_parent();
+  control_messages_ = duplicate_parent();
   check(MPI_Comm_rank(messages_, &process_), "MPI_Comm_rank");
   check(MPI_Comm_size(messages_, &process_count_), "MPI_Comm_size");
 }
@@ -144,7 +144,7 @@ bool MpiSession::settle(MPI_Request& request) {
   }
 }
 
-void MpiSession::keep(std::unique_ptr<Notice> memory) {
+void MpiSession::keep(std::unique_ptr<ControlMessage> memory) {
   const std::lock_guard guard(kept_mutex_);
   kept_.push_back(std::move(memory));
 }
@@ -167,7 +167,7 @@ void MpiSession::close(bool in_good_order) {
   MPI_Comm_free_keyval(&keyval_);
   if (!in_good_order) return;
   MPI_Comm_free(&messages_);
-  MPI_Comm_free(&notices_);
+  MPI_Comm_free(&control_messages_);
   if (runtime_.ours) MPI_Finalize();
 }
 

@@ -27,7 +27,8 @@ namespace farandole::mpi {
 /// except `state_` (atomic) and `kept_` (mutex).
 class MpiSession {
  public:
-  /// Duplicates the parent communicator twice: for messages and for notices. Collective over its processes, blocks.
+  /// Duplicates the parent communicator twice: for messages and for control messages. Collective over its processes,
+  /// blocks.
   static MpiSession& open(const Runtime& runtime);
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
@@ -36,7 +37,7 @@ class MpiSession {
   int process_count() const { return process_count_; }
   const Runtime& runtime() const { return runtime_; }
   MPI_Comm messages() const { return messages_; }
-  MPI_Comm notices() const { return notices_; }
+  MPI_Comm control_messages() const { return control_messages_; }
   /// To be held around each call of MPI; an empty lock where none is needed.
   /// @throws TransportError  the job was left, or somebody has finalised MPI; `call` is what was about to be done
   std::unique_lock<std::mutex> enter(std::string_view call) const;
@@ -51,7 +52,7 @@ class MpiSession {
   /// use its memory, which the caller then hands to `keep`. Never throws.
   bool settle(MPI_Request& request);
   /// Keeps memory that MPI may still use until the process ends.
-  void keep(std::unique_ptr<Notice> memory);
+  void keep(std::unique_ptr<ControlMessage> memory);
   void keep(std::vector<std::byte> memory);
 
   /// Called from MPI_Finalize of somebody else, while MPI still works.
@@ -72,7 +73,7 @@ class MpiSession {
   const Runtime runtime_;
   const pid_t pid_;
   MPI_Comm messages_ = MPI_COMM_NULL;
-  MPI_Comm notices_ = MPI_COMM_NULL;
+  MPI_Comm control_messages_ = MPI_COMM_NULL;
   int process_ = 0;
   int process_count_ = 1;
   int keyval_ = MPI_KEYVAL_INVALID;
@@ -81,8 +82,8 @@ class MpiSession {
   std::atomic<State> state_{State::kOpen};
   std::atomic<bool> has_stuck_{false};  // a request did not settle: later ones are not waited for
   std::mutex kept_mutex_;
-  std::vector<std::unique_ptr<Notice>> kept_;         // guarded by kept_mutex_
-  std::vector<std::vector<std::byte>> kept_buffers_;  // guarded by kept_mutex_
+  std::vector<std::unique_ptr<ControlMessage>> kept_;  // guarded by kept_mutex_
+  std::vector<std::vector<std::byte>> kept_buffers_;   // guarded by kept_mutex_
 };
 
 }  // namespace farandole::mpi

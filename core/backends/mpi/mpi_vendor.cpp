@@ -14,8 +14,8 @@
 #include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
 #include "farandole/internal/log.h"
+#include "mpi_control_messages.h"
 #include "mpi_error.h"
-#include "mpi_notices.h"
 
 namespace farandole::mpi {
 
@@ -286,12 +286,12 @@ std::unique_ptr<VendorCollectives> make_vendor_collectives(MpiSession& session, 
   MPI_Group everybody = MPI_GROUP_NULL;
   MPI_Group members = MPI_GROUP_NULL;
   MPI_Comm communicator = MPI_COMM_NULL;
-  check(MPI_Comm_group(session.notices(), &everybody), "MPI_Comm_group");
+  check(MPI_Comm_group(session.control_messages(), &everybody), "MPI_Comm_group");
   check(MPI_Group_incl(everybody, static_cast<int>(processes.size()), processes.data(), &members), "MPI_Group_incl");
-  // The tag keeps creations apart that run at the same time in different threads, and from notices. Open MPI sends with
-  // it, so that the communicator of the messages, whose tags are channels, would lose messages to it.
-  const int tag = kNoticeTag + 1 + id;
-  check(MPI_Comm_create_group(session.notices(), members, tag, &communicator), "MPI_Comm_create_group");
+  // The tag keeps creations apart that run at the same time in different threads, and from control messages. Open MPI
+  // sends with it, so that the communicator of the messages, whose tags are channels, would lose messages to it.
+  const int tag = kControlTag + 1 + id;
+  check(MPI_Comm_create_group(session.control_messages(), members, tag, &communicator), "MPI_Comm_create_group");
   MPI_Group_free(&members);
   MPI_Group_free(&everybody);
   check(MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");

@@ -61,7 +61,7 @@ struct Completion {
   void run();
 };
 
-/// Memory for an output whose shape ranks have learnt from each other. The flight asks for it, and whoever moves the
+/// Memory for an output whose shape ranks have learnt from each other. The batch asks for it, and whoever moves the
 /// engine on calls `allocate` without locks held, as any callback. Thread-safe.
 class OutputMemory {
  public:

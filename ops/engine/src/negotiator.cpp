@@ -12,7 +12,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// New requests wait for others to be told with them: this long after the latest, but not longer after the first.
+// New requests wait for more of them to be announced together: this long after the latest, but not longer after the
+// first.
 constexpr milliseconds kAfterLatest{1};
 constexpr milliseconds kAfterFirst{20};
 // A bucket waits this long after the last request that came to it for the rest of it.
@@ -44,7 +45,7 @@ std::optional<RequestError> Negotiator::submit(Submission&& submission, Time now
   const bool in_step = submission.generation != kNoStep;
   if (in_step && submission.generation < generation_) return step_error(spec.name, step_failure_);
   forget_suspicion();
-  standstill_unsaid_ = false;
+  standstill_unannounced_ = false;
   std::string key = spec.name;
   Pending& pending = pending_[std::move(key)];
   pending.ticket = submission.ticket;
@@ -58,7 +59,7 @@ std::optional<RequestError> Negotiator::submit(Submission&& submission, Time now
     take_slot(pending, known->second, now);
   } else {
     pending.spec = std::make_shared<RequestSpec>(std::move(spec));
-    tell_later(pending);
+    announce_later(pending);
   }
   return std::nullopt;
 }
@@ -68,30 +69,30 @@ void Negotiator::wait_for(const std::string& name, Waiting waiting) {
   if (found != pending_.end()) found->second.waiting = std::max(found->second.waiting, waiting);
 }
 
-void Negotiator::say(int index) {
+void Negotiator::mark_ready(int index) {
   Pending& pending = *slot(index).pending;
-  if (pending.said) return;
-  pending.said = true;
+  if (pending.announced) return;
+  pending.announced = true;
   ++announced_;
   byte(index) = 1;
-  ++unsaid_;
+  ++unsent_ready_;
 }
 
-void Negotiator::tell_later(Pending& pending) {
-  if (pending.said) --announced_;
+void Negotiator::announce_later(Pending& pending) {
+  if (pending.announced) --announced_;
   pending.slot = -1;
-  pending.said = false;
-  untold_.push_back(&pending);
+  pending.announced = false;
+  unannounced_.push_back(&pending);
 }
 
 std::optional<RequestError> Negotiator::join() {
   if (departed_) return RequestError{departed_->kind, "join: " + departed_->text};
-  if (!joined_[self()]) join_untold_ = true;
+  if (!joined_[self()]) join_unannounced_ = true;
   return std::nullopt;
 }
 
 void Negotiator::leave(Departure departure) {
-  if (!left_[self()] && departure_untold_ == Departure::kNone) departure_untold_ = departure;
+  if (!left_[self()] && departure_unannounced_ == Departure::kNone) departure_unannounced_ = departure;
 }
 
 std::vector<Negotiator::Failed> Negotiator::fail_all(const RequestError& error) {
@@ -102,24 +103,25 @@ std::vector<Negotiator::Failed> Negotiator::fail_all(const RequestError& error) 
   for (Bucket& bucket : buckets_) bucket.ready = 0;
   std::fill(bytes_.begin(), bytes_.end(), std::uint8_t{0});
   pending_.clear();
-  untold_.clear();
+  unannounced_.clear();
   held_buckets_.clear();
-  unsaid_ = 0;
+  unsent_ready_ = 0;
   announced_ = 0;
   step_fails_ = false;
   refused_.clear();
-  standstill_unsaid_ = false;
+  standstill_unannounced_ = false;
   forget_suspicion();
   return failed;
 }
 
-Negotiator::Time Negotiator::wish() const {
-  if (standstill_unsaid_ && is_waited_for()) return Time::min();
-  if (unsaid_ > 0 || join_untold_ || departure_untold_ != Departure::kNone || again_ || closing_) return Time::min();
+Negotiator::Time Negotiator::next_wakeup() const {
+  if (standstill_unannounced_ && is_waited_for()) return Time::min();
+  if (unsent_ready_ > 0 || join_unannounced_ || departure_unannounced_ != Departure::kNone || again_ || closing_)
+    return Time::min();
   Time earliest = Time::max();
-  if (!untold_.empty()) {
+  if (!unannounced_.empty()) {
     Time first = Time::max(), latest = Time::min();
-    for (const Pending* pending : untold_) {
+    for (const Pending* pending : unannounced_) {
       if (pending->waiting == Waiting::kCaller) return Time::min();
       first = std::min(first, pending->since);
       latest = std::max(latest, pending->since);
@@ -134,7 +136,8 @@ Negotiator::Time Negotiator::wish() const {
 }
 
 bool Negotiator::must_answer() const {
-  return announced_ > 0 || joined_[self()] || left_[self()] || join_untold_ || departure_untold_ != Departure::kNone;
+  return announced_ > 0 || joined_[self()] || left_[self()] || join_unannounced_ ||
+         departure_unannounced_ != Departure::kNone;
 }
 
 bool Negotiator::only_refuses() const {
@@ -164,11 +167,12 @@ std::string Negotiator::describe_waiting() const {
   for (std::size_t i = 0; i < names.size() && i < kNamesShown; ++i) {
     const Pending& pending = pending_.at(names[i]);
     text += (i > 0 ? "; " : "") + describe(*pending.spec);
-    const auto told = told_.find(names[i]);
-    if (told == told_.end()) continue;
+    const auto announced = by_name_.find(names[i]);
+    if (announced == by_name_.end()) continue;
     std::string missing;
     for (std::size_t rank = 0; rank < names_.size(); ++rank) {
-      if (!told->second.by_rank[rank].spec && !joined_[rank]) missing += (missing.empty() ? "" : ", ") + names_[rank];
+      if (!announced->second.by_rank[rank].spec && !joined_[rank])
+        missing += (missing.empty() ? "" : ", ") + names_[rank];
     }
     text += " (not submitted yet by " + missing + ")";
   }
@@ -177,53 +181,54 @@ std::string Negotiator::describe_waiting() const {
 }
 
 std::span<std::uint8_t> Negotiator::open(bool blocked, Time now) {
-  ++counters_.rounds;
+  ++counters_.negotiations;
   again_ = false;
   for (const int bucket : std::vector<int>(held_buckets_)) {
-    if (buckets_[static_cast<std::size_t>(bucket)].since + kBucketWaits <= now) say_bucket(bucket);
+    if (buckets_[static_cast<std::size_t>(bucket)].since + kBucketWaits <= now) mark_bucket_ready(bucket);
   }
-  unsaid_ = 0;
-  standstill_unsaid_ = false;
+  unsent_ready_ = 0;
+  standstill_unannounced_ = false;
   blocked = blocked && held_buckets_.empty() && is_waited_for();
-  News news;
-  for (Pending* pending : untold_) {
-    pending->said = true;
+  Announcements announcements;
+  for (Pending* pending : unannounced_) {
+    pending->announced = true;
     ++announced_;
-    news.requests.push_back({pending->spec, pending->in_step});
+    announcements.requests.push_back({pending->spec, pending->in_step});
     ++counters_.named;
   }
-  untold_.clear();
-  news.joins = std::exchange(join_untold_, false);
-  news.departs = std::exchange(departure_untold_, Departure::kNone);
-  if (suspected_ && blocked && !joined_[self()]) news.waits_for = pending_names();
-  told_waits_ = news.waits_for;
-  says_news_ = !news.requests.empty() || news.joins || news.departs != Departure::kNone || !news.waits_for.empty();
-  news_ = says_news_ ? news.encode() : std::string();
+  unannounced_.clear();
+  announcements.joins = std::exchange(join_unannounced_, false);
+  announcements.departs = std::exchange(departure_unannounced_, Departure::kNone);
+  if (suspected_ && blocked && !joined_[self()]) announcements.waits_for = pending_names();
+  confirmed_waits_ = announcements.waits_for;
+  has_announcements_ = !announcements.requests.empty() || announcements.joins ||
+                       announcements.departs != Departure::kNone || !announcements.waits_for.empty();
+  announcements_ = has_announcements_ ? announcements.encode() : std::string();
 
   opened_ = bytes_;
   if (joined_[self()]) std::fill(opened_.begin() + kHeaderBytes, opened_.end(), std::uint8_t{1});
   for (std::size_t i = 0; closing_ && i < slots_.size(); ++i) {
-    // All say 1 where they have nothing: the minimum is 0 where anybody has something.
+    // Every rank has 1 where it has nothing: the minimum is 0 where anybody has something.
     if (slots_[i].pending != nullptr) opened_[kHeaderBytes + i] = 0;
   }
-  opened_[0] = says_news_ ? 0 : 1;
+  opened_[0] = has_announcements_ ? 0 : 1;
   opened_[1] = blocked || joined_[self()] ? 1 : 0;
   return opened_;
 }
 
-Negotiator::Outcome Negotiator::hear(std::span<const std::uint8_t> said, Time now) {
+Negotiator::Outcome Negotiator::receive(std::span<const std::uint8_t> combined, Time now) {
   Outcome outcome;
-  outcome.needs_news = said[0] == 0;
-  all_blocked_ = said[1] == 1;
+  outcome.needs_announcements = combined[0] == 0;
+  all_blocked_ = combined[1] == 1;
   std::vector<int> ready;
   const std::uint8_t is_ready = closing_ ? 0 : 1;
-  for (std::size_t i = kHeaderBytes; i < said.size(); ++i) {
-    if (said[i] == is_ready) ready.push_back(static_cast<int>(i - kHeaderBytes));
+  for (std::size_t i = kHeaderBytes; i < combined.size(); ++i) {
+    if (combined[i] == is_ready) ready.push_back(static_cast<int>(i - kHeaderBytes));
   }
   has_happened_ = !ready.empty();
   refuse_joined(ready, outcome);
   if (!ready.empty()) arrange(ready, outcome);
-  if (outcome.needs_news) {
+  if (outcome.needs_announcements) {
     refused_ = std::exchange(outcome.failed, {});
   } else {
     if (closing_) end_closing(outcome);
@@ -244,7 +249,7 @@ bool Negotiator::is_waited_for() const {
                      [](const auto& each) { return each.second.waiting != Waiting::kNobody; });
 }
 
-/// All ranks were blocked when this round began. If this one still is, maybe all are.
+/// All ranks were blocked when this negotiation began. If this one still is, maybe all are.
 void Negotiator::suspect(Time now) {
   suspected_.reset();
   if (all_blocked_ && is_waited_for()) suspected_ = now;
@@ -257,15 +262,15 @@ Negotiator::Agreed Negotiator::take(int index) {
     agreed.ticket = own.pending->ticket;
     give_up(own.spec->name);
   }
-  own.last_round = counters_.rounds;
+  own.last_negotiation = counters_.negotiations;
   byte(index) = 0;
   return agreed;
 }
 
 void Negotiator::drop(const std::string& name) {
   const auto found = pending_.find(name);
-  if (found->second.said) --announced_;
-  std::erase(untold_, &found->second);
+  if (found->second.announced) --announced_;
+  std::erase(unannounced_, &found->second);
   pending_.erase(found);
 }
 
@@ -289,12 +294,12 @@ void Negotiator::fail_step(const std::string& text) {
 }
 
 /// All that any rank has pending in a step is of the step that has failed: earlier ones were ended before it began, and
-/// later ones begin when their ranks have heard of this. What this round has made ready is done all the same.
+/// later ones begin when their ranks know of this. What this negotiation has made ready is done all the same.
 void Negotiator::end_failed_step(Outcome& outcome) {
   if (!step_fails_) return;
   step_fails_ = false;
   ++generation_;
-  forget_told([](std::size_t /*rank*/, const Telling& telling) { return telling.in_step; });
+  forget_announced([](std::size_t /*rank*/, const Announcement& announcement) { return announcement.in_step; });
   for (const std::string& name : pending_names()) {
     const Pending& pending = pending_.at(name);
     if (!pending.in_step) continue;
@@ -302,8 +307,8 @@ void Negotiator::end_failed_step(Outcome& outcome) {
     give_up(name);
   }
   if (announced_ > 0) return;
-  // There is nothing left to say: the others might not answer.
-  unsaid_ = 0;
+  // This rank has nothing left to announce: its peers might not answer.
+  unsent_ready_ = 0;
   again_ = false;
 }
 

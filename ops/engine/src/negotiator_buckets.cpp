@@ -14,7 +14,7 @@ namespace {
 constexpr int kMostBreaks = 3;
 
 bool may_fuse(const RequestSpec& spec, const Negotiator::Limits& limits) {
-  return spec.kind == RequestKind::kAllreduce && !spec.adasum && spec.size_in_bytes() < limits.alone_bytes;
+  return spec.kind == RequestKind::kAllreduce && !spec.adasum && spec.size_in_bytes() < limits.min_unfused_bytes;
 }
 
 /// Requests with the same key can be reduced together.
@@ -29,23 +29,23 @@ void Negotiator::take_slot(Pending& pending, int index, Time now) {
   pending.slot = index;
   own.pending = &pending;
   if (own.bucket < 0) {
-    say(index);
+    mark_ready(index);
     return;
   }
   Bucket& bucket = buckets_[static_cast<std::size_t>(own.bucket)];
   if (++bucket.ready == 1) held_buckets_.push_back(own.bucket);
   if (std::find(held_buckets_.begin(), held_buckets_.end(), own.bucket) == held_buckets_.end()) {
-    // A part of the bucket has been said already, so it will be broken up; and nobody would think of it again.
-    say(index);
+    // A part of the bucket has been announced already, so it will be broken up; and nobody would think of it again.
+    mark_ready(index);
     return;
   }
   bucket.since = now;
-  if (bucket.ready == bucket.slots.size() || pending.waiting == Waiting::kCaller) say_bucket(own.bucket);
+  if (bucket.ready == bucket.slots.size() || pending.waiting == Waiting::kCaller) mark_bucket_ready(own.bucket);
 }
 
-void Negotiator::say_bucket(int bucket) {
+void Negotiator::mark_bucket_ready(int bucket) {
   for (const int index : buckets_[static_cast<std::size_t>(bucket)].slots) {
-    if (slot(index).pending != nullptr) say(index);
+    if (slot(index).pending != nullptr) mark_ready(index);
   }
   std::erase(held_buckets_, bucket);
 }
@@ -80,7 +80,7 @@ void Negotiator::break_up(int bucket) {
   for (const int index : broken.slots) {
     slot(index).bucket = -1;
     ++slot(index).times_broken;
-    if (slot(index).pending != nullptr) say(index);
+    if (slot(index).pending != nullptr) mark_ready(index);
   }
   broken = {};
 }
@@ -124,13 +124,13 @@ void Negotiator::arrange_loose(const std::vector<int>& loose, Outcome& outcome) 
   }
 }
 
-/// The slot is free again; what this rank has pending in it is told by name.
+/// The slot is free again; what this rank has pending in it is announced by name.
 void Negotiator::retire(int index) {
   Slot& own = slot(index);
   if (own.bucket >= 0) break_up(own.bucket);
   if (own.pending != nullptr) {
     Pending& pending = *own.pending;
-    tell_later(pending);
+    announce_later(pending);
   }
   slot_of_.erase(own.spec->name);
   own = {};
@@ -140,10 +140,11 @@ void Negotiator::retire(int index) {
 
 int Negotiator::new_slot(SharedSpec spec, bool in_step) {
   if (free_slots_.empty() && slots_.size() >= limits_.slots) {
-    const auto least = std::min_element(slots_.begin(), slots_.end(),
-                                        [](const Slot& a, const Slot& b) { return a.last_round < b.last_round; });
-    // What came in this round is in use; then the table grows all the same.
-    if (least->last_round < counters_.rounds) retire(static_cast<int>(least - slots_.begin()));
+    const auto least = std::min_element(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) {
+      return a.last_negotiation < b.last_negotiation;
+    });
+    // What came in this negotiation is in use; then the table grows all the same.
+    if (least->last_negotiation < counters_.negotiations) retire(static_cast<int>(least - slots_.begin()));
   }
   int index = static_cast<int>(slots_.size());
   if (free_slots_.empty()) {
@@ -156,7 +157,7 @@ int Negotiator::new_slot(SharedSpec spec, bool in_step) {
   slot_of_[spec->name] = index;
   slot(index).spec = std::move(spec);
   slot(index).in_step = in_step;
-  slot(index).last_round = counters_.rounds;
+  slot(index).last_negotiation = counters_.negotiations;
   return index;
 }
 

@@ -12,8 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-json to_json(const Telling& telling) {
-  const RequestSpec& spec = *telling.spec;
+json to_json(const Announcement& announcement) {
+  const RequestSpec& spec = *announcement.spec;
   json tensors = json::array();
   for (const TensorSpec& tensor : spec.tensors) {
     tensors.push_back({static_cast<int>(tensor.dtype), tensor.shape});
@@ -27,7 +27,7 @@ json to_json(const Telling& telling) {
           spec.postscale,
           std::move(tensors),
           spec.arguments,
-          telling.in_step,
+          announcement.in_step,
           spec.about,
           spec.by_order};
 }
@@ -84,7 +84,7 @@ TensorSpec tensor_from_json(const json& fields) {
   return tensor;
 }
 
-Telling from_json(const json& fields) {
+Announcement from_json(const json& fields) {
   RequestSpec spec;
   spec.name = fields.at(0);
   spec.kind = one_of(fields.at(1), RequestKind::kRefused);
@@ -101,7 +101,7 @@ Telling from_json(const json& fields) {
   spec.by_order = fields.at(11);
   const bool names_none = (spec.kind == RequestKind::kAddSet && spec.arguments.empty()) ||
                           (spec.kind == RequestKind::kRemoveSet && spec.arguments.size() != 1);
-  if (names_none) refuse("a change of process sets that does not say of which");
+  if (names_none) refuse("a change of process sets that does not say which");
   return {std::make_shared<RequestSpec>(std::move(spec)), fields.at(9)};
 }
 
@@ -161,25 +161,25 @@ RequestError as_request_error(const std::exception& error) {
   return {known != nullptr ? known->kind() : ErrorKind::kInternal, error.what()};
 }
 
-std::string News::encode() const {
+std::string Announcements::encode() const {
   json specs = json::array();
-  for (const Telling& telling : requests) specs.push_back(to_json(telling));
+  for (const Announcement& announcement : requests) specs.push_back(to_json(announcement));
   std::string bytes;
   json::to_cbor(json{std::move(specs), joins, static_cast<int>(departs), waits_for}, bytes);
   return bytes;
 }
 
-News News::decode(std::string_view bytes) {
+Announcements Announcements::decode(std::string_view bytes) {
   try {
     DepthLimit limit;
     if (!json::sax_parse(bytes, &limit, json::input_format_t::cbor)) refuse("bytes that can not be read");
     const json fields = json::from_cbor(bytes);
-    News news;
-    for (const json& telling : fields.at(0)) news.requests.push_back(from_json(telling));
-    news.joins = fields.at(1);
-    news.departs = one_of(fields.at(2), Departure::kSetRemoved);
-    news.waits_for = fields.at(3).get<std::vector<std::string>>();
-    return news;
+    Announcements announcements;
+    for (const json& announcement : fields.at(0)) announcements.requests.push_back(from_json(announcement));
+    announcements.joins = fields.at(1);
+    announcements.departs = one_of(fields.at(2), Departure::kSetRemoved);
+    announcements.waits_for = fields.at(3).get<std::vector<std::string>>();
+    return announcements;
   } catch (const json::exception& error) {
     refuse(fmt::format("bytes that can not be read: {}", error.what()));
   }

@@ -77,29 +77,29 @@ enum class Waiting : std::uint8_t {
   kCaller,   ///< its thread, which can do nothing else
 };
 
-/// A request as its rank tells it to the others.
-struct Telling {
-  SharedSpec spec;       ///< null: not told
+/// A request as its rank announces it.
+struct Announcement {
+  SharedSpec spec;       ///< null: not announced
   bool in_step = false;  ///< it fails with the step that it belongs to
 };
 
 /// Why a rank takes part in a process set no more.
 enum class Departure : std::uint8_t { kNone, kLeavesJob, kSetRemoved };
 
-/// What one rank tells the others in a round in which somebody has news.
-struct News {
-  std::vector<Telling> requests;  ///< that the others can not know by number
+/// What one rank announces in a negotiation in which some rank has announcements.
+struct Announcements {
+  std::vector<Announcement> requests;  ///< that the other ranks do not know by number
   bool joins = false;
   Departure departs = Departure::kNone;
   /// This rank waits for these names, and can do nothing else until one of them is done.
   std::vector<std::string> waits_for;
 
-  /// More would be refused by those that hear it.
+  /// Ranks that receive more refuse it.
   static constexpr std::int64_t kMostBytes = 256 << 20;
   std::string encode() const;
   /// @throws TransportError  another rank can not have meant these bytes: they are none of `encode`, or they speak of
   /// types, operations or shapes that there are not
-  static News decode(std::string_view bytes);
+  static Announcements decode(std::string_view bytes);
 };
 
 }  // namespace farandole

@@ -23,7 +23,7 @@ std::size_t fusion_bytes(const Settings& settings) {
   return static_cast<std::size_t>(settings.fusion_bytes);
 }
 
-std::size_t alone_bytes(const Settings& settings) {
+std::size_t min_unfused_bytes(const Settings& settings) {
   return std::min(kAloneBytes, fusion_bytes(settings));
 }
 
@@ -63,10 +63,14 @@ SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communi
       control_(std::move(control)),
       // The vendor's allreduce would not let ranks know that it has begun.
       algorithm_(control_.settings().allreduce == "vendor" ? "recursive_doubling" : ""),
-      context_{
-          data,    FusionBuffers(data), fusion_bytes(control_.settings()), alone_bytes(control_.settings()), {}, {},
-          timeline},
-      negotiator_(control_.rank(), names_of(control_), {context_.fusion_bytes, context_.alone_bytes}) {
+      context_{data,
+               FusionBuffers(data),
+               fusion_bytes(control_.settings()),
+               min_unfused_bytes(control_.settings()),
+               {},
+               {},
+               timeline},
+      negotiator_(control_.rank(), names_of(control_), {context_.fusion_bytes, context_.min_unfused_bytes}) {
   // A control communicator knows that it is called from its first collective on. Nothing watches that one, so the ranks
   // meet on the other communicator before.
   context_.communicator.barrier();
@@ -102,123 +106,124 @@ void SetEngine::leave(Departure departure) {
 }
 
 void SetEngine::fail(const RequestError& error) {
-  for (const auto& flight : flights_) flight->fail(error, completions);
-  flights_.clear();
+  for (const auto& batch : batches_) batch->fail(error, completions);
+  batches_.clear();
   started_ = 0;
   negotiator_.fail_all(error);
   for (auto& [ticket, request] : local_) finish(*request, error);
   local_.clear();
-  for (const FlightEntry& change : set_changes) finish(*change.local, error);
+  for (const BatchEntry& change : set_changes) finish(*change.local, error);
   set_changes.clear();
   finish_joins(error, -1);
   phase_ = Phase::kIdle;
-  round_ = {};
+  exchange_ = {};
 }
 
 bool SetEngine::is_active() const {
-  return phase_ != Phase::kIdle || !flights_.empty() || (negotiator_.must_answer() && !all_left_);
+  return phase_ != Phase::kIdle || !batches_.empty() || (negotiator_.must_answer() && !all_left_);
 }
 
-Clock::time_point SetEngine::wish() const {
-  return phase_ == Phase::kIdle ? negotiator_.wish() : Clock::time_point::max();
+Clock::time_point SetEngine::next_wakeup() const {
+  return phase_ == Phase::kIdle ? negotiator_.next_wakeup() : Clock::time_point::max();
 }
 
 std::optional<Clock::time_point> SetEngine::waits_since() const {
   const auto oldest = negotiator_.oldest();
   if (negotiator_.only_refuses()) return std::nullopt;
-  return phase_ == Phase::kIdle ? oldest : std::min(oldest.value_or(round_since_), round_since_);
+  return phase_ == Phase::kIdle ? oldest : std::min(oldest.value_or(negotiation_since_), negotiation_since_);
 }
 
 std::string SetEngine::describe_waiting() {
   std::string text = negotiator_.describe_waiting();
   if (text.empty()) text = "what other ranks have submitted";
-  // A rank with nothing to say stays out of the round.
+  // A rank with nothing to announce stays out of the negotiation.
   const std::string missing = phase_ == Phase::kIdle ? std::string() : control_.describe_missing();
   if (!missing.empty()) text += "; not there yet: " + missing;
   return text;
 }
 
 void SetEngine::add_counters(farandole_counters& sum) const {
-  const Negotiator::Counters& rounds = negotiator_.counters();
-  sum.rounds += rounds.rounds;
-  sum.named += rounds.named;
-  sum.broken_buckets += rounds.broken_buckets;
-  const FlightCounters& flights = context_.counters;
-  sum.buckets += flights.collectives;
-  sum.packed_tensors += flights.packed_tensors;
-  sum.packed_bytes += flights.packed_bytes;
-  sum.reduced_bytes += flights.reduced_bytes;
+  const Negotiator::Counters& negotiations = negotiator_.counters();
+  sum.negotiations += negotiations.negotiations;
+  sum.named += negotiations.named;
+  sum.broken_buckets += negotiations.broken_buckets;
+  const BatchCounters& batches = context_.counters;
+  sum.buckets += batches.collectives;
+  sum.packed_tensors += batches.packed_tensors;
+  sum.packed_bytes += batches.packed_bytes;
+  sum.reduced_bytes += batches.reduced_bytes;
 }
 
 bool SetEngine::advance(bool blocked, Clock::time_point now) {
   bool moved = false;
-  while (advance_round(blocked, now)) moved = true;
-  return advance_flights() || moved;
+  while (advance_negotiation(blocked, now)) moved = true;
+  return advance_batches() || moved;
 }
 
-bool SetEngine::advance_round(bool blocked, Clock::time_point now) {
+bool SetEngine::advance_negotiation(bool blocked, Clock::time_point now) {
   if (phase_ == Phase::kIdle) {
-    const bool wanted = negotiator_.wish() <= now;
-    if (!wanted && (!negotiator_.must_answer() || all_left_ || !control_.is_called())) return false;
+    const bool wanted = negotiator_.next_wakeup() <= now;
+    if (!wanted && (!negotiator_.must_answer() || all_left_ || !control_.peer_has_started_next())) return false;
     context_.timeline.mark_cycle(now);
     const auto bits = negotiator_.open(blocked, now);
     bits_.assign(bits.begin(), bits.end());
-    round_ = control_.allreduce_async(bits_, ReduceOp::kMin, {.algorithm = algorithm_});
+    exchange_ = control_.allreduce_async(bits_, ReduceOp::kMin, {.algorithm = algorithm_});
     phase_ = Phase::kBits;
-    round_since_ = now;
+    negotiation_since_ = now;
     return true;
   }
-  if (!round_.test()) return false;
-  round_.wait();
+  if (!exchange_.test()) return false;
+  exchange_.wait();
   switch (phase_) {
     case Phase::kBits: {
-      auto outcome = negotiator_.hear(bits_, now);
+      auto outcome = negotiator_.receive(bits_, now);
       phase_ = Phase::kIdle;
-      if (outcome.needs_news) begin_news();
+      if (outcome.needs_announcements) begin_announcements();
       apply(outcome);
       break;
     }
     case Phase::kLengths:
-      begin_news_exchange();
+      begin_announcement_exchange();
       break;
     default:
       phase_ = Phase::kIdle;
-      apply(negotiator_.hear_news(gathered_news(), now));
+      apply(negotiator_.receive_announcements(gathered_announcements(), now));
   }
   return true;
 }
 
-void SetEngine::begin_news() {
-  news_ = negotiator_.news();
-  news_bytes_ = {static_cast<std::int64_t>(news_.size())};
-  all_news_bytes_.assign(ranks_.size(), 0);
-  round_ = control_.allgather_async(news_bytes_, all_news_bytes_);
+void SetEngine::begin_announcements() {
+  announcements_ = negotiator_.announcements();
+  announcement_bytes_ = {static_cast<std::int64_t>(announcements_.size())};
+  all_announcement_bytes_.assign(ranks_.size(), 0);
+  exchange_ = control_.allgather_async(announcement_bytes_, all_announcement_bytes_);
   phase_ = Phase::kLengths;
 }
 
-void SetEngine::begin_news_exchange() {
-  const auto wrong = std::find_if(all_news_bytes_.begin(), all_news_bytes_.end(),
-                                  [](std::int64_t bytes) { return bytes < 0 || bytes > News::kMostBytes; });
-  if (wrong != all_news_bytes_.end()) {
+void SetEngine::begin_announcement_exchange() {
+  const auto wrong = std::find_if(all_announcement_bytes_.begin(), all_announcement_bytes_.end(),
+                                  [](std::int64_t bytes) { return bytes < 0 || bytes > Announcements::kMostBytes; });
+  if (wrong != all_announcement_bytes_.end()) {
     throw TransportError(fmt::format("{} announces {} bytes about its requests; at most {} are possible",
-                                     control_.describe(static_cast<int>(wrong - all_news_bytes_.begin())), *wrong,
-                                     News::kMostBytes));
+                                     control_.describe(static_cast<int>(wrong - all_announcement_bytes_.begin())),
+                                     *wrong, Announcements::kMostBytes));
   }
-  news_counts_.assign(all_news_bytes_.begin(), all_news_bytes_.end());
-  all_news_.resize(std::accumulate(news_counts_.begin(), news_counts_.end(), std::size_t{0}));
-  round_ = control_.allgather_async(ConstBufferView(news_.data(), news_.size(), DType::kU8),
-                                    BufferView(all_news_.data(), all_news_.size(), DType::kU8), news_counts_);
-  phase_ = Phase::kNews;
+  announcement_counts_.assign(all_announcement_bytes_.begin(), all_announcement_bytes_.end());
+  all_announcements_.resize(std::accumulate(announcement_counts_.begin(), announcement_counts_.end(), std::size_t{0}));
+  exchange_ = control_.allgather_async(ConstBufferView(announcements_.data(), announcements_.size(), DType::kU8),
+                                       BufferView(all_announcements_.data(), all_announcements_.size(), DType::kU8),
+                                       announcement_counts_);
+  phase_ = Phase::kAnnouncements;
 }
 
-std::vector<std::string> SetEngine::gathered_news() const {
-  std::vector<std::string> news;
+std::vector<std::string> SetEngine::gathered_announcements() const {
+  std::vector<std::string> announcements;
   std::size_t first = 0;
-  for (const std::size_t bytes : news_counts_) {
-    news.push_back(all_news_.substr(first, bytes));
+  for (const std::size_t bytes : announcement_counts_) {
+    announcements.push_back(all_announcements_.substr(first, bytes));
     first += bytes;
   }
-  return news;
+  return announcements;
 }
 
 std::unique_ptr<LocalRequest> SetEngine::take(Negotiator::Ticket ticket) {
@@ -240,7 +245,7 @@ void SetEngine::apply(const Negotiator::Outcome& outcome) {
 }
 
 void SetEngine::run(const std::vector<Negotiator::Agreed>& bucket) {
-  std::vector<FlightEntry> entries;
+  std::vector<BatchEntry> entries;
   const auto now = context_.timeline.now();
   for (auto& [spec, ticket] : bucket) {
     entries.push_back({spec, take(ticket)});
@@ -259,11 +264,11 @@ void SetEngine::run(const std::vector<Negotiator::Agreed>& bucket) {
       break;
     case RequestKind::kAllreduce:
     case RequestKind::kBroadcast:
-      flights_.push_back(first.adasum ? make_adasum_flight(context_, std::move(entries.front()))
-                                      : make_same_shape_flight(context_, std::move(entries)));
+      batches_.push_back(first.adasum ? make_adasum_batch(context_, std::move(entries.front()))
+                                      : make_same_shape_batch(context_, std::move(entries)));
       break;
     default:
-      flights_.push_back(make_new_shape_flight(context_, std::move(entries.front())));
+      batches_.push_back(make_new_shape_batch(context_, std::move(entries.front())));
   }
 }
 
@@ -273,16 +278,16 @@ void SetEngine::finish_joins(const std::optional<RequestError>& error, int last_
   }
 }
 
-bool SetEngine::advance_flights() {
+bool SetEngine::advance_batches() {
   const std::size_t before = completions.size();
-  const std::size_t flying = flights_.size();
-  while (started_ < flights_.size() && flights_[started_]->start()) ++started_;
-  while (!flights_.empty()) {
-    if (!flights_.front()->finish(completions)) break;
-    flights_.pop_front();
+  const std::size_t in_flight = batches_.size();
+  while (started_ < batches_.size() && batches_[started_]->start()) ++started_;
+  while (!batches_.empty()) {
+    if (!batches_.front()->finish(completions)) break;
+    batches_.pop_front();
     --started_;
   }
-  return completions.size() != before || flights_.size() != flying;
+  return completions.size() != before || batches_.size() != in_flight;
 }
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process set of one rank: rounds of agreement, and the flights that come out of them.
+// One process set of one rank: negotiations, and the batches that come out of them.
 #pragma once
 
 #include <deque>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "batch.h"
 #include "farandole/collectives/communicator.h"
-#include "flight.h"
 #include "local_request.h"
 #include "negotiator.h"
 
@@ -28,8 +28,8 @@ class SetEngine {
     int last_rank = -1;  ///< of the job
   };
 
-  /// Of the two communicators of a set. The engine's thread moves both on. A rank answers a round because it hears that
-  /// another rank has begun it, and the engine knows what it waits for there.
+  /// Of the two communicators of a set. The engine's thread moves both on. A rank answers a negotiation because it
+  /// sees that another rank has begun it, and the engine knows what it waits for there.
   static constexpr CommunicatorOptions kControl{
       .progress = CommunicatorOptions::Progress::kInCalls, .compare = true, .watch = false};
   static constexpr CommunicatorOptions kData{.progress = CommunicatorOptions::Progress::kInCalls};
@@ -46,10 +46,10 @@ class SetEngine {
   /// Somebody waits for a request of this name, be it for another one that comes after it.
   void wait_for(const std::string& name, Waiting waiting) { negotiator_.wait_for(name, waiting); }
   /// This rank stands still: says so to the others.
-  void say_standstill() { negotiator_.say_standstill(); }
+  void announce_standstill() { negotiator_.announce_standstill(); }
   /// All ranks have left, and what they had agreed on before is done.
-  bool has_left() const { return all_left_ && flights_.empty(); }
-  /// The job is at fault: what is pending here gets this error; rounds and flights are given up.
+  bool has_left() const { return all_left_ && batches_.empty(); }
+  /// The job is at fault: what is pending here gets this error; negotiations and batches are given up.
   void fail(const RequestError& error);
 
   /// Moves on without blocking; true if something happened. @throws Error  the job is at fault
@@ -57,14 +57,14 @@ class SetEngine {
   /// True if there is something to wait for: other ranks, or data.
   bool is_active() const;
   /// When it wants to be advanced even if nothing happens.
-  Clock::time_point wish() const;
+  Clock::time_point next_wakeup() const;
 
   const std::vector<int>& ranks() const { return ranks_; }
   Communicator& control() { return control_; }
   /// True if data is on its way.
-  bool is_flying() const { return !flights_.empty(); }
+  bool has_batches() const { return !batches_.empty(); }
   const Negotiator& negotiator() const { return negotiator_; }
-  /// When the oldest that waits for other ranks began: a request of this rank, or a round.
+  /// When the oldest that waits for other ranks began: a request of this rank, or a negotiation.
   std::optional<Clock::time_point> waits_since() const;
   /// What is pending here, and which ranks it waits for, as far as is known.
   std::string describe_waiting();
@@ -74,15 +74,15 @@ class SetEngine {
   std::vector<Completion> completions;
   std::vector<Joined> joined;
   std::vector<std::shared_ptr<OutputMemory>> take_asked_memory() { return std::exchange(context_.asked_memory, {}); }
-  std::vector<FlightEntry> set_changes;  ///< requests to add or remove process sets, agreed on by all ranks
+  std::vector<BatchEntry> set_changes;  ///< requests to add or remove process sets, agreed on by all ranks
 
  private:
-  enum class Phase { kIdle, kBits, kLengths, kNews };
-  bool advance_round(bool blocked, Clock::time_point now);
-  bool advance_flights();
-  void begin_news();
-  void begin_news_exchange();
-  std::vector<std::string> gathered_news() const;
+  enum class Phase { kIdle, kBits, kLengths, kAnnouncements };
+  bool advance_negotiation(bool blocked, Clock::time_point now);
+  bool advance_batches();
+  void begin_announcements();
+  void begin_announcement_exchange();
+  std::vector<std::string> gathered_announcements() const;
   void apply(const Negotiator::Outcome& outcome);
   void run(const std::vector<Negotiator::Agreed>& bucket);
   void finish_joins(const std::optional<RequestError>& error, int last_rank);
@@ -91,22 +91,22 @@ class SetEngine {
 
   const std::vector<int> ranks_;
   Communicator control_;
-  const std::string algorithm_;  // of rounds
-  FlightContext context_;
+  const std::string algorithm_;  // of negotiations
+  BatchContext context_;
   Negotiator negotiator_;
   std::unordered_map<Negotiator::Ticket, std::unique_ptr<LocalRequest>> local_;
   std::vector<Joined> waiting_joins_;
-  std::deque<std::unique_ptr<Flight>> flights_;
-  std::size_t started_ = 0;  // flights whose collectives have all been started
+  std::deque<std::unique_ptr<Batch>> batches_;
+  std::size_t started_ = 0;  // batches whose collectives have all been started
   bool all_left_ = false;
   Phase phase_ = Phase::kIdle;
-  Clock::time_point round_since_{};
+  Clock::time_point negotiation_since_{};
   std::vector<std::uint8_t> bits_;
-  std::string news_;
-  std::vector<std::int64_t> news_bytes_{0}, all_news_bytes_;
-  std::vector<std::size_t> news_counts_;
-  std::string all_news_;
-  Work round_;
+  std::string announcements_;
+  std::vector<std::int64_t> announcement_bytes_{0}, all_announcement_bytes_;
+  std::vector<std::size_t> announcement_counts_;
+  std::string all_announcements_;
+  Work exchange_;
 };
 
 }  // namespace farandole

@@ -14,7 +14,7 @@ namespace farandole {
 
 /// A rank stands still when for a while nothing has happened in its engine, and its process has hardly used a
 /// processor. One that is late because it computes, or prepares data, does not stand still. One that sleeps, or waits
-/// for a file or the network, can not be told from one that waits for other ranks only.
+/// for a file or the network, cannot be told from a rank that waits for other ranks only.
 ///
 /// Used by one thread at a time.
 class Standstill {

@@ -15,7 +15,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// A submitting thread moves a lonely request on for this long: with ranks in step, that is all that it takes.
+// A submitting thread moves a request that is the only pending one on for this long: with ranks in step, that is all
+// that it takes.
 constexpr microseconds kInlineBudget{60};
 // One whose thread waits anyway may take longer, up to the moment when it would sleep.
 constexpr microseconds kBlockedBudget{2000};
@@ -131,7 +132,7 @@ void TensorEngine::check_submission(const LocalRequest& request) const {
 
 void TensorEngine::submit(LocalRequest&& request) {
   const bool caller_waits = request.waiting == Waiting::kCaller;
-  bool is_lonely = false;
+  bool is_only_pending = false;
   {
     const std::lock_guard lock(inbox_mutex_);
     check_submission(request);
@@ -140,13 +141,13 @@ void TensorEngine::submit(LocalRequest&& request) {
     if (*submitter_ != self) many_submitters_.store(true);
     auto owned = std::make_unique<LocalRequest>(std::move(request));
     const bool is_first = enter_name(owned);
-    is_lonely = pending_.fetch_add(1) == 0;
+    is_only_pending = pending_.fetch_add(1) == 0;
     if (caller_waits) pending_waits_.fetch_add(1);
     if (is_first) hand_over(std::move(owned));
   }
   requests_.fetch_add(1, std::memory_order_relaxed);
   if (calling_back == this) return;
-  if (caller_waits || is_lonely) {
+  if (caller_waits || is_only_pending) {
     drive_for(caller_waits ? kBlockedBudget : kInlineBudget, caller_waits);
   } else {
     wake();
@@ -203,16 +204,16 @@ void TensorEngine::run(const std::stop_token& stop) {
       waiter.reset();
       continue;
     }
-    const microseconds until_wish = until(wish_.load());
-    if (has_inbox_.load() || until_wish.count() <= 0) continue;
+    const microseconds until_wakeup = until(next_wakeup_.load());
+    if (has_inbox_.load() || until_wakeup.count() <= 0) continue;
     if (!active_.load()) {
       waiter.reset();
-      bell_.sleep(seen, until_wish);
-    } else if (waiter.sleeps_next() && until_wish < kLongestSleep) {
-      peers.sleep(seen_peers, options.polled ? std::min(until_wish, microseconds(1000)) : until_wish);
-      look_around();
+      bell_.sleep(seen, until_wakeup);
+    } else if (waiter.sleeps_next() && until_wakeup < kLongestSleep) {
+      peers.sleep(seen_peers, options.polled ? std::min(until_wakeup, microseconds(1000)) : until_wakeup);
+      poll_health();
     } else if (waiter.rest()) {
-      look_around();
+      poll_health();
     }
   }
 }
@@ -226,7 +227,8 @@ void TensorEngine::drive_for(microseconds budget, bool until_sleep) {
       waiter.reset();
       continue;
     }
-    if (waiter.sleeps_next() || (!until_sleep && Clock::now() >= end) || wish_.load() != Clock::time_point::max())
+    if (waiter.sleeps_next() || (!until_sleep && Clock::now() >= end) ||
+        next_wakeup_.load() != Clock::time_point::max())
       break;
     (void)waiter.rest();
   }
@@ -250,12 +252,12 @@ void TensorEngine::wait_until(const std::function<bool()>& done) {
         continue;
       }
       if (done()) break;
-      const microseconds until_wish = until(wish_.load());
-      if (waiter.sleeps_next() && until_wish < kLongestSleep) {
-        peers.sleep(seen, until_wish);
-        look_around();
+      const microseconds until_wakeup = until(next_wakeup_.load());
+      if (waiter.sleeps_next() && until_wakeup < kLongestSleep) {
+        peers.sleep(seen, until_wakeup);
+        poll_health();
       } else if (waiter.rest()) {
-        look_around();
+        poll_health();
       }
     }
   }
@@ -308,14 +310,14 @@ bool TensorEngine::drive_locked(Due& due) {
   publish_generations();
   collect(due);
   bool is_active = false, all_left = left_;
-  Clock::time_point wish = Clock::time_point::max();
+  Clock::time_point next_wakeup = Clock::time_point::max();
   for (const auto& [id, set] : sets_) {
     is_active = is_active || set->is_active();
-    wish = std::min(wish, set->wish());
+    next_wakeup = std::min(next_wakeup, set->next_wakeup());
     all_left = all_left && set->has_left();
   }
   active_.store(is_active);
-  wish_.store(wish);
+  next_wakeup_.store(next_wakeup);
   has_left_.store(all_left);
   return moved;
 }
@@ -405,7 +407,7 @@ void TensorEngine::fail_all(const RequestError& error) {
   for (const auto& [id, set] : sets_) set->fail(error);
   for (Removal& removal : std::exchange(removals_, {})) answer(std::move(removal.entry), -1, error);
   active_.store(false);
-  wish_.store(Clock::time_point::max());
+  next_wakeup_.store(Clock::time_point::max());
 }
 
 }  // namespace farandole

@@ -108,15 +108,15 @@ class TensorEngine {
   bool advance_sets(Clock::time_point now);
   void publish_generations();
   bool change_sets();
-  void change_set(FlightEntry entry);
+  void change_set(BatchEntry entry);
   int make_set(const std::vector<std::int64_t>& ranks);
   bool end_removals();
-  void answer(FlightEntry entry, std::int64_t process_set, const std::optional<RequestError>& error);
+  void answer(BatchEntry entry, std::int64_t process_set, const std::optional<RequestError>& error);
   void collect(Due& due);
   void fail_all(const RequestError& error);
   /// Runs the callbacks. True if there were any.
   bool deliver(Due& due);
-  void look_around();
+  void poll_health();
   void check_stall(Clock::time_point now);
   void check_standstill(Clock::time_point now);
   static void finish(const std::vector<SetEngine::Joined>& joined);
@@ -127,7 +127,7 @@ class TensorEngine {
   std::int64_t run_set_request(RequestSpec&& spec);
   bool is_blocked() const;
   std::uint64_t happenings() const;
-  bool is_quiet() const { return !active_.load() && wish_.load() == Clock::time_point::max(); }
+  bool is_quiet() const { return !active_.load() && next_wakeup_.load() == Clock::time_point::max(); }
   void wake();
 
   Communicator communicator_;
@@ -150,7 +150,7 @@ class TensorEngine {
 
   struct Removal {
     int process_set = 0;
-    FlightEntry entry;
+    BatchEntry entry;
   };
   std::mutex drive_mutex_;  // guards the next nine
   std::map<int, std::unique_ptr<SetEngine>> sets_;
@@ -164,7 +164,7 @@ class TensorEngine {
   Standstill standstill_;
   // Of the last drive; written under `drive_mutex_`, read by whoever wonders whether to sleep.
   std::atomic<bool> active_{false}, has_left_{false};
-  std::atomic<Clock::time_point> wish_{Clock::time_point::max()};
+  std::atomic<Clock::time_point> next_wakeup_{Clock::time_point::max()};
 
   Doorbell bell_;                // the engine's thread sleeps on it while others drive, or nothing is pending
   std::atomic<int> drivers_{0};  // threads of callers that drive

@@ -9,9 +9,9 @@
 
 namespace farandole {
 
-void TensorEngine::look_around() {
+void TensorEngine::poll_health() {
   try {
-    endpoint_.look_around();
+    endpoint_.poll_health();
   } catch (const std::exception& error) {
     endpoint_.poison(ErrorKind::kTransportError, error.what());
   }
@@ -50,15 +50,15 @@ void TensorEngine::check_stall(Clock::time_point now) {
 }
 
 void TensorEngine::check_standstill(Clock::time_point now) {
-  bool somebody_waits = false, is_flying = false;
+  bool somebody_waits = false, has_batches = false;
   for (const auto& [id, set] : sets_) {
     somebody_waits = somebody_waits || set->negotiator().is_waited_for();
-    is_flying = is_flying || set->is_flying();
+    has_batches = has_batches || set->has_batches();
   }
-  if (!somebody_waits || is_flying) {
+  if (!somebody_waits || has_batches) {
     standstill_.end();
   } else if (standstill_.look(happenings(), now)) {
-    for (const auto& [id, set] : sets_) set->say_standstill();
+    for (const auto& [id, set] : sets_) set->announce_standstill();
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 /// Ids are 32 bits wide in the C header.
 constexpr int kNoMoreSets = std::numeric_limits<std::int32_t>::max();
-/// One name for all: ranks that add or remove different sets are told so.
+/// One name for all: ranks that add or remove different sets get a Mismatch.
 constexpr const char* kSetChanges = "process sets";
 
 }  // namespace
@@ -23,7 +23,7 @@ bool TensorEngine::change_sets() {
   auto& changes = sets_.at(FARANDOLE_GLOBAL_SET)->set_changes;
   bool changed = false;
   while (!changes.empty()) {
-    FlightEntry next = std::move(changes.front());
+    BatchEntry next = std::move(changes.front());
     changes.erase(changes.begin());
     change_set(std::move(next));
     changed = true;
@@ -31,7 +31,7 @@ bool TensorEngine::change_sets() {
   return changed;
 }
 
-void TensorEngine::change_set(FlightEntry entry) {
+void TensorEngine::change_set(BatchEntry entry) {
   if (entry.spec->kind == RequestKind::kAddSet) {
     try {
       const int id = make_set(entry.spec->arguments);
@@ -54,14 +54,14 @@ void TensorEngine::change_set(FlightEntry entry) {
   removals_.push_back({id, std::move(entry)});
 }
 
-void TensorEngine::answer(FlightEntry entry, std::int64_t process_set, const std::optional<RequestError>& error) {
+void TensorEngine::answer(BatchEntry entry, std::int64_t process_set, const std::optional<RequestError>& error) {
   for (LocalTensor& tensor : entry.local->tensors) {
     sets_.at(FARANDOLE_GLOBAL_SET)->completions.push_back({std::move(tensor), error, {process_set}, {}});
   }
 }
 
-/// A set goes when all its ranks have left it: others may wait in rounds and collectives that need this rank. What was
-/// submitted to it before its removal has been taken from the inbox by then.
+/// A set goes when all its ranks have left it: others may wait in negotiations and collectives that need this rank.
+/// What was submitted to it before its removal has been taken from the inbox by then.
 bool TensorEngine::end_removals() {
   bool ended = false;
   for (auto removal = removals_.begin(); removal != removals_.end();) {
@@ -124,7 +124,7 @@ int TensorEngine::make_set(const std::vector<std::int64_t>& wanted) {
   const int id = next_set_++;
   if (is_member) {
     sets_[id] = std::make_unique<SetEngine>(ranks, std::move(control), data, timeline_);
-    if (left_) sets_[id]->leave(Departure::kLeavesJob);  // agreed on before the others had heard of it
+    if (left_) sets_[id]->leave(Departure::kLeavesJob);  // agreed on before the other ranks knew of it
   }
   const std::lock_guard lock(inbox_mutex_);
   set_infos_[id] = {ranks, is_member, Negotiator::kFirstGeneration};

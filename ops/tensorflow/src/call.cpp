@@ -27,7 +27,7 @@ using tensorflow::CancellationManager;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-constexpr int64_t kPatienceMicros = 10'000'000;
+constexpr int64_t kCancelledCallEndsAfterMicros = 10'000'000;
 
 std::atomic<int32_t> pending_count{0};
 
@@ -427,7 +427,7 @@ void Call::cancelled() {
   std::string text = absl::StrCat(
       "a collective of a step failed, and '", options_.name, "' of the same step still waits for ranks of process set ",
       options_.process_set, ", whose steps may have failed before they came to it. Use one process set in a step");
-  tensorflow::Env::Default()->SchedClosureAfter(kPatienceMicros, [pending, text = std::move(text)] {
+  tensorflow::Env::Default()->SchedClosureAfter(kCancelledCallEndsAfterMicros, [pending, text = std::move(text)] {
     if (!pending.expired()) farandole_abort(text.c_str());
   });
 }

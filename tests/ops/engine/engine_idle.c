@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* usage: engine_idle [SECONDS]   An idle job sends no message, runs no round, and uses less than 0.5 % of a core per
+/* usage: engine_idle [SECONDS]   An idle job sends no message, runs no negotiation, and uses less than 0.5 % of a core per
  * rank; afterwards it works as before. */
 #include <sys/resource.h>
 #include <time.h>
@@ -35,8 +35,8 @@ int main(int argc, char** argv) {
   nanosleep(&idle, NULL);
   const double used = (cpu_seconds() - cpu_before) / seconds;
   const farandole_counters after = counters_now();
-  CHECK(after.rounds == before.rounds && after.sent_bytes == before.sent_bytes, "%lu rounds, %lu bytes",
-        (unsigned long)(after.rounds - before.rounds), (unsigned long)(after.sent_bytes - before.sent_bytes));
+  CHECK(after.negotiations == before.negotiations && after.sent_bytes == before.sent_bytes, "%lu negotiations, %lu bytes",
+        (unsigned long)(after.negotiations - before.negotiations), (unsigned long)(after.sent_bytes - before.sent_bytes));
   CHECK(used < 0.005, "%.2f %% of a core", 100 * used);
   prepare(&r, FARANDOLE_ALLREDUCE, "sum", 4, 1.0f);
   submit_and_wait(&r);

@@ -61,7 +61,7 @@ std::vector<std::function<void()>> questions_to(Communicator& ranks) {
       [&] { (void)ranks.host_count(); },
       [&] { (void)ranks.describe(0); },
       [&] { (void)ranks.settings(); },
-      [&] { (void)ranks.is_called(); },
+      [&] { (void)ranks.peer_has_started_next(); },
       [&] { (void)ranks.describe_missing(); },
       [&] { (void)ranks.endpoint(); },
       [&] { (void)ranks.shares_memory(); },
@@ -155,7 +155,7 @@ TEST(CommunicatorAfterItsWorld, StillKnowsWhoItWas) {
   EXPECT_EQ(ranks.size(), 2);
   EXPECT_EQ(ranks.local_size(), 2);
   EXPECT_THAT(ranks.describe(0), HasSubstr("rank 0 (host"));
-  EXPECT_FALSE(ranks.is_called());
+  EXPECT_FALSE(ranks.peer_has_started_next());
   ranks.abort("after the end");
 }
 

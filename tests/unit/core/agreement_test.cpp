@@ -89,8 +89,8 @@ class ScriptedGroup final : public ProcessGroup {
   std::string thread_advice() const override { return {}; }
   Transport& transport() override { std::abort(); }
   void set_topology(const Topology&) override {}
-  void post(int, const Notice&) override {}
-  std::optional<Notice> poll() override { return std::nullopt; }
+  void post(int, const ControlMessage&) override {}
+  std::optional<ControlMessage> poll() override { return std::nullopt; }
   std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int>, std::uint16_t) override {
     return nullptr;
   }

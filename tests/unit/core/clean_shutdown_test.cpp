@@ -32,8 +32,8 @@ class Fleet {
  public:
   explicit Fleet(const Topology& topology) : inboxes_(static_cast<std::size_t>(topology.process_count())) {
     for (int p = 0; p < topology.process_count(); ++p) {
-      processes_.push_back(std::make_unique<CleanShutdown>(topology, p, [this](int to, const Notice& notice) {
-        inboxes_[static_cast<std::size_t>(to)].push_back(notice);
+      processes_.push_back(std::make_unique<CleanShutdown>(topology, p, [this](int to, const ControlMessage& control) {
+        inboxes_[static_cast<std::size_t>(to)].push_back(control);
         ++posted_;
       }));
     }
@@ -57,7 +57,7 @@ class Fleet {
 
  private:
   std::vector<std::unique_ptr<CleanShutdown>> processes_;
-  std::vector<std::deque<Notice>> inboxes_;
+  std::vector<std::deque<ControlMessage>> inboxes_;
   std::size_t posted_ = 0;
 };
 
@@ -165,15 +165,15 @@ TEST(CleanShutdown, SaysWhomItWaitsFor) {
 TEST(CleanShutdown, ForeignMessagesChangeNothing) {
   Fleet fleet(make_topology(3, 3));
   fleet[0].begin();
-  Notice notice;
-  notice.kind = Notice::Kind::kLeave;
+  ControlMessage control;
+  control.kind = ControlMessage::Kind::kLeave;
   for (const int sender : {-1, 0, 7}) {
-    notice.process = sender;
-    fleet[0].handle(notice);
+    control.process = sender;
+    fleet[0].handle(control);
   }
-  notice.process = 1;
-  notice.sequence = 99;
-  fleet[0].handle(notice);
+  control.process = 1;
+  control.sequence = 99;
+  fleet[0].handle(control);
   EXPECT_FALSE(fleet[0].advance());
   EXPECT_THAT(fleet[0].waits_for(), ElementsAre(1, 2));
 }

@@ -30,26 +30,27 @@ TEST(FromPeers, WhatNoProcessSaysOfItselfIsRefused) {
   EXPECT_THROW(check_claim(1, nobody, 1), TransportError);
 }
 
-TEST(FromPeers, ANoticeSpeaksOfRanksThatThereAre) {
+TEST(FromPeers, AControlMessageSpeaksOfRanksThatThereAre) {
   const Topology topology({{0, 1, 11, "a", false}, {0, 2, 12, "a", false}});
-  Notice notice;
-  notice.process = 1;
-  for (const auto kind : {Notice::Kind::kFault, Notice::Kind::kLeave, Notice::Kind::kQuery, Notice::Kind::kReply}) {
-    notice.kind = kind;
-    notice.rank = 2;
-    EXPECT_NO_THROW(check_notice(notice, topology));
-    notice.rank = 3;
-    EXPECT_THROW(check_notice(notice, topology), TransportError);
-    notice.rank = 0;
-    if (kind == Notice::Kind::kFault || kind == Notice::Kind::kLeave) {
-      EXPECT_NO_THROW(check_notice(notice, topology));
+  ControlMessage control;
+  control.process = 1;
+  for (const auto kind : {ControlMessage::Kind::kFault, ControlMessage::Kind::kLeave, ControlMessage::Kind::kQuery,
+                          ControlMessage::Kind::kReply}) {
+    control.kind = kind;
+    control.rank = 2;
+    EXPECT_NO_THROW(check_control_message(control, topology));
+    control.rank = 3;
+    EXPECT_THROW(check_control_message(control, topology), TransportError);
+    control.rank = 0;
+    if (kind == ControlMessage::Kind::kFault || kind == ControlMessage::Kind::kLeave) {
+      EXPECT_NO_THROW(check_control_message(control, topology));
     } else {
-      EXPECT_THROW(check_notice(notice, topology), TransportError) << "it is not its sender's";
+      EXPECT_THROW(check_control_message(control, topology), TransportError) << "it is not its sender's";
     }
   }
-  notice.kind = Notice::Kind::kAllLeave;
-  notice.sequence = CleanShutdown::kRounds;
-  EXPECT_THROW(check_notice(notice, topology), TransportError) << "leaving has no such round";
+  control.kind = ControlMessage::Kind::kAllLeave;
+  control.sequence = CleanShutdown::kRounds;
+  EXPECT_THROW(check_control_message(control, topology), TransportError) << "leaving has no such round";
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace farandole {
 namespace {
 
 /// Generous, because the machine may be busy; what counts is the interval.
-constexpr std::chrono::seconds kNoticeBound{2};
+constexpr std::chrono::seconds kControlMessageBound{2};
 
 /// A child that waits to be killed.
 class Child {
@@ -56,7 +56,7 @@ class Child {
 };
 
 bool is_noticed(Liveness& liveness, int process) {
-  const auto end = Clock::now() + kNoticeBound;
+  const auto end = Clock::now() + kControlMessageBound;
   while (Clock::now() < end) {
     if (liveness.dead().count(process) != 0) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -67,7 +67,7 @@ bool is_noticed(Liveness& liveness, int process) {
 class EachWay : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Liveness, EachWay, testing::Values("auto", "pidfd", "proc"));
 
-TEST_P(EachWay, NoticesWhoDiesAndNobodyElse) {
+TEST_P(EachWay, SeesTheRankThatDiesAndNoOther) {
   Child dies, lives;
   Liveness liveness(GetParam());
   EXPECT_EQ(liveness.watch(3, dies.identity()), "");

@@ -75,20 +75,20 @@ TEST(LocalRendezvous, TheSameJobCanMeetAgain) {
   });
 }
 
-TEST(LocalRendezvous, NoticesArriveInOrderAlsoOnesOwn) {
+TEST(LocalRendezvous, ControlMessagesArriveInOrderAlsoOnesOwn) {
   side_by_side<int>(2, [](int process) {
-    LocalProcessGroup group({job("notices"), process, 2});
+    LocalProcessGroup group({job("control messages"), process, 2});
     for (int i = 0; i < 50; ++i) {
-      Notice notice;
-      notice.kind = Notice::Kind::kQuery;
-      notice.process = process;
-      notice.sequence = static_cast<std::uint64_t>(i);
-      for (int target = 0; target < 2; ++target) group.post(target, notice);
+      ControlMessage control;
+      control.kind = ControlMessage::Kind::kQuery;
+      control.process = process;
+      control.sequence = static_cast<std::uint64_t>(i);
+      for (int target = 0; target < 2; ++target) group.post(target, control);
     }
     std::vector<std::uint64_t> next(2);
     while (next[0] < 50 || next[1] < 50) {
-      if (const auto notice = group.poll()) {
-        EXPECT_EQ(notice->sequence, next[static_cast<std::size_t>(notice->process)]++);
+      if (const auto control = group.poll()) {
+        EXPECT_EQ(control->sequence, next[static_cast<std::size_t>(control->process)]++);
       }
     }
     group.leave();
@@ -96,16 +96,16 @@ TEST(LocalRendezvous, NoticesArriveInOrderAlsoOnesOwn) {
   });
 }
 
-/// Its last notice and the end of its connection may come at the same moment.
-TEST(LocalRendezvous, WhoGoesIsGoneOnceItsNoticesAreRead) {
+/// Its last control message and the end of its connection may come at the same moment.
+TEST(LocalRendezvous, AProcessIsGoneOnceItsControlMessagesAreRead) {
   for (const bool says_something : {true, false}) {
     std::latch has_gone(1);
     side_by_side<int>(2, [&](int process) {
       auto group = std::make_unique<LocalProcessGroup>(Slot{job("gone"), process, 2});
       if (process == 1) {
-        Notice notice;
-        notice.process = 1;
-        if (says_something) group->post(0, notice);
+        ControlMessage control;
+        control.process = 1;
+        if (says_something) group->post(0, control);
         group.reset();
         has_gone.count_down();
         return 0;
@@ -181,35 +181,36 @@ TEST(LocalRendezvous, WhoSaysNoHelloIsRefusedAndTheOthersMeet) {
   });
 }
 
-TEST(LocalRendezvous, ANoticeThatIsNoneNamesItsSender) {
-  Notice leave;
-  leave.kind = Notice::Kind::kLeave;
+TEST(LocalRendezvous, AControlMessageThatIsNoneNamesItsSender) {
+  ControlMessage leave;
+  leave.kind = ControlMessage::Kind::kLeave;
   leave.process = 1;
-  const auto changed = [leave](const std::function<void(Notice&)>& change) {
-    Notice notice = leave;
-    change(notice);
-    return std::string(reinterpret_cast<const char*>(&notice), sizeof notice);
+  const auto changed = [leave](const std::function<void(ControlMessage&)>& change) {
+    ControlMessage control = leave;
+    change(control);
+    return std::string(reinterpret_cast<const char*>(&control), sizeof control);
   };
   const std::vector<std::pair<std::string, std::string>> cases{
-      {std::string(100, '\0'), "a notice of 100 bytes"},
-      {std::string(5000, '\0'), "a notice of 5000 bytes"},
-      {changed([](Notice& notice) { notice.kind = static_cast<Notice::Kind>(7); }), "of kind 7"},
-      {changed([](Notice& notice) { notice.process = 1 << 20; }), "in the name of process 1048576"},
-      {changed([](Notice& notice) { notice.process = 0; }), "in the name of process 0"},
-      {changed([](Notice& notice) { notice.rank = -1; }), "about rank -1"},
-      {changed([](Notice& notice) { notice.communicator = 4097; }), "about communicator 4097"},
-      {changed([](Notice& notice) { notice.error_kind = 10; }), "an error of kind 10"},
-      {changed([](Notice& notice) { std::fill_n(notice.text, sizeof notice.text, 'x'); }), "whose text has no end"},
+      {std::string(100, '\0'), "a control message of 100 bytes"},
+      {std::string(5000, '\0'), "a control message of 5000 bytes"},
+      {changed([](ControlMessage& control) { control.kind = static_cast<ControlMessage::Kind>(7); }), "of kind 7"},
+      {changed([](ControlMessage& control) { control.process = 1 << 20; }), "in the name of process 1048576"},
+      {changed([](ControlMessage& control) { control.process = 0; }), "in the name of process 0"},
+      {changed([](ControlMessage& control) { control.rank = -1; }), "about rank -1"},
+      {changed([](ControlMessage& control) { control.communicator = 4097; }), "about communicator 4097"},
+      {changed([](ControlMessage& control) { control.error_kind = 10; }), "an error of kind 10"},
+      {changed([](ControlMessage& control) { std::fill_n(control.text, sizeof control.text, 'x'); }),
+       "whose text has no end"},
   };
   for (const auto& [bytes, reason] : cases) {
     const auto errors = side_by_side<std::string>(2, [&, &sent = bytes](int part) -> std::string {
       if (part == 1) {
-        Stranger peer(job("notice"), 0);
+        Stranger peer(job("control message"), 0);
         peer.say(peer.hello(1));
         peer.say(Key{1} << 60, sent);
         return "";
       }
-      LocalProcessGroup group({job("notice"), 0, 2});
+      LocalProcessGroup group({job("control message"), 0, 2});
       return message_of<TransportError>([&] {
         while (!group.poll() && !group.is_gone(1)) std::this_thread::yield();
       });

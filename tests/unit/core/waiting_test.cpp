@@ -106,7 +106,7 @@ class Countdown final : public Progressable {
     if (--left_ == 0) done_.count_down();
     return State::kMoved;
   }
-  void look_around() override {}
+  void poll_health() override {}
   void wait() { done_.wait(); }
 
  private:

@@ -5,8 +5,8 @@
 #include <bit>
 #include <limits>
 
+#include "batch.h"
 #include "engine_harness.h"
-#include "flight.h"
 #include "foreign_mode.h"
 
 namespace farandole::testing {

@@ -47,7 +47,8 @@ TEST(EngineErrors, DisagreementsReachAllRanks) {
   EXPECT_EQ(texts[0], texts[2]);
 }
 
-/// The name may be new, or one that all ranks know. The collectives by which ranks agree say nothing of their own.
+/// The name may be new, or one that all ranks know. The collectives by which ranks agree say nothing of their
+/// own.
 TEST(EngineErrors, WarningsAndDeadlinesNameTheTensorAndTheRankThatIsMissing) {
   const Variable warn_after("FARANDOLE_WARN_AFTER", "0.05");
   const Variable timeout("FARANDOLE_TIMEOUT", "1.5");
@@ -76,18 +77,18 @@ TEST(EngineErrors, WarningsAndDeadlinesNameTheTensorAndTheRankThatIsMissing) {
   }
 }
 
-/// Rounds do not need the comparison of calls, but must be heard by ranks that have no reason to begin one.
-TEST(EngineErrors, RoundsAreAnsweredWithoutComparisons) {
+/// Negotiations do not need the comparison of calls, but ranks that have no reason to begin one must see them.
+TEST(EngineErrors, NegotiationsAreAnsweredWithoutComparisons) {
   const Variable check("FARANDOLE_CHECK", "off");
   for (const char* algorithm : {"ring", "binomial_tree", "auto"}) {
     const Variable forced("FARANDOLE_ALLREDUCE", algorithm);
     run_engines(2, [&](TensorEngine& engine, Client& client) {
       const bool first = engine.communicator().rank() == 0;
-      for (const std::string round : {"1", "2"}) {
-        const Client::Tensors early = client.submit((first ? "x" : "y") + round, {{1.0F}}, {});
-        if (first) (void)client.allreduce("y" + round, {1.0F});
+      for (const std::string negotiation : {"1", "2"}) {
+        const Client::Tensors early = client.submit((first ? "x" : "y") + negotiation, {{1.0F}}, {});
+        if (first) (void)client.allreduce("y" + negotiation, {1.0F});
         if (!first) client.wait(early);
-        if (!first) (void)client.allreduce("x" + round, {1.0F});
+        if (!first) (void)client.allreduce("x" + negotiation, {1.0F});
         client.wait(early);
       }
     });
@@ -281,7 +282,7 @@ TEST(EngineCallbacks, MayUseTheEngineWhileTheyAllocate) {
     gather.kind = RequestKind::kAllgather;
     gather.while_allocating = [&](Pending&) {
       EXPECT_GT(engine.counters().requests, 0U);
-      std::jthread([&] { EXPECT_GT(engine.counters().rounds, 0U); }).join();
+      std::jthread([&] { EXPECT_GT(engine.counters().negotiations, 0U); }).join();
     };
     EXPECT_THAT(client.run("x", {1.0F, 2.0F}, gather), ElementsAre(1.0F, 2.0F, 1.0F, 2.0F));
     Client::Options scatter = gather;

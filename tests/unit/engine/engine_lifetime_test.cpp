@@ -140,7 +140,7 @@ TEST(EngineLifetime, EveryCallbackComesThoughTheEngineEnds) {
       if (communicator.rank() == 1) {
         submitted.store(true);
         client.wait(pending);
-        EXPECT_THAT(pending.front()->error->text, HasSubstr("without leaving")) << "the others are told";
+        EXPECT_THAT(pending.front()->error->text, HasSubstr("without leaving")) << "the others are announced";
       } else {
         while (!submitted.load()) std::this_thread::yield();
       }
@@ -211,7 +211,7 @@ TEST(EngineLifetime, JoiningAfterARankHasLeftFails) {
   });
 }
 
-/// One rank of the set has submitted, and waits for the other in a round.
+/// One rank of the set has submitted, and waits for the other in a negotiation.
 TEST(EngineLifetime, RemovedSetFailsWhatIsPendingInIt) {
   run_engines(3, [](TensorEngine& engine, Client& client) {
     const int rank = engine.communicator().rank();
@@ -265,9 +265,9 @@ TEST(EngineLifetime, RequestsMeetTheRemovalOfTheirSet) {
         }
       });
       EXPECT_THAT(client.allreduce("all", {1.0F}), Each(2.0F));
-      const auto before = engine.counters().rounds;
+      const auto before = engine.counters().negotiations;
       engine.remove_process_set(own);
-      EXPECT_GT(engine.counters().rounds, before) << "sets that are gone count too";
+      EXPECT_GT(engine.counters().negotiations, before) << "sets that are gone count too";
       stop.store(true);
       other.join();
     }
@@ -369,7 +369,7 @@ TEST(EngineLifetime, IdleJobIsSilentAndSleeps) {
       over.wait(false);
     }
     const auto after = engine.counters();
-    EXPECT_EQ(after.rounds, before.rounds);
+    EXPECT_EQ(after.negotiations, before.negotiations);
     EXPECT_EQ(after.sent_bytes, before.sent_bytes);
     EXPECT_EQ(after.buckets, before.buckets);
   });

@@ -91,7 +91,7 @@ TEST(EngineNames, RefusalReachesThoseThatAsk) {
                     AllOf(HasSubstr("rank 1"), HasSubstr("an invalid request 'x' (there is no such root)"),
                           HasSubstr("allreduce 'x' f32[1] sum")));
       }
-      // Of rank 1 it waits until the refusal has been heard.
+      // Of rank 1 it waits until the refusal has been received.
       EXPECT_THAT(client.allreduce("x", {1.0F}), Each(3.0F));
     }
   });
@@ -128,7 +128,7 @@ TEST(EngineNames, RefusalThatNobodyAsksForDisturbsNothing) {
   ::testing::internal::CaptureStderr();
   run_engines(2, [](TensorEngine& engine, Client& client) {
     if (engine.communicator().rank() == 1) refuse(engine, "alone", "it was tried");
-    (void)client.allreduce("all", {1.0F});  // it may have been told with this one
+    (void)client.allreduce("all", {1.0F});  // it may have been announced with this one
     const auto end = Clock::now() + std::chrono::milliseconds(400);
     while (Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_THAT(client.allreduce("all", {1.0F}), Each(2.0F));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random requests by four ranks that are never in step: every result is exact, every disagreement is told to all.
+// Random requests by four ranks that are never in step: every result is exact, every disagreement is announced to all.
 //
-// A seed that all ranks share decides what is done, in rounds of a few requests; each rank shuffles them and delays
-// itself by a seed of its own.
+// A seed that all ranks share decides what is done, in negotiations of a few requests; each rank shuffles them and
+// delays itself by a seed of its own.
 #include <algorithm>
 #include <map>
 #include <random>

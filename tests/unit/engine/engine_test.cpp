@@ -30,7 +30,7 @@ TEST_P(Engine, AllreducesOneTensor) {
                   Each(sum_of_ranks(size)));
     }
     const auto counters = engine.counters();
-    EXPECT_EQ(counters.named, 1U) << "a name is told once";
+    EXPECT_EQ(counters.named, 1U) << "a name is announced once";
     EXPECT_EQ(counters.requests, 50U);
   });
 }
@@ -161,13 +161,13 @@ TEST_P(Engine, AnyOrderGivesTheSameBuckets) {
       }
       if (step == 2) {
         const auto counters = engine.counters();
-        rounds_before = counters.rounds;
+        rounds_before = counters.negotiations;
         buckets_before = counters.buckets;
       }
     }
     const auto counters = engine.counters();
     EXPECT_EQ(counters.named, names);
-    EXPECT_LE(counters.rounds - rounds_before, 2 * (counters.buckets - buckets_before) + 2);
+    EXPECT_LE(counters.negotiations - rounds_before, 2 * (counters.buckets - buckets_before) + 2);
   });
 }
 
@@ -258,7 +258,7 @@ TEST_P(Engine, JoinedRanksChangeNothingWhateverTheOperation) {
           pending.push_back(client.submit(name + " grouped", {{mine}, {mine, mine, mine}}, options));
           pending.push_back(client.submit(name + " large", {std::vector<float>(large, mine)}, options));
           const int at = prescale < 0 && op == ReduceOp::kMin ? -1 : prescale < 0 && op == ReduceOp::kMax ? 1 : 0;
-          // Of values that a negative factor has turned round the largest is the least.
+          // Of values that a negative factor has turned negotiation the largest is the least.
           const ReduceOp seen = at < 0 ? ReduceOp::kMax : at > 0 ? ReduceOp::kMin : op;
           float wanted = reduced(seen, batch, size) * static_cast<float>(prescale);
           if (op == ReduceOp::kProduct) {

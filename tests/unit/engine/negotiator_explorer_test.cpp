@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rounds of agreement explored: small programs in all interleavings, long random ones in many.
+// The negotiations of agreement explored: small programs in all interleavings, long random ones in many.
 //
-// A round is an allreduce, so it ends when all ranks have entered, and what a rank does meanwhile the others see in a
-// later round only. It is enough to choose, for each rank and round, what it does before it enters, before it hears the
-// bytes, and before it hears the news, and whether its timer has expired when it enters.
+// A negotiation is an allreduce, so it ends when all ranks have entered, and what a rank does meanwhile the others see
+// in a later negotiation only. It is enough to choose, for each rank and negotiation, what it does before it enters,
+// before it receives the bytes, and before it receives the announcements, and whether its timer has expired when it
+// enters.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -155,7 +156,7 @@ void explore_to_the_end(const std::vector<std::vector<std::string>>& programs, N
   for (const auto& each : programs) explore({each, /*succeeds=*/false, limits, /*ends=*/true});
 }
 
-/// Ranks that stand still are told too; but not as long as one of them can go on.
+/// Ranks that stand still are announced too; but not as long as one of them can go on.
 TEST(NegotiatorExplorer, RanksThatStandStillAreTold) {
   explore_all({{"a?", "b?"},
                {"a?", "b!"},

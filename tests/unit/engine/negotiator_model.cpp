@@ -13,7 +13,7 @@
 namespace farandole::testing {
 namespace {
 
-constexpr int kMostRounds = 400;
+constexpr int kMostNegotiations = 400;
 
 Event event_of(std::string word) {
   Event event;
@@ -70,7 +70,7 @@ struct Rank {
   bool joined = false;                                               // and not all have yet
   bool left = false;
   bool all_left = false;
-  std::vector<std::uint8_t> said;
+  std::vector<std::uint8_t> announced;
 
   bool is_pending(const std::string& name) const {
     return std::any_of(pending.begin(), pending.end(),
@@ -104,13 +104,13 @@ class Model {
   }
 
   std::string run() {
-    for (int round = 0; error_.empty(); ++round) {
-      if (round == kMostRounds) return "the rounds do not end: " + state();
+    for (int negotiation = 0; error_.empty(); ++negotiation) {
+      if (negotiation == kMostNegotiations) return "the negotiations do not end: " + state();
       const std::string before = state();
       if (chooser_.is_known(before)) return {};
       if (!enter_all()) break;
       finish_round();
-      if (error_.empty() && state() == before) error_ = "a round has changed nothing: " + before;
+      if (error_.empty() && state() == before) error_ = "a negotiation has changed nothing: " + before;
     }
     return error_;
   }
@@ -171,8 +171,8 @@ class Model {
     if (!problem.empty()) fail(problem + ": " + state());
   }
 
-  /// All ranks enter the next round, each by its own wish or because it has to answer. False: the end, or a way that
-  /// leads nowhere because somebody did not do what others wait for.
+  /// All ranks enter the next negotiation, each by its own next_wakeup or because it has to answer. False: the end, or
+  /// a way that leads nowhere because somebody did not do what others wait for.
   bool enter_all() {
     for (;;) {
       bool somebody = false, everybody = true, all_exhausted = true;
@@ -180,13 +180,13 @@ class Model {
         go_on(*rank);
         if (rank->may_come_to_stand_still() && chooser_.choose(2) == 1) {
           rank->stands_still = true;
-          rank->negotiator.say_standstill();
+          rank->negotiator.announce_standstill();
         }
-        const auto wish = rank->negotiator.wish();
-        const bool has_timer = wish > rank->now && wish != Negotiator::Time::max();
+        const auto next_wakeup = rank->negotiator.next_wakeup();
+        const bool has_timer = next_wakeup > rank->now && next_wakeup != Negotiator::Time::max();
         const bool fires = has_timer && chooser_.choose(2) == 1;
-        if (fires) rank->now = wish;
-        const bool wants = rank->negotiator.wish() <= rank->now;
+        if (fires) rank->now = next_wakeup;
+        const bool wants = rank->negotiator.next_wakeup() <= rank->now;
         somebody = somebody || wants;
         everybody = everybody && (wants || rank->negotiator.must_answer());
         all_exhausted =
@@ -198,28 +198,28 @@ class Model {
       if (all_exhausted || !chooser_.goes_on()) return false;
     }
     for (const auto& rank : ranks_) {
-      const auto said = rank->negotiator.open(rank->waits || rank->stands_still, rank->now);
-      rank->said.assign(said.begin(), said.end());
+      const auto announced = rank->negotiator.open(rank->waits || rank->stands_still, rank->now);
+      rank->announced.assign(announced.begin(), announced.end());
       check(*rank);
     }
     return true;
   }
 
   void finish_round() {
-    std::vector<std::uint8_t> minimum = ranks_.front()->said;
+    std::vector<std::uint8_t> minimum = ranks_.front()->announced;
     for (const auto& rank : ranks_) {
-      if (rank->said.size() != minimum.size()) return fail("tables of different sizes: " + state());
-      for (std::size_t i = 0; i < minimum.size(); ++i) minimum[i] = std::min(minimum[i], rank->said[i]);
+      if (rank->announced.size() != minimum.size()) return fail("tables of different sizes: " + state());
+      for (std::size_t i = 0; i < minimum.size(); ++i) minimum[i] = std::min(minimum[i], rank->announced[i]);
     }
     std::vector<Negotiator::Outcome> outcomes;
     for (const auto& rank : ranks_) {
       go_on(*rank);
-      outcomes.push_back(rank->negotiator.hear(minimum, rank->now));
+      outcomes.push_back(rank->negotiator.receive(minimum, rank->now));
       check(*rank);
     }
-    const bool needs_news = outcomes.front().needs_news;
+    const bool needs_announcements = outcomes.front().needs_announcements;
     take(outcomes);
-    if (needs_news) hear_news();
+    if (needs_announcements) receive_announcements();
     const std::string table = NegotiatorProbe::table(ranks_.front()->negotiator);
     for (const auto& rank : ranks_) {
       const std::string other = NegotiatorProbe::table(rank->negotiator);
@@ -230,19 +230,19 @@ class Model {
     }
   }
 
-  void hear_news() {
-    std::vector<std::string> news;
-    for (const auto& rank : ranks_) news.push_back(rank->negotiator.news());
+  void receive_announcements() {
+    std::vector<std::string> announcements;
+    for (const auto& rank : ranks_) announcements.push_back(rank->negotiator.announcements());
     std::vector<Negotiator::Outcome> outcomes;
     for (const auto& rank : ranks_) {
       go_on(*rank);
-      outcomes.push_back(rank->negotiator.hear_news(news, rank->now));
+      outcomes.push_back(rank->negotiator.receive_announcements(announcements, rank->now));
       check(*rank);
     }
     take(outcomes);
   }
 
-  /// The outcome of a round on all ranks.
+  /// The outcome of a negotiation on all ranks.
   void take(const std::vector<Negotiator::Outcome>& outcomes) {
     check_buckets(outcomes);
     check_steps(outcomes);
@@ -352,7 +352,7 @@ class Model {
       if (event->spec.name != name || (with_step && !event->in_step)) continue;
       const bool ends = std::any_of(outcome.failed.begin(), outcome.failed.end(),
                                     [&, id = ticket](const auto& each) { return each.ticket == id; });
-      // Submitted while the round was under way, by a rank that has joined: of the next time.
+      // Submitted while the negotiation was under way, by a rank that has joined: of the next time.
       if (!ends && !rank.joined) fail("what failed on one rank is pending on another: " + state());
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that agree, driven by choices: who submits, enters a round or hears the others first.
+// Ranks that agree, driven by choices: who submits, enters a negotiation or receives the others first.
 #pragma once
 
 #include <cstdint>
@@ -81,7 +81,7 @@ struct Setting {
   bool ends = false;
 };
 
-/// One run: rounds until nobody has anything to say. @returns  the first thing that is wrong, or nothing
+/// One run: negotiations until no rank has anything to announce. @returns  the first thing that is wrong, or nothing
 std::string run_model(const Setting& setting, Chooser& chooser);
 
 }  // namespace farandole::testing

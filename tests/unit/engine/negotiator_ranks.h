@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that agree, driven by hand: every time is passed in, and a round is a loop over the ranks.
+// Ranks that agree, driven by hand: every time is passed in, and a negotiation is a loop over the ranks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -54,46 +54,46 @@ class Ranks {
   /// From now on, until `go_on`.
   void stand_still(int rank) {
     standing_.push_back(&(*this)[rank]);
-    (*this)[rank].say_standstill();
+    (*this)[rank].announce_standstill();
   }
   void go_on(int rank) { std::erase(standing_, &(*this)[rank]); }
   void submit_all(const RequestSpec& spec, Waiting waiting = Waiting::kNobody) {
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) submit(rank, spec, waiting);
   }
 
-  /// What a round has brought on one rank.
+  /// What a negotiation has brought on one rank.
   struct Result {
     std::vector<std::vector<std::string>> buckets;  // names
     std::vector<std::string> zeros;                 // of them, what the others submitted and this rank did not
     std::vector<std::string> failed;                // kind and text
     int all_joined = -1;
-    bool all_left = false, had_news = false;
+    bool all_left = false, had_announcements = false;
     std::string departed;
   };
-  /// One round of all ranks. @returns  what rank 0 has got of it; all get the same buckets
-  Result round(bool blocked = false) {
+  /// One negotiation of all ranks. @returns  what rank 0 has got of it; all get the same buckets
+  Result negotiation(bool blocked = false) {
     std::vector<std::uint8_t> minimum;
     for (const auto& rank : ranks_) {
       const bool stands_still = std::find(standing_.begin(), standing_.end(), rank.get()) != standing_.end();
-      const auto said = rank->open(blocked || stands_still, now);
-      slots = said.size() - 2;
-      if (minimum.empty()) minimum.assign(said.begin(), said.end());
-      EXPECT_EQ(minimum.size(), said.size());
-      for (std::size_t i = 0; i < said.size(); ++i) minimum[i] = std::min(minimum[i], said[i]);
+      const auto announced = rank->open(blocked || stands_still, now);
+      slots = announced.size() - 2;
+      if (minimum.empty()) minimum.assign(announced.begin(), announced.end());
+      EXPECT_EQ(minimum.size(), announced.size());
+      for (std::size_t i = 0; i < announced.size(); ++i) minimum[i] = std::min(minimum[i], announced[i]);
     }
     if (meanwhile) std::exchange(meanwhile, nullptr)();
     results = std::vector<Result>(ranks_.size());
-    std::vector<std::string> news;
-    bool needs_news = false;
+    std::vector<std::string> announcements;
+    bool needs_announcements = false;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      const auto outcome = ranks_[i]->hear(minimum, now);
-      needs_news = outcome.needs_news;
+      const auto outcome = ranks_[i]->receive(minimum, now);
+      needs_announcements = outcome.needs_announcements;
       add(results[i], outcome);
-      news.push_back(ranks_[i]->news());
+      announcements.push_back(ranks_[i]->announcements());
     }
-    for (std::size_t i = 0; needs_news && i < ranks_.size(); ++i) {
-      add(results[i], ranks_[i]->hear_news(news, now));
-      results[i].had_news = true;
+    for (std::size_t i = 0; needs_announcements && i < ranks_.size(); ++i) {
+      add(results[i], ranks_[i]->receive_announcements(announcements, now));
+      results[i].had_announcements = true;
     }
     for (const Result& result : results) EXPECT_EQ(result.buckets, results.front().buckets);
     return results.front();
@@ -101,8 +101,8 @@ class Ranks {
   void pass(milliseconds time) { now += time; }
 
   Negotiator::Time now{std::chrono::hours(1)};
-  std::vector<Result> results;      // of the last round
-  std::function<void()> meanwhile;  // done once all have entered the next round
+  std::vector<Result> results;      // of the last negotiation
+  std::function<void()> meanwhile;  // done once all have entered the next negotiation
   std::size_t slots = 0;            // that it had bytes for
 
  private:

@@ -22,14 +22,14 @@ TEST(NegotiatorSteps, WhatIsPendingInAStepFailsWithItOnAllRanks) {
     Ranks ranks(3);
     if (is_known) {
       for (int rank = 0; rank < 3; ++rank) ranks.submit_in_step(rank, allgather("late"), kFirst);
-      ranks.round();
+      ranks.negotiation();
     }
     ranks.submit_in_step(0, allgather("late"), kFirst);
     ranks.submit_in_step(1, allgather("late"), kFirst);
     ranks.submit(0, allgather("of no step"));
-    EXPECT_THAT(ranks.round().buckets, IsEmpty());
+    EXPECT_THAT(ranks.negotiation().buckets, IsEmpty());
     for (int rank = 0; rank < 3; ++rank) ranks.submit_in_step(rank, allreduce("odd", rank == 2 ? 2 : 1), kFirst);
-    ranks.round();
+    ranks.negotiation();
     EXPECT_THAT(ranks.results[2].failed, ElementsAre(HasSubstr("rank 2 submitted allreduce 'odd' f32[2]")));
     EXPECT_THAT(ranks.results[0].failed,
                 UnorderedElementsAre(ranks.results[2].failed.front(),
@@ -47,10 +47,10 @@ TEST(NegotiatorSteps, WhatIsPendingInAStepFailsWithItOnAllRanks) {
 
     // Rank 2 goes on first: nothing is left that its next step could meet.
     EXPECT_EQ(ranks.submit_in_step(2, allgather("late"), kFirst + 1), std::nullopt);
-    EXPECT_THAT(ranks.round().buckets, IsEmpty());
+    EXPECT_THAT(ranks.negotiation().buckets, IsEmpty());
     ranks.submit_in_step(0, allgather("late"), kFirst + 1);
     ranks.submit_in_step(1, allgather("late"), kFirst + 1);
-    const auto last = ranks.round();
+    const auto last = ranks.negotiation();
     EXPECT_THAT(last.buckets, ElementsAre(ElementsAre("late")));
     EXPECT_THAT(last.zeros, IsEmpty());
   }
@@ -60,39 +60,40 @@ TEST(NegotiatorSteps, FailureOfARequestOfNoStepEndsNoStep) {
   Ranks ranks(2);
   ranks.submit_in_step(0, allgather("late"), kFirst);
   for (int rank = 0; rank < 2; ++rank) ranks.submit(rank, allreduce("odd", 1 + rank));
-  EXPECT_THAT(ranks.round().failed, SizeIs(1));
+  EXPECT_THAT(ranks.negotiation().failed, SizeIs(1));
   EXPECT_EQ(ranks[0].generation(), kFirst);
   ranks.submit_in_step(1, allgather("late"), kFirst);
-  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("late")));
+  EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("late")));
 }
 
-/// The round in which the step fails may be the one in which another request of it is ready: then it is done.
+/// The negotiation in which the step fails may be the one in which another request of it is ready: then it is done.
 TEST(NegotiatorSteps, WhatIsReadyInTheRoundInWhichItsStepFailsIsDoneOnAllRanks) {
   Ranks ranks(2);
   for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allgather("known"), kFirst);
-  ranks.round();
+  ranks.negotiation();
   ranks.submit_in_step(0, allgather("known"), kFirst);
-  ranks.submit_in_step(0, allgather("told"), kFirst);
-  ranks.round();
-  for (const char* name : {"known", "told"}) ranks.submit_in_step(1, allgather(name), kFirst);
+  ranks.submit_in_step(0, allgather("announced"), kFirst);
+  ranks.negotiation();
+  for (const char* name : {"known", "announced"}) ranks.submit_in_step(1, allgather(name), kFirst);
   for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allreduce("odd", 1 + rank), kFirst);
-  const auto result = ranks.round();
-  EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("known"), ElementsAre("told")));
+  const auto result = ranks.negotiation();
+  EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("known"), ElementsAre("announced")));
   EXPECT_THAT(result.failed, SizeIs(1));
 }
 
-/// Submitted while the round is under way: it has been told to nobody, and is gone all the same.
+/// Submitted while the negotiation is under way: it has been announced to nobody, and is gone all the same.
 TEST(NegotiatorSteps, WhatAStepSubmitsInTheRoundInWhichItFailsFailsToo) {
   for (const bool is_known : {false, true}) {
     Ranks ranks(2);
     for (int rank = 0; is_known && rank < 2; ++rank) ranks.submit_in_step(rank, allgather("late"), kFirst);
-    if (is_known) ranks.round();
+    if (is_known) ranks.negotiation();
     for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allreduce("odd", 1 + rank), kFirst);
     ranks.meanwhile = [&] { ranks.submit_in_step(0, allgather("late"), kFirst); };
-    EXPECT_THAT(ranks.round().failed, SizeIs(2));
+    EXPECT_THAT(ranks.negotiation().failed, SizeIs(2));
     EXPECT_FALSE(ranks[0].has_pending());
     EXPECT_FALSE(ranks[0].must_answer());
-    EXPECT_EQ(ranks[0].wish(), Negotiator::Time::max()) << "there is nothing to say, and rank 1 need not answer";
+    EXPECT_EQ(ranks[0].next_wakeup(), Negotiator::Time::max())
+        << "there is nothing to announce, and rank 1 need not answer";
   }
 }
 
@@ -100,49 +101,51 @@ TEST(NegotiatorSteps, WhatAStepSubmitsInTheRoundInWhichItFailsFailsToo) {
 TEST(NegotiatorSteps, StepFailsWithACollectiveThatAJoinedRankCanNotTakePartIn) {
   Ranks ranks(3);
   for (int rank = 0; rank < 3; ++rank) ranks.submit_in_step(rank, allgather("known"), kFirst);
-  ranks.round();
+  ranks.negotiation();
   ranks[2].join();
   ranks.submit_in_step(0, allreduce("late"), kFirst);
-  ranks.round();
+  ranks.negotiation();
   for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allgather("known"), kFirst);
-  ranks.round();
+  ranks.negotiation();
   EXPECT_THAT(ranks.results[0].failed, SizeIs(2));
   EXPECT_THAT(ranks.results[1].failed, SizeIs(1));
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks[rank].generation(), kFirst + 1);
 }
 
-/// By the bytes of a round that goes on with news: who hears of the failure may begin the next step at once, and that
-/// one must be of the next generation.
+/// By the bytes of a negotiation that goes on with announcements: who receives of the failure may begin the next step
+/// at once, and that one must be of the next generation.
 TEST(NegotiatorSteps, FailureIsNotHeardOfBeforeTheStepHasEnded) {
   Ranks ranks(2);
   for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allgather("known"), kFirst);
-  ranks.round();
+  ranks.negotiation();
   ranks[1].join();
-  ranks.round();
+  ranks.negotiation();
   ranks.submit_in_step(0, allgather("known"), kFirst);
   ranks.submit(0, allreduce("of no step"));
   const auto own = ranks[0].open(false, ranks.now), other = ranks[1].open(false, ranks.now);
-  std::vector<std::uint8_t> said(own.begin(), own.end());
-  for (std::size_t i = 0; i < said.size(); ++i) said[i] = std::min(said[i], other[i]);
-  const auto outcome = ranks[0].hear(said, ranks.now);
-  ASSERT_TRUE(outcome.needs_news);
+  std::vector<std::uint8_t> announced(own.begin(), own.end());
+  for (std::size_t i = 0; i < announced.size(); ++i) announced[i] = std::min(announced[i], other[i]);
+  const auto outcome = ranks[0].receive(announced, ranks.now);
+  ASSERT_TRUE(outcome.needs_announcements);
   EXPECT_THAT(outcome.failed, IsEmpty());
-  EXPECT_THAT(ranks[0].hear_news(std::vector{ranks[0].news(), ranks[1].news()}, ranks.now).failed, SizeIs(1));
+  EXPECT_THAT(
+      ranks[0].receive_announcements(std::vector{ranks[0].announcements(), ranks[1].announcements()}, ranks.now).failed,
+      SizeIs(1));
   EXPECT_EQ(ranks[0].generation(), kFirst + 1);
 }
 
 TEST(NegotiatorSteps, SlotThatNoStepHasUsedIsToldAgain) {
   Ranks ranks(2);
   ranks.submit_all(allgather("g"));
-  ranks.round();
-  for (const bool had_news : {true, false}) {
+  ranks.negotiation();
+  for (const bool had_announcements : {true, false}) {
     for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allgather("g"), kFirst);
-    const auto result = ranks.round();
+    const auto result = ranks.negotiation();
     EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("g")));
-    EXPECT_EQ(result.had_news, had_news);
+    EXPECT_EQ(result.had_announcements, had_announcements);
   }
   ranks.submit_all(allgather("g"));
-  EXPECT_FALSE(ranks.round().had_news);
+  EXPECT_FALSE(ranks.negotiation().had_announcements);
 }
 
 /// Numbers and buckets outlive a step that fails.
@@ -154,14 +157,14 @@ TEST(NegotiatorSteps, StepAfterOneThatFailedTellsNoNames) {
     }
   };
   step(kFirst);
-  ranks.round();
+  ranks.negotiation();
   ranks.submit_in_step(0, allreduce("a"), kFirst);  // a part of the bucket, which is held
   for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allreduce("odd", 1 + rank), kFirst);
-  ranks.round();
+  ranks.negotiation();
   step(kFirst + 1);
-  const auto result = ranks.round();
+  const auto result = ranks.negotiation();
   EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("a", "b", "c")));
-  EXPECT_FALSE(result.had_news);
+  EXPECT_FALSE(result.had_announcements);
   EXPECT_EQ(ranks[0].counters().broken_buckets, 0U);
 }
 

@@ -19,63 +19,63 @@ TEST(Negotiator, NamesAreToldOnceAndBytesAfterwards) {
   Ranks ranks(3);
   for (int step = 0; step < 3; ++step) {
     ranks.submit_all(allgather("g"));
-    const auto result = ranks.round();
+    const auto result = ranks.negotiation();
     EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("g")));
-    EXPECT_EQ(result.had_news, step == 0);
+    EXPECT_EQ(result.had_announcements, step == 0);
   }
   EXPECT_EQ(ranks[0].counters().named, 1U);
-  EXPECT_EQ(ranks[2].counters().rounds, 3U);
+  EXPECT_EQ(ranks[2].counters().negotiations, 3U);
 }
 
 TEST(Negotiator, WhatOneRankMissesWaitsForIt) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"));
-  EXPECT_THAT(ranks.round().buckets, IsEmpty());
+  EXPECT_THAT(ranks.negotiation().buckets, IsEmpty());
   EXPECT_TRUE(ranks[0].must_answer());
   EXPECT_FALSE(ranks[1].must_answer()) << "nothing can be ready without it";
-  EXPECT_EQ(ranks[0].wish(), Negotiator::Time::max()) << "it has said so";
+  EXPECT_EQ(ranks[0].next_wakeup(), Negotiator::Time::max()) << "it has announced it";
   EXPECT_THAT(ranks[0].describe_waiting(), HasSubstr("not submitted yet by rank 1"));
   ranks.submit(1, allreduce("a"));
-  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a")));
+  EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("a")));
   EXPECT_FALSE(ranks[0].has_pending());
   EXPECT_FALSE(ranks[0].must_answer());
 }
 
 TEST(Negotiator, NewNamesWaitForOthersToBeToldWithThem) {
   Ranks ranks(2);
-  EXPECT_EQ(ranks[0].wish(), Negotiator::Time::max());
+  EXPECT_EQ(ranks[0].next_wakeup(), Negotiator::Time::max());
   ranks.submit(0, allreduce("a"));
-  EXPECT_EQ(ranks[0].wish(), ranks.now + milliseconds(1));
+  EXPECT_EQ(ranks[0].next_wakeup(), ranks.now + milliseconds(1));
   const auto first = ranks.now;
   for (int i = 0; i < 40; ++i) {
     ranks.pass(milliseconds(1));
     ranks.submit(0, allreduce("b" + std::to_string(i)));
-    EXPECT_EQ(ranks[0].wish(), std::min(ranks.now + milliseconds(1), first + milliseconds(20)));
+    EXPECT_EQ(ranks[0].next_wakeup(), std::min(ranks.now + milliseconds(1), first + milliseconds(20)));
   }
   ranks.submit(0, allreduce("w"), Waiting::kCaller);
-  EXPECT_LE(ranks[0].wish(), ranks.now) << "a caller waits";
+  EXPECT_LE(ranks[0].next_wakeup(), ranks.now) << "a caller waits";
 }
 
 TEST(Negotiator, KnownNamesAreSaidAtOnce) {
   Ranks ranks(2);
   ranks.submit_all(allgather("g"));
-  ranks.round();
+  ranks.negotiation();
   ranks.submit(1, allgather("g"));
-  EXPECT_LE(ranks[1].wish(), ranks.now);
+  EXPECT_LE(ranks[1].next_wakeup(), ranks.now);
 }
 
 TEST(Negotiator, SmallAllreducesThatAreReadyTogetherStayTogether) {
   Ranks ranks(2);
   for (const char* name : {"a", "b", "c"}) ranks.submit_all(allreduce(name));
   ranks.submit_all(allreduce("large", 1000));
-  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a", "b", "c"), ElementsAre("large")));
+  EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("a", "b", "c"), ElementsAre("large")));
   ranks.submit_all(allreduce("b"));
   ranks.submit_all(allreduce("c"));
-  EXPECT_EQ(ranks[0].wish(), ranks.now + milliseconds(25)) << "the rest of the bucket may come";
+  EXPECT_EQ(ranks[0].next_wakeup(), ranks.now + milliseconds(25)) << "the rest of the bucket may come";
   EXPECT_FALSE(ranks[0].must_answer());
   ranks.submit_all(allreduce("a"));
-  EXPECT_LE(ranks[0].wish(), ranks.now);
-  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a", "b", "c")));
+  EXPECT_LE(ranks[0].next_wakeup(), ranks.now);
+  EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("a", "b", "c")));
   EXPECT_EQ(ranks[0].counters().broken_buckets, 0U);
 }
 
@@ -88,69 +88,70 @@ TEST(Negotiator, DifferentOperationsAreNotReducedTogether) {
   RequestSpec adasum = allreduce("adasum");
   adasum.adasum = true;
   for (const auto& spec : {allreduce("a"), max, scaled, adasum, allreduce("b")}) ranks.submit_all(spec);
-  EXPECT_THAT(ranks.round().buckets,
+  EXPECT_THAT(ranks.negotiation().buckets,
               ElementsAre(ElementsAre("a", "b"), ElementsAre("max"), ElementsAre("scaled"), ElementsAre("adasum")));
 }
 
 TEST(Negotiator, BucketsAreBounded) {
   Ranks ranks(2);
   for (int i = 0; i < 5; ++i) ranks.submit_all(allreduce("t" + std::to_string(i), 100));
-  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("t0", "t1"), ElementsAre("t2", "t3"), ElementsAre("t4")));
+  EXPECT_THAT(ranks.negotiation().buckets,
+              ElementsAre(ElementsAre("t0", "t1"), ElementsAre("t2", "t3"), ElementsAre("t4")));
 }
 
 TEST(Negotiator, BucketOfWhichAPartComesIsBrokenAndInTheEndLeftAlone) {
   Ranks ranks(2);
   for (const char* name : {"a", "b"}) ranks.submit_all(allreduce(name));
-  ranks.round();
+  ranks.negotiation();
   for (int breaks = 1; breaks <= 3; ++breaks) {
     ranks.submit_all(allreduce("a"));
     ranks.pass(milliseconds(25));
-    EXPECT_LE(ranks[0].wish(), ranks.now);
-    EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a")));
+    EXPECT_LE(ranks[0].next_wakeup(), ranks.now);
+    EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("a")));
     EXPECT_EQ(ranks[1].counters().broken_buckets, static_cast<unsigned>(breaks));
     // Together again.
     for (const char* name : {"a", "b"}) ranks.submit_all(allreduce(name));
-    EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a", "b")));
+    EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("a", "b")));
   }
   ranks.submit_all(allreduce("a"));
-  EXPECT_LE(ranks[0].wish(), ranks.now) << "after three breaks it is in no bucket any more";
+  EXPECT_LE(ranks[0].next_wakeup(), ranks.now) << "after three breaks it is in no bucket any more";
 }
 
-/// Each rank has said the part that it had; what comes later must be said all the same.
+/// Each rank has announced the part that it had; what comes later must be announced all the same.
 TEST(Negotiator, PartsOfABucketInDifferentOrdersAreDone) {
   Ranks ranks(2);
   for (const char* name : {"a", "b", "c"}) ranks.submit_all(allreduce(name));
-  ranks.round();
+  ranks.negotiation();
   ranks.submit(0, allreduce("a"));
   ranks.submit(1, allreduce("b"));
   ranks.pass(milliseconds(25));
-  EXPECT_THAT(ranks.round().buckets, IsEmpty());
+  EXPECT_THAT(ranks.negotiation().buckets, IsEmpty());
   ranks.submit(0, allreduce("b"));
   ranks.submit(1, allreduce("a"));
-  EXPECT_LE(ranks[0].wish(), ranks.now);
-  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a", "b")));
+  EXPECT_LE(ranks[0].next_wakeup(), ranks.now);
+  EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("a", "b")));
 }
 
 TEST(Negotiator, CallerThatWaitsDoesNotWaitForTheRestOfABucket) {
   Ranks ranks(2);
   for (const char* name : {"a", "b"}) ranks.submit_all(allreduce(name));
-  ranks.round();
+  ranks.negotiation();
   ranks.submit_all(allreduce("a"), Waiting::kCaller);
-  EXPECT_LE(ranks[0].wish(), ranks.now);
-  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a")));
+  EXPECT_LE(ranks[0].next_wakeup(), ranks.now);
+  EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("a")));
 }
 
 TEST(Negotiator, ChangedDescriptionRetiresTheNumberOnAllRanks) {
   Ranks ranks(3);
   ranks.submit_all(allreduce("a"));
-  ranks.round();
-  // Two ranks have said the old number already; the third tells another shape.
+  ranks.negotiation();
+  // Two ranks have announced the old number already; the third tells another shape.
   ranks.submit(0, allreduce("a"));
   ranks.submit(1, allreduce("a"));
   ranks.submit(2, allreduce("a", 2));
-  EXPECT_THAT(ranks.round().buckets, IsEmpty());
-  const auto result = ranks.round();
-  EXPECT_TRUE(result.had_news) << "the number is gone, so the others tell the name again";
+  EXPECT_THAT(ranks.negotiation().buckets, IsEmpty());
+  const auto result = ranks.negotiation();
+  EXPECT_TRUE(result.had_announcements) << "the number is gone, so the others tell the name again";
   for (const auto& each : ranks.results) {
     EXPECT_THAT(each.failed,
                 ElementsAre(AllOf(HasSubstr("Mismatch"), HasSubstr("rank 0, rank 1 submitted"), HasSubstr("f32[1]"),
@@ -158,41 +159,41 @@ TEST(Negotiator, ChangedDescriptionRetiresTheNumberOnAllRanks) {
     EXPECT_EQ(each.failed, result.failed) << "all ranks raise the same";
   }
   ranks.submit_all(allreduce("a", 2));
-  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("a")));
+  EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("a")));
 }
 
 TEST(Negotiator, TableIsBoundedByForgettingWhatWasUsedLeastRecently) {
   Ranks ranks(2, {1024, 512, 2});
   for (const char* name : {"g", "h", "g"}) {
     ranks.submit_all(allgather(name));
-    ranks.round();
+    ranks.negotiation();
   }
-  ranks.submit(0, allgather("h"));  // said by number; then the number goes
+  ranks.submit(0, allgather("h"));  // announced by number; then the number goes
   ranks.submit_all(allgather("i"));
-  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("i")));
+  EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("i")));
   ranks.submit(1, allgather("h"));
   const auto named = ranks[1].counters().named;
-  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("h")));
-  EXPECT_EQ(ranks[1].counters().named, named + 1) << "it is told again";
-  ranks.round();
+  EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("h")));
+  EXPECT_EQ(ranks[1].counters().named, named + 1) << "it is announced again";
+  ranks.negotiation();
   EXPECT_EQ(ranks.slots, 2U);
 }
 
 TEST(Negotiator, JoinedRanksSupplyZeros) {
   Ranks ranks(3);
   ranks.submit_all(allreduce("known"));
-  ranks.round();
+  ranks.negotiation();
   ranks[2].join();
-  EXPECT_LE(ranks[2].wish(), ranks.now);
+  EXPECT_LE(ranks[2].next_wakeup(), ranks.now);
   for (const int rank : {0, 1}) {
     ranks.submit(rank, allreduce("known"));
     ranks.submit(rank, allreduce("new"));
   }
-  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("new")));
+  EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("new")));
   EXPECT_THAT(ranks.results[2].zeros, ElementsAre("new"));
-  EXPECT_LE(ranks[0].wish(), ranks.now) << "what it has said before may be ready now";
-  EXPECT_EQ(ranks[2].wish(), Negotiator::Time::max());
-  EXPECT_THAT(ranks.round().buckets, ElementsAre(ElementsAre("known")));
+  EXPECT_LE(ranks[0].next_wakeup(), ranks.now) << "what it has announced before may be ready now";
+  EXPECT_EQ(ranks[2].next_wakeup(), Negotiator::Time::max());
+  EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("known")));
   EXPECT_THAT(ranks.results[2].zeros, ElementsAre("known"));
   EXPECT_THAT(ranks.results[0].zeros, IsEmpty());
 }
@@ -200,12 +201,12 @@ TEST(Negotiator, JoinedRanksSupplyZeros) {
 TEST(Negotiator, CollectivesThatAJoinedRankCanNotTakePartInFailOnAllRanks) {
   Ranks ranks(2);
   ranks.submit_all(allgather("known"));
-  ranks.round();
+  ranks.negotiation();
   ranks[1].join();
-  ranks.round();
+  ranks.negotiation();
   ranks.submit(0, allgather("known"));
   ranks.submit(0, allgather("new"));
-  const auto result = ranks.round();
+  const auto result = ranks.negotiation();
   EXPECT_THAT(result.failed, SizeIs(2));
   EXPECT_THAT(result.failed, Each(AllOf(HasSubstr("Mismatch"), HasSubstr("a rank has joined"))));
   EXPECT_THAT(result.buckets, IsEmpty());
@@ -215,44 +216,44 @@ TEST(Negotiator, WhenAllHaveJoinedWhatIsPendingIsDoneFirst) {
   Ranks ranks(2);
   ranks.submit_all(allreduce("known"));
   ranks.submit_all(allgather("rows"));
-  ranks.round();
+  ranks.negotiation();
   ranks.submit(0, allreduce("known"));
   ranks.submit(0, allgather("rows"));
   ranks.submit(1, allreduce("new"));
   ranks[0].join();
   ranks[1].join();
-  auto result = ranks.round();
+  auto result = ranks.negotiation();
   EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("new")));
   EXPECT_THAT(result.zeros, ElementsAre("new"));
   EXPECT_EQ(result.all_joined, -1);
-  EXPECT_LE(ranks[1].wish(), ranks.now);
-  result = ranks.round();
+  EXPECT_LE(ranks[1].next_wakeup(), ranks.now);
+  result = ranks.negotiation();
   EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("known")));
   EXPECT_THAT(ranks.results[1].zeros, ElementsAre("known"));
   EXPECT_THAT(result.failed, ElementsAre(HasSubstr("'rows'")));
   EXPECT_EQ(result.all_joined, 1);
   EXPECT_FALSE(ranks[0].must_answer());
-  EXPECT_EQ(ranks[0].wish(), Negotiator::Time::max());
+  EXPECT_EQ(ranks[0].next_wakeup(), Negotiator::Time::max());
 }
 
 TEST(Negotiator, JoiningAgainIsTheSameJoin) {
   Ranks ranks(2);
   ranks[0].join();
   ranks.meanwhile = [&] { ranks[0].join(); };
-  ranks.round();
+  ranks.negotiation();
   ranks[0].join();
   ranks[1].join();
-  ranks.round();
-  EXPECT_EQ(ranks.round().all_joined, 1) << "the last one that joined";
-  EXPECT_EQ(ranks[0].wish(), Negotiator::Time::max());
+  ranks.negotiation();
+  EXPECT_EQ(ranks.negotiation().all_joined, 1) << "the last one that joined";
+  EXPECT_EQ(ranks[0].next_wakeup(), Negotiator::Time::max());
 }
 
-/// It may become ready in the very round that is under way.
+/// It may become ready in the very negotiation that is under way.
 TEST(Negotiator, WhatHasBeenSaidIsDoneThoughTheRankLeavesMeanwhile) {
   Ranks ranks(2);
   ranks.submit_all(allgather("a"));
   ranks.meanwhile = [&] { ranks[0].leave(Departure::kLeavesJob); };
-  const auto result = ranks.round();
+  const auto result = ranks.negotiation();
   EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("a")));
   EXPECT_THAT(result.zeros, IsEmpty());
 }
@@ -260,9 +261,9 @@ TEST(Negotiator, WhatHasBeenSaidIsDoneThoughTheRankLeavesMeanwhile) {
 TEST(Negotiator, LeavingIsHeardByAllAndEndsWhenAllHaveLeft) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"));
-  ranks.round();
+  ranks.negotiation();
   ranks[1].leave(Departure::kLeavesJob);
-  auto result = ranks.round();
+  auto result = ranks.negotiation();
   EXPECT_THAT(result.failed, ElementsAre(AllOf(HasSubstr("PeerLost"), HasSubstr("rank 1 has left the job"))));
   EXPECT_FALSE(result.all_left);
   EXPECT_FALSE(ranks[0].has_pending());
@@ -272,16 +273,16 @@ TEST(Negotiator, LeavingIsHeardByAllAndEndsWhenAllHaveLeft) {
   EXPECT_TRUE(ranks[0].join().has_value()) << "it would wait for ever";
   ranks[0].leave(Departure::kLeavesJob);
   EXPECT_TRUE(ranks[1].must_answer());
-  EXPECT_TRUE(ranks.round().all_left);
+  EXPECT_TRUE(ranks.negotiation().all_left);
 }
 
 TEST(Negotiator, WhatIsReadyInTheLastRoundOfARankIsDoneOnAll) {
   Ranks ranks(2);
   ranks.submit_all(allreduce("a"));
-  ranks.round();
+  ranks.negotiation();
   ranks.submit_all(allreduce("a"));
   ranks[0].leave(Departure::kLeavesJob);
-  const auto result = ranks.round();
+  const auto result = ranks.negotiation();
   EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("a")));
   EXPECT_THAT(result.failed, IsEmpty());
 }
@@ -291,7 +292,7 @@ TEST(Negotiator, RemovedSetIsAnInvalidArgument) {
   ranks.submit(0, allreduce("a"));
   ranks[0].leave(Departure::kSetRemoved);
   ranks[1].leave(Departure::kSetRemoved);
-  const auto result = ranks.round();
+  const auto result = ranks.negotiation();
   EXPECT_THAT(result.failed, ElementsAre(AllOf(HasSubstr("InvalidArgument"), HasSubstr("has been removed"))));
   EXPECT_TRUE(result.all_left);
 }
@@ -304,7 +305,7 @@ TEST(Negotiator, MismatchNamesEveryVariant) {
   ranks.submit(0, allreduce("x"));
   ranks.submit(1, allgather("x"));
   ranks.submit(2, root);
-  EXPECT_THAT(ranks.round().failed,
+  EXPECT_THAT(ranks.negotiation().failed,
               ElementsAre(AllOf(HasSubstr("rank 0 submitted allreduce 'x'"), HasSubstr("rank 1 submitted allgather"),
                                 HasSubstr("rank 2 submitted broadcast 'x' f32[1] from root 2"))));
   EXPECT_FALSE(ranks[0].has_pending());

@@ -68,7 +68,7 @@ TEST(Standstill, IsNotThatOfARankThatComputes) {
   EXPECT_TRUE(rank.wait(milliseconds(60000), 0.01)) << "the threads of an idle process";
 }
 
-/// Another round confirms a standstill 300 ms after it has come.
+/// Another negotiation confirms a standstill 300 ms after it has come.
 TEST(Standstill, IsOverWhenTheRankBeginsToCompute) {
   Rank rank;
   EXPECT_TRUE(rank.wait(milliseconds(6000)));

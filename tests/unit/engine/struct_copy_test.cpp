@@ -62,7 +62,7 @@ struct OlderCounters {
 };
 struct NewerCounters {
   std::size_t struct_bytes;
-  std::uint64_t requests, rounds;
+  std::uint64_t requests, negotiations;
 };
 
 TEST(StructCopy, AnOlderCallersStructureIsFilledUpToItsEnd) {
@@ -78,7 +78,7 @@ TEST(StructCopy, WhatTheLibraryDoesNotKnowStaysAsItWas) {
   fill_known_part(&caller, OlderCounters{0, 3});
   EXPECT_EQ(caller.struct_bytes, sizeof(NewerCounters));
   EXPECT_EQ(caller.requests, 3U);
-  EXPECT_EQ(caller.rounds, 99U);
+  EXPECT_EQ(caller.negotiations, 99U);
 }
 
 TEST(StructCopy, NoSizeIsNone) {

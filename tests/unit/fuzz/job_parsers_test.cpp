@@ -79,22 +79,22 @@ TEST(Fuzz, Hellos) {
            }});
 }
 
-/// What a job with two processes, of 1 and 2 ranks, does with a notice.
-TEST(Fuzz, Notices) {
+/// What a job with two processes, of 1 and 2 ranks, does with a control message.
+TEST(Fuzz, ControlMessages) {
   const Topology topology({{0, 1, 11, "a", false}, {0, 2, 12, "a", false}});
-  Notice fault;
+  ControlMessage fault;
   fault.process = 1;
   fault.rank = 2;
   fault.error_kind = static_cast<std::uint32_t>(ErrorKind::kPeerLost);
   std::string_view("rank 2 died").copy(fault.text, sizeof fault.text);
-  Notice reply;
-  reply.kind = Notice::Kind::kReply;
+  ControlMessage reply;
+  reply.kind = ControlMessage::Kind::kReply;
   reply.process = 1;
   reply.rank = 1;
   reply.communicator = 4095;
   reply.sequence = 1234567;
-  Notice leave;
-  leave.kind = Notice::Kind::kLeave;
+  ControlMessage leave;
+  leave.kind = ControlMessage::Kind::kLeave;
   leave.process = 1;
   leave.rank = 1;
   run({.share = 8,
@@ -102,13 +102,13 @@ TEST(Fuzz, Notices) {
        .mutate = [](Mutator& mutator, const Corpus& corpus) { return mutator.bytes(corpus); },
        .parse =
            [&](const std::string& input) {
-             const Notice notice = parse_notice(std::as_bytes(std::span(input)), 1);
-             check_notice(notice, topology);
-             EXPECT_EQ(notice.process, 1);
-             EXPECT_GE(topology.rank(notice.rank).process, 0);
-             EXPECT_LT(notice.communicator, static_cast<std::uint32_t>(kMaxCommunicators));
-             EXPECT_NE(name(static_cast<ErrorKind>(notice.error_kind)), "");
-             EXPECT_LT(std::string_view(notice.text).size(), sizeof notice.text);
+             const ControlMessage control = parse_control_message(std::as_bytes(std::span(input)), 1);
+             check_control_message(control, topology);
+             EXPECT_EQ(control.process, 1);
+             EXPECT_GE(topology.rank(control.rank).process, 0);
+             EXPECT_LT(control.communicator, static_cast<std::uint32_t>(kMaxCommunicators));
+             EXPECT_NE(name(static_cast<ErrorKind>(control.error_kind)), "");
+             EXPECT_LT(std::string_view(control.text).size(), sizeof control.text);
            }});
 }
 
@@ -137,14 +137,14 @@ TEST(Fuzz, Announcements) {
   set.name = "process sets";
   set.kind = RequestKind::kAddSet;
   set.arguments = {0, 3, 5};
-  News news;
-  news.requests = {{std::make_shared<RequestSpec>(gradients), true}, {std::make_shared<RequestSpec>(set), false}};
-  News leaving;
+  Announcements announcements;
+  announcements.requests = {{std::make_shared<RequestSpec>(gradients), true}, {std::make_shared<RequestSpec>(set), false}};
+  Announcements leaving;
   leaving.joins = true;
   leaving.departs = Departure::kLeavesJob;
   leaving.waits_for = {"gradients", "x"};
   run({.share = 7,
-       .corpus = {news.encode(), leaving.encode(), News().encode()},
+       .corpus = {announcements.encode(), leaving.encode(), Announcements().encode()},
        .mutate =
            [](Mutator& mutator, const Corpus& corpus) {
              // An array in an array in an array, …
@@ -153,11 +153,11 @@ TEST(Fuzz, Announcements) {
            },
        .parse =
            [](const std::string& input) {
-             for (const Telling& telling : News::decode(input).requests) {
-               EXPECT_FALSE(describe(*telling.spec).empty());
-               for (const TensorSpec& tensor : telling.spec->tensors) EXPECT_LT(tensor.size_in_bytes(), 1ULL << 48);
-               if (telling.spec->kind == RequestKind::kRemoveSet) {
-                 EXPECT_EQ(telling.spec->arguments.size(), 1U);
+             for (const Announcement& announcement : Announcements::decode(input).requests) {
+               EXPECT_FALSE(describe(*announcement.spec).empty());
+               for (const TensorSpec& tensor : announcement.spec->tensors) EXPECT_LT(tensor.size_in_bytes(), 1ULL << 48);
+               if (announcement.spec->kind == RequestKind::kRemoveSet) {
+                 EXPECT_EQ(announcement.spec->arguments.size(), 1U);
                }
              }
            }});

@@ -35,8 +35,8 @@ struct CommunicatorOptions {
     kInCalls,     ///< such calls only: the caller has a thread for it
   };
   Progress progress = Progress::kBackground;  ///< of this rank alone
-  /// Compares calls even with FARANDOLE_CHECK=off, so that `is_called` knows of every collective. The same on all
-  /// ranks.
+  /// Compares calls even with FARANDOLE_CHECK=off, so that `peer_has_started_next` knows of every collective. The same
+  /// on all ranks.
   bool compare = false;
   /// False: collectives neither warn nor keep FARANDOLE_TIMEOUT, because the caller watches how long it waits. Ranks
   /// that are lost are still told. Of this rank alone.
@@ -190,7 +190,7 @@ class Communicator {
   /// True if another rank has begun the next collective of this communicator, and this one has not. Never blocks. Known
   /// once the communicator has had a collective. With FARANDOLE_CHECK=off not all algorithms let every rank know,
   /// unless the communicator was made with `compare`.
-  bool is_called();
+  bool peer_has_started_next();
   /// The ranks that have not begun the oldest asynchronous collective that is pending here, as far as is known, each as
   /// in warnings: "rank 3 (host node7, pid 4711) has entered only collective 10". Empty if there is none. Never blocks.
   std::string describe_missing();

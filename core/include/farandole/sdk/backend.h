@@ -23,7 +23,7 @@ namespace farandole FARANDOLE_API {
 
 /// A short control message between processes outside every collective: faults, the clean shutdown, and questions about
 /// late ranks.
-struct Notice {
+struct ControlMessage {
   enum class Kind : std::uint32_t {
     kFault,      ///< the job is poisoned: `rank`, `error_kind` and `text` say why
     kLeave,      ///< `process`, and all below it in the tree, want to end: round `sequence` of the clean shutdown
@@ -43,11 +43,11 @@ struct Notice {
   std::uint32_t error_kind = 0;
   char text[484] = {};
 };
-static_assert(sizeof(Notice) == 512);
-/// The notice that has come from process `sender`: of a known kind, in the name of its sender, its text terminated.
-/// Whose ranks it speaks of is not looked at. @throws TransportError  these bytes are none; names the sender and what
-/// is wrong
-Notice parse_notice(std::span<const std::byte> bytes, int sender);
+static_assert(sizeof(ControlMessage) == 512);
+/// The control message that has come from process `sender`: of a known kind, in the name of its sender, its text
+/// terminated. Whose ranks it speaks of is not looked at. @throws TransportError  these bytes are none; names the
+/// sender and what is wrong
+ControlMessage parse_control_message(std::span<const std::byte> bytes, int sender);
 
 /// From which threads the process group may be used.
 enum class ThreadUse {
@@ -110,16 +110,16 @@ class ProcessGroup {
 
   /// Gathers `bytes` bytes of every process into `all`, in order of processes. Blocks.
   virtual void allgather(const void* mine, void* all, std::size_t bytes) = 0;
-  /// Sends a notice, and forgets it.
-  virtual void post(int process, const Notice& notice) = 0;
-  /// The next notice that has arrived, if any.
-  virtual std::optional<Notice> poll() = 0;
+  /// Sends a control message, and forgets it.
+  virtual void post(int process, const ControlMessage& control) = 0;
+  /// The next control message that has arrived, if any.
+  virtual std::optional<ControlMessage> poll() = 0;
   /// True if the connection to a process has ended, and all that came over it has been polled, where the group can
   /// tell.
   virtual bool is_gone(int /*process*/) { return false; }
   /// Whether `is_gone` ever says so.
   virtual bool tells_who_is_gone() const { return false; }
-  /// True if all notices that were posted have left this process, or never will.
+  /// True if all control messages that were posted have left this process, or never will.
   virtual bool is_flushed() = 0;
   /// Sleeps until something may have arrived, 1 ms at most. For the thread that joins or leaves the job.
   virtual void rest() = 0;

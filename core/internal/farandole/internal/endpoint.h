@@ -87,14 +87,14 @@ class Endpoint {
   bool has_fault() const;
   /// Poisons the job on all ranks. Never blocks. The first caller wins.
   void poison(ErrorKind kind, const std::string& text);
-  /// Reads notices and looks whether local peers still live; poisons the job if one does not. For slow paths.
-  void look_around();
+  /// Reads control messages and looks whether local peers still live; poisons the job if one does not. For slow paths.
+  void poll_health();
 
   // Late ranks.
   /// Publishes that this rank has entered collective `sequence` of `communicator`.
   void enter(std::uint16_t communicator, std::uint64_t sequence);
   /// Asks other processes how far their ranks are, at most 16 of them: those of the ranks that collective `sequence`
-  /// waits for, then those of `others`. Answers come in through `look_around`.
+  /// waits for, then those of `others`. Answers come in through `poll_health`.
   void ask(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> awaited,
            std::span<const int> others);
   /// Says whether this rank has entered its last collective. Ranks that wait in vain for one that has left raise

@@ -20,7 +20,7 @@ class Progressable {
   /// Moves on without blocking. kIdle: nothing is pending. Never throws.
   virtual State advance() = 0;
   /// Looks for faults, late ranks and deadlines. Called now and then while waiting. Never throws.
-  virtual void look_around() = 0;
+  virtual void poll_health() = 0;
   /// The job ends: waits until nothing is pending, and lets go of what belongs to the job. Never throws.
   virtual void close() {}
 };
@@ -108,7 +108,7 @@ class ProgressThread {
   void run(const std::stop_token& stop);
   void take_attached(Works& works);
   Progressable::State advance(const Works& works);
-  void look_around(const Works& works);
+  void poll_health(const Works& works);
 
   const Waiter::Options options_;
   Doorbell& doorbell_;

@@ -295,7 +295,7 @@ FARANDOLE_ENGINE_API int farandole_stop_timeline(farandole_error** error);
 typedef struct farandole_counters {
   size_t struct_bytes;
   uint64_t requests;       /* submitted */
-  uint64_t rounds;         /* in which ranks compared what is ready */
+  uint64_t negotiations;   /* in which ranks compared what is ready */
   uint64_t named;          /* requests that were negotiated by name */
   uint64_t buckets;        /* collectives that moved data */
   uint64_t packed_tensors; /* that were copied into a fusion buffer */

@@ -6,8 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "batch.h"
 #include "farandole/core/reduce.h"
-#include "flight.h"
 
 namespace farandole {
 namespace {
@@ -15,9 +15,9 @@ namespace {
 constexpr std::size_t kSmallestBuffer = 64 << 10;
 constexpr std::size_t kBuffersKept = 8;
 
-class SameShapeFlight final : public Flight {
+class SameShapeBatch final : public Batch {
  public:
-  SameShapeFlight(FlightContext& context, std::vector<FlightEntry> entries)
+  SameShapeBatch(BatchContext& context, std::vector<BatchEntry> entries)
       : context_(context),
         entries_(std::move(entries)),
         spec_(*entries_.front().spec),
@@ -69,12 +69,12 @@ class SameShapeFlight final : public Flight {
 
   void plan() {
     std::map<DType, std::size_t> open;  // the run of each type that takes more; broadcasts move bytes of any type
-    for (FlightEntry& entry : entries_) {
+    for (BatchEntry& entry : entries_) {
       for (std::size_t i = 0; i < entry.spec->tensors.size(); ++i) {
         const TensorSpec& tensor = entry.spec->tensors[i];
         const Part part{&tensor, entry.local ? &entry.local->tensors[i] : nullptr, entry.spec.get()};
         const std::size_t bytes = tensor.size_in_bytes();
-        if (bytes >= context_.alone_bytes) {
+        if (bytes >= context_.min_unfused_bytes) {
           runs_.emplace_back().parts.push_back(part);
           runs_.back().bytes = bytes;
           continue;
@@ -186,8 +186,8 @@ class SameShapeFlight final : public Flight {
     }
   }
 
-  FlightContext& context_;
-  std::vector<FlightEntry> entries_;
+  BatchContext& context_;
+  std::vector<BatchEntry> entries_;
   const RequestSpec& spec_;  // of the first entry: kind, op, scales and root are those of all
   const Timeline::Time agreed_;
   std::vector<Run> runs_;
@@ -214,8 +214,8 @@ void FusionBuffers::give_back(Buffer buffer) {
   if (free_.size() > kBuffersKept) free_.erase(free_.begin());
 }
 
-std::unique_ptr<Flight> make_same_shape_flight(FlightContext& context, std::vector<FlightEntry> entries) {
-  return std::make_unique<SameShapeFlight>(context, std::move(entries));
+std::unique_ptr<Batch> make_same_shape_batch(BatchContext& context, std::vector<BatchEntry> entries) {
+  return std::make_unique<SameShapeBatch>(context, std::move(entries));
 }
 
 }  // namespace farandole

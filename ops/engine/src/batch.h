@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flights: requests that all ranks have agreed to do now, while their data moves.
+// Batches: requests that all ranks have agreed to do now, while their data moves.
 #pragma once
 
 #include <cstddef>
@@ -26,31 +26,31 @@ class FusionBuffers {
   std::vector<Buffer> free_;
 };
 
-struct FlightCounters {
+struct BatchCounters {
   std::uint64_t collectives = 0, packed_tensors = 0, packed_bytes = 0, reduced_bytes = 0;
 };
 
-/// What flights of one process set share.
-struct FlightContext {
+/// What batches of one process set share.
+struct BatchContext {
   Communicator communicator;
   FusionBuffers buffers;
-  std::size_t fusion_bytes = 0, alone_bytes = 0;
-  FlightCounters counters;
+  std::size_t fusion_bytes = 0, min_unfused_bytes = 0;
+  BatchCounters counters;
   std::vector<std::shared_ptr<OutputMemory>> asked_memory;  ///< since it was last taken
   Timeline& timeline;
 };
 
-/// One request of a flight: what all ranks agreed on, and this rank's part; null if it has joined.
-struct FlightEntry {
+/// One request of a batch: what all ranks agreed on, and this rank's part; null if it has joined.
+struct BatchEntry {
   SharedSpec spec;
   std::unique_ptr<LocalRequest> local;
 };
 
-/// All ranks of a set start the collectives of their flights in the same order: a flight may start its own only when
+/// All ranks of a set start the collectives of their batches in the same order: a batch may start its own only when
 /// those before it have started all of theirs.
-class Flight {
+class Batch {
  public:
-  virtual ~Flight() = default;
+  virtual ~Batch() = default;
   /// Starts the collectives that can be started now. True once all have been. @throws Error
   virtual bool start() = 0;
   /// Delivers what has arrived. True once that is everything. @throws Error
@@ -66,13 +66,13 @@ std::string collective_activity_of(const RequestSpec& spec);
 
 /// Allreduces with one operation and scale, or broadcasts from one root: outputs have the shape of inputs. Small
 /// tensors travel together in fusion buffers; large ones are not copied.
-std::unique_ptr<Flight> make_same_shape_flight(FlightContext& context, std::vector<FlightEntry> entries);
+std::unique_ptr<Batch> make_same_shape_batch(BatchContext& context, std::vector<BatchEntry> entries);
 /// Allgather, alltoall, reduce_scatter: ranks exchange the lengths first, then the outputs' memory is asked for.
-std::unique_ptr<Flight> make_new_shape_flight(FlightContext& context, FlightEntry entry);
+std::unique_ptr<Batch> make_new_shape_batch(BatchContext& context, BatchEntry entry);
 /// Adaptive summation: vectors that point the same way are averaged, orthogonal ones added, pairwise in a balanced
 /// binary tree over the ranks, in double. Every rank gathers all vectors: P*N bytes of memory.
 /// Source: Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021.
-std::unique_ptr<Flight> make_adasum_flight(FlightContext& context, FlightEntry entry);
+std::unique_ptr<Batch> make_adasum_batch(BatchContext& context, BatchEntry entry);
 
 /// The rows of `rows` that rank `rank` of `size` gets in a reduce_scatter.
 std::int64_t rows_of(std::int64_t rows, int rank, int size);

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "flight.h"
+#include "batch.h"
 
 namespace farandole {
 namespace {
@@ -28,9 +28,9 @@ void check_rows(const std::vector<std::int64_t>& rows, std::size_t row_bytes, co
 }
 
 /// One tensor: lengths, memory, data, in this order; the tensors of a request one after the other.
-class NewShapeFlight final : public Flight {
+class NewShapeBatch final : public Batch {
  public:
-  NewShapeFlight(FlightContext& context, FlightEntry entry)
+  NewShapeBatch(BatchContext& context, BatchEntry entry)
       : context_(context), entry_(std::move(entry)), agreed_(context.timeline.now()) {
     for (LocalTensor& tensor : entry_.local->tensors) items_.emplace_back().tensor = &tensor;
   }
@@ -80,8 +80,8 @@ class NewShapeFlight final : public Flight {
  private:
   struct Item {
     LocalTensor* tensor = nullptr;
-    std::vector<std::int64_t> sent, heard;  // rows for and from each rank
-    std::vector<std::size_t> counts, received;
+    std::vector<std::int64_t> rows_sent, rows_received;  // for and from each rank
+    std::vector<std::size_t> sent_counts, received_counts;
     Work lengths;
     std::vector<std::int64_t> shape;
     std::size_t output_count = 0;
@@ -98,28 +98,29 @@ class NewShapeFlight final : public Flight {
   void ask_lengths(Item& item) {
     const LocalTensor& tensor = *item.tensor;
     const std::size_t ranks = unsigned_of(size());
-    item.heard.resize(ranks);
+    item.rows_received.resize(ranks);
     if (kind() == RequestKind::kAllgather) {
-      item.sent = {tensor.rows()};
-      item.lengths = context_.communicator.allgather_async(item.sent, item.heard);
+      item.rows_sent = {tensor.rows()};
+      item.lengths = context_.communicator.allgather_async(item.rows_sent, item.rows_received);
     } else if (kind() == RequestKind::kAlltoall) {
-      item.sent = tensor.splits;
-      if (item.sent.empty()) item.sent.assign(ranks, tensor.rows() / size());
-      item.lengths = context_.communicator.alltoall_async(item.sent, item.heard);
+      item.rows_sent = tensor.splits;
+      if (item.rows_sent.empty()) item.rows_sent.assign(ranks, tensor.rows() / size());
+      item.lengths = context_.communicator.alltoall_async(item.rows_sent, item.rows_received);
     } else {
-      for (int rank = 0; rank < size(); ++rank) item.heard[unsigned_of(rank)] = rows_of(tensor.rows(), rank, size());
+      for (int rank = 0; rank < size(); ++rank)
+        item.rows_received[unsigned_of(rank)] = rows_of(tensor.rows(), rank, size());
     }
   }
 
   void ask_memory(Item& item) {
     const LocalTensor& tensor = *item.tensor;
     const std::size_t row = tensor.row_count();
-    check_rows(item.heard, row * size_in_bytes(tensor.dtype), *entry_.spec);
-    for (const std::int64_t rows : item.heard) item.received.push_back(unsigned_of(rows) * row);
-    item.output_count = std::accumulate(item.received.begin(), item.received.end(), std::size_t{0});
-    std::int64_t rows = std::accumulate(item.heard.begin(), item.heard.end(), std::int64_t{0});
+    check_rows(item.rows_received, row * size_in_bytes(tensor.dtype), *entry_.spec);
+    for (const std::int64_t rows : item.rows_received) item.received_counts.push_back(unsigned_of(rows) * row);
+    item.output_count = std::accumulate(item.received_counts.begin(), item.received_counts.end(), std::size_t{0});
+    std::int64_t rows = std::accumulate(item.rows_received.begin(), item.rows_received.end(), std::int64_t{0});
     if (kind() == RequestKind::kReduceScatter) {
-      rows = item.heard[unsigned_of(context_.communicator.rank())];
+      rows = item.rows_received[unsigned_of(context_.communicator.rank())];
       item.output_count = unsigned_of(rows) * row;
     }
     item.shape = tensor.shape;
@@ -144,15 +145,15 @@ class NewShapeFlight final : public Flight {
     ++context_.counters.collectives;
     Communicator& communicator = context_.communicator;
     if (kind() == RequestKind::kAllgather) {
-      item.work = communicator.allgather_async(input, output, item.received);
+      item.work = communicator.allgather_async(input, output, item.received_counts);
     } else if (kind() == RequestKind::kAlltoall) {
-      for (const std::int64_t rows : item.sent) item.counts.push_back(unsigned_of(rows) * row);
-      item.work = communicator.alltoall_async(input, output, item.counts, item.received);
+      for (const std::int64_t rows : item.rows_sent) item.sent_counts.push_back(unsigned_of(rows) * row);
+      item.work = communicator.alltoall_async(input, output, item.sent_counts, item.received_counts);
     } else {
       context_.counters.reduced_bytes += input.size_in_bytes();
       const RequestSpec& spec = *entry_.spec;
-      item.work =
-          communicator.reduce_scatter_async(input, output, spec.op, item.received, {spec.prescale, spec.postscale});
+      item.work = communicator.reduce_scatter_async(input, output, spec.op, item.received_counts,
+                                                    {spec.prescale, spec.postscale});
     }
   }
 
@@ -179,12 +180,12 @@ class NewShapeFlight final : public Flight {
 
   Completion completion_of(Item& item, std::optional<RequestError> error) const {
     std::vector<std::int64_t> splits;
-    if (kind() == RequestKind::kAlltoall) splits = item.heard;
+    if (kind() == RequestKind::kAlltoall) splits = item.rows_received;
     return {std::move(*item.tensor), std::move(error), item.shape, std::move(splits)};
   }
 
-  FlightContext& context_;
-  FlightEntry entry_;
+  BatchContext& context_;
+  BatchEntry entry_;
   const Timeline::Time agreed_;
   std::vector<Item> items_;
   bool lengths_started_ = false;
@@ -197,8 +198,8 @@ std::int64_t rows_of(std::int64_t rows, int rank, int size) {
   return rows / size + (rank < rows % size ? 1 : 0);
 }
 
-std::unique_ptr<Flight> make_new_shape_flight(FlightContext& context, FlightEntry entry) {
-  return std::make_unique<NewShapeFlight>(context, std::move(entry));
+std::unique_ptr<Batch> make_new_shape_batch(BatchContext& context, BatchEntry entry) {
+  return std::make_unique<NewShapeBatch>(context, std::move(entry));
 }
 
 }  // namespace farandole

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
+#include "batch.h"
 #include "farandole/core/float_mode.h"
 #include "farandole/core/reduce.h"
-#include "flight.h"
 
 namespace farandole {
 namespace {
@@ -62,9 +62,9 @@ void sum_tree(const std::vector<void*>& vectors, std::size_t count) {
   }
 }
 
-class AdasumFlight final : public Flight {
+class AdasumBatch final : public Batch {
  public:
-  AdasumFlight(FlightContext& context, FlightEntry entry) : context_(context), entry_(std::move(entry)) {}
+  AdasumBatch(BatchContext& context, BatchEntry entry) : context_(context), entry_(std::move(entry)) {}
 
   bool start() override {
     began_ = context_.timeline.now();
@@ -132,8 +132,8 @@ class AdasumFlight final : public Flight {
     completions.push_back({std::move(tensor), error, std::move(shape), {}});
   }
 
-  FlightContext& context_;
-  FlightEntry entry_;
+  BatchContext& context_;
+  BatchEntry entry_;
   std::vector<Item> items_;
   std::size_t arrived_ = 0;
   Timeline::Time began_{};  // if the timeline is on
@@ -157,8 +157,8 @@ void adaptive_sum(const std::vector<void*>& vectors, std::size_t count, DType dt
   }
 }
 
-std::unique_ptr<Flight> make_adasum_flight(FlightContext& context, FlightEntry entry) {
-  return std::make_unique<AdasumFlight>(context, std::move(entry));
+std::unique_ptr<Batch> make_adasum_batch(BatchContext& context, BatchEntry entry) {
+  return std::make_unique<AdasumBatch>(context, std::move(entry));
 }
 
 }  // namespace farandole

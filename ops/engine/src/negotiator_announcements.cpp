@@ -15,9 +15,9 @@ RequestError departure_error(Departure departure, const std::string& who) {
   return {ErrorKind::kPeerLost, who + " has left the job, and can take part no more"};
 }
 
-News decode(const std::string& bytes, const std::string& who) {
+Announcements decode(const std::string& bytes, const std::string& who) {
   try {
-    return bytes.empty() ? News() : News::decode(bytes);
+    return bytes.empty() ? Announcements() : Announcements::decode(bytes);
   } catch (const TransportError& error) {
     throw TransportError(fmt::format("{} has sent what no rank of this job sends: {}", who, error.what()));
   }
@@ -25,27 +25,27 @@ News decode(const std::string& bytes, const std::string& who) {
 
 }  // namespace
 
-Negotiator::Outcome Negotiator::hear_news(std::span<const std::string> all, Time now) {
+Negotiator::Outcome Negotiator::receive_announcements(std::span<const std::string> all, Time now) {
   Outcome outcome;
   outcome.failed = std::exchange(refused_, {});
-  std::vector<News> news;
-  for (const std::string& bytes : all) news.push_back(decode(bytes, names_[news.size()]));
-  hear_departures(news, outcome);
+  std::vector<Announcements> announcements;
+  for (const std::string& bytes : all) announcements.push_back(decode(bytes, names_[announcements.size()]));
+  receive_departures(announcements, outcome);
   if (departed_) return outcome;
   const bool was_closing = closing_;
   std::vector<std::string> complete;
-  hear_requests(news, complete);
-  hear_joins(news, complete);
+  receive_requests(announcements, complete);
+  receive_joins(announcements, complete);
   settle(complete, outcome);
   has_happened_ = has_happened_ || !complete.empty();
   if (was_closing) end_closing(outcome);
-  hear_waits(news, outcome);
+  receive_waits(announcements, outcome);
   end_failed_step(outcome);
   suspect(now);
   return outcome;
 }
 
-void Negotiator::hear_departures(const std::vector<News>& all, Outcome& outcome) {
+void Negotiator::receive_departures(const std::vector<Announcements>& all, Outcome& outcome) {
   std::string who;
   Departure departure = Departure::kNone;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -61,26 +61,26 @@ void Negotiator::hear_departures(const std::vector<News>& all, Outcome& outcome)
   std::fill(joined_.begin(), joined_.end(), false);  // nobody takes part for them any more
   const auto failed = fail_all(*outcome.departed);
   outcome.failed.insert(outcome.failed.end(), failed.begin(), failed.end());
-  told_.clear();
+  by_name_.clear();
   outcome.all_left = std::find(left_.begin(), left_.end(), false) == left_.end();
 }
 
-void Negotiator::hear_requests(const std::vector<News>& all, std::vector<std::string>& complete) {
+void Negotiator::receive_requests(const std::vector<Announcements>& all, std::vector<std::string>& complete) {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    for (const Telling& telling : all[rank].requests) {
-      const std::string& name = telling.spec->name;
+    for (const Announcement& announcement : all[rank].requests) {
+      const std::string& name = announcement.spec->name;
       const auto known = slot_of_.find(name);
       if (known != slot_of_.end()) retire(known->second);
-      Told& told = told_[name];
-      told.by_rank.resize(names_.size());
-      if (!told.by_rank[rank].spec) ++told.count;
-      told.by_rank[rank] = telling;
-      if (is_complete(told)) complete.push_back(name);
+      AnnouncedBy& announced = by_name_[name];
+      announced.by_rank.resize(names_.size());
+      if (!announced.by_rank[rank].spec) ++announced.count;
+      announced.by_rank[rank] = announcement;
+      if (is_complete(announced)) complete.push_back(name);
     }
   }
 }
 
-void Negotiator::hear_joins(const std::vector<News>& all, std::vector<std::string>& complete) {
+void Negotiator::receive_joins(const std::vector<Announcements>& all, std::vector<std::string>& complete) {
   bool somebody = false;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank].joins) continue;
@@ -89,22 +89,22 @@ void Negotiator::hear_joins(const std::vector<News>& all, std::vector<std::strin
     somebody = true;
   }
   if (!somebody) return;
-  if (joined_[self()]) join_untold_ = false;  // called again meanwhile
-  for (const auto& [name, told] : told_) {
-    if (is_complete(told) && std::find(complete.begin(), complete.end(), name) == complete.end()) {
+  if (joined_[self()]) join_unannounced_ = false;  // called again meanwhile
+  for (const auto& [name, announced] : by_name_) {
+    if (is_complete(announced) && std::find(complete.begin(), complete.end(), name) == complete.end()) {
       complete.push_back(name);
     }
   }
   closing_ = std::find(joined_.begin(), joined_.end(), false) == joined_.end();
-  // What has been said already may be ready now.
+  // What has been announced already may be ready now.
   again_ = announced_ > 0;
   has_happened_ = true;
 }
 
-bool Negotiator::is_complete(const Told& told) const {
-  if (told.count == 0) return false;
+bool Negotiator::is_complete(const AnnouncedBy& announced) const {
+  if (announced.count == 0) return false;
   for (std::size_t rank = 0; rank < names_.size(); ++rank) {
-    if (!told.by_rank[rank].spec && !joined_[rank]) return false;
+    if (!announced.by_rank[rank].spec && !joined_[rank]) return false;
   }
   return true;
 }
@@ -112,21 +112,21 @@ bool Negotiator::is_complete(const Told& told) const {
 void Negotiator::settle(const std::vector<std::string>& complete, Outcome& outcome) {
   std::vector<int> ready;
   for (const std::string& name : complete) {
-    const auto found = told_.find(name);
-    if (found == told_.end()) continue;
-    const Told told = std::move(found->second);
-    told_.erase(found);
-    const auto first = std::find_if(told.by_rank.begin(), told.by_rank.end(), [](const auto& each) {
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end()) continue;
+    const AnnouncedBy announced = std::move(found->second);
+    by_name_.erase(found);
+    const auto first = std::find_if(announced.by_rank.begin(), announced.by_rank.end(), [](const auto& each) {
                          return each.spec != nullptr;
                        })->spec;
-    const bool same = std::all_of(told.by_rank.begin(), told.by_rank.end(),
-                                  [&](const Telling& each) { return !each.spec || *each.spec == *first; });
-    const bool in_step =
-        std::any_of(told.by_rank.begin(), told.by_rank.end(), [](const Telling& each) { return each.in_step; });
-    // A rank that has joined may have another request of this name, of which it has not told yet.
-    const auto mine = told.by_rank[self()].spec ? pending_.find(name) : pending_.end();
+    const bool same = std::all_of(announced.by_rank.begin(), announced.by_rank.end(),
+                                  [&](const Announcement& each) { return !each.spec || *each.spec == *first; });
+    const bool in_step = std::any_of(announced.by_rank.begin(), announced.by_rank.end(),
+                                     [](const Announcement& each) { return each.in_step; });
+    // A rank that has joined may have another request of this name, of which it has not announced yet.
+    const auto mine = announced.by_rank[self()].spec ? pending_.find(name) : pending_.end();
     if (!same) {
-      const std::string text = describe_mismatch(told);
+      const std::string text = describe_mismatch(announced);
       if (in_step) fail_step(text);
       if (mine != pending_.end()) {
         outcome.failed.push_back({mine->second.ticket, {ErrorKind::kMismatch, text}});
@@ -145,10 +145,10 @@ void Negotiator::settle(const std::vector<std::string>& complete, Outcome& outco
   arrange_loose(ready, outcome);
 }
 
-std::string Negotiator::describe_mismatch(const Told& told) const {
+std::string Negotiator::describe_mismatch(const AnnouncedBy& announced) const {
   std::vector<std::pair<const RequestSpec*, std::vector<std::size_t>>> variants;
-  for (std::size_t rank = 0; rank < told.by_rank.size(); ++rank) {
-    const RequestSpec* spec = told.by_rank[rank].spec.get();
+  for (std::size_t rank = 0; rank < announced.by_rank.size(); ++rank) {
+    const RequestSpec* spec = announced.by_rank[rank].spec.get();
     if (spec == nullptr) continue;
     const auto same =
         std::find_if(variants.begin(), variants.end(), [&](const auto& each) { return *each.first == *spec; });
@@ -169,21 +169,21 @@ std::string Negotiator::describe_mismatch(const Told& told) const {
   return text + " no data was touched";
 }
 
-void Negotiator::forget_told(const std::function<bool(std::size_t, const Telling&)>& is_over) {
-  for (auto told = told_.begin(); told != told_.end();) {
-    for (std::size_t rank = 0; rank < told->second.by_rank.size(); ++rank) {
-      Telling& telling = told->second.by_rank[rank];
-      if (!telling.spec || !is_over(rank, telling)) continue;
-      telling = {};
-      --told->second.count;
+void Negotiator::forget_announced(const std::function<bool(std::size_t, const Announcement&)>& is_over) {
+  for (auto announced = by_name_.begin(); announced != by_name_.end();) {
+    for (std::size_t rank = 0; rank < announced->second.by_rank.size(); ++rank) {
+      Announcement& announcement = announced->second.by_rank[rank];
+      if (!announcement.spec || !is_over(rank, announcement)) continue;
+      announcement = {};
+      --announced->second.count;
     }
-    told = told->second.count == 0 ? told_.erase(told) : std::next(told);
+    announced = announced->second.count == 0 ? by_name_.erase(announced) : std::next(announced);
   }
 }
 
 /// If every rank has confirmed that it waits for something that the others did not submit, nobody will ever go on.
 /// Ranks that have joined are waited for by nobody.
-void Negotiator::hear_waits(const std::vector<News>& all, Outcome& outcome) {
+void Negotiator::receive_waits(const std::vector<Announcements>& all, Outcome& outcome) {
   bool confirmed = true, somebody_waits = false;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const bool waits = !all[rank].waits_for.empty();
@@ -202,8 +202,9 @@ void Negotiator::hear_waits(const std::vector<News>& all, Outcome& outcome) {
   }
   text += " no data was touched";
   fail_step(text);
-  forget_told([&](std::size_t rank, const Telling& /*telling*/) { return !all[rank].waits_for.empty(); });
-  for (const std::string& name : told_waits_) {
+  forget_announced(
+      [&](std::size_t rank, const Announcement& /*announcement*/) { return !all[rank].waits_for.empty(); });
+  for (const std::string& name : confirmed_waits_) {
     outcome.failed.push_back({pending_.at(name).ticket, {ErrorKind::kMismatch, text}});
     give_up(name);
   }
