@@ -24,24 +24,7 @@ Value parse_name(std::string_view text, std::string_view what, const std::array<
 
 }  // namespace
 
-std::size_t size_in_bytes(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-    case DType::kU8:
-    case DType::kI8:
-      return 1;
-    case DType::kU16:
-    case DType::kI16:
-    case DType::kF16:
-    case DType::kBF16:
-      return 2;
-    case DType::kI32:
-    case DType::kF32:
-      return 4;
-    case DType::kI64:
-    case DType::kF64:
-      return 8;
-  }
+void throw_no_dtype(DType dtype) {
   throw InternalError(fmt::format("there is no element type with number {}", static_cast<int>(dtype)));
 }
 

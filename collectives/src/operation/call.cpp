@@ -48,20 +48,6 @@ Parts recv_parts_of(const Call& call, int size) {
   return {call.recv_counts, call.output.count / static_cast<std::size_t>(size), size};
 }
 
-std::size_t total_count(const Call& call, int size) {
-  switch (call.collective) {
-    case Collective::kAllgather:
-    case Collective::kReduceScatter:
-    case Collective::kGather:
-    case Collective::kScatter:
-      return parts_of(call, size).total();
-    case Collective::kAlltoall:
-      return std::max(parts_of(call, size).total(), recv_parts_of(call, size).total());
-    default:
-      return call.input.count;
-  }
-}
-
 double final_scale(const Call& call, int size) {
   const bool averages = call.op == ReduceOp::kAverage && reduces(call.collective);
   return averages ? averaging_scale(call.postscale, size) : call.postscale;

@@ -2,6 +2,7 @@
 // What a caller asked for.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -63,7 +64,19 @@ Parts parts_of(const Call& call, int size);
 /// Of alltoall: what comes from each rank.
 Parts recv_parts_of(const Call& call, int size);
 /// Elements of the whole vector that the ranks hold together: what selection and descriptors count.
-std::size_t total_count(const Call& call, int size);
+inline std::size_t total_count(const Call& call, int size) {
+  switch (call.collective) {
+    case Collective::kAllgather:
+    case Collective::kReduceScatter:
+    case Collective::kGather:
+    case Collective::kScatter:
+      return parts_of(call, size).total();
+    case Collective::kAlltoall:
+      return std::max(parts_of(call, size).total(), recv_parts_of(call, size).total());
+    default:
+      return call.input.count;
+  }
+}
 /// What results are multiplied by: the caller's factor, and for averages one over the number of ranks.
 double final_scale(const Call& call, int size);
 

@@ -135,10 +135,12 @@ Attempt try_one_shot(ShmGroup& host, std::uint64_t number, std::uint64_t digest,
   const int lane = host.lane_of(number);
   if (host.first_behind(host.begin(lane, number)) >= 0) return Attempt::kNotBegun;
   ArrivalRecord& mine = host.lane(host.rank(), lane).arrival;
-  mine.digest.store(digest, std::memory_order_relaxed);
-  mine.completed.store(host.completed(), std::memory_order_relaxed);
+  // The record's line is the peers' until this rank has written to it, which takes a while: what can be done before,
+  // is.
   OneShot one_shot(host, lane, call);
   one_shot.show();
+  mine.digest.store(digest, std::memory_order_relaxed);
+  mine.completed.store(host.completed(), std::memory_order_relaxed);
   mine.number.store(number, std::memory_order_seq_cst);
   host.nudge();
   for (int local = 0; local < host.size(); ++local) {

@@ -138,7 +138,8 @@ TEST(Fuzz, Announcements) {
   set.kind = RequestKind::kAddSet;
   set.arguments = {0, 3, 5};
   Announcements announcements;
-  announcements.requests = {{std::make_shared<RequestSpec>(gradients), true}, {std::make_shared<RequestSpec>(set), false}};
+  announcements.requests = {{std::make_shared<RequestSpec>(gradients), true},
+                            {std::make_shared<RequestSpec>(set), false}};
   Announcements leaving;
   leaving.joins = true;
   leaving.departs = Departure::kLeavesJob;
@@ -155,7 +156,8 @@ TEST(Fuzz, Announcements) {
            [](const std::string& input) {
              for (const Announcement& announcement : Announcements::decode(input).requests) {
                EXPECT_FALSE(describe(*announcement.spec).empty());
-               for (const TensorSpec& tensor : announcement.spec->tensors) EXPECT_LT(tensor.size_in_bytes(), 1ULL << 48);
+               for (const TensorSpec& tensor : announcement.spec->tensors)
+                 EXPECT_LT(tensor.size_in_bytes(), 1ULL << 48);
                if (announcement.spec->kind == RequestKind::kRemoveSet) {
                  EXPECT_EQ(announcement.spec->arguments.size(), 1U);
                }

@@ -32,7 +32,14 @@ struct BFloat16 {
   std::uint16_t bits = 0;
 };
 
-std::size_t size_in_bytes(DType dtype);
+[[noreturn]] void throw_no_dtype(DType dtype);
+/// @throws InternalError  there is no such type
+inline std::size_t size_in_bytes(DType dtype) {
+  constexpr std::array<std::uint8_t, kDTypeCount> kBytes{1, 1, 1, 2, 2, 4, 8, 2, 2, 4, 8};
+  const auto index = static_cast<std::size_t>(dtype);
+  if (index >= kBytes.size()) throw_no_dtype(dtype);
+  return kBytes[index];
+}
 bool is_floating_point(DType dtype);
 
 /// Calls `visitor` with a zero of the C++ type in which elements of `dtype` are stored, and returns what it returns.
