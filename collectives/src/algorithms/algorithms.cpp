@@ -343,14 +343,6 @@ Collective parse_collective(std::string_view text) {
                                     fmt::join(kCollectiveNames, ", ")));
 }
 
-bool is_rooted(Collective collective) {
-  return collective == kBroadcast || collective == kReduce || collective == kGather || collective == kScatter;
-}
-
-bool reduces(Collective collective) {
-  return collective == kAllreduce || collective == kReduce || collective == kReduceScatter;
-}
-
 std::span<const Algorithm> algorithms() {
   return kAlgorithms;
 }

@@ -58,7 +58,7 @@ Selection Communicator::State::select(const SelectionQuery& query) {
   return selections_[key] = farandole::select(query, group_.endpoint->settings());
 }
 
-std::pair<Selection, std::string> Communicator::State::prepare(const Call& call) {
+Communicator::State::Prepared Communicator::State::prepare(const Call& call) {
   try {
     validate(call, group_.rank, group_.size());
     return {select(call), {}};

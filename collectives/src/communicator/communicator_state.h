@@ -62,20 +62,25 @@ class Communicator::State {
 
   Selection select(const SelectionQuery& query);
   void run(const Call& call) {
-    const auto [selection, validation_error] = prepare(call);
-    queue_->run(call, selection, validation_error);
+    const Prepared prepared = prepare(call);
+    queue_->run(call, prepared.selection, prepared.validation_error);
   }
   Work start(const Call& call) {
-    const auto [selection, validation_error] = prepare(call);
-    Work work(queue_->submit(call, selection, validation_error));
+    const Prepared prepared = prepare(call);
+    Work work(queue_->submit(call, prepared.selection, prepared.validation_error));
     queue_->advance();
     if (group_.advances_in_background) group_.endpoint->wake_progress();
     return work;
   }
 
  private:
-  /// Validates and selects: what runs, or why this rank can not take part.
-  std::pair<Selection, std::string> prepare(const Call& call);
+  /// What runs, or why this rank cannot take part.
+  struct Prepared {
+    Selection selection;
+    std::string validation_error;
+  };
+  /// Validates and selects.
+  Prepared prepare(const Call& call);
   Selection select(const Call& call);
 
   const Group group_;

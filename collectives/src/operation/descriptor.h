@@ -44,9 +44,14 @@ FlightSubject subject_of(const Descriptor& descriptor);
 
 /// A digest of a call and its number that other calls hardly have by accident: a multilinear hash.
 inline std::uint64_t digest_of(const Descriptor& descriptor, std::uint64_t number) {
-  const auto words = std::bit_cast<std::array<std::uint64_t, 3>>(descriptor);
-  const std::uint64_t sum = words[0] * 0x9e3779b97f4a7c15ULL + words[1] * 0xbf58476d1ce4e5b9ULL +
-                            words[2] * 0x94d049bb133111ebULL + number * 0xd6e8feb86659fd93ULL;
+  // The small fields one by one: a load of all of them waits until the stores of each have left the core.
+  const std::uint64_t fields =
+      static_cast<std::uint64_t>(descriptor.collective) | static_cast<std::uint64_t>(descriptor.dtype) << 8 |
+      static_cast<std::uint64_t>(descriptor.memory) << 12 | static_cast<std::uint64_t>(descriptor.op) << 16 |
+      static_cast<std::uint64_t>(descriptor.algorithm) << 24 |
+      static_cast<std::uint64_t>(static_cast<std::uint32_t>(descriptor.root)) << 32;
+  const std::uint64_t sum = fields * 0x9e3779b97f4a7c15ULL + descriptor.count * 0xbf58476d1ce4e5b9ULL +
+                            descriptor.digest * 0x94d049bb133111ebULL + number * 0xd6e8feb86659fd93ULL;
   return sum ^ (sum >> 32);
 }
 

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstring>
-#include <vector>
 
 #include "farandole/core/reduce.h"
 
@@ -11,12 +10,6 @@ namespace farandole {
 namespace {
 
 using Payload = std::array<std::uint64_t, ArrivalRecord::kPayloadWords>;
-
-Payload load_payload(const ArrivalRecord& line) {
-  Payload payload;
-  for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = line.payload[i].load(std::memory_order_relaxed);
-  return payload;
-}
 
 }  // namespace
 
@@ -99,21 +92,15 @@ void OneShot::take() {
   }
 }
 
+/// What `local` shows; neither changes before this rank has completed the operation.
+const std::byte* OneShot::shown(int local) const {
+  return is_in_line(local) ? reinterpret_cast<const std::byte*>(arrival(local).payload.data()) : slot(local);
+}
+
 void OneShot::reduce_from_all(Extent at) {
-  constexpr std::size_t kFew = 16;
-  std::array<Payload, kFew> few;
-  std::vector<Payload> many;
-  const auto size = static_cast<std::size_t>(host_.size());
-  const bool in_line = is_in_line(0);
-  if (in_line && size > kFew) many.resize(size);
-  Payload* payloads = size > kFew ? many.data() : few.data();
-  for (std::size_t i = 0; i < size; ++i) {
-    const int local = static_cast<int>(i);
-    if (in_line) payloads[i] = load_payload(arrival(local));
-    const auto* from = in_line ? reinterpret_cast<const std::byte*>(payloads[i].data()) : slot(local);
-    host_.pointers()[i] = from + bytes(at.first);
-  }
-  reduce_many(call_.output.data, host_.pointers(), at.count, call_.input.dtype, call_.op);
+  const auto pointers = host_.pointers();
+  for (std::size_t i = 0; i < pointers.size(); ++i) pointers[i] = shown(static_cast<int>(i)) + bytes(at.first);
+  reduce_many(call_.output.data, pointers, at.count, call_.input.dtype, call_.op);
   const double factor = final_scale(call_, host_.size());
   if (factor != 1.0) scale(call_.output.data, call_.output.data, at.count, call_.input.dtype, factor);
 }
@@ -121,13 +108,7 @@ void OneShot::reduce_from_all(Extent at) {
 /// Of what `local` shows, to the element `to` of the output.
 void OneShot::copy_from(int local, Extent at, std::size_t to) const {
   if (at.count == 0) return;
-  std::byte* target = static_cast<std::byte*>(call_.output.data) + bytes(to);
-  if (is_in_line(local)) {
-    const Payload payload = load_payload(arrival(local));
-    std::memcpy(target, reinterpret_cast<const std::byte*>(payload.data()) + bytes(at.first), bytes(at.count));
-  } else {
-    std::memcpy(target, slot(local) + bytes(at.first), bytes(at.count));
-  }
+  std::memcpy(static_cast<std::byte*>(call_.output.data) + bytes(to), shown(local) + bytes(at.first), bytes(at.count));
 }
 
 Attempt try_one_shot(ShmGroup& host, std::uint64_t number, std::uint64_t digest, const Call& call, Waiter& waiter) {
@@ -135,7 +116,7 @@ Attempt try_one_shot(ShmGroup& host, std::uint64_t number, std::uint64_t digest,
   const int lane = host.lane_of(number);
   if (host.first_behind(host.begin(lane, number)) >= 0) return Attempt::kNotBegun;
   ArrivalRecord& mine = host.lane(host.rank(), lane).arrival;
-  // The record's line is the peers' until this rank has written to it, which takes a while: what can be done before,
+  // The record's line is in the peers' caches, and this rank gets it by writing to it: what can be done before that,
   // is.
   OneShot one_shot(host, lane, call);
   one_shot.show();

@@ -31,6 +31,7 @@ class OneShot {
   Extent part(int local) const;
   std::size_t shown_by(int local) const;
   bool is_in_line(int local) const;
+  const std::byte* shown(int local) const;
   std::byte* slot(int local) const { return host_.input_slot(local, lane_, 0); }
   ArrivalRecord& arrival(int local) const { return host_.lane(local, lane_).arrival; }
   std::size_t bytes(std::size_t count) const { return count * element_bytes_; }

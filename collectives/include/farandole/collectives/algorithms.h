@@ -28,9 +28,15 @@ std::string_view name(Collective collective);
 /// @throws InvalidArgument  with the valid names
 Collective parse_collective(std::string_view text);
 /// True if ranks have a root in it: broadcast, reduce, gather, scatter.
-bool is_rooted(Collective collective);
+inline bool is_rooted(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kReduce ||
+         collective == Collective::kGather || collective == Collective::kScatter;
+}
 /// True if it combines values: allreduce, reduce, reduce_scatter.
-bool reduces(Collective collective);
+inline bool reduces(Collective collective) {
+  return collective == Collective::kAllreduce || collective == Collective::kReduce ||
+         collective == Collective::kReduceScatter;
+}
 
 /// What an algorithm costs among `size` ranks with `segments` segments; checked against its schedules by the verifier.
 struct AlgorithmCost {
