@@ -44,12 +44,12 @@ class ErrorReport {
       throw;
     }
   }
-  /// The same for what a rank does with the others, in the function that `run_replicas` calls. After a Mismatch it
-  /// waits until the others, who raise one too or have caused it, have printed theirs.
+  /// The same for what a rank does with its peers, in the function that `run_replicas` calls. After a Mismatch it
+  /// waits until its peers, which raise one too or have caused it, have printed theirs.
   void print_errors_of(Communicator& ranks, const std::function<void()>& part);
 
-  /// An error that all ranks of `ranks` know: `origin` prints it, and where that dies before it has, all others.
-  /// Collective; blocks until it is printed.
+  /// An error that all ranks of `ranks` know: `origin` prints it, and where that rank dies before it has, all its
+  /// peers. Collective; blocks until it is printed.
   /// @throws PeerLost, Timeout, TransportError  the job is poisoned; this process has printed the error
   void print_of_all(Communicator& ranks, int origin, std::string_view text);
 

@@ -160,7 +160,7 @@ std::string manual_page(const Program& program) {
   std::string page =
       fmt::format(".\\\" Made by {} --{} from the table of its options.\n", program.name, kManualPageSwitch);
   page += fmt::format(".TH {} 1 \"\" \"Farandole {}\" \"User Commands\"\n", escaped(title), version());
-  // Names are not hyphenated: whoever copies them would copy that.
+  // Names are not hyphenated: a reader who copies one would copy the hyphen.
   page += ".nh\n.ad l\n";
   page += section("NAME") + escaped(program.name) + " \\- " + escaped(program.purpose) + "\n";
   page += synopsis(program) + description(program) + options(program) + values(program);

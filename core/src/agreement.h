@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What process 0 tells all others when they meet.
+// What process 0 sends all processes when they meet.
 #pragma once
 
 #include <string>

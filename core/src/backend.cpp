@@ -157,7 +157,7 @@ bool is_told_its_rank(const Settings& settings) {
   return settings.rank >= 0 || settings.size >= 0 || !settings.job.empty();
 }
 
-/// The user says who this process is, whatever started it.
+/// The user says which rank this process is, whatever started it.
 BackendChoice choose_local(const Settings& settings, const JoinOptions& options) {
   if (settings.rank < 0 || settings.size < 0 || settings.job.empty()) {
     throw InvalidArgument(

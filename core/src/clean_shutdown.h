@@ -22,10 +22,10 @@ struct ShutdownTree {
 
 /// The end of a job in good order, as a state machine that the control messages of the job move on. A process that
 /// wants to end reports that to its parent (kLeave) once all its children have; process 0 then lets all go on
-/// (kAllLeave), down the tree. This is done twice. After the first round all have begun to end; nobody ends before all
-/// have said in the second that they know. So while a process has not said so, any other process that dies has died too
-/// early; later it knows this of its neighbours in the tree, one of which every process is. Sends 4 (P - 1) messages in
-/// all, P being the number of processes. Not thread-safe.
+/// (kAllLeave), down the tree. This is done twice. After the first round all have begun to end; no process ends before
+/// all have said in the second that they know. So while a process has not said so, any other process that dies has died
+/// too early; later it knows this of its neighbours in the tree, one of which every process is. Sends 4 (P - 1)
+/// messages in all, P being the number of processes. Not thread-safe.
 class CleanShutdown {
  public:
   static constexpr std::size_t kRounds = 2;

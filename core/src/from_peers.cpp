@@ -34,7 +34,7 @@ ControlMessage parse_control_message(std::span<const std::byte> bytes, int sende
   }
   if (control.process != sender)
     refuse(sender, fmt::format("a control message in the name of process {}", control.process));
-  // Who leaves may have nobody to name.
+  // A process that leaves may have no rank to name.
   if (control.rank < (control.kind == ControlMessage::Kind::kIsLeaving ? -1 : 0))
     refuse(sender, fmt::format("a control message about rank {}", control.rank));
   if (control.communicator > ControlMessage::kNoCommunicator) {

@@ -20,7 +20,7 @@ namespace {
 
 // What a process has said last may be seen after its death. Counts only in the last moments of a job.
 constexpr auto kLastWords = std::chrono::milliseconds(100);
-// Who waits for others to leave asks them how far they are, for its warning.
+// A process that waits for its peers to leave asks them how far they are, for its warning.
 constexpr double kFirstQuestion = 0.25;  // of the time until the first warning
 constexpr auto kNextQuestion = std::chrono::seconds(1);
 
@@ -84,7 +84,7 @@ void Job::end() {
     if (std::uncaught_exceptions() > exceptions_at_start_) {
       poison(first, ErrorKind::kPeerLost, fmt::format("{} failed with an exception", topology_->describe(first)), true);
     }
-    // Ranks of this process may wait for each other: while one is closed the progress thread moves the others on.
+    // Ranks of this process may wait for each other: while one is closed the progress thread moves the rest on.
     if (progress_ && endpoints_.size() > 1) progress_->wake();
     for (const auto& endpoint : endpoints_) endpoint->close_attached();
     progress_.reset();
@@ -208,7 +208,7 @@ void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
     if (faulted_) return;
     fault_kind_ = kind;
     fault_text_ = text;
-    // First: whoever sees the fault may release memory that a stopped peer still writes.
+    // First: a thread that sees the fault may release memory that a stopped peer still writes.
     memory_->quarantine();
     faulted_.store(true, std::memory_order_seq_cst);
   }
@@ -232,7 +232,7 @@ void Job::post_to_others(const ControlMessage& control) {
     try {
       group_->post(p, control);
     } catch (...) {
-      // One may be gone; the others must hear of it all the same.
+      // One may be gone; the rest must hear of it all the same.
       if (!first) first = std::current_exception();
     }
   }

@@ -63,7 +63,7 @@ class Job : public std::enable_shared_from_this<Job> {
   void check_fault() const;
   void check_world() const;
   bool has_fault() const { return faulted_.load(std::memory_order_seq_cst); }
-  /// `rank`: who found the fault. Tells the other processes unless the fault came from one of them.
+  /// `rank`: the rank that found the fault. Tells the other processes unless the fault came from one of them.
   void poison(int rank, ErrorKind kind, const std::string& text, bool tell);
   void poll_health();
   /// Asks how far ranks are that collective `sequence` of `communicator` waits for, and others if there is room.
@@ -73,7 +73,8 @@ class Job : public std::enable_shared_from_this<Job> {
   void set_left(int rank, bool left);
 
  private:
-  // Launchers end the survivors of a crash at once; who looks more often than that can still say who died.
+  // Launchers end the survivors of a crash at once; a process that looks more often than that can still say which one
+  // died.
   static constexpr auto kLivenessInterval = std::chrono::milliseconds(1);
 
   struct PeerInfo;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a process joins its job: the processes meet, find out who shares a host, agree on settings, and share memory.
+// How a process joins its job: the processes meet, find out which of them share a host, agree on settings, and share
+// memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,14 +13,14 @@
 
 namespace farandole {
 
-/// What each process tells all others when they meet.
+/// What each process sends all processes when they meet.
 struct Job::PeerInfo {
   HostProof::Claim claim;
   CoreSet cores;
   ProcessIdentity identity;
   int replicas = 1;
 };
-/// What each process finds out then, and tells all others.
+/// What each process finds out then, and sends to all.
 struct Job::Surroundings {
   int neighbour = 0;  // the first process of the same host
   bool oversubscribed = false;
@@ -57,7 +58,7 @@ void Job::check_size(const WorldOptions& options, int launched_size) const {
 
 void Job::exchange_peer_info(const WorldOptions& options) {
   const int count = group_ ? group_->process_count() : 1;
-  // By this process's own settings: what holds for all is agreed on when each knows who the others are.
+  // By this process's own settings: what holds for all is agreed on when each knows its peers.
   const bool may_share = count > 1 && settings_.shared_memory != "off";
   const HostProof proof(settings_.host_id, /*publishes=*/may_share);
   PeerInfo mine;

@@ -90,7 +90,7 @@ void ProgressThread::run(const std::stop_token& stop) {
     } else if (best == Progressable::State::kWaiting) {
       if (waiter.rest()) poll_health(works);
     } else if (!stop.stop_requested()) {
-      // Nothing is pending: sleep until somebody wakes us. The limit only bounds the harm of a lost ring.
+      // Nothing is pending: sleep until a thread wakes this one. The limit only bounds the harm of a lost ring.
       works.clear();
       own_.sleep(seen, std::chrono::seconds(1));
       waiter.reset();

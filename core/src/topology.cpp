@@ -149,7 +149,7 @@ HostProof::HostProof(std::string_view host_id, bool publishes) {
   if (const std::string boot = text_of("/proc/sys/kernel/random/boot_id"); !boot.empty()) {
     digest(fmt::format("{} {} {}", boot, claim_.hostname, addresses()), claim_.machine);
   }
-  // Where that fails, who shares memory says so; that processes are on one host is known without.
+  // Where that fails, the processes that share memory say so; that processes are on one host is known without.
   if (publishes) claim_.descriptor = publish(claim_.nonce);
 }
 

@@ -31,7 +31,7 @@ std::string explain_shared_memory(const Selection& selection, Collective collect
                                             group.slice_bytes, explain_single_copies(collective, group)));
 }
 
-/// Who has chosen: a setting, the table, or the built-in rules; and what became of the table.
+/// What has chosen: a setting, the table, or the built-in rules; and what became of the table.
 std::string explain_reason(const SelectionQuery& asked, const Group& group, const std::string& forced) {
   const TuningTable* const table = group.table.get();
   if (forced != "auto") {

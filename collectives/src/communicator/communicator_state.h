@@ -36,7 +36,7 @@ class Communicator::State {
     queue_->check_process();
     return *queue_;
   }
-  /// For who looks after faults itself.
+  /// For callers that look after faults themselves.
   Endpoint& endpoint() const { return *group_.endpoint; }
 
   /// One slow link sets the pace of all, and ranks of other processes share one transport: that, if there are any.

@@ -12,7 +12,7 @@
 namespace farandole {
 
 /// Shared with the thread that makes them, which is not waited for while the vendor has not returned: after a fault it
-/// may never do. `done` is set before the thread ends; its release pairs with the acquire of whoever looks.
+/// may never do. `done` is set before the thread ends; its release pairs with the acquire of the thread that looks.
 struct VendorSlot::Making {
   std::unique_ptr<VendorCollectives> collectives;
   std::exception_ptr problem;

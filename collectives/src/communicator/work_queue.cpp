@@ -300,7 +300,7 @@ void WorkQueue::poll_health() {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (lock && !pending_.empty() && pending_.front()->started) check_stall(*pending_.front(), Clock::now());
   } catch (const std::exception& error) {
-    // The transport itself is at fault; whoever waits learns it from the poisoned job.
+    // The transport itself is at fault; threads that wait learn it from the poisoned job.
     group_.endpoint->poison(ErrorKind::kTransportError, error.what());
   }
 }

@@ -43,7 +43,7 @@ class Work::State {
   Clock::time_point since{}, moved{};  ///< of the start, and of the last step
   Clock::time_point next_warning{};
   Seconds warning_interval{0};
-  bool asked = false;                 ///< how far the others are, for the next warning
+  bool asked = false;                 ///< how far its peers are, for the next warning
   Clock::time_point next_question{};  ///< to the ranks that it waits for
 };
 
@@ -101,7 +101,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void end(Work::State& work, std::optional<Failure> failure);
   void fail(Work::State& work, const Failure& failure);
   void fail_all(const Failure& failure);
-  /// Warns about, and bounds, waiting; asks who is missing. For slow paths.
+  /// Warns about, and bounds, waiting; asks which ranks are missing. For slow paths.
   void check_stall(Work::State& work, Clock::time_point now);
   void ask(Work::State& work, Clock::time_point now, bool also_others);
   std::string describe_stall(const Work::State& work, Clock::time_point now) const;

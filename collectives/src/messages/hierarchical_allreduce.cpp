@@ -68,7 +68,7 @@ std::unique_ptr<Operation> HierarchicalAllreduce::run_inside(std::uint64_t numbe
   descriptor.collective = inner_.collective;
   auto operation =
       std::make_unique<ShmOperation>(group_, *host_, inner_, descriptor, number, ShmOperation::Purpose::kCollective);
-  // Until that one begins, later collectives may begin and end.
+  // Until it begins, later collectives may begin and end.
   if (phase_ == Phase::kInside) operation->set_followed_by(2 * sequence_ + 1);
   return operation;
 }

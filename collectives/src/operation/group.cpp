@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-/// A setting that somebody has changed goes before the table.
+/// A setting that the user has changed goes before the table.
 std::size_t limit(std::int64_t Settings::*member, const Group& group, std::optional<std::size_t> measured,
                   std::size_t factor = 1) {
   const std::int64_t set = group.endpoint->settings().*member;

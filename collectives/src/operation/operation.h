@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations: collectives in progress, moved on by whoever has time.
+// Operations: collectives in progress, which the thread that has time moves on.
 #pragma once
 
 #include <memory>

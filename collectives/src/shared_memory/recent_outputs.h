@@ -9,8 +9,8 @@
 namespace farandole {
 
 /// What a rank's collectives have written lately. Results that the caches can not hold are better written past them: an
-/// ordinary store first reads the line, and pushes out another that somebody needs. That is so for one large vector,
-/// and for the many of a set that is larger than the caches, as all gradients of a model may be.
+/// ordinary store first reads the line, and pushes out another that a rank still needs. That is so for one large
+/// vector, and for the many of a set that is larger than the caches, as all gradients of a model may be.
 class RecentOutputs {
  public:
   /// @param cached_bytes  what the caches can hold of the results of all ranks that share them

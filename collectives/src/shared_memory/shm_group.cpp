@@ -72,7 +72,7 @@ ShmGroup::~ShmGroup() {
 }
 
 /// Publishes the own block, then looks for the peers'. A rank completes no operation before all peers have found its
-/// block, so it stays published for as long as somebody may look for it.
+/// block, so it stays published for as long as a peer may look for it.
 bool ShmGroup::connect() {
   if (found_ == size()) return true;
   if (block_offset_ == 0) {
@@ -156,7 +156,7 @@ void ShmGroup::withdraw(std::uint64_t number) {
 }
 
 void ShmGroup::show_completed() const {
-  // A rank that has met nobody has no block yet.
+  // A rank that has met no peer has no block yet.
   if (block_offset_ == 0) return;
   peers_[static_cast<std::size_t>(rank_)].block->completed.value.store(completed(), std::memory_order_release);
 }

@@ -42,8 +42,8 @@ struct ArrivalRecord {
 static_assert(offsetof(ArrivalRecord, described) == 64);
 
 /// How many steps of its lane's operation a rank has taken. Two words, because one that holds both numbers is exhausted
-/// within the life of a job. `number_` is written after the first step of its operation, so that nobody takes the steps
-/// of an earlier one for its own.
+/// within the life of a job. `number_` is written after the first step of its operation, so that no peer takes the
+/// steps of an earlier one for its own.
 class Progress {
  public:
   /// By the rank itself. @param order  of the store that shows it to the peers

@@ -53,7 +53,7 @@ ShmOperation::ShmOperation(const Group& group, ShmGroup& host, const Call& call,
 }
 
 ShmOperation::~ShmOperation() {
-  // Given up after a fault: the caller's buffers may go as soon as nobody touches them.
+  // Given up after a fault: the caller's buffers may go as soon as no rank touches them.
   if (phase_ != Phase::kDone && host_.by_address()) host_.await_hands_off(lane_);
   host_.end(lane_, followed_by_);
 }
@@ -187,7 +187,7 @@ bool ShmOperation::all_described() {
   return true;
 }
 
-/// Says who called what.
+/// Says which rank called what.
 void ShmOperation::compare() const {
   std::vector<Descriptor> called;
   for (int local = 0; local < host_.size(); ++local) {
@@ -307,7 +307,7 @@ bool ShmOperation::is_ready(const ShmPlan::Step& step) {
   return !plan_.uses(writer) || all_reached(plan_.done_after(writer, slice), plan_.source(stage));
 }
 
-/// True once the peers (or `only` that one) have taken so many steps.
+/// True once the peers (or the one that `only` names) have taken so many steps.
 bool ShmOperation::all_reached(std::uint64_t steps, int only) {
   for (int local = 0; local < host_.size(); ++local) {
     if (local == host_.rank() || (only >= 0 && local != only)) continue;

@@ -41,7 +41,7 @@ class ShmOperation final : public Operation {
   /// @throws Mismatch  on all ranks, before data is touched
   State advance() override;
   std::vector<int> waits_for() const override;
-  /// The destructor waits until nobody touches this rank's memory.
+  /// The destructor waits until no peer touches this rank's memory.
   Aftermath withdraw() override { return Aftermath::kNone; }
 
  private:

@@ -181,7 +181,7 @@ bool Link::send_packets(Sending::Message& message) {
     packet.msg_iov = parts.data();
     packet.msg_iovlen = bytes > 0 ? 2 : 1;
     if (sendmsg(socket_.get(), &packet, MSG_NOSIGNAL) < 0) {
-      // That the other end is gone shows when it is read from; who died is found out elsewhere.
+      // That the other end is gone shows when it is read from; which process died is found out elsewhere.
       if (would_block(errno) || errno == EPIPE || errno == ECONNRESET) return false;
       throw TransportError(fmt::format("sending to {} failed: {}", peer_, std::generic_category().message(errno)));
     }
@@ -215,7 +215,7 @@ void Link::drain() {
   }
 }
 
-/// A message that begins while the last one of its key is incomplete is right: that one was withdrawn by its sender.
+/// A message that begins while the last one of its key is incomplete is right: its sender has withdrawn the last one.
 void Link::accept(const Packet& packet) {
   const auto& [key, bytes, offset] = packet.header;
   const auto [found, is_new] = inboxes_.try_emplace(key);
@@ -242,7 +242,7 @@ void Link::put(Arrival& arrival, std::size_t offset, std::span<const std::byte> 
   }
 }
 
-/// Brings messages that have arrived and those who wait for them together, in order.
+/// Brings messages that have arrived and transfers that wait for them together, in order.
 void Link::match(Inbox& inbox) {
   while (!inbox.arrived.empty()) {
     Arrival& first = inbox.arrived.front();

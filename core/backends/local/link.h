@@ -60,7 +60,7 @@ class Receiving {
 
 /// A connection of two processes, on a socket that keeps packets whole (SOCK_SEQPACKET). A long message is cut into
 /// packets, each of which says to which message it belongs, so that one that is withdrawn half-way does no harm to
-/// others. What arrives before somebody asks for it is kept, as far as `KeptBytes` allows. Nothing blocks. Thread-safe.
+/// others. What arrives before it is asked for is kept, as far as `KeptBytes` allows. Nothing blocks. Thread-safe.
 ///
 /// A peer that sends what no link sends, or more than may be kept, ends the connection: what asks the link for anything
 /// but sending raises a TransportError from then on that names the peer and what was wrong.
@@ -78,10 +78,10 @@ class Link {
   /// Sends a copy of the data, and forgets it.
   void post(Key key, const void* data, std::size_t bytes);
   Receiving recv(Key key, void* data, std::size_t bytes);
-  /// A whole message that nobody has asked for, if there is one.
+  /// A whole message that has not been asked for, if there is one.
   std::optional<std::vector<std::byte>> take(Key key);
 
-  /// True if a message that nobody has asked for has arrived, under a key that equals `key` in the bits of `mask`.
+  /// True if a message that has not been asked for has arrived, under a key that equals `key` in the bits of `mask`.
   bool has_arrived(Key key, Key mask);
   /// True if everything has been handed to the socket, or can not be any more.
   bool is_flushed();
@@ -98,8 +98,8 @@ class Link {
   struct Arrival {
     std::size_t bytes = 0;
     std::size_t came = 0;
-    std::vector<std::byte> kept;               // until somebody asks for it
-    std::shared_ptr<Receiving::Message> into;  // who asked for it
+    std::vector<std::byte> kept;               // until it is asked for
+    std::shared_ptr<Receiving::Message> into;  // the transfer that asked for it
   };
   /// The messages of one key. Only the last of `arrived` can be incomplete, and only the first can have been asked for.
   struct Inbox {

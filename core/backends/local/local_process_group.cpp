@@ -28,7 +28,7 @@ constexpr Key kGathered = Key{2} << 60;
 
 constexpr auto kFlushTime = std::chrono::seconds(1);
 
-/// Otherwise the others would not see this process end for as long as a child of it lives, and its number would be
+/// Otherwise its peers would not see this process end for as long as a child of it lives, and its number would be
 /// taken.
 void drop_sockets_in_child(LocalProcessGroup& group) {
   group.drop_sockets();

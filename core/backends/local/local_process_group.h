@@ -33,7 +33,7 @@ class LocalProcessGroup final : public ProcessGroup {
   std::string thread_advice() const override { return {}; }
   Transport& transport() override { return transport_; }
   void set_topology(const Topology& topology) override { transport_.set_topology(topology); }
-  /// @throws PeerLost  a process has gone   @throws Timeout  names who has not come
+  /// @throws PeerLost  a process has gone   @throws Timeout  names the processes that have not come
   void allgather(const void* mine, void* all, std::size_t bytes) override;
   void post(int process, const ControlMessage& control) override;
   std::optional<ControlMessage> poll() override;
@@ -45,12 +45,12 @@ class LocalProcessGroup final : public ProcessGroup {
     return nullptr;
   }
   void leave() override {}
-  /// In a forked child, which has one thread: it is no process of the job, and must not look like one to the others.
+  /// In a forked child, which has one thread: it is no process of the job, and must not look like one to its peers.
   void drop_sockets();
 
  private:
   std::optional<ControlMessage> poll_any();
-  /// Looks until `is_done` is satisfied with what has passed between this process and that one.
+  /// Looks until `is_done` is satisfied with what has passed between this process and the other.
   /// @throws PeerLost  it has gone before
   template <class Look>
   void wait_for(int process, std::string_view doing, const Look& is_done);

@@ -35,7 +35,7 @@ constexpr rlim_t kOtherDescriptors = 64;
 // Nothing tells that a name has come into being, so it is looked for again.
 constexpr int kRetryMs = 5;
 
-// A process that was met and goes before all have met has had its reasons, which the others may be about to find, too.
+// A process that was met and goes before all have met has had its reasons, which its peers may be about to find, too.
 constexpr auto kGoneTime = std::chrono::milliseconds(300);
 
 [[noreturn]] void throw_failed(std::string_view what) {
@@ -186,7 +186,7 @@ class Gathering {
     if (is_gone) socket_of(process) = UniqueDescriptor();
   }
 
-  /// @param is_gone  set if there is nobody to hear, or somebody who says no hello
+  /// @param is_gone  set if no process listens, or the one that does sends no hello
   std::optional<Hello> hear(const UniqueDescriptor& socket, bool& is_gone) {
     std::array<std::byte, sizeof(Hello)> packet{};
     ssize_t got = 0;
@@ -246,7 +246,7 @@ class Gathering {
     other.layout_text().copy(build.layout, sizeof build.layout - 1);
   }
 
-  /// Nobody takes the place of a process that has been met.
+  /// No process takes the place of a process that has been met.
   void look_for_gone() {
     int gone = -1;
     for (int process = 0; process < slot_.processes && gone < 0; ++process) {
@@ -280,8 +280,8 @@ class Gathering {
   Rendezvous rendezvous_;
   std::vector<bool> greeted_;              // by process: its hello was heard and is right
   std::vector<BuildClaim> builds_;         // of those
-  Deadline gone_ = Deadline::never();      // one of those has gone: the others have until then to come
-  std::vector<UniqueDescriptor> callers_;  // who called and has not said who it is
+  Deadline gone_ = Deadline::never();      // one of those has gone: the rest have until then to come
+  std::vector<UniqueDescriptor> callers_;  // processes that have connected and not sent their hello
   bool has_warned_ = false;
 };
 

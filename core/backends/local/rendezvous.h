@@ -10,13 +10,14 @@
 
 namespace farandole::local {
 
-/// What a process knows of its job before it meets the others.
+/// What a process knows of its job before it meets its peers.
 struct Slot {
-  std::string job;                               ///< the same text for all processes, 1 … 64 bytes
-  int process = 0;                               ///< this process's number
-  int processes = 1;                             ///< how many there are
-  std::chrono::duration<double> warn_after{30};  ///< logs who is missing, again after twice the time, and so on
-  std::chrono::duration<double> timeout{0};      ///< 0: waits for ever
+  std::string job;    ///< the same text for all processes, 1 … 64 bytes
+  int process = 0;    ///< this process's number
+  int processes = 1;  ///< how many there are
+  std::chrono::duration<double> warn_after{
+      30};  ///< logs which processes are missing, again after twice the time, and so on
+  std::chrono::duration<double> timeout{0};  ///< 0: waits for ever
 };
 
 /// The processes of a job, met.
@@ -30,7 +31,7 @@ struct Rendezvous {
 /// another user's identity is refused. Collective over the processes of the job. Blocks.
 /// @throws InvalidArgument  the job's name is too long, the number is taken, or another process was told another
 /// number of processes or runs another build   @throws PeerLost  a process that was met has gone before all had met
-/// @throws Timeout  names who is missing   @throws TransportError
+/// @throws Timeout  names the processes that are missing   @throws TransportError
 Rendezvous meet(const Slot& slot);
 
 }  // namespace farandole::local

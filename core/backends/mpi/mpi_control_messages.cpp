@@ -79,7 +79,7 @@ void MpiControlMessages::sweep() {
   const auto guard = session_.enter("MPI_Test of posted control messages");
   std::erase_if(outgoing_, [](Outgoing& entry) {
     int done = 0;
-    // A control message that cannot be delivered is dropped: its target is gone, and there is nobody to tell.
+    // A control message that cannot be delivered is dropped: its target is gone, and there is no process to tell.
     return MPI_Test(&entry.request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
   });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPI library of this process: who initialised it, and how threads may use it.
+// The MPI library of this process: whether the program initialised it, and how threads may use it.
 #pragma once
 
 #include <mpi.h>

@@ -39,7 +39,7 @@ class MpiSession {
   MPI_Comm messages() const { return messages_; }
   MPI_Comm control_messages() const { return control_messages_; }
   /// To be held around each call of MPI; an empty lock where none is needed.
-  /// @throws TransportError  the job was left, or somebody has finalised MPI; `call` is what was about to be done
+  /// @throws TransportError  the job was left, or the program has finalised MPI; `call` is what was about to be done
   std::unique_lock<std::mutex> enter(std::string_view call) const;
   /// The same for destructors: false in a forked child and where `enter` would throw.
   bool is_usable() const;
@@ -55,7 +55,7 @@ class MpiSession {
   void keep(std::unique_ptr<ControlMessage> memory);
   void keep(std::vector<std::byte> memory);
 
-  /// Called from MPI_Finalize of somebody else, while MPI still works.
+  /// Called from the program's MPI_Finalize, while MPI still works.
   void set_goodbye(std::function<void()> goodbye) { goodbye_ = std::move(goodbye); }
   /// Stops all use of MPI: after this `enter` throws. `in_good_order`: frees the communicators, and finalises MPI if we
   /// have initialised it; otherwise neither, so that the launcher notices and nothing can hang.

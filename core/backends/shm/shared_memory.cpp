@@ -38,7 +38,7 @@ SharedMemory::SharedMemory(int processes, int process, const Options& options)
       pids_(static_cast<std::size_t>(processes), 0) {
   bases_[static_cast<std::size_t>(process)] = arena_->base();
   pids_[static_cast<std::size_t>(process)] = getpid();
-  // A sandbox may end a process that asks, so nobody asks who does not need the answer.
+  // A sandbox may end a process that asks, so a process asks only if it needs the answer.
   can_copy_ = options.copies && options.sharing > 1 && can_read(claim());
 }
 

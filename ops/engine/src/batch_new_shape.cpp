@@ -86,7 +86,7 @@ class NewShapeBatch final : public Batch {
     std::vector<std::int64_t> shape;
     std::size_t output_count = 0;
     std::shared_ptr<OutputMemory> memory;  // null: not asked for yet
-    Buffer substitute;                     // where the caller had no memory: the others must not wait for this rank
+    Buffer substitute;                     // where the caller had no memory: its peers must not wait for this rank
     std::optional<RequestError> error;
     Work work;
     Timeline::Time asked{}, began{};  // if the timeline is on

@@ -21,7 +21,7 @@
 namespace farandole {
 namespace {
 
-/// Not ended with the program: at exit other libraries may be gone already. Whoever wants to leave calls
+/// Not ended with the program: at exit other libraries may be gone already. A program that wants to leave calls
 /// farandole_shutdown.
 struct EngineSlot {
   std::shared_ptr<EngineProcess> process;

@@ -61,8 +61,8 @@ struct Completion {
   void run();
 };
 
-/// Memory for an output whose shape ranks have learnt from each other. The batch asks for it, and whoever moves the
-/// engine on calls `allocate` without locks held, as any callback. Thread-safe.
+/// Memory for an output whose shape ranks have learnt from each other. The batch asks for it, and the thread that moves
+/// the engine on calls `allocate` without locks held, as any callback. Thread-safe.
 class OutputMemory {
  public:
   OutputMemory(const LocalTensor& tensor, std::vector<std::int64_t> shape)

@@ -84,7 +84,7 @@ class Negotiator {
     std::vector<std::vector<Agreed>> buckets;  ///< to be done in this order, each together; the same on all ranks
     std::vector<Failed> failed;
     std::optional<int> all_joined;         ///< the rank that joined last
-    std::optional<RequestError> departed;  ///< somebody has left: nothing can be agreed on any more
+    std::optional<RequestError> departed;  ///< a rank has left: nothing can be agreed on any more
     bool all_left = false;
     bool needs_announcements = false;  ///< the negotiation goes on with `announcements`
   };
@@ -97,9 +97,9 @@ class Negotiator {
 
   /// A request of this rank. Its name must not be pending. @returns  why it is refused, if it is
   std::optional<RequestError> submit(Submission&& submission, Time now);
-  /// Somebody waits for the pending request of this name, if there is one.
+  /// A caller waits for the pending request of this name, if there is one.
   void wait_for(const std::string& name, Waiting waiting);
-  /// This rank is blocked, although it has nothing new to submit: says so in a negotiation, if somebody waits for a
+  /// This rank is blocked, although it has nothing new to submit: says so in a negotiation, if a caller waits for a
   /// request.
   void announce_standstill() { standstill_unannounced_ = true; }
   /// This rank takes part without data from the next agreement on. Again before all have joined: nothing new.
@@ -116,9 +116,9 @@ class Negotiator {
   bool must_answer() const;
   /// True if something of this rank has not been done yet.
   bool has_pending() const { return !pending_.empty() || joined_[self()]; }
-  /// True if somebody waits for a request that is pending.
+  /// True if a caller waits for a request that is pending.
   bool is_waited_for() const;
-  /// The names of what is pending, oldest first, and since when the oldest that somebody waits for is.
+  /// The names of what is pending, oldest first, and since when the oldest that a caller waits for is.
   std::vector<std::string> pending_names() const;
   std::optional<Time> oldest() const;
   /// True if all that is pending here are requests that this rank can not make: it matters to other ranks only.
@@ -229,7 +229,7 @@ class Negotiator {
   std::string step_failure_;  // of the last step that failed
   bool step_fails_ = false;   // in this negotiation
   // By the bytes of a negotiation that goes on with announcements: a step that fails with them is ended at the end of
-  // the negotiation, and nobody may begin the next one before.
+  // the negotiation, and no rank may begin the next one before.
   std::vector<Failed> refused_;
   bool all_blocked_ = false;
   bool has_happened_ = false;  // something has become ready in this negotiation

@@ -181,8 +181,8 @@ void Negotiator::forget_announced(const std::function<bool(std::size_t, const An
   }
 }
 
-/// If every rank has confirmed that it waits for something that the others did not submit, nobody will ever go on.
-/// Ranks that have joined are waited for by nobody.
+/// If every rank has confirmed that it waits for something that its peers did not submit, none will ever go on.
+/// No rank waits for ranks that have joined.
 void Negotiator::receive_waits(const std::vector<Announcements>& all, Outcome& outcome) {
   bool confirmed = true, somebody_waits = false;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {

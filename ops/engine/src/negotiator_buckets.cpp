@@ -35,7 +35,7 @@ void Negotiator::take_slot(Pending& pending, int index, Time now) {
   Bucket& bucket = buckets_[static_cast<std::size_t>(own.bucket)];
   if (++bucket.ready == 1) held_buckets_.push_back(own.bucket);
   if (std::find(held_buckets_.begin(), held_buckets_.end(), own.bucket) == held_buckets_.end()) {
-    // A part of the bucket has been announced already, so it will be broken up; and nobody would think of it again.
+    // A part of the bucket has been announced already, so it will be broken up; and no rank would think of it again.
     mark_ready(index);
     return;
   }

@@ -19,7 +19,7 @@ struct EngineProcess {
   TensorEngine engine;
 };
 
-/// Null while there is none. Whoever holds it keeps it alive.
+/// Null while there is none. A holder keeps it alive.
 std::shared_ptr<EngineProcess> engine_process();
 /// Replaces it; the old one ends when nobody holds it any more.
 std::shared_ptr<EngineProcess> exchange_engine_process(std::shared_ptr<EngineProcess> process);

@@ -70,7 +70,7 @@ struct RequestError {
 };
 RequestError as_request_error(const std::exception& error);
 
-/// Who waits for a request.
+/// What waits for a request.
 enum class Waiting : std::uint8_t {
   kNobody,
   kProgram,  ///< the program, which may submit more meanwhile: what else of a function runs beside it

@@ -71,8 +71,8 @@ SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communi
                {},
                timeline},
       negotiator_(control_.rank(), names_of(control_), {context_.fusion_bytes, context_.min_unfused_bytes}) {
-  // A control communicator knows that it is called from its first collective on. Nothing watches that one, so the ranks
-  // meet on the other communicator before.
+  // A control communicator knows that it is called from its first collective on. Nothing watches that collective, so
+  // the ranks meet on the other communicator before.
   context_.communicator.barrier();
   bits_ = {1};
   control_.allreduce(bits_, ReduceOp::kMin, {.algorithm = algorithm_});

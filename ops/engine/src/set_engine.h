@@ -43,9 +43,9 @@ class SetEngine {
   void refuse(LocalRequest& request, const RequestError& error) { finish(request, error); }
   void join(void* context, JoinCallback done);
   void leave(Departure departure);
-  /// Somebody waits for a request of this name, be it for another one that comes after it.
+  /// A caller waits for a request of this name, be it for another one that comes after it.
   void wait_for(const std::string& name, Waiting waiting) { negotiator_.wait_for(name, waiting); }
-  /// This rank stands still: says so to the others.
+  /// This rank stands still: says so to its peers.
   void announce_standstill() { negotiator_.announce_standstill(); }
   /// All ranks have left, and what they had agreed on before is done.
   bool has_left() const { return all_left_ && batches_.empty(); }

@@ -15,8 +15,8 @@ constexpr milliseconds kBetweenSamples{50};
 // and then.
 constexpr milliseconds kPolling{50};
 constexpr double kHardlyUsed = 0.03;
-// Nobody has looked for so long: the process was stopped, or got no processor, and what others were waiting for may
-// come now.
+// This thread has not looked for so long: the process was stopped, or got no processor, and what its peers were waiting
+// for may come now.
 constexpr milliseconds kLongestGap{1000};
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Structures of the C header between a caller and a library of different versions. Each begins with its caller's size,
 // `struct_bytes`, and grows at its end only. A new field must not lie in what was padding at the end of the version
-// before: the size would not tell who has it.
+// before: the size would not tell which caller has it.
 #pragma once
 
 #include <fmt/format.h>

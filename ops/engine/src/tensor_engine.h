@@ -24,10 +24,10 @@
 
 namespace farandole {
 
-/// Whoever has time moves the engine on: a thread that submits or waits does it itself, which costs no switch of
+/// A thread that has time moves the engine on: one that submits or waits does it itself, which costs no switch of
 /// threads; when nobody does, the engine's own thread. It sleeps while nothing is pending.
 ///
-/// `inbox_mutex_` is held for moments; `drive_mutex_` by whoever moves the sets on. Callbacks run with neither.
+/// `inbox_mutex_` is held for moments; `drive_mutex_` by the thread that moves the sets on. Callbacks run with neither.
 class TensorEngine {
  public:
   /// Collective over the communicator's ranks; blocks. The communicator must not be used for anything else.
@@ -41,7 +41,7 @@ class TensorEngine {
 
   /// @throws InvalidArgument, DuplicateName, or the job's fault; then no callback comes
   void submit(LocalRequest&& request);
-  /// A request of kind kRefused, which nobody waits for; does nothing if it can not be submitted.
+  /// A request of kind kRefused, which no caller waits for; does nothing if it can not be submitted.
   void refuse(LocalRequest&& request);
   void join(int process_set, void* context, SetEngine::JoinCallback done);
   /// Moves on until `done` says so; it is asked after every callback.
@@ -100,7 +100,7 @@ class TensorEngine {
 
   void start_timeline_of_settings();
   void run(const std::stop_token& stop);
-  /// Advances once, unless somebody else does; then runs the callbacks that are due. True if something happened.
+  /// Advances once, unless another thread does; then runs the callbacks that are due. True if something happened.
   bool drive();
   bool drive_locked(Due& due);
   void drive_for(std::chrono::microseconds budget, bool until_sleep);
@@ -162,7 +162,7 @@ class TensorEngine {
   Clock::time_point stalled_since_ = Clock::time_point::max();
   Seconds warning_interval_{0};
   Standstill standstill_;
-  // Of the last drive; written under `drive_mutex_`, read by whoever wonders whether to sleep.
+  // Of the last drive; written under `drive_mutex_`, read by threads that wonder whether to sleep.
   std::atomic<bool> active_{false}, has_left_{false};
   std::atomic<Clock::time_point> next_wakeup_{Clock::time_point::max()};
 

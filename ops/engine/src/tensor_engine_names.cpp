@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-/// With `inbox_mutex_` held. True: it is the only one of its name. False: it waits for the others, and is gone.
+/// With `inbox_mutex_` held. True: it is the only one of its name. False: it waits for the earlier ones, and is gone.
 ///
 /// Those that wait come in the order of their calls on each rank. A request is done only when all ranks have submitted
 /// one of its name; so the n-th of a name meets the n-th of all ranks, whenever each of them notices that the one

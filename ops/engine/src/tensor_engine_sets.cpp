@@ -60,7 +60,7 @@ void TensorEngine::answer(BatchEntry entry, std::int64_t process_set, const std:
   }
 }
 
-/// A set goes when all its ranks have left it: others may wait in negotiations and collectives that need this rank.
+/// A set goes when all its ranks have left it: peers may wait in negotiations and collectives that need this rank.
 /// What was submitted to it before its removal has been taken from the inbox by then.
 bool TensorEngine::end_removals() {
   bool ended = false;

@@ -47,7 +47,7 @@ struct CommunicatorOptions {
 };
 
 /// An asynchronous collective. Copies refer to the same one. Its buffers must outlive its completion: destroying the
-/// last copy waits for it, and while an exception passes through it poisons the job first, so that nobody waits in
+/// last copy waits for it, and while an exception passes through it poisons the job first, so that no rank waits in
 /// vain. Declare the Work after its buffers. When its World ends it is complete, or has failed.
 class Work {
  public:

@@ -32,7 +32,7 @@ struct alignas(4) MemorySpace {
 /// "host memory", "memory of CUDA device 1"
 std::string describe(MemorySpace space);
 
-/// `count` contiguous elements that somebody else owns, to be read only.
+/// `count` contiguous elements that the view does not own, to be read only.
 struct ConstBufferView {
   const void* data = nullptr;
   std::size_t count = 0;
@@ -53,7 +53,7 @@ struct ConstBufferView {
   std::size_t size_in_bytes() const { return count * farandole::size_in_bytes(dtype); }
 };
 
-/// `count` contiguous elements that somebody else owns, to be read and written.
+/// `count` contiguous elements that the view does not own, to be read and written.
 struct BufferView {
   void* data = nullptr;
   std::size_t count = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library exports. Everything else in it is hidden: it binds to nobody's symbols, and nobody's bind to it.
+// What the library exports. Everything else in it is hidden: it binds to no other library's symbols, and none of them
+// bind to it.
 #pragma once
 
 #if __cplusplus < 202002L

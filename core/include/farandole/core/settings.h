@@ -92,7 +92,7 @@ std::string expected_text(const SettingInfo& info);
 /// The whole of docs/configuration.md.
 std::string settings_markdown();
 
-/// The agreed settings as one text, and back; what rank 0 sends to the others.
+/// The agreed settings as one text, and back; what rank 0 sends to its peers.
 std::string encode_agreed(const Settings& settings);
 /// Overwrites the agreed settings and returns a description of each one that differed.
 std::vector<std::string> adopt_agreed(Settings& settings, std::string_view encoded);

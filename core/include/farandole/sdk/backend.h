@@ -175,7 +175,7 @@ const char* build_id();
 /// the compiler has laid them out. "0.1.0-5f3a9c2e71b0-le64-1a2b3c4d"
 const char* layout_id();
 
-/// What each process tells the others of a job before anything else. Builds that differ must understand it: it never
+/// What each process sends its peers before anything else. Builds that differ must understand it: it never
 /// changes.
 struct BuildClaim {
   char layout[128] = {};   ///< its layout_id()

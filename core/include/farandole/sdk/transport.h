@@ -61,10 +61,10 @@ class Transport {
   virtual std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand,
                                                 std::size_t count, DType dtype, ReduceOp op);
   virtual bool fuses_reduction() const { return false; }
-  /// True if a message for `target`, a rank of this process, has arrived in a lane, and nobody has asked for it yet.
-  /// Never blocks. @throws TransportError
+  /// True if a message for `target`, a rank of this process, has arrived in a lane, and no receive has been posted for
+  /// it. Never blocks. @throws TransportError
   virtual bool has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) = 0;
-  /// True if completion is only seen by polling (MPI); bounds the sleeps of those who wait.
+  /// True if completion is only seen by polling (MPI); bounds the sleeps of threads that wait.
   virtual bool is_polled() const { return false; }
   virtual LinkCost cost() const { return {}; }
   /// Bytes that this process has handed over in `send`, since it was made.

@@ -11,7 +11,7 @@ namespace farandole {
 /// `complete_non_temporal_stores`.
 /// @param next  if not null, as many bytes that this thread reads soon: they are fetched meanwhile. Need not exist.
 void copy_non_temporal(void* out, const void* in, std::size_t bytes, const void* next = nullptr);
-/// What this thread has streamed becomes visible to others before whatever it stores afterwards.
+/// What this thread has written past the caches becomes visible to other threads before whatever it stores afterwards.
 void complete_non_temporal_stores();
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An endpoint is one rank's slot in the job: who the others are, how to reach them, and whether all is well.
+// An endpoint is one rank's slot in the job: which ranks its peers are, how to reach them, and whether all is well.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ namespace farandole FARANDOLE_API {
 
 class Job;
 
-/// Made by a World, one per rank of the process. Thread-safe. After its World it still knows who the ranks were; what
+/// Made by a World, one per rank of the process. Thread-safe. After its World it still knows its ranks; what
 /// needs the job raises InvalidArgument.
 class Endpoint {
  public:
@@ -37,7 +37,7 @@ class Endpoint {
   const std::string& tuning_text() const;
   /// The best transport to another rank of the job. @throws InvalidArgument  the World has ended
   Transport& route(int peer) const;
-  /// The memory that this process shares with the others of its host.
+  /// The memory that this process shares with its peers on the host.
   SharedMemory& memory() const;
   /// True if all processes of that host have mapped each other's memory (and FARANDOLE_SHARED_MEMORY is on).
   bool shares_memory(int host_index) const;
@@ -47,7 +47,7 @@ class Endpoint {
 
   // Waiting.
   Doorbell& doorbell() { return doorbell_; }
-  /// Wakes whoever waits for this rank: its own thread and the progress thread.
+  /// Wakes the threads that wait for this rank: its own thread and the progress thread.
   void ring();
   Waiter::Options waiting() const;
   /// Adds work that moves on while its owner computes, until its owner lets go of it: by the progress thread, and by
@@ -107,7 +107,7 @@ class Endpoint {
 
   // Communicator ids of this rank; agreed on by the ranks that make a communicator.
   std::vector<std::uint8_t> used_ids() const;
-  /// Held while a communicator is made: ids that are agreed on must be taken before others are looked for.
+  /// Held while a communicator is made: ids that are agreed on must be taken before more are looked for.
   std::mutex& creation_mutex() { return creation_mutex_; }
   void take_id(std::uint16_t id);
   void release_id(std::uint16_t id);

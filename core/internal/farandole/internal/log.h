@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logging: one line per event on standard error, with time, level and who says it.
+// Logging: one line per event on standard error, with time, level and the rank that says it.
 #pragma once
 
 #include <string_view>

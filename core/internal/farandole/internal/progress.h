@@ -38,7 +38,7 @@ class ProgressGate {
   void begin() {
     if (guards_) pending_.fetch_add(1, std::memory_order_seq_cst);
   }
-  /// It has ended. Before its owner hears of it, who then looks whether it `is_quiet`.
+  /// It has ended. Before its owner hears of it, which then looks whether it `is_quiet`.
   void end() {
     if (guards_) pending_.fetch_sub(1, std::memory_order_seq_cst);
   }
@@ -83,7 +83,7 @@ class ProgressGate {
 /// hides. It then only looks every few milliseconds, so that nothing stands still, and operations advance inside calls.
 class ProgressThread {
  public:
-  /// @param doorbell  what the thread sleeps on while it waits for others; other processes may nudge it
+  /// @param doorbell  what the thread sleeps on while it waits for peers; other processes may nudge it
   /// @param rests  it works only while operations are pending, see ProgressGate
   ProgressThread(Waiter::Options options, Doorbell& doorbell, bool rests = false)
       : options_(options), doorbell_(doorbell), gate_(rests) {}

@@ -31,7 +31,7 @@ struct ArenaHeader {
   };
   using Nonce = std::array<std::uint64_t, 2>;
   Nonce nonce;                                 ///< tells this arena from all others; const once it is made
-  std::atomic<std::uint64_t> allocated_bytes;  ///< written by the owner; summed by whoever allocates
+  std::atomic<std::uint64_t> allocated_bytes;  ///< written by the owner; summed by processes that allocate
   alignas(128) Doorbell progress;              ///< of the process's progress thread
   std::array<Slot, kMaxReplicas> slots;
   /// Where each rank's control block of a communicator lies in this arena; 0: nowhere yet.

@@ -21,7 +21,7 @@ class StallMonitor {
         warning_(Deadline::after(warn_after)),
         deadline_(timeout.count() > 0 ? Deadline::after(timeout) : Deadline::never()) {}
 
-  /// To be called now and then. @param describe  returns who waits for whom   @throws Timeout
+  /// To be called now and then. @param describe  returns which ranks wait for which   @throws Timeout
   template <class Describe>
   void check(const Describe& describe) {
     if (deadline_.passed()) {

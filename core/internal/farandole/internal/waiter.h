@@ -16,14 +16,14 @@ class Doorbell {
  public:
   /// The current ring count; pass it to `sleep` so that a ring in between is not missed.
   std::uint32_t rings() const { return rings_.load(std::memory_order_seq_cst); }
-  /// Wakes every sleeper. Costs one atomic increment while nobody sleeps.
+  /// Wakes every sleeper. Costs one atomic increment while no thread sleeps.
   void ring();
-  /// The same for a caller whose news is a sequentially consistent store: wakes whoever had not seen it when it armed.
-  /// Costs one load while nobody is armed.
+  /// The same for a caller that has made a sequentially consistent store: wakes sleepers that had not seen it when they
+  /// armed. Costs one load while no thread is armed.
   void nudge() {
     if (sleepers_.load(std::memory_order_seq_cst) > 0) ring();
   }
-  /// To be called before the last look for news that comes with `nudge`; `disarm` afterwards.
+  /// To be called before the last look for what comes with `nudge`; `disarm` afterwards.
   void arm() { sleepers_.fetch_add(1, std::memory_order_seq_cst); }
   void disarm() { sleepers_.fetch_sub(1, std::memory_order_seq_cst); }
   /// Sleeps until rung since `seen`, or until `limit` has passed.
@@ -39,7 +39,7 @@ class Doorbell {
 class Waiter {
  public:
   struct Options {
-    /// More ranks than cores: starts at yield, and sleeps soon, so that a blocked rank does not slow the others.
+    /// More ranks than cores: starts at yield, and sleeps soon, so that a blocked rank does not slow its peers.
     bool oversubscribed = false;
     /// A polled transport (MPI) is in use: sleeps are capped at 50 µs, doubling to 5 ms when idle.
     bool polled = false;

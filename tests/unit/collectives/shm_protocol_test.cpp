@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "host_model.h"
+#include "shm_model.h"
 
-namespace farandole::host_model {
+namespace farandole::shm_model {
 namespace {
 
 constexpr Kind kA = Kind::kOneShot, kS = Kind::kStaged, kX = Kind::kExchanged, kW = Kind::kWindows;
@@ -78,4 +78,4 @@ TEST(HostProtocol, MistakesWithSleepingAreFound) {
 }
 
 }  // namespace
-}  // namespace farandole::host_model
+}  // namespace farandole::shm_model

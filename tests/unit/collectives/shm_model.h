@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace farandole::host_model {
+namespace farandole::shm_model {
 
 /// kExchanged: staged, between two ranks that put results where the input was.
 enum class Kind : std::uint8_t { kOneShot, kStaged, kExchanged, kWindows };
@@ -44,4 +44,4 @@ struct Exploration {
 };
 Exploration explore(const Variant& variant);
 
-}  // namespace farandole::host_model
+}  // namespace farandole::shm_model

@@ -2,7 +2,7 @@
 // A state is what lies in shared memory and where each rank is; an action is one access to shared memory that others
 // can observe. What is waited for and stays true (progress, completed) is tested for all ranks in one action, which
 // comes to the same.
-#include "host_model.h"
+#include "shm_model.h"
 
 #include <fmt/core.h>
 
@@ -17,7 +17,7 @@
 
 #include "shared_memory/shm_plan.h"
 
-namespace farandole::host_model {
+namespace farandole::shm_model {
 namespace {
 
 constexpr int kMaxRanks = 3, kMaxCalls = 3, kMaxLanes = 2, kSlots = 2, kExchangeSlots = 4;
@@ -428,4 +428,4 @@ Exploration explore(const Variant& variant) {
   return Explorer(variant).run();
 }
 
-}  // namespace farandole::host_model
+}  // namespace farandole::shm_model

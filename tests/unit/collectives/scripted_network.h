@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// A transport whose messages arrive when and in the order that a test wants, for executors of several ranks on one
+// thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "farandole/core/reduce.h"
+#include "farandole/sdk/transport.h"
+
+namespace farandole::test {
+
+/// All ranks send through one of these. Unbuffered: a message is taken out of the sender's memory when it is delivered.
+/// One thread.
+class ScriptedNetwork final : public Transport {
+ public:
+  explicit ScriptedNetwork(bool fuses = false) : fuses_(fuses) {}
+  std::string_view name() const override { return "scripted"; }
+  bool fuses_reduction() const override { return fuses_; }
+  bool has_arrived(std::uint16_t /*communicator*/, std::uint8_t /*lane*/, int /*target*/) override { return false; }
+
+  std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override {
+    return post(sends_[key(channel)], bytes, [data](const void*) { return data; });
+  }
+  std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override {
+    return post(receives_[key(channel)], bytes, [data, bytes](const void* from) {
+      std::memcpy(data, from, bytes);
+      return nullptr;
+    });
+  }
+  std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand, std::size_t count,
+                                        DType dtype, ReduceOp op) override {
+    return post(receives_[key(channel)], count * size_in_bytes(dtype), [=](const void* from) {
+      reduce(out, operand, from, count, dtype, op);
+      return nullptr;
+    });
+  }
+
+  /// Channels whose next message both ends have posted.
+  std::size_t deliverable() const { return ready_channels().size(); }
+  /// Delivers the next message of one of them.
+  void deliver(std::size_t index) {
+    const Key channel = ready_channels().at(index);
+    Message from = take(sends_[channel]), to = take(receives_[channel]);
+    ASSERT_EQ(from.bytes, to.bytes) << "both ends name the same number of bytes";
+    (void)to.move(from.move(nullptr));
+    *from.state = *to.state = State::kDone;
+    ++delivered_;
+  }
+  /// From now on every message that has not been delivered is lost.
+  void fail(const std::string& text) { failure_ = text; }
+
+  std::size_t delivered() const { return delivered_; }
+  std::size_t withdrawn() const { return withdrawn_; }
+  /// Receives that a rank of the job has posted, and that have not been delivered.
+  std::size_t receives_of(int rank) const {
+    std::size_t count = 0;
+    for (const auto& [channel, messages] : receives_) count += std::get<3>(channel) == rank ? messages.size() : 0;
+    return count;
+  }
+
+ private:
+  enum class State { kPosted, kDone };
+  using Key = std::tuple<std::uint16_t, std::uint8_t, int, int>;
+  struct Message {
+    std::size_t bytes;
+    std::function<const void*(const void*)> move;
+    std::shared_ptr<State> state;
+  };
+  class ScriptedTransfer final : public Transfer {
+   public:
+    ScriptedTransfer(ScriptedNetwork& network, std::shared_ptr<State> state)
+        : network_(network), state_(std::move(state)) {}
+    bool test() override {
+      if (*state_ == State::kDone) return true;
+      if (!network_.failure_.empty()) throw TransportError(network_.failure_);
+      return false;
+    }
+    Aftermath withdraw() override {
+      ++network_.withdrawn_;
+      return Aftermath::kNone;
+    }
+
+   private:
+    ScriptedNetwork& network_;
+    const std::shared_ptr<State> state_;
+  };
+
+  static Key key(const Channel& channel) {
+    return {channel.communicator, channel.lane, channel.source, channel.target};
+  }
+  std::unique_ptr<Transfer> post(std::deque<Message>& queue, std::size_t bytes,
+                                 std::function<const void*(const void*)> move) {
+    queue.push_back({bytes, std::move(move), std::make_shared<State>(State::kPosted)});
+    return std::make_unique<ScriptedTransfer>(*this, queue.back().state);
+  }
+  static Message take(std::deque<Message>& queue) {
+    Message first = std::move(queue.front());
+    queue.pop_front();
+    return first;
+  }
+  std::vector<Key> ready_channels() const {
+    std::vector<Key> ready;
+    for (const auto& [channel, messages] : sends_) {
+      const auto receives = receives_.find(channel);
+      if (!messages.empty() && receives != receives_.end() && !receives->second.empty()) ready.push_back(channel);
+    }
+    return ready;
+  }
+
+  const bool fuses_;
+  std::map<Key, std::deque<Message>> sends_, receives_;
+  std::string failure_;
+  std::size_t delivered_ = 0, withdrawn_ = 0;
+};
+
+}  // namespace farandole::test
