@@ -41,8 +41,11 @@ start() {
 }
 # The other rank has printed such a line while the slow one could not.
 until_other_says() {
+  local is_over=
   until grep -qE "$1" out; do
-    kill -0 $job 2>/dev/null || { fail "ended without a line like: $1; of: $running"; return; }
+    [ -z "$is_over" ] || { fail "ended without a line like: $1; of: $running"; return; }
+    # What it has printed before its end is looked at once more.
+    kill -0 $job 2>/dev/null || is_over=yes
     sleep 0.02
   done
 }
