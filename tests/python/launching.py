@@ -79,6 +79,7 @@ class FunctionTest(unittest.TestCase):
             farandole.run(fails, (1,), np=2)
         trace = str(caught.exception)
         self.assertIn("launching.py", trace)
+        self.assertIn('raise KeyError("no such thing")', trace)
         self.assertNotIn("_run_task.py", trace)
         with self.assertRaisesRegex(RuntimeError, "no result came from rank 0|SystemExit: 3"):
             farandole.run(sys.exit, (3,))
@@ -135,11 +136,14 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(run("-np", "1", sys.executable, "-c", "import sys; sys.exit(7)").returncode, 7)
 
     def test_ctrl_c_ends_all(self):
-        program = "import os, time; print(os.getpid(), flush=True); time.sleep(1000)"
+        # One write for each line: what two ranks write with two can interleave.
+        program = "import os, time; os.write(1, b'%d\\n' % os.getpid()); time.sleep(1000)"
         job = subprocess.Popen(
             command("-np", "2", sys.executable, "-c", program),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
+        self.addCleanup(job.wait)
+        self.addCleanup(job.terminate)
         ranks = [int(job.stdout.readline()) for _ in range(2)]
         job.send_signal(signal.SIGINT)
         status = job.wait(SECONDS)

@@ -13,7 +13,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, Callable, List, Mapping, Optional, Sequence
 
-from . import _frames, _mpirun, errors
+from . import _code_pickle, _frames, _mpirun, errors
 from ._horovod import modules
 
 _CALL = "call"
@@ -27,19 +27,12 @@ class Outcome:
     is_consequence: bool = False  # of another rank's error
 
 
-def _pickler() -> Any:
-    try:
-        import cloudpickle
-    except ImportError as error:
-        raise errors.Unsupported("farandole.run sends functions with cloudpickle: pip install cloudpickle") from error
-    return cloudpickle
-
-
 def write_call(directory: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raises Unsupported without cloudpickle, InvalidArgument for what can not be pickled."""
-    pickler = _pickler()
     try:
-        pickled = pickler.dumps((func, tuple(args), dict(kwargs)))
+        pickled = _code_pickle.dumps((func, tuple(args), dict(kwargs)))
+    except ImportError as error:
+        raise errors.Unsupported("farandole.run sends functions with cloudpickle: pip install cloudpickle") from error
     except Exception as error:
         raise errors.InvalidArgument(f"the function or its arguments can not be pickled for the ranks: {error}") from error
     call = {"path": sys.path, "as_horovod": modules.is_installed(), "call": pickled}
@@ -91,7 +84,7 @@ def main() -> None:
         modules.install_as_horovod()
     try:
         func, args, kwargs = pickle.loads(call["call"])
-        outcome = Outcome(result=_pickler().dumps(func(*args, **kwargs)))
+        outcome = Outcome(result=_code_pickle.dumps(func(*args, **kwargs)))
     except BaseException as error:
         trace = _frames.without_starters(error.__traceback__)
         outcome = Outcome(

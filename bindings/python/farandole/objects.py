@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
 
-from . import _engine, errors
+from . import _code_pickle, _engine, errors
 from ._engine import Collective
 from ._lifecycle import rank
 from ._work import Call, Work
@@ -104,10 +104,10 @@ def dumps(obj: Any, pickle: bool = False) -> bytes:
     """The message of an object. Raises InvalidArgument for what the safe format does not hold."""
     if pickle:
         try:
-            import cloudpickle as pickler  # also functions and classes of the main program, where it is installed
-        except ImportError:
-            pickler = pickle_module
-        return _HEADER.pack(_PICKLE, 0) + pickler.dumps(obj)
+            pickled = _code_pickle.dumps(obj)  # also functions and classes of the main program
+        except ImportError:  # cloudpickle is optional
+            pickled = pickle_module.dumps(obj)
+        return _HEADER.pack(_PICKLE, 0) + pickled
     encoder = _Encoder()
     text = json.dumps(encoder.encode(obj)).encode()
     return _HEADER.pack(_PLAIN, len(text)) + text + encoder.blobs.getvalue()
