@@ -152,7 +152,7 @@ tools::Program describe_program() {
     return words;
   };
   program.values = {{"COLLECTIVE", plus(tools::collective_names(), {"all"})},
-                    {"ALGORITHM", plus(tools::algorithm_names(), {"shared_memory", "hierarchical", "vendor", "all"})},
+                    {"ALGORITHM", plus(tools::algorithm_names(), {"all"})},
                     {"DTYPE", names_of(kAllDTypes)},
                     {"OP", names_of(kAllReduceOps)}};
   program.examples = {

@@ -155,10 +155,22 @@ std::vector<std::string> collective_names() {
   return names;
 }
 
-std::vector<std::string> algorithm_names() {
+namespace {
+void add_once(std::vector<std::string>& names, std::string_view name) {
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+}
+}  // namespace
+
+std::vector<std::string> schedule_names() {
   std::vector<std::string> names;
-  for (const Algorithm& algorithm : algorithms()) {
-    if (std::find(names.begin(), names.end(), algorithm.name) == names.end()) names.emplace_back(algorithm.name);
+  for (const Algorithm& algorithm : algorithms()) add_once(names, algorithm.name);
+  return names;
+}
+
+std::vector<std::string> algorithm_names() {
+  std::vector<std::string> names = schedule_names();
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    for (const std::string_view name : farandole::algorithm_names(static_cast<Collective>(i))) add_once(names, name);
   }
   return names;
 }

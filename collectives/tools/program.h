@@ -75,6 +75,8 @@ std::vector<std::string> usage_of(const Program& program, const Command* command
 
 // Names of the library's tables, as words of values.
 std::vector<std::string> collective_names();
+/// Those that are schedules.
+std::vector<std::string> schedule_names();
 std::vector<std::string> algorithm_names();
 
 }  // namespace farandole::tools

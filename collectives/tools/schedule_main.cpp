@@ -330,7 +330,7 @@ Program describe_program() {
     entry.add_options(options.options.add_options());
     add_common_options(options);
   }
-  program.values = {{"COLLECTIVE", collective_names()}, {"ALGORITHM", algorithm_names()}};
+  program.values = {{"COLLECTIVE", collective_names()}, {"ALGORITHM", schedule_names()}};
   program.examples = {{"farandole-schedule verify --sizes 1-64", "All algorithms, for up to 64 ranks:"},
                       {"farandole-schedule show double_tree --size 6 --rank 3", "One rank's steps:"},
                       {"farandole-schedule svg halving_doubling --size 8 -o picture.svg", "A picture of all messages:"},

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kIntroduction = R"(# Configuration
 
-<!-- Made by `farandole-info --config markdown`; a test compares this file with the table in core/src/settings_table.cpp. -->
+<!-- Made by `farandole-info --config markdown`; a test compares this file with the table of settings. -->
 
 Farandole reads the environment variables below once, when a `World` is made. A variable that starts with `FARANDOLE_`
 and is not listed here, or a value out of its range, is an error that names what is valid.

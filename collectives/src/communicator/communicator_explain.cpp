@@ -5,31 +5,7 @@
 #include "communicator/communicator_state.h"
 
 namespace farandole {
-
 namespace {
-
-/// How processes read what is in no window.
-std::string explain_single_copies(Collective collective, const Group& group) {
-  const std::int64_t least = group.endpoint->settings().single_copy_bytes;
-  if (reduces(collective) || least == 0) return "";
-  if (!group.endpoint->memory().can_copy()) return "; the kernel does not let the processes read each other's memory";
-  return fmt::format("; between processes the kernel copies chunks from {} bytes out of other memory", least);
-}
-
-/// Why shared memory is used for `bytes` bytes, and how.
-std::string explain_shared_memory(const Selection& selection, Collective collective, std::size_t bytes,
-                                  const Group& group) {
-  const bool one_shot = bytes <= group.one_shot_bytes;
-  if (selection.is_hierarchical()) {
-    return fmt::format("the ranks live on several hosts and share memory on each: {}",
-                       one_shot ? "reduced to each host's first rank, among these, and broadcast on each host"
-                                : "each rank allreduces its part of its host's sum with its counterparts");
-  }
-  return fmt::format("the ranks live on one host and share memory: {}",
-                     one_shot ? "one shot, every rank reads what it needs of all others"
-                              : fmt::format("two shots, in parts of {} bytes; windows are read and written in place{}",
-                                            group.slice_bytes, explain_single_copies(collective, group)));
-}
 
 /// What has chosen: a setting, the table, or the built-in rules; and what became of the table.
 std::string explain_reason(const SelectionQuery& asked, const Group& group, const std::string& forced) {
@@ -64,15 +40,16 @@ std::string Communicator::explain(Collective collective, std::size_t bytes) cons
   const Selection selection = state().select(asked);
   std::string text =
       fmt::format("{} of {} bytes among {} ranks: {}", name(collective), bytes, size(), selection.name());
-  if (selection.kind == Selection::Kind::kSchedule) {
+  if (selection.algorithm != nullptr) {
     text += fmt::format(", {} segment{}", selection.segments, selection.segments == 1 ? "" : "s");
   }
   const std::string& forced = forced_algorithm(collective, settings());
   text += fmt::format("\n{}", explain_reason(asked, state().group(), forced));
-  const bool by_messages = selection.kind == Selection::Kind::kSchedule || selection.is_vendor();
-  text += by_messages ? "\n"
-                      : fmt::format("{}{}\n", state().group().table ? "\n" : ": ",
-                                    explain_shared_memory(selection, collective, bytes, state().group()));
+  const bool by_messages = selection.method->explain == nullptr;
+  if (!by_messages) {
+    text += (state().group().table ? "\n" : ": ") + selection.method->explain(collective, bytes, state().group());
+  }
+  text += "\n";
   text += fmt::format("{} {} ({} us per message, {} GB/s) the cost model expects:\n",
                       by_messages ? "Over" : "By messages, over", transport(), asked.link.latency_us,
                       1e-3 / asked.link.us_per_byte);

@@ -24,13 +24,13 @@ Communicator::State::~State() {
   group_.endpoint->release_id(group_.id);
 }
 
-std::array<std::size_t, kCollectiveCount> Communicator::State::find_shared_memory_below() const {
-  std::array<std::size_t, kCollectiveCount> below{};
+std::array<ShortVectors, kCollectiveCount> Communicator::State::select_short_vectors() const {
+  std::array<ShortVectors, kCollectiveCount> found{};
   for (int i = 0; i < kCollectiveCount; ++i) {
-    const SelectionQuery asked = query(static_cast<Collective>(i), 0);
-    below[static_cast<std::size_t>(i)] = shared_memory_below(asked, group_.endpoint->settings());
+    found[static_cast<std::size_t>(i)] =
+        farandole::select_short_vectors(query(static_cast<Collective>(i), 0), group_.endpoint->settings());
   }
-  return below;
+  return found;
 }
 
 Selection Communicator::State::select(const Call& call) {
@@ -39,18 +39,17 @@ Selection Communicator::State::select(const Call& call) {
   const std::size_t bytes =
       knows_size ? total_count(call, group_.size()) * size_in_bytes(call.input.dtype) : kUnknownBytes;
   const bool is_free = call.algorithm.empty() && call.segments == 0;
-  if (is_free && bytes < shared_memory_below_[static_cast<std::size_t>(call.collective)]) {
-    return {Selection::Kind::kSharedMemory, nullptr, 1};
-  }
+  const ShortVectors& known = short_vectors_[static_cast<std::size_t>(call.collective)];
+  if (is_free && bytes < known.below_bytes) return known.selection;
   SelectionQuery asked = query(call.collective, bytes);
   asked.forced = call.algorithm;
   asked.segments = call.segments;
-  asked.table_may_say_vendor = vendor_agrees(call.input.dtype, call.op);
+  asked.vendor_agrees = vendor_agrees(call.input.dtype, call.op);
   return select(asked);
 }
 
 Selection Communicator::State::select(const SelectionQuery& query) {
-  const Key key(query.collective, query.bytes, std::string(query.forced), query.segments, query.table_may_say_vendor);
+  const Key key(query.collective, query.bytes, std::string(query.forced), query.segments, query.vendor_agrees);
   const auto found = selections_.find(key);
   if (found != selections_.end()) return found->second;
   constexpr std::size_t kRemembered = 1024;
@@ -67,7 +66,7 @@ Communicator::State::Prepared Communicator::State::prepare(const Call& call) {
     group_.endpoint->check_fault();
     // With the check on, the other ranks learn of it in their own call; without it this rank just raises.
     if (group_.size() == 1 || !group_.endpoint->settings().check) throw;
-    return {Selection{Selection::Kind::kSchedule, &algorithms().front(), 1}, error.what()};
+    return {Selection::schedule(algorithms().front(), 1), error.what()};
   }
 }
 

@@ -87,9 +87,8 @@ class Communicator::State {
   const int exceptions_at_start_ = std::uncaught_exceptions();
   const std::shared_ptr<WorkQueue> queue_;
   const LinkCost link_ = message_route().cost();
-  std::array<std::size_t, kCollectiveCount> find_shared_memory_below() const;
-  /// Smaller vectors need no search for what to choose.
-  const std::array<std::size_t, kCollectiveCount> shared_memory_below_ = find_shared_memory_below();
+  std::array<ShortVectors, kCollectiveCount> select_short_vectors() const;
+  const std::array<ShortVectors, kCollectiveCount> short_vectors_ = select_short_vectors();
   using Key = std::tuple<Collective, std::size_t, std::string, int, bool>;
   std::map<Key, Selection> selections_;
 };

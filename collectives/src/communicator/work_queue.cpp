@@ -74,7 +74,7 @@ std::shared_ptr<Work::State> WorkQueue::submit(const Call& call, const Selection
 }
 
 bool WorkQueue::is_one_shot(const Call& call, const Selection& selection, const std::string& validation_error) const {
-  if (!selection.uses_shared_memory() || host_.whole() == nullptr) return false;
+  if (selection.method != &kShmMethod || host_.whole() == nullptr) return false;
   if (!validation_error.empty() || call.is_uneven()) return false;
   return total_count(call, group_.size()) * size_in_bytes(call.input.dtype) <= host_.whole()->one_shot_bytes();
 }

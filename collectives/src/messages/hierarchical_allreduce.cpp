@@ -1,14 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "messages/hierarchical_allreduce.h"
 
-#include <algorithm>
-#include <cstring>
+#include <fmt/core.h>
 
-#include "farandole/core/reduce.h"
-#include "schedule/schedule_cache.h"
+#include <algorithm>
+
+#include "messages/scheduled_collective.h"
+#include "operation/method_inputs.h"
 #include "shared_memory/shm_operation.h"
 
 namespace farandole {
+namespace {
+
+std::string explain_hierarchical(Collective, std::size_t bytes, const Group& group) {
+  return fmt::format("the ranks live on several hosts and share memory on each: {}",
+                     bytes <= group.one_shot_bytes
+                         ? "reduced to each host's first rank, among these, and broadcast on each host"
+                         : "each rank allreduces its part of its host's sum with its counterparts");
+}
+
+}  // namespace
+
+constinit const Method kHierarchicalMethod{
+    .name = "hierarchical",
+    .number = 0xfc,
+    .needs = "several hosts, one of them with several ranks, and FARANDOLE_SHARED_MEMORY on",
+    .is_preferred = true,
+    .supports = [](Collective collective) { return collective == Collective::kAllreduce; },
+    .fits = [](const TuningShape& shape) { return shape.hosts > 1 && shape.ranks > shape.hosts; },
+    .is_available = [](const SelectionQuery& query, bool) { return query.has_hierarchy; },
+    // Comparisons by messages end in any order; what follows in shared memory begins in the order of the calls.
+    .announce =
+        [](const MethodInputs& inputs) {
+          if (inputs.host != nullptr) inputs.host->announce(2 * inputs.sequence);
+        },
+    .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
+      return std::make_unique<HierarchicalAllreduce>(inputs.group, *inputs.hierarchy, inputs.host, inputs.call,
+                                                     inputs.descriptor, inputs.sequence);
+    },
+    .explain = explain_hierarchical,
+};
 
 HierarchicalAllreduce::HierarchicalAllreduce(const Group& group, const Hierarchy& hierarchy, ShmGroup* host,
                                              const Call& call, const Descriptor& descriptor, std::uint64_t sequence)
@@ -51,10 +82,15 @@ void HierarchicalAllreduce::begin() {
 Call HierarchicalAllreduce::inner_call(Collective collective) const {
   Call call;
   call.collective = collective;
-  call.op = call_.op == ReduceOp::kAverage ? ReduceOp::kSum : call_.op;
+  call.op = inner_op();
   call.counts = counts_;
   if (!by_parts_) call.root = 0;
   return call;
+}
+
+/// An average is a sum, scaled once all has been added.
+ReduceOp HierarchicalAllreduce::inner_op() const {
+  return call_.op == ReduceOp::kAverage ? ReduceOp::kSum : call_.op;
 }
 
 BufferView HierarchicalAllreduce::own_values() const {
@@ -75,11 +111,7 @@ std::unique_ptr<Operation> HierarchicalAllreduce::run_inside(std::uint64_t numbe
 
 void HierarchicalAllreduce::begin_inside() {
   if (host_ == nullptr) {
-    if (call_.prescale != 1.0) {
-      scale(call_.output.data, call_.input.data, call_.input.count, call_.input.dtype, call_.prescale);
-    } else if (call_.output.data != call_.input.data && call_.input.count > 0) {
-      std::memcpy(call_.output.data, call_.input.data, call_.input.size_in_bytes());
-    }
+    copy_scaled(call_.output.data, call_.input, call_.prescale);
     return;
   }
   inner_ = inner_call(by_parts_ ? Collective::kReduceScatter : Collective::kReduce);
@@ -101,19 +133,14 @@ void HierarchicalAllreduce::begin_across() {
   query.size = across.size();
   query.link = across.route(across.rank == 0 ? 1 : 0).cost();
   const Candidate chosen = candidates(query, group_.endpoint->settings()).front();
-  Execution execution;
-  execution.prepared =
-      ScheduleCache::of_process().get(*chosen.algorithm, {across.rank, across.size(), 0}, chosen.segments);
-  const Schedule& schedule = execution.prepared->schedule;
-  const std::size_t granularity = std::max<std::size_t>(1, 64 / size_in_bytes(values.dtype));
-  execution.offsets = balanced_offsets(values.count, schedule.chunks, schedule.segments, granularity);
-  execution.input = execution.data = reinterpret_cast<std::uintptr_t>(values.data);
-  execution.dtype = values.dtype;
-  execution.op = call_.op;
-  execution.final_scale = final_scale(call_, group_.size());
-  execution.lane = static_cast<std::uint8_t>(sequence_ % kLanes);
-  execution.result_pieces = schedule.pieces();
-  running_ = std::make_unique<Executor>(across, std::move(execution));
+  inner_ = Call{};
+  inner_.collective = Collective::kAllreduce;
+  inner_.input = values;
+  inner_.output = values;
+  inner_.op = inner_op();
+  inner_.postscale = final_scale(call_, group_.size());
+  running_ = std::make_unique<ScheduledCollective>(across, inner_,
+                                                   Selection::schedule(*chosen.algorithm, chosen.segments), sequence_);
 }
 
 void HierarchicalAllreduce::begin_back() {

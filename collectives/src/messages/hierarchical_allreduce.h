@@ -6,15 +6,17 @@
 #include <memory>
 #include <vector>
 
-#include "messages/executor.h"
 #include "messages/hierarchy.h"
 #include "operation/call.h"
 #include "operation/descriptor.h"
 #include "operation/operation.h"
-#include "selection/selection.h"
+#include "schedule/layout.h"
+#include "selection/method.h"
 #include "shared_memory/shm_group.h"
 
 namespace farandole {
+
+extern const Method kHierarchicalMethod;
 
 /// Large vectors on equal hosts: reduce_scatter inside each host, allreduce across hosts by every local rank on its
 /// part, allgather inside. Else: reduce to each host's first rank, allreduce among these, broadcast inside.
@@ -37,6 +39,7 @@ class HierarchicalAllreduce final : public Operation {
   void begin_inside();
   void begin_across();
   void begin_back();
+  ReduceOp inner_op() const;
   Call inner_call(Collective collective) const;
   /// What this rank stands for across hosts: its part of the output, or all of it.
   BufferView own_values() const;

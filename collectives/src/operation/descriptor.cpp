@@ -27,17 +27,17 @@ std::uint64_t digest_of_options(const Call& call, int segments) {
 }
 
 std::uint8_t algorithm_number(const Selection& selection) {
-  switch (selection.kind) {
-    case Selection::Kind::kVendor:
-      return Descriptor::kVendor;
-    case Selection::Kind::kSharedMemory:
-      return Descriptor::kSharedMemory;
-    case Selection::Kind::kHierarchical:
-      return Descriptor::kHierarchical;
-    case Selection::Kind::kSchedule:
-      break;
-  }
+  if (selection.algorithm == nullptr) return selection.method->number;
   return static_cast<std::uint8_t>(selection.algorithm - algorithms().data());
+}
+
+std::string_view algorithm_name(std::uint8_t number) {
+  const auto table = algorithms();
+  if (number < table.size()) return table[number].name;
+  for (const Method* method : methods()) {
+    if (!method->name.empty() && method->number == number) return method->name;
+  }
+  return "with arguments that it refuses";
 }
 
 }  // namespace
@@ -70,18 +70,7 @@ std::string describe(const Descriptor& descriptor) {
   if (descriptor.memory != MemoryKind::kHost) text += " in device memory";
   if (reduces(descriptor.collective)) text += fmt::format(", {}", name(descriptor.op));
   if (descriptor.root >= 0) text += fmt::format(", root {}", descriptor.root);
-  const auto table = algorithms();
-  if (descriptor.algorithm < table.size()) {
-    text += fmt::format(", {}", table[descriptor.algorithm].name);
-  } else if (descriptor.algorithm == Descriptor::kVendor) {
-    text += ", vendor";
-  } else if (descriptor.algorithm == Descriptor::kSharedMemory) {
-    text += ", shared_memory";
-  } else if (descriptor.algorithm == Descriptor::kHierarchical) {
-    text += ", hierarchical";
-  } else {
-    text += ", with arguments that it refuses";
-  }
+  text += fmt::format(", {}", algorithm_name(descriptor.algorithm));
   return text;
 }
 

@@ -19,16 +19,13 @@ namespace farandole {
 /// One rank's call. Compared bytewise.
 struct Descriptor {
   static constexpr std::uint8_t kRefused =
-      0xff;                                      ///< as `algorithm`: this rank can not go on, whatever its peers called
-  static constexpr std::uint8_t kVendor = 0xfe;  ///< as `algorithm`: the vendor's
-  static constexpr std::uint8_t kSharedMemory = 0xfd;  ///< as `algorithm`: through the host's shared memory
-  static constexpr std::uint8_t kHierarchical = 0xfc;  ///< as `algorithm`: shared memory inside hosts, messages across
+      0xff;  ///< as `algorithm`: this rank can not go on, whatever its peers called
 
   Collective collective = Collective::kBarrier;
   DType dtype : 4 = DType::kU8;
   MemoryKind memory : 4 = MemoryKind::kHost;
   ReduceOp op = ReduceOp::kSum;
-  std::uint8_t algorithm = 0;  ///< index in the table of algorithms
+  std::uint8_t algorithm = 0;  ///< index in the table of algorithms, or a method's number
   std::int32_t root = -1;
   std::uint64_t count = 0;   ///< elements; for alltoall, which may differ, 0
   std::uint64_t digest = 0;  ///< of uneven counts, scale and segments

@@ -13,9 +13,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::string_view kSharedMemory = "shared_memory";
-constexpr std::string_view kHierarchical = "hierarchical";
-constexpr std::string_view kVendor = "vendor";
 constexpr double kReduceUsPerByte = 1e-4;  // one pass over memory that is not in the cache
 constexpr double kMessageShare = 0.25;     // of the latency: posting and completing a message, however much overlaps
 
@@ -38,28 +35,49 @@ const Algorithm& find_or_explain(const SelectionQuery& query, std::string_view f
 }
 
 Selection selection_of(const TuningTable::Entry& entry, const SelectionQuery& query, const Settings& settings) {
-  if (entry.algorithm == kSharedMemory) return {Selection::Kind::kSharedMemory, nullptr, 1};
-  if (entry.algorithm == kHierarchical) return {Selection::Kind::kHierarchical, nullptr, 1};
-  if (entry.algorithm == kVendor) return {Selection::Kind::kVendor, nullptr, 1};
+  if (const Method* method = find_method(query.collective, entry.algorithm)) return {method, nullptr, 1};
   const Algorithm& algorithm = find_or_explain(query, entry.algorithm);
   const bool from_table = query.segments == 0 && entry.segments > 0;
-  return {Selection::Kind::kSchedule, &algorithm,
-          from_table ? entry.segments : segments_for(algorithm, query, settings)};
+  return Selection::schedule(algorithm, from_table ? entry.segments : segments_for(algorithm, query, settings));
+}
+
+/// Null: none is available.
+const Method* preferred_method(const SelectionQuery& query) {
+  for (const Method* method : methods()) {
+    if (method->is_preferred && method->supports(query.collective) && method->is_available(query, false)) return method;
+  }
+  return nullptr;
+}
+
+Selection select_freely(const SelectionQuery& query, const Settings& settings) {
+  if (const TuningTable::Entry* entry = measured_entry(query)) return selection_of(*entry, query, settings);
+  if (const Method* method = preferred_method(query)) return {method, nullptr, 1};
+  const Candidate best = candidates(query, settings).front();
+  return Selection::schedule(*best.algorithm, best.segments);
 }
 
 }  // namespace
 
-std::string_view Selection::name() const {
-  switch (kind) {
-    case Kind::kVendor:
-      return kVendor;
-    case Kind::kSharedMemory:
-      return kSharedMemory;
-    case Kind::kHierarchical:
-      return kHierarchical;
-    default:
-      return algorithm->name;
+Selection Selection::schedule(const Algorithm& algorithm, int segments) {
+  return {methods().back(), &algorithm, segments};
+}
+
+const Method* find_method(Collective collective, std::string_view name) {
+  for (const Method* method : methods()) {
+    if (!name.empty() && method->name == name && method->supports(collective)) return method;
   }
+  return nullptr;
+}
+
+std::vector<std::string_view> algorithm_names(Collective collective) {
+  std::vector<std::string_view> names;
+  for (const Algorithm& known : algorithms()) {
+    if (known.collective == collective) names.push_back(known.name);
+  }
+  for (const Method* method : methods()) {
+    if (!method->name.empty() && method->supports(collective)) names.push_back(method->name);
+  }
+  return names;
 }
 
 const std::string& forced_algorithm(Collective collective, const Settings& settings) {
@@ -115,12 +133,7 @@ std::vector<Candidate> candidates(const SelectionQuery& query, const Settings& s
 }
 
 std::string describe_no_such_algorithm(Collective collective, std::string_view wanted) {
-  std::vector<std::string_view> names;
-  for (const Algorithm& known : algorithms()) {
-    if (known.collective == collective) names.push_back(known.name);
-  }
-  names.push_back(kSharedMemory);
-  if (collective == Collective::kAllreduce) names.insert(names.end(), {kHierarchical, kVendor});
+  const std::vector<std::string_view> names = algorithm_names(collective);
   return fmt::format("there is no algorithm '{}'{}; it must be one of {}", wanted, suggestion(wanted, names),
                      fmt::join(names, ", "));
 }
@@ -130,58 +143,40 @@ const TuningTable::Entry* measured_entry(const SelectionQuery& query) {
   const TuningTable::Entry* const entry = query.table->find(query.collective, query.bytes);
   if (entry == nullptr) return nullptr;
   // Whether memory is shared is a setting, and no part of what a table is for.
-  if (entry->algorithm == kSharedMemory && !query.shares_memory) return nullptr;
-  if (entry->algorithm == kHierarchical && !query.has_hierarchy) return nullptr;
-  if (entry->algorithm == kVendor && !query.table_may_say_vendor) return nullptr;
-  return entry;
+  const Method* const method = find_method(query.collective, entry->algorithm);
+  return method != nullptr && !method->is_available(query, true) ? nullptr : entry;
 }
 
-std::size_t shared_memory_below(const SelectionQuery& query, const Settings& settings) {
+ShortVectors select_short_vectors(const SelectionQuery& query, const Settings& settings) {
   const std::string& forced = forced_algorithm(query.collective, settings);
-  if (!query.shares_memory || (forced != "auto" && forced != kSharedMemory)) return 0;
-  if (forced == kSharedMemory || query.table == nullptr) return kUnknownBytes;
+  const bool is_free = forced == "auto";
+  const Method* const method = is_free ? preferred_method(query) : find_method(query.collective, forced);
+  if (method == nullptr || !method->is_preferred || !method->is_available(query, false)) return {};
+  ShortVectors found{kUnknownBytes, {method, nullptr, 1}};
+  if (!is_free || query.table == nullptr) return found;
   std::size_t below = 0;
   for (const TuningTable::Entry& entry : query.table->of(query.collective)) {
-    if (entry.algorithm != kSharedMemory) return below;
+    if (entry.algorithm != method->name) return {below, found.selection};
     if (entry.up_to_bytes == kUnknownBytes) break;
     below = entry.up_to_bytes + 1;
   }
-  return kUnknownBytes;
+  return found;
 }
 
 Selection select(const SelectionQuery& query, const Settings& settings) {
-  std::string_view forced =
+  const std::string_view forced =
       query.forced.empty() ? std::string_view(forced_algorithm(query.collective, settings)) : query.forced;
-  // A rank alone has nobody to share with, and a setting that suits its job must not keep it from running.
-  if (forced == kSharedMemory && query.size == 1) forced = "auto";
-  if (forced == kVendor && query.collective == Collective::kAllreduce) return {Selection::Kind::kVendor, nullptr, 1};
-  if (forced == "auto") {
-    if (const TuningTable::Entry* entry = measured_entry(query)) return selection_of(*entry, query, settings);
-  }
-  if (forced == kSharedMemory && !query.shares_memory) {
-    throw InvalidArgument(fmt::format(
-        "{} by shared_memory needs all ranks on one host, more than one of them, and FARANDOLE_SHARED_MEMORY "
-        "on; leave the choice to Farandole (auto)",
-        name(query.collective)));
-  }
-  if (forced == kSharedMemory || (forced == "auto" && query.shares_memory)) {
-    return {Selection::Kind::kSharedMemory, nullptr, 1};
-  }
-  const bool may_be_hierarchical = query.has_hierarchy && query.collective == Collective::kAllreduce;
-  if (forced == kHierarchical && query.collective == Collective::kAllreduce && !may_be_hierarchical) {
-    throw InvalidArgument(
-        "allreduce by hierarchical needs several hosts, one of them with several ranks, and FARANDOLE_SHARED_MEMORY "
-        "on; leave the choice to Farandole (auto)");
-  }
-  if (may_be_hierarchical && (forced == "auto" || forced == kHierarchical)) {
-    return {Selection::Kind::kHierarchical, nullptr, 1};
-  }
-  if (forced != "auto") {
+  if (forced == "auto") return select_freely(query, settings);
+  const Method* const method = find_method(query.collective, forced);
+  if (method == nullptr) {
     const Algorithm& algorithm = find_or_explain(query, forced);
-    return {Selection::Kind::kSchedule, &algorithm, segments_for(algorithm, query, settings)};
+    return Selection::schedule(algorithm, segments_for(algorithm, query, settings));
   }
-  const Candidate best = candidates(query, settings).front();
-  return {Selection::Kind::kSchedule, best.algorithm, best.segments};
+  if (method->is_available(query, false)) return {method, nullptr, 1};
+  // A rank alone has no peer to share with, and a setting that suits its job must not keep it from running.
+  if (query.size == 1) return select_freely(query, settings);
+  throw InvalidArgument(fmt::format("{} by {} needs {}; leave the choice to Farandole (auto)", name(query.collective),
+                                    method->name, method->needs));
 }
 
 }  // namespace farandole

@@ -12,19 +12,17 @@
 #include "farandole/collectives/tuning.h"
 #include "farandole/core/settings.h"
 #include "farandole/sdk/transport.h"
+#include "selection/method.h"
 
 namespace farandole {
 
 /// What runs.
 struct Selection {
-  enum class Kind { kSchedule, kVendor, kSharedMemory, kHierarchical };
-  Kind kind = Kind::kSchedule;
-  const Algorithm* algorithm = nullptr;  ///< of a schedule
+  const Method* method = nullptr;
+  const Algorithm* algorithm = nullptr;  ///< of a schedule over messages, else null
   int segments = 1;
-  bool is_vendor() const { return kind == Kind::kVendor; }
-  bool uses_shared_memory() const { return kind == Kind::kSharedMemory; }
-  bool is_hierarchical() const { return kind == Kind::kHierarchical; }
-  std::string_view name() const;
+  std::string_view name() const { return algorithm != nullptr ? algorithm->name : method->name; }
+  static Selection schedule(const Algorithm& algorithm, int segments);
 };
 
 /// More than any entry of a table reaches.
@@ -41,18 +39,24 @@ struct SelectionQuery {
   std::string_view forced;             ///< by the caller; empty: the setting's
   int segments = 0;                    ///< by the caller; 0: from the size
   const TuningTable* table = nullptr;  ///< measured on ranks like these, if there is one
-  bool table_may_say_vendor = true;    ///< vendor_agrees()
+  bool vendor_agrees = true;           ///< of the call's type and reduction: vendor_agrees()
 };
 
-/// Forced by the caller, else by the setting, else what the table has measured, else shared memory where there is some
-/// (allreduce over several hosts: inside each), else the cheapest by the cost model.
+/// Forced by the caller, else by the setting, else what the table has measured, else the first preferred method that is
+/// available, else the cheapest schedule by the cost model.
 /// @throws InvalidArgument  the forced algorithm does not exist, or not for this number of ranks
 Selection select(const SelectionQuery& query, const Settings& settings);
 
 /// What the table has for this query, if it has something and that can run here.
 const TuningTable::Entry* measured_entry(const SelectionQuery& query);
-/// All vectors up to less than this size are reduced in shared memory, unless the caller wants something else.
-std::size_t shared_memory_below(const SelectionQuery& query, const Settings& settings);
+
+/// Vectors whose selection needs no search, unless the caller wants something else.
+struct ShortVectors {
+  std::size_t below_bytes = 0;
+  Selection selection;  ///< of all that have fewer bytes
+};
+/// @param query  for any size
+ShortVectors select_short_vectors(const SelectionQuery& query, const Settings& settings);
 
 /// One candidate of the cost model.
 struct Candidate {

@@ -19,16 +19,8 @@ constexpr int kMostSegments = 1024;
 
 /// Why `algorithm` can not run `collective` in a communicator of this shape; empty if it can.
 std::string objection(Collective collective, const std::string& algorithm, const TuningShape& shape) {
-  const bool is_allreduce = collective == Collective::kAllreduce;
-  if (algorithm == "shared_memory") {
-    return shape.ranks > 1 && shape.hosts == 1 ? "" : "shared_memory needs several ranks, all on one host";
-  }
-  if (is_allreduce && algorithm == "hierarchical") {
-    return shape.hosts > 1 && shape.ranks > shape.hosts ? ""
-                                                        : "hierarchical needs several hosts, one with several ranks";
-  }
-  if (is_allreduce && algorithm == "vendor") {
-    return shape.transport == "mpi" ? "" : "vendor needs the transport mpi: one rank per process";
+  if (const Method* method = find_method(collective, algorithm)) {
+    return method->fits(shape) ? "" : fmt::format("{} needs {}", algorithm, method->needs);
   }
   const Algorithm* const found = find_algorithm(collective, algorithm);
   if (found != nullptr) {

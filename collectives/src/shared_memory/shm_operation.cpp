@@ -11,6 +11,7 @@
 #include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
 #include "farandole/internal/copy.h"
+#include "operation/method_inputs.h"
 
 namespace farandole {
 namespace {
@@ -21,7 +22,40 @@ bool has_counts(Collective collective) {
          collective == Collective::kAlltoall;
 }
 
+/// How processes read what is in no window.
+std::string explain_single_copies(Collective collective, const Group& group) {
+  const std::int64_t least = group.endpoint->settings().single_copy_bytes;
+  if (reduces(collective) || least == 0) return "";
+  if (!group.endpoint->memory().can_copy()) return "; the kernel does not let the processes read each other's memory";
+  return fmt::format("; between processes the kernel copies chunks from {} bytes out of other memory", least);
+}
+
+std::string explain_shared_memory(Collective collective, std::size_t bytes, const Group& group) {
+  return fmt::format("the ranks live on one host and share memory: {}",
+                     bytes <= group.one_shot_bytes
+                         ? "one shot, every rank reads what it needs of all others"
+                         : fmt::format("two shots, in parts of {} bytes; windows are read and written in place{}",
+                                       group.slice_bytes, explain_single_copies(collective, group)));
+}
+
 }  // namespace
+
+constinit const Method kShmMethod{
+    .name = "shared_memory",
+    .number = 0xfd,
+    .needs = "several ranks, all on one host, and FARANDOLE_SHARED_MEMORY on",
+    .is_preferred = true,
+    .compares_calls = true,
+    .supports = [](Collective) { return true; },
+    .fits = [](const TuningShape& shape) { return shape.ranks > 1 && shape.hosts == 1; },
+    .is_available = [](const SelectionQuery& query, bool) { return query.shares_memory; },
+    .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
+      return std::make_unique<ShmOperation>(inputs.group, *inputs.host, inputs.call, inputs.descriptor,
+                                            2 * inputs.sequence, ShmOperation::Purpose::kCollective,
+                                            inputs.has_arrived);
+    },
+    .explain = explain_shared_memory,
+};
 
 ShmOperation::ShmOperation(const Group& group, ShmGroup& host, const Call& call, const Descriptor& descriptor,
                            std::uint64_t number, Purpose purpose, bool arrived)

@@ -18,6 +18,8 @@
 
 namespace farandole {
 
+extern const Method kShmMethod;
+
 /// The rank arrives, which compares what the ranks called. Short vectors are one-shot: nothing follows. For longer ones
 /// the rank takes the steps of the plan. Synchronisations: one for a one-shot collective; else one per slice and stage,
 /// and one at the end if peers use this rank's buffers.

@@ -18,7 +18,7 @@ namespace {
 // So that a job that is killed has nearly all in its file.
 constexpr std::chrono::milliseconds kFlushInterval{100};
 
-double microseconds(Clock::duration duration) {
+double as_microseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
@@ -70,7 +70,7 @@ void Timeline::stop() {
   }
   if (dropped > 0) {
     write_line(fmt::format(R"({{"name": "{} events were dropped", "ph": "i", "s": "g", "pid": 0, "ts": {:.3f}}})",
-                           dropped, microseconds(Clock::now() - origin_)));
+                           dropped, as_microseconds(Clock::now() - origin_)));
     log(LogLevel::kWarning,
         fmt::format("{} events of the timeline {} were dropped: they came faster than they could be "
                     "written",
@@ -127,7 +127,7 @@ void Timeline::write_pending(const std::stop_token& stop) {
 }
 
 void Timeline::write(const Event& event) {
-  const double when = microseconds(event.when - origin_);
+  const double when = as_microseconds(event.when - origin_);
   if (event.kind == Kind::kCycle) {
     write_line(fmt::format(R"({{"name": "CYCLE_START", "ph": "i", "s": "g", "pid": 0, "ts": {:.3f}}})", when));
     return;
@@ -141,7 +141,7 @@ void Timeline::write(const Event& event) {
       break;
     case Kind::kSpan:
       write_line(fmt::format(R"({{"name": {}, "ph": "X", "pid": {}, "tid": 0, "ts": {:.3f}, "dur": {:.3f}}})",
-                             quoted(event.activity), row.number, when, microseconds(event.length)));
+                             quoted(event.activity), row.number, when, as_microseconds(event.length)));
       break;
     default:
       for (; row.open > 0; --row.open) {

@@ -166,9 +166,9 @@ TEST_F(ChoiceFromATable, PassesOverWhatCanNotRunHere) {
   EXPECT_EQ(measured_entry(query_), &table_.of(Collective::kAllreduce)[0]);
   query_.bytes = 1000;
   EXPECT_EQ(measured_entry(query_), nullptr);
-  EXPECT_EQ(select(query_, settings_).kind, Selection::Kind::kSchedule);
+  EXPECT_NE(select(query_, settings_).algorithm, nullptr);
   query_.shares_memory = true;
-  query_.table_may_say_vendor = false;
+  query_.vendor_agrees = false;
   EXPECT_EQ(name(10), "shared_memory");
 }
 
@@ -194,21 +194,21 @@ TEST_F(ChoiceFromATable, NoSegmentsMeansFromTheSize) {
 
 TEST_F(ChoiceFromATable, SizesThatNeedNoSearchEndWhereTheTableSaysSomethingElse) {
   constexpr std::size_t kAnySize = ~std::size_t{0};
-  EXPECT_EQ(shared_memory_below(query_, settings_), 0U);
+  EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, 0U);
   TuningTable table = sample();
   table.of(Collective::kAllreduce)[0].algorithm = "shared_memory";
   query_.table = &table;
-  EXPECT_EQ(shared_memory_below(query_, settings_), 1001U);
+  EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, 1001U);
   table.of(Collective::kAllreduce).pop_back();
-  EXPECT_EQ(shared_memory_below(query_, settings_), kAnySize);
+  EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, kAnySize);
   query_.table = nullptr;
-  EXPECT_EQ(shared_memory_below(query_, settings_), kAnySize);
+  EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, kAnySize);
   settings_.allreduce = "ring";
-  EXPECT_EQ(shared_memory_below(query_, settings_), 0U);
+  EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, 0U);
   settings_.allreduce = "shared_memory";
-  EXPECT_EQ(shared_memory_below(query_, settings_), kAnySize);
+  EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, kAnySize);
   query_.shares_memory = false;
-  EXPECT_EQ(shared_memory_below(query_, settings_), 0U);
+  EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, 0U);
 }
 
 }  // namespace

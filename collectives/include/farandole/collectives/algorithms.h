@@ -66,6 +66,10 @@ std::span<const Algorithm> algorithms();
 /// Null if there is none of that name.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
 
+/// What a call, a setting and a table of measured choices may name: the collective's algorithms, then the methods that
+/// are no schedules, "shared_memory" and others.
+std::vector<std::string_view> algorithm_names(Collective collective);
+
 /// How many segments a chunk is cut into, so that one has about `segment_bytes` bytes; 1 where more are not worthwhile.
 int segments_for_size(const Algorithm& algorithm, int ranks, std::size_t bytes, std::size_t segment_bytes);
 

@@ -80,7 +80,7 @@ struct SettingInfo {
   std::string_view meaning;
 };
 
-/// Every setting, in the order of the documentation.
+/// Every setting, in the order of the documentation. Each layer of the library contributes its rows.
 std::span<const SettingInfo> settings_table();
 
 /// The value of one setting as text, in the form that its variable accepts.

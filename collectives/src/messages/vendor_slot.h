@@ -29,8 +29,12 @@ class VendorSlot {
   /// The communicator ends.
   void close();
 
-  /// Sequence numbers of operations that have not started. They start in order, which is the same on all ranks.
-  std::set<std::uint64_t> waiting;
+  // Operations start in the order of their sequence numbers, which is the same on all ranks.
+  void announce(std::uint64_t sequence) { waiting_.insert(sequence); }
+  /// All announced operations with lower numbers have started.
+  bool is_next(std::uint64_t sequence) const { return *waiting_.begin() == sequence; }
+  /// The operation starts, or has been given up. One that was never announced, or has started, is ignored.
+  void withdraw(std::uint64_t sequence) { waiting_.erase(sequence); }
 
  private:
   struct Making;
@@ -40,6 +44,7 @@ class VendorSlot {
   std::shared_ptr<Making> making_;  // null: not begun
   std::thread thread_;              // that runs `making_`
   VendorCollectives* made_ = nullptr;
+  std::set<std::uint64_t> waiting_;  // announced, and not started
 };
 
 }  // namespace farandole

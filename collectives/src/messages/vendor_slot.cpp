@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "communicator/vendor_slot.h"
+#include "messages/vendor_slot.h"
 
 #include <algorithm>
 #include <atomic>

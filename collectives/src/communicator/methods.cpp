@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of all methods.
+#include <array>
+
+#include "messages/hierarchical_allreduce.h"
+#include "messages/scheduled_collective.h"
+#include "messages/vendor_allreduce.h"
+#include "shared_memory/shm_operation.h"
+
+namespace farandole {
+
+std::span<const Method* const> methods() {
+  static constexpr std::array<const Method*, 4> kMethods{&kShmMethod, &kHierarchicalMethod, &kVendorMethod,
+                                                         &kScheduleMethod};
+  return kMethods;
+}
+
+}  // namespace farandole

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The settings of core.
+#include "farandole/internal/setting_rows.h"
+
+namespace farandole {
+
+SettingRows core_settings() {  // NOLINT(readability-function-size): a table
+  using namespace setting;
+  using S = Settings;
+  constexpr Scope kAll = Scope::kAllRanks;
+  constexpr Scope kOwn = Scope::kOwn;
+  constexpr double kMostRanks = 1 << 20;
+  return {
+      seconds("FARANDOLE_TIMEOUT", &S::timeout, 0, kWeek, kAll,
+              "A collective that takes longer raises Timeout on every rank; 0 means never."),
+      seconds(
+          "FARANDOLE_WARN_AFTER", &S::warn_after, 0.01, kWeek, kAll,
+          "A collective that waits longer logs which ranks are missing, again after twice the time, and so on. Ranks "
+          "that have all stood still for a sixth of it, waiting for each other, raise Mismatch."),
+      choice(
+          "FARANDOLE_LIVENESS", &S::liveness, {"auto", "pidfd", "proc", "off"}, kOwn,
+          "How processes of one host see each other die: by a pidfd of each, or by reading /proc/<pid>/stat 20 times "
+          "a second; `auto`: by pidfd, else by /proc; `proc` also where a sandbox kills programs that call "
+          "pidfd_open; `off`: not at all."),
+      text("FARANDOLE_FLIGHT_DIR", &S::flight_directory, kOwn,
+           "Directory in which each rank writes its last 1024 collectives when the job fails; `off` writes nothing."),
+      bytes("FARANDOLE_WINDOW_BYTES", &S::window_bytes, 0, kGiB * kGiB, kOwn,
+            "Most memory that the windows of a host's ranks take together; 0: what the machine, or the control group, "
+            "has."),
+      choice("FARANDOLE_MPI", &S::mpi, {"auto", "openmpi", "mpich", "off"}, kOwn,
+             "MPI to join by; `auto` takes the one that is loaded or that started the program, `off` stays alone."),
+      text("FARANDOLE_PLUGIN_DIR", &S::plugin_directory, kOwn,
+           "Directory of the plug-ins; empty means beside the library."),
+      text("FARANDOLE_HOST_ID", &S::host_id, kOwn,
+           "Processes with different texts count as being on different hosts, to try multi-host jobs on one machine."),
+      number(
+          "FARANDOLE_RANK", &S::rank, -1, kMostRanks - 1, kOwn,
+          "Number of this process in a job of one host that no MPI starts, with FARANDOLE_SIZE and FARANDOLE_JOB; -1 "
+          "means not set."),
+      number("FARANDOLE_SIZE", &S::size, -1, kMostRanks, kOwn,
+             "Number of processes in a job that no MPI starts; -1 means not set."),
+      text("FARANDOLE_JOB", &S::job, kOwn,
+           "Name of a job that no MPI starts: the same for all its processes, and no other job of the same user at the "
+           "time."),
+      choice("FARANDOLE_LOG", &S::log_level, {"debug", "info", "warning", "error", "off"}, kOwn,
+             "Least severe messages that are written to standard error."),
+      choice("FARANDOLE_ISA", &S::isa, {"auto", "baseline", "avx2", "avx512"}, kOwn,
+             "Highest instruction set that the reduction kernels may use; results do not depend on it."),
+  };
+}
+
+}  // namespace farandole
