@@ -36,7 +36,7 @@ refuse ops/tensorflow 'farandole/(core|sdk|internal|collectives|gradients|traine
 refuse examples '\.\./|(core|collectives|ops)/src|farandole/(sdk|internal)/' 'examples use public headers only'
 
 # Inside collectives.
-one_way collectives/src algorithms schedule selection operation shared_memory messages communicator
+one_way collectives/src algorithms schedule selection operation shared_memory messages device communicator
 
 # Inside core: backends know the headers, each by itself; the job knows the backends.
 for directory in core/include/farandole/core collectives/include ops/engine/include ops/gradients/include ops/trainer/include; do

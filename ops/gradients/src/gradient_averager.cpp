@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "farandole/core/error.h"
-#include "farandole/internal/endpoint.h"
 #include "farandole/internal/deadline.h"
+#include "farandole/internal/endpoint.h"
 
 namespace farandole {
 namespace {

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/stream_program.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+bool is_message(StepKind kind) {
+  return kind == StepKind::kSend || kind == StepKind::kRecv || kind == StepKind::kRecvReduce;
+}
+
+/// Places steps one by one, each as early as what it waits for allows.
+class StreamPlanner {
+ public:
+  explicit StreamPlanner(const Schedule& schedule) : schedule_(schedule), places_(schedule.steps.size()) {
+    program_.stages.resize(static_cast<std::size_t>(schedule.rounds) + 1);
+    program_.is_bounced.resize(schedule.steps.size(), false);
+  }
+
+  StreamProgram plan() {
+    // A step comes after those that it waits for in program order, whatever their rounds.
+    for (std::size_t index = 0; index < schedule_.steps.size(); ++index) {
+      const Step& step = schedule_.steps[index];
+      if (is_message(step.kind)) {
+        place_message(static_cast<int>(index));
+      } else {
+        places_[index] = after_all(step, 0);
+        add_to_batch(static_cast<int>(index));
+      }
+    }
+    return std::move(program_);
+  }
+
+ private:
+  /// Where the effect of a step is there: after batch `batch` of `stage`; batch -1: with the group of the stage before.
+  struct Where {
+    int stage = 0;
+    int batch = -1;
+    bool operator<(const Where& other) const {
+      return stage < other.stage || (stage == other.stage && batch < other.batch);
+    }
+  };
+
+  /// The first batch from `stage` on that comes after everything that the step waits for.
+  Where after_all(const Step& step, int stage) const {
+    Where latest{stage, -1};
+    for (const int before : step.after) latest = std::max(latest, places_[static_cast<std::size_t>(before)]);
+    return {latest.stage, latest.batch + 1};
+  }
+
+  void add_to_batch(int index) {
+    const Where place = places_[static_cast<std::size_t>(index)];
+    auto& batches = program_.stages[static_cast<std::size_t>(place.stage)].batches;
+    const auto batch = static_cast<std::size_t>(place.batch);
+    if (batches.size() <= batch) batches.resize(batch + 1);
+    batches[batch].push_back(index);
+  }
+
+  void place_message(int index) {
+    const Step& step = schedule_.steps[static_cast<std::size_t>(index)];
+    program_.stages[static_cast<std::size_t>(step.round)].messages.push_back(index);
+    const Where done{step.round + 1, -1};  // with the group
+    const bool waits_for_group = std::any_of(step.after.begin(), step.after.end(), [&](int before) {
+      return places_[static_cast<std::size_t>(before)].stage > step.round;
+    });
+    if (step.kind == StepKind::kSend && waits_for_group) {
+      throw InternalError(
+          fmt::format("{} waits for a message of its own round or a later one", describe(schedule_, index)));
+    }
+    places_[static_cast<std::size_t>(index)] = done;
+    if (step.kind != StepKind::kRecvReduce && !waits_for_group) return;
+    program_.is_bounced[static_cast<std::size_t>(index)] = true;
+    const Where used = after_all(step, done.stage);
+    if (used.stage > done.stage) {
+      throw InternalError(fmt::format("{} waits for a later round", describe(schedule_, index)));
+    }
+    places_[static_cast<std::size_t>(index)] = used;
+    add_to_batch(index);
+  }
+
+  const Schedule& schedule_;
+  StreamProgram program_;
+  std::vector<Where> places_;
+};
+
+}  // namespace
+
+StreamProgram make_stream_program(const Schedule& schedule) {
+  return StreamPlanner(schedule).plan();
+}
+
+}  // namespace farandole
