@@ -37,7 +37,9 @@ bool Endpoint::shares_memory(int host_index) const {
   return job_.shares_memory(host_index);
 }
 Waiter::Options Endpoint::waiting() const {
-  return job_.waiting();
+  Waiter::Options options = job_.waiting();
+  options.polled = options.polled || is_polled_.load(std::memory_order_relaxed);
+  return options;
 }
 
 std::unique_ptr<VendorCollectives> Endpoint::vendor_collectives(std::span<const int> ranks,

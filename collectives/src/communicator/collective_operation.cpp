@@ -40,22 +40,27 @@ class Refusing final : public Operation {
 }  // namespace
 
 CollectiveOperation::CollectiveOperation(const Group& group, const ShmContext& host, const Call& call,
-                                         Selection selection, std::uint64_t sequence, VendorSlot& vendor, bool check,
-                                         std::string validation_error, bool has_arrived)
+                                         Selection selection, std::uint64_t sequence, VendorSlot& vendor,
+                                         DeviceSlot& devices, bool check, std::string validation_error,
+                                         bool has_arrived)
     : group_(group),
       host_(host),
       call_(call),
       selection_(selection),
       sequence_(sequence),
       vendor_(vendor),
+      devices_(devices),
       has_arrived_(has_arrived),
       validation_error_(std::move(validation_error)),
       descriptor_(describe_call(call_, selection_, group.size(), validation_error_.empty())),
-      phase_(check && group.size() > 1 && !selection_.method->compares_calls ? Phase::kCheck : Phase::kRun) {}
+      phase_(check && group.size() > 1 && !selection_.method->compares_calls ? Phase::kCheck : Phase::kRun) {
+  if (selection_.method->is_made_at_call) made_at_call_ = selection_.method->make(inputs());
+}
 
 CollectiveOperation::~CollectiveOperation() {
   // Messages are withdrawn before the memory that they use goes.
   running_.reset();
+  made_at_call_.reset();
   leave_communicator();
 }
 
@@ -121,20 +126,15 @@ void CollectiveOperation::end_phase() {
 }
 
 MethodInputs CollectiveOperation::inputs() const {
-  return {group_,
-          host_.group.get(),
-          host_.hierarchy ? &*host_.hierarchy : nullptr,
-          vendor_,
-          call_,
-          selection_,
-          descriptor_,
-          sequence_,
+  return {group_,      host_.group.get(), host_.hierarchy ? &*host_.hierarchy : nullptr,
+          vendor_,     devices_,          call_,
+          selection_,  descriptor_,       sequence_,
           has_arrived_};
 }
 
 void CollectiveOperation::begin_run() {
   if (!validation_error_.empty()) throw InvalidArgument(validation_error_);
-  running_ = selection_.method->make(inputs());
+  running_ = made_at_call_ ? std::move(made_at_call_) : selection_.method->make(inputs());
 }
 
 /// An alltoall of one number per rank, by the same schedule.

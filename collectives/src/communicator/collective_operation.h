@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "device/device_slot.h"
 #include "messages/hierarchy.h"
 #include "messages/vendor_slot.h"
 #include "operation/call.h"
@@ -34,13 +35,14 @@ class CollectiveOperation final : public Operation {
   /// @param has_arrived  in shared memory, this rank's arrival is published already
   /// @param validation_error  if not empty, the call is invalid: ranks compare descriptors, then this one throws it
   CollectiveOperation(const Group& group, const ShmContext& host, const Call& call, Selection selection,
-                      std::uint64_t sequence, VendorSlot& vendor, bool check, std::string validation_error,
-                      bool has_arrived = false);
+                      std::uint64_t sequence, VendorSlot& vendor, DeviceSlot& devices, bool check,
+                      std::string validation_error, bool has_arrived = false);
   ~CollectiveOperation() override;
 
   State advance() override;
   std::vector<int> waits_for() const override;
   Aftermath withdraw() override;
+  std::shared_ptr<DeviceEvent> enqueued() const override { return running_ ? running_->enqueued() : nullptr; }
   const Descriptor& descriptor() const { return descriptor_; }
   std::uint64_t sequence() const { return sequence_; }
 
@@ -67,6 +69,7 @@ class CollectiveOperation final : public Operation {
   const Selection selection_;
   const std::uint64_t sequence_;
   VendorSlot& vendor_;
+  DeviceSlot& devices_;
   const bool has_arrived_;
   const std::string validation_error_;
   Descriptor descriptor_;
@@ -75,6 +78,7 @@ class CollectiveOperation final : public Operation {
   Phase phase_;
   bool is_announced_ = false;
   std::unique_ptr<Operation> running_;
+  std::unique_ptr<Operation> made_at_call_;  // of a method that asks for it, until it runs
 };
 
 }  // namespace farandole

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <utility>
 
@@ -19,16 +20,19 @@ class Work::Handle {
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   ~Handle() {
-    if (state_->queue->is_forked_child() || has_ended()) return;
+    if (is_let_go_ || state_->queue->is_forked_child() || has_ended()) return;
     if (!is_done() && std::uncaught_exceptions() > exceptions_at_start_) state_->queue->give_up();
     state_->queue->wait(*state_);
   }
   bool is_done() const { return state_->done.load(std::memory_order_acquire); }
   bool has_ended() const { return is_done() && state_->queue->is_quiet(); }
   State& state() { return *state_; }
+  /// A stream waits for it: the last copy does not.
+  void let_go() { is_let_go_ = true; }
 
  private:
   const std::shared_ptr<State> state_;
+  std::atomic<bool> is_let_go_{false};
   const int exceptions_at_start_ = std::uncaught_exceptions();
 };
 
@@ -50,6 +54,15 @@ bool Work::test() {
   return handle_->has_ended();
 }
 
+void Work::wait_on(StreamView stream) {
+  if (!handle_) throw InvalidArgument("wait_on: this Work does not refer to a collective");
+  State& state = handle_->state();
+  state.queue->check_process();
+  state.queue->wait_on(state, stream);
+  handle_->let_go();
+  if (handle_->is_done() && state.failure) throw_error(state.failure->kind, state.failure->text);
+}
+
 void Communicator::throw_empty() {
   throw InvalidArgument(
       "this Communicator refers to no ranks: it was default-constructed or moved from, or a split gave this rank none");
@@ -68,11 +81,12 @@ Call reduction(Collective collective, ConstBufferView input, BufferView output, 
   call.postscale = options.postscale;
   call.algorithm = options.algorithm;
   call.segments = options.segments;
+  call.stream = options.stream;
   return call;
 }
 
 Call movement(Collective collective, ConstBufferView input, BufferView output, int root,
-              std::span<const std::size_t> counts, std::string_view algorithm) {
+              std::span<const std::size_t> counts, std::string_view algorithm, StreamView stream) {
   Call call;
   call.collective = collective;
   call.input = input;
@@ -80,6 +94,7 @@ Call movement(Collective collective, ConstBufferView input, BufferView output, i
   call.root = root;
   call.counts = counts;
   call.algorithm = algorithm;
+  call.stream = stream;
   return call;
 }
 
@@ -98,14 +113,14 @@ Call reduce_scatter_call(ConstBufferView input, BufferView output, ReduceOp op, 
 
 /// Only the root has an input; the type of the other ranks' is that of the output.
 Call scatter_call(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                  std::string_view algorithm, int rank) {
+                  std::string_view algorithm, StreamView stream, int rank) {
   const ConstBufferView own = rank == root ? input : ConstBufferView(nullptr, 0, output.dtype, output.space);
-  return movement(Collective::kScatter, own, output, root, counts, algorithm);
+  return movement(Collective::kScatter, own, output, root, counts, algorithm, stream);
 }
 
 Call alltoall_call(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
-                   std::span<const std::size_t> recv_counts) {
-  Call call = movement(Collective::kAlltoall, input, output, -1, send_counts, {});
+                   std::span<const std::size_t> recv_counts, StreamView stream) {
+  Call call = movement(Collective::kAlltoall, input, output, -1, send_counts, {}, stream);
   call.recv_counts = recv_counts;
   return call;
 }
@@ -120,11 +135,11 @@ Work Communicator::allreduce_async(ConstBufferView input, BufferView output, Red
   return state().start(reduction(Collective::kAllreduce, input, output, op, options));
 }
 
-void Communicator::broadcast(BufferView values, int root, std::string_view algorithm) {
-  state().run(movement(Collective::kBroadcast, values, values, root, {}, algorithm));
+void Communicator::broadcast(BufferView values, int root, std::string_view algorithm, StreamView stream) {
+  state().run(movement(Collective::kBroadcast, values, values, root, {}, algorithm, stream));
 }
-Work Communicator::broadcast_async(BufferView values, int root, std::string_view algorithm) {
-  return state().start(movement(Collective::kBroadcast, values, values, root, {}, algorithm));
+Work Communicator::broadcast_async(BufferView values, int root, std::string_view algorithm, StreamView stream) {
+  return state().start(movement(Collective::kBroadcast, values, values, root, {}, algorithm, stream));
 }
 
 void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root,
@@ -137,12 +152,12 @@ Work Communicator::reduce_async(ConstBufferView input, BufferView output, Reduce
 }
 
 void Communicator::allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
-                             std::string_view algorithm) {
-  state().run(movement(Collective::kAllgather, input, output, -1, counts, algorithm));
+                             std::string_view algorithm, StreamView stream) {
+  state().run(movement(Collective::kAllgather, input, output, -1, counts, algorithm, stream));
 }
 Work Communicator::allgather_async(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
-                                   std::string_view algorithm) {
-  return state().start(movement(Collective::kAllgather, input, output, -1, counts, algorithm));
+                                   std::string_view algorithm, StreamView stream) {
+  return state().start(movement(Collective::kAllgather, input, output, -1, counts, algorithm, stream));
 }
 
 void Communicator::reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op,
@@ -155,30 +170,30 @@ Work Communicator::reduce_scatter_async(ConstBufferView input, BufferView output
 }
 
 void Communicator::gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                          std::string_view algorithm) {
-  state().run(movement(Collective::kGather, input, output, root, counts, algorithm));
+                          std::string_view algorithm, StreamView stream) {
+  state().run(movement(Collective::kGather, input, output, root, counts, algorithm, stream));
 }
 Work Communicator::gather_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                                std::string_view algorithm) {
-  return state().start(movement(Collective::kGather, input, output, root, counts, algorithm));
+                                std::string_view algorithm, StreamView stream) {
+  return state().start(movement(Collective::kGather, input, output, root, counts, algorithm, stream));
 }
 
 void Communicator::scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                           std::string_view algorithm) {
-  state().run(scatter_call(input, output, root, counts, algorithm, rank()));
+                           std::string_view algorithm, StreamView stream) {
+  state().run(scatter_call(input, output, root, counts, algorithm, stream, rank()));
 }
 Work Communicator::scatter_async(ConstBufferView input, BufferView output, int root,
-                                 std::span<const std::size_t> counts, std::string_view algorithm) {
-  return state().start(scatter_call(input, output, root, counts, algorithm, rank()));
+                                 std::span<const std::size_t> counts, std::string_view algorithm, StreamView stream) {
+  return state().start(scatter_call(input, output, root, counts, algorithm, stream, rank()));
 }
 
 void Communicator::alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
-                            std::span<const std::size_t> recv_counts) {
-  state().run(alltoall_call(input, output, send_counts, recv_counts));
+                            std::span<const std::size_t> recv_counts, StreamView stream) {
+  state().run(alltoall_call(input, output, send_counts, recv_counts, stream));
 }
 Work Communicator::alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
-                                  std::span<const std::size_t> recv_counts) {
-  return state().start(alltoall_call(input, output, send_counts, recv_counts));
+                                  std::span<const std::size_t> recv_counts, StreamView stream) {
+  return state().start(alltoall_call(input, output, send_counts, recv_counts, stream));
 }
 
 void Communicator::barrier() {
@@ -323,6 +338,21 @@ Buffer Communicator::allocate(std::size_t count, DType dtype) {
   if (!group.endpoint->shares_memory(info(group).host_index)) return Buffer(count, dtype);
   return group.endpoint->memory().allocate(count, dtype);
 }
+MemorySpace Communicator::device() {
+  state().group().endpoint->check_world();
+  return state().queue().devices().context().space();
+}
+
+Buffer Communicator::allocate(std::size_t count, DType dtype, MemorySpace space) {
+  if (space.is_host()) return allocate(count, dtype);
+  const MemorySpace own = device();
+  if (space != own) {
+    throw InvalidArgument(
+        fmt::format("allocate: this rank uses {}, not {}", farandole::describe(own), farandole::describe(space)));
+  }
+  return state().queue().devices().context().allocate(count, dtype);
+}
+
 bool Communicator::shares_memory() const {
   return state().queue().shares_memory();
 }

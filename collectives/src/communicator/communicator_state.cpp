@@ -33,23 +33,39 @@ std::array<ShortVectors, kCollectiveCount> Communicator::State::select_short_vec
   return found;
 }
 
+namespace {
+
+/// NCCL knows neither bool nor 16-bit integers nor parts of different lengths, and its minimum and maximum say nothing
+/// of NaNs.
+bool device_vendor_agrees(const Call& call) {
+  const DType dtype = call.input.dtype;
+  if (dtype == DType::kBool || dtype == DType::kI16 || dtype == DType::kU16 || call.is_uneven()) return false;
+  const bool looks_at_nan = call.op == ReduceOp::kMin || call.op == ReduceOp::kMax;
+  return !reduces(call.collective) || !is_floating_point(dtype) || !looks_at_nan;
+}
+
+}  // namespace
+
 Selection Communicator::State::select(const Call& call) {
   // Ranks that exchange uneven parts do not know each other's sizes, and must select alike: as above every table.
   const bool knows_size = call.collective != Collective::kAlltoall || !call.is_uneven();
   const std::size_t bytes =
       knows_size ? total_count(call, group_.size()) * size_in_bytes(call.input.dtype) : kUnknownBytes;
-  const bool is_free = call.algorithm.empty() && call.segments == 0;
+  const MemoryKind memory = call.input.space.kind;
+  const bool is_free = call.algorithm.empty() && call.segments == 0 && memory == MemoryKind::kHost;
   const ShortVectors& known = short_vectors_[static_cast<std::size_t>(call.collective)];
   if (is_free && bytes < known.below_bytes) return known.selection;
-  SelectionQuery asked = query(call.collective, bytes);
+  SelectionQuery asked = query(call.collective, bytes, memory);
   asked.forced = call.algorithm;
   asked.segments = call.segments;
-  asked.vendor_agrees = vendor_agrees(call.input.dtype, call.op);
+  asked.vendor_agrees =
+      memory == MemoryKind::kHost ? vendor_agrees(call.input.dtype, call.op) : device_vendor_agrees(call);
   return select(asked);
 }
 
 Selection Communicator::State::select(const SelectionQuery& query) {
-  const Key key(query.collective, query.bytes, std::string(query.forced), query.segments, query.vendor_agrees);
+  const Key key(query.collective, query.bytes, std::string(query.forced), query.segments, query.vendor_agrees,
+                query.memory);
   const auto found = selections_.find(key);
   if (found != selections_.end()) return found->second;
   constexpr std::size_t kRemembered = 1024;
@@ -59,7 +75,7 @@ Selection Communicator::State::select(const SelectionQuery& query) {
 
 Communicator::State::Prepared Communicator::State::prepare(const Call& call) {
   try {
-    validate(call, group_.rank, group_.size());
+    validate(call, group_.rank, group_.size(), queue_->devices());
     return {select(call), {}};
   } catch (const InvalidArgument& error) {
     // A forked child and a job at fault hear of that first: no other argument would do.

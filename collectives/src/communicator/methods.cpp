@@ -2,6 +2,7 @@
 // The list of all methods.
 #include <array>
 
+#include "device/device_operation.h"
 #include "messages/hierarchical_allreduce.h"
 #include "messages/scheduled_collective.h"
 #include "messages/vendor_allreduce.h"
@@ -10,8 +11,9 @@
 namespace farandole {
 
 std::span<const Method* const> methods() {
-  static constexpr std::array<const Method*, 4> kMethods{&kShmMethod, &kHierarchicalMethod, &kVendorMethod,
-                                                         &kScheduleMethod};
+  static constexpr std::array<const Method*, 6> kMethods{&kShmMethod,          &kHierarchicalMethod,
+                                                         &kVendorMethod,       &kScheduleMethod,
+                                                         &kDeviceVendorMethod, &kDeviceScheduleMethod};
   return kMethods;
 }
 

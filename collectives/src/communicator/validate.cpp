@@ -26,10 +26,39 @@ void require_memory(std::string_view what, const void* data, std::size_t count) 
   }
 }
 
-/// No way of running a collective reads or writes anything but host memory.
-[[noreturn]] void throw_not_host(Collective collective, std::string_view what, MemorySpace space) {
-  throw InvalidArgument(fmt::format("{}: expected {} in host memory, got {}; copy it to the host", name(collective),
-                                    what, describe(space)));
+void require_address_in(const Call& call, const DeviceRuntime& runtime, std::string_view what,
+                        const ConstBufferView& view) {
+  if (view.data == nullptr || view.count == 0) return;
+  const MemorySpace found = runtime.space_of(view.data);
+  if (found == view.space) return;
+  throw InvalidArgument(fmt::format("{}: {} is said to be in {}, but its address is in {}", name(call.collective), what,
+                                    describe(view.space), describe(found)));
+}
+
+[[noreturn]] void refuse_space(const Call& call, std::string_view what, MemorySpace space,
+                               const std::string& expected) {
+  throw InvalidArgument(
+      fmt::format("{}: expected {} in {}, got {}", name(call.collective), what, expected, describe(space)));
+}
+
+/// All memory of a call is the host's, or of this rank's device.
+void validate_spaces(const Call& call, DeviceSlot& devices) {
+  const bool has_input = call.input.data != nullptr, has_output = call.output.data != nullptr;
+  if (has_input && has_output && call.output.space != call.input.space) {
+    refuse_space(call, "output", call.output.space, describe(call.input.space) + ", where the input is");
+  }
+  const MemorySpace space = has_input ? call.input.space : call.output.space;
+  if (!space.is_host()) {
+    const std::string own = fmt::format("{}, the device of this rank", describe(devices.context().space()));
+    if (space != devices.context().space()) refuse_space(call, "buffers", space, own);
+    if (call.stream.valid() && call.stream.space != space) refuse_space(call, "a stream", call.stream.space, own);
+  } else if (call.stream.valid()) {
+    refuse_space(call, "buffers", space, describe(call.stream.space) + ", where the stream is");
+  }
+  const DeviceRuntime* const runtime = DeviceContext::opened();
+  if (runtime == nullptr) return;
+  require_address_in(call, *runtime, "input", call.input);
+  require_address_in(call, *runtime, "output", call.output);
 }
 
 void validate_reduction(const Call& call) {
@@ -77,7 +106,7 @@ void validate_counts(const Call& call, int rank, int size, bool has_input, bool 
 
 }  // namespace
 
-void validate(const Call& call, int rank, int size) {
+void validate(const Call& call, int rank, int size, DeviceSlot& devices) {
   const bool at_root = call.root < 0 || rank == call.root;
   if (is_rooted(call.collective) && (call.root < 0 || call.root >= size)) {
     throw InvalidArgument(fmt::format("{}: root {} is not a rank of this communicator, which has 0 … {}",
@@ -85,8 +114,7 @@ void validate(const Call& call, int rank, int size) {
   }
   const bool has_input = call.collective != Collective::kScatter || at_root;
   const bool has_output = (call.collective != Collective::kReduce && call.collective != Collective::kGather) || at_root;
-  if (!call.input.space.is_host()) throw_not_host(call.collective, "input", call.input.space);
-  if (!call.output.space.is_host()) throw_not_host(call.collective, "output", call.output.space);
+  validate_spaces(call, devices);
   if (has_input) require_memory("input", call.input.data, call.input.count);
   if (has_output) require_memory("output", call.output.data, call.output.count);
   if (has_input && has_output && call.input.dtype != call.output.dtype) {

@@ -51,8 +51,8 @@ std::uint64_t WorkQueue::next_sequence() {
 std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(const Call& call, const Selection& selection,
                                                                const std::string& validation_error,
                                                                std::uint64_t sequence, bool arrived) {
-  return std::make_unique<CollectiveOperation>(group_, host_, call, selection, sequence, vendor_, group_.compares,
-                                               validation_error, arrived);
+  return std::make_unique<CollectiveOperation>(group_, host_, call, selection, sequence, vendor_, devices_,
+                                               group_.compares, validation_error, arrived);
 }
 
 std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperation> operation) {
@@ -120,6 +120,16 @@ void WorkQueue::run(const Call& call, const Selection& selection, const std::str
   if (work->failure) throw_error(work->failure->kind, work->failure->text);
 }
 
+void WorkQueue::run_on_stream(const Call& call, const Selection& selection) {
+  const std::shared_ptr<Work::State> work = submit(call, selection, {});
+  advance();
+  wait_on(*work, call.stream);
+  // The queue keeps what is still on its way.
+  if (work->done.load(std::memory_order_acquire) && work->failure)
+    throw_error(work->failure->kind, work->failure->text);
+  group_.endpoint->wake_progress();
+}
+
 /// Advances until it is done, or until the caller would have to sleep: then it belongs into the queue, where faults,
 /// deadlines and other work are looked after.
 bool WorkQueue::advance_inline(CollectiveOperation& operation) const {
@@ -136,19 +146,40 @@ bool WorkQueue::advance_inline(CollectiveOperation& operation) const {
   }
 }
 
-void WorkQueue::wait(const Work::State& work) {
+template <class IsOver>
+void WorkQueue::advance_until(const IsOver& is_over) {
   Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
-  while (!work.done.load(std::memory_order_acquire)) {
+  while (!is_over()) {
     waiter.look();
     if (advance() == Progressable::State::kMoved) {
       waiter.reset();
       continue;
     }
-    if (work.done.load(std::memory_order_acquire)) break;
+    if (is_over()) break;
     group_.endpoint->advance_attached();
     if (waiter.rest()) poll_health();
   }
+}
+
+void WorkQueue::wait(const Work::State& work) {
+  advance_until([&] { return work.done.load(std::memory_order_acquire); });
   group_.endpoint->wait_until_quiet();
+}
+
+void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
+  if (work.descriptor.memory == MemoryKind::kHost) {
+    throw InvalidArgument(fmt::format("a stream can wait for collectives on devices only, not for {}; use wait()",
+                                      describe(work.descriptor)));
+  }
+  std::shared_ptr<DeviceEvent> event;
+  advance_until([&] {
+    if (work.done.load(std::memory_order_acquire)) return true;
+    const std::lock_guard lock(mutex_);
+    if (work.operation) event = work.operation->enqueued();
+    return event != nullptr;
+  });
+  // One that is done has ended on the device.
+  if (event != nullptr) devices_.context().device().wait(stream, *event);
 }
 
 void WorkQueue::poll() {
@@ -196,6 +227,7 @@ void WorkQueue::close() {
       if (pending_.empty()) {
         host_.group.reset();
         vendor_.close();
+        devices_.close();
         return;
       }
       last = pending_.back();

@@ -59,8 +59,14 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   /// The same, and waits for the end. Where nothing else is pending the collective runs inline: without the queue, as
   /// long as the caller need not sleep. @throws Error  what the collective failed with
   void run(const Call& call, const Selection& selection, const std::string& validation_error);
+  /// On device memory with a stream of the caller's: returns when the stream waits for it.
+  void run_on_stream(const Call& call, const Selection& selection);
   /// Waits until `work` is done, advancing the queue meanwhile.
   void wait(const Work::State& work);
+  /// What has been enqueued in `stream` from now on waits for `work`; blocks until `work` is enqueued itself.
+  /// @throws InvalidArgument  `work` is none on a device
+  void wait_on(const Work::State& work, StreamView stream);
+  DeviceSlot& devices() { return devices_; }
   /// False while the owner of a work that is done must not hear of it yet, see Endpoint::is_quiet.
   bool is_quiet() const { return group_.endpoint->is_quiet(); }
   /// For callers that test now and then: advances, and looks around once a millisecond.
@@ -96,6 +102,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   bool is_one_shot(const Call& call, const Selection& selection, const std::string& validation_error) const;
   Attempt run_one_shot(const Call& call, const Selection& selection, std::uint64_t sequence);
   bool advance_inline(CollectiveOperation& operation) const;
+  template <class IsOver>
+  void advance_until(const IsOver& is_over);
   bool advance_locked();
   bool advance_one(Work::State& work);
   void end(Work::State& work, std::optional<Failure> failure);
@@ -115,6 +123,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   std::uint64_t in_flight_ = kLanes;                               // operations at a time
   std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()
   VendorSlot vendor_{group_};                                      // empty after close()
+  DeviceSlot devices_{group_};                                     // empty after close()
   ShmContext host_;                                                // its group is gone after close()
 };
 

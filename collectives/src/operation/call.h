@@ -10,6 +10,7 @@
 
 #include "farandole/collectives/algorithms.h"
 #include "farandole/core/buffer.h"
+#include "farandole/core/stream.h"
 
 namespace farandole {
 
@@ -25,6 +26,7 @@ struct Call {
   double prescale = 1.0, postscale = 1.0;
   std::string_view algorithm;
   int segments = 0;
+  StreamView stream;  ///< the caller's, of a call on device memory
 
   bool is_uneven() const { return !counts.empty() || !recv_counts.empty(); }
 };

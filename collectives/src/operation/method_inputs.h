@@ -13,6 +13,7 @@ namespace farandole {
 
 class ShmGroup;
 class VendorSlot;
+class DeviceSlot;
 struct Hierarchy;
 
 /// Everything that is referred to outlives the operation.
@@ -21,6 +22,7 @@ struct MethodInputs {
   ShmGroup* host;              ///< the ranks of this host; null: this rank is alone there, or memory is not shared
   const Hierarchy* hierarchy;  ///< of several hosts with shared memory on each, else null
   VendorSlot& vendor;
+  DeviceSlot& devices;
   const Call& call;
   const Selection& selection;
   const Descriptor& descriptor;

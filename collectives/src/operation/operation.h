@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "farandole/sdk/device.h"
 #include "farandole/sdk/transport.h"
 
 namespace farandole {
@@ -21,6 +22,8 @@ class Operation {
   /// Gives it up: withdraws its messages. What may still happen to their memory, the worst of it; if anything may, it
   /// is not destroyed but kept. Never throws.
   virtual Aftermath withdraw() = 0;
+  /// On a device: what a stream can wait for, once all of it is enqueued there; else null.
+  virtual std::shared_ptr<DeviceEvent> enqueued() const { return nullptr; }
 };
 
 /// Memory of an operation that a transport may still use stays where it is.

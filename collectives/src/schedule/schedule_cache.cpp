@@ -30,6 +30,11 @@ PreparedSchedule::PreparedSchedule(Schedule made) : schedule(std::move(made)) {
   }
 }
 
+const StreamProgram& PreparedSchedule::stream_program() const {
+  std::call_once(stream_program_once_, [this] { stream_program_ = make_stream_program(schedule); });
+  return stream_program_;
+}
+
 ScheduleCache& ScheduleCache::of_process() {
   // Never destroyed: a fork may come at any time.
   static auto* const cache = [] {

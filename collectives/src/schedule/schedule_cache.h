@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "farandole/collectives/algorithms.h"
+#include "schedule/stream_program.h"
 
 namespace farandole {
 
@@ -21,6 +22,13 @@ struct PreparedSchedule {
   std::vector<std::vector<int>> on_complete;  ///< steps that a step's completion brings closer
   int first_written = 0, end_written = 0;     ///< pieces of the data that steps write lie in this range
   std::vector<int> on_start;                  ///< the next message of the same direction and peer; -1: none
+
+  /// Made when it is first asked for. Thread-safe. @throws InternalError  the schedule is for hosts only
+  const StreamProgram& stream_program() const;
+
+ private:
+  mutable std::once_flag stream_program_once_;
+  mutable StreamProgram stream_program_;
 };
 
 /// Makes schedules and keeps the most recently used ones of all communicators of the process. Thread-safe.

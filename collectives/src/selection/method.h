@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "farandole/collectives/tuning.h"
+#include "farandole/core/buffer.h"
 
 namespace farandole {
 
@@ -24,10 +25,12 @@ struct Method {
   std::string_view name;   ///< in settings, tables and messages; of schedules empty: their algorithm's is used
   std::uint8_t number;     ///< in compared descriptors; of schedules unused: their algorithm's index is
   std::string_view needs;  ///< of the communicator: "… needs <this>"
+  MemoryKind memory = MemoryKind::kHost;  ///< that it works on
   /// Goes before all methods behind it in the list wherever it is available, unless the caller, a setting or a table
   /// says otherwise. Such methods need no model of their cost: each was measured to be faster than those behind it.
   bool is_preferred = false;
-  bool compares_calls = false;  ///< by itself, so that no comparison goes before it
+  bool compares_calls = false;   ///< by itself, so that no comparison goes before it
+  bool is_made_at_call = false;  ///< else once the ranks have compared their calls
   bool (*supports)(Collective collective);
   /// Whether ranks that are placed like these have what it needs.
   bool (*fits)(const TuningShape& shape);
@@ -41,9 +44,11 @@ struct Method {
   std::string (*explain)(Collective collective, std::size_t bytes, const Group& group) = nullptr;
 };
 
-/// All methods, preferred ones first; the last one is schedules over messages, which run everything.
+/// All methods, preferred ones first.
 std::span<const Method* const> methods();
-/// Null if no method of that name runs the collective.
-const Method* find_method(Collective collective, std::string_view name);
+/// Null if no method of that name runs the collective on such memory.
+const Method* find_method(Collective collective, std::string_view name, MemoryKind memory);
+/// Schedules, which run everything.
+const Method& schedule_method(MemoryKind memory);
 
 }  // namespace farandole

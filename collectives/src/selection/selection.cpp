@@ -35,16 +35,18 @@ const Algorithm& find_or_explain(const SelectionQuery& query, std::string_view f
 }
 
 Selection selection_of(const TuningTable::Entry& entry, const SelectionQuery& query, const Settings& settings) {
-  if (const Method* method = find_method(query.collective, entry.algorithm)) return {method, nullptr, 1};
+  if (const Method* method = find_method(query.collective, entry.algorithm, query.memory)) return {method, nullptr, 1};
   const Algorithm& algorithm = find_or_explain(query, entry.algorithm);
   const bool from_table = query.segments == 0 && entry.segments > 0;
-  return Selection::schedule(algorithm, from_table ? entry.segments : segments_for(algorithm, query, settings));
+  return Selection::schedule(algorithm, from_table ? entry.segments : segments_for(algorithm, query, settings),
+                             query.memory);
 }
 
 /// Null: none is available.
 const Method* preferred_method(const SelectionQuery& query) {
   for (const Method* method : methods()) {
-    if (method->is_preferred && method->supports(query.collective) && method->is_available(query, false)) return method;
+    if (!method->is_preferred || method->memory != query.memory) continue;
+    if (method->supports(query.collective) && method->is_available(query, false)) return method;
   }
   return nullptr;
 }
@@ -53,20 +55,27 @@ Selection select_freely(const SelectionQuery& query, const Settings& settings) {
   if (const TuningTable::Entry* entry = measured_entry(query)) return selection_of(*entry, query, settings);
   if (const Method* method = preferred_method(query)) return {method, nullptr, 1};
   const Candidate best = candidates(query, settings).front();
-  return Selection::schedule(*best.algorithm, best.segments);
+  return Selection::schedule(*best.algorithm, best.segments, query.memory);
 }
 
 }  // namespace
 
-Selection Selection::schedule(const Algorithm& algorithm, int segments) {
-  return {methods().back(), &algorithm, segments};
+Selection Selection::schedule(const Algorithm& algorithm, int segments, MemoryKind memory) {
+  return {&schedule_method(memory), &algorithm, segments};
 }
 
-const Method* find_method(Collective collective, std::string_view name) {
+const Method* find_method(Collective collective, std::string_view name, MemoryKind memory) {
   for (const Method* method : methods()) {
-    if (!name.empty() && method->name == name && method->supports(collective)) return method;
+    if (name.empty() || method->name != name || method->memory != memory) continue;
+    if (method->supports(collective)) return method;
   }
   return nullptr;
+}
+
+const Method& schedule_method(MemoryKind memory) {
+  const auto all = methods();
+  return **std::find_if(all.begin(), all.end(),
+                        [&](const Method* method) { return method->name.empty() && method->memory == memory; });
 }
 
 std::vector<std::string_view> algorithm_names(Collective collective) {
@@ -75,7 +84,8 @@ std::vector<std::string_view> algorithm_names(Collective collective) {
     if (known.collective == collective) names.push_back(known.name);
   }
   for (const Method* method : methods()) {
-    if (!method->name.empty() && method->supports(collective)) names.push_back(method->name);
+    const bool is_named = !method->name.empty() && method->supports(collective);
+    if (is_named && std::find(names.begin(), names.end(), method->name) == names.end()) names.push_back(method->name);
   }
   return names;
 }
@@ -143,14 +153,14 @@ const TuningTable::Entry* measured_entry(const SelectionQuery& query) {
   const TuningTable::Entry* const entry = query.table->find(query.collective, query.bytes);
   if (entry == nullptr) return nullptr;
   // Whether memory is shared is a setting, and no part of what a table is for.
-  const Method* const method = find_method(query.collective, entry->algorithm);
+  const Method* const method = find_method(query.collective, entry->algorithm, query.memory);
   return method != nullptr && !method->is_available(query, true) ? nullptr : entry;
 }
 
 ShortVectors select_short_vectors(const SelectionQuery& query, const Settings& settings) {
   const std::string& forced = forced_algorithm(query.collective, settings);
   const bool is_free = forced == "auto";
-  const Method* const method = is_free ? preferred_method(query) : find_method(query.collective, forced);
+  const Method* const method = is_free ? preferred_method(query) : find_method(query.collective, forced, query.memory);
   if (method == nullptr || !method->is_preferred || !method->is_available(query, false)) return {};
   ShortVectors found{kUnknownBytes, {method, nullptr, 1}};
   if (!is_free || query.table == nullptr) return found;
@@ -167,10 +177,15 @@ Selection select(const SelectionQuery& query, const Settings& settings) {
   const std::string_view forced =
       query.forced.empty() ? std::string_view(forced_algorithm(query.collective, settings)) : query.forced;
   if (forced == "auto") return select_freely(query, settings);
-  const Method* const method = find_method(query.collective, forced);
+  // A setting that suits the collectives on host memory must not keep those on devices from running.
+  const bool is_for_hosts = query.memory != MemoryKind::kHost &&
+                            find_method(query.collective, forced, query.memory) == nullptr &&
+                            find_method(query.collective, forced, MemoryKind::kHost) != nullptr;
+  if (is_for_hosts && query.forced.empty()) return select_freely(query, settings);
+  const Method* const method = find_method(query.collective, forced, query.memory);
   if (method == nullptr) {
     const Algorithm& algorithm = find_or_explain(query, forced);
-    return Selection::schedule(algorithm, segments_for(algorithm, query, settings));
+    return Selection::schedule(algorithm, segments_for(algorithm, query, settings), query.memory);
   }
   if (method->is_available(query, false)) return {method, nullptr, 1};
   // A rank alone has no peer to share with, and a setting that suits its job must not keep it from running.

@@ -22,7 +22,7 @@ struct Selection {
   const Algorithm* algorithm = nullptr;  ///< of a schedule over messages, else null
   int segments = 1;
   std::string_view name() const { return algorithm != nullptr ? algorithm->name : method->name; }
-  static Selection schedule(const Algorithm& algorithm, int segments);
+  static Selection schedule(const Algorithm& algorithm, int segments, MemoryKind memory = MemoryKind::kHost);
 };
 
 /// More than any entry of a table reaches.
@@ -39,7 +39,8 @@ struct SelectionQuery {
   std::string_view forced;             ///< by the caller; empty: the setting's
   int segments = 0;                    ///< by the caller; 0: from the size
   const TuningTable* table = nullptr;  ///< measured on ranks like these, if there is one
-  bool vendor_agrees = true;           ///< of the call's type and reduction: vendor_agrees()
+  MemoryKind memory = MemoryKind::kHost;
+  bool vendor_agrees = true;  ///< of the call's type and reduction: vendor_agrees()
 };
 
 /// Forced by the caller, else by the setting, else what the table has measured, else the first preferred method that is

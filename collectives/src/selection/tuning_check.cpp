@@ -19,7 +19,7 @@ constexpr int kMostSegments = 1024;
 
 /// Why `algorithm` can not run `collective` in a communicator of this shape; empty if it can.
 std::string objection(Collective collective, const std::string& algorithm, const TuningShape& shape) {
-  if (const Method* method = find_method(collective, algorithm)) {
+  if (const Method* method = find_method(collective, algorithm, MemoryKind::kHost)) {
     return method->fits(shape) ? "" : fmt::format("{} needs {}", algorithm, method->needs);
   }
   const Algorithm* const found = find_algorithm(collective, algorithm);

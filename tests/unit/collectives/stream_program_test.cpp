@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules cut for a stream: all ranks' programs together, on numbers, against the same schedules step by step.
-#include "device/stream_program.h"
+#include "schedule/stream_program.h"
 
 #include <gtest/gtest.h>
 

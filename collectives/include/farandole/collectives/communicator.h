@@ -15,6 +15,7 @@
 #include "farandole/collectives/tuning.h"
 #include "farandole/core/buffer.h"
 #include "farandole/core/export.h"
+#include "farandole/core/stream.h"
 #include "farandole/core/world.h"
 
 namespace farandole FARANDOLE_API {
@@ -25,6 +26,7 @@ struct ReduceOptions {
   double postscale = 1.0;  ///< every result is multiplied by this; integers: see scale(); no bool
   std::string_view algorithm = {};  ///< "ring", …; empty: the setting's, or Farandole's choice. The same on all ranks.
   int segments = 0;                 ///< 0: chosen from the size
+  StreamView stream = {};           ///< of a call on device memory, see Communicator
 };
 
 /// How a new communicator works. Only the table is inherited from the communicator that it is made of.
@@ -56,6 +58,11 @@ class Work {
   void wait();
   /// True once complete or failed. Never blocks.
   bool test();
+  /// Of a collective on device memory: what is enqueued in `stream` later waits for it. Blocks until the collective is
+  /// enqueued on the device, and not until it is complete. The Work may go after it; what the collective fails with
+  /// later is raised by the next call on this communicator.
+  /// @throws InvalidArgument  it is on host memory   @throws Error  what it has failed with
+  void wait_on(StreamView stream);
   bool valid() const { return handle_ != nullptr; }
 
   class State;
@@ -76,6 +83,14 @@ class Work {
 /// may be mixed with them. One thread at a time per communicator of a rank; different communicators are independent.
 /// Creation (`split`, `duplicate`) is collective over the parent and must come in the same order on all its ranks, also
 /// among different parents: a rank makes one communicator at a time.
+/// **Devices.** Buffers whose `space` is that of a CUDA device are reduced and moved there, all buffers of a call, on
+/// all ranks, on the device of each rank: see `device`. A call takes its input as it is when the caller's stream has
+/// come to the moment of the call; without a stream in the options that is the device's default stream. Without a
+/// stream a call returns when the result is there. With one it returns when it is enqueued: what comes into that stream
+/// later waits for the result, and buffers must stay until then. Which ranks call what is compared on the host, as for
+/// host memory. The device operations of a rank run one after another, in an order that all ranks agree on, so that
+/// communicators may be used in different orders on different ranks.
+///
 /// Copies refer to the same communicator. One that is default-constructed or moved from raises InvalidArgument in every
 /// call but `valid`. One that outlives its World still knows `rank`, `size`, `describe` and their like; all
 /// collectives, `split`, `duplicate` and `allocate` raise InvalidArgument, or the fault that the job had.
@@ -110,8 +125,8 @@ class Communicator {
   }
 
   /// Every rank's `values` become those of `root`.
-  void broadcast(BufferView values, int root, std::string_view algorithm = {});
-  Work broadcast_async(BufferView values, int root, std::string_view algorithm = {});
+  void broadcast(BufferView values, int root, std::string_view algorithm = {}, StreamView stream = {});
+  Work broadcast_async(BufferView values, int root, std::string_view algorithm = {}, StreamView stream = {});
 
   /// `output` on `root` = reduction of all ranks' `input`. On other ranks `output` is ignored and may be empty.
   void reduce(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options = {});
@@ -120,9 +135,9 @@ class Communicator {
   /// `output` = all ranks' inputs, in order of rank. `counts[r]` elements come from rank r; empty: `input.count` from
   /// each. The own input may lie at its place in `output`.
   void allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts = {},
-                 std::string_view algorithm = {});
+                 std::string_view algorithm = {}, StreamView stream = {});
   Work allgather_async(ConstBufferView input, BufferView output, std::span<const std::size_t> counts = {},
-                       std::string_view algorithm = {});
+                       std::string_view algorithm = {}, StreamView stream = {});
 
   /// `output` = this rank's part of the reduction of all ranks' `input`. Rank r's part has `counts[r]` elements; empty:
   /// equal parts. `output` may lie at its place in `input`.
@@ -133,22 +148,22 @@ class Communicator {
 
   /// `output` on `root` = all ranks' inputs, in order of rank; `counts` as in allgather, the same on all ranks.
   void gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
-              std::string_view algorithm = {});
+              std::string_view algorithm = {}, StreamView stream = {});
   Work gather_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
-                    std::string_view algorithm = {});
+                    std::string_view algorithm = {}, StreamView stream = {});
 
   /// `output` = this rank's part of `root`'s `input`; `counts` as in reduce_scatter, the same on all ranks.
   void scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
-               std::string_view algorithm = {});
+               std::string_view algorithm = {}, StreamView stream = {});
   Work scatter_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
-                     std::string_view algorithm = {});
+                     std::string_view algorithm = {}, StreamView stream = {});
 
   /// Part r of `input` goes to rank r; `output` = the parts that the ranks sent here, in order of rank. The counts have
   /// one entry per rank; empty: equal parts. What rank a sends to b must be what b expects from a. In place is allowed.
   void alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts = {},
-                std::span<const std::size_t> recv_counts = {});
+                std::span<const std::size_t> recv_counts = {}, StreamView stream = {});
   Work alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts = {},
-                      std::span<const std::size_t> recv_counts = {});
+                      std::span<const std::size_t> recv_counts = {}, StreamView stream = {});
 
   /// Returns once every rank has called it.
   void barrier();
@@ -167,6 +182,13 @@ class Communicator {
   /// copies. Ordinary memory where ranks share none. Of this rank alone; does not block. Released memory is used again.
   /// @throws InvalidArgument  the windows of this host would outgrow the machine
   Buffer allocate(std::size_t count, DType dtype);
+  /// The memory of this rank's device, for `allocate` and for views. Opens it: FARANDOLE_DEVICE says which one it is,
+  /// else the local rank. @throws InvalidArgument  there is none; says why
+  MemorySpace device();
+  /// `count` zeroed elements in `space`: a window, or memory of this rank's device. Released memory is used again, so
+  /// let the device finish with it before. Blocks for the device's zeroing.
+  /// @throws InvalidArgument  it is another device's   @throws DeviceError  there is no more memory
+  Buffer allocate(std::size_t count, DType dtype, MemorySpace space);
   /// True if all ranks live on one host, and exchange data through memory that they share.
   bool shares_memory() const;
 

@@ -56,6 +56,7 @@ struct Settings {
   std::string job;
   // This process.
   bool tensorflow_windows = true;
+  std::string device = "auto";
   std::string log_level = "warning";
   std::string isa = "auto";
 

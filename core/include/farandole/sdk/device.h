@@ -153,6 +153,8 @@ class DeviceRuntime {
   /// Why collectives on devices can not be had although devices are there, with what to do about it; empty if they can:
   /// NCCL is missing, too old, or known to be bad.
   virtual std::string collectives_missing() const = 0;
+  /// True if several ranks of a group may use one device: collectives are slow then, and for tests.
+  virtual bool shares_devices() const = 0;
   /// Warnings about the versions that were found; shown once.
   virtual std::vector<std::string> warnings() const = 0;
   virtual std::vector<DeviceInfo> devices() const = 0;

@@ -50,6 +50,9 @@ class Endpoint {
   /// Wakes the threads that wait for this rank: its own thread and the progress thread.
   void ring();
   Waiter::Options waiting() const;
+  /// From now on threads that wait for this rank look every 50 µs at least: completion of what a device does is seen in
+  /// no other way.
+  void set_polled() { is_polled_.store(true, std::memory_order_relaxed); }
   /// Adds work that moves on while its owner computes, until its owner lets go of it: by the progress thread, and by
   /// every call that waits (`advance_attached`). Where the vendor allows only the main thread there are only the calls.
   void attach(const std::weak_ptr<Progressable>& work);
@@ -123,6 +126,7 @@ class Endpoint {
   Job& job_;
   const int rank_;
   Doorbell& doorbell_;
+  std::atomic<bool> is_polled_{false};  // orders nothing
   FlightRecorder recorder_;
   std::mutex attached_mutex_;
   std::vector<std::weak_ptr<Progressable>> attached_;  // guarded by attached_mutex_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/stream_program.h"
+#include "schedule/stream_program.h"
 
 #include <fmt/core.h>
 

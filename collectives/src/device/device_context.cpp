@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device_context.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <system_error>
+#include <thread>
+
+#include "farandole/core/error.h"
+#include "farandole/internal/log.h"
+
+namespace farandole {
+namespace {
+
+int parse_ordinal(std::string_view text, std::string_view setting) {
+  int ordinal = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ordinal);
+  if (error != std::errc() || end != text.data() + text.size() || ordinal < 0) {
+    throw InvalidArgument(fmt::format(
+        "FARANDOLE_DEVICE is '{}'; it must be auto, the number of a device, or one for each rank of a host: 0,1,…",
+        setting));
+  }
+  return ordinal;
+}
+
+DeviceRuntime& runtime_of(const Settings& settings) {
+  const DeviceAvailability& available = device_runtime(settings);
+  if (available.runtime == nullptr) {
+    throw InvalidArgument(fmt::format("device memory was passed, but there are no devices: {}", available.reason));
+  }
+  return *available.runtime;
+}
+
+Device& open_device(DeviceRuntime& runtime, const Endpoint& endpoint) {
+  const RankInfo& self = endpoint.topology().rank(endpoint.rank());
+  const auto devices = static_cast<int>(runtime.devices().size());
+  try {
+    return runtime.open(device_of_rank(endpoint.settings().device, self.local_rank, self.local_size, devices));
+  } catch (const DeviceError& error) {
+    throw InvalidArgument(
+        fmt::format("{} cannot open its device: {}", endpoint.topology().describe(endpoint.rank()), error.what()));
+  }
+}
+
+std::atomic<const DeviceRuntime*> opened_runtime{nullptr};  // lives until the process ends
+
+/// The contexts of this process, while a communicator holds them.
+struct Contexts {
+  std::mutex mutex;
+  std::map<const Endpoint*, std::weak_ptr<DeviceContext>> by_endpoint;
+  static Contexts& of_process() {
+    static auto* contexts = new Contexts;  // never destroyed: communicators may outlive static objects
+    return *contexts;
+  }
+};
+
+}  // namespace
+
+int device_of_rank(std::string_view setting, int local_rank, int local_size, int devices) {
+  int ordinal = local_rank;
+  if (setting == "auto") {
+    if (devices == 1) ordinal = 0;
+    if (ordinal >= devices) {
+      throw InvalidArgument(
+          fmt::format("this host has {} ranks and {} devices, so that there is none for local rank {}; start one rank "
+                      "for each device, or say with FARANDOLE_DEVICE which rank uses which",
+                      local_size, devices, local_rank));
+    }
+    return ordinal;
+  }
+  std::string_view own = setting;
+  if (setting.find(',') != std::string_view::npos) {
+    for (int skipped = 0; skipped < local_rank; ++skipped) {
+      const std::size_t comma = own.find(',');
+      if (comma == std::string_view::npos) {
+        throw InvalidArgument(fmt::format("FARANDOLE_DEVICE={} names {} devices, but this host has {} ranks", setting,
+                                          std::count(setting.begin(), setting.end(), ',') + 1, local_size));
+      }
+      own.remove_prefix(comma + 1);
+    }
+    own = own.substr(0, own.find(','));
+  }
+  ordinal = parse_ordinal(own, setting);
+  if (ordinal >= devices) {
+    throw InvalidArgument(fmt::format("FARANDOLE_DEVICE={} gives local rank {} device {}, but this process sees {}",
+                                      setting, local_rank, ordinal, devices));
+  }
+  return ordinal;
+}
+
+std::shared_ptr<DeviceContext> DeviceContext::find(const Endpoint& endpoint) {
+  Contexts& contexts = Contexts::of_process();
+  const std::lock_guard lock(contexts.mutex);
+  const auto found = contexts.by_endpoint.find(&endpoint);
+  return found == contexts.by_endpoint.end() ? nullptr : found->second.lock();
+}
+
+std::shared_ptr<DeviceContext> DeviceContext::of(const std::shared_ptr<Endpoint>& endpoint) {
+  Contexts& contexts = Contexts::of_process();
+  const std::lock_guard lock(contexts.mutex);
+  std::weak_ptr<DeviceContext>& known = contexts.by_endpoint[endpoint.get()];
+  if (auto context = known.lock()) return context;
+  std::erase_if(contexts.by_endpoint,
+                [&](const auto& each) { return each.first != endpoint.get() && each.second.expired(); });
+  auto context = std::make_shared<DeviceContext>(endpoint);
+  contexts.by_endpoint[endpoint.get()] = context;
+  return context;
+}
+
+const DeviceRuntime* DeviceContext::opened() {
+  return opened_runtime.load(std::memory_order_relaxed);
+}
+
+DeviceContext::DeviceContext(std::shared_ptr<Endpoint> endpoint)
+    : endpoint_(std::move(endpoint)),
+      runtime_(runtime_of(endpoint_->settings())),
+      device_(open_device(runtime_, *endpoint_)),
+      stream_(device_.make_stream()),
+      thread_([this] { endpoint_->ring(); }) {
+  // Completion is seen by asking the device only.
+  endpoint_->set_polled();
+  opened_runtime.store(&runtime_, std::memory_order_relaxed);
+  log(LogLevel::kInfo, fmt::format("{} uses {} device {} ({})", endpoint_->topology().describe(endpoint_->rank()),
+                                   runtime_.name(), device_.info().ordinal, device_.info().name));
+}
+
+DeviceContext::~DeviceContext() {
+  if (endpoint_->has_fault()) abandon();
+  const std::lock_guard lock(mutex_);
+  if (is_abandoned_) return;
+  thread_.run([groups = std::move(groups_)]() mutable {
+    while (!groups.empty()) groups.erase(groups.begin());  // in the order of their times
+  });
+}
+
+Buffer DeviceContext::allocate(std::size_t count, DType dtype) {
+  if (count == 0)
+    return Buffer(
+        nullptr, 0, dtype, [](void*) {}, space());
+  const std::size_t bytes = count * size_in_bytes(dtype);
+  // The device lives until the process ends.
+  Buffer buffer(
+      device_.allocate(bytes), count, dtype, [&device = device_](void* memory) { device.release(memory); }, space());
+  device_.fill_zero(buffer.view().data, bytes, stream_);
+  device_.synchronize(stream_);
+  return buffer;
+}
+
+DeviceOrder::Time DeviceContext::propose(DeviceOrder::Ticket ticket) {
+  const std::lock_guard lock(mutex_);
+  return order_.propose(ticket);
+}
+
+void DeviceContext::agree(DeviceOrder::Ticket ticket, DeviceOrder::Time agreed) {
+  const std::lock_guard lock(mutex_);
+  order_.agree(ticket, agreed);
+}
+
+bool DeviceContext::is_next(DeviceOrder::Ticket ticket) const {
+  const std::lock_guard lock(mutex_);
+  return order_.is_next(ticket);
+}
+
+void DeviceContext::remove(DeviceOrder::Ticket ticket) {
+  const std::lock_guard lock(mutex_);
+  order_.remove(ticket);
+}
+
+void DeviceContext::add(const std::shared_ptr<DeviceGroup>& group, DeviceOrder::Time made) {
+  const std::lock_guard lock(mutex_);
+  groups_[made] = group;
+}
+
+void DeviceContext::abandon() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(is_abandoned_, true)) return;
+  thread_.leave_behind();
+  // Kept for ever: the thread that is left behind may be inside of one.
+  auto* const groups = new std::vector<std::shared_ptr<DeviceGroup>>;
+  for (auto& [made, group] : groups_) groups->push_back(std::move(group));
+  groups_.clear();
+  try {
+    std::thread([groups] {
+      for (const auto& group : *groups) group->abort();
+    }).detach();
+  } catch (const std::system_error& error) {
+    log(LogLevel::kWarning,
+        fmt::format("device operations cannot be aborted: no thread can be started ({})", error.code().message()));
+  }
+}
+
+}  // namespace farandole

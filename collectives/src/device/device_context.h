@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's device: what the communicators of the rank share of it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string_view>
+
+#include "device/device_order.h"
+#include "device/device_thread.h"
+#include "farandole/internal/endpoint.h"
+#include "farandole/sdk/device.h"
+
+namespace farandole {
+
+/// Which device a rank uses. Pure. @param setting  of FARANDOLE_DEVICE: "auto", a number, or one for each local rank,
+/// as "0,0,1,1". `auto`: the only one that the process sees, else the one with the number of the local rank
+/// @throws InvalidArgument  there is none of that number, or the host has more ranks than devices; names both
+int device_of_rank(std::string_view setting, int local_rank, int local_size, int devices);
+
+/// Opened by the first use of a device on this rank, and shared by its communicators. Thread-safe.
+///
+/// All device operations of a rank run on one stream, one after another, in the order of DeviceOrder, and one thread
+/// makes all calls that enqueue them.
+class DeviceContext {
+ public:
+  /// @throws InvalidArgument  there is no device for this rank: says why, and what to do
+  static std::shared_ptr<DeviceContext> of(const std::shared_ptr<Endpoint>& endpoint);
+  /// Null if no communicator of this rank has used a device. Never throws.
+  static std::shared_ptr<DeviceContext> find(const Endpoint& endpoint);
+  /// The runtime, if this process has opened a device; else null. One relaxed load.
+  static const DeviceRuntime* opened();
+  explicit DeviceContext(std::shared_ptr<Endpoint> endpoint);
+  ~DeviceContext();
+
+  Device& device() const { return device_; }
+  MemorySpace space() const { return device_.space(); }
+  const DeviceRuntime& runtime() const { return runtime_; }
+  /// Of collectives; ordered with others by events only.
+  StreamView stream() const { return stream_; }
+  DeviceThread& thread() { return thread_; }
+  /// Zeroed memory of the device, which goes back to its pool. Blocks until it is zero.
+  Buffer allocate(std::size_t count, DType dtype);
+
+  // The order of operations, see DeviceOrder.
+  DeviceOrder::Time propose(DeviceOrder::Ticket ticket);
+  void agree(DeviceOrder::Ticket ticket, DeviceOrder::Time agreed);
+  bool is_next(DeviceOrder::Ticket ticket) const;
+  void remove(DeviceOrder::Ticket ticket);
+
+  /// A communicator has a group, which stays until all communicators of this rank have ended: a vendor waits, when a
+  /// group ends, for its other ranks, so that groups must end in one order. @param made  the agreed time of the
+  /// operation that made it: the same on all its ranks, and of no other group of this rank
+  void add(const std::shared_ptr<DeviceGroup>& group, DeviceOrder::Time made);
+  /// The job has failed: what is on its way is aborted by a thread that is left behind, because that may block for
+  /// ever. Does not block.
+  void abandon();
+
+ private:
+  const std::shared_ptr<Endpoint> endpoint_;
+  DeviceRuntime& runtime_;
+  Device& device_;
+  const StreamView stream_;
+  mutable std::mutex mutex_;  // guards the next three
+  DeviceOrder order_;
+  std::map<DeviceOrder::Time, std::shared_ptr<DeviceGroup>> groups_;
+  bool is_abandoned_ = false;
+  DeviceThread thread_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace farandole {
+namespace {
+
+using Memory = ExecutionPlan::Memory;
+
+constexpr std::size_t kAlignment = 256;
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+struct Extent {
+  std::uintptr_t address = 0;
+  std::size_t count = 0;
+  void* pointer() const { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr): a layout
+};
+
+/// Where the parts of an operation's own memory begin.
+class OwnMemory {
+ public:
+  OwnMemory(const ExecutionPlan& plan, std::size_t element_bytes) : plan_(plan), element_bytes_(element_bytes) {
+    const Schedule& schedule = plan.prepared->schedule;
+    slot_bytes_ = aligned(plan.offsets.back() * element_bytes);
+    bounce_ = slot_bytes_ * static_cast<std::size_t>(schedule.scratch_slots);
+    staged_ = bounce_ + most_bounced();
+    whole_ = staged_ + aligned(plan.staged_bytes);
+  }
+  std::size_t slot(int number) const { return slot_bytes_ * static_cast<std::size_t>(number); }
+  std::size_t bounce() const { return bounce_; }
+  std::size_t staged() const { return staged_; }
+  std::size_t whole() const { return whole_; }
+  std::size_t bytes() const { return whole_ + aligned(plan_.whole_bytes); }
+  std::size_t count_of(const Region& region) const {
+    const auto first = static_cast<std::size_t>(region.first);
+    return plan_.offsets[first + static_cast<std::size_t>(region.count)] - plan_.offsets[first];
+  }
+
+ private:
+  /// Bytes that the messages of one round bounce, at most.
+  std::size_t most_bounced() const {
+    const Schedule& schedule = plan_.prepared->schedule;
+    const StreamProgram& program = plan_.prepared->stream_program();
+    std::size_t most = 0;
+    for (const StreamProgram::Stage& stage : program.stages) {
+      std::size_t bytes = 0;
+      for (const int index : stage.messages) {
+        if (!program.is_bounced[static_cast<std::size_t>(index)]) continue;
+        bytes += aligned(count_of(schedule.steps[static_cast<std::size_t>(index)].target) * element_bytes_);
+      }
+      most = std::max(most, bytes);
+    }
+    return most;
+  }
+
+  const ExecutionPlan& plan_;
+  const std::size_t element_bytes_;
+  std::size_t slot_bytes_ = 0, bounce_ = 0, staged_ = 0, whole_ = 0;
+};
+
+class DevicePlanner {
+ public:
+  DevicePlanner(const ExecutionPlan& plan, const Call& call, int size, void* memory)
+      : plan_(plan),
+        call_(call),
+        program_(plan.prepared->stream_program()),
+        schedule_(plan.prepared->schedule),
+        element_bytes_(size_in_bytes(call.input.dtype)),
+        own_(plan, element_bytes_),
+        memory_(reinterpret_cast<std::uintptr_t>(memory)),
+        factor_(final_scale(call, size)),
+        bounced_(schedule_.steps.size(), 0) {}
+
+  DevicePlan make() {
+    if (plan_.has_prologue) add_prologue();
+    for (const StreamProgram::Stage& stage : program_.stages) add_stage(stage);
+    add_epilogue();
+    return std::move(made_);
+  }
+
+ private:
+  std::uintptr_t base(Memory which) const {
+    const std::array<std::uintptr_t, 4> bases{reinterpret_cast<std::uintptr_t>(call_.input.data),
+                                              reinterpret_cast<std::uintptr_t>(call_.output.data),
+                                              memory_ + own_.staged(), memory_ + own_.whole()};
+    return bases[static_cast<std::size_t>(which)];
+  }
+  std::uintptr_t layout(const ExecutionPlan::Location& location) const {
+    return base(location.memory) - location.first_byte;
+  }
+  Extent locate(const Region& region) const {
+    std::uintptr_t begin = layout(region.space == Space::kInput ? plan_.input : plan_.data);
+    if (region.space == Space::kScratch) begin = memory_ + own_.slot(region.slot);
+    return {begin + plan_.offsets[static_cast<std::size_t>(region.first)] * element_bytes_, own_.count_of(region)};
+  }
+
+  DeviceTask copy(const Extent& to, const Extent& from) const { return scaled(to, from, 1.0); }
+  DeviceTask scaled(const Extent& to, const Extent& from, double factor) const {
+    DeviceTask task;
+    task.kind = factor == 1.0 ? DeviceTask::Kind::kCopy : DeviceTask::Kind::kScale;
+    task.dtype = task.output_dtype = call_.input.dtype;
+    task.output = to.pointer();
+    task.left = from.pointer();
+    task.count = to.count;
+    task.factor = factor;
+    return task;
+  }
+  DeviceTask reduced(const Extent& to, const Extent& left, const Extent& right) const {
+    DeviceTask task = scaled(to, left, 1.0);
+    task.kind = DeviceTask::Kind::kReduce;
+    task.right = right.pointer();
+    task.op = call_.op;
+    return task;
+  }
+
+  void add_prologue() {
+    made_.stages.emplace_back();
+    const Extent from{reinterpret_cast<std::uintptr_t>(call_.input.data), call_.input.count};
+    if (from.count == 0) return;
+    made_.stages.back().launches.push_back({scaled({base(plan_.prologue_target), from.count}, from, call_.prescale)});
+  }
+
+  void add_stage(const StreamProgram::Stage& stage) {
+    DevicePlan::Stage made;
+    for (const StreamProgram::Batch& batch : stage.batches) {
+      std::vector<DeviceTask> launch;
+      for (const int index : batch) add_task(index, launch);
+      if (!launch.empty()) made.launches.push_back(std::move(launch));
+    }
+    std::uintptr_t bounce = memory_ + own_.bounce();
+    for (const int index : stage.messages) add_message(index, bounce, made.messages);
+    made_.stages.push_back(std::move(made));
+  }
+
+  void add_task(int index, std::vector<DeviceTask>& launch) const {
+    const Step& step = schedule_.steps[static_cast<std::size_t>(index)];
+    const Extent to = locate(step.target);
+    if (to.count == 0) return;
+    const Extent bounce{bounced_[static_cast<std::size_t>(index)], to.count};
+    switch (step.kind) {
+      case StepKind::kRecvReduce:
+        launch.push_back(reduced(to, locate(step.operand), bounce));
+        break;
+      case StepKind::kRecv:
+        launch.push_back(copy(to, bounce));
+        break;
+      case StepKind::kReduce:
+        launch.push_back(reduced(to, locate(step.operand), locate(step.other)));
+        break;
+      default: {
+        const Extent from = locate(step.operand);
+        const double factor = step.kind == StepKind::kFinish ? factor_ : 1.0;
+        if (factor != 1.0 || from.address != to.address) launch.push_back(scaled(to, from, factor));
+      }
+    }
+  }
+
+  void add_message(int index, std::uintptr_t& bounce, std::vector<DeviceMessage>& messages) {
+    const Step& step = schedule_.steps[static_cast<std::size_t>(index)];
+    const bool sends = step.kind == StepKind::kSend;
+    Extent extent = locate(sends ? step.operand : step.target);
+    if (extent.count == 0) return;  // both ends know it
+    if (program_.is_bounced[static_cast<std::size_t>(index)]) {
+      extent.address = bounced_[static_cast<std::size_t>(index)] = bounce;
+      bounce += aligned(extent.count * element_bytes_);
+    }
+    messages.push_back({sends ? DeviceMessage::Kind::kSend : DeviceMessage::Kind::kReceive, step.peer, extent.pointer(),
+                        extent.count * element_bytes_});
+  }
+
+  /// What no step writes comes from the input; what does not lie in the output is copied there.
+  void add_epilogue() {
+    std::vector<DeviceTask> untouched;
+    if (layout(plan_.input) != layout(plan_.data)) {
+      for (int piece = plan_.first_result; piece < plan_.first_result + plan_.result_pieces; ++piece) {
+        if (!schedule_.untouched[static_cast<std::size_t>(piece)]) continue;
+        const Extent from = locate({Space::kInput, 0, piece, 1});
+        if (from.count > 0) untouched.push_back(copy(locate({Space::kData, 0, piece, 1}), from));
+      }
+    }
+    DevicePlan::Stage last;
+    if (!untouched.empty()) last.launches.push_back(std::move(untouched));
+    if (plan_.delivered_bytes > 0) {
+      const std::size_t count = plan_.delivered_bytes / element_bytes_;
+      last.launches.push_back(
+          {copy({base(Memory::kOutput), count}, {base(Memory::kWhole) + plan_.result_byte, count})});
+    }
+    if (!last.launches.empty()) made_.stages.push_back(std::move(last));
+  }
+
+  const ExecutionPlan& plan_;
+  const Call& call_;
+  const StreamProgram& program_;
+  const Schedule& schedule_;
+  const std::size_t element_bytes_;
+  const OwnMemory own_;
+  const std::uintptr_t memory_;
+  const double factor_;
+  std::vector<std::uintptr_t> bounced_;  // where each bounced receive has gone
+  DevicePlan made_;
+};
+
+}  // namespace
+
+std::size_t device_memory_needed(const ExecutionPlan& plan, DType dtype) {
+  return OwnMemory(plan, size_in_bytes(dtype)).bytes();
+}
+
+DevicePlan make_device_plan(const ExecutionPlan& plan, const Call& call, int size, void* memory) {
+  return DevicePlanner(plan, call, size, memory).make();
+}
+
+}  // namespace farandole

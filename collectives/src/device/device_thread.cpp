@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device_thread.h"
+
+#include <fmt/core.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace farandole {
+
+struct DeviceThread::Shared {
+  std::function<void()> ring;
+  std::mutex mutex;  // guards the rest
+  std::condition_variable changed;
+  std::deque<std::shared_ptr<DeviceJob>> jobs;
+  bool ends = false;
+  bool is_left_behind = false;
+  std::thread thread;
+};
+
+DeviceThread::DeviceThread(std::function<void()> ring) : shared_(std::make_shared<Shared>()) {
+  shared_->ring = std::move(ring);
+  try {
+    shared_->thread = std::thread([shared = shared_] { work(*shared); });
+  } catch (const std::system_error& error) {
+    throw Unsupported(fmt::format("the thread of a device cannot be started ({}); raise the limits on threads",
+                                  error.code().message()));
+  }
+}
+
+DeviceThread::~DeviceThread() {
+  std::thread thread;
+  bool is_left_behind = false;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->ends = true;
+    is_left_behind = shared_->is_left_behind;
+    thread = std::move(shared_->thread);
+    shared_->changed.notify_one();
+  }
+  if (is_left_behind) {
+    thread.detach();
+  } else {
+    thread.join();
+  }
+}
+
+std::shared_ptr<const DeviceJob> DeviceThread::run(std::function<void()> work) {
+  auto job = std::make_shared<DeviceJob>();
+  job->work_ = std::move(work);
+  const std::lock_guard lock(shared_->mutex);
+  shared_->jobs.push_back(job);
+  shared_->changed.notify_one();
+  return job;
+}
+
+void DeviceThread::leave_behind() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->is_left_behind = true;
+  shared_->jobs.clear();
+}
+
+void DeviceThread::work(Shared& shared) {
+  for (;;) {
+    std::shared_ptr<DeviceJob> job;
+    {
+      std::unique_lock lock(shared.mutex);
+      shared.changed.wait(lock, [&] { return shared.ends || !shared.jobs.empty(); });
+      if (shared.jobs.empty()) return;
+      job = std::move(shared.jobs.front());
+      shared.jobs.pop_front();
+    }
+    try {
+      job->work_();
+    } catch (const Error& error) {
+      job->failure_ = error;
+    } catch (const std::exception& error) {
+      job->failure_.emplace(ErrorKind::kInternal, error.what());
+    }
+    job->work_ = nullptr;
+    job->done_.store(true, std::memory_order_release);
+    const std::lock_guard lock(shared.mutex);
+    if (!shared.is_left_behind) shared.ring();
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random jobs: ranks call operations of overlapping communicators in any order, proposals travel for any time, and each
+// rank runs what it may. Nothing may get stuck, and ranks run what they share in one order.
+#include "device/device_order.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+struct Member {
+  int rank = 0;
+  bool has_proposed = false, has_agreed = false, has_run = false;
+};
+struct Operation {
+  DeviceOrder::Ticket ticket;
+  std::vector<Member> members;
+  DeviceOrder::Time agreed = 0;
+
+  bool all_proposed() const {
+    return std::all_of(members.begin(), members.end(), [](const Member& each) { return each.has_proposed; });
+  }
+};
+
+/// A job of ranks with communicators of random ranks.
+class RandomJob {
+ public:
+  explicit RandomJob(unsigned seed) : random_(seed), orders_(kRanks), ran_(kRanks) {
+    for (std::uint16_t communicator = 0; communicator < kCommunicators; ++communicator) {
+      std::vector<Member> members;
+      for (int rank = 0; rank < kRanks; ++rank) {
+        if (pick(2) == 0) members.push_back({rank});
+      }
+      for (std::uint64_t sequence = 0; sequence < kCalls; ++sequence) {
+        operations_.push_back({{communicator, sequence}, members});
+      }
+    }
+  }
+
+  void run() {
+    for (int idle = 0; idle < 2000; ++idle) {
+      Operation& operation = operations_[pick(operations_.size())];
+      if (operation.members.empty()) continue;
+      Member& member = operation.members[pick(operation.members.size())];
+      if (advance(operation, member)) idle = 0;
+    }
+  }
+
+  bool is_over() const {
+    return std::all_of(operations_.begin(), operations_.end(), [](const Operation& operation) {
+      return std::all_of(operation.members.begin(), operation.members.end(),
+                         [](const Member& each) { return each.has_run; });
+    });
+  }
+  /// Every rank ran its operations in the order of their agreed times: one order for all, in which nothing waits in a
+  /// circle.
+  bool is_consistent() const {
+    return std::all_of(ran_.begin(), ran_.end(), [&](const auto& tickets) {
+      return std::is_sorted(tickets.begin(), tickets.end(), [&](const auto& one, const auto& other) {
+        return std::pair(agreed_.at(one), one) < std::pair(agreed_.at(other), other);
+      });
+    });
+  }
+
+ private:
+  static constexpr int kRanks = 4;
+  static constexpr std::uint16_t kCommunicators = 5;
+  static constexpr std::uint64_t kCalls = 4;
+
+  std::size_t pick(std::size_t below) { return std::uniform_int_distribution<std::size_t>(0, below - 1)(random_); }
+
+  /// A rank calls the operations of one communicator in order, those of different ones in any.
+  bool may_call(const Operation& operation, int rank) const {
+    return std::all_of(operations_.begin(), operations_.end(), [&](const Operation& other) {
+      if (other.ticket.communicator != operation.ticket.communicator) return true;
+      if (other.ticket.sequence >= operation.ticket.sequence) return true;
+      return std::all_of(other.members.begin(), other.members.end(),
+                         [&](const Member& each) { return each.rank != rank || each.has_proposed; });
+    });
+  }
+
+  bool advance(Operation& operation, Member& member) {
+    DeviceOrder& order = orders_[static_cast<std::size_t>(member.rank)];
+    if (!member.has_proposed) {
+      if (!may_call(operation, member.rank)) return false;
+      operation.agreed = std::max(operation.agreed, order.propose(operation.ticket));
+      return member.has_proposed = true;
+    }
+    if (!member.has_agreed) {
+      if (!operation.all_proposed()) return false;
+      order.agree(operation.ticket, operation.agreed);
+      agreed_[operation.ticket] = operation.agreed;
+      return member.has_agreed = true;
+    }
+    if (member.has_run || !order.is_next(operation.ticket)) return false;
+    order.remove(operation.ticket);
+    ran_[static_cast<std::size_t>(member.rank)].push_back(operation.ticket);
+    return member.has_run = true;
+  }
+
+  std::mt19937 random_;
+  std::vector<DeviceOrder> orders_;
+  std::vector<std::vector<DeviceOrder::Ticket>> ran_;
+  std::vector<Operation> operations_;
+  std::map<DeviceOrder::Ticket, DeviceOrder::Time> agreed_;
+};
+
+TEST(DeviceOrder, RanksRunWhatTheyShareInOneOrderAndNoneGetsStuck) {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    RandomJob job(seed);
+    job.run();
+    ASSERT_TRUE(job.is_over()) << "seed " << seed;
+    ASSERT_TRUE(job.is_consistent()) << "seed " << seed;
+  }
+}
+
+TEST(DeviceOrder, WhatMayStillBeGivenAnEarlierTimeIsWaitedFor) {
+  DeviceOrder order;
+  const DeviceOrder::Ticket first{1, 0}, second{0, 0};
+  EXPECT_EQ(order.propose(first), 1U);
+  EXPECT_EQ(order.propose(second), 2U);
+  order.agree(second, 5);
+  EXPECT_FALSE(order.is_next(second));  // the first one may be given 1 to 5
+  order.agree(first, 5);
+  EXPECT_FALSE(order.is_next(first));  // of one time the lower communicator goes first
+  EXPECT_TRUE(order.is_next(second));
+  order.remove(second);
+  EXPECT_TRUE(order.is_next(first));
+  EXPECT_EQ(order.propose({2, 0}), 6U);
+}
+
+}  // namespace
+}  // namespace farandole
