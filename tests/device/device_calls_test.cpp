@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls on device memory as programs make them: streams, asynchronous calls, several communicators, wrong arguments.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "groups.h"
+#include "message_of.h"
+#include "on_device.h"
+
+namespace farandole::test {
+namespace {
+
+Buffer filled(Communicator& ranks, std::size_t count, float value) {
+  const std::vector<float> host(count, value);
+  return to_device(ranks, host);
+}
+
+float first_of(Communicator& ranks, const Buffer& buffer) {
+  Buffer host = to_host(ranks, buffer.view());
+  return host.as<float>()[0];
+}
+
+float sum_of_ranks(const Communicator& ranks) {
+  return static_cast<float>(ranks.size() * (ranks.size() + 1)) / 2;
+}
+
+TEST(DeviceCalls, WhatIsInTheStreamBeforeTheCallComesBeforeIt) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    Device& device = device_of(ranks);
+    const StreamView stream = device.make_stream();
+    constexpr std::size_t kCount = 5000;
+    const std::vector<float> host(kCount, static_cast<float>(ranks.rank() + 1));
+    for (const bool waits_on : {false, true}) {
+      Buffer values = ranks.allocate(kCount, DType::kF32, ranks.device());
+      std::vector<float> result(kCount);
+      device.copy(values.view().data, host.data(), kCount * sizeof(float), stream);
+      ReduceOptions options;
+      options.stream = stream;
+      if (waits_on) {
+        Work work = ranks.allreduce_async(values.view(), ReduceOp::kSum, options);
+        work.wait_on(stream);
+      } else {
+        ranks.allreduce(values.view(), ReduceOp::kSum, options);
+      }
+      device.copy(result.data(), values.view().data, kCount * sizeof(float), stream);
+      device.synchronize(stream);
+      EXPECT_EQ(result, std::vector<float>(kCount, sum_of_ranks(ranks)));
+      ranks.barrier();
+    }
+  });
+}
+
+TEST(DeviceCalls, CommunicatorsMayBeUsedInDifferentOrdersOnDifferentRanks) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  for_each_group({2, 3, 4}, [](Communicator& ranks) {
+    Communicator other = ranks.duplicate();
+    Communicator third = ranks.split(0, -ranks.rank());
+    std::vector<Communicator*> order{&ranks, &other, &third};
+    std::rotate(order.begin(), order.begin() + ranks.rank() % 3, order.end());
+    for (int repetition = 0; repetition < 20; ++repetition) {
+      std::vector<Buffer> buffers;
+      std::vector<Work> works;
+      for (Communicator* each : order) {
+        buffers.push_back(filled(ranks, 1000, static_cast<float>(ranks.rank() + 1)));
+        works.push_back(each->allreduce_async(buffers.back().view(), ReduceOp::kSum));
+      }
+      for (Work& work : works) work.wait();
+      for (const Buffer& buffer : buffers) ASSERT_EQ(first_of(ranks, buffer), sum_of_ranks(ranks));
+    }
+  });
+}
+
+TEST(DeviceCalls, ManyAreInFlightAndCommunicatorsAreMadeMeanwhile) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    std::vector<Buffer> buffers;
+    std::vector<Work> works;
+    for (int i = 0; i < 12; ++i) {
+      buffers.push_back(filled(ranks, 3000, static_cast<float>(ranks.rank() + 1)));
+      ReduceOptions options;
+      if (i % 2 == 1) options.algorithm = "ring";
+      works.push_back(ranks.allreduce_async(buffers.back().view(), ReduceOp::kSum, options));
+    }
+    Communicator half = ranks.split(ranks.rank() % 2);
+    Buffer own = filled(ranks, 10, 1);
+    half.allreduce(own.view(), ReduceOp::kSum);
+    EXPECT_EQ(first_of(ranks, own), static_cast<float>(half.size()));
+    for (Work& work : works) work.wait();
+    for (const Buffer& buffer : buffers) EXPECT_EQ(first_of(ranks, buffer), sum_of_ranks(ranks));
+  });
+}
+
+TEST(DeviceCalls, HostMemoryOnOneRankAndDeviceMemoryOnAnotherIsAMismatch) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    Buffer device = filled(ranks, 100, 1);
+    std::vector<float> host(100, 1);
+    const std::string text = message_of<Mismatch>(
+        [&] { ranks.allreduce(ranks.rank() == 0 ? device.view() : BufferView(host), ReduceOp::kSum); });
+    EXPECT_NE(text.find("device memory"), std::string::npos) << text;
+    EXPECT_EQ(first_of(ranks, device), 1);
+    ranks.allreduce(device.view(), ReduceOp::kSum);
+    EXPECT_EQ(first_of(ranks, device), static_cast<float>(ranks.size()));
+  });
+}
+
+TEST(DeviceCalls, AddressesThatLieElsewhereThanTheViewSaysAreRefusedOnAllRanks) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  for_each_group({2}, [](Communicator& ranks) {
+    Buffer device = filled(ranks, 100, 1);
+    std::vector<float> host(100, 1);
+    const BufferView wrong_host(host.data(), host.size(), DType::kF32, ranks.device());
+    EXPECT_NE(message_of<InvalidArgument>([&] { ranks.allreduce(wrong_host, ReduceOp::kSum); }).find("host memory"),
+              std::string::npos);
+    const BufferView wrong_device(device.view().data, device.count(), DType::kF32);
+    EXPECT_NE(message_of<InvalidArgument>([&] { ranks.allreduce(wrong_device, ReduceOp::kSum); }).find("CUDA device"),
+              std::string::npos);
+    MemorySpace other = ranks.device();
+    other.ordinal = static_cast<std::uint16_t>(other.ordinal + 1);
+    const BufferView other_device(device.view().data, device.count(), DType::kF32, other);
+    EXPECT_NE(message_of<InvalidArgument>([&] {
+                ranks.allreduce(other_device, ReduceOp::kSum);
+              }).find("the device of this rank"),
+              std::string::npos);
+    // One rank is wrong, and all learn of it.
+    if (ranks.rank() == 0) {
+      EXPECT_THROW(ranks.allreduce(wrong_device, ReduceOp::kSum), InvalidArgument);
+    } else {
+      EXPECT_THROW(ranks.allreduce(device.view(), ReduceOp::kSum), Mismatch);
+    }
+    ranks.allreduce(device.view(), ReduceOp::kSum);
+    EXPECT_EQ(first_of(ranks, device), 2);
+  });
+}
+
+TEST(DeviceCalls, AStreamDoesNotWaitForHostMemory) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  for_each_group({2}, [](Communicator& ranks) {
+    std::vector<float> host(10, 1);
+    Work work = ranks.allreduce_async(host, ReduceOp::kSum);
+    EXPECT_THROW(work.wait_on(StreamView(nullptr, ranks.device())), InvalidArgument);
+    work.wait();
+    ReduceOptions options;
+    options.stream = StreamView(nullptr, ranks.device());
+    EXPECT_THROW(ranks.allreduce(host, ReduceOp::kSum, options), InvalidArgument);
+  });
+}
+
+}  // namespace
+}  // namespace farandole::test

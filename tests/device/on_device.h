@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory for tests: filled from the host, and read back. On a machine with a GPU it is the GPU's; elsewhere that
+// of the double (tests/support/host_device).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "farandole/collectives/communicator.h"
+#include "farandole/sdk/device.h"
+
+namespace farandole::test {
+
+/// The device of a rank.
+inline Device& device_of(Communicator& ranks) {
+  return device_runtime(ranks.settings()).runtime->open(ranks.device().ordinal);
+}
+
+/// Copies, and waits until it is done.
+inline void copy_now(Device& device, void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  const StreamView stream(nullptr, device.space());
+  device.copy(to, from, bytes, stream);
+  device.synchronize(stream);
+}
+
+/// A copy of `host` on the rank's device.
+inline Buffer to_device(Communicator& ranks, ConstBufferView host) {
+  Buffer buffer = ranks.allocate(host.count, host.dtype, ranks.device());
+  copy_now(device_of(ranks), buffer.view().data, host.data, host.size_in_bytes());
+  return buffer;
+}
+
+/// A copy of device memory in ordinary memory.
+inline Buffer to_host(Communicator& ranks, ConstBufferView view) {
+  Buffer host(view.count, view.dtype);
+  copy_now(device_of(ranks), host.view().data, view.data, view.size_in_bytes());
+  return host;
+}
+
+/// Skips the test, with the reason, where there is neither a device nor the double: on all ranks alike.
+#define FARANDOLE_SKIP_WITHOUT_DEVICES()                                                          \
+  do {                                                                                            \
+    const ::farandole::DeviceAvailability& available =                                            \
+        ::farandole::device_runtime(::farandole::Settings::from_environment());                   \
+    if (available.runtime == nullptr) GTEST_SKIP() << "no devices: " << available.reason;         \
+    if (const std::string missing = available.runtime->collectives_missing(); !missing.empty()) { \
+      GTEST_SKIP() << "no collectives on devices: " << missing;                                   \
+    }                                                                                             \
+  } while (false)
+
+}  // namespace farandole::test
