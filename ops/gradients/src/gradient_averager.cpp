@@ -12,6 +12,7 @@
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/endpoint.h"
+#include "farandole/sdk/device.h"
 
 namespace farandole {
 namespace {
@@ -73,7 +74,7 @@ class GradientAverager::State {
       options_.last_bucket_bytes = static_cast<std::size_t>(settings.last_bucket_bytes);
     }
     compare_with_other_ranks();
-    require_host_memory();
+    find_memory();
     buckets_ = cut(spans_, options_.bucket_bytes, options_.last_bucket_bytes);
     bucket_of_.resize(spans_.size());
     for (std::size_t b = 0; b < buckets_.size(); ++b) prepare(b);
@@ -119,6 +120,7 @@ class GradientAverager::State {
     begin_training_step();
     if (error) std::rethrow_exception(error);
     for (Bucket& bucket : buckets_) unpack(bucket);
+    if (waits_for_device_) device_->synchronize(options_.stream);
   }
 
   std::size_t bucket_count() const { return buckets_.size(); }
@@ -134,7 +136,8 @@ class GradientAverager::State {
     std::exception_ptr first;
     for (Bucket& bucket : buckets_) {
       try {
-        if (bucket.work.valid()) bucket.work.wait();
+        if (!bucket.work.valid()) continue;
+        device_ == nullptr ? bucket.work.wait() : bucket.work.wait_on(options_.stream);
       } catch (...) {
         if (!first) first = std::current_exception();
       }
@@ -168,12 +171,22 @@ class GradientAverager::State {
   }
 
   /// After the comparison, so that all ranks raise together.
-  void require_host_memory() const {
-    for (std::size_t i = 0; i < spans_.size(); ++i) {
-      if (spans_[i].values.space.is_host()) continue;
-      throw InvalidArgument(fmt::format("gradient {}: expected host memory, got {}; copy it to the host", i,
+  void find_memory() {
+    if (spans_.empty()) return;
+    const MemorySpace space = spans_.front().values.space;
+    for (std::size_t i = 1; i < spans_.size(); ++i) {
+      if (spans_[i].values.space == space) continue;
+      throw InvalidArgument(fmt::format("gradient {}: expected {}, where the first one is, got {}", i, describe(space),
                                         describe(spans_[i].values.space)));
     }
+    if (space.is_host()) return;
+    if (const MemorySpace own = communicator_.device(); own != space) {
+      throw InvalidArgument(
+          fmt::format("gradients: expected {}, the device of this rank, got {}", describe(own), describe(space)));
+    }
+    device_ = &device_runtime(communicator_.settings()).runtime->open(space.ordinal);
+    waits_for_device_ = !options_.stream.valid();
+    if (waits_for_device_) options_.stream = StreamView(nullptr, space);
   }
 
   void prepare(std::size_t index) {
@@ -189,7 +202,7 @@ class GradientAverager::State {
     if (bucket.contiguous) {
       bucket.view = BufferView(front.data, elements, front.dtype, front.space);
     } else {
-      bucket.packed = communicator_.allocate(elements, front.dtype);
+      bucket.packed = communicator_.allocate(elements, front.dtype, front.space);
       bucket.view = bucket.packed.view();
     }
   }
@@ -210,38 +223,42 @@ class GradientAverager::State {
       Bucket& bucket = buckets_[next_to_launch_];
       ReduceOptions options;
       options.algorithm = options_.algorithm;
+      options.stream = options_.stream;
       pack(bucket);
       bucket.work = communicator_.allreduce_async(bucket.view, options_.op, options);
     }
   }
 
-  /// Calls `move(span, its place in the packed memory)` for each span of a packed bucket.
-  template <class Move>
-  void for_each_packed(Bucket& bucket, const Move& move) {
+  /// Moves each span of a packed bucket to its place in the packed memory, or back; on a device in one launch.
+  void move(Bucket& bucket, bool packs) {
     if (bucket.contiguous || communicator_.size() == 1) return;
+    std::vector<DeviceTask> tasks;
     std::size_t first = 0;
     for (std::size_t i = bucket.first; i < bucket.first + bucket.count; ++i) {
       const BufferView& values = spans_[i].values;
-      if (values.count > 0) move(values, bucket.view.part(first, values.count));
+      const BufferView packed = bucket.view.part(first, values.count);
       first += values.count;
+      const BufferView& to = packs ? packed : values;
+      const BufferView& from = packs ? values : packed;
+      if (device_ != nullptr) {
+        tasks.push_back(
+            {DeviceTask::Kind::kCopy, to.dtype, to.dtype, ReduceOp::kSum, to.data, from.data, nullptr, to.count, 1.0});
+      } else if (values.count > 0) {
+        std::memcpy(to.data, from.data, to.size_in_bytes());
+      }
     }
+    if (device_ != nullptr) device_->launch(tasks, options_.stream);
   }
-  void pack(Bucket& bucket) {
-    for_each_packed(bucket, [](const BufferView& span, const BufferView& packed) {
-      std::memcpy(packed.data, span.data, span.size_in_bytes());
-    });
-  }
-  void unpack(Bucket& bucket) {
-    for_each_packed(bucket, [](const BufferView& span, const BufferView& packed) {
-      std::memcpy(span.data, packed.data, span.size_in_bytes());
-    });
-  }
+  void pack(Bucket& bucket) { move(bucket, /*packs=*/true); }
+  void unpack(Bucket& bucket) { move(bucket, /*packs=*/false); }
 
   Communicator communicator_;
   const std::vector<GradientSpan> spans_;
   GradientOptions options_;
   const std::string algorithm_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
+  Device* device_ = nullptr;  // null: gradients are in host memory
+  bool waits_for_device_ = false;
   std::vector<Bucket> buckets_;         // in the order of reduction
   std::vector<std::size_t> bucket_of_;  // by span
   std::vector<bool> is_ready_;          // by span

@@ -23,11 +23,16 @@ struct GradientOptions {
   std::size_t bucket_bytes = 0;       ///< 0: FARANDOLE_BUCKET_BYTES
   std::size_t last_bucket_bytes = 0;  ///< 0: FARANDOLE_LAST_BUCKET_BYTES. Small: nothing hides it
   std::string_view algorithm = {};    ///< of the allreduces
+  StreamView stream = {};             ///< of gradients on a device: the stream that produces them, and uses them
 };
 
 /// Reduces gradients over all ranks of a communicator in buckets, in one fixed order: from the last span given to the
 /// first, as backward produces them. A bucket starts once all its gradients are ready and the buckets before it have
 /// started. Spans that follow each other in memory are reduced where they lie; others are packed.
+///
+/// Gradients on a device, all on that of the rank, are averaged in the order of their stream: `ready` says that what
+/// produces the gradient is enqueued there, and `wait` returns when what comes into the stream later waits for all
+/// averages. The processor waits for the device only if no stream is given; then all gradients are there after `wait`.
 ///
 /// One that was moved from raises InvalidArgument; so does one that outlives its World, once nothing is pending.
 ///
@@ -35,7 +40,8 @@ struct GradientOptions {
 class GradientAverager {
  public:
   /// Collective: all ranks name the same sizes and types in the same order. @throws Mismatch  they do not.
-  /// @throws InvalidArgument  the communicator is empty
+  /// @throws InvalidArgument  the communicator is empty, or the gradients are not all in one memory: the host's, or
+  /// that of this rank's device
   GradientAverager(Communicator communicator, std::vector<GradientSpan> gradients, const GradientOptions& options = {});
   ~GradientAverager();
   GradientAverager(GradientAverager&&) noexcept;

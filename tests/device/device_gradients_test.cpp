@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// GradientAverager on device memory.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "farandole/gradients/gradient_averager.h"
+#include "groups.h"
+#include "on_device.h"
+
+namespace farandole::test {
+namespace {
+
+/// Gradients of several lengths: some follow each other in memory, some do not; buckets are small.
+class Gradients {
+ public:
+  explicit Gradients(Communicator& ranks) : ranks_(ranks) {
+    for (const std::size_t count : {1000, 3, 257, 4096, 1}) {
+      owners_.push_back(ranks.allocate(count, DType::kF32, ranks.device()));
+      spans_.push_back({owners_.back().view(), "gradient " + std::to_string(spans_.size())});
+    }
+    owners_.push_back(ranks.allocate(600, DType::kF32, ranks.device()));
+    spans_.push_back({owners_.back().view().part(0, 200), "first half"});
+    spans_.push_back({owners_.back().view().part(200, 400), "second half"});
+  }
+  const std::vector<GradientSpan>& spans() const { return spans_; }
+  /// Enqueues what a backward pass would: the value of each element.
+  void produce(std::size_t index, float value, StreamView stream) {
+    const std::size_t count = spans_[index].values.count;
+    host_.emplace_back(count, value);
+    device_of(ranks_).copy(spans_[index].values.data, host_.back().data(), count * sizeof(float), stream);
+  }
+  std::vector<float> read(std::size_t index, StreamView stream) {
+    std::vector<float> values(spans_[index].values.count);
+    device_of(ranks_).copy(values.data(), spans_[index].values.data, values.size() * sizeof(float), stream);
+    device_of(ranks_).synchronize(stream);
+    return values;
+  }
+
+ private:
+  Communicator& ranks_;
+  std::vector<Buffer> owners_;
+  std::vector<GradientSpan> spans_;
+  std::vector<std::vector<float>> host_;  // stays until the test has synchronised
+};
+
+void train(Communicator& ranks, bool with_stream) {
+  Gradients gradients(ranks);
+  const StreamView stream = with_stream ? device_of(ranks).make_stream() : StreamView(nullptr, ranks.device());
+  GradientOptions options;
+  options.bucket_bytes = 2048;
+  options.last_bucket_bytes = 512;
+  if (with_stream) options.stream = stream;
+  GradientAverager averager(ranks, gradients.spans(), options);
+  EXPECT_GT(averager.bucket_count(), 2U);
+  for (int training_step = 0; training_step < 3; ++training_step) {
+    for (std::size_t i = gradients.spans().size(); i-- > 0;) {
+      gradients.produce(i, static_cast<float>(ranks.rank() + training_step) + static_cast<float>(i), stream);
+      averager.ready(i);
+    }
+    averager.wait();
+    for (std::size_t i = 0; i < gradients.spans().size(); ++i) {
+      const float mean =
+          static_cast<float>(ranks.size() - 1) / 2 + static_cast<float>(training_step) + static_cast<float>(i);
+      const std::vector<float> values = gradients.read(i, stream);
+      ASSERT_EQ(values, std::vector<float>(values.size(), mean)) << i;
+    }
+  }
+}
+
+TEST(DeviceGradients, AreAveragedInTheOrderOfTheirStream) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  for_each_group({1, 2, 4}, [](Communicator& ranks) {
+    if (ranks.size() > 1) train(ranks, /*with_stream=*/true);
+  });
+}
+
+TEST(DeviceGradients, WithoutAStreamAreThereAfterWait) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  for_each_group({2, 3}, [](Communicator& ranks) { train(ranks, /*with_stream=*/false); });
+}
+
+TEST(DeviceGradients, OfTwoMemoriesAreRefusedOnAllRanks) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  for_each_group({2}, [](Communicator& ranks) {
+    Buffer device = ranks.allocate(10, DType::kF32, ranks.device());
+    std::vector<float> host(10);
+    std::vector<GradientSpan> spans{{device.view(), "on the device"}, {BufferView(host), "on the host"}};
+    EXPECT_THROW(GradientAverager(ranks, spans), InvalidArgument);
+  });
+}
+
+}  // namespace
+}  // namespace farandole::test
