@@ -10,10 +10,11 @@
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/sdk/backend.h"
+#include "farandole/sdk/device.h"
 
 namespace farandole::bench {
 
-enum class Memory { kUser, kWindow };
+enum class Memory { kUser, kWindow, kDevice };
 std::string_view name(Memory memory);
 
 struct Options {
@@ -31,6 +32,7 @@ struct Options {
   Memory memory = Memory::kUser;
   int pairs = 1;  ///< of input and output, which the calls go round
   bool with_peer = false;
+  bool peer_is_nccl = false;  ///< else MPI
   bool mpi_from_any_thread = true;
   std::string json_file;
   std::string tune_file;  ///< empty: no table is made
@@ -43,11 +45,25 @@ struct Options {
 
 /// The vendor's own collectives, measured in the same loop.
 struct Peer {
-  std::string version;  ///< "Open MPI 4.1.4"
-  std::unique_ptr<VendorCollectives> collectives;
+  std::string version;                             ///< "Open MPI 4.1.4"
+  std::unique_ptr<VendorCollectives> collectives;  ///< null: NCCL's, of which each rank has a group of its own
 };
 /// Collective over the job's processes. @throws Unsupported  the job has no MPI, or ranks share a process
 Peer open_peer(World& world);
+/// NCCL's collectives on the rank's device, called by the thread that measures.
+class NcclPeer {
+ public:
+  /// Collective over `ranks`. @throws Unsupported, DeviceError
+  explicit NcclPeer(Communicator& ranks);
+  /// Enqueues the collective and waits for the device.
+  void run(const DeviceCollective& collective);
+  bool supports(const DeviceCollective& collective) const;
+
+ private:
+  Device& device_;
+  StreamView stream_;
+  std::unique_ptr<DeviceGroup> group_;
+};
 
 struct Times {
   double p50_us = 0, p99_us = 0;

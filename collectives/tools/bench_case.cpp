@@ -130,6 +130,40 @@ std::function<void()> call_of(Communicator& ranks, const Options& options, Colle
   return [&ranks] { ranks.barrier(); };
 }
 
+DeviceCollective nccl_call(const Options& options, const Shape& shape, ConstBufferView source, BufferView target) {
+  using Kind = DeviceCollective::Kind;
+  DeviceCollective call;
+  switch (shape.collective) {
+    case Collective::kAllreduce:
+      call.kind = Kind::kAllreduce;
+      break;
+    case Collective::kBroadcast:
+      call.kind = Kind::kBroadcast;
+      break;
+    case Collective::kReduce:
+      call.kind = Kind::kReduce;
+      break;
+    case Collective::kAllgather:
+      call.kind = Kind::kAllgather;
+      break;
+    case Collective::kReduceScatter:
+      call.kind = Kind::kReduceScatter;
+      break;
+    case Collective::kAlltoall:
+      call.kind = Kind::kAlltoall;
+      break;
+    default:
+      throw InvalidArgument(fmt::format("--peer nccl: NCCL has no {}; name other collectives", name(shape.collective)));
+  }
+  call.input = source.data;
+  call.output = target.data;
+  call.count = has_parts(shape.collective) ? shape.part : shape.count;
+  call.dtype = options.dtype;
+  call.op = options.op;
+  call.root = options.root;
+  return call;
+}
+
 VendorCall vendor_call(const Options& options, const Shape& shape, ConstBufferView source, BufferView target) {
   using Kind = VendorCall::Kind;
   // In the order of Collective.
@@ -150,6 +184,11 @@ VendorCall vendor_call(const Options& options, const Shape& shape, ConstBufferVi
 
 }  // namespace
 
+Device& device_of(Communicator& ranks) {
+  const MemorySpace space = ranks.device();
+  return device_runtime(ranks.settings()).runtime->open(space.ordinal);
+}
+
 Shape shape_of(const Communicator& ranks, const Options& options, Collective collective, std::size_t bytes,
                bool in_place) {
   const auto size = static_cast<std::size_t>(ranks.size());
@@ -166,7 +205,9 @@ Contender::Contender(Communicator& ranks, const Options& options, const Shape& s
     : shape_(shape), oracle_op_(for_vendor && options.op == ReduceOp::kAverage ? ReduceOp::kSum : options.op) {
   const std::size_t input_count = gathers(shape.collective) ? shape.part : shape.count;
   const std::size_t output_count = scatters(shape.collective) ? shape.part : shape.count;
+  if (options.memory == Memory::kDevice) device_ = &device_of(ranks);
   const auto buffer = [&](std::size_t count) {
+    if (device_ != nullptr) return ranks.allocate(count, options.dtype, device_->space());
     const bool in_window = options.memory == Memory::kWindow && !for_vendor;
     return in_window ? ranks.allocate(count, options.dtype) : Buffer(count, options.dtype);
   };
@@ -184,10 +225,31 @@ Contender::Contender(Communicator& ranks, const Options& options, const Shape& s
   }
   for (Pair& pair : *pairs_) {
     lay_out(pair, ranks.rank(), for_vendor);
-    const bool one_sided = shape.collective == Collective::kBroadcast;
-    const BufferView filled{const_cast<void*>(pair.source.data), pair.source.count, options.dtype};
-    fill(one_sided ? pair.target : filled, ranks.rank(), 0, options.op);
+    fill_first(pair, ranks.rank(), options.op);
   }
+}
+
+void Contender::fill_first(const Pair& pair, int rank, ReduceOp op) const {
+  const bool one_sided = shape_.collective == Collective::kBroadcast;
+  const BufferView source{const_cast<void*>(pair.source.data), pair.source.count, pair.source.dtype};
+  const BufferView filled = one_sided ? pair.target : source;
+  if (device_ == nullptr) return fill(filled, rank, 0, op);
+  Buffer host(filled.count, filled.dtype);
+  fill(host.view(), rank, 0, op);
+  const StreamView stream(nullptr, device_->space());
+  device_->copy(filled.data, host.view().data, filled.size_in_bytes(), stream);
+  device_->synchronize(stream);
+}
+
+void Contender::zero(Pair& pair) const {
+  const BufferView all = pair.output.view();
+  if (device_ == nullptr) {
+    std::fill_n(static_cast<std::byte*>(all.data), all.size_in_bytes(), std::byte{0});
+    return;
+  }
+  const StreamView stream(nullptr, device_->space());
+  device_->fill_zero(all.data, all.size_in_bytes(), stream);
+  device_->synchronize(stream);
 }
 
 // In place the smaller side lies at its place in the larger one; but MPI puts the result of reduce_scatter first.
@@ -232,15 +294,26 @@ Contender Contender::vendor(Communicator& ranks, const Options& options, const S
   return contender;
 }
 
+Contender Contender::nccl(Communicator& ranks, const Options& options, const Shape& shape, NcclPeer& nccl) {
+  Contender contender(ranks, options, shape, /*for_vendor=*/false);
+  if (options.op == ReduceOp::kAverage) contender.oracle_op_ = ReduceOp::kSum;
+  for (const Pair& pair : *contender.pairs_) {
+    const DeviceCollective call = nccl_call(options, shape, pair.source, pair.target);
+    if (!nccl.supports(call)) {
+      throw InvalidArgument(fmt::format("--peer nccl: NCCL has no {} of {}", name(options.op), name(options.dtype)));
+    }
+    contender.calls_.push_back([&nccl, call] { nccl.run(call); });
+  }
+  return contender;
+}
+
 long long Contender::try_all(Communicator& ranks, const Options& options) {
   std::vector<std::int64_t> wrong{0};
   for (std::size_t i = 0; i < pairs_->size(); ++i) {
     calls_[i]();
     if (options.check) wrong[0] += count_wrong(ranks, options, (*pairs_)[i]);
     // Repeated in-place reductions grow: zeros keep them finite, and cost the same.
-    Buffer& output = (*pairs_)[i].output;
-    if (shape_.in_place && reduces(shape_.collective))
-      std::fill_n(output.as<std::byte>(), output.view().size_in_bytes(), std::byte{0});
+    if (shape_.in_place && reduces(shape_.collective)) zero((*pairs_)[i]);
   }
   ranks.allreduce(wrong, ReduceOp::kSum);
   return wrong[0];
@@ -250,9 +323,18 @@ long long Contender::count_wrong(const Communicator& ranks, const Options& optio
   const bool at_root_only = shape_.collective == Collective::kReduce || shape_.collective == Collective::kGather;
   if (shape_.collective == Collective::kBarrier || (at_root_only && ranks.rank() != options.root)) return 0;
   long long wrong = 0;
-  with_stored_type(pair.target.dtype, [&](auto zero) {
-    const auto* const data = static_cast<const decltype(zero)*>(pair.target.data);
-    for (std::size_t i = 0; i < pair.target.count; ++i) {
+  Buffer host;
+  ConstBufferView target = pair.target;
+  if (device_ != nullptr) {
+    host = Buffer(target.count, target.dtype);
+    const StreamView stream(nullptr, device_->space());
+    device_->copy(host.view().data, target.data, target.size_in_bytes(), stream);
+    device_->synchronize(stream);
+    target = host.view();
+  }
+  with_stored_type(target.dtype, [&](auto zero) {
+    const auto* const data = static_cast<const decltype(zero)*>(target.data);
+    for (std::size_t i = 0; i < target.count; ++i) {
       double wanted = as_element(options.dtype, expected(ranks, shape_, oracle_op_, options.root, i));
       // Averages of integers are truncated, others round; everything else is exact.
       if (std::is_integral_v<decltype(zero)>) wanted = std::trunc(wanted);

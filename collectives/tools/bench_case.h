@@ -34,6 +34,8 @@ class Contender {
   /// The peer's buffers are ordinary memory, whatever ours are. @throws InvalidArgument  more than the peer can do
   static Contender vendor(Communicator& ranks, const Options& options, const Shape& shape,
                           VendorCollectives& collectives);
+  /// @throws InvalidArgument  NCCL has no such collective
+  static Contender nccl(Communicator& ranks, const Options& options, const Shape& shape, NcclPeer& nccl);
 
   /// The call on the next pair. Blocks.
   void call() {
@@ -53,15 +55,20 @@ class Contender {
   Contender(Communicator& ranks, const Options& options, const Shape& shape, bool for_vendor);
   void bind(Communicator& ranks, const Options& options, const std::string& algorithm);
   void lay_out(Pair& pair, int rank, bool for_vendor) const;
+  void fill_first(const Pair& pair, int rank, ReduceOp op) const;
+  void zero(Pair& pair) const;
   long long count_wrong(const Communicator& ranks, const Options& options, const Pair& pair) const;
 
   Shape shape_;
   ReduceOp oracle_op_;
+  Device* device_ = nullptr;  // of the buffers; null: host memory
   std::shared_ptr<std::vector<Pair>> pairs_;
   std::vector<std::function<void()>> calls_;
   std::size_t next_ = 0;
 };
 
+/// The rank's device. @throws InvalidArgument  there is none; says why
+Device& device_of(Communicator& ranks);
 /// How many calls make a sample: the clock is too coarse for one short call.
 int calls_for(std::size_t bytes);
 /// Microseconds per call on this rank, after a barrier of `ranks`.

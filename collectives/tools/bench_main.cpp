@@ -111,7 +111,8 @@ int run_in(farandole::World& world, Options options, ErrorReport& errors) {
   }
   if (!options.tune_file.empty()) farandole::bench::check_tunable(world.settings(), options, world.size());
   std::optional<farandole::bench::Peer> opened;
-  if (options.with_peer) opened = farandole::bench::open_peer(world);
+  if (options.with_peer && !options.peer_is_nccl) opened = farandole::bench::open_peer(world);
+  if (options.peer_is_nccl) opened = farandole::bench::Peer{"NCCL", nullptr};
   std::atomic<bool> good{true};
   farandole::run_replicas(world, [&](farandole::Communicator& ranks) {
     errors.print_errors_of(ranks, [&] {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <set>
 
@@ -44,15 +45,16 @@ void take_samples(Communicator& ranks, int samples, int calls, Contender& ours, 
 }
 
 /// One case. Collective over `ranks`.
-Result measure(Communicator& ranks, const Options& options, const Peer* peer, Collective collective,
+Result measure(Communicator& ranks, const Options& options, const Peer* peer, NcclPeer* nccl, Collective collective,
                const std::string& algorithm, std::size_t bytes, bool in_place) {
   const Shape shape = shape_of(ranks, options, collective, bytes, in_place);
   Result result;
   result.collective = collective;
   result.count = shape.count;
   result.bytes = shape.count * size_in_bytes(options.dtype);
-  result.algorithm = algorithm.empty() ? ranks.choose(collective, result.bytes) : algorithm;
-  result.transport = ranks.transport();
+  const MemoryKind memory = options.memory == Memory::kDevice ? MemoryKind::kCuda : MemoryKind::kHost;
+  result.algorithm = algorithm.empty() ? ranks.choose(collective, result.bytes, memory) : algorithm;
+  result.transport = options.memory == Memory::kDevice ? "nccl" : ranks.transport();
   result.ranks = ranks.size();
   result.in_place = in_place;
 
@@ -60,7 +62,8 @@ Result measure(Communicator& ranks, const Options& options, const Peer* peer, Co
   result.wrong = ours.try_all(ranks, options);
   std::optional<Contender> theirs;
   if (peer != nullptr) {
-    theirs = Contender::vendor(ranks, options, shape, *peer->collectives);
+    theirs = nccl != nullptr ? Contender::nccl(ranks, options, shape, *nccl)
+                             : Contender::vendor(ranks, options, shape, *peer->collectives);
     if (const long long wrong = theirs->try_all(ranks, options); wrong > 0) {
       throw InternalError(
           fmt::format("{} of {} bytes by {}: {} elements are wrong, so that there is nothing to compare with",
@@ -124,6 +127,28 @@ Peer open_peer(World& world) {
   return peer;
 }
 
+NcclPeer::NcclPeer(Communicator& ranks) : device_(device_of(ranks)), stream_(device_.make_stream()) {
+  if (ranks.size() == 1) throw Unsupported("--peer nccl needs several ranks");
+  std::vector<std::uint8_t> id(std::tuple_size_v<DeviceGroupId>);
+  if (ranks.rank() == 0) {
+    const DeviceGroupId made = device_.make_group_id();
+    std::memcpy(id.data(), made.data(), made.size());
+  }
+  ranks.broadcast(id, 0);
+  DeviceGroupId shared{};
+  std::memcpy(shared.data(), id.data(), shared.size());
+  group_ = device_.join_group(shared, ranks.rank(), ranks.size());
+}
+
+void NcclPeer::run(const DeviceCollective& collective) {
+  group_->run(collective, stream_);
+  device_.synchronize(stream_);
+}
+
+bool NcclPeer::supports(const DeviceCollective& collective) const {
+  return group_->supports(collective.kind, collective.dtype, collective.op);
+}
+
 double Result::algbw_gbs() const {
   return ours.p50_us > 0 ? 1e-3 * static_cast<double>(bytes) / ours.p50_us : 0;
 }
@@ -144,6 +169,9 @@ double Result::busbw_gbs() const {
 
 std::vector<Result> run(Communicator& ranks, const Options& options, const Peer* peer) {
   std::vector<Result> results;
+  std::optional<NcclPeer> opened;
+  if (peer != nullptr && options.peer_is_nccl) opened.emplace(ranks);
+  NcclPeer* const nccl = opened ? &*opened : nullptr;
   const std::vector<std::string> automatic{""};
   for (const Collective collective : options.collectives) {
     for (const std::string& algorithm : options.algorithms.empty() ? automatic : options.algorithms) {
@@ -152,11 +180,11 @@ std::vector<Result> run(Communicator& ranks, const Options& options, const Peer*
         const auto bytes = static_cast<std::size_t>(next);
         std::optional<Result> apart, in_place;
         if (options.measures(collective, false)) {
-          apart = measure(ranks, options, peer, collective, algorithm, bytes, false);
+          apart = measure(ranks, options, peer, nccl, collective, algorithm, bytes, false);
           results.push_back(*apart);
         }
         if (options.measures(collective, true)) {
-          in_place = measure(ranks, options, peer, collective, algorithm, bytes, true);
+          in_place = measure(ranks, options, peer, nccl, collective, algorithm, bytes, true);
           results.push_back(*in_place);
         }
         if (ranks.rank() == 0) print_line(options, apart ? &*apart : nullptr, in_place ? &*in_place : nullptr);

@@ -49,14 +49,16 @@ void add_calls(po::options_description_easy_init add) {
 
 void add_memory(po::options_description_easy_init add) {
   add("place", word("in|out|both", "both"), "whether input and output are the same memory");
-  add("memory", word("user|window", "user"), "ordinary memory, or memory that all ranks of the host have mapped");
+  add("memory", word("user|window|device", "user"),
+      "ordinary memory, memory that all ranks of the host have mapped, or memory of each rank's device");
   add("rotate-buffers", number("N", 1),
       "go round that many pairs of input and output, so that their data is no longer in the caches");
 }
 
 void add_comparison(po::options_description_easy_init add) {
-  add("peer", word("mpi"),
-      "also measure the blocking collectives of the MPI that the job was started with, alternating");
+  add("peer", word("mpi|nccl"),
+      "also measure the blocking collectives of the MPI that the job was started with, or, with --memory device, those "
+      "of NCCL, alternating");
   add("mpi-threads", word("one|any"),
       "initialise MPI for its main thread only, as MPI_Init does (default with --peer), or for every thread");
 }
@@ -86,10 +88,16 @@ bool is_first(const po::variables_map& values, const std::string& option, std::s
   throw InvalidArgument(fmt::format("--{} is '{}'; it must be {} or {}", option, value, first, second));
 }
 
+Memory parse_memory(const std::string& text) {
+  for (const Memory memory : {Memory::kUser, Memory::kWindow, Memory::kDevice}) {
+    if (text == name(memory)) return memory;
+  }
+  throw InvalidArgument(fmt::format("--memory is '{}'; it must be user, window or device", text));
+}
+
 /// What is compared, and with what.
 void read_comparison(const po::variables_map& values, Options& options) {
-  const bool is_user = is_first(values, "memory", "user", "window");
-  options.memory = is_user ? Memory::kUser : Memory::kWindow;
+  options.memory = parse_memory(values["memory"].as<std::string>());
   options.pairs = values["rotate-buffers"].as<int>();
   constexpr int kMaxPairs = 4096;
   if (options.pairs < 1 || options.pairs > kMaxPairs) {
@@ -97,14 +105,16 @@ void read_comparison(const po::variables_map& values, Options& options) {
         fmt::format("--rotate-buffers is {}; it must be 1 … {} pairs of buffers", options.pairs, kMaxPairs));
   }
   options.with_peer = values.contains("peer");
-  if (options.with_peer && values["peer"].as<std::string>() != "mpi") {
-    throw InvalidArgument(fmt::format("--peer is '{}'; the only one is mpi", values["peer"].as<std::string>()));
+  options.peer_is_nccl = options.with_peer && !is_first(values, "peer", "mpi", "nccl");
+  const bool with_mpi = options.with_peer && !options.peer_is_nccl;
+  if (options.with_peer && options.peer_is_nccl != (options.memory == Memory::kDevice)) {
+    throw InvalidArgument("--peer nccl goes with --memory device, and --peer mpi with the other kinds of memory");
   }
   options.mpi_from_any_thread =
-      values.contains("mpi-threads") ? !is_first(values, "mpi-threads", "one", "any") : !options.with_peer;
+      values.contains("mpi-threads") ? !is_first(values, "mpi-threads", "one", "any") : !with_mpi;
   // The World would refuse these too, but does not know the options that led there.
   if (options.replicas == 1) return;
-  if (options.with_peer) {
+  if (with_mpi) {
     throw Unsupported("--peer mpi needs one rank per process: start more processes instead of --replicas");
   }
   if (!options.mpi_from_any_thread) throw InvalidArgument("--mpi-threads one does not go with --replicas");

@@ -24,6 +24,11 @@ std::string half_header(const Options& options) {
   return text;
 }
 
+std::string_view describe(Memory memory) {
+  if (memory == Memory::kDevice) return "of devices";
+  return memory == Memory::kUser ? "ordinary" : "windows";
+}
+
 /// The halves that are measured, side by side.
 std::string halves(const Options& options, const std::string& apart, const std::string& in_place) {
   if (!options.measures_any(true)) return apart;
@@ -33,6 +38,7 @@ std::string halves(const Options& options, const std::string& apart, const std::
 }  // namespace
 
 std::string_view name(Memory memory) {
+  if (memory == Memory::kDevice) return "device";
   return memory == Memory::kUser ? "user" : "window";
 }
 
@@ -40,17 +46,16 @@ void print_header(const Options& options, const Communicator& ranks, const Peer*
   fmt::print("# farandole-bench: {} ranks on {} host{}, {}, type {}, op {}, root {}\n", ranks.size(),
              ranks.host_count(), ranks.host_count() == 1 ? "" : "s", ranks.transport(), name(options.dtype),
              name(options.op), options.root);
-  fmt::print("# memory: {}, {} pair{}\n", options.memory == Memory::kUser ? "ordinary" : "windows", options.pairs,
+  fmt::print("# memory: {}, {} pair{}\n", describe(options.memory), options.pairs,
              options.pairs == 1 ? " of buffers" : "s of buffers, in turn");
   fmt::print(
       "# time: median of calls after a barrier, on rank 0; algbw, busbw: GB/s as nccl-tests define them; #wrong: "
       "elements, all ranks\n");
   if (peer != nullptr) {
     fmt::print(
-        "# peer: the blocking collectives of {} on ordinary memory, alternating with ours; ratio: peer p50 / p50, "
-        "above 1 "
+        "# peer: the blocking collectives of {} on {} memory, alternating with ours; ratio: peer p50 / p50, above 1 "
         "Farandole is faster\n",
-        peer->version);
+        peer->version, options.peer_is_nccl ? "the same" : "ordinary");
   }
   const std::string columns = half_header(options);
   fmt::print("#{:60}{}\n", "",

@@ -60,9 +60,9 @@ std::string Communicator::explain(Collective collective, std::size_t bytes) cons
   return text;
 }
 
-std::string Communicator::choose(Collective collective, std::size_t bytes) const {
+std::string Communicator::choose(Collective collective, std::size_t bytes, MemoryKind memory) const {
   endpoint().check_process();
-  return std::string(state().select(state().query(collective, bytes)).name());
+  return std::string(state().select(state().query(collective, bytes, memory)).name());
 }
 
 std::string Communicator::transport() const {

@@ -195,7 +195,7 @@ class Communicator {
   /// What would run for this call and why, for farandole-info --explain.
   std::string explain(Collective collective, std::size_t bytes) const;
   /// The name of the algorithm that would run.
-  std::string choose(Collective collective, std::size_t bytes) const;
+  std::string choose(Collective collective, std::size_t bytes, MemoryKind memory = MemoryKind::kHost) const;
   /// "inproc", "mpi", "local", or "inproc+" one of the last two.
   std::string transport() const;
   /// What a table of measured choices must have been measured on to hold here.
