@@ -54,6 +54,11 @@ struct Settings {
   std::int64_t rank = -1;
   std::int64_t size = -1;
   std::string job;
+  // Devices.
+  std::string cuda = "auto";
+  std::string device = "auto";
+  std::string cuda_library;
+  std::string nccl_library;
   // This process.
   bool tensorflow_windows = true;
   std::string log_level = "warning";
