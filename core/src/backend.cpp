@@ -4,21 +4,20 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <link.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <mutex>
-#include <system_error>
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/loaded_libraries.h"
 #include "local/local_process_group.h"
+#include "plugin.h"
 
 namespace farandole {
 
@@ -28,8 +27,8 @@ constexpr std::string_view kOpenMpi = "mpi_openmpi";
 constexpr std::string_view kMpich = "mpi_mpich";
 constexpr std::array kPlugins{kOpenMpi, kMpich};
 constexpr std::string_view kLocal = "local";
-/// Beside the library: plug-ins are no libraries that others link.
-constexpr std::string_view kPluginDirectory = "farandole";
+constexpr PluginKind kBackendPlugin{"farandole_backend_v1", "farandole_backend_build_id",
+                                    "build Farandole where the development files of that MPI are installed"};
 
 /// The process that loaded the first plug-in; another one that finds it here is a forked child. 0: none yet.
 std::atomic<pid_t> joining_process{0};
@@ -53,26 +52,6 @@ int positive_number(const char* text) {
   char* end = nullptr;
   const long value = std::strtol(text, &end, 10);
   return *end == '\0' && value > 0 && value <= 1 << 30 ? static_cast<int>(value) : 0;
-}
-
-/// Paths of the loaded libraries whose file name is one of `names`, with or without a version behind it.
-std::vector<std::string> loaded_libraries(std::vector<std::string_view> names) {
-  struct Search {
-    std::vector<std::string_view> names;
-    std::vector<std::string> found;
-  } search{std::move(names), {}};
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* data) {
-        auto& wanted = *static_cast<Search*>(data);
-        const std::string_view path = info->dlpi_name;
-        const std::string_view file = path.substr(path.rfind('/') + 1);
-        for (const std::string_view name : wanted.names) {
-          if (file == name || (file.starts_with(name) && file[name.size()] == '.')) wanted.found.emplace_back(path);
-        }
-        return 0;
-      },
-      &search);
-  return search.found;
 }
 
 struct LoadedMpi {
@@ -246,95 +225,20 @@ BackendChoice choose_by_environment(const Settings& settings, const std::vector<
   return {only_available(settings, launcher), launcher.evidence + ", and there is one MPI plug-in", launcher.size};
 }
 
-std::string own_path() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&build_id), &info) == 0 || info.dli_fname == nullptr) return {};
-  return info.dli_fname;
-}
-
-/// Where plug-ins are looked for, before the loader's own path.
-std::vector<std::filesystem::path> plugin_directories(const Settings& settings) {
-  std::vector<std::filesystem::path> directories;
-  if (!settings.plugin_directory.empty()) directories.emplace_back(settings.plugin_directory);
-  if (const std::string path = own_path(); path.find('/') != std::string::npos) {
-    std::error_code error;
-    const std::filesystem::path file = std::filesystem::canonical(path, error);
-    directories.push_back((error ? std::filesystem::path(path) : file).parent_path() / kPluginDirectory);
-  }
-  return directories;
-}
-
-std::string file_of(std::string_view plugin) {
-  return fmt::format("libfarandole_{}.so", plugin);
-}
-
-bool is_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
-
-void refuse_second_core() {
-  const std::vector<std::string> copies = loaded_libraries({"libfarandole.so"});
-  if (copies.size() < 2) return;
-  throw Unsupported(
-      fmt::format("two copies of Farandole are loaded: {} and {}; use one, and the plug-ins that were built with it",
-                  copies[0], copies[1]));
-}
-
-Backend& open_plugin(std::string_view plugin, const std::string& path, void* handle) {
-  refuse_second_core();
-  const auto entry = reinterpret_cast<BackendEntry>(dlsym(handle, "farandole_backend_v1"));
-  if (entry == nullptr)
-    throw Unsupported(fmt::format("{} is no plug-in of this version: it has no farandole_backend_v1", path));
-  const auto* id = static_cast<const char*>(dlsym(handle, "farandole_backend_build_id"));
-  if (id == nullptr || std::string_view(id) != build_id()) {
-    throw Unsupported(
-        fmt::format("plug-in {} ({}) was built with another Farandole: this library needs build {}, the plug-in's is "
-                    "{}; build it again with the headers of this library and the same compiler, or set "
-                    "FARANDOLE_PLUGIN_DIR to the plug-ins of this library",
-                    plugin, path, build_id(), id != nullptr ? id : "not told (no farandole_backend_build_id)"));
-  }
-  const HostApi host{sizeof(HostApi), build_id()};
-  Backend* backend = entry(&host);
-  if (backend == nullptr) {
-    throw Unsupported(fmt::format("plug-in {} ({}) refuses this library, whose build {} it has; build it again", plugin,
-                                  path, build_id()));
-  }
-  return *backend;
-}
-
-/// Null if it cannot be loaded. Open MPI's components expect the symbols of their MPI to be global. Those of the
-/// plug-in, of this library, and of fmt and spdlog are not: another copy that the process has loaded would be mixed up
-/// with them.
-void* load_plugin(const std::string& path) {
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return nullptr;
+/// Open MPI's components expect the symbols of their MPI to be global.
+void make_mpi_global(void* plugin) {
   Dl_info mpi{};
-  const void* function = dlsym(handle, "MPI_Init_thread");
+  const void* function = dlsym(plugin, "MPI_Init_thread");
   if (function != nullptr && dladdr(function, &mpi) != 0) dlopen(mpi.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
-  return handle;
 }
 
-/// Tries the directories, then the loader's own path.
-Backend& search_plugin(std::string_view plugin, const Settings& settings) {
-  const std::string file = file_of(plugin);
-  std::string looked;
-  for (const std::filesystem::path& directory : plugin_directories(settings)) {
-    const std::string path = (directory / file).string();
-    looked += directory.string() + ", ";
-    if (!is_file(path)) continue;
-    void* handle = load_plugin(path);
-    if (handle == nullptr) throw Unsupported(fmt::format("plug-in {} cannot be loaded: {}", plugin, dlerror()));
-    return open_plugin(plugin, path, handle);
-  }
-  void* handle = load_plugin(file);
-  if (handle == nullptr) {
-    throw Unsupported(
-        fmt::format("no plug-in {}: looked for {} in {}and the loader's path; build Farandole where the development "
-                    "files of that MPI are installed, or set FARANDOLE_PLUGIN_DIR",
-                    plugin, file, looked));
-  }
-  return open_plugin(plugin, file, handle);
+Backend& open_backend(std::string_view plugin, const Settings& settings) {
+  const PluginLibrary library = load_plugin(plugin, kBackendPlugin, settings);
+  make_mpi_global(library.handle);
+  const HostApi host{sizeof(HostApi), build_id()};
+  Backend* backend = reinterpret_cast<BackendEntry>(library.entry)(&host);
+  if (backend == nullptr) throw Unsupported(plugin_refusal(plugin, library));
+  return *backend;
 }
 
 }  // namespace
@@ -366,7 +270,7 @@ Backend& load_backend(std::string_view plugin, const Settings& settings) {
   static std::map<std::string, Backend*, std::less<>> backends;
   const std::lock_guard guard(mutex);
   if (const auto known = backends.find(plugin); known != backends.end()) return *known->second;
-  Backend& backend = search_plugin(plugin, settings);
+  Backend& backend = open_backend(plugin, settings);
   backends.emplace(plugin, &backend);
   remember_joining();
   return backend;
@@ -374,12 +278,8 @@ Backend& load_backend(std::string_view plugin, const Settings& settings) {
 
 std::vector<std::string> available_backends(const Settings& settings) {
   std::vector<std::string> names;
-  const std::vector<std::filesystem::path> directories = plugin_directories(settings);
   for (const std::string_view plugin : kPlugins) {
-    const bool found =
-        std::any_of(directories.begin(), directories.end(),
-                    [plugin](const std::filesystem::path& directory) { return is_file(directory / file_of(plugin)); });
-    if (found) names.emplace_back(plugin);
+    if (has_plugin(plugin, settings)) names.emplace_back(plugin);
   }
   return names;
 }

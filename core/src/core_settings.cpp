@@ -42,6 +42,17 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
       text("FARANDOLE_JOB", &S::job, kOwn,
            "Name of a job that no MPI starts: the same for all its processes, and no other job of the same user at the "
            "time."),
+      choice("FARANDOLE_CUDA", &S::cuda, {"auto", "off"}, kOwn,
+             "Whether CUDA's devices are used; `auto`: where the plug-in, a driver and a device are there; `off` loads "
+             "nothing of CUDA."),
+      text("FARANDOLE_DEVICE", &S::device, kOwn,
+           "Number of the device of this process's rank, or a list such as `0,2,1`, one for each local rank; `auto`: "
+           "that of the local rank, from the beginning again where there are more ranks."),
+      text("FARANDOLE_CUDA_LIBRARY", &S::cuda_library, kOwn,
+           "File of CUDA's driver library; empty means the libcuda.so.1 that the loader finds."),
+      text("FARANDOLE_NCCL_LIBRARY", &S::nccl_library, kOwn,
+           "File of NCCL; empty means the one that the process has loaded, else the libnccl.so.2 that the loader "
+           "finds."),
       choice("FARANDOLE_LOG", &S::log_level, {"debug", "info", "warning", "error", "off"}, kOwn,
              "Least severe messages that are written to standard error."),
       choice("FARANDOLE_ISA", &S::isa, {"auto", "baseline", "avx2", "avx512"}, kOwn,

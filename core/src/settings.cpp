@@ -14,6 +14,7 @@
 
 #include "choice.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/device_choice.h"
 
 namespace farandole {
 namespace {
@@ -202,6 +203,7 @@ Settings Settings::parse(std::span<const std::string> variables) {
     assign(settings, *info, variable.substr(equals + 1));
   }
   check_rank_and_size(settings);
+  check_device_setting(settings.device);
   return settings;
 }
 

@@ -3,28 +3,16 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <system_error>
 #include <thread>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/device_choice.h"
 #include "farandole/internal/log.h"
 
 namespace farandole {
 namespace {
-
-int parse_ordinal(std::string_view text, std::string_view setting) {
-  int ordinal = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ordinal);
-  if (error != std::errc() || end != text.data() + text.size() || ordinal < 0) {
-    throw InvalidArgument(fmt::format(
-        "FARANDOLE_DEVICE is '{}'; it must be auto, the number of a device, or one for each rank of a host: 0,1,…",
-        setting));
-  }
-  return ordinal;
-}
 
 DeviceRuntime& runtime_of(const Settings& settings) {
   const DeviceAvailability& available = device_runtime(settings);
@@ -58,38 +46,6 @@ struct Contexts {
 };
 
 }  // namespace
-
-int device_of_rank(std::string_view setting, int local_rank, int local_size, int devices) {
-  int ordinal = local_rank;
-  if (setting == "auto") {
-    if (devices == 1) ordinal = 0;
-    if (ordinal >= devices) {
-      throw InvalidArgument(
-          fmt::format("this host has {} ranks and {} devices, so that there is none for local rank {}; start one rank "
-                      "for each device, or say with FARANDOLE_DEVICE which rank uses which",
-                      local_size, devices, local_rank));
-    }
-    return ordinal;
-  }
-  std::string_view own = setting;
-  if (setting.find(',') != std::string_view::npos) {
-    for (int skipped = 0; skipped < local_rank; ++skipped) {
-      const std::size_t comma = own.find(',');
-      if (comma == std::string_view::npos) {
-        throw InvalidArgument(fmt::format("FARANDOLE_DEVICE={} names {} devices, but this host has {} ranks", setting,
-                                          std::count(setting.begin(), setting.end(), ',') + 1, local_size));
-      }
-      own.remove_prefix(comma + 1);
-    }
-    own = own.substr(0, own.find(','));
-  }
-  ordinal = parse_ordinal(own, setting);
-  if (ordinal >= devices) {
-    throw InvalidArgument(fmt::format("FARANDOLE_DEVICE={} gives local rank {} device {}, but this process sees {}",
-                                      setting, local_rank, ordinal, devices));
-  }
-  return ordinal;
-}
 
 std::shared_ptr<DeviceContext> DeviceContext::find(const Endpoint& endpoint) {
   Contexts& contexts = Contexts::of_process();

@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string_view>
 
 #include "device/device_order.h"
 #include "device/device_thread.h"
@@ -13,11 +12,6 @@
 #include "farandole/sdk/device.h"
 
 namespace farandole {
-
-/// Which device a rank uses. Pure. @param setting  of FARANDOLE_DEVICE: "auto", a number, or one for each local rank,
-/// as "0,0,1,1". `auto`: the only one that the process sees, else the one with the number of the local rank
-/// @throws InvalidArgument  there is none of that number, or the host has more ranks than devices; names both
-int device_of_rank(std::string_view setting, int local_rank, int local_size, int devices);
 
 /// Opened by the first use of a device on this rank, and shared by its communicators. Thread-safe.
 ///

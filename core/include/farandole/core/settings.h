@@ -54,9 +54,13 @@ struct Settings {
   std::int64_t rank = -1;
   std::int64_t size = -1;
   std::string job;
+  // Devices.
+  std::string cuda = "auto";
+  std::string device = "auto";
+  std::string cuda_library;
+  std::string nccl_library;
   // This process.
   bool tensorflow_windows = true;
-  std::string device = "auto";
   std::string log_level = "warning";
   std::string isa = "auto";
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads the plug-in for devices, once per process.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+
+#include "farandole/sdk/backend.h"
+#include "farandole/sdk/device.h"
+#include "plugin.h"
+
+namespace farandole {
+
+namespace {
+
+constexpr std::string_view kDevicePluginName = "cuda";
+constexpr PluginKind kDevicePlugin{"farandole_device_v1", "farandole_device_build_id",
+                                   "install it, or build Farandole with FARANDOLE_WITH_CUDA=ON"};
+
+/// The process that was the first to load the plug-in; a process that finds another one here is its forked child.
+/// 0: none yet.
+std::atomic<pid_t> loading_process{0};
+/// What the loading has come to; null until it has ended. Released by the thread that loads, acquired by all others.
+std::atomic<const DeviceAvailability*> loaded_devices{nullptr};
+
+DeviceAvailability load_devices(const Settings& settings) {
+  try {
+    const PluginLibrary plugin = load_plugin(kDevicePluginName, kDevicePlugin, settings);
+    const DeviceHostApi host{sizeof(DeviceHostApi), build_id(), settings.cuda_library.c_str(),
+                             settings.nccl_library.c_str()};
+    DeviceAvailability devices;
+    devices.runtime = reinterpret_cast<DeviceEntry>(plugin.entry)(&host, &devices.reason);
+    if (devices.runtime != nullptr) {
+      devices.reason.clear();
+    } else if (devices.reason.empty()) {
+      devices.reason = plugin_refusal(kDevicePluginName, plugin);
+    }
+    return devices;
+  } catch (const std::exception& error) {
+    return {nullptr, error.what()};
+  }
+}
+
+/// A driver does not work in children of the process that has initialised it. Locks nothing: a thread of the parent may
+/// have been loading at the fork.
+const DeviceAvailability& devices_of_child(pid_t parent) {
+  const DeviceAvailability* const parents = loaded_devices.load(std::memory_order_acquire);
+  if (parents != nullptr && parents->runtime == nullptr) return *parents;
+  static const DeviceAvailability none{
+      nullptr,
+      fmt::format("forked from process {}, which uses the devices: drivers do not work in forked children; start "
+                  "a new program instead (Python: multiprocessing's method 'spawn')",
+                  parent)};
+  return none;
+}
+
+}  // namespace
+
+const DeviceAvailability& device_runtime(const Settings& settings) {
+  if (settings.cuda == "off") {
+    static const DeviceAvailability off{nullptr, "FARANDOLE_CUDA=off"};
+    return off;
+  }
+  const pid_t process = getpid();
+  pid_t loader = 0;
+  if (!loading_process.compare_exchange_strong(loader, process) && loader != process) return devices_of_child(loader);
+  static std::once_flag once;
+  std::call_once(once, [&settings] {
+    // Never destroyed: the runtime is used until the process ends.
+    loaded_devices.store(new DeviceAvailability(load_devices(settings)), std::memory_order_release);
+  });
+  return *loaded_devices.load(std::memory_order_acquire);
+}
+
+}  // namespace farandole
