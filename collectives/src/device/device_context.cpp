@@ -75,6 +75,7 @@ DeviceContext::DeviceContext(std::shared_ptr<Endpoint> endpoint)
       runtime_(runtime_of(endpoint_->settings())),
       device_(open_device(runtime_, *endpoint_)),
       stream_(device_.make_stream()),
+      zeroing_stream_(device_.make_stream()),
       thread_([this] { endpoint_->ring(); }) {
   // Completion is seen by asking the device only.
   endpoint_->set_polled();
@@ -100,8 +101,8 @@ Buffer DeviceContext::allocate(std::size_t count, DType dtype) {
   // The device lives until the process ends.
   Buffer buffer(
       device_.allocate(bytes), count, dtype, [&device = device_](void* memory) { device.release(memory); }, space());
-  device_.fill_zero(buffer.view().data, bytes, stream_);
-  device_.synchronize(stream_);
+  device_.fill_zero(buffer.view().data, bytes, zeroing_stream_);
+  device_.synchronize(zeroing_stream_);
   return buffer;
 }
 
