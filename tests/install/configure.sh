@@ -42,6 +42,10 @@ refused "apt-get install libfmt-dev libspdlog-dev (or scripts/setup.sh" \
 [ "$(grep -n 'apt-get install' "$work/log" | cut -d: -f1)" -lt "$(grep -n 'CMake Error' "$work/log" | head -n 1 | cut -d: -f1)" ] ||
   fail "CMake's words come before ours"
 
+mkdir "$work/gtest"
+echo 'add_library(GTest::gtest INTERFACE IMPORTED)' >"$work/gtest/GTestConfig.cmake"
+refused "apt-get install libgtest-dev libgmock-dev" -DFARANDOLE_BUILD_TESTS=ON "-DGTest_DIR=$work/gtest"
+
 configure without_trainer -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=ON || fail "AUTO insists on the trainer"
 grep -q 'trainer .*not found: oneDNN' "$work/log" || fail "nothing says why there is no trainer"
 
