@@ -82,12 +82,15 @@ if(FARANDOLE_MISSING)
   message(FATAL_ERROR "Farandole needs all of ${missing}; see above.")
 endif()
 
-# A wheel needs no library that the system may lack.
+# spdlog is compiled in: names of its functions have no version, so a program with another spdlog of its own would put its
+# functions in place of those of a shared one, and its one lock of the console is found twice in a process. Names of fmt
+# have a version, and a shared fmt serves. A wheel needs no library that the system may lack.
+set(FARANDOLE_FMT fmt::fmt)
 if(SKBUILD)
   set(FARANDOLE_FMT fmt::fmt-header-only)
-  set(FARANDOLE_SPDLOG spdlog::spdlog_header_only)
-else()
-  set(FARANDOLE_FMT fmt::fmt)
+endif()
+set(FARANDOLE_SPDLOG spdlog::spdlog_header_only)
+if(NOT TARGET spdlog::spdlog_header_only)
   set(FARANDOLE_SPDLOG spdlog::spdlog)
 endif()
 
