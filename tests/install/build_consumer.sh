@@ -44,7 +44,9 @@ run() {
   [ ! -x "$work/$1/trainer_consumer" ] || "$work/$1/trainer_consumer" || fail "trainer_consumer of $1"
 }
 
-consumer built "$compiler" || fail "not configured"
+components=()
+[ -z "$trainer" ] || components=(-DFARANDOLE_CONSUMER_COMPONENTS=trainer)
+consumer built "$compiler" "${components[@]}" || fail "not configured"
 run built
 # A compiler of another maker reads the headers, too, and a later standard.
 if [ -z "$sanitize" ]; then
