@@ -154,7 +154,7 @@ void TensorEngine::submit(LocalRequest&& request) {
   }
 }
 
-void TensorEngine::join(int process_set, void* context, SetEngine::JoinCallback done) {
+void TensorEngine::join(int process_set, void* context, JoinCallback done) {
   {
     const std::lock_guard lock(inbox_mutex_);
     if (fault_) throw_error(fault_->kind, fault_->text);
@@ -285,11 +285,9 @@ bool TensorEngine::drive() {
 }
 
 bool TensorEngine::deliver(Due& due) {
-  if (due.memory.empty() && due.completions.empty() && due.joined.empty()) return false;
+  if (due.empty()) return false;
   const TensorEngine* const outer = std::exchange(calling_back, this);
-  for (const auto& memory : due.memory) memory->run();
-  for (Completion& completion : due.completions) completion.run();
-  finish(due.joined);
+  due.run();
   calling_back = outer;
   if (waiters_.load() > 0) endpoint_.doorbell().ring();
   return true;
@@ -337,13 +335,13 @@ void TensorEngine::take_inbox(Clock::time_point now) {
   }
   for (auto& request : requests) {
     const auto set = sets_.find(request->process_set);
-    // It has waited for an earlier one of its name, whose set has been removed meanwhile.
-    SetEngine& to = set != sets_.end() ? *set->second : *sets_.at(FARANDOLE_GLOBAL_SET);
-    if (set == sets_.end()) {
-      to.refuse(*request, {ErrorKind::kInvalidArgument, "the process set has been removed"});
-    } else {
-      to.submit(std::move(request), now);
+    if (set != sets_.end()) {
+      set->second->submit(std::move(request), now);
+      continue;
     }
+    // It has waited for an earlier one of its name, whose set has been removed meanwhile.
+    const RequestError removed{ErrorKind::kInvalidArgument, "the process set has been removed"};
+    for (LocalTensor& tensor : request->tensors) due_.completions.push_back({std::move(tensor), removed, {}, {}});
   }
   for (const auto& [name, waiting] : waited) {
     const auto set = sets_.find(name.first);
@@ -380,21 +378,8 @@ bool TensorEngine::is_blocked() const {
 }
 
 void TensorEngine::collect(Due& due) {
-  for (const auto& [id, set] : sets_) {
-    std::ranges::move(set->take_asked_memory(), std::back_inserter(due.memory));
-    std::move(set->completions.begin(), set->completions.end(), std::back_inserter(due.completions));
-    set->completions.clear();
-    due.joined.insert(due.joined.end(), set->joined.begin(), set->joined.end());
-    set->joined.clear();
-  }
-}
-
-void TensorEngine::finish(const std::vector<SetEngine::Joined>& joined) {
-  for (const auto& join : joined) {
-    farandole_error failure;
-    if (join.error) failure = {join.error->kind, join.error->text};
-    if (join.done != nullptr) join.done(join.context, join.error ? &failure : nullptr, join.last_rank);
-  }
+  for (const auto& [id, set] : sets_) set->take_due(due);
+  due.take(due_);
 }
 
 void TensorEngine::fail_all(const RequestError& error) {

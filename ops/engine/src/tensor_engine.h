@@ -43,7 +43,7 @@ class TensorEngine {
   void submit(LocalRequest&& request);
   /// A request of kind kRefused, which no caller waits for; does nothing if it can not be submitted.
   void refuse(LocalRequest&& request);
-  void join(int process_set, void* context, SetEngine::JoinCallback done);
+  void join(int process_set, void* context, JoinCallback done);
   /// Moves on until `done` says so; it is asked after every callback.
   void wait_until(const std::function<bool()>& done);
   /// Leaves in good order: waits for all ranks, or for the job's fault.
@@ -72,7 +72,7 @@ class TensorEngine {
   struct Join {
     int process_set = 0;
     void* context = nullptr;
-    SetEngine::JoinCallback done = nullptr;
+    JoinCallback done = nullptr;
   };
   using Name = std::pair<int, std::string>;  // of a process set
   /// A name that is in use here.
@@ -89,13 +89,6 @@ class TensorEngine {
   struct WaitedName {
     Name name;
     Waiting waiting = Waiting::kNobody;
-  };
-
-  /// Callbacks that are due.
-  struct Due {
-    std::vector<std::shared_ptr<OutputMemory>> memory;
-    std::vector<Completion> completions;
-    std::vector<SetEngine::Joined> joined;
   };
 
   void start_timeline_of_settings();
@@ -119,7 +112,6 @@ class TensorEngine {
   void poll_health();
   void check_stall(Clock::time_point now);
   void check_standstill(Clock::time_point now);
-  static void finish(const std::vector<SetEngine::Joined>& joined);
   void check_submission(const LocalRequest& request) const;
   bool enter_name(std::unique_ptr<LocalRequest>& request);
   void hand_over(std::unique_ptr<LocalRequest> request);
@@ -154,6 +146,7 @@ class TensorEngine {
   };
   std::mutex drive_mutex_;  // guards the next nine
   std::map<int, std::unique_ptr<SetEngine>> sets_;
+  Due due_;                                // of what is of no set
   std::vector<Removal> removals_;          // of sets that their ranks are leaving
   farandole_counters removed_counters_{};  // of sets that are gone
   int next_set_;

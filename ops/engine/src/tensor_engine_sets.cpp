@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -20,12 +19,10 @@ constexpr const char* kSetChanges = "process sets";
 }  // namespace
 
 bool TensorEngine::change_sets() {
-  auto& changes = sets_.at(FARANDOLE_GLOBAL_SET)->set_changes;
+  SetEngine& global = *sets_.at(FARANDOLE_GLOBAL_SET);
   bool changed = false;
-  while (!changes.empty()) {
-    BatchEntry next = std::move(changes.front());
-    changes.erase(changes.begin());
-    change_set(std::move(next));
+  while (auto next = global.next_set_change()) {
+    change_set(std::move(*next));
     changed = true;
   }
   return changed;
@@ -56,7 +53,7 @@ void TensorEngine::change_set(BatchEntry entry) {
 
 void TensorEngine::answer(BatchEntry entry, std::int64_t process_set, const std::optional<RequestError>& error) {
   for (LocalTensor& tensor : entry.local->tensors) {
-    sets_.at(FARANDOLE_GLOBAL_SET)->completions.push_back({std::move(tensor), error, {process_set}, {}});
+    due_.completions.push_back({std::move(tensor), error, {process_set}, {}});
   }
 }
 
@@ -71,10 +68,7 @@ bool TensorEngine::end_removals() {
         ++removal;
         continue;
       }
-      SetEngine& global = *sets_.at(FARANDOLE_GLOBAL_SET);
-      std::move(set->second->completions.begin(), set->second->completions.end(),
-                std::back_inserter(global.completions));
-      global.joined.insert(global.joined.end(), set->second->joined.begin(), set->second->joined.end());
+      set->second->take_due(due_);
       set->second->add_counters(removed_counters_);
       sets_.erase(set);
     }
