@@ -2,6 +2,7 @@
 #include "set_engine.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace farandole {
@@ -12,6 +13,11 @@ std::vector<std::string> names_of(const Communicator& communicator) {
   for (int rank = 0; rank < communicator.size(); ++rank) names.push_back(communicator.describe(rank));
   return names;
 }
+
+/// By RequestKind.
+constexpr std::array kActivities{"ALLREDUCE", "ALLGATHER",       "BROADCAST",          "ALLTOALL", "REDUCESCATTER",
+                                 "BARRIER",   "ADD_PROCESS_SET", "REMOVE_PROCESS_SET", "REFUSED"};
+static_assert(kActivities.size() == static_cast<std::size_t>(RequestKind::kRefused) + 1);
 
 /// Tensors from this size on are not worth a copy into a fusion buffer.
 constexpr std::size_t kAloneBytes = 128 << 10;
@@ -27,28 +33,7 @@ std::size_t min_unfused_bytes(const Settings& settings) {
 }  // namespace
 
 std::string activity_of(const RequestSpec& spec) {
-  if (spec.adasum) return "ADASUM";
-  switch (spec.kind) {
-    case RequestKind::kAllreduce:
-      return "ALLREDUCE";
-    case RequestKind::kAllgather:
-      return "ALLGATHER";
-    case RequestKind::kBroadcast:
-      return "BROADCAST";
-    case RequestKind::kAlltoall:
-      return "ALLTOALL";
-    case RequestKind::kReduceScatter:
-      return "REDUCESCATTER";
-    case RequestKind::kBarrier:
-      return "BARRIER";
-    case RequestKind::kAddSet:
-      return "ADD_PROCESS_SET";
-    case RequestKind::kRemoveSet:
-      return "REMOVE_PROCESS_SET";
-    case RequestKind::kRefused:
-      break;
-  }
-  return "REFUSED";
+  return spec.adasum ? "ADASUM" : kActivities[static_cast<std::size_t>(spec.kind)];
 }
 
 std::string collective_activity_of(const RequestSpec& spec) {
