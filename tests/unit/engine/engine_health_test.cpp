@@ -9,8 +9,6 @@
 namespace farandole::testing {
 namespace {
 
-using std::chrono::hours;
-using std::chrono::seconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -24,21 +22,22 @@ TEST(EngineHealth, CountsTheTimeSinceTheRequestBeganToWait) {
     ProcessSets sets(job, inbox, timeline, 1);
     EngineHealth health(job.rank(), job.endpoint());
     if (job.rank() == 0) {
-      const auto submitted = Clock::now() + hours(1);
+      const auto submitted = Clock::now() + std::chrono::hours(1);
       const auto warnings_at = [&](Clock::duration waited) {
         ::testing::internal::CaptureStderr();
         health.check(sets, inbox.happenings(), submitted + waited);
         return ::testing::internal::GetCapturedStderr();
       };
-      EXPECT_EQ(warnings_at(seconds(0)), "") << "nothing is pending";
+      EXPECT_EQ(warnings_at(std::chrono::seconds(0)), "") << "nothing is pending";
       PendingTensors pending;
       inbox.submit(request_of("x", {{1.0F}}, {}, pending));
       sets.take_inbox(submitted);
-      EXPECT_EQ(warnings_at(seconds(9)), "");
-      EXPECT_THAT(warnings_at(seconds(10)), HasSubstr("rank 0 has been waiting for 10.0 s for allreduce 'x' f32[1]"));
-      EXPECT_EQ(warnings_at(seconds(11)), "");
+      EXPECT_EQ(warnings_at(std::chrono::seconds(9)), "");
+      EXPECT_THAT(warnings_at(std::chrono::seconds(10)),
+                  HasSubstr("rank 0 has been waiting for 10.0 s for allreduce 'x' f32[1]"));
+      EXPECT_EQ(warnings_at(std::chrono::seconds(11)), "");
       EXPECT_FALSE(job.endpoint().has_fault());
-      EXPECT_EQ(warnings_at(seconds(25)), "");
+      EXPECT_EQ(warnings_at(std::chrono::seconds(25)), "");
       try {
         job.endpoint().check_fault();
         ADD_FAILURE() << "the deadline has passed";

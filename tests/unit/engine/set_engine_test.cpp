@@ -11,8 +11,6 @@
 namespace farandole::testing {
 namespace {
 
-using std::chrono::hours;
-using std::chrono::seconds;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -98,7 +96,7 @@ class HandDrivenSet {
   }
   void abort(const std::string& text) { members_.front().control.abort(text); }
 
-  Clock::time_point now{hours(1)};
+  Clock::time_point now{std::chrono::hours(1)};
 
   /// Runs `body` on such a set.
   static void run(std::size_t members, const std::function<void(HandDrivenSet&)>& body) {
@@ -337,7 +335,7 @@ TEST(SetEngine, SendsNothingWhileIdleAndAnswersNothingWithoutARequest) {
     set.until_done(first);
     set.until_done(second);
     expect_idle();
-    set.now += hours(1);
+    set.now += std::chrono::hours(1);
     expect_idle();
   });
 }
@@ -366,7 +364,7 @@ TEST(SetEngine, SaysSinceWhenItWaitsForWhatAndForWhichRanks) {
     pending.push_back(set.submit(0, "x", {1.0F}));
     EXPECT_EQ(set[0].waits_since(), submitted);
     EXPECT_EQ(set[0].describe_waiting(), "allreduce 'x' f32[1] sum");
-    set.now += seconds(5);
+    set.now += std::chrono::seconds(5);
     pending.push_back(set.submit(1, "x", {1.0F}));
     for (int pass = 0; pass < 1000; ++pass) set.member(static_cast<std::size_t>(pass % 2)).advance(set.now);
     EXPECT_EQ(set[0].waits_since(), submitted);
@@ -388,7 +386,7 @@ TEST(SetEngine, WaitsSinceItsNegotiationBegan) {
     set[0].join(&joining, JoinEnd::on_done);
     EXPECT_TRUE(set.member(0).advance(set.now));
     const auto began = set.now;
-    set.now += seconds(1);
+    set.now += std::chrono::seconds(1);
     const auto pending = set.submit(0, "x", {1.0F});
     EXPECT_EQ(set[0].waits_since(), began);
     set[1].leave(Departure::kLeavesJob);
