@@ -120,8 +120,7 @@ Transport& Job::route(int peer) {
 /// Waits for the other processes, but neither in silence nor for one that has died.
 void Job::leave() {
   StallMonitor stall(settings_.warn_after, settings_.timeout);
-  const auto start = Clock::now();
-  next_question_ = start + std::chrono::duration_cast<Clock::duration>(kFirstQuestion * settings_.warn_after);
+  next_question_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(kFirstQuestion * settings_.warn_after);
   shutdown_->begin();
   for (;; group_->rest()) {
     poll_health();
@@ -132,8 +131,7 @@ void Job::leave() {
     if (shutdown_->advance() && group_->is_flushed()) break;
     ask_before_leaving(Clock::now());
     stall.check([&] {
-      return fmt::format("leaving the job: waiting for {:.1f} s; {}", Seconds(Clock::now() - start).count(),
-                         describe_remaining());
+      return fmt::format("leaving the job: waiting for {:.1f} s; {}", stall.waited().count(), describe_remaining());
     });
   }
   group_->leave();
