@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "farandole/internal/endpoint.h"
 
+#include <fmt/format.h>
+
 #include <set>
 
 #include "job.h"
@@ -126,6 +128,9 @@ bool Endpoint::has_fault() const {
 }
 void Endpoint::poison(ErrorKind kind, const std::string& text) {
   job_.poison(rank_, kind, text, true);
+}
+void Endpoint::give_up(std::string_view how) {
+  poison(ErrorKind::kPeerLost, fmt::format("{} {}", topology().describe(rank_), how));
 }
 void Endpoint::poll_health() {
   job_.poll_health();

@@ -80,10 +80,7 @@ Job::~Job() {
 
 void Job::end() {
   try {
-    const int first = endpoints_.front()->rank();
-    if (std::uncaught_exceptions() > exceptions_at_start_) {
-      poison(first, ErrorKind::kPeerLost, fmt::format("{} failed with an exception", topology_->describe(first)), true);
-    }
+    if (std::uncaught_exceptions() > exceptions_at_start_) endpoints_.front()->give_up("failed with an exception");
     // Ranks of this process may wait for each other: while one is closed the progress thread moves the rest on.
     if (progress_ && endpoints_.size() > 1) progress_->wake();
     for (const auto& endpoint : endpoints_) endpoint->close_attached();

@@ -333,9 +333,8 @@ std::uint64_t Communicator::sent_bytes() const {
 }
 
 void Communicator::abort(std::string_view text) {
-  Endpoint& own = endpoint();
-  own.check_process();
-  own.poison(ErrorKind::kPeerLost, fmt::format("{} aborted: {}", own.topology().describe(own.rank()), text));
+  endpoint().check_process();
+  endpoint().give_up(fmt::format("aborted: {}", text));
 }
 
 }  // namespace farandole
