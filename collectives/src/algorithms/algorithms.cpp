@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "farandole/collectives/algorithms.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <optional>
-#include <string>
 
 #include "algorithms/phases.h"
-#include "farandole/core/error.h"
-#include "farandole/core/settings.h"
+#include "choice.h"
 
 namespace farandole {
 namespace {
 
-constexpr std::array<std::string_view, kCollectiveCount> kCollectiveNames = {
+constexpr Words<kCollectiveCount> kCollectiveNames = {
     "allreduce", "broadcast", "reduce", "allgather", "reduce_scatter", "gather", "scatter", "alltoall", "barrier"};
 
 // The formulas of docs/algorithms.md. P is the size, S the segments, q = ⌈log₂P⌉.
@@ -291,18 +285,11 @@ constexpr std::array kAlgorithms = {
 }  // namespace
 
 std::string_view name(Collective collective) {
-  return kCollectiveNames[static_cast<std::size_t>(collective)];
+  return word_of(collective, kCollectiveNames);
 }
 
 Collective parse_collective(std::string_view text) {
-  const auto found = std::find(kCollectiveNames.begin(), kCollectiveNames.end(), text);
-  if (found != kCollectiveNames.end()) {
-    return static_cast<Collective>(found - kCollectiveNames.begin());
-  }
-  const std::optional<std::string_view> meant = nearest(text, kCollectiveNames);
-  throw InvalidArgument(fmt::format("There is no collective '{}'{}; valid are {}.", text,
-                                    meant ? fmt::format(" (did you mean '{}'?)", *meant) : std::string(),
-                                    fmt::join(kCollectiveNames, ", ")));
+  return parse_word<Collective>(text, "collective", kCollectiveNames);
 }
 
 std::span<const Algorithm> algorithms() {
