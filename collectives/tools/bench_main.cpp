@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bench.h"
@@ -54,12 +54,10 @@ class Output {
   /// Rank 0 opens the file, before anything is measured. False, on all ranks, if it can not. Collective over `ranks`.
   bool open(farandole::Communicator& ranks) {
     if (path_.empty()) return true;
-    std::string problem = fmt::format("rank 0 can not open '{}'", path_);
-    if (ranks.rank() == 0) problem = attempt([&] { file_.emplace(path_); });
-    std::vector<std::uint8_t> is_open{problem.empty() ? std::uint8_t{1} : std::uint8_t{0}};
-    ranks.broadcast(is_open, 0);
-    if (is_open.front() == 0) errors_.print_of_all(ranks, 0, problem);
-    return is_open.front() != 0;
+    std::string problem = ranks.rank() == 0 ? attempt([&] { file_.emplace(path_); }) : "";
+    problem = broadcast_text(ranks, std::move(problem), 0);
+    if (!problem.empty()) errors_.print_of_all(ranks, 0, problem);
+    return problem.empty();
   }
   /// False if it can not be written. Rank 0 writes.
   bool write(const std::string& text) {

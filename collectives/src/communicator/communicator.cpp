@@ -275,6 +275,14 @@ Communicator Communicator::duplicate(const CommunicatorOptions& options) {
   return split(0, rank(), options);
 }
 
+std::string broadcast_text(Communicator& ranks, std::string text, int root) {
+  auto bytes = static_cast<std::int64_t>(text.size());
+  ranks.broadcast(BufferView(&bytes, 1, DType::kI64), root);
+  text.resize(static_cast<std::size_t>(bytes));
+  ranks.broadcast(BufferView(text.data(), text.size(), DType::kU8), root);
+  return text;
+}
+
 int Communicator::rank() const {
   return state().group().rank;
 }
