@@ -180,9 +180,7 @@ bool WorkQueue::peer_has_started_next() {
 }
 
 void WorkQueue::give_up() {
-  Endpoint& endpoint = *group_.endpoint;
-  endpoint.poison(ErrorKind::kPeerLost, endpoint.topology().describe(endpoint.rank()) +
-                                            " failed with an exception while collectives were pending");
+  group_.endpoint->give_up("failed with an exception while collectives were pending");
 }
 
 void WorkQueue::close() {
