@@ -78,12 +78,18 @@ function(farandole_try_mpi flavour wrapper found)
 endfunction()
 
 macro(farandole_find_mpi_flavour flavour)
+  set(farandole_mpi_named "${FARANDOLE_MPI_${flavour}_WRAPPER}")
   foreach(candidate mpicxx.${flavour} mpic++.${flavour} mpicxx mpic++)
     find_program(FARANDOLE_MPI_${flavour}_WRAPPER ${candidate} DOC "Compiler wrapper of ${flavour}")
     if(FARANDOLE_MPI_${flavour}_WRAPPER)
       farandole_try_mpi(${flavour} ${FARANDOLE_MPI_${flavour}_WRAPPER} farandole_mpi_found)
       if(farandole_mpi_found)
         break()
+      endif()
+      if(farandole_mpi_named)
+        message(FATAL_ERROR "FARANDOLE_MPI_${flavour}_WRAPPER is '${farandole_mpi_named}', but that is no compiler wrapper of "
+                            "${flavour}, or its mpi.h and C library are missing. Name another, or leave it unset (in a build "
+                            "directory that has it: -UFARANDOLE_MPI_${flavour}_WRAPPER).")
       endif()
       unset(FARANDOLE_MPI_${flavour}_WRAPPER CACHE)
     endif()

@@ -95,6 +95,13 @@ endif()
 
 # The private directory of plug-ins, as the library looks for it: beside itself.
 set(FARANDOLE_PLUGIN_DIRECTORY_NAME farandole)
+# The C library of an MPI is often outside the loader's path.
+set(FARANDOLE_RPATH_NAMES_MPI OFF)
+if(DEFINED CMAKE_INSTALL_RPATH_USE_LINK_PATH)
+  set(FARANDOLE_RPATH_NAMES_MPI ${CMAKE_INSTALL_RPATH_USE_LINK_PATH})
+elseif(NOT DEFINED CMAKE_INSTALL_RPATH)
+  set(FARANDOLE_RPATH_NAMES_MPI ON)
+endif()
 if(NOT DEFINED CMAKE_INSTALL_RPATH)
   farandole_rpath_from(FARANDOLE_RPATH_OF_PROGRAMS ${CMAKE_INSTALL_BINDIR})
   farandole_rpath_from(FARANDOLE_RPATH_OF_LIBRARIES ${CMAKE_INSTALL_LIBDIR})

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bench.h"
@@ -45,16 +45,6 @@ void warn_of_open_mpi() {
              "file; write --tune=FILE\n");
 }
 
-/// Rank 0's text, on every rank. Collective.
-std::string share(farandole::Communicator& ranks, const std::string& text) {
-  std::vector<std::int64_t> bytes{static_cast<std::int64_t>(text.size())};
-  ranks.broadcast(bytes, 0);
-  std::vector<std::uint8_t> characters(text.begin(), text.end());
-  characters.resize(static_cast<std::size_t>(bytes[0]));
-  ranks.broadcast(characters, 0);
-  return {characters.begin(), characters.end()};
-}
-
 /// The file that rank 0 writes. A problem with it is printed and no exception, so that all ranks leave the job in good
 /// order.
 class Output {
@@ -64,7 +54,8 @@ class Output {
   /// Rank 0 opens the file, before anything is measured. False, on all ranks, if it can not. Collective over `ranks`.
   bool open(farandole::Communicator& ranks) {
     if (path_.empty()) return true;
-    const std::string problem = share(ranks, ranks.rank() == 0 ? attempt([&] { file_.emplace(path_); }) : "");
+    std::string problem = ranks.rank() == 0 ? attempt([&] { file_.emplace(path_); }) : "";
+    problem = broadcast_text(ranks, std::move(problem), 0);
     if (!problem.empty()) errors_.print_of_all(ranks, 0, problem);
     return problem.empty();
   }

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <vector>
-
 #include "choice.h"
 #include "farandole/core/error.h"
 #include "float16.h"
@@ -12,15 +10,9 @@
 namespace farandole {
 namespace {
 
-template <class Value, std::size_t kCount>
-Value parse_name(std::string_view text, std::string_view what, const std::array<Value, kCount>& all) {
-  std::vector<std::string_view> names;
-  for (const Value value : all) {
-    if (name(value) == text) return value;
-    names.push_back(name(value));
-  }
-  throw_no_such(text, what, names);
-}
+constexpr Words<kAllDTypes.size()> kDTypeNames{"bool", "u8",  "i8",   "u16", "i16", "i32",
+                                               "i64",  "f16", "bf16", "f32", "f64"};
+constexpr Words<kAllReduceOps.size()> kReduceOpNames{"sum", "product", "min", "max", "average"};
 
 }  // namespace
 
@@ -33,55 +25,16 @@ bool is_floating_point(DType dtype) {
 }
 
 std::string_view name(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return "bool";
-    case DType::kU8:
-      return "u8";
-    case DType::kI8:
-      return "i8";
-    case DType::kU16:
-      return "u16";
-    case DType::kI16:
-      return "i16";
-    case DType::kI32:
-      return "i32";
-    case DType::kI64:
-      return "i64";
-    case DType::kF16:
-      return "f16";
-    case DType::kBF16:
-      return "bf16";
-    case DType::kF32:
-      return "f32";
-    case DType::kF64:
-      return "f64";
-  }
-  return "unknown";
+  return word_of(dtype, kDTypeNames);
 }
-
 std::string_view name(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return "sum";
-    case ReduceOp::kProduct:
-      return "product";
-    case ReduceOp::kMin:
-      return "min";
-    case ReduceOp::kMax:
-      return "max";
-    case ReduceOp::kAverage:
-      return "average";
-  }
-  return "unknown";
+  return word_of(op, kReduceOpNames);
 }
-
 DType parse_dtype(std::string_view text) {
-  return parse_name(text, "element type", kAllDTypes);
+  return parse_word<DType>(text, "element type", kDTypeNames);
 }
-
 ReduceOp parse_reduce_op(std::string_view text) {
-  return parse_name(text, "reduction", kAllReduceOps);
+  return parse_word<ReduceOp>(text, "reduction", kReduceOpNames);
 }
 
 Half to_half(float value) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "farandole/internal/endpoint.h"
 
+#include <fmt/format.h>
+
 #include <set>
 
 #include "job.h"
@@ -129,8 +131,11 @@ bool Endpoint::has_fault() const {
 void Endpoint::poison(ErrorKind kind, const std::string& text) {
   job_.poison(rank_, kind, text, true);
 }
+void Endpoint::give_up(std::string_view how) {
+  poison(ErrorKind::kPeerLost, fmt::format("{} {}", topology().describe(rank_), how));
+}
 void Endpoint::poll_health() {
-  job_.poll_health();
+  job_.peers().poll();
 }
 
 void Endpoint::enter(std::uint16_t communicator, std::uint64_t sequence) {
@@ -138,18 +143,18 @@ void Endpoint::enter(std::uint16_t communicator, std::uint64_t sequence) {
 }
 void Endpoint::ask(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> awaited,
                    std::span<const int> others) {
-  job_.ask(rank_, communicator, sequence, awaited, others);
+  job_.peers().ask(rank_, communicator, sequence, awaited, others);
 }
 void Endpoint::set_left(bool left) {
   job_.set_left(rank_, left);
 }
 bool Endpoint::has_left(int rank, Seconds ago) const {
-  return job_.stragglers().has_left(rank, ago);
+  return job_.peers().stragglers().has_left(rank, ago);
 }
 
 std::string Endpoint::describe_missing(std::uint16_t communicator, std::uint64_t sequence,
                                        std::span<const int> members) const {
-  return job_.stragglers().describe_missing(communicator, sequence, members);
+  return job_.peers().stragglers().describe_missing(communicator, sequence, members);
 }
 
 std::vector<std::uint8_t> Endpoint::used_ids() const {

@@ -1,38 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "farandole/core/error.h"
 
+#include <utility>
+
+#include "choice.h"
 #include "farandole/core/version.h"
 
 namespace farandole {
+namespace {
+
+constexpr Words<10> kErrorNames{"InvalidArgument", "Unsupported",    "Mismatch",    "DuplicateName", "Timeout",
+                                "PeerLost",        "TransportError", "DeviceError", "DataError",     "Internal"};
+static_assert(kErrorNames.size() == static_cast<std::size_t>(ErrorKind::kInternal) + 1);
+
+template <ErrorKind kKind>
+void throw_if(ErrorKind kind, const std::string& message) {
+  if (kind == kKind) throw ErrorOfKind<kKind>(message);
+}
+
+template <std::size_t... kKinds>
+[[noreturn]] void throw_one_of(ErrorKind kind, const std::string& message, std::index_sequence<kKinds...>) {
+  (throw_if<static_cast<ErrorKind>(kKinds)>(kind, message), ...);
+  throw InternalError(message);
+}
+
+}  // namespace
 
 std::string_view version() {
   return FARANDOLE_VERSION;
 }
 
 std::string_view name(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::kInvalidArgument:
-      return "InvalidArgument";
-    case ErrorKind::kUnsupported:
-      return "Unsupported";
-    case ErrorKind::kMismatch:
-      return "Mismatch";
-    case ErrorKind::kDuplicateName:
-      return "DuplicateName";
-    case ErrorKind::kTimeout:
-      return "Timeout";
-    case ErrorKind::kPeerLost:
-      return "PeerLost";
-    case ErrorKind::kTransportError:
-      return "TransportError";
-    case ErrorKind::kDeviceError:
-      return "DeviceError";
-    case ErrorKind::kDataError:
-      return "DataError";
-    case ErrorKind::kInternal:
-      return "Internal";
-  }
-  return "unknown";
+  return word_of(kind, kErrorNames);
 }
 
 bool poisons_job(ErrorKind kind) {
@@ -41,29 +40,7 @@ bool poisons_job(ErrorKind kind) {
 }
 
 void throw_error(ErrorKind kind, const std::string& message) {
-  switch (kind) {
-    case ErrorKind::kInvalidArgument:
-      throw InvalidArgument(message);
-    case ErrorKind::kUnsupported:
-      throw Unsupported(message);
-    case ErrorKind::kMismatch:
-      throw Mismatch(message);
-    case ErrorKind::kDuplicateName:
-      throw DuplicateName(message);
-    case ErrorKind::kTimeout:
-      throw Timeout(message);
-    case ErrorKind::kPeerLost:
-      throw PeerLost(message);
-    case ErrorKind::kTransportError:
-      throw TransportError(message);
-    case ErrorKind::kDeviceError:
-      throw DeviceError(message);
-    case ErrorKind::kDataError:
-      throw DataError(message);
-    case ErrorKind::kInternal:
-      break;
-  }
-  throw InternalError(message);
+  throw_one_of(kind, message, std::make_index_sequence<kErrorNames.size()>());
 }
 
 }  // namespace farandole

@@ -3,26 +3,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <string_view>
+
+#include "choice.h"
 
 namespace farandole {
 namespace {
 
-std::string_view name(FlightRecord::Stage stage) {
-  switch (stage) {
-    case FlightRecord::Stage::kQueued:
-      return "queued";
-    case FlightRecord::Stage::kChecking:
-      return "checking";
-    case FlightRecord::Stage::kRunning:
-      return "running";
-    case FlightRecord::Stage::kDone:
-      return "done";
-    case FlightRecord::Stage::kFailed:
-      return "failed";
-  }
-  return "unknown";
-}
+constexpr Words<5> kStageWords{"queued", "checking", "running", "done", "failed"};
 
 double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -65,7 +52,7 @@ std::string FlightRecorder::to_json_lines() const {
     nlohmann::ordered_json line{{"communicator", record.communicator},
                                 {"sequence", record.sequence},
                                 {"what", record.what.describe(record.what.words)},
-                                {"stage", name(record.stage)},
+                                {"stage", word_of(record.stage, kStageWords)},
                                 {"age_s", seconds(now - record.queued)},
                                 {"duration_s", nullptr}};
     if (record.finished != Clock::time_point{}) line["duration_s"] = seconds(record.finished - record.queued);

@@ -10,7 +10,6 @@
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "choice.h"
 #include "farandole/internal/forked_children.h"
@@ -18,26 +17,12 @@
 namespace farandole {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, LogLevel>, 5> kLevels{{{"debug", LogLevel::kDebug},
-                                                                        {"info", LogLevel::kInfo},
-                                                                        {"warning", LogLevel::kWarning},
-                                                                        {"error", LogLevel::kError},
-                                                                        {"off", LogLevel::kOff}}};
+constexpr Words<5> kLevels{"debug", "info", "warning", "error", "off"};
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return spdlog::level::debug;
-    case LogLevel::kInfo:
-      return spdlog::level::info;
-    case LogLevel::kWarning:
-      return spdlog::level::warn;
-    case LogLevel::kError:
-      return spdlog::level::err;
-    case LogLevel::kOff:
-      return spdlog::level::off;
-  }
-  return spdlog::level::warn;
+  constexpr std::array kTheirs{spdlog::level::debug, spdlog::level::info, spdlog::level::warn, spdlog::level::err,
+                               spdlog::level::off};
+  return kTheirs[static_cast<std::size_t>(level)];
 }
 
 std::string pattern(std::string_view who) {
@@ -75,12 +60,7 @@ void configure_log(LogLevel level, std::string_view who) {
 }
 
 LogLevel parse_log_level(std::string_view text) {
-  std::vector<std::string_view> names;
-  for (const auto& [level_name, level] : kLevels) {
-    if (level_name == text) return level;
-    names.push_back(level_name);
-  }
-  throw_no_such(text, "log level", names);
+  return parse_word<LogLevel>(text, "log level", kLevels);
 }
 
 void log(LogLevel level, std::string_view message) {

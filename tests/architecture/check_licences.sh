@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: check_licences.sh SOURCE_DIRECTORY
-# Every source names its licence in one of its first three lines, so that a file which is taken elsewhere keeps it.
+# Every source names its licence in one of its first three lines, so that a file which is taken elsewhere keeps it; and the
+# notices name each library of headers that is compiled into a binary.
 set -euo pipefail
 cd "$1"
 failures=0
@@ -16,5 +17,15 @@ for file in LICENSE NOTICE THIRD_PARTY_LICENSES; do
   [ -s "$file" ] || { echo "there is no $file"; failures=$((failures + 1)); }
 done
 grep -q 'The Farandole authors' NOTICE || { echo 'NOTICE does not say whose copyright it is'; failures=$((failures + 1)); }
+# What libraries are called in the notices. Boost asks binaries for none.
+declare -A names=([fmt]=fmt [spdlog]=spdlog [nlohmann]='JSON for Modern C++' [Eigen]=Eigen)
+while IFS= read -r library; do
+  for file in NOTICE THIRD_PARTY_LICENSES; do
+    grep -q "^ *${names[$library]-no name}" "$file" && continue
+    echo "$file does not name the library of <$library/…>, which is compiled in"
+    failures=$((failures + 1))
+  done
+done < <(grep -rhoE --include='*.h' --include='*.cpp' '^#include <[A-Za-z0-9_]+/' core collectives ops bindings |
+  sed 's/.*<//; s/\/$//' | sort -u | grep -vxE 'farandole|boost|linux|net|netinet|sys')
 [ "$failures" != 0 ] || echo 'every source names its licence'
 exit "$((failures > 0))"

@@ -20,7 +20,7 @@ refused '--size is only of use with --explain' "$info" --size 4
 refused "argument for option '--explain' is missing" "$info" --explain
 refused '--explain needs a collective and a number of bytes, e\.g\.' "$info" --explain allreduce
 refused '--explain needs a collective and a number of bytes, e\.g\.' "$info" --explain allreduce 1M 2M
-refused "no collective 'allredcue' .*mean 'allreduce'.*valid are allreduce, .*, barrier" "$info" --explain allredcue 1M
+refused "'allredcue' is no collective .*mean 'allreduce'.* allreduce, .*, barrier" "$info" --explain allredcue 1M
 refused "'1Q' is no number of bytes; .* 4MiB" "$info" --explain allreduce 1Q
 for size in 0 65 -2 x; do
   refused "--size has '$size'; it takes numbers from 1 to 64" "$info" --explain allreduce 1M --size=$size

@@ -29,8 +29,8 @@ refused 'Which algorithm.*show ring' "$schedule" show
 refused "no algorithm 'rign'; valid are ring, .*, dissemination.*mean 'ring'" "$schedule" show rign
 refused "no algorithm 'ring' of broadcast; valid are binomial, scatter_allgather\." "$schedule" cost -c broadcast -a ring
 has_lines 1 .
-refused "no collective 'allgathr' .*mean 'allgather'.*valid are allreduce, .*, barrier" "$schedule" show ring -c allgathr
-refused "no collective 'x'" "$schedule" cost -c x
+refused "'allgathr' is no collective .*mean 'allgather'.* allreduce, .*, barrier" "$schedule" show ring -c allgathr
+refused "'x' is no collective" "$schedule" cost -c x
 has_lines 1 .
 for size in 0 65537 -1 4x ''; do
   refused "--size has '$size'; it takes numbers from 1 to 65536" "$schedule" show ring --size "$size"

@@ -27,6 +27,15 @@ void expect_usable(Communicator& ranks) {
   EXPECT_EQ(one[0], ranks.size());
 }
 
+TEST(Communicator, ATextIsTheRootsOnEveryRank) {
+  for_each_group({1, 2, 3, 8}, [](Communicator& ranks) {
+    const int root = ranks.size() - 1;
+    const std::string own(static_cast<std::size_t>(100 * ranks.rank()), 'x');
+    EXPECT_EQ(broadcast_text(ranks, own, root), std::string(static_cast<std::size_t>(100 * root), 'x'));
+    EXPECT_EQ(broadcast_text(ranks, "text of " + std::to_string(ranks.rank()), 0), "text of 0");
+  });
+}
+
 TEST(Communicator, ManyAsynchronousCallsCompleteInAnyOrderOfWaiting) {
   for_each_group({1, 2, 3, 4, 8}, [](Communicator& ranks) {
     constexpr int kCalls = 25;  // more than there are lanes

@@ -46,7 +46,9 @@ run() {
   [ ! -x "$work/$1/trainer_consumer" ] || "$work/$1/trainer_consumer" || fail "trainer_consumer of $1"
 }
 
-consumer built "$compiler" || fail "not configured"
+components=()
+[ -z "$trainer" ] || components=(-DFARANDOLE_CONSUMER_COMPONENTS=trainer)
+consumer built "$compiler" "${components[@]}" || fail "not configured"
 run built
 # A compiler of another maker reads the headers, too, and a later standard.
 if [ -z "$sanitize" ]; then
@@ -57,12 +59,16 @@ if [ -z "$sanitize" ]; then
   else
     echo "there is no $other to build a consumer with"
   fi
-  "$here/hostile.sh" "$compiler" "$build/CMakeFiles/farandole_objects.dir" "$library" '^_ZNK?9farandole' "$work/hostile.so"
+  "$here/hostile.sh" "$compiler" "$build/CMakeFiles/farandole_objects.dir" "$library" '^_ZNK?(9farandole|6spdlog)' \
+    "$work/hostile.so"
   LD_PRELOAD=$work/hostile.so "$work/built/consumer" || fail "symbols of a program get between those of the library"
 fi
 
 if consumer missing "$compiler" -DFARANDOLE_CONSUMER_COMPONENTS=engine; then fail "a component that does not exist is found"; fi
 grep -q "no component 'engine'" "$work/log" || fail "nothing says what components there are"
+find "$prefix" -name 'farandole-trainer-targets*.cmake' -delete
+if consumer bare "$compiler" -DFARANDOLE_CONSUMER_COMPONENTS=trainer; then fail "a trainer that is not installed is found"; fi
+grep -q "without the trainer" "$work/log" || fail "nothing says that the trainer is missing"
 ! "$compiler" -std=c++17 -fsyntax-only -I "$prefix/include" "$source/main.cpp" 2>"$work/log" || fail "C++17 reads the headers"
 grep -q 'headers need C++20' "$work/log" || fail "nothing says that the headers need C++20"
 [ ! -e "$prefix/bin/farandole-info" ] || "$prefix/bin/farandole-info"

@@ -42,11 +42,17 @@ refused "apt-get install libfmt-dev libspdlog-dev (or scripts/setup.sh" \
 [ "$(grep -n 'apt-get install' "$work/log" | cut -d: -f1)" -lt "$(grep -n 'CMake Error' "$work/log" | head -n 1 | cut -d: -f1)" ] ||
   fail "CMake's words come before ours"
 
+refused "FARANDOLE_MPI_mpich_WRAPPER is '/nowhere/mpicxx', but that is no compiler wrapper" \
+  -DFARANDOLE_WITH_MPI=AUTO -DFARANDOLE_MPI_mpich_WRAPPER=/nowhere/mpicxx
+mkdir "$work/gtest"
+echo 'add_library(GTest::gtest INTERFACE IMPORTED)' >"$work/gtest/GTestConfig.cmake"
+refused "apt-get install libgtest-dev libgmock-dev" -DFARANDOLE_BUILD_TESTS=ON "-DGTest_DIR=$work/gtest"
+
 configure without_trainer -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=ON || fail "AUTO insists on the trainer"
 grep -q 'trainer .*not found: oneDNN' "$work/log" || fail "nothing says why there is no trainer"
 
 configure packager -DCMAKE_BUILD_TYPE=Release '-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DMARK' -DCMAKE_CXX_STANDARD=23 \
-  -DCMAKE_INSTALL_RPATH=/opt/elsewhere || fail "not configured"
+  -DCMAKE_INSTALL_RPATH=/opt/elsewhere -DFARANDOLE_WITH_MPI=AUTO || fail "not configured"
 commands=$work/packager/compile_commands.json
 grep -q -- '-O1 -DMARK' "$commands" || fail "the packager's flags are lost"
 ! grep -q -- '-O3' "$commands" || fail "flags beside the packager's"

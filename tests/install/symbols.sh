@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: symbols.sh [--alone] LIBRARY…
-# What each library exports is Farandole's API and nothing else, and each plug-in its entry and its build id; --alone: and
-# it takes nothing from fmt and spdlog, so that no other copy of them in the process can get in its way.
+# What each library exports is Farandole's API and nothing else, and each plug-in its entry and its build id; and it takes nothing
+# from spdlog, so that no other copy of it in the process can get in its way; --alone: nothing from fmt, either.
 set -euo pipefail
-alone=no
-if [ "$1" = --alone ]; then alone=yes; shift; fi
+own='6spdlog|8nlohmann'
+if [ "$1" = --alone ]; then own+='|3fmt2v'; shift; fi
 failures=0
 
 complain() {
@@ -24,10 +24,8 @@ for library in "$@"; do
   # Types of others in the arguments of a function do no harm; a function or table of theirs would.
   hidden=$(grep -E '9farandole.*(3fmt2v|6spdlog|8nlohmann)' <<<"$exported" || true)
   [ -z "$hidden" ] || complain "$library exports functions on types of libraries that it hides" "$hidden"
-  if [ $alone = yes ]; then
-    taken=$(nm -D --undefined-only "$library" | awk '{print $NF}' | grep -E '3fmt2v|6spdlog|8nlohmann' || true)
-    [ -z "$taken" ] || complain "$library takes symbols from elsewhere" "$taken"
-  fi
+  taken=$(nm -D --undefined-only "$library" | awk '{print $NF}' | grep -E "$own" || true)
+  [ -z "$taken" ] || complain "$library takes symbols from elsewhere" "$taken"
   echo "$(basename "$library"): $(wc -l <<<"$exported") symbols"
 done
 exit $failures

@@ -117,7 +117,7 @@ class Names:
     names come again, so that ranks need not agree on new ones for ever. A request whose name is pending still, because
     more than COUNT were begun and not waited for, or because another rank is late, stays behind in the engine until the
     earlier one has ended here. That can not hold up a program that would end otherwise: the earlier one ends when all
-    ranks have called it, which each of them does before the later one (see TensorEngine::enter_name).
+    ranks have called it, which each of them does before the later one (see Inbox::enter_name).
 
     Ranks that call different things at one point raise Mismatch there, and meet again at the next.
 

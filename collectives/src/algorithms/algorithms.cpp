@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "farandole/collectives/algorithms.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <optional>
-#include <string>
 
 #include "algorithms/phases.h"
-#include "farandole/core/error.h"
-#include "farandole/core/settings.h"
+#include "choice.h"
 
 namespace farandole {
 namespace {
 
-constexpr std::array<std::string_view, kCollectiveCount> kCollectiveNames = {
+constexpr Words<kCollectiveCount> kCollectiveNames = {
     "allreduce", "broadcast", "reduce", "allgather", "reduce_scatter", "gather", "scatter", "alltoall", "barrier"};
 
 // The formulas of docs/algorithms.md. P is the size, S the segments, q = ⌈log₂P⌉.
@@ -28,14 +22,8 @@ int one_chunk(int) {
 int two_chunks(int) {
   return 2;
 }
-int chunk_per_rank(int size) {
-  return size;
-}
 int two_chunks_per_rank(int size) {
   return 2 * size;
-}
-bool any_size(int) {
-  return true;
 }
 bool power_of_two(int size) {
   return std::has_single_bit(static_cast<unsigned>(size));
@@ -164,8 +152,6 @@ constexpr std::array kAlgorithms = {
               .title = "Segmented ring",
               .make = ring_allreduce,
               .cost = two_ring_phases,
-              .chunks = chunk_per_rank,
-              .supports = any_size,
               .pipelined = true},
     Algorithm{.collective = kAllreduce,
               .name = "binomial_tree",
@@ -173,7 +159,6 @@ constexpr std::array kAlgorithms = {
               .make = binomial_tree_allreduce,
               .cost = binomial_tree_cost,
               .chunks = one_chunk,
-              .supports = any_size,
               .pipelined = true,
               .logarithmic = true,
               .position_independent = true},
@@ -183,7 +168,6 @@ constexpr std::array kAlgorithms = {
               .make = double_tree_allreduce,
               .cost = double_tree_cost,
               .chunks = two_chunks,
-              .supports = any_size,
               .pipelined = true,
               .logarithmic = true},
     Algorithm{.collective = kAllreduce,
@@ -192,7 +176,6 @@ constexpr std::array kAlgorithms = {
               .make = recursive_doubling_allreduce,
               .cost = recursive_doubling_cost,
               .chunks = one_chunk,
-              .supports = any_size,
               .logarithmic = true,
               .position_independent = true},
     Algorithm{.collective = kAllreduce,
@@ -200,7 +183,6 @@ constexpr std::array kAlgorithms = {
               .title = "Recursive halving and doubling",
               .make = halving_doubling_allreduce,
               .cost = halving_doubling_cost,
-              .chunks = chunk_per_rank,
               .supports = power_of_two,
               .logarithmic = true,
               .position_independent = true},
@@ -209,8 +191,6 @@ constexpr std::array kAlgorithms = {
               .title = "Circulant reduce-scatter and allgather",
               .make = circulant_allreduce,
               .cost = two_circulant_phases,
-              .chunks = chunk_per_rank,
-              .supports = any_size,
               .logarithmic = true},
     Algorithm{.collective = kBroadcast,
               .name = "binomial",
@@ -218,7 +198,6 @@ constexpr std::array kAlgorithms = {
               .make = binomial_broadcast,
               .cost = binomial_phase,
               .chunks = one_chunk,
-              .supports = any_size,
               .pipelined = true,
               .logarithmic = true},
     Algorithm{.collective = kBroadcast,
@@ -226,8 +205,6 @@ constexpr std::array kAlgorithms = {
               .title = "Binomial scatter, circulant allgather",
               .make = scatter_allgather_broadcast,
               .cost = scatter_allgather_cost,
-              .chunks = chunk_per_rank,
-              .supports = any_size,
               .logarithmic = true},
     Algorithm{.collective = kReduce,
               .name = "binomial",
@@ -235,7 +212,6 @@ constexpr std::array kAlgorithms = {
               .make = binomial_reduce,
               .cost = reducing_binomial_phase,
               .chunks = one_chunk,
-              .supports = any_size,
               .pipelined = true,
               .logarithmic = true,
               .position_independent = true},
@@ -244,103 +220,76 @@ constexpr std::array kAlgorithms = {
               .title = "Circulant reduce-scatter, binomial gather",
               .make = reduce_scatter_gather_reduce,
               .cost = reduce_scatter_gather_cost,
-              .chunks = chunk_per_rank,
-              .supports = any_size,
               .logarithmic = true},
     Algorithm{.collective = kAllgather,
               .name = "ring",
               .title = "Ring",
               .make = ring_allgather,
               .cost = ring_phase,
-              .chunks = chunk_per_rank,
-              .supports = any_size,
               .pipelined = true},
     Algorithm{.collective = kAllgather,
               .name = "bruck",
               .title = "Bruck's doubling",
               .make = bruck_allgather,
               .cost = circulant_phase,
-              .chunks = chunk_per_rank,
-              .supports = any_size,
               .logarithmic = true},
     Algorithm{.collective = kReduceScatter,
               .name = "ring",
               .title = "Ring",
               .make = ring_reduce_scatter,
               .cost = reducing_ring_phase,
-              .chunks = chunk_per_rank,
-              .supports = any_size,
               .pipelined = true},
     Algorithm{.collective = kReduceScatter,
               .name = "circulant",
               .title = "Circulant halving",
               .make = circulant_reduce_scatter,
               .cost = reducing_circulant_phase,
-              .chunks = chunk_per_rank,
-              .supports = any_size,
               .logarithmic = true},
     Algorithm{.collective = kGather,
               .name = "binomial",
               .title = "Binomial tree",
               .make = binomial_gather,
               .cost = binomial_gather_cost,
-              .chunks = chunk_per_rank,
-              .supports = any_size,
               .logarithmic = true},
     Algorithm{.collective = kGather,
               .name = "linear",
               .title = "Straight to the root",
               .make = linear_gather,
-              .cost = linear_cost,
-              .chunks = chunk_per_rank,
-              .supports = any_size},
+              .cost = linear_cost},
     Algorithm{.collective = kScatter,
               .name = "binomial",
               .title = "Binomial tree",
               .make = binomial_scatter,
               .cost = binomial_gather_cost,
-              .chunks = chunk_per_rank,
-              .supports = any_size,
               .logarithmic = true},
     Algorithm{.collective = kScatter,
               .name = "linear",
               .title = "Straight from the root",
               .make = linear_scatter,
-              .cost = linear_cost,
-              .chunks = chunk_per_rank,
-              .supports = any_size},
+              .cost = linear_cost},
     Algorithm{.collective = kAlltoall,
               .name = "pairwise",
               .title = "Pairwise exchange",
               .make = pairwise_alltoall,
               .cost = pairwise_cost,
-              .chunks = two_chunks_per_rank,
-              .supports = any_size},
+              .chunks = two_chunks_per_rank},
     Algorithm{.collective = kBarrier,
               .name = "dissemination",
               .title = "Dissemination",
               .make = dissemination_barrier,
               .cost = dissemination_cost,
               .chunks = one_chunk,
-              .supports = any_size,
               .logarithmic = true},
 };
 
 }  // namespace
 
 std::string_view name(Collective collective) {
-  return kCollectiveNames[static_cast<std::size_t>(collective)];
+  return word_of(collective, kCollectiveNames);
 }
 
 Collective parse_collective(std::string_view text) {
-  const auto found = std::find(kCollectiveNames.begin(), kCollectiveNames.end(), text);
-  if (found != kCollectiveNames.end()) {
-    return static_cast<Collective>(found - kCollectiveNames.begin());
-  }
-  const std::optional<std::string_view> meant = nearest(text, kCollectiveNames);
-  throw InvalidArgument(fmt::format("There is no collective '{}'{}; valid are {}.", text,
-                                    meant ? fmt::format(" (did you mean '{}'?)", *meant) : std::string(),
-                                    fmt::join(kCollectiveNames, ", ")));
+  return parse_word<Collective>(text, "collective", kCollectiveNames);
 }
 
 std::span<const Algorithm> algorithms() {

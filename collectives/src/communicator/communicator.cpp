@@ -290,6 +290,14 @@ Communicator Communicator::duplicate(const CommunicatorOptions& options) {
   return split(0, rank(), options);
 }
 
+std::string broadcast_text(Communicator& ranks, std::string text, int root) {
+  auto bytes = static_cast<std::int64_t>(text.size());
+  ranks.broadcast(BufferView(&bytes, 1, DType::kI64), root);
+  text.resize(static_cast<std::size_t>(bytes));
+  ranks.broadcast(BufferView(text.data(), text.size(), DType::kU8), root);
+  return text;
+}
+
 int Communicator::rank() const {
   return state().group().rank;
 }
@@ -363,9 +371,8 @@ std::uint64_t Communicator::sent_bytes() const {
 }
 
 void Communicator::abort(std::string_view text) {
-  Endpoint& own = endpoint();
-  own.check_process();
-  own.poison(ErrorKind::kPeerLost, fmt::format("{} aborted: {}", own.topology().describe(own.rank()), text));
+  endpoint().check_process();
+  endpoint().give_up(fmt::format("aborted: {}", text));
 }
 
 }  // namespace farandole

@@ -69,8 +69,7 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
         if (endpoint.is_forked_child()) throw;
         // Before the communicator goes: its destructor waits for what is pending.
         remember(std::current_exception());
-        endpoint.poison(ErrorKind::kPeerLost,
-                        endpoint.topology().describe(endpoint.rank()) + " failed: " + text_of_current());
+        endpoint.give_up("failed: " + text_of_current());
       }
     } catch (...) {
       if (endpoint.is_forked_child()) throw;
@@ -97,10 +96,8 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
       if (endpoint.is_forked_child()) throw;
       // Those that run already would wait for those that never come.
       remember(std::current_exception());
-      endpoint.poison(
-          ErrorKind::kPeerLost,
-          fmt::format("{} could start only {} of {} replicas: {}", endpoint.topology().describe(endpoint.rank()),
-                      others.threads.size() + 1, world.replicas(), text_of_current()));
+      endpoint.give_up(fmt::format("could start only {} of {} replicas: {}", others.threads.size() + 1,
+                                   world.replicas(), text_of_current()));
     }
   }
   if (first) std::rethrow_exception(first);

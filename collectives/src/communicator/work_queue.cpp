@@ -15,9 +15,6 @@
 namespace farandole {
 namespace {
 
-// The other ranks are asked how far they are this long before a warning or a deadline, so that it can say so.
-constexpr Seconds kLongestAsking{1.0};
-constexpr double kAskingShare = 0.25;
 // A stalled collective asks the ranks that it waits for: one of them may have left.
 constexpr auto kFirstQuestion = std::chrono::milliseconds(500);
 constexpr auto kNextQuestion = std::chrono::seconds(1);
@@ -214,9 +211,7 @@ bool WorkQueue::peer_has_started_next() {
 }
 
 void WorkQueue::give_up() {
-  Endpoint& endpoint = *group_.endpoint;
-  endpoint.poison(ErrorKind::kPeerLost, endpoint.topology().describe(endpoint.rank()) +
-                                            " failed with an exception while collectives were pending");
+  group_.endpoint->give_up("failed with an exception while collectives were pending");
 }
 
 void WorkQueue::close() {
@@ -263,12 +258,11 @@ bool WorkQueue::advance_locked() {
 }
 
 bool WorkQueue::advance_one(Work::State& work) {
-  if (!work.started) {
-    work.started = true;
-    work.since = work.moved = Clock::now();
-    work.next_question = work.since + kFirstQuestion;
-    work.warning_interval = group_.endpoint->settings().warn_after;
-    work.next_warning = work.since + std::chrono::duration_cast<Clock::duration>(work.warning_interval);
+  if (!work.stall) {
+    const Settings& settings = group_.endpoint->settings();
+    work.moved = Clock::now();
+    work.stall.emplace(settings.warn_after, settings.timeout, work.moved);
+    work.next_question = work.moved + kFirstQuestion;
     group_.endpoint->recorder().mark(work.record, FlightRecord::Stage::kRunning);
   }
   try {
@@ -331,7 +325,7 @@ void WorkQueue::poll_health() {
   try {
     group_.endpoint->poll_health();
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (lock && !pending_.empty() && pending_.front()->started) check_stall(*pending_.front(), Clock::now());
+    if (lock && !pending_.empty() && pending_.front()->stall) check_stall(*pending_.front(), Clock::now());
   } catch (const std::exception& error) {
     // The transport itself is at fault; threads that wait learn it from the poisoned job.
     group_.endpoint->poison(ErrorKind::kTransportError, error.what());
@@ -339,35 +333,21 @@ void WorkQueue::poll_health() {
 }
 
 void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
-  const Settings& settings = group_.endpoint->settings();
-  const Seconds waited = now - work.since;
-  const Seconds until_warning = work.next_warning - now;
-  Seconds ahead = until_warning;
-  Seconds interval = work.warning_interval;
-  if (settings.timeout.count() > 0 && settings.timeout - waited < ahead) {
-    ahead = settings.timeout - waited;
-    interval = settings.timeout;
-  }
-  if (!work.asked && ahead < std::min(kLongestAsking, kAskingShare * interval)) {
+  if (!work.asked && work.stall->is_near(now)) {
     work.asked = true;
     ask(work, now, /*also_others=*/true);
   } else if (now >= work.next_question) {
     ask(work, now, /*also_others=*/false);
   }
-  std::optional<Failure> failure;
-  if (group_.watches && settings.timeout.count() > 0 && waited >= settings.timeout) {
-    failure = Failure{ErrorKind::kTimeout, fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {}",
-                                                       settings.timeout.count(), describe_stall(work, now))};
+  const StallMonitor::Due due = work.stall->take_due(now);
+  if (due == StallMonitor::Due::kWarning) work.asked = false;
+  if (group_.watches && due == StallMonitor::Due::kError) {
+    fail(work, {ErrorKind::kTimeout, work.stall->describe_error(describe_stall(work, now))});
   } else if (now - work.moved > kGoodbye && waits_for_someone_who_left(work)) {
-    failure = Failure{ErrorKind::kPeerLost, describe_stall(work, now)};
-  } else if (until_warning.count() <= 0) {
-    if (group_.watches)
-      log(LogLevel::kWarning, fmt::format("{}: {}", describe(work.descriptor), describe_stall(work, now)));
-    work.warning_interval *= 2;
-    work.next_warning = now + std::chrono::duration_cast<Clock::duration>(work.warning_interval);
-    work.asked = false;
+    fail(work, {ErrorKind::kPeerLost, describe_stall(work, now)});
+  } else if (group_.watches && due == StallMonitor::Due::kWarning) {
+    log(LogLevel::kWarning, fmt::format("{}: {}", describe(work.descriptor), describe_stall(work, now)));
   }
-  if (failure) fail(work, *failure);
 }
 
 void WorkQueue::ask(Work::State& work, Clock::time_point now, bool also_others) {
@@ -396,7 +376,7 @@ std::string WorkQueue::describe_missing() {
 }
 
 std::string WorkQueue::describe_stall(const Work::State& work, Clock::time_point now) const {
-  std::string text = fmt::format("waiting for {:.1f} s", Seconds(now - work.since).count());
+  std::string text = fmt::format("waiting for {:.1f} s", work.stall->waited(now).count());
   const std::string missing = describe_missing(work);
   if (!missing.empty()) {
     text += "; not in it yet: " + missing;

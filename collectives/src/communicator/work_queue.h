@@ -15,6 +15,7 @@
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/progress.h"
+#include "farandole/internal/stall_monitor.h"
 #include "operation/group.h"
 #include "shared_memory/one_shot.h"
 
@@ -39,10 +40,8 @@ class Work::State {
   std::unique_ptr<CollectiveOperation> operation;
   std::optional<Failure> failure;
   std::atomic<bool> done{false};
-  bool started = false;
-  Clock::time_point since{}, moved{};  ///< of the start, and of the last step
-  Clock::time_point next_warning{};
-  Seconds warning_interval{0};
+  std::optional<StallMonitor> stall;  ///< since it has started
+  Clock::time_point moved{};          ///< its last step
   bool asked = false;                 ///< how far its peers are, for the next warning
   Clock::time_point next_question{};  ///< to the ranks that it waits for
 };

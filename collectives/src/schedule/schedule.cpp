@@ -4,16 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
+#include "choice.h"
 #include "farandole/core/error.h"
 
 namespace farandole {
 
 std::string_view name(StepKind kind) {
-  static constexpr std::array<std::string_view, 6> kNames = {"send", "recv", "recv_reduce", "reduce", "copy", "finish"};
-  return kNames[static_cast<std::size_t>(kind)];
+  static constexpr Words<6> kNames{"send", "recv", "recv_reduce", "reduce", "copy", "finish"};
+  return word_of(kind, kNames);
 }
 
 std::string describe(const Schedule& schedule, const Region& region) {

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "choice.h"
 #include "farandole/core/error.h"
@@ -92,24 +93,11 @@ std::vector<std::string_view> algorithm_names(Collective collective) {
 
 const std::string& forced_algorithm(Collective collective, const Settings& settings) {
   static const std::string automatic = "auto";
-  switch (collective) {
-    case Collective::kAllreduce:
-      return settings.allreduce;
-    case Collective::kBroadcast:
-      return settings.broadcast;
-    case Collective::kReduce:
-      return settings.reduce;
-    case Collective::kAllgather:
-      return settings.allgather;
-    case Collective::kReduceScatter:
-      return settings.reduce_scatter;
-    case Collective::kGather:
-      return settings.gather;
-    case Collective::kScatter:
-      return settings.scatter;
-    default:
-      return automatic;
-  }
+  static constexpr std::array kMembers{&Settings::allreduce, &Settings::broadcast,      &Settings::reduce,
+                                       &Settings::allgather, &Settings::reduce_scatter, &Settings::gather,
+                                       &Settings::scatter};
+  const auto place = static_cast<std::size_t>(collective);
+  return place < kMembers.size() ? settings.*kMembers[place] : automatic;
 }
 
 double predict_us(const Algorithm& algorithm, int segments, const SelectionQuery& query) {

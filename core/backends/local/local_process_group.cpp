@@ -106,7 +106,6 @@ void LocalProcessGroup::allgather(const void* mine, void* all, std::size_t bytes
     outgoing.emplace_back(p, link.send(kGathered, mine, bytes));
     incoming.emplace_back(p, link.recv(kGathered, parts + static_cast<std::size_t>(p) * bytes, bytes));
   }
-  const auto start = Clock::now();
   StallMonitor stall(warn_after_, timeout_);
   for (auto& [p, message] : incoming) {
     wait_for(p, kDoing, [&, p = p, &message = message] {
@@ -114,7 +113,7 @@ void LocalProcessGroup::allgather(const void* mine, void* all, std::size_t bytes
         return fmt::format(
             "joining the job: process {} of {} has been waiting for {:.1f} s for process {}, which has met "
             "the others and says no more: it is stopped, or very slow",
-            process_, process_count(), Seconds(Clock::now() - start).count(), p);
+            process_, process_count(), stall.waited().count(), p);
       });
       return message.test();
     });

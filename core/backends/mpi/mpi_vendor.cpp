@@ -46,40 +46,16 @@ bool needs_own_type(DType dtype) {
 }
 
 MPI_Datatype native_type(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return MPI_C_BOOL;
-    case DType::kU8:
-      return MPI_UINT8_T;
-    case DType::kI8:
-      return MPI_INT8_T;
-    case DType::kU16:
-      return MPI_UINT16_T;
-    case DType::kI16:
-      return MPI_INT16_T;
-    case DType::kI32:
-      return MPI_INT32_T;
-    case DType::kI64:
-      return MPI_INT64_T;
-    case DType::kF32:
-      return MPI_FLOAT;
-    default:
-      return MPI_DOUBLE;
-  }
+  const std::array<MPI_Datatype, kDTypeCount> types{MPI_C_BOOL,        MPI_UINT8_T, MPI_INT8_T,  MPI_UINT16_T,
+                                                    MPI_INT16_T,       MPI_INT32_T, MPI_INT64_T, MPI_DATATYPE_NULL,
+                                                    MPI_DATATYPE_NULL, MPI_FLOAT,   MPI_DOUBLE};
+  return types[static_cast<std::size_t>(dtype)];
 }
 
 MPI_Op native_op(DType dtype, ReduceOp op) {
-  const bool is_bool = dtype == DType::kBool;
-  switch (op) {
-    case ReduceOp::kProduct:
-      return is_bool ? MPI_LAND : MPI_PROD;
-    case ReduceOp::kMin:
-      return is_bool ? MPI_LAND : MPI_MIN;
-    case ReduceOp::kMax:
-      return is_bool ? MPI_LOR : MPI_MAX;
-    default:
-      return is_bool ? MPI_LOR : MPI_SUM;
-  }
+  const std::array<MPI_Op, kAllReduceOps.size()> of_numbers{MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_SUM};
+  const std::array<MPI_Op, kAllReduceOps.size()> of_bools{MPI_LOR, MPI_LAND, MPI_LAND, MPI_LOR, MPI_LOR};
+  return (dtype == DType::kBool ? of_bools : of_numbers)[static_cast<std::size_t>(op)];
 }
 
 /// One or more nonblocking collectives, completed in order.

@@ -33,7 +33,6 @@ Watch::Watch(const Times& times) {
 }
 
 void Watch::run(const std::stop_token& stop, const Times& times) {
-  const auto start = Clock::now();
   StallMonitor stall(times.warn_after, times.timeout);
   std::mutex mutex;
   std::condition_variable_any stopped;
@@ -43,10 +42,9 @@ void Watch::run(const std::stop_token& stop, const Times& times) {
       stall.check([&] {
         return fmt::format(
             "joining the job: waiting for {:.1f} s until MPI has brought all processes together, and MPI does not say "
-            "who "
-            "is missing; every process that the launcher has started must create a farandole::World "
+            "who is missing; every process that the launcher has started must create a farandole::World "
             "(farandole.init() in Python), and none may be stopped",
-            Seconds(Clock::now() - start).count());
+            stall.waited().count());
       });
     }
   } catch (const Timeout& error) {

@@ -2,6 +2,7 @@
 // Adaptive summation of gradients.
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "batch.h"
@@ -143,18 +144,13 @@ class AdasumBatch final : public Batch {
 
 void adaptive_sum(const std::vector<void*>& vectors, std::size_t count, DType dtype) {
   const FloatMode mode;
-  switch (dtype) {
-    case DType::kF16:
-      return sum_tree<Half>(vectors, count);
-    case DType::kBF16:
-      return sum_tree<BFloat16>(vectors, count);
-    case DType::kF32:
-      return sum_tree<float>(vectors, count);
-    case DType::kF64:
-      return sum_tree<double>(vectors, count);
-    default:
+  with_stored_type(dtype, [&](auto zero) {
+    if constexpr (std::is_integral_v<decltype(zero)>) {
       throw InvalidArgument("adasum works on floating-point types only, not on " + std::string(name(dtype)));
-  }
+    } else {
+      sum_tree<decltype(zero)>(vectors, count);
+    }
+  });
 }
 
 std::unique_ptr<Batch> make_adasum_batch(BatchContext& context, BatchEntry entry) {

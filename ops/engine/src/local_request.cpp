@@ -1,7 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "local_request.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace farandole {
+namespace {
+
+template <class T>
+void move_to_end(std::vector<T>& from, std::vector<T>& to) {
+  std::move(from.begin(), from.end(), std::back_inserter(to));
+  from.clear();
+}
+
+}  // namespace
 
 std::size_t LocalTensor::row_count() const {
   std::size_t product = 1;
@@ -49,6 +61,25 @@ std::optional<Completion> OutputMemory::give_up(Completion completion) {
   }
   if (stage_ == Stage::kAsked) stage_ = Stage::kGivenUp;
   return completion;
+}
+
+void Joined::run() const {
+  if (done == nullptr) return;
+  farandole_error failure;
+  if (error) failure = {error->kind, error->text};
+  done(context, error ? &failure : nullptr, last_rank);
+}
+
+void Due::take(Due& more) {
+  move_to_end(more.memory, memory);
+  move_to_end(more.completions, completions);
+  move_to_end(more.joined, joined);
+}
+
+void Due::run() {
+  for (const auto& each : memory) each->run();
+  for (Completion& each : completions) each.run();
+  for (const Joined& each : joined) each.run();
 }
 
 }  // namespace farandole

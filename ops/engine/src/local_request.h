@@ -87,4 +87,30 @@ class OutputMemory {
   std::optional<Completion> last_;
 };
 
+/// The callback of a join: with the job's rank that joined last, or an error.
+using JoinCallback = void (*)(void* context, const farandole_error*, std::int32_t last_rank);
+
+/// A join that is over. Run without locks held.
+struct Joined {
+  void* context = nullptr;
+  JoinCallback done = nullptr;
+  std::optional<RequestError> error;
+  int last_rank = -1;  ///< of the job
+
+  void run() const;
+};
+
+/// Callbacks that are due.
+struct Due {
+  std::vector<std::shared_ptr<OutputMemory>> memory;
+  std::vector<Completion> completions;
+  std::vector<Joined> joined;
+
+  bool empty() const { return memory.empty() && completions.empty() && joined.empty(); }
+  /// Takes all of `more`, to be run after what is here.
+  void take(Due& more);
+  /// Without locks held.
+  void run();
+};
+
 }  // namespace farandole

@@ -4,325 +4,277 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
+#include <memory>
 #include <utility>
+
+#include "farandole/core/error.h"
 
 namespace farandole {
 namespace {
-
-using std::chrono::milliseconds;
-
-// New requests wait for more of them to be announced together: this long after the latest, but not longer after the
-// first.
-constexpr milliseconds kAfterLatest{1};
-constexpr milliseconds kAfterFirst{20};
-// A bucket waits this long after the last request that came to it for the rest of it.
-constexpr milliseconds kBucketWaits{25};
-// Ranks that seem to wait for each other may be wrong about it for this long: a thread may be about to submit.
-constexpr milliseconds kSuspicionLasts{300};
 
 bool works_with_joined(RequestKind kind) {
   return kind == RequestKind::kAllreduce || kind == RequestKind::kBarrier || kind == RequestKind::kRefused;
 }
 
-RequestError step_error(const std::string& name, const std::string& failure) {
-  return {ErrorKind::kMismatch, fmt::format("'{}' is of a step that has failed: {}", name, failure)};
+std::vector<Announcements> decode(std::span<const std::string> all, const std::vector<std::string>& names) {
+  std::vector<Announcements> announcements;
+  for (const std::string& bytes : all) {
+    try {
+      announcements.push_back(bytes.empty() ? Announcements() : Announcements::decode(bytes));
+    } catch (const TransportError& error) {
+      throw TransportError(
+          fmt::format("{} has sent what no rank of this job sends: {}", names[announcements.size()], error.what()));
+    }
+  }
+  return announcements;
 }
 
 }  // namespace
 
 Negotiator::Negotiator(int rank, std::vector<std::string> names, Limits limits)
-    : rank_(rank),
-      names_(std::move(names)),
-      limits_(limits),
-      joined_(names_.size(), false),
-      left_(names_.size(), false),
-      bytes_(kHeaderBytes, 0) {}
+    : names_(std::move(names)),
+      slots_(limits.slots),
+      planner_({limits.fusion_bytes, limits.min_unfused_bytes}),
+      announced_(static_cast<std::size_t>(rank)),
+      joining_(static_cast<std::size_t>(rank), names_.size()) {}
 
 std::optional<RequestError> Negotiator::submit(Submission&& submission, Time now) {
   RequestSpec& spec = submission.spec;
-  if (departed_) return RequestError{departed_->kind, describe(spec) + ": " + departed_->text};
+  if (joining_.departed()) return joining_.refuse(describe(spec));
+  if (auto refused = steps_.refuse(spec.name, submission.generation)) return refused;
+  waits_.acquit();
   const bool in_step = submission.generation != kNoStep;
-  if (in_step && submission.generation < generation_) return step_error(spec.name, step_failure_);
-  forget_suspicion();
-  standstill_unannounced_ = false;
-  std::string key = spec.name;
-  Pending& pending = pending_[std::move(key)];
-  pending.ticket = submission.ticket;
-  pending.waiting = submission.waiting;
-  pending.in_step = in_step;
-  pending.since = now;
-  const auto known = slot_of_.find(spec.name);
-  const bool is_known = known != slot_of_.end() && *slot(known->second).spec == spec;
-  if (is_known && (slot(known->second).in_step || !in_step)) {
-    pending.spec = slot(known->second).spec;
-    take_slot(pending, known->second, now);
-  } else {
-    pending.spec = std::make_shared<RequestSpec>(std::move(spec));
-    announce_later(pending);
-  }
+  const int slot = slots_.find(spec, in_step);
+  const bool has_slot = slot != SlotTable::kNone;
+  SharedSpec shared = has_slot ? slots_[slot].spec : std::make_shared<const RequestSpec>(std::move(spec));
+  pending_.add({submission.ticket, std::move(shared), submission.waiting, in_step, now, slot});
+  if (!has_slot) return std::nullopt;
+  planner_.add(slot, submission.waiting == Waiting::kCaller, now);
+  mark_released();
   return std::nullopt;
-}
-
-void Negotiator::wait_for(const std::string& name, Waiting waiting) {
-  const auto found = pending_.find(name);
-  if (found != pending_.end()) found->second.waiting = std::max(found->second.waiting, waiting);
-}
-
-void Negotiator::mark_ready(int index) {
-  Pending& pending = *slot(index).pending;
-  if (pending.announced) return;
-  pending.announced = true;
-  ++announced_;
-  byte(index) = 1;
-  ++unsent_ready_;
-}
-
-void Negotiator::announce_later(Pending& pending) {
-  if (pending.announced) --announced_;
-  pending.slot = -1;
-  pending.announced = false;
-  unannounced_.push_back(&pending);
 }
 
 std::optional<RequestError> Negotiator::join() {
-  if (departed_) return RequestError{departed_->kind, "join: " + departed_->text};
-  if (!joined_[self()]) join_unannounced_ = true;
-  return std::nullopt;
+  if (!joining_.departed()) joining_.join();
+  return joining_.refuse("join");
 }
 
-void Negotiator::leave(Departure departure) {
-  if (!left_[self()] && departure_unannounced_ == Departure::kNone) departure_unannounced_ = departure;
-}
-
-std::vector<Negotiator::Failed> Negotiator::fail_all(const RequestError& error) {
-  std::vector<Failed> failed;
-  for (const auto& [name, pending] : pending_) failed.push_back({pending.ticket, error});
-  std::sort(failed.begin(), failed.end(), [](const auto& a, const auto& b) { return a.ticket < b.ticket; });
-  for (Slot& each : slots_) each.pending = nullptr;
-  for (Bucket& bucket : buckets_) bucket.ready = 0;
-  std::fill(bytes_.begin(), bytes_.end(), std::uint8_t{0});
-  pending_.clear();
-  unannounced_.clear();
-  held_buckets_.clear();
-  unsent_ready_ = 0;
-  announced_ = 0;
-  step_fails_ = false;
-  refused_.clear();
-  standstill_unannounced_ = false;
-  forget_suspicion();
-  return failed;
+std::vector<FailedRequest> Negotiator::fail_all(const RequestError& error) {
+  planner_.remove_all();
+  steps_.give_up();
+  waits_.acquit();
+  return pending_.fail_all(error);
 }
 
 Negotiator::Time Negotiator::next_wakeup() const {
-  if (standstill_unannounced_ && is_waited_for()) return Time::min();
-  if (unsent_ready_ > 0 || join_unannounced_ || departure_unannounced_ != Departure::kNone || again_ || closing_)
-    return Time::min();
-  Time earliest = Time::max();
-  if (!unannounced_.empty()) {
-    Time first = Time::max(), latest = Time::min();
-    for (const Pending* pending : unannounced_) {
-      if (pending->waiting == Waiting::kCaller) return Time::min();
-      first = std::min(first, pending->since);
-      latest = std::max(latest, pending->since);
-    }
-    earliest = std::min(latest + kAfterLatest, first + kAfterFirst);
-  }
-  for (const int bucket : held_buckets_) {
-    earliest = std::min(earliest, buckets_[static_cast<std::size_t>(bucket)].since + kBucketWaits);
-  }
-  if (suspected_) earliest = std::min(earliest, *suspected_ + kSuspicionLasts);
-  return earliest;
-}
-
-bool Negotiator::must_answer() const {
-  return announced_ > 0 || joined_[self()] || left_[self()] || join_unannounced_ ||
-         departure_unannounced_ != Departure::kNone;
-}
-
-bool Negotiator::only_refuses() const {
-  return !pending_.empty() && !oldest();
+  if (waits_.has_unannounced() && is_waited_for()) return Time::min();
+  if (joining_.has_unannounced() || joining_.is_closing()) return Time::min();
+  return std::min({pending_.next_wakeup(), planner_.next_release(), waits_.next_wakeup()});
 }
 
 std::vector<std::string> Negotiator::pending_names() const {
-  std::vector<const Pending*> order;
-  for (const auto& [name, pending] : pending_) order.push_back(&pending);
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->ticket < b->ticket; });
   std::vector<std::string> names;
-  for (const Pending* pending : order) names.push_back(pending->spec->name);
+  for (const PendingRequest* request : pending_.oldest_first()) names.push_back(request->spec->name);
   return names;
 }
 
-std::optional<Negotiator::Time> Negotiator::oldest() const {
-  std::optional<Time> since;
-  for (const auto& [name, pending] : pending_) {
-    if (!is_refusal(pending)) since = std::min(since.value_or(pending.since), pending.since);
-  }
-  return since;
-}
-
 std::string Negotiator::describe_waiting() const {
-  const std::vector<std::string> names = pending_names();
+  const std::vector<const PendingRequest*> order = pending_.oldest_first();
   std::string text;
-  for (std::size_t i = 0; i < names.size() && i < kNamesShown; ++i) {
-    const Pending& pending = pending_.at(names[i]);
-    text += (i > 0 ? "; " : "") + describe(*pending.spec);
-    const auto announced = by_name_.find(names[i]);
-    if (announced == by_name_.end()) continue;
+  for (std::size_t i = 0; i < order.size() && i < kNamesShown; ++i) {
+    text += (i > 0 ? "; " : "") + describe(*order[i]->spec);
     std::string missing;
-    for (std::size_t rank = 0; rank < names_.size(); ++rank) {
-      if (!announced->second.by_rank[rank].spec && !joined_[rank])
-        missing += (missing.empty() ? "" : ", ") + names_[rank];
+    for (const std::size_t rank : announced_.missing(order[i]->spec->name, joining_.joined())) {
+      missing += (missing.empty() ? "" : ", ") + names_[rank];
     }
-    text += " (not submitted yet by " + missing + ")";
+    if (!missing.empty()) text += " (not submitted yet by " + missing + ")";
   }
-  if (names.size() > kNamesShown) text += fmt::format("; and {} more", names.size() - kNamesShown);
+  if (order.size() > kNamesShown) text += fmt::format("; and {} more", order.size() - kNamesShown);
   return text;
 }
 
 std::span<std::uint8_t> Negotiator::open(bool blocked, Time now) {
   ++counters_.negotiations;
-  again_ = false;
-  for (const int bucket : std::vector<int>(held_buckets_)) {
-    if (buckets_[static_cast<std::size_t>(bucket)].since + kBucketWaits <= now) mark_bucket_ready(bucket);
-  }
-  unsent_ready_ = 0;
-  standstill_unannounced_ = false;
-  blocked = blocked && held_buckets_.empty() && is_waited_for();
-  Announcements announcements;
-  for (Pending* pending : unannounced_) {
-    pending->announced = true;
-    ++announced_;
-    announcements.requests.push_back({pending->spec, pending->in_step});
-    ++counters_.named;
-  }
-  unannounced_.clear();
-  announcements.joins = std::exchange(join_unannounced_, false);
-  announcements.departs = std::exchange(departure_unannounced_, Departure::kNone);
-  if (suspected_ && blocked && !joined_[self()]) announcements.waits_for = pending_names();
-  confirmed_waits_ = announcements.waits_for;
-  has_announcements_ = !announcements.requests.empty() || announcements.joins ||
-                       announcements.departs != Departure::kNone || !announcements.waits_for.empty();
-  announcements_ = has_announcements_ ? announcements.encode() : std::string();
+  planner_.release_due(now);
+  mark_released();
+  blocked = blocked && !planner_.holds_any() && is_waited_for();
+  const bool is_joined = joining_.is_joined();
+  const Announcements announcements = take_announcements(blocked && !is_joined);
+  counters_.named += announcements.requests.size();
+  announcements_ = announcements.empty() ? std::string() : announcements.encode();
 
-  opened_ = bytes_;
-  if (joined_[self()]) std::fill(opened_.begin() + kHeaderBytes, opened_.end(), std::uint8_t{1});
-  for (std::size_t i = 0; closing_ && i < slots_.size(); ++i) {
-    // Every rank has 1 where it has nothing: the minimum is 0 where anybody has something.
-    if (slots_[i].pending != nullptr) opened_[kHeaderBytes + i] = 0;
+  opened_.assign(kHeaderBytes + slots_.size(), 1);
+  opened_[0] = announcements.empty() ? 1 : 0;
+  opened_[1] = blocked || is_joined ? 1 : 0;
+  const auto bytes = opened_.begin() + kHeaderBytes;
+  if (!is_joined) std::copy(pending_.bytes().begin(), pending_.bytes().end(), bytes);
+  for (int slot = 0; joining_.is_closing() && slot < static_cast<int>(slots_.size()); ++slot) {
+    // Every rank has 1 where it has nothing: the minimum is 0 where any rank has something.
+    if (pending_.has(slot)) bytes[slot] = 0;
   }
-  opened_[0] = has_announcements_ ? 0 : 1;
-  opened_[1] = blocked || joined_[self()] ? 1 : 0;
   return opened_;
+}
+
+Announcements Negotiator::take_announcements(bool blocked) {
+  Announcements announcements;
+  announcements.requests = pending_.announce();
+  joining_.announce(announcements);
+  if (waits_.open() && blocked) waits_.confirm(pending_names());
+  announcements.waits_for = waits_.confirmed();
+  return announcements;
 }
 
 Negotiator::Outcome Negotiator::receive(std::span<const std::uint8_t> combined, Time now) {
   Outcome outcome;
   outcome.needs_announcements = combined[0] == 0;
-  all_blocked_ = combined[1] == 1;
+  const bool was_closing = joining_.is_closing();
   std::vector<int> ready;
-  const std::uint8_t is_ready = closing_ ? 0 : 1;
+  const std::uint8_t is_ready = was_closing ? 0 : 1;
   for (std::size_t i = kHeaderBytes; i < combined.size(); ++i) {
     if (combined[i] == is_ready) ready.push_back(static_cast<int>(i - kHeaderBytes));
   }
-  has_happened_ = !ready.empty();
-  refuse_joined(ready, outcome);
-  if (!ready.empty()) arrange(ready, outcome);
+  waits_.receive(combined[1] == 1, !ready.empty());
+  arrange(std::move(ready), outcome);
   if (outcome.needs_announcements) {
-    refused_ = std::exchange(outcome.failed, {});
+    steps_.withhold(std::exchange(outcome.failed, {}));
   } else {
-    if (closing_) end_closing(outcome);
-    end_failed_step(outcome);
-    suspect(now);
+    if (was_closing) outcome.all_joined = joining_.end_closing();
+    end_negotiation(outcome, now);
   }
   return outcome;
 }
 
-void Negotiator::end_closing(Outcome& outcome) {
-  closing_ = false;
-  std::fill(joined_.begin(), joined_.end(), false);
-  outcome.all_joined = last_joined_;
-}
-
-bool Negotiator::is_waited_for() const {
-  return std::any_of(pending_.begin(), pending_.end(),
-                     [](const auto& each) { return each.second.waiting != Waiting::kNobody; });
-}
-
-/// All ranks were blocked when this negotiation began. If this one still is, maybe all are.
-void Negotiator::suspect(Time now) {
-  suspected_.reset();
-  if (all_blocked_ && is_waited_for()) suspected_ = now;
-}
-
-Negotiator::Agreed Negotiator::take(int index) {
-  Slot& own = slot(index);
-  Agreed agreed{own.spec, 0};
-  if (own.pending != nullptr) {
-    agreed.ticket = own.pending->ticket;
-    give_up(own.spec->name);
+Negotiator::Outcome Negotiator::receive_announcements(std::span<const std::string> all, Time now) {
+  Outcome outcome;
+  outcome.failed = steps_.take_withheld();
+  const std::vector<Announcements> announcements = decode(all, names_);
+  receive_departures(announcements, outcome);
+  if (joining_.departed()) return outcome;
+  const bool was_closing = joining_.is_closing();
+  std::vector<std::string> complete = receive_requests(announcements);
+  if (joining_.receive_joins(announcements)) {
+    const std::vector<std::string> without_joined = announced_.complete(joining_.joined());
+    complete.insert(complete.end(), without_joined.begin(), without_joined.end());
+    pending_.ask_again();
+    waits_.note_progress();
   }
-  own.last_negotiation = counters_.negotiations;
-  byte(index) = 0;
-  return agreed;
+  if (!complete.empty()) waits_.note_progress();
+  settle(complete, outcome);
+  if (was_closing) outcome.all_joined = joining_.end_closing();
+  receive_waits(announcements, outcome);
+  end_negotiation(outcome, now);
+  return outcome;
 }
 
-void Negotiator::drop(const std::string& name) {
-  const auto found = pending_.find(name);
-  if (found->second.announced) --announced_;
-  std::erase(unannounced_, &found->second);
-  pending_.erase(found);
+void Negotiator::receive_departures(const std::vector<Announcements>& all, Outcome& outcome) {
+  if (!joining_.receive_departures(all, names_)) return;
+  outcome.departed = joining_.departed();
+  outcome.all_left = joining_.have_all_left();
+  const std::vector<FailedRequest> failed = fail_all(*outcome.departed);
+  outcome.failed.insert(outcome.failed.end(), failed.begin(), failed.end());
+  announced_.clear();
 }
 
-void Negotiator::give_up(const std::string& name) {
-  const Pending& pending = pending_.at(name);
-  if (pending.slot >= 0) {
-    Slot& own = slot(pending.slot);
-    if (own.bucket >= 0) {
-      Bucket& bucket = buckets_[static_cast<std::size_t>(own.bucket)];
-      if (--bucket.ready == 0) std::erase(held_buckets_, own.bucket);
+std::vector<std::string> Negotiator::receive_requests(const std::vector<Announcements>& all) {
+  std::vector<std::string> complete;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    for (const Announcement& announcement : all[rank].requests) {
+      const std::string& name = announcement.spec->name;
+      const int known = slots_.find(name);
+      if (known != SlotTable::kNone) retire(known);
+      if (announced_.add(rank, announcement, joining_.joined())) complete.push_back(name);
     }
-    own.pending = nullptr;
-    byte(pending.slot) = 0;
   }
-  drop(name);
+  return complete;
 }
 
-void Negotiator::fail_step(const std::string& text) {
-  if (!step_fails_) step_failure_ = text;
-  step_fails_ = true;
-}
-
-/// All that any rank has pending in a step is of the step that has failed: earlier ones were ended before it began, and
-/// later ones begin when their ranks know of this. What this negotiation has made ready is done all the same.
-void Negotiator::end_failed_step(Outcome& outcome) {
-  if (!step_fails_) return;
-  step_fails_ = false;
-  ++generation_;
-  forget_announced([](std::size_t /*rank*/, const Announcement& announcement) { return announcement.in_step; });
-  for (const std::string& name : pending_names()) {
-    const Pending& pending = pending_.at(name);
-    if (!pending.in_step) continue;
-    outcome.failed.push_back({pending.ticket, step_error(name, step_failure_)});
-    give_up(name);
+void Negotiator::settle(const std::vector<std::string>& complete, Outcome& outcome) {
+  std::vector<int> ready;
+  for (const std::string& name : complete) {
+    const auto settled = announced_.settle(name, names_);
+    if (!settled) continue;
+    if (settled->mismatch.empty()) {
+      const int slot = new_slot(*settled);
+      // A rank that has joined may have another request of this name, which it has not announced yet.
+      if (settled->is_own) pending_.enter_slot(name, slot);
+      ready.push_back(slot);
+      continue;
+    }
+    if (settled->in_step) steps_.fail(settled->mismatch);
+    if (settled->is_own) fail(name, {ErrorKind::kMismatch, settled->mismatch}, outcome);
   }
-  if (announced_ > 0) return;
-  // This rank has nothing left to announce: its peers might not answer.
-  unsent_ready_ = 0;
-  again_ = false;
+  arrange(std::move(ready), outcome);
 }
 
-void Negotiator::refuse_joined(std::vector<int>& ready, Outcome& outcome) {
-  if (std::none_of(joined_.begin(), joined_.end(), [](bool joined) { return joined; })) return;
-  std::erase_if(ready, [&](int index) {
-    const SharedSpec spec = slot(index).spec;
-    if (works_with_joined(spec->kind)) return false;
-    const std::string text = describe(*spec) + ": a rank has joined, and only allreduces can go on then";
-    if (slot(index).in_step) fail_step(text);
-    const Agreed agreed = take(index);
-    if (agreed.ticket != 0) outcome.failed.push_back({agreed.ticket, {ErrorKind::kMismatch, text}});
-    return true;
-  });
+int Negotiator::new_slot(const AnnouncedRequests::Settled& settled) {
+  const int surplus = slots_.surplus(counters_.negotiations);
+  if (surplus != SlotTable::kNone) retire(surplus);
+  const int slot = slots_.add(settled.spec, settled.in_step, counters_.negotiations);
+  planner_.resize(slots_.size());
+  pending_.resize(slots_.size());
+  return slot;
+}
+
+void Negotiator::retire(int slot) {
+  planner_.forget(slot);
+  mark_released();
+  pending_.leave_slot(slot);
+  slots_.retire(slot);
+}
+
+void Negotiator::arrange(std::vector<int> ready, Outcome& outcome) {
+  if (joining_.has_any_joined()) std::erase_if(ready, [&](int slot) { return refuses_joined(slot, outcome); });
+  if (ready.empty()) return;
+  const BucketPlanner::Arrangement arrangement = planner_.arrange(std::move(ready), slots_);
+  counters_.broken_buckets += arrangement.broken;
+  mark_released();
+  for (const std::vector<int>& slots : arrangement.buckets) {
+    std::vector<Agreed>& together = outcome.buckets.emplace_back();
+    for (const int slot : slots) together.push_back(take(slot));
+  }
+}
+
+bool Negotiator::refuses_joined(int slot, Outcome& outcome) {
+  const SharedSpec spec = slots_[slot].spec;
+  if (works_with_joined(spec->kind)) return false;
+  const std::string text = describe(*spec) + ": a rank has joined, and only allreduces can go on then";
+  if (slots_[slot].in_step) steps_.fail(text);
+  slots_.use(slot, counters_.negotiations);
+  if (pending_.has(slot)) fail(spec->name, {ErrorKind::kMismatch, text}, outcome);
+  return true;
+}
+
+Negotiator::Agreed Negotiator::take(int slot) {
+  slots_.use(slot, counters_.negotiations);
+  return {slots_[slot].spec, pending_.end_in(slot).ticket};
+}
+
+void Negotiator::fail(const std::string& name, const RequestError& error, Outcome& outcome) {
+  const PendingRequest request = pending_.end(name);
+  if (request.ticket == 0) return;
+  if (request.slot >= 0) planner_.remove(request.slot);
+  outcome.failed.push_back({request.ticket, error});
+}
+
+void Negotiator::receive_waits(const std::vector<Announcements>& all, Outcome& outcome) {
+  const auto text = waits_.receive_confirmations(all, joining_.joined(), names_);
+  if (!text) return;
+  steps_.fail(*text);
+  announced_.forget(
+      [&](std::size_t rank, const Announcement& /*announcement*/) { return !all[rank].waits_for.empty(); });
+  for (const std::string& name : waits_.confirmed()) fail(name, {ErrorKind::kMismatch, *text}, outcome);
+}
+
+/// What this negotiation has made ready is done, though its step may fail.
+void Negotiator::end_negotiation(Outcome& outcome, Time now) {
+  if (steps_.end_negotiation()) {
+    announced_.forget([](std::size_t /*rank*/, const Announcement& announcement) { return announcement.in_step; });
+    for (const PendingRequest* request : pending_.oldest_first()) {
+      if (request->in_step) fail(request->spec->name, steps_.error(request->spec->name), outcome);
+    }
+    pending_.ask_nothing();
+  }
+  waits_.end_negotiation(waits_.were_all_blocked() && is_waited_for(), now);
 }
 
 }  // namespace farandole

@@ -62,6 +62,8 @@ using SharedSpec = std::shared_ptr<const RequestSpec>;
 
 /// "allreduce 'w' f32[3, 4] sum"
 std::string describe(const RequestSpec& spec);
+/// A message that is about many requests, or ranks, names this many.
+inline constexpr std::size_t kNamesShown = 5;
 
 /// What became of a request that failed.
 struct RequestError {
@@ -69,6 +71,14 @@ struct RequestError {
   std::string text;
 };
 RequestError as_request_error(const std::exception& error);
+
+/// Tells the requests of one rank apart; 0: the rank has none, because it has joined.
+using Ticket = std::uint64_t;
+
+struct FailedRequest {
+  Ticket ticket = 0;
+  RequestError error;
+};
 
 /// What waits for a request.
 enum class Waiting : std::uint8_t {
@@ -93,6 +103,7 @@ struct Announcements {
   Departure departs = Departure::kNone;
   /// This rank waits for these names, and can do nothing else until one of them is done.
   std::vector<std::string> waits_for;
+  bool empty() const { return requests.empty() && !joins && departs == Departure::kNone && waits_for.empty(); }
 
   /// Ranks that receive more refuse it.
   static constexpr std::int64_t kMostBytes = 256 << 20;

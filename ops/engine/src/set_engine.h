@@ -7,27 +7,23 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "batch.h"
 #include "farandole/collectives/communicator.h"
 #include "local_request.h"
+#include "negotiation_exchange.h"
 #include "negotiator.h"
 
 namespace farandole {
 
-/// Called by one thread at a time. Nothing blocks but the constructor, which is collective over the set.
+/// Used by one thread at a time (the one that holds TensorEngine::drive_mutex_). Nothing blocks but the constructor,
+/// which is collective over the set.
+///
+/// A request of this rank is in `local_` from its submission until all ranks have agreed on it; then in a batch, or in
+/// `set_changes_`; then, as callbacks, in `due_`.
 class SetEngine {
  public:
-  using JoinCallback = void (*)(void*, const farandole_error*, std::int32_t);
-  struct Joined {
-    void* context = nullptr;
-    JoinCallback done = nullptr;
-    std::optional<RequestError> error;
-    int last_rank = -1;  ///< of the job
-  };
-
   /// Of the two communicators of a set. The engine's thread moves both on. A rank answers a negotiation because it
   /// sees that another rank has begun it, and the engine knows what it waits for there.
   static constexpr CommunicatorOptions kControl{
@@ -39,16 +35,12 @@ class SetEngine {
   SetEngine(std::vector<int> ranks, Communicator control, const Communicator& data, Timeline& timeline);
 
   void submit(std::unique_ptr<LocalRequest> request, Clock::time_point now);
-  /// Ends a request of any set that was not submitted.
-  void refuse(LocalRequest& request, const RequestError& error) { finish(request, error); }
   void join(void* context, JoinCallback done);
-  void leave(Departure departure);
+  void leave(Departure departure) { negotiator_.leave(departure); }
   /// A caller waits for a request of this name, be it for another one that comes after it.
   void wait_for(const std::string& name, Waiting waiting) { negotiator_.wait_for(name, waiting); }
   /// This rank stands still: says so to its peers.
   void announce_standstill() { negotiator_.announce_standstill(); }
-  /// All ranks have left, and what they had agreed on before is done.
-  bool has_left() const { return all_left_ && batches_.empty(); }
   /// The job is at fault: what is pending here gets this error; negotiations and batches are given up.
   void fail(const RequestError& error);
 
@@ -58,11 +50,16 @@ class SetEngine {
   bool is_active() const;
   /// When it wants to be advanced even if nothing happens.
   Clock::time_point next_wakeup() const;
-
-  const std::vector<int>& ranks() const { return ranks_; }
-  Communicator& control() { return control_; }
+  /// All ranks have left, and what they had agreed on before is done.
+  bool has_left() const { return all_left_ && batches_.empty(); }
   /// True if data is on its way.
   bool has_batches() const { return !batches_.empty(); }
+
+  /// Adds the callbacks that have become due since they were last taken.
+  void take_due(Due& to);
+  /// The next request to add or to remove a process set that all ranks have agreed on, if there is one.
+  std::optional<BatchEntry> next_set_change();
+
   const Negotiator& negotiator() const { return negotiator_; }
   /// When the oldest that waits for other ranks began: a request of this rank, or a negotiation.
   std::optional<Clock::time_point> waits_since() const;
@@ -70,19 +67,9 @@ class SetEngine {
   std::string describe_waiting();
   void add_counters(farandole_counters& sum) const;
 
-  // What has come out since they were last taken.
-  std::vector<Completion> completions;
-  std::vector<Joined> joined;
-  std::vector<std::shared_ptr<OutputMemory>> take_asked_memory() { return std::exchange(context_.asked_memory, {}); }
-  std::vector<BatchEntry> set_changes;  ///< requests to add or remove process sets, agreed on by all ranks
-
  private:
-  enum class Phase { kIdle, kBits, kLengths, kAnnouncements };
   bool advance_negotiation(bool blocked, Clock::time_point now);
   bool advance_batches();
-  void begin_announcements();
-  void begin_announcement_exchange();
-  std::vector<std::string> gathered_announcements() const;
   void apply(const Negotiator::Outcome& outcome);
   void run(const std::vector<Negotiator::Agreed>& bucket);
   void finish_joins(const std::optional<RequestError>& error, int last_rank);
@@ -90,23 +77,16 @@ class SetEngine {
   void finish(LocalRequest& request, const std::optional<RequestError>& error);
 
   const std::vector<int> ranks_;
-  Communicator control_;
-  const std::string algorithm_;  // of negotiations
   BatchContext context_;
   Negotiator negotiator_;
+  NegotiationExchange exchange_;
   std::unordered_map<Negotiator::Ticket, std::unique_ptr<LocalRequest>> local_;
   std::vector<Joined> waiting_joins_;
   std::deque<std::unique_ptr<Batch>> batches_;
   std::size_t started_ = 0;  // batches whose collectives have all been started
   bool all_left_ = false;
-  Phase phase_ = Phase::kIdle;
-  Clock::time_point negotiation_since_{};
-  std::vector<std::uint8_t> bits_;
-  std::string announcements_;
-  std::vector<std::int64_t> announcement_bytes_{0}, all_announcement_bytes_;
-  std::vector<std::size_t> announcement_counts_;
-  std::string all_announcements_;
-  Work exchange_;
+  std::deque<BatchEntry> set_changes_;
+  Due due_;
 };
 
 }  // namespace farandole

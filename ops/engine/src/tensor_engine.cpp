@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <system_error>
+#include <utility>
 
 #include "farandole/internal/log.h"
 
@@ -22,14 +22,8 @@ constexpr microseconds kInlineBudget{60};
 constexpr microseconds kBlockedBudget{2000};
 constexpr milliseconds kLongestSleep{100};  // the liveness of peers is looked at this often
 constexpr std::chrono::seconds kIdleSleep{3600};
-// A rank stands still after this part of the time until the first warning.
-constexpr double kStandstill = 1.0 / 6;
-
-std::vector<int> all_ranks(int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
+/// One name for all: ranks that add or remove different sets get a Mismatch.
+constexpr const char* kSetChanges = "process sets";
 
 /// How long to sleep until then; nothing if it has passed.
 microseconds until(Clock::time_point time) {
@@ -42,28 +36,31 @@ microseconds until(Clock::time_point time) {
 /// fill the stack.
 thread_local const TensorEngine* calling_back = nullptr;
 
-}  // namespace
-
-TensorEngine::TensorEngine(Communicator communicator, int first_set)
-    : communicator_(std::move(communicator)),
-      endpoint_(communicator_.endpoint()),
-      next_set_(first_set),
-      standstill_(kStandstill * endpoint_.settings().warn_after) {
-  if (!endpoint_.usable_from_any_thread()) {
+/// @throws Unsupported  MPI allows only the main thread
+Endpoint& endpoint_for_any_thread(const Communicator& communicator) {
+  Endpoint& endpoint = communicator.endpoint();
+  if (!endpoint.usable_from_any_thread()) {
     throw Unsupported(
         "the engine needs an MPI that any thread may call: initialise MPI with MPI_THREAD_MULTIPLE, or let Farandole "
         "initialise it");
   }
-  if (endpoint_.shares_vendor_with_program() && communicator_.rank() == 0) {
+  if (endpoint.shares_vendor_with_program() && communicator.rank() == 0) {
     log(LogLevel::kWarning,
         "MPI runs with MPI_THREAD_SERIALIZED, and the engine calls it from a thread of its own at any time: until "
         "farandole_shutdown (farandole.shutdown() in Python) the program must not call MPI; or initialise MPI with "
         "MPI_THREAD_MULTIPLE");
   }
-  const std::vector<int> ranks = all_ranks(communicator_.size());
-  set_infos_[FARANDOLE_GLOBAL_SET] = {ranks, true, Negotiator::kFirstGeneration};
-  sets_[FARANDOLE_GLOBAL_SET] = std::make_unique<SetEngine>(ranks, communicator_.duplicate(SetEngine::kControl),
-                                                            communicator_.duplicate(SetEngine::kData), timeline_);
+  return endpoint;
+}
+
+}  // namespace
+
+TensorEngine::TensorEngine(Communicator communicator, int first_set)
+    : communicator_(std::move(communicator)),
+      endpoint_(endpoint_for_any_thread(communicator_)),
+      inbox_(communicator_.rank(), endpoint_),
+      sets_(communicator_, inbox_, timeline_, first_set),
+      health_(communicator_.rank(), endpoint_) {
   start_timeline_of_settings();
   try {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
@@ -83,11 +80,11 @@ TensorEngine::~TensorEngine() {
   wake();
   if (thread_.joinable()) thread_.join();
   do {  // what fails lets the next of its name come
-    fail_all({ErrorKind::kPeerLost, "the engine has been stopped"});
+    fail({ErrorKind::kPeerLost, "the engine has been stopped"});
     Due due;
-    collect(due);
+    sets_.take_due(due);
     (void)deliver(due);
-  } while (has_inbox_.load());
+  } while (inbox_.has_some());
 }
 
 /// A job does not end for a file that can not be written.
@@ -112,40 +109,9 @@ void TensorEngine::wake() {
 
 // ---- Requests -----------------------------------------------------------------------------------------------------
 
-void TensorEngine::check_submission(const LocalRequest& request) const {
-  if (fault_) throw_error(fault_->kind, fault_->text);
-  endpoint_.check_fault();
-  const auto set = set_infos_.find(request.process_set);
-  if (set == set_infos_.end()) {
-    throw InvalidArgument(fmt::format("{}: there is no process set {}", describe(request.spec), request.process_set));
-  }
-  if (!set->second.is_member) {
-    throw InvalidArgument(fmt::format("{}: rank {} is not in process set {} (ranks {})", describe(request.spec),
-                                      communicator_.rank(), request.process_set, fmt::join(set->second.ranks, ", ")));
-  }
-  if (request.generation > set->second.generation) {
-    throw InvalidArgument(fmt::format(
-        "{}: generation {} of its step has not begun; take what farandole_generation returned when the step began",
-        describe(request.spec), request.generation));
-  }
-}
-
 void TensorEngine::submit(LocalRequest&& request) {
   const bool caller_waits = request.waiting == Waiting::kCaller;
-  bool is_only_pending = false;
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    check_submission(request);
-    const auto self = std::this_thread::get_id();
-    if (!submitter_) submitter_ = self;
-    if (*submitter_ != self) many_submitters_.store(true);
-    auto owned = std::make_unique<LocalRequest>(std::move(request));
-    const bool is_first = enter_name(owned);
-    is_only_pending = pending_.fetch_add(1) == 0;
-    if (caller_waits) pending_waits_.fetch_add(1);
-    if (is_first) hand_over(std::move(owned));
-  }
-  requests_.fetch_add(1, std::memory_order_relaxed);
+  const bool is_only_pending = inbox_.submit(std::move(request));
   if (calling_back == this) return;
   if (caller_waits || is_only_pending) {
     drive_for(caller_waits ? kBlockedBudget : kInlineBudget, caller_waits);
@@ -154,26 +120,17 @@ void TensorEngine::submit(LocalRequest&& request) {
   }
 }
 
-void TensorEngine::join(int process_set, void* context, SetEngine::JoinCallback done) {
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    if (fault_) throw_error(fault_->kind, fault_->text);
-    const auto set = set_infos_.find(process_set);
-    if (set == set_infos_.end() || !set->second.is_member) {
-      throw InvalidArgument(fmt::format("join: rank {} is not in process set {}", communicator_.rank(), process_set));
-    }
-    joins_.push_back({process_set, context, done});
-    has_inbox_.store(true);
-  }
+void TensorEngine::refuse(LocalRequest&& request) {
+  if (inbox_.refuse(std::move(request))) wake();
+}
+
+void TensorEngine::join(int process_set, void* context, JoinCallback done) {
+  inbox_.join({process_set, context, done});
   wake();
 }
 
 void TensorEngine::leave() {
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    leaving_ = true;
-    has_inbox_.store(true);
-  }
+  inbox_.leave();
   wait_until([this] { return has_left_.load() || endpoint_.has_fault(); });
 }
 
@@ -205,7 +162,7 @@ void TensorEngine::run(const std::stop_token& stop) {
       continue;
     }
     const microseconds until_wakeup = until(next_wakeup_.load());
-    if (has_inbox_.load() || until_wakeup.count() <= 0) continue;
+    if (inbox_.has_some() || until_wakeup.count() <= 0) continue;
     if (!active_.load()) {
       waiter.reset();
       bell_.sleep(seen, until_wakeup);
@@ -222,7 +179,7 @@ void TensorEngine::drive_for(microseconds budget, bool until_sleep) {
   drivers_.fetch_add(1);
   const Clock::time_point end = Clock::now() + budget;
   Waiter waiter(endpoint_.doorbell(), endpoint_.waiting());
-  while (pending_.load() > 0) {
+  while (inbox_.has_pending()) {
     if (drive()) {
       waiter.reset();
       continue;
@@ -233,7 +190,7 @@ void TensorEngine::drive_for(microseconds budget, bool until_sleep) {
     (void)waiter.rest();
   }
   drivers_.fetch_sub(1);
-  if (!is_quiet() || has_inbox_.load()) wake();
+  if (!is_quiet() || inbox_.has_some()) wake();
 }
 
 void TensorEngine::wait_until(const std::function<bool()>& done) {
@@ -277,19 +234,17 @@ bool TensorEngine::drive() {
     } catch (const std::exception& error) {
       const RequestError fault = as_request_error(error);
       endpoint_.poison(fault.kind, fault.text);
-      fail_all(fault);
-      collect(due);
+      fail(fault);
+      sets_.take_due(due);
     }
   }
   return deliver(due) || moved;
 }
 
 bool TensorEngine::deliver(Due& due) {
-  if (due.memory.empty() && due.completions.empty() && due.joined.empty()) return false;
+  if (due.empty()) return false;
   const TensorEngine* const outer = std::exchange(calling_back, this);
-  for (const auto& memory : due.memory) memory->run();
-  for (Completion& completion : due.completions) completion.run();
-  finish(due.joined);
+  due.run();
   calling_back = outer;
   if (waiters_.load() > 0) endpoint_.doorbell().ring();
   return true;
@@ -297,117 +252,97 @@ bool TensorEngine::deliver(Due& due) {
 
 bool TensorEngine::drive_locked(Due& due) {
   const Clock::time_point now = Clock::now();
-  if (has_inbox_.load()) take_inbox(now);
-  if (job_fault_) {
-    fail_all(*job_fault_);
-    collect(due);
+  if (inbox_.has_some()) sets_.take_inbox(now);
+  if (sets_.fault()) {
+    fail(*sets_.fault());
+    sets_.take_due(due);
     return false;
   }
   if (endpoint_.has_fault()) endpoint_.check_fault();
-  bool moved = advance_sets(now);
-  moved = end_removals() || moved;
-  moved = change_sets() || moved;
-  publish_generations();
-  collect(due);
-  bool is_active = false, all_left = left_;
-  Clock::time_point next_wakeup = Clock::time_point::max();
-  for (const auto& [id, set] : sets_) {
-    is_active = is_active || set->is_active();
-    next_wakeup = std::min(next_wakeup, set->next_wakeup());
-    all_left = all_left && set->has_left();
-  }
-  active_.store(is_active);
-  next_wakeup_.store(next_wakeup);
-  has_left_.store(all_left);
+  const bool moved = sets_.advance(is_blocked(), now);
+  sets_.take_due(due);
+  const ProcessSets::Outlook outlook = sets_.outlook();
+  active_.store(outlook.is_active);
+  next_wakeup_.store(outlook.next_wakeup);
+  has_left_.store(outlook.has_left);
   return moved;
 }
 
-void TensorEngine::take_inbox(Clock::time_point now) {
-  std::vector<std::unique_ptr<LocalRequest>> requests;
-  std::vector<Join> joins;
-  std::vector<WaitedName> waited;
-  bool leaving = false;
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    requests.swap(inbox_);
-    joins.swap(joins_);
-    waited.swap(waited_names_);
-    leaving = leaving_ && !left_;
-    has_inbox_.store(false);
-  }
-  for (auto& request : requests) {
-    const auto set = sets_.find(request->process_set);
-    // It has waited for an earlier one of its name, whose set has been removed meanwhile.
-    SetEngine& to = set != sets_.end() ? *set->second : *sets_.at(FARANDOLE_GLOBAL_SET);
-    if (set == sets_.end()) {
-      to.refuse(*request, {ErrorKind::kInvalidArgument, "the process set has been removed"});
-    } else {
-      to.submit(std::move(request), now);
-    }
-  }
-  for (const auto& [name, waiting] : waited) {
-    const auto set = sets_.find(name.first);
-    if (set != sets_.end()) set->second->wait_for(name.second, waiting);
-  }
-  for (const Join& each : joins) sets_.at(each.process_set)->join(each.context, each.done);
-  if (leaving) {
-    left_ = true;
-    for (const auto& [id, set] : sets_) set->leave(Departure::kLeavesJob);
-  }
-}
-
-bool TensorEngine::advance_sets(Clock::time_point now) {
-  const bool blocked = is_blocked();
-  bool moved = false;
-  for (const auto& [id, set] : sets_) moved = set->advance(blocked, now) || moved;
-  return moved;
-}
-
-/// Before the callbacks: a step that begins after one of them has failed another is of the new generation.
-void TensorEngine::publish_generations() {
-  for (const auto& [id, set] : sets_) {
-    // Written with both mutexes held, so that the one that is held here is enough to read.
-    const auto info = set_infos_.find(id);
-    if (info == set_infos_.end() || info->second.generation == set->negotiator().generation()) continue;
-    const std::lock_guard lock(inbox_mutex_);
-    info->second.generation = set->negotiator().generation();
-  }
-}
-
-/// Nothing will come until something is done: the one thread that ever submitted waits, or the whole rank stands still.
-bool TensorEngine::is_blocked() const {
-  return (pending_waits_.load() > 0 && !many_submitters_.load()) || standstill_.holds(happenings());
-}
-
-void TensorEngine::collect(Due& due) {
-  for (const auto& [id, set] : sets_) {
-    std::ranges::move(set->take_asked_memory(), std::back_inserter(due.memory));
-    std::move(set->completions.begin(), set->completions.end(), std::back_inserter(due.completions));
-    set->completions.clear();
-    due.joined.insert(due.joined.end(), set->joined.begin(), set->joined.end());
-    set->joined.clear();
-  }
-}
-
-void TensorEngine::finish(const std::vector<SetEngine::Joined>& joined) {
-  for (const auto& join : joined) {
-    farandole_error failure;
-    if (join.error) failure = {join.error->kind, join.error->text};
-    if (join.done != nullptr) join.done(join.context, join.error ? &failure : nullptr, join.last_rank);
-  }
-}
-
-void TensorEngine::fail_all(const RequestError& error) {
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    if (!fault_) fault_ = error;
-  }
-  job_fault_ = error;
-  take_inbox(Clock::now());
-  for (const auto& [id, set] : sets_) set->fail(error);
-  for (Removal& removal : std::exchange(removals_, {})) answer(std::move(removal.entry), -1, error);
+void TensorEngine::fail(const RequestError& error) {
+  sets_.fail(error);
   active_.store(false);
   next_wakeup_.store(Clock::time_point::max());
+}
+
+void TensorEngine::poll_health() {
+  health_.poll_peers();
+  const std::unique_lock lock(drive_mutex_, std::try_to_lock);
+  if (lock && !sets_.fault()) health_.check(sets_, inbox_.happenings(), Clock::now());
+}
+
+farandole_counters TensorEngine::counters() {
+  const std::lock_guard lock(drive_mutex_);
+  farandole_counters sum = sets_.counters();
+  sum.struct_bytes = sizeof sum;
+  sum.requests = inbox_.requests();
+  sum.sent_bytes = communicator_.sent_bytes();
+  return sum;
+}
+
+// ---- Process sets -------------------------------------------------------------------------------------------------
+
+std::int64_t TensorEngine::run_set_request(RequestKind kind, std::vector<std::int64_t> arguments) {
+  struct Answer {
+    std::atomic<bool> done{false};
+    std::int64_t id = -1;
+    std::optional<RequestError> error;
+  } answer;
+  LocalRequest request;
+  request.spec.name = kSetChanges;
+  request.spec.kind = kind;
+  request.spec.arguments = std::move(arguments);
+  LocalTensor& tensor = request.tensors.emplace_back();
+  tensor.context = &answer;
+  tensor.done = [](void* context, const farandole_result* result) {
+    auto& to = *static_cast<Answer*>(context);
+    if (result->error != nullptr) to.error = RequestError{result->error->kind, result->error->text};
+    if (result->dimensions > 0) to.id = result->shape[0];
+    to.done.store(true);
+  };
+  request.waiting = Waiting::kCaller;
+  submit(std::move(request));
+  wait_until([&] { return answer.done.load(); });
+  if (answer.error) throw_error(answer.error->kind, answer.error->text);
+  return answer.id;
+}
+
+void TensorEngine::refuse_set_change(const std::string& why) {
+  LocalRequest refusal;
+  refusal.spec.name = kSetChanges;
+  refusal.spec.kind = RequestKind::kRefused;
+  refusal.spec.about = why;
+  refusal.tensors.emplace_back();
+  refuse(std::move(refusal));
+  throw InvalidArgument(why);
+}
+
+int TensorEngine::add_process_set(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  const bool fits = !ranks.empty() && ranks.front() >= 0 && ranks.back() < communicator_.size() &&
+                    std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end();
+  if (!fits) {
+    refuse_set_change(fmt::format("a process set needs different ranks between 0 and {}; these are [{}]",
+                                  communicator_.size() - 1, fmt::join(ranks, ", ")));
+  }
+  return static_cast<int>(run_set_request(RequestKind::kAddSet, {ranks.begin(), ranks.end()}));
+}
+
+void TensorEngine::remove_process_set(int process_set) {
+  if (process_set == FARANDOLE_GLOBAL_SET || !ranks_of(process_set)) {
+    refuse_set_change(fmt::format("process set {} can not be removed: {}", process_set,
+                                  process_set == FARANDOLE_GLOBAL_SET ? "it is that of all ranks" : "there is none"));
+  }
+  (void)run_set_request(RequestKind::kRemoveSet, {process_set});
 }
 
 }  // namespace farandole

@@ -3,23 +3,21 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <list>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
+#include "engine_health.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/internal/endpoint.h"
+#include "inbox.h"
 #include "local_request.h"
-#include "set_engine.h"
-#include "standstill.h"
+#include "process_sets.h"
 #include "timeline.h"
 
 namespace farandole {
@@ -27,7 +25,19 @@ namespace farandole {
 /// A thread that has time moves the engine on: one that submits or waits does it itself, which costs no switch of
 /// threads; when nobody does, the engine's own thread. It sleeps while nothing is pending.
 ///
-/// `inbox_mutex_` is held for moments; `drive_mutex_` by the thread that moves the sets on. Callbacks run with neither.
+/// Threads leave what they submit in the inbox, which has a mutex of its own. `drive_mutex_` is held by the thread that
+/// moves on what is in the sets; a thread that would drive only tries it, because another one drives already. The
+/// driver takes the inbox's mutex while it holds its own, never the other way round. Callbacks run with neither.
+///
+/// The atomics decide which threads may sleep. All are sequentially consistent; each thread writes its own, then reads
+/// what belongs to its peers:
+/// - `active_`, `next_wakeup_` and `has_left_` are stored by the driver, with `drive_mutex_` held. A thread that stops
+///   driving rings `bell_` unless they say that all is quiet; the engine's own thread reads them after it took the
+///   bell's count, so it sees them, or is woken.
+/// - `drivers_` rises before a thread of a caller drives, and falls before it rings. While it is not 0 the engine's own
+///   thread leaves the engine to it.
+/// - `waiters_` rises before a thread asks whether what it waits for is done, and sleeps on the endpoint's doorbell; it
+///   is read by the thread that has run callbacks, which then rings.
 class TensorEngine {
  public:
   /// Collective over the communicator's ranks; blocks. The communicator must not be used for anything else.
@@ -43,7 +53,7 @@ class TensorEngine {
   void submit(LocalRequest&& request);
   /// A request of kind kRefused, which no caller waits for; does nothing if it can not be submitted.
   void refuse(LocalRequest&& request);
-  void join(int process_set, void* context, SetEngine::JoinCallback done);
+  void join(int process_set, void* context, JoinCallback done);
   /// Moves on until `done` says so; it is asked after every callback.
   void wait_until(const std::function<bool()>& done);
   /// Leaves in good order: waits for all ranks, or for the job's fault.
@@ -53,12 +63,12 @@ class TensorEngine {
   /// Collective over the job; blocks. @throws InvalidArgument, Mismatch, …
   int add_process_set(std::vector<int> ranks);
   void remove_process_set(int process_set);
-  std::optional<std::vector<int>> ranks_of(int process_set);
   /// What ranks have to agree on, this one can not do. @throws InvalidArgument
   [[noreturn]] void refuse_set_change(const std::string& why);
-  std::vector<int> process_sets();
+  std::optional<std::vector<int>> ranks_of(int process_set) const { return inbox_.ranks_of(process_set); }
+  std::vector<int> process_sets() const { return inbox_.process_sets(); }
   /// The generation of steps that begin now; 0: there is no such set.
-  std::uint64_t generation(int process_set);
+  std::uint64_t generation(int process_set) const { return inbox_.generation(process_set); }
 
   const Communicator& communicator() const { return communicator_; }
   Buffer allocate(std::size_t bytes) { return communicator_.allocate(bytes, DType::kU8); }
@@ -69,100 +79,31 @@ class TensorEngine {
   void stop_timeline() { timeline_.stop(); }
 
  private:
-  struct Join {
-    int process_set = 0;
-    void* context = nullptr;
-    SetEngine::JoinCallback done = nullptr;
-  };
-  using Name = std::pair<int, std::string>;  // of a process set
-  /// A name that is in use here.
-  struct NameInUse {
-    RequestKind latest = RequestKind::kBarrier;     ///< of the last request of it
-    std::list<std::unique_ptr<LocalRequest>> next;  ///< those that wait for the one that is under way
-  };
-  struct SetInfo {
-    std::vector<int> ranks;
-    bool is_member = false;
-    std::uint64_t generation = Negotiator::kFirstGeneration;  ///< of this rank's callbacks that have run
-  };
-
-  struct WaitedName {
-    Name name;
-    Waiting waiting = Waiting::kNobody;
-  };
-
-  /// Callbacks that are due.
-  struct Due {
-    std::vector<std::shared_ptr<OutputMemory>> memory;
-    std::vector<Completion> completions;
-    std::vector<SetEngine::Joined> joined;
-  };
-
   void start_timeline_of_settings();
   void run(const std::stop_token& stop);
   /// Advances once, unless another thread does; then runs the callbacks that are due. True if something happened.
   bool drive();
   bool drive_locked(Due& due);
   void drive_for(std::chrono::microseconds budget, bool until_sleep);
-  void take_inbox(Clock::time_point now);
-  bool advance_sets(Clock::time_point now);
-  void publish_generations();
-  bool change_sets();
-  void change_set(BatchEntry entry);
-  int make_set(const std::vector<std::int64_t>& ranks);
-  bool end_removals();
-  void answer(BatchEntry entry, std::int64_t process_set, const std::optional<RequestError>& error);
-  void collect(Due& due);
-  void fail_all(const RequestError& error);
+  void fail(const RequestError& error);
   /// Runs the callbacks. True if there were any.
   bool deliver(Due& due);
   void poll_health();
-  void check_stall(Clock::time_point now);
-  void check_standstill(Clock::time_point now);
-  static void finish(const std::vector<SetEngine::Joined>& joined);
-  void check_submission(const LocalRequest& request) const;
-  bool enter_name(std::unique_ptr<LocalRequest>& request);
-  void hand_over(std::unique_ptr<LocalRequest> request);
-  void leave_name(const Name& name);
-  std::int64_t run_set_request(RequestSpec&& spec);
-  bool is_blocked() const;
-  std::uint64_t happenings() const;
+  /// Collective over the job; blocks. @returns  the id
+  std::int64_t run_set_request(RequestKind kind, std::vector<std::int64_t> arguments);
+  /// Nothing will come until something is done.
+  bool is_blocked() const { return inbox_.submitter_waits() || health_.stands_still(inbox_.happenings()); }
   bool is_quiet() const { return !active_.load() && next_wakeup_.load() == Clock::time_point::max(); }
   void wake();
 
   Communicator communicator_;
   Endpoint& endpoint_;
   Timeline timeline_;
+  Inbox inbox_;
 
-  std::mutex inbox_mutex_;  // guards the next eight, but for the atomics
-  std::vector<std::unique_ptr<LocalRequest>> inbox_;
-  std::vector<Join> joins_;
-  std::vector<WaitedName> waited_names_;  // for which one that comes after it waits
-  bool leaving_ = false;
-  std::map<Name, NameInUse> names_;
-  std::map<int, SetInfo> set_infos_;
-  std::optional<RequestError> fault_;
-  std::optional<std::thread::id> submitter_;
-  std::atomic<bool> many_submitters_{false};
-  std::atomic<std::uint64_t> next_ticket_{1}, requests_{0};
-  std::atomic<int> pending_{0}, pending_waits_{0};
-  std::atomic<bool> has_inbox_{false};
-
-  struct Removal {
-    int process_set = 0;
-    BatchEntry entry;
-  };
-  std::mutex drive_mutex_;  // guards the next nine
-  std::map<int, std::unique_ptr<SetEngine>> sets_;
-  std::vector<Removal> removals_;          // of sets that their ranks are leaving
-  farandole_counters removed_counters_{};  // of sets that are gone
-  int next_set_;
-  bool left_ = false;
-  std::optional<RequestError> job_fault_;
-  Clock::time_point stalled_since_ = Clock::time_point::max();
-  Seconds warning_interval_{0};
-  Standstill standstill_;
-  // Of the last drive; written under `drive_mutex_`, read by threads that wonder whether to sleep.
+  std::mutex drive_mutex_;  // guards the next two, and writing the three after them
+  ProcessSets sets_;
+  EngineHealth health_;
   std::atomic<bool> active_{false}, has_left_{false};
   std::atomic<Clock::time_point> next_wakeup_{Clock::time_point::max()};
 

@@ -61,15 +61,6 @@ int lowest_rank_where(Communicator& communicator, bool holds) {
   return static_cast<int>(lowest);
 }
 
-/// The root's text, on every rank.
-std::string share(Communicator& communicator, std::string text, int root) {
-  auto length = static_cast<std::int64_t>(text.size());
-  communicator.broadcast(BufferView(&length, 1, DType::kI64), root);
-  text.resize(static_cast<std::size_t>(length));
-  communicator.broadcast(BufferView(text.data(), text.size(), DType::kU8), root);
-  return text;
-}
-
 constexpr char kEnd = '\0';  // of each text of a fact
 
 std::string encode(const std::vector<SharedFact>& facts) {
@@ -135,17 +126,17 @@ void agree(Communicator& communicator, const std::function<void()>& action) {
   const bool is_mine = origin == communicator.rank();
   auto kind = static_cast<std::int64_t>(failure ? failure->kind : ErrorKind::kInternal);
   communicator.broadcast(BufferView(&kind, 1, DType::kI64), origin);
-  const std::string text = share(communicator, failure ? failure->text : "", origin);
+  const std::string text = broadcast_text(communicator, failure ? failure->text : "", origin);
   raise(static_cast<ErrorKind>(kind), is_mine ? text : fmt::format("rank {} reports: {}", origin, text), origin);
 }
 
 void require_same(Communicator& communicator, const std::vector<SharedFact>& facts) {
   if (communicator.size() == 1) return;
   const std::string mine = encode(facts);
-  const std::string of_root = share(communicator, mine, 0);
+  const std::string of_root = broadcast_text(communicator, mine, 0);
   const int odd = lowest_rank_where(communicator, mine != of_root);
   if (odd == communicator.size()) return;
-  const Difference found = difference(decode(of_root), decode(share(communicator, mine, odd)));
+  const Difference found = difference(decode(of_root), decode(broadcast_text(communicator, mine, odd)));
   raise_on_all(ErrorKind::kMismatch,
                fmt::format("ranks disagree: {} is {} on {} and {} on {}; {}{}", found.first.what, found.first.value,
                            communicator.describe(0), found.other_value, communicator.describe(odd),

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "farandole/internal/deadline.h"
+
 namespace farandole::trainer {
 namespace {
 

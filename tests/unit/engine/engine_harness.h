@@ -46,61 +46,71 @@ struct Pending {
   }
 };
 
-/// Submits requests of f32 tensors and waits for them.
+/// Requests of f32 tensors.
+struct RequestOptions {
+  RequestKind kind = RequestKind::kAllreduce;
+  ReduceOp op = ReduceOp::kSum;
+  bool adasum = false;
+  int root = -1;
+  int process_set = 0;
+  double prescale = 1.0, postscale = 1.0;
+  std::vector<std::int64_t> splits, arguments;
+  Waiting waiting = Waiting::kNobody;
+  std::uint64_t generation = 0;
+  std::string about;
+  bool by_order = false;
+  std::function<void(Pending&)> while_allocating;
+};
+using PendingTensors = std::vector<std::unique_ptr<Pending>>;
+
+/// A request of one tensor for each of `values`; what becomes of them is found in `pending`, which outlives it.
+inline LocalRequest request_of(const std::string& name, std::vector<std::vector<float>> values,
+                               const RequestOptions& options, PendingTensors& pending) {
+  LocalRequest request;
+  request.spec.name = name;
+  request.spec.kind = options.kind;
+  request.spec.op = options.op;
+  request.spec.adasum = options.adasum;
+  request.spec.root = options.root;
+  request.spec.prescale = options.prescale;
+  request.spec.postscale = options.postscale;
+  request.spec.arguments = options.arguments;
+  request.spec.about = options.about;
+  request.spec.by_order = options.by_order;
+  request.process_set = options.process_set;
+  request.waiting = options.waiting;
+  request.generation = options.generation;
+  const bool rows_differ = options.kind == RequestKind::kAllgather || options.kind == RequestKind::kAlltoall;
+  for (auto& input : values) {
+    auto& tensor = *pending.emplace_back(std::make_unique<Pending>());
+    tensor.input = std::move(input);
+    tensor.while_allocating = options.while_allocating;
+    tensor.output.assign(tensor.input.size(), -1.0F);
+    LocalTensor local;
+    local.dtype = DType::kF32;
+    local.shape = {static_cast<std::int64_t>(tensor.input.size())};
+    local.input = tensor.input.data();
+    local.output = tensor.output.data();
+    local.splits = options.splits;
+    local.context = &tensor;
+    local.allocate = Pending::on_allocate;
+    local.done = Pending::on_done;
+    request.spec.tensors.push_back({DType::kF32, rows_differ ? std::vector<std::int64_t>() : local.shape});
+    request.tensors.push_back(std::move(local));
+  }
+  return request;
+}
+
+/// Submits requests and waits for them.
 class Client {
  public:
   explicit Client(TensorEngine& engine) : engine_(engine) {}
-
-  struct Options {
-    RequestKind kind = RequestKind::kAllreduce;
-    ReduceOp op = ReduceOp::kSum;
-    bool adasum = false;
-    int root = -1;
-    int process_set = 0;
-    double prescale = 1.0, postscale = 1.0;
-    std::vector<std::int64_t> splits;
-    Waiting waiting = Waiting::kNobody;
-    std::uint64_t generation = 0;
-    std::string about;
-    bool by_order = false;
-    std::function<void(Pending&)> while_allocating;
-  };
-  using Tensors = std::vector<std::unique_ptr<Pending>>;
+  using Options = RequestOptions;
+  using Tensors = PendingTensors;
 
   Tensors submit(const std::string& name, std::vector<std::vector<float>> values, const Options& options) {
-    LocalRequest request;
-    request.spec.name = name;
-    request.spec.kind = options.kind;
-    request.spec.op = options.op;
-    request.spec.adasum = options.adasum;
-    request.spec.root = options.root;
-    request.spec.prescale = options.prescale;
-    request.spec.postscale = options.postscale;
-    request.spec.about = options.about;
-    request.spec.by_order = options.by_order;
-    request.process_set = options.process_set;
-    request.waiting = options.waiting;
-    request.generation = options.generation;
-    const bool rows_differ = options.kind == RequestKind::kAllgather || options.kind == RequestKind::kAlltoall;
     Tensors pending;
-    for (auto& input : values) {
-      auto& tensor = *pending.emplace_back(std::make_unique<Pending>());
-      tensor.input = std::move(input);
-      tensor.while_allocating = options.while_allocating;
-      tensor.output.assign(tensor.input.size(), -1.0F);
-      LocalTensor local;
-      local.dtype = DType::kF32;
-      local.shape = {static_cast<std::int64_t>(tensor.input.size())};
-      local.input = tensor.input.data();
-      local.output = tensor.output.data();
-      local.splits = options.splits;
-      local.context = &tensor;
-      local.allocate = Pending::on_allocate;
-      local.done = Pending::on_done;
-      request.spec.tensors.push_back({DType::kF32, rows_differ ? std::vector<std::int64_t>() : local.shape});
-      request.tensors.push_back(std::move(local));
-    }
-    engine_.submit(std::move(request));
+    engine_.submit(request_of(name, std::move(values), options, pending));
     return pending;
   }
 

@@ -12,7 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 
 /// A rank that waits, and looks every tenth of a second.
-class Rank {
+class WaitingRank {
  public:
   /// @returns  true if it has come to stand still
   bool wait(milliseconds time, double processors = 0.0) {
@@ -42,7 +42,7 @@ class Rank {
 };
 
 TEST(Standstill, ComesWhenNothingHappensForLong) {
-  Rank rank;
+  WaitingRank rank;
   EXPECT_FALSE(rank.wait(milliseconds(5000)));
   EXPECT_TRUE(rank.wait(milliseconds(500)));
   EXPECT_TRUE(rank.stands_still());
@@ -51,7 +51,7 @@ TEST(Standstill, ComesWhenNothingHappensForLong) {
 }
 
 TEST(Standstill, IsOverWhenSomethingHappens) {
-  Rank rank;
+  WaitingRank rank;
   EXPECT_TRUE(rank.wait(milliseconds(6000)));
   ++rank.happened;
   EXPECT_FALSE(rank.stands_still());
@@ -62,7 +62,7 @@ TEST(Standstill, IsOverWhenSomethingHappens) {
 }
 
 TEST(Standstill, IsNotThatOfARankThatComputes) {
-  Rank rank;
+  WaitingRank rank;
   EXPECT_FALSE(rank.wait(milliseconds(60000), 1.0));
   EXPECT_FALSE(rank.wait(milliseconds(60000), 0.1)) << "or reads a file, decodes images";
   EXPECT_TRUE(rank.wait(milliseconds(60000), 0.01)) << "the threads of an idle process";
@@ -70,7 +70,7 @@ TEST(Standstill, IsNotThatOfARankThatComputes) {
 
 /// Another negotiation confirms a standstill 300 ms after it has come.
 TEST(Standstill, IsOverWhenTheRankBeginsToCompute) {
-  Rank rank;
+  WaitingRank rank;
   EXPECT_TRUE(rank.wait(milliseconds(6000)));
   rank.wait(milliseconds(400), 1.0);
   EXPECT_FALSE(rank.stands_still());
@@ -79,7 +79,7 @@ TEST(Standstill, IsOverWhenTheRankBeginsToCompute) {
 
 /// Stopped, or on a machine that has no processor for it.
 TEST(Standstill, DoesNotCountWhileTheProcessCanNotGoOn) {
-  Rank rank;
+  WaitingRank rank;
   EXPECT_FALSE(rank.wait(milliseconds(4000)));
   rank.sleep(milliseconds(3000));
   EXPECT_FALSE(rank.wait(milliseconds(4000)));
@@ -87,7 +87,7 @@ TEST(Standstill, DoesNotCountWhileTheProcessCanNotGoOn) {
 }
 
 TEST(Standstill, MakesNoSystemCallsWhileAllGoesWell) {
-  Rank rank;
+  WaitingRank rank;
   for (int step = 0; step < 100; ++step) {
     ++rank.happened;
     rank.look();

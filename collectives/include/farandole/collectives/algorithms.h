@@ -54,8 +54,8 @@ struct Algorithm {
   Schedule (*make)(const Place& place, int segments);
   /// Formula of docs/algorithms.md.
   AlgorithmCost (*cost)(const Place& place, int segments);
-  int (*chunks)(int size);  ///< chunks that a schedule cuts the vector into
-  bool (*supports)(int size);
+  int (*chunks)(int size) = [](int size) { return size; };  ///< that a schedule cuts the vector into: one per rank
+  bool (*supports)(int size) = [](int) { return true; };
   bool pipelined = false;             ///< more than one segment is worthwhile
   bool logarithmic = false;           ///< few steps: verified to 4096 ranks instead of 256
   bool position_independent = false;  ///< every element is associated alike, as a binary tree over ranks

@@ -229,6 +229,9 @@ class Communicator {
   std::shared_ptr<State> state_;
 };
 
+/// The root's text, on every rank; what the other ranks pass is ignored. Collective; blocks. Cost: two broadcasts.
+std::string broadcast_text(Communicator& ranks, std::string text, int root);
+
 /// Runs `body` on `replicas` threads, each with its own rank of a job of this process only, and returns when all have.
 /// @throws  the first exception that left a body; the other ranks were woken with PeerLost.
 void run_replicas(int replicas, const std::function<void(Communicator&)>& body);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/core/error.h"
@@ -90,6 +91,8 @@ class Endpoint {
   bool has_fault() const;
   /// Poisons the job on all ranks. Never blocks. The first caller wins.
   void poison(ErrorKind kind, const std::string& text);
+  /// The same by a PeerLost of this rank, which takes no further part. @param how  "failed with an exception"
+  void give_up(std::string_view how);
   /// Reads control messages and looks whether local peers still live; poisons the job if one does not. For slow paths.
   void poll_health();
 

@@ -4,41 +4,73 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <string_view>
+
 #include "farandole/core/error.h"
+#include "farandole/core/settings.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/log.h"
 
 namespace farandole {
 
-/// Waits, but not in silence: a warning after FARANDOLE_WARN_AFTER, the next after twice as long, and so on; an error
-/// after FARANDOLE_TIMEOUT.
+/// What has to be said about one wait, and when: a warning after FARANDOLE_WARN_AFTER, the next after twice as long,
+/// and so on; an error after FARANDOLE_TIMEOUT. Never reads the clock where a time is passed in. Not thread-safe.
 class StallMonitor {
  public:
-  /// @param timeout  0: never
-  StallMonitor(std::chrono::duration<double> warn_after, std::chrono::duration<double> timeout)
-      : interval_(warn_after),
-        timeout_(timeout),
-        warning_(Deadline::after(warn_after)),
-        deadline_(timeout.count() > 0 ? Deadline::after(timeout) : Deadline::never()) {}
+  enum class Due { kNothing, kWarning, kError };
 
-  /// To be called now and then. @param describe  returns which ranks wait for which   @throws Timeout
-  template <class Describe>
-  void check(const Describe& describe) {
-    if (deadline_.passed()) {
-      throw Timeout(
-          fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {}", timeout_.count(), describe()));
-    }
-    if (!warning_.passed()) return;
-    log(LogLevel::kWarning, describe());
+  /// @param timeout  0: never   @param start  of the wait
+  StallMonitor(Seconds warn_after, Seconds timeout, Clock::time_point start = Clock::now())
+      : warn_after_(warn_after), timeout_(timeout) {
+    restart(start);
+  }
+
+  /// Watches over the wait that has begun at `start`. Goes on where that is the wait it watches over already.
+  void watch(Clock::time_point start) {
+    if (start != start_) restart(start);
+  }
+  Seconds waited(Clock::time_point now = Clock::now()) const { return now - start_; }
+  /// True shortly before a warning or the error: the time to ask peers for what it shall say.
+  bool is_near(Clock::time_point now) const {
+    const bool error_is_next = timeout_.count() > 0 && timeout_ < warning_;
+    const Seconds interval = error_is_next ? timeout_ : interval_;
+    return std::min(Seconds(1), 0.25 * interval) > (error_is_next ? timeout_ : warning_) - waited(now);
+  }
+  /// What is due. Each warning is due once; the error from its time on.
+  Due take_due(Clock::time_point now) {
+    const Seconds so_far = waited(now);
+    if (timeout_.count() > 0 && so_far >= timeout_) return Due::kError;
+    if (so_far < warning_) return Due::kNothing;
     interval_ *= 2;
-    warning_ = Deadline::after(interval_);
+    warning_ = so_far + interval_;
+    return Due::kWarning;
+  }
+  /// The text of the error. @param what  which ranks wait for which
+  std::string describe_error(std::string_view what) const {
+    return fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {}", timeout_.count(), what);
+  }
+
+  /// To be called now and then: says what is due. @param describe  returns which ranks wait for which   @throws Timeout
+  template <class Describe>
+  void check(const Describe& describe, Clock::time_point now = Clock::now()) {
+    const Due due = take_due(now);
+    if (due == Due::kError) throw Timeout(describe_error(describe()));
+    if (due == Due::kWarning) log(LogLevel::kWarning, describe());
   }
 
  private:
-  std::chrono::duration<double> interval_;
-  const std::chrono::duration<double> timeout_;
-  Deadline warning_;
-  const Deadline deadline_;
+  void restart(Clock::time_point start) {
+    start_ = start;
+    interval_ = warning_ = warn_after_;
+  }
+
+  const Seconds warn_after_, timeout_;
+  Clock::time_point start_{};
+  Seconds interval_{0};  // between the last warning and the next
+  Seconds warning_{0};   // the next one, from the start of the wait
 };
 
 }  // namespace farandole

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The other processes of a job: what they say, whether they live, how far they are, and how all of them end.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "clean_shutdown.h"
+#include "farandole/core/error.h"
+#include "farandole/internal/deadline.h"
+#include "liveness.h"
+#include "straggler_queries.h"
+
+namespace farandole {
+
+class Job;
+
+/// What a process knows of its peers. Whichever thread of it looks reads their control messages; a fault that one of
+/// them reports poisons the job, and so does the death of one. Thread-safe but for `watch` and `leave`.
+class Peers {
+ public:
+  /// @param job  knows its topology and its process group, and outlives this
+  explicit Peers(Job& job);
+
+  /// So that a death of another process is noticed from here on, also while the job is still being joined.
+  void watch(std::span<const ProcessIdentity> identities);
+  /// Reads control messages and looks for processes that have died. Never blocks.
+  void poll();
+  /// Says that this process has found a fault. Never throws.
+  void announce_fault(int rank, ErrorKind kind, const std::string& text);
+  /// Asks how far ranks are that collective `sequence` of `communicator` waits for, and others if there is room.
+  void ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
+           std::span<const int> others);
+  StragglerQueries& stragglers() { return stragglers_; }
+  /// Waits until all processes leave the job, but neither in silence nor for one that has died. When nothing else uses
+  /// the job any more. @throws Error  its fault
+  void leave();
+
+ private:
+  // Launchers end the survivors of a crash at once; a process that looks more often than that can still say which one
+  // died.
+  static constexpr auto kLivenessInterval = std::chrono::milliseconds(1);
+
+  ProcessGroup& group() const;
+  void throw_if_a_process_has_died();
+  void read_control_messages();
+  void handle(const ControlMessage& control);
+  void answer(const ControlMessage& query);
+  /// A process that has died too early, if any.
+  std::optional<int> find_lost(Clock::time_point now);
+  void ask_before_leaving(Clock::time_point now);
+  std::vector<int> remaining() const;
+  std::string describe_remaining() const;
+  void process_has_left(int process);
+  void post_to_all(const ControlMessage& control);
+
+  Job& job_;
+  const Topology& topology_;
+  const int process_;
+  StragglerQueries stragglers_;
+  std::mutex look_mutex_;  // guards what follows, and the polling of control messages
+  Liveness liveness_;
+  Clock::time_point next_liveness_{};
+  CleanShutdown shutdown_;
+  std::optional<Clock::time_point> lost_since_;
+  Clock::time_point next_question_{};  // to processes that this one waits for while it leaves
+  int remaining_elsewhere_ = -1;       // a rank that such a process waits for
+};
+
+}  // namespace farandole

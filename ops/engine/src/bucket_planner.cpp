@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bucket_planner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace farandole {
+namespace {
+
+// A bucket waits this long after the last request that came to it for the rest of it.
+constexpr std::chrono::milliseconds kBucketWaits{25};
+// A request whose bucket has been broken this often stays alone.
+constexpr int kMostBreaks = 3;
+
+/// Requests with the same key can be reduced together.
+auto fusion_key(const RequestSpec& spec) {
+  return std::tuple(spec.op, spec.prescale, spec.postscale);
+}
+
+}  // namespace
+
+void BucketPlanner::add(int slot, bool at_once, Time now) {
+  released_.clear();
+  Member& own = member(slot);
+  own.is_here = true;
+  if (own.bucket < 0) {
+    released_.push_back(slot);
+    return;
+  }
+  Bucket& company = bucket(own.bucket);
+  if (++company.here == 1) held_.push_back(own.bucket);
+  if (std::find(held_.begin(), held_.end(), own.bucket) == held_.end()) {
+    // This rank has announced a part of the bucket, which will be broken up; nothing would release the rest.
+    released_.push_back(slot);
+    return;
+  }
+  company.since = now;
+  if (company.here == company.slots.size() || at_once) release(own.bucket);
+}
+
+void BucketPlanner::remove(int slot) {
+  Member& own = member(slot);
+  if (!std::exchange(own.is_here, false) || own.bucket < 0) return;
+  if (--bucket(own.bucket).here == 0) std::erase(held_, own.bucket);
+}
+
+void BucketPlanner::remove_all() {
+  for (Member& each : members_) each.is_here = false;
+  for (Bucket& each : buckets_) each.here = 0;
+  held_.clear();
+}
+
+void BucketPlanner::release_due(Time now) {
+  released_.clear();
+  for (std::size_t i = held_.size(); i-- > 0;) {
+    if (bucket(held_[i]).since + kBucketWaits <= now) release(held_[i]);
+  }
+}
+
+BucketPlanner::Time BucketPlanner::next_release() const {
+  Time earliest = Time::max();
+  for (const int held : held_)
+    earliest = std::min(earliest, buckets_[static_cast<std::size_t>(held)].since + kBucketWaits);
+  return earliest;
+}
+
+void BucketPlanner::release(int index) {
+  if (std::erase(held_, index) == 0) return;
+  for (const int slot : bucket(index).slots) {
+    if (member(slot).is_here) released_.push_back(slot);
+  }
+}
+
+void BucketPlanner::break_up(int index) {
+  release(index);
+  for (const int slot : bucket(index).slots) {
+    member(slot).bucket = -1;
+    ++member(slot).times_broken;
+  }
+  bucket(index) = {};
+}
+
+void BucketPlanner::forget(int slot) {
+  released_.clear();
+  if (member(slot).bucket >= 0) break_up(member(slot).bucket);
+  member(slot) = {};
+}
+
+/// Planned buckets that are complete stay as they are; of the others, what is ready goes loose.
+BucketPlanner::Arrangement BucketPlanner::arrange(std::vector<int> ready, const SlotTable& slots) {
+  released_.clear();
+  Arrangement arrangement;
+  std::vector<int> planned;  // the bucket of each slot that has one
+  for (const int slot : ready) {
+    if (member(slot).bucket >= 0) planned.push_back(member(slot).bucket);
+  }
+  std::sort(planned.begin(), planned.end());
+  for (auto first = planned.begin(); first != planned.end();) {
+    const auto last = std::upper_bound(first, planned.end(), *first);
+    if (static_cast<std::size_t>(last - first) == bucket(*first).slots.size()) {
+      arrangement.buckets.push_back(bucket(*first).slots);
+    } else {
+      ++arrangement.broken;
+      break_up(*first);
+    }
+    first = last;
+  }
+  const std::size_t complete = arrangement.buckets.size();
+  for (const int slot : ready) remove(slot);
+  std::erase_if(ready, [&](int slot) { return member(slot).bucket >= 0; });
+  if (ready.size() == 1) {
+    arrangement.buckets.push_back(std::move(ready));
+    return arrangement;
+  }
+  group(ready, slots, arrangement);
+  for (std::size_t i = complete; i < arrangement.buckets.size(); ++i) plan(arrangement.buckets[i], slots);
+  return arrangement;
+}
+
+void BucketPlanner::group(const std::vector<int>& loose, const SlotTable& slots, Arrangement& arrangement) const {
+  struct Open {
+    std::size_t index = 0, bytes = 0;
+  };
+  std::map<std::tuple<ReduceOp, double, double>, Open> open;
+  auto& buckets = arrangement.buckets;
+  for (const int slot : loose) {
+    const RequestSpec& spec = *slots[slot].spec;
+    const std::size_t bytes = spec.size_in_bytes();
+    if (spec.kind != RequestKind::kAllreduce || spec.adasum || bytes >= limits_.min_unfused_bytes) {
+      buckets.push_back({slot});
+      continue;
+    }
+    const auto [found, is_first] = open.try_emplace(fusion_key(spec));
+    Open& last = found->second;
+    if (is_first || last.bytes + bytes > limits_.fusion_bytes) {
+      last = {buckets.size(), 0};
+      buckets.emplace_back();
+    }
+    last.bytes += bytes;
+    buckets[last.index].push_back(slot);
+  }
+}
+
+/// Slots that are done together for the first time stay together from now on, if they may.
+void BucketPlanner::plan(const std::vector<int>& together, const SlotTable& slots) {
+  // Names by order come again for other tensors, and in other company.
+  if (together.size() < 2 || std::any_of(together.begin(), together.end(), [&](int slot) {
+        return slots[slot].spec->by_order || member(slot).times_broken >= kMostBreaks;
+      }))
+    return;
+  auto free = std::find_if(buckets_.begin(), buckets_.end(), [](const Bucket& each) { return each.slots.empty(); });
+  if (free == buckets_.end()) free = buckets_.emplace(buckets_.end());
+  free->slots = together;
+  for (const int slot : together) member(slot).bucket = static_cast<int>(free - buckets_.begin());
+}
+
+}  // namespace farandole

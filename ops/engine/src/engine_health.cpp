@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine_health.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+// A rank stands still after this part of the time until the first warning.
+constexpr double kStandstill = 1.0 / 6;
+
+}  // namespace
+
+EngineHealth::EngineHealth(int rank, Endpoint& endpoint)
+    : endpoint_(endpoint),
+      rank_(rank),
+      stall_(endpoint.settings().warn_after, endpoint.settings().timeout),
+      standstill_(kStandstill * endpoint.settings().warn_after) {}
+
+void EngineHealth::poll_peers() {
+  try {
+    endpoint_.poll_health();
+  } catch (const std::exception& error) {
+    endpoint_.poison(ErrorKind::kTransportError, error.what());
+  }
+}
+
+void EngineHealth::check(ProcessSets& sets, std::uint64_t happened, Clock::time_point now) {
+  check_stall(sets, now);
+  check_standstill(sets, happened, now);
+}
+
+void EngineHealth::check_stall(const ProcessSets& sets, Clock::time_point now) {
+  const auto waiting = sets.longest_waiting();
+  if (!waiting) return;
+  stall_.watch(waiting->since);
+  try {
+    stall_.check(
+        [&] {
+          return fmt::format(
+              "rank {} has been waiting for {:.1f} s for {}; other ranks have not submitted the same, or not reached "
+              "it "
+              "yet",
+              rank_, stall_.waited(now).count(), waiting->set->describe_waiting());
+        },
+        now);
+  } catch (const Timeout& error) {
+    endpoint_.poison(error.kind(), error.what());
+  }
+}
+
+void EngineHealth::check_standstill(ProcessSets& sets, std::uint64_t happened, Clock::time_point now) {
+  if (!sets.waits_for_peers()) {
+    standstill_.end();
+  } else if (standstill_.look(happened, now)) {
+    sets.announce_standstill();
+  }
+}
+
+}  // namespace farandole

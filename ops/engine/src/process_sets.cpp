@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "process_sets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+/// Ids are 32 bits wide in the C header.
+constexpr int kNoMoreSets = std::numeric_limits<std::int32_t>::max();
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+/// The communicators of a set.
+struct SetCommunicators {
+  Communicator control, data;
+};
+
+/// Collective over `all`. Invalid ones where this rank is no member.
+/// @throws InvalidArgument  on all ranks: there are too many communicators on one
+SetCommunicators split(Communicator& all, const std::vector<int>& ranks, bool is_member) {
+  std::string problem;
+  const auto split_one = [&](const CommunicatorOptions& options) {
+    try {
+      return all.split(is_member ? 0 : -1, all.rank(), options);
+    } catch (const InvalidArgument& error) {
+      problem = error.what();
+      return Communicator();
+    }
+  };
+  SetCommunicators made{split_one(SetEngine::kControl), split_one(SetEngine::kData)};
+  // Only members see it.
+  std::vector<std::uint8_t> is_made{problem.empty() ? std::uint8_t{1} : std::uint8_t{0}};
+  all.allreduce(is_made, ReduceOp::kMin);
+  if (is_made.front() == 0) {
+    throw InvalidArgument(fmt::format("the process set of ranks [{}] can not be made: {}", fmt::join(ranks, ", "),
+                                      problem.empty() ? "its members have no room for it" : problem));
+  }
+  return made;
+}
+
+}  // namespace
+
+ProcessSets::ProcessSets(Communicator& communicator, Inbox& inbox, Timeline& timeline, int first_set)
+    : communicator_(communicator), inbox_(inbox), timeline_(timeline), next_set_(first_set) {
+  const std::vector<int> ranks = all_ranks(communicator_.size());
+  inbox_.add_set(FARANDOLE_GLOBAL_SET, {ranks, true});
+  sets_[FARANDOLE_GLOBAL_SET] = std::make_unique<SetEngine>(ranks, communicator_.duplicate(SetEngine::kControl),
+                                                            communicator_.duplicate(SetEngine::kData), timeline_);
+}
+
+void ProcessSets::take_inbox(Clock::time_point now) {
+  Inbox::Contents contents = inbox_.take();
+  for (auto& request : contents.requests) {
+    const auto set = sets_.find(request->process_set);
+    if (set != sets_.end()) {
+      set->second->submit(std::move(request), now);
+    } else {
+      // It has waited for an earlier one of its name, whose set has been removed meanwhile.
+      finish(request->tensors, RequestError{ErrorKind::kInvalidArgument, "the process set has been removed"});
+    }
+  }
+  for (const auto& [name, waiting] : contents.waited_names) {
+    const auto set = sets_.find(name.first);
+    if (set != sets_.end()) set->second->wait_for(name.second, waiting);
+  }
+  for (const auto& join : contents.joins) sets_.at(join.process_set)->join(join.context, join.done);
+  if (contents.leaves && !std::exchange(leaves_, true)) {
+    for (const auto& [id, set] : sets_) set->leave(Departure::kLeavesJob);
+  }
+}
+
+bool ProcessSets::advance(bool blocked, Clock::time_point now) {
+  bool moved = false;
+  for (const auto& [id, set] : sets_) {
+    const auto generation = set->negotiator().generation();
+    moved = set->advance(blocked, now) || moved;
+    // Before the callbacks: a step that begins after one of them has failed another is of the new generation.
+    if (set->negotiator().generation() != generation) inbox_.set_generation(id, set->negotiator().generation());
+  }
+  moved = end_removals() || moved;
+  return change_sets() || moved;
+}
+
+void ProcessSets::fail(const RequestError& error) {
+  fault_ = error;
+  inbox_.close(error);
+  take_inbox(Clock::now());
+  for (const auto& [id, set] : sets_) set->fail(error);
+  for (Removal& removal : std::exchange(removals_, {})) finish(removal.entry.local->tensors, error, {-1});
+}
+
+void ProcessSets::take_due(Due& to) {
+  for (const auto& [id, set] : sets_) set->take_due(to);
+  to.take(due_);
+}
+
+ProcessSets::Outlook ProcessSets::outlook() const {
+  Outlook outlook{.has_left = leaves_};
+  for (const auto& [id, set] : sets_) {
+    outlook.is_active = outlook.is_active || set->is_active();
+    outlook.has_left = outlook.has_left && set->has_left();
+    outlook.next_wakeup = std::min(outlook.next_wakeup, set->next_wakeup());
+  }
+  return outlook;
+}
+
+std::optional<ProcessSets::Waiting> ProcessSets::longest_waiting() const {
+  std::optional<Waiting> longest;
+  for (const auto& [id, set] : sets_) {
+    const auto since = set->waits_since();
+    if (since && (!longest || *since < longest->since)) longest = Waiting{set.get(), *since};
+  }
+  return longest;
+}
+
+bool ProcessSets::waits_for_peers() const {
+  const auto is_waited_for = [](const auto& entry) { return entry.second->negotiator().is_waited_for(); };
+  const auto has_batches = [](const auto& entry) { return entry.second->has_batches(); };
+  return std::any_of(sets_.begin(), sets_.end(), is_waited_for) &&
+         std::none_of(sets_.begin(), sets_.end(), has_batches);
+}
+
+void ProcessSets::announce_standstill() {
+  for (const auto& [id, set] : sets_) set->announce_standstill();
+}
+
+farandole_counters ProcessSets::counters() const {
+  farandole_counters sum = removed_counters_;
+  for (const auto& [id, set] : sets_) set->add_counters(sum);
+  return sum;
+}
+
+// ---- Sets come and go -----------------------------------------------------------------------------------------------
+
+void ProcessSets::finish(std::vector<LocalTensor>& tensors, const std::optional<RequestError>& error,
+                         std::vector<std::int64_t> shape) {
+  for (LocalTensor& tensor : tensors) due_.completions.push_back({std::move(tensor), error, shape, {}});
+}
+
+bool ProcessSets::change_sets() {
+  SetEngine& global = *sets_.at(FARANDOLE_GLOBAL_SET);
+  bool changed = false;
+  while (auto next = global.next_set_change()) {
+    change_set(std::move(*next));
+    changed = true;
+  }
+  return changed;
+}
+
+void ProcessSets::change_set(BatchEntry entry) {
+  const std::vector<std::int64_t>& arguments = entry.spec->arguments;
+  if (entry.spec->kind == RequestKind::kAddSet) {
+    try {
+      const int id = add_set({arguments.begin(), arguments.end()});
+      finish(entry.local->tensors, std::nullopt, {id});
+    } catch (const std::exception& error) {
+      const RequestError failure = as_request_error(error);
+      finish(entry.local->tensors, failure, {-1});
+      if (failure.kind != ErrorKind::kInvalidArgument) throw;
+    }
+    return;
+  }
+  const int id = static_cast<int>(arguments.front());
+  inbox_.remove_set(id);
+  const auto found = sets_.find(id);
+  if (found != sets_.end()) found->second->leave(Departure::kSetRemoved);
+  removals_.push_back({id, std::move(entry)});
+}
+
+/// A set goes when all its ranks have left it: peers may wait in negotiations and collectives that need this rank.
+/// What was submitted to it before its removal has been taken from the inbox by then.
+bool ProcessSets::end_removals() {
+  bool ended = false;
+  for (auto removal = removals_.begin(); removal != removals_.end();) {
+    const auto set = sets_.find(removal->process_set);
+    if (set != sets_.end()) {
+      if (!set->second->has_left()) {
+        ++removal;
+        continue;
+      }
+      set->second->take_due(due_);
+      set->second->add_counters(removed_counters_);
+      sets_.erase(set);
+    }
+    finish(removal->entry.local->tensors, std::nullopt, {removal->process_set});
+    removal = removals_.erase(removal);
+    ended = true;
+  }
+  return ended;
+}
+
+/// All ranks of the job do this at the same point of what they have agreed on, so the ids are the same.
+/// @throws InvalidArgument  on all ranks
+int ProcessSets::add_set(const std::vector<int>& ranks) {
+  if (const auto same = inbox_.find_set(ranks)) return *same;
+  // A request that is late must not meet another set of the same id.
+  if (next_set_ == kNoMoreSets) {
+    throw InvalidArgument(
+        fmt::format("the process set of ranks [{}] can not be made: {} have been in this job, and "
+                    "there are no ids for more; keep sets instead of making them anew",
+                    fmt::join(ranks, ", "), kNoMoreSets - 1));
+  }
+  const bool is_member = std::find(ranks.begin(), ranks.end(), communicator_.rank()) != ranks.end();
+  SetCommunicators communicators = split(communicator_, ranks, is_member);
+  const int id = next_set_++;
+  if (is_member) {
+    auto set = std::make_unique<SetEngine>(ranks, std::move(communicators.control), communicators.data, timeline_);
+    if (leaves_) set->leave(Departure::kLeavesJob);  // agreed on before the other ranks knew of it
+    sets_[id] = std::move(set);
+  }
+  inbox_.add_set(id, {ranks, is_member});
+  return id;
+}
+
+}  // namespace farandole
