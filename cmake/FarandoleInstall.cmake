@@ -24,6 +24,10 @@ foreach(flavour ${FARANDOLE_MPI_FLAVOURS})
   install(TARGETS farandole_mpi_${flavour}
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/${FARANDOLE_PLUGIN_DIRECTORY_NAME} COMPONENT mpi_${flavour})
 endforeach()
+if(TARGET farandole_cuda)
+  install(TARGETS farandole_cuda
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/${FARANDOLE_PLUGIN_DIRECTORY_NAME} COMPONENT cuda)
+endif()
 install(FILES LICENSE NOTICE THIRD_PARTY_LICENSES DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
 set(package_directory ${CMAKE_INSTALL_LIBDIR}/cmake/farandole)

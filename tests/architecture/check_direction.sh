@@ -57,12 +57,18 @@ for directory in core/include core/internal core/src core/backends/inproc core/b
                  ops/engine ops/gradients ops/trainer/include ops/trainer/src ops/trainer/tools; do
   refuse "$directory" "$vendor" 'a vendor header outside its room'
 done
-for directory in core/backends/mpi core/backends/cuda ops/tensorflow; do
+for directory in core/backends/mpi ops/tensorflow; do
   refuse "$directory" 'cublas|cudnn' 'cuBLAS and cuDNN belong to ops/trainer/backends/cuda'
 done
+# The plug-in for CUDA is built where no toolkit is: it has tables of the vendor's functions.
+refuse core/backends/cuda "$vendor" 'a header of a vendor in the plug-in for CUDA'
+# Nobody else calls these functions. Comments may name them.
+names=$(grep -rnE --include='*.h' --include='*.cpp' '^[^/]*\b(cu[A-Z][A-Za-z]+|nccl[A-Z][A-Za-z]+) ?\(' core/include core/internal core/src \
+             core/backends/{inproc,shm,local,mpi} collectives ops/engine ops/gradients ops/tensorflow ops/trainer/{include,src,tools})
+[ -z "$names" ] || { echo "functions of CUDA or NCCL outside their room:"; echo "$names"; failures=$((failures + 1)); }
 # Addresses of interfaces, by which core/src/topology.cpp knows a machine, are no sockets.
 network='sys/(socket|un|epoll)\.h|netinet/tcp|arpa/'
-for directory in core/include core/internal core/src core/backends/inproc core/backends/shm core/backends/mpi collectives ops; do
+for directory in core/include core/internal core/src core/backends/{inproc,shm,mpi,cuda} collectives ops; do
   refuse "$directory" "$network" 'sockets belong to core/backends/local'
 done
 third_party='fmt/|spdlog/|nlohmann/|boost/|Eigen/|dnnl|oneapi/|zlib|omp\.h'

@@ -13,7 +13,7 @@ trap 'rm -rf "$work" "$tree"' EXIT
 fail() { echo "FAIL: $*"; cat "$work/log"; exit 1; }
 
 same=()
-for option in CMAKE_BUILD_TYPE CMAKE_UNITY_BUILD FARANDOLE_ASSERTIONS FARANDOLE_WARNINGS_AS_ERRORS FARANDOLE_WITH_MPI; do
+for option in CMAKE_BUILD_TYPE CMAKE_UNITY_BUILD FARANDOLE_ASSERTIONS FARANDOLE_WARNINGS_AS_ERRORS FARANDOLE_WITH_MPI FARANDOLE_WITH_CUDA; do
   same+=("-D$option=$(sed -n "s/^$option:[A-Z]*=//p" "$build/CMakeCache.txt")")
 done
 cmake -S "$source" -B "$tree" -G Ninja "-DCMAKE_CXX_COMPILER=$compiler" "${same[@]}" -DFARANDOLE_BUILD_TESTS=OFF \
@@ -25,10 +25,14 @@ cmake --install "$tree" >"$work/log" 2>&1 || fail 'not installed'
 rm -rf "$tree"
 [ -e "$work/dev/include/farandole/engine.h" ] || fail 'the headers are elsewhere'
 "$work/out/bin/farandole-info" >"$work/log" 2>&1 || fail 'the program does not start'
-for plugin in "$work"/lib/lib/farandole/libfarandole_mpi_*.so; do
+for plugin in "$work"/lib/lib/farandole/libfarandole_*.so; do
   [ -e "$plugin" ] || continue
   name=${plugin##*/libfarandole_}
-  grep -q "plug-ins.*${name%.so}" "$work/log" || fail "$plugin is not found"
+  if [ "$name" = cuda.so ]; then
+    grep -q 'devices.*no plug-in cuda' "$work/log" && fail "$plugin is not found"
+  else
+    grep -q "plug-ins.*${name%.so}" "$work/log" || fail "$plugin is not found"
+  fi
   ldd "$plugin" | grep -q "libfarandole.so.* => $work/lib/lib/" || fail "$plugin does not find its library: $(ldd "$plugin")"
 done
 echo 'absolute directories'

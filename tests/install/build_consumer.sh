@@ -24,6 +24,8 @@ library=$(find "$prefix" -name 'libfarandole.so.*.*.*')
 libraries=("$library")
 trainer=$(find "$prefix" -name 'libfarandole_trainer.so.*.*.*')
 [ -z "$trainer" ] || libraries+=("$trainer")
+cuda=$(find "$prefix" -path '*/farandole/libfarandole_cuda.so')
+[ -z "$cuda" ] || libraries+=("$cuda")
 [ -n "$sanitize" ] || "$here/symbols.sh" "${libraries[@]}" || fail "symbols"
 [ ! -e "$prefix/include/farandole/internal" ] || fail "headers of our own parts are installed"
 version=$(basename "$library"); version=${version#libfarandole.so.}

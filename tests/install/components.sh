@@ -33,6 +33,11 @@ for flavour in openmpi mpich; do
   holds "mpi_$flavour" "/farandole/libfarandole_mpi_$flavour\.so$"
   cp -r "$work/mpi_$flavour/." "$work/runtime"
 done
+if [ -e "$build/lib/farandole/libfarandole_cuda.so" ]; then
+  install_component cuda cuda
+  holds cuda '/farandole/libfarandole_cuda\.so$'
+  ! readelf -d "$(find "$work/cuda" -name libfarandole_cuda.so)" | grep -E 'NEEDED.*lib(cuda|nccl)' || fail 'the plug-in for CUDA is linked with CUDA'
+fi
 
 # asks NAME: the library that Python loads, and the plug-ins that it finds
 asks() {

@@ -66,6 +66,7 @@ for licence in LICENSE NOTICE THIRD_PARTY_LICENSES; do
   [ -e "farandole-$version.dist-info/licenses/$licence" ] || fail "the wheel's metadata has no $licence"
 done
 libraries=$(find . -name '*.so*' ! -name "$(basename "$library")" ! -path './farandole/lib/farandole/libfarandole_mpi_*.so' \
+                   ! -path './farandole/lib/farandole/libfarandole_cuda.so' \
                    ! -name 'libfarandole_tensorflow_*.so')
 [ -z "$libraries" ] || fail "the wheel holds more libraries: $libraries"
 others=$(find . -path ./farandole -prune -o -type f ! -path './farandole-*.dist-info/*' -print)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: symbols.sh [--alone] LIBRARY…
-# What each library exports is Farandole's API and nothing else; --alone: and it takes nothing from fmt and spdlog, so that
-# no other copy of them in the process can get in its way.
+# What each library exports is Farandole's API and nothing else, and each plug-in its entry and its build id; --alone: and
+# it takes nothing from fmt and spdlog, so that no other copy of them in the process can get in its way.
 set -euo pipefail
 alone=no
 if [ "$1" = --alone ]; then alone=yes; shift; fi
@@ -17,7 +17,9 @@ complain() {
 for library in "$@"; do
   exported=$(nm -D --defined-only "$library" | awk '{print $NF}')
   [ -n "$exported" ] || { echo "$library exports nothing"; exit 1; }
-  foreign=$(grep -vE '^(farandole_|_Z(T[ISV])?NK?9farandole)' <<<"$exported" || true)
+  api='farandole_|_Z(T[ISV])?NK?9farandole'
+  case $library in */libfarandole_mpi_*.so | */libfarandole_cuda.so) api='farandole_(backend|device)_(v1|build_id)$' ;; esac
+  foreign=$(grep -vE "^($api)" <<<"$exported" || true)
   [ -z "$foreign" ] || complain "$library exports what is not its API" "$foreign"
   # Types of others in the arguments of a function do no harm; a function or table of theirs would.
   hidden=$(grep -E '9farandole.*(3fmt2v|6spdlog|8nlohmann)' <<<"$exported" || true)

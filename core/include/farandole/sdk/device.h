@@ -57,7 +57,8 @@ struct DeviceMessage {
   std::size_t bytes = 0;
 };
 
-/// A collective of the vendor's, with equal parts.
+/// A collective of the vendor's, with equal parts. In place where `input` equals `output`, or, in allgather and
+/// reduce_scatter, where the rank's own part lies at its place in the other side's vector; alltoall never is.
 struct DeviceCollective {
   enum class Kind : std::uint8_t { kAllreduce, kBroadcast, kReduce, kAllgather, kReduceScatter, kAlltoall };
   Kind kind = Kind::kAllreduce;
@@ -88,7 +89,7 @@ class DeviceGroup {
   /// order. Enqueues nothing if there are none. @throws DeviceError
   virtual void exchange(std::span<const DeviceMessage> messages, StreamView stream) = 0;
   virtual bool supports(DeviceCollective::Kind kind, DType dtype, ReduceOp op) const = 0;
-  /// Enqueues the vendor's own collective. @throws DeviceError
+  /// Enqueues the vendor's own collective. @throws DeviceError, Unsupported  see `supports`
   virtual void run(const DeviceCollective& collective, StreamView stream) = 0;
   /// Makes the connections to these peers, both ways; each of them must name this rank. Blocks until they do.
   /// @throws DeviceError
@@ -180,7 +181,8 @@ struct DeviceAvailability {
   DeviceRuntime* runtime = nullptr;  ///< lives until the process ends
   std::string reason;                ///< "no NVIDIA driver: libcuda.so.1 …"; empty if `runtime` is not null
 };
-/// Loads the plug-in once. Does not throw: what is missing is in `reason`.
+/// Loads the plug-in once, which initialises the vendor's driver: that may take seconds, and forked children cannot use
+/// devices then. Does not throw: what is missing is in `reason`. Thread-safe.
 const DeviceAvailability& device_runtime(const Settings& settings);
 
 }  // namespace FARANDOLE_API

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/cuda_device.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstdint>
+#include <utility>
+
+#include "cuda/launch_shape.h"
+#include "cuda/nccl_group.h"
+#include "cuda/scopes.h"
+#include "farandole/core/error.h"
+
+namespace farandole::cuda {
+
+namespace {
+
+CUstream handle_of(StreamView stream) {
+  return static_cast<CUstream>(stream.handle);
+}
+
+CUdeviceptr address_of(const void* memory) {
+  return reinterpret_cast<CUdeviceptr>(memory);
+}
+
+std::string name_of(const DeviceInfo& info) {
+  return fmt::format("CUDA device {} ({})", info.ordinal, info.name);
+}
+
+/// Of the kernels' attributes, which are asked for so that CUDA loads them.
+constexpr int kMaxThreadsPerBlock = 0;  // CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+
+}  // namespace
+
+CudaDevice::CudaDevice(const CudaApi& api, Nccl& nccl, DeviceInfo info, const KernelImage& image)
+    : info_(std::move(info)),
+      nccl_(nccl),
+      device_{api, nullptr, name_of(info_)},
+      memory_(device_memory()),
+      pinned_(pinned_memory()) {
+  CUdevice device = 0;
+  device_.check(api.cuDeviceGet(&device, info_.ordinal), "cuDeviceGet");
+  int multiprocessors = 0;
+  device_.check(api.cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
+                "cuDeviceGetAttribute");
+  multiprocessors_ = static_cast<unsigned>(multiprocessors);
+  const RelaxedCapture relaxed(api);
+  device_.check(api.cuDevicePrimaryCtxRetain(&device_.context, device), "cuDevicePrimaryCtxRetain");
+  load_kernels(image);
+}
+
+void CudaDevice::load_kernels(const KernelImage& image) {
+  const ContextScope scope(device_.api, device_.context);
+  CUmodule module = nullptr;
+  device_.check(device_.api.cuModuleLoadData(&module, image.code), "cuModuleLoadData");
+  for (int kernel = 0; kernel < kKernelCount; ++kernel) {
+    const std::string name = kernel_name(kernel);
+    if (name.empty()) continue;
+    CUfunction& function = kernels_[static_cast<std::size_t>(kernel)];
+    device_.check(device_.api.cuModuleGetFunction(&function, module, name.c_str()),
+                  fmt::format("cuModuleGetFunction of {}", name));
+    int threads = 0;
+    device_.check(device_.api.cuFuncGetAttribute(&threads, kMaxThreadsPerBlock, function),
+                  fmt::format("cuFuncGetAttribute of {}", name));
+  }
+}
+
+void CudaDevice::bind_thread() {
+  device_.check(device_.api.cuCtxSetCurrent(device_.context), "cuCtxSetCurrent");
+}
+
+MemoryPool::Source CudaDevice::device_memory() {
+  return {[this](std::size_t bytes) -> void* {
+            const ContextScope scope(device_.api, device_.context);
+            const RelaxedCapture relaxed(device_.api);
+            CUdeviceptr memory = 0;
+            const CUresult result = device_.api.cuMemAlloc(&memory, bytes);
+            if (result == CUDA_ERROR_OUT_OF_MEMORY) return nullptr;
+            device_.check(result, "cuMemAlloc");
+            return std::bit_cast<void*>(memory);
+          },
+          [this](void* memory) {
+            const ContextScope scope(device_.api, device_.context);
+            const RelaxedCapture relaxed(device_.api);
+            device_.api.cuMemFree(address_of(memory));
+          }};
+}
+
+MemoryPool::Source CudaDevice::pinned_memory() {
+  return {[this](std::size_t bytes) -> void* {
+            const ContextScope scope(device_.api, device_.context);
+            const RelaxedCapture relaxed(device_.api);
+            void* memory = nullptr;
+            const CUresult result = device_.api.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
+            if (result == CUDA_ERROR_OUT_OF_MEMORY) return nullptr;
+            device_.check(result, "cuMemHostAlloc");
+            return memory;
+          },
+          [this](void* memory) {
+            const ContextScope scope(device_.api, device_.context);
+            const RelaxedCapture relaxed(device_.api);
+            device_.api.cuMemFreeHost(memory);
+          }};
+}
+
+void* CudaDevice::allocate(std::size_t bytes) {
+  void* const memory = memory_.allocate(bytes);
+  if (memory == nullptr) throw_no_memory(bytes);
+  return memory;
+}
+
+void CudaDevice::throw_no_memory(std::size_t bytes) const {
+  const ContextScope scope(device_.api, device_.context);
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = info_.memory_bytes;
+  device_.api.cuMemGetInfo(&free_bytes, &total_bytes);
+  throw DeviceError(
+      fmt::format("{} has no memory for {} bytes: {} of its {} bytes are free, and Farandole uses {} of them here; use "
+                  "smaller tensors or batches, or end what else uses the device",
+                  device_.name, bytes, free_bytes, total_bytes, memory_.use().in_use_bytes));
+}
+
+void* CudaDevice::allocate_pinned(std::size_t bytes) {
+  void* const memory = pinned_.allocate(bytes);
+  if (memory == nullptr) {
+    throw DeviceError(
+        fmt::format("the host has no pinned memory for {} bytes for {}, and Farandole uses {} bytes of it "
+                    "here; see the machine's free memory and 'ulimit -l'",
+                    bytes, device_.name, pinned_.use().in_use_bytes));
+  }
+  return memory;
+}
+
+StreamView CudaDevice::make_stream() {
+  const ContextScope scope(device_.api, device_.context);
+  CUstream stream = nullptr;
+  device_.check(device_.api.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  return {stream, space()};
+}
+
+std::unique_ptr<DeviceEvent> CudaDevice::make_event() {
+  return std::make_unique<CudaEvent>(device_);
+}
+
+void CudaDevice::record(DeviceEvent& event, StreamView stream) {
+  const ContextScope scope(device_.api, device_.context);
+  device_.check(device_.api.cuEventRecord(static_cast<CudaEvent&>(event).handle(), handle_of(stream)), "cuEventRecord");
+}
+
+void CudaDevice::wait(StreamView stream, DeviceEvent& event) {
+  const ContextScope scope(device_.api, device_.context);
+  device_.check(device_.api.cuStreamWaitEvent(handle_of(stream), static_cast<CudaEvent&>(event).handle(), 0),
+                "cuStreamWaitEvent");
+}
+
+void CudaDevice::copy(void* output, const void* input, std::size_t bytes, StreamView stream) {
+  if (bytes == 0) return;
+  const ContextScope scope(device_.api, device_.context);
+  device_.check(device_.api.cuMemcpyAsync(address_of(output), address_of(input), bytes, handle_of(stream)),
+                "cuMemcpyAsync");
+}
+
+void CudaDevice::fill_zero(void* memory, std::size_t bytes, StreamView stream) {
+  if (bytes == 0) return;
+  const ContextScope scope(device_.api, device_.context);
+  device_.check(device_.api.cuMemsetD8Async(address_of(memory), 0, bytes, handle_of(stream)), "cuMemsetD8Async");
+}
+
+void CudaDevice::launch(std::span<const DeviceTask> tasks, StreamView stream) {
+  const ContextScope scope(device_.api, device_.context);
+  for_each_batch(tasks, [&](const KernelBatch& batch) {
+    const std::uint32_t task_count = batch.arguments.task_count;
+    const LaunchShape shape = launch_shape(batch.longest_bytes, task_count, multiprocessors_);
+    // CUDA reads the arguments before the call returns.
+    void* parameters[] = {const_cast<KernelArguments*>(&batch.arguments)};
+    const CUresult result =
+        device_.api.cuLaunchKernel(kernels_[static_cast<std::size_t>(batch.kernel)], shape.blocks_per_task, task_count,
+                                   1, shape.block_threads, 1, 1, 0, handle_of(stream), parameters, nullptr);
+    if (result != CUDA_SUCCESS) device_.check(result, "cuLaunchKernel of " + kernel_name(batch.kernel));
+  });
+}
+
+void CudaDevice::synchronize(StreamView stream) {
+  const ContextScope scope(device_.api, device_.context);
+  const RelaxedCapture relaxed(device_.api);
+  device_.check(device_.api.cuStreamSynchronize(handle_of(stream)), "cuStreamSynchronize");
+}
+
+const NcclApi& CudaDevice::need_nccl() {
+  const NcclLibrary& nccl = nccl_.library();
+  if (!nccl.problem.empty()) throw Unsupported("no collectives on CUDA devices: " + nccl.problem);
+  return nccl.api;
+}
+
+DeviceGroupId CudaDevice::make_group_id() {
+  const NcclApi& nccl = need_nccl();
+  const ContextScope scope(device_.api, device_.context);
+  return make_nccl_id(nccl, device_);
+}
+
+std::unique_ptr<DeviceGroup> CudaDevice::join_group(const DeviceGroupId& id, int rank, int size) {
+  const NcclApi& nccl = need_nccl();
+  return std::make_unique<NcclGroup>(*this, nccl, id, rank, size);
+}
+
+}  // namespace farandole::cuda

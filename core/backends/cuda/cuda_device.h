@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// One device, by CUDA's driver API.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "cuda/cuda_api.h"
+#include "cuda/cuda_event.h"
+#include "cuda/kernel_batches.h"
+#include "cuda/kernel_image.h"
+#include "cuda/memory_pool.h"
+#include "cuda/vendor_libraries.h"
+#include "farandole/sdk/device.h"
+
+namespace farandole::cuda {
+
+class CudaDevice final : public Device {
+ public:
+  /// Makes the device's primary context, which takes some 100 ms and 300 MB of the device if nobody has it yet, and
+  /// loads all kernels: to load one later could wait for a collective that is on its way.
+  /// @param api, nccl  outlive the device   @throws DeviceError
+  CudaDevice(const CudaApi& api, Nccl& nccl, DeviceInfo info, const KernelImage& image);
+
+  const DeviceInfo& info() const override { return info_; }
+  void bind_thread() override;
+  void* allocate(std::size_t bytes) override;
+  void release(void* memory) override { memory_.release(memory); }
+  void* allocate_pinned(std::size_t bytes) override;
+  void release_pinned(void* memory) override { pinned_.release(memory); }
+  StreamView make_stream() override;
+  std::unique_ptr<DeviceEvent> make_event() override;
+  void record(DeviceEvent& event, StreamView stream) override;
+  void wait(StreamView stream, DeviceEvent& event) override;
+  void copy(void* output, const void* input, std::size_t bytes, StreamView stream) override;
+  void fill_zero(void* memory, std::size_t bytes, StreamView stream) override;
+  void launch(std::span<const DeviceTask> tasks, StreamView stream) override;
+  void synchronize(StreamView stream) override;
+  DeviceGroupId make_group_id() override;
+  std::unique_ptr<DeviceGroup> join_group(const DeviceGroupId& id, int rank, int size) override;
+
+  const DeviceContext& context() const { return device_; }
+
+ private:
+  void load_kernels(const KernelImage& image);
+  MemoryPool::Source device_memory();
+  MemoryPool::Source pinned_memory();
+  [[noreturn]] void throw_no_memory(std::size_t bytes) const;
+  /// @throws Unsupported  there is none that can be used
+  const NcclApi& need_nccl();
+
+  const DeviceInfo info_;
+  Nccl& nccl_;
+  DeviceContext device_;  // const after construction, as all below but the pools
+  unsigned multiprocessors_ = 0;
+  std::array<CUfunction, kKernelCount> kernels_{};  // null where a number has no kernel
+  MemoryPool memory_;
+  MemoryPool pinned_;
+};
+
+}  // namespace farandole::cuda

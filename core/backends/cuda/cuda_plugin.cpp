@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plug-in's entry.
+#include <array>
+#include <exception>
+#include <string>
+
+#include "cuda/cuda_devices.h"
+#include "cuda/kernel_image.h"
+#include "cuda/kernels_fatbin.h"
+#include "cuda/vendor_libraries.h"
+#include "farandole/sdk/device.h"
+#include "farandole/sdk/plugin_build.h"
+
+namespace farandole::cuda {
+
+namespace {
+
+DeviceRuntime* find_devices(const DeviceHostApi& host, std::string& reason) {
+  const std::array images{
+      KernelImage{farandole_kernels_fatbin, farandole_kernels_fatbin_size, 13000, "CUDA 13.0 (driver 580 or newer)"},
+      KernelImage{farandole_kernels_fatbin_cuda12, farandole_kernels_fatbin_cuda12_size, 12000,
+                  "CUDA 12.0 (driver 525 or newer)"}};
+  // Never destroyed: CUDA may have gone before it when the process ends.
+  return CudaDevices::find(load_cuda(host.cuda_library), images, host.nccl_library, reason).release();
+}
+
+}  // namespace
+
+}  // namespace farandole::cuda
+
+#define FARANDOLE_EXPORT extern "C" __attribute__((visibility("default")))
+
+/// Read by the loader before it calls anything.
+FARANDOLE_EXPORT const char farandole_device_build_id[];
+const char farandole_device_build_id[] = FARANDOLE_PLUGIN_BUILD_ID;
+
+FARANDOLE_EXPORT farandole::DeviceRuntime* farandole_device_v1(const farandole::DeviceHostApi* host,
+                                                               std::string* reason);
+farandole::DeviceRuntime* farandole_device_v1(const farandole::DeviceHostApi* host, std::string* reason) {
+  if (host->size_bytes != sizeof(farandole::DeviceHostApi)) return nullptr;
+  try {
+    return farandole::cuda::find_devices(*host, *reason);
+  } catch (const std::exception& error) {
+    *reason = error.what();
+    return nullptr;
+  }
+}

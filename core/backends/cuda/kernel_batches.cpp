@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernel_batches.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "farandole/core/error.h"
+
+namespace farandole::cuda {
+
+namespace {
+
+constexpr int kCopyKernel = 0;
+constexpr int kFirstReduce = 1;
+constexpr int kReduceOps = 4;
+constexpr int kFirstScale = kFirstReduce + kDTypeCount * kReduceOps;
+constexpr int kFirstCast = kFirstScale + kDTypeCount;
+/// What casts go from and to.
+constexpr std::array kCastTypes{DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
+static_assert(kKernelCount == kFirstCast + int{kCastTypes.size() * kCastTypes.size()});
+
+/// kAverage adds.
+int number_of(ReduceOp op) {
+  return op == ReduceOp::kAverage ? static_cast<int>(ReduceOp::kSum) : static_cast<int>(op);
+}
+
+std::optional<int> cast_number_of(DType dtype) {
+  const auto* const found = std::find(kCastTypes.begin(), kCastTypes.end(), dtype);
+  if (found == kCastTypes.end()) return std::nullopt;
+  return static_cast<int>(found - kCastTypes.begin());
+}
+
+int cast_kernel_of(const DeviceTask& task) {
+  if (task.dtype == task.output_dtype) return kCopyKernel;
+  const std::optional<int> from = cast_number_of(task.dtype);
+  const std::optional<int> to = cast_number_of(task.output_dtype);
+  if (!from || !to) {
+    throw Unsupported(fmt::format("no kernel converts {} to {}; f16, bf16, f32 and f64 are converted to each other",
+                                  name(task.dtype), name(task.output_dtype)));
+  }
+  return kFirstCast + *from * int{kCastTypes.size()} + *to;
+}
+
+std::uint64_t bytes_of(const DeviceTask& task) {
+  const bool casts = task.kind == DeviceTask::Kind::kCast;
+  return task.count * std::max(size_in_bytes(task.dtype), size_in_bytes(casts ? task.output_dtype : task.dtype));
+}
+
+KernelTask argument_of(const DeviceTask& task, int kernel) {
+  const std::size_t unit = kernel == kCopyKernel ? size_in_bytes(task.dtype) : 1;
+  return {task.output, task.left, task.right, task.count * unit, task.factor};
+}
+
+}  // namespace
+
+std::string kernel_name(int kernel) {
+  if (kernel == kCopyKernel) return "farandole_copy";
+  if (kernel < kFirstScale) {
+    const int number = kernel - kFirstReduce;
+    return fmt::format("farandole_reduce_{}_{}", name(static_cast<DType>(number / kReduceOps)),
+                       name(static_cast<ReduceOp>(number % kReduceOps)));
+  }
+  if (kernel < kFirstCast) {
+    const auto dtype = static_cast<DType>(kernel - kFirstScale);
+    return dtype == DType::kBool ? "" : fmt::format("farandole_scale_{}", name(dtype));
+  }
+  const auto from = static_cast<std::size_t>(kernel - kFirstCast) / kCastTypes.size();
+  const auto to = static_cast<std::size_t>(kernel - kFirstCast) % kCastTypes.size();
+  return from == to ? "" : fmt::format("farandole_cast_{}_{}", name(kCastTypes[from]), name(kCastTypes[to]));
+}
+
+int kernel_of(const DeviceTask& task) {
+  switch (task.kind) {
+    case DeviceTask::Kind::kReduce:
+      return kFirstReduce + static_cast<int>(task.dtype) * kReduceOps + number_of(task.op);
+    case DeviceTask::Kind::kScale:
+      if (task.dtype == DType::kBool) throw Unsupported("no kernel scales bool; only numbers can be scaled");
+      return kFirstScale + static_cast<int>(task.dtype);
+    case DeviceTask::Kind::kCast:
+      return cast_kernel_of(task);
+    case DeviceTask::Kind::kCopy:
+      break;
+  }
+  return kCopyKernel;
+}
+
+void for_each_batch(std::span<const DeviceTask> tasks, const std::function<void(const KernelBatch&)>& launch) {
+  struct Entry {
+    int kernel;
+    const DeviceTask* task;
+  };
+  std::vector<Entry> entries;
+  entries.reserve(tasks.size());
+  for (const DeviceTask& task : tasks) {
+    if (task.count > 0) entries.push_back({kernel_of(task), &task});
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.kernel < b.kernel; });
+  for (auto first = entries.begin(); first != entries.end();) {
+    KernelBatch batch{first->kernel, 0, {}};
+    for (; first != entries.end() && first->kernel == batch.kernel && batch.arguments.task_count < kTasksPerLaunch;
+         ++first) {
+      batch.longest_bytes = std::max(batch.longest_bytes, bytes_of(*first->task));
+      batch.arguments.tasks[batch.arguments.task_count++] = argument_of(*first->task, batch.kernel);
+    }
+    launch(batch);
+  }
+}
+
+}  // namespace farandole::cuda

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/nccl_group.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cuda/nccl_types.h"
+#include "cuda/scopes.h"
+#include "farandole/core/error.h"
+#include "farandole/internal/log.h"
+
+namespace farandole::cuda {
+
+namespace {
+
+/// "NCCL error 5, invalid usage; NCCL says: …"
+std::string nccl_error_text(const NcclApi& api, ncclResult_t error) {
+  const char* const text = api.ncclGetErrorString(error);
+  const char* const last = api.ncclGetLastError(nullptr);
+  const bool has_more = last != nullptr && *last != '\0';
+  return fmt::format("NCCL error {}, {}{}{}", error, text != nullptr ? text : "which it does not name",
+                     has_more ? "; NCCL says: " : "; NCCL_DEBUG=WARN makes it say more", has_more ? last : "");
+}
+
+[[noreturn]] void throw_nccl_error(const NcclApi& api, ncclResult_t error, std::string_view function,
+                                   std::string_view where) {
+  throw DeviceError(fmt::format("{} failed on {}: {}", function, where, nccl_error_text(api, error)));
+}
+
+std::byte* part_of(void* vector, std::size_t part, std::size_t part_bytes) {
+  return static_cast<std::byte*>(vector) + part * part_bytes;
+}
+
+bool reduces(DeviceCollective::Kind kind) {
+  return kind == DeviceCollective::Kind::kAllreduce || kind == DeviceCollective::Kind::kReduce ||
+         kind == DeviceCollective::Kind::kReduceScatter;
+}
+
+}  // namespace
+
+DeviceGroupId make_nccl_id(const NcclApi& api, const DeviceContext& device) {
+  ncclUniqueId id{};
+  static_assert(sizeof id == sizeof(DeviceGroupId));
+  if (const ncclResult_t result = api.ncclGetUniqueId(&id); result != ncclSuccess) {
+    throw_nccl_error(api, result, "ncclGetUniqueId", device.name);
+  }
+  DeviceGroupId bytes{};
+  std::memcpy(bytes.data(), &id, sizeof id);
+  return bytes;
+}
+
+NcclGroup::NcclGroup(CudaDevice& device, const NcclApi& api, const DeviceGroupId& id, int rank, int size)
+    : device_(device),
+      api_(api),
+      size_(size),
+      name_(fmt::format("{}, rank {} of {}", device.context().name, rank, size)) {
+  if (size < 2 || rank < 0 || rank >= size) {
+    throw InvalidArgument(
+        fmt::format("a group of devices has at least 2 ranks, numbered from 0; this is rank {} of {}", rank, size));
+  }
+  ncclUniqueId nccl_id{};
+  std::memcpy(&nccl_id, id.data(), sizeof nccl_id);
+  ncclConfig_v21400 config;
+  config.blocking = 1;
+  const ContextScope scope(device_.context().api, device_.context().context);
+  check(api_.ncclCommInitRankConfig(&communicator_, size, nccl_id, rank, &config), "ncclCommInitRankConfig");
+}
+
+NcclGroup::~NcclGroup() {
+  if (communicator_ == nullptr) return;
+  const ContextScope scope(device_.context().api, device_.context().context);
+  ncclResult_t result = api_.ncclCommFinalize(communicator_);
+  if (result == ncclSuccess) result = api_.ncclCommDestroy(communicator_);
+  if (result != ncclSuccess) {
+    log(LogLevel::kWarning, fmt::format("{}: the end of its group failed: {}", name_, error_text(result)));
+  }
+}
+
+void NcclGroup::exchange(std::span<const DeviceMessage> messages, StreamView stream) {
+  bool has_any = false;
+  for (const DeviceMessage& message : messages) has_any = has_any || message.bytes > 0;
+  if (!has_any) return;
+  const ncclComm_t communicator = this->communicator();
+  auto* const queue = static_cast<CUstream>(stream.handle);
+  in_one_group([&] {
+    for (const DeviceMessage& message : messages) {
+      // Both ends leave empty messages out.
+      if (message.bytes == 0) continue;
+      if (message.kind == DeviceMessage::Kind::kSend) {
+        check(api_.ncclSend(message.data, message.bytes, ncclUint8, message.peer, communicator, queue), "ncclSend");
+      } else {
+        check(api_.ncclRecv(message.data, message.bytes, ncclUint8, message.peer, communicator, queue), "ncclRecv");
+      }
+    }
+  });
+}
+
+bool NcclGroup::supports(DeviceCollective::Kind kind, DType dtype, ReduceOp op) const {
+  return !reduces(kind) || nccl_reduction(dtype, op).has_value();
+}
+
+void NcclGroup::run(const DeviceCollective& collective, StreamView stream) {
+  if (collective.count == 0) return;
+  if (collective.kind == DeviceCollective::Kind::kAlltoall) {
+    exchange_parts(collective, stream);
+  } else if (reduces(collective.kind)) {
+    reduce_as(collective, static_cast<CUstream>(stream.handle));
+  } else {
+    move_as(collective, static_cast<CUstream>(stream.handle));
+  }
+}
+
+void NcclGroup::reduce_as(const DeviceCollective& collective, CUstream stream) {
+  const std::optional<NcclReduction> reduction = nccl_reduction(collective.dtype, collective.op);
+  if (!reduction) {
+    throw Unsupported(fmt::format("NCCL has no {} of {}; use an algorithm other than vendor", name(collective.op),
+                                  name(collective.dtype)));
+  }
+  const auto [type, op] = *reduction;
+  const auto& [kind, input, output, count, dtype, reduce_op, root] = collective;
+  const ncclComm_t communicator = this->communicator();
+  const ContextScope scope(device_.context().api, device_.context().context);
+  if (kind == DeviceCollective::Kind::kAllreduce) {
+    check(api_.ncclAllReduce(input, output, count, type, op, communicator, stream), "ncclAllReduce");
+  } else if (kind == DeviceCollective::Kind::kReduce) {
+    check(api_.ncclReduce(input, output, count, type, op, root, communicator, stream), "ncclReduce");
+  } else {
+    check(api_.ncclReduceScatter(input, output, count, type, op, communicator, stream), "ncclReduceScatter");
+  }
+}
+
+void NcclGroup::move_as(const DeviceCollective& collective, CUstream stream) {
+  const std::size_t bytes = collective.count * size_in_bytes(collective.dtype);
+  const ncclComm_t communicator = this->communicator();
+  const ContextScope scope(device_.context().api, device_.context().context);
+  if (collective.kind == DeviceCollective::Kind::kBroadcast) {
+    check(api_.ncclBroadcast(collective.input, collective.output, bytes, ncclUint8, collective.root, communicator,
+                             stream),
+          "ncclBroadcast");
+  } else {
+    check(api_.ncclAllGather(collective.input, collective.output, bytes, ncclUint8, communicator, stream),
+          "ncclAllGather");
+  }
+}
+
+void NcclGroup::exchange_parts(const DeviceCollective& collective, StreamView stream) {
+  if (collective.input == collective.output) {
+    throw InvalidArgument(fmt::format("{}: an alltoall of devices needs an output of its own", name_));
+  }
+  const std::size_t bytes = collective.count * size_in_bytes(collective.dtype);
+  std::vector<DeviceMessage> messages;
+  messages.reserve(2 * static_cast<std::size_t>(size_));
+  for (int peer = 0; peer < size_; ++peer) {
+    const auto part = static_cast<std::size_t>(peer);
+    messages.push_back(
+        {DeviceMessage::Kind::kSend, peer, part_of(const_cast<void*>(collective.input), part, bytes), bytes});
+    messages.push_back({DeviceMessage::Kind::kReceive, peer, part_of(collective.output, part, bytes), bytes});
+  }
+  exchange(messages, stream);
+}
+
+void NcclGroup::connect(std::span<const int> peers, StreamView stream) {
+  if (peers.empty()) return;
+  // NCCL connects two ranks when the first message goes between them: one byte each way.
+  const std::size_t count = peers.size();
+  auto* const bytes = static_cast<std::byte*>(device_.allocate(2 * count));
+  std::vector<DeviceMessage> messages;
+  messages.reserve(2 * count);
+  for (std::size_t i = 0; i < count; ++i) {
+    messages.push_back({DeviceMessage::Kind::kSend, peers[i], bytes + i, 1});
+    messages.push_back({DeviceMessage::Kind::kReceive, peers[i], bytes + count + i, 1});
+  }
+  device_.fill_zero(bytes, 2 * count, stream);
+  // If these fail, the device may still use the bytes: they stay allocated.
+  exchange(messages, stream);
+  device_.synchronize(stream);
+  device_.release(bytes);
+}
+
+std::string NcclGroup::asynchronous_error() {
+  const std::lock_guard guard(mutex_);
+  if (communicator_ == nullptr) return {};
+  ncclResult_t error = ncclSuccess;
+  if (const ncclResult_t result = api_.ncclCommGetAsyncError(communicator_, &error); result != ncclSuccess) {
+    return fmt::format("ncclCommGetAsyncError failed on {}: {}", name_, error_text(result));
+  }
+  if (error == ncclSuccess || error == ncclInProgress) return {};
+  return fmt::format("{}: {}", name_, error_text(error));
+}
+
+void NcclGroup::abort() {
+  ncclComm_t communicator = nullptr;
+  {
+    // Not held while NCCL aborts, which can take for ever: `asynchronous_error` goes on.
+    const std::lock_guard guard(mutex_);
+    communicator = std::exchange(communicator_, nullptr);
+  }
+  if (communicator == nullptr) return;
+  const ContextScope scope(device_.context().api, device_.context().context);
+  if (const ncclResult_t result = api_.ncclCommAbort(communicator); result != ncclSuccess) {
+    log(LogLevel::kWarning, fmt::format("ncclCommAbort failed on {}: {}", name_, error_text(result)));
+  }
+}
+
+ncclComm_t NcclGroup::communicator() {
+  const std::lock_guard guard(mutex_);
+  if (communicator_ == nullptr) throw DeviceError(fmt::format("{}: the group was aborted", name_));
+  return communicator_;
+}
+
+void NcclGroup::check(ncclResult_t result, std::string_view function) const {
+  if (result != ncclSuccess) throw_nccl_error(api_, result, function, name_);
+}
+
+std::string NcclGroup::error_text(ncclResult_t error) const {
+  return nccl_error_text(api_, error);
+}
+
+void NcclGroup::in_one_group(const std::function<void()>& enqueue) {
+  const ContextScope scope(device_.context().api, device_.context().context);
+  check(api_.ncclGroupStart(), "ncclGroupStart");
+  try {
+    enqueue();
+  } catch (...) {
+    // Else all later calls of this thread would belong to this group.
+    api_.ncclGroupEnd();
+    throw;
+  }
+  check(api_.ncclGroupEnd(), "ncclGroupEnd");
+}
+
+}  // namespace farandole::cuda

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernel_batches.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fake_api.h"
+#include "farandole/core/error.h"
+#include "message_of.h"
+
+namespace farandole::cuda {
+namespace {
+
+using test::message_of;
+
+DeviceTask task_of(DeviceTask::Kind kind, DType dtype, std::size_t count) {
+  DeviceTask task;
+  task.kind = kind;
+  task.dtype = dtype;
+  task.output_dtype = dtype;
+  task.count = count;
+  return task;
+}
+
+std::string kernel_named(const DeviceTask& task) {
+  return kernel_name(kernel_of(task));
+}
+
+std::vector<KernelBatch> batches_of(const std::vector<DeviceTask>& tasks) {
+  std::vector<KernelBatch> batches;
+  for_each_batch(tasks, [&](const KernelBatch& batch) { batches.push_back(batch); });
+  return batches;
+}
+
+TEST(KernelBatches, EveryTaskHasTheKernelOfItsName) {
+  std::set<std::string> names;
+  for (int kernel = 0; kernel < kKernelCount; ++kernel) names.insert(kernel_name(kernel));
+  names.erase("");
+  // One copy; reductions; scales but of bool; casts but to the same type.
+  EXPECT_EQ(names.size(), 1U + 11 * 4 + 10 + 4 * 3);
+  for (const DType dtype : kAllDTypes) {
+    EXPECT_EQ(kernel_named(task_of(DeviceTask::Kind::kCopy, dtype, 1)), "farandole_copy");
+    for (const ReduceOp op : kAllReduceOps) {
+      DeviceTask task = task_of(DeviceTask::Kind::kReduce, dtype, 1);
+      task.op = op;
+      EXPECT_EQ(kernel_named(task), "farandole_reduce_" + std::string(name(dtype)) + "_" +
+                                        std::string(op == ReduceOp::kAverage ? "sum" : name(op)));
+    }
+    if (dtype == DType::kBool) continue;
+    EXPECT_EQ(kernel_named(task_of(DeviceTask::Kind::kScale, dtype, 1)), "farandole_scale_" + std::string(name(dtype)));
+  }
+  for (const DType from : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+    for (const DType to : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+      DeviceTask task = task_of(DeviceTask::Kind::kCast, from, 1);
+      task.output_dtype = to;
+      EXPECT_EQ(kernel_named(task), from == to
+                                        ? "farandole_copy"
+                                        : "farandole_cast_" + std::string(name(from)) + "_" + std::string(name(to)));
+    }
+  }
+}
+
+TEST(KernelBatches, SaysWhichTaskHasNone) {
+  EXPECT_NE(message_of<Unsupported>([] { kernel_of(task_of(DeviceTask::Kind::kScale, DType::kBool, 1)); }).find("bool"),
+            std::string::npos);
+  DeviceTask cast = task_of(DeviceTask::Kind::kCast, DType::kI32, 1);
+  cast.output_dtype = DType::kF32;
+  EXPECT_NE(message_of<Unsupported>([&] { kernel_of(cast); }).find("i32 to f32"), std::string::npos);
+  bool launched = false;
+  const std::vector<DeviceTask> tasks{task_of(DeviceTask::Kind::kCopy, DType::kU8, 1), cast};
+  EXPECT_THROW(for_each_batch(tasks, [&](const KernelBatch&) { launched = true; }), Unsupported);
+  EXPECT_FALSE(launched) << "nothing is done by halves";
+}
+
+TEST(KernelBatches, GroupsByKernelAndLeavesEmptyTasksOut) {
+  const std::vector<KernelBatch> batches = batches_of({
+      task_of(DeviceTask::Kind::kReduce, DType::kF32, 5),
+      task_of(DeviceTask::Kind::kCopy, DType::kF64, 3),
+      task_of(DeviceTask::Kind::kReduce, DType::kF32, 0),
+      task_of(DeviceTask::Kind::kReduce, DType::kF32, 9),
+      task_of(DeviceTask::Kind::kCopy, DType::kU8, 7),
+  });
+  ASSERT_EQ(batches.size(), 2U);
+  EXPECT_EQ(kernel_name(batches[0].kernel), "farandole_copy");
+  ASSERT_EQ(batches[0].arguments.task_count, 2U);
+  EXPECT_EQ(batches[0].arguments.tasks[0].count, 24U) << "copies count bytes";
+  EXPECT_EQ(batches[0].arguments.tasks[1].count, 7U);
+  EXPECT_EQ(batches[0].longest_bytes, 24U);
+  EXPECT_EQ(kernel_name(batches[1].kernel), "farandole_reduce_f32_sum");
+  ASSERT_EQ(batches[1].arguments.task_count, 2U);
+  EXPECT_EQ(batches[1].arguments.tasks[0].count, 5U) << "in the order of the caller";
+  EXPECT_EQ(batches[1].arguments.tasks[1].count, 9U);
+  EXPECT_EQ(batches[1].longest_bytes, 36U);
+  EXPECT_TRUE(batches_of({}).empty());
+  EXPECT_TRUE(batches_of({task_of(DeviceTask::Kind::kCopy, DType::kU8, 0)}).empty());
+}
+
+TEST(KernelBatches, CastsAreAsLongAsTheLargerType) {
+  for (const auto& [from, to] : {std::pair(DType::kF16, DType::kF64), std::pair(DType::kF64, DType::kF16)}) {
+    DeviceTask task = task_of(DeviceTask::Kind::kCast, from, 5);
+    task.output_dtype = to;
+    EXPECT_EQ(batches_of({task}).at(0).longest_bytes, 40U);
+  }
+}
+
+TEST(KernelBatches, AreFullButForTheLast) {
+  std::vector<DeviceTask> tasks;
+  for (std::size_t i = 1; i <= 150; ++i) {
+    DeviceTask task = task_of(DeviceTask::Kind::kScale, DType::kF16, i);
+    task.output = pointer_of(i);
+    task.left = pointer_of(i + 1);
+    task.factor = 0.5;
+    tasks.push_back(task);
+  }
+  const std::vector<KernelBatch> batches = batches_of(tasks);
+  ASSERT_EQ(batches.size(), 3U);
+  EXPECT_EQ(batches[0].arguments.task_count, 64U);
+  EXPECT_EQ(batches[1].arguments.task_count, 64U);
+  EXPECT_EQ(batches[2].arguments.task_count, 22U);
+  EXPECT_EQ(batches[1].longest_bytes, 256U);
+  const KernelTask& last = batches[2].arguments.tasks[21];
+  EXPECT_EQ(last.output, pointer_of(150));
+  EXPECT_EQ(last.left, pointer_of(151));
+  EXPECT_EQ(last.count, 150U);
+  EXPECT_EQ(last.factor, 0.5);
+}
+
+}  // namespace
+}  // namespace farandole::cuda

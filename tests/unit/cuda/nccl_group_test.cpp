@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a group makes of NCCL's answers.
+#include "cuda/nccl_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda/cuda_device.h"
+#include "fake_api.h"
+#include "farandole/core/error.h"
+#include "message_of.h"
+
+namespace farandole::cuda {
+namespace {
+
+using test::message_of;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class NcclGroupTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    reset_vendor();
+    DeviceInfo info;
+    info.name = "Fake A";
+    device_ = std::make_unique<CudaDevice>(api_, nccl_, info, kFakeImage);
+    group_ = device_->join_group(device_->make_group_id(), 1, 4);
+    vendor().nccl_calls.clear();
+  }
+  void run(DeviceCollective::Kind kind, DType dtype, ReduceOp op = ReduceOp::kSum) {
+    DeviceCollective collective;
+    collective.kind = kind;
+    collective.input = bytes_.data();
+    collective.output = bytes_.data() + 1;
+    collective.count = 10;
+    collective.dtype = dtype;
+    collective.op = op;
+    collective.root = 2;
+    group_->run(collective, {});
+  }
+  DeviceMessage message(DeviceMessage::Kind kind, int peer, std::size_t count) {
+    return {kind, peer, bytes_.data(), count};
+  }
+
+  const CudaApi api_ = fake_cuda();
+  Nccl nccl_{fake_nccl()};
+  std::unique_ptr<CudaDevice> device_;
+  std::unique_ptr<DeviceGroup> group_;
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(1024);
+};
+
+constexpr auto kSend = DeviceMessage::Kind::kSend;
+constexpr auto kReceive = DeviceMessage::Kind::kReceive;
+
+TEST_F(NcclGroupTest, JoinsWithCallsThatBlock) {
+  device_->join_group(device_->make_group_id(), 3, 4);
+  EXPECT_EQ(vendor().nccl_calls[1], "ncclCommInitRankConfig 4 3 blocking=1");
+  EXPECT_EQ(vendor().context_of_nccl, device_->context().context);
+  EXPECT_EQ(current_context(), nullptr);
+}
+
+TEST_F(NcclGroupTest, HasNoCommunicatorOfOne) {
+  EXPECT_THROW(device_->join_group({}, 0, 1), InvalidArgument);
+  EXPECT_THROW(device_->join_group({}, 2, 2), InvalidArgument);
+  EXPECT_TRUE(vendor().nccl_calls.empty());
+}
+
+TEST_F(NcclGroupTest, MessagesGoInOneGroup) {
+  const std::vector<DeviceMessage> messages{message(kSend, 2, 100), message(kReceive, 0, 200), message(kSend, 3, 0)};
+  group_->exchange(messages, {});
+  EXPECT_THAT(vendor().nccl_calls, ElementsAre("ncclGroupStart", "ncclSend 2 bytes=100 type=1",
+                                               "ncclRecv 0 bytes=200 type=1", "ncclGroupEnd"));
+  vendor().nccl_calls.clear();
+  group_->exchange({}, {});
+  group_->exchange(std::vector<DeviceMessage>{message(kSend, 3, 0)}, {});
+  EXPECT_TRUE(vendor().nccl_calls.empty());
+}
+
+TEST_F(NcclGroupTest, AGroupThatFailsIsClosed) {
+  const std::vector<DeviceMessage> messages{message(kSend, 2, 100), message(kReceive, 0, 200)};
+  vendor().nccl_results["ncclSend"] = ncclSystemError;
+  vendor().nccl_last_error = "a cable is loose";
+  EXPECT_THAT(
+      message_of<DeviceError>([&] { group_->exchange(messages, {}); }),
+      AllOf(HasSubstr("ncclSend failed on CUDA device 0 (Fake A), rank 1 of 4: NCCL error 2, NCCL's text of the"),
+            HasSubstr("a cable is loose")));
+  EXPECT_EQ(vendor().group_depth, 0);
+  EXPECT_THAT(vendor().nccl_calls, ElementsAre("ncclGroupStart", HasSubstr("ncclSend"), "ncclGroupEnd"));
+  vendor().nccl_results = {{"ncclGroupEnd", ncclInternalError}};
+  vendor().nccl_last_error.clear();
+  EXPECT_THAT(message_of<DeviceError>([&] { group_->exchange(messages, {}); }),
+              AllOf(HasSubstr("ncclGroupEnd failed on"), HasSubstr("NCCL_DEBUG=WARN")));
+  EXPECT_EQ(vendor().group_depth, 0);
+  EXPECT_EQ(current_context(), nullptr);
+}
+
+TEST_F(NcclGroupTest, ConnectsBothWaysAndGivesItsMemoryBack) {
+  group_->connect(std::vector<int>{0, 3}, {});
+  EXPECT_THAT(vendor().nccl_calls,
+              ElementsAre("ncclGroupStart", "ncclSend 0 bytes=1 type=1", "ncclRecv 0 bytes=1 type=1",
+                          "ncclSend 3 bytes=1 type=1", "ncclRecv 3 bytes=1 type=1", "ncclGroupEnd"));
+  vendor().nccl_calls.clear();
+  group_->connect({}, {});
+  EXPECT_TRUE(vendor().nccl_calls.empty());
+  void* const memory = device_->allocate(1);
+  device_->release(memory);
+  vendor().cuda_results["cuStreamSynchronize"] = 719;
+  EXPECT_THROW(group_->connect(std::vector<int>{0}, {}), DeviceError);
+  EXPECT_NE(device_->allocate(1), memory) << "the device may still write to it";
+}
+
+TEST_F(NcclGroupTest, RunsItsOwnCollectives) {
+  using Kind = DeviceCollective::Kind;
+  run(Kind::kAllreduce, DType::kBF16, ReduceOp::kAverage);
+  run(Kind::kReduce, DType::kBool, ReduceOp::kProduct);
+  run(Kind::kReduceScatter, DType::kI8, ReduceOp::kMax);
+  run(Kind::kBroadcast, DType::kI16);
+  run(Kind::kAllgather, DType::kF64);
+  EXPECT_THAT(vendor().nccl_calls, ElementsAre("ncclAllReduce 10 type=9 op=0", "ncclReduce 10 type=1 op=3 root=2",
+                                               "ncclReduceScatter 10 type=0 op=2", "ncclBroadcast 20 type=1 root=2",
+                                               "ncclAllGather 80 type=1"));
+  vendor().nccl_calls.clear();
+  run(Kind::kAlltoall, DType::kU16);
+  ASSERT_EQ(vendor().nccl_calls.size(), 10U) << "a group of a message to and from each rank";
+  EXPECT_EQ(vendor().nccl_calls[0], "ncclGroupStart");
+  EXPECT_EQ(vendor().nccl_calls[7], "ncclSend 3 bytes=20 type=1");
+  EXPECT_EQ(vendor().nccl_calls[8], "ncclRecv 3 bytes=20 type=1");
+}
+
+TEST_F(NcclGroupTest, SaysWhatItDoesNotReduce) {
+  using Kind = DeviceCollective::Kind;
+  EXPECT_FALSE(group_->supports(Kind::kAllreduce, DType::kI16, ReduceOp::kSum));
+  EXPECT_FALSE(group_->supports(Kind::kReduceScatter, DType::kU16, ReduceOp::kMin));
+  EXPECT_TRUE(group_->supports(Kind::kAllgather, DType::kU16, ReduceOp::kSum));
+  EXPECT_TRUE(group_->supports(Kind::kReduce, DType::kF16, ReduceOp::kMin));
+  EXPECT_THROW(run(Kind::kAllreduce, DType::kI16), Unsupported);
+  DeviceCollective in_place;
+  in_place.kind = Kind::kAlltoall;
+  in_place.input = bytes_.data();
+  in_place.output = bytes_.data();
+  in_place.count = 1;
+  EXPECT_THROW(group_->run(in_place, {}), InvalidArgument);
+  EXPECT_TRUE(vendor().nccl_calls.empty());
+}
+
+TEST_F(NcclGroupTest, TellsOfErrorsBetweenCalls) {
+  EXPECT_EQ(group_->asynchronous_error(), "");
+  vendor().nccl_asynchronous_error = ncclInProgress;
+  EXPECT_EQ(group_->asynchronous_error(), "");
+  vendor().nccl_asynchronous_error = ncclRemoteError;
+  EXPECT_THAT(group_->asynchronous_error(), AllOf(HasSubstr("rank 1 of 4"), HasSubstr("NCCL error 6")));
+  vendor().nccl_results["ncclCommGetAsyncError"] = ncclInvalidArgument;
+  EXPECT_THAT(group_->asynchronous_error(), HasSubstr("ncclCommGetAsyncError failed"));
+}
+
+TEST_F(NcclGroupTest, EndsOnce) {
+  group_.reset();
+  EXPECT_THAT(vendor().nccl_calls, ElementsAre("ncclCommFinalize", "ncclCommDestroy"));
+}
+
+TEST_F(NcclGroupTest, IsAbortedOnceAndOfNoUseAfterwards) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([this] { group_->abort(); });
+    threads.back().join();
+  }
+  EXPECT_THAT(vendor().nccl_calls, ElementsAre("ncclCommAbort"));
+  EXPECT_EQ(group_->asynchronous_error(), "");
+  EXPECT_THAT(message_of<DeviceError>([&] { group_->exchange(std::vector{message(kSend, 0, 1)}, {}); }),
+              HasSubstr("was aborted"));
+  group_.reset();
+  EXPECT_THAT(vendor().nccl_calls, ElementsAre("ncclCommAbort")) << "the communicator is gone already";
+}
+
+}  // namespace
+}  // namespace farandole::cuda
