@@ -22,6 +22,7 @@
 #include "farandole/internal/limits.h"
 #include "farandole/internal/waiter.h"
 #include "farandole/sdk/backend.h"
+#include "farandole/sdk/device.h"
 #include "farandole/sdk/transport.h"
 #include "program.h"
 
@@ -36,7 +37,9 @@ tools::Program describe_program() {
   program.purpose = "say what this build and this environment would do";
   program.description = {
       "Prints the version, the build, the plug-ins that are there, the backend that a job would use and why, the "
-      "settings that differ from their defaults, and the limits of the machine.",
+      "devices "
+      "that it could use or why there are none, the settings that differ from their defaults, and the limits of the "
+      "machine.",
       "With --config, all settings; with --explain, which algorithm would run a collective, and why."};
   tools::OptionGroup& options = program.options.emplace_back("Options");
   options.options.add_options()                     //
@@ -58,20 +61,57 @@ tools::Program describe_program() {
   return program;
 }
 
+struct Devices {
+  std::string version;  ///< "CUDA: driver 580.159 (CUDA 13.0), NCCL 2.28.9"; empty if none can be used
+  std::string reason;   ///< why none can be used; empty if some can
+  std::vector<DeviceInfo> list;
+  std::string collectives_missing;  ///< why they have no collectives
+  std::vector<std::string> warnings;
+};
+
+Devices find_devices(const Settings& settings) {
+  const DeviceAvailability& found = device_runtime(settings);
+  if (found.runtime == nullptr) return {{}, found.reason, {}, {}, {}};
+  DeviceRuntime& runtime = *found.runtime;
+  return {fmt::format("{}: {}", runtime.name(), runtime.version()),
+          {},
+          runtime.devices(),
+          runtime.collectives_missing(),
+          runtime.warnings()};
+}
+
 struct Report {
   std::vector<std::string> plugins;
   BackendChoice backend;
+  Devices devices;
   std::vector<const SettingInfo*> changed;  ///< settings that differ from their defaults
   std::vector<LimitReport> limits;
 };
 
 Report make_report(const Settings& settings) {
-  Report report{available_backends(settings), choose_backend(settings, JoinOptions{}), {}, report_limits(settings)};
+  Report report{available_backends(settings),
+                choose_backend(settings, JoinOptions{}),
+                find_devices(settings),
+                {},
+                report_limits(settings)};
   const Settings defaults;
   for (const SettingInfo& info : settings_table()) {
     if (value_text(settings, info) != value_text(defaults, info)) report.changed.push_back(&info);
   }
   return report;
+}
+
+std::string capability(const DeviceInfo& device) {
+  return fmt::format("{}.{}", device.compute_capability / 10, device.compute_capability % 10);
+}
+
+void print_devices(const Devices& devices) {
+  for (const DeviceInfo& device : devices.list) {
+    fmt::print("  {}: {}, {:.1f} GiB, compute capability {}, {}\n", device.ordinal, device.name,
+               static_cast<double>(device.memory_bytes) / (1 << 30), capability(device), device.identity);
+  }
+  if (!devices.collectives_missing.empty()) fmt::print("  no collectives: {}\n", devices.collectives_missing);
+  for (const std::string& warning : devices.warnings) fmt::print("  warning: {}\n", warning);
 }
 
 void print_report(const Settings& settings) {
@@ -85,6 +125,9 @@ void print_report(const Settings& settings) {
   line("plug-ins", report.plugins.empty() ? "none" : fmt::format("{}", fmt::join(report.plugins, ", ")));
   line("backend",
        fmt::format("{} ({})", report.backend.plugin.empty() ? "none" : report.backend.plugin, report.backend.reason));
+  line("devices",
+       report.devices.reason.empty() ? report.devices.version : fmt::format("none ({})", report.devices.reason));
+  print_devices(report.devices);
   line("settings", report.changed.empty() ? "all have their defaults" : "these differ from their defaults:");
   for (const SettingInfo* info : report.changed) {
     fmt::print("  {}={} (default: {})\n", info->variable, value_text(settings, *info), value_text(Settings{}, *info));
@@ -93,6 +136,22 @@ void print_report(const Settings& settings) {
   for (const LimitReport& limit : report.limits) {
     fmt::print("  {}: {}{}{}\n", limit.name, limit.value, limit.effect.empty() ? "" : "; ", limit.effect);
   }
+}
+
+nlohmann::ordered_json devices_as_json(const Devices& devices) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const DeviceInfo& device : devices.list) {
+    list.push_back({{"ordinal", device.ordinal},
+                    {"name", device.name},
+                    {"identity", device.identity},
+                    {"memory_bytes", device.memory_bytes},
+                    {"compute_capability", capability(device)}});
+  }
+  return {{"version", devices.version},
+          {"reason", devices.reason},
+          {"list", list},
+          {"collectives_missing", devices.collectives_missing},
+          {"warnings", devices.warnings}};
 }
 
 void print_json_report(const Settings& settings) {
@@ -109,6 +168,7 @@ void print_json_report(const Settings& settings) {
                                     {"allowed_cores", allowed_cores().count()},
                                     {"plugins", report.plugins},
                                     {"backend", {{"plugin", report.backend.plugin}, {"reason", report.backend.reason}}},
+                                    {"devices", devices_as_json(report.devices)},
                                     {"changed_settings", changed},
                                     {"limits", limits}};
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));

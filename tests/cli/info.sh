@@ -33,6 +33,7 @@ works '^version +[0-9]+\.[0-9]+\.[0-9]+$' "$info"
 version=$(sed -nE 's/^version +//p' out)
 for label in build 'instruction set' 'allowed cores' plug-ins 'backend +none'; do has "^$label +[^ ]"; done
 has '^settings +all have their defaults$'
+has '^devices +(none \(.+\)|CUDA: .+)$'
 works '^settings +these differ' env FARANDOLE_TIMEOUT=5 FARANDOLE_MPI=off "$info"
 has '^  FARANDOLE_TIMEOUT=5 \(default: 0\)$'
 has_lines 2 '^  FARANDOLE_'
@@ -44,6 +45,15 @@ has '^/allowed_cores=[1-9][0-9]*$'
 has '^/plugins'
 has '^/changed_settings/FARANDOLE_TIMEOUT="5"$'
 has_lines 1 '^/changed_settings/'
+for field in version reason collectives_missing; do has "^/devices/$field=\""; done
+has '^/devices/list'
+
+# Devices, or why there are none; each on a line of its own.
+works '^devices +none \(FARANDOLE_CUDA=off\)$' env FARANDOLE_CUDA=off "$info"
+works '' env FARANDOLE_CUDA=off "$info" --json
+mv out report.json
+works '^/devices/reason="FARANDOLE_CUDA=off"$' "$flatten" report.json
+works '^devices +none \((no plug-in cuda|FARANDOLE_CUDA_LIBRARY: /nowhere/libcuda.so.1: )' env FARANDOLE_CUDA_LIBRARY=/nowhere/libcuda.so.1 "$info"
 
 # Settings: all that the documentation has, and the documentation itself, also while the environment is wrong.
 works '^# Configuration$' env FARANDOLE_ALREDUCE=ring "$info" --config markdown
