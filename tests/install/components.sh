@@ -36,7 +36,7 @@ done
 if [ -e "$build/lib/farandole/libfarandole_cuda.so" ]; then
   install_component cuda cuda
   holds cuda '/farandole/libfarandole_cuda\.so$'
-  [ -z "$(ldd "$work/cuda/"*/farandole/libfarandole_cuda.so | grep -E 'libcuda|libnccl')" ] || fail 'the plug-in for CUDA is linked with the driver or NCCL'
+  ! readelf -d "$(find "$work/cuda" -name libfarandole_cuda.so)" | grep -E 'NEEDED.*lib(cuda|nccl)' || fail 'the plug-in for CUDA is linked with CUDA'
 fi
 
 # asks NAME: the library that Python loads, and the plug-ins that it finds

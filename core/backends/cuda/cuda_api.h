@@ -9,7 +9,7 @@
 
 namespace farandole::cuda {
 
-// NOLINTBEGIN(readability-identifier-naming): CUDA's names
+// NOLINTBEGIN(readability-identifier-naming,bugprone-macro-parentheses): CUDA's names
 using CUresult = int;
 using CUdevice = int;
 using CUdeviceptr = std::uint64_t;
@@ -86,6 +86,6 @@ struct CudaApi {
   FARANDOLE_CUDA_FUNCTIONS(FARANDOLE_MEMBER)
 };
 #undef FARANDOLE_MEMBER
-// NOLINTEND(readability-identifier-naming)
+// NOLINTEND(readability-identifier-naming,bugprone-macro-parentheses)
 
 }  // namespace farandole::cuda

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cstdint>
 #include <utility>
 
@@ -77,7 +78,7 @@ MemoryPool::Source CudaDevice::device_memory() {
             const CUresult result = device_.api.cuMemAlloc(&memory, bytes);
             if (result == CUDA_ERROR_OUT_OF_MEMORY) return nullptr;
             device_.check(result, "cuMemAlloc");
-            return reinterpret_cast<void*>(memory);
+            return std::bit_cast<void*>(memory);
           },
           [this](void* memory) {
             const ContextScope scope(device_.api, device_.context);

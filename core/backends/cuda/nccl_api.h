@@ -10,7 +10,7 @@
 
 namespace farandole::cuda {
 
-// NOLINTBEGIN(readability-identifier-naming): NCCL's names
+// NOLINTBEGIN(readability-identifier-naming,bugprone-macro-parentheses): NCCL's names
 using ncclComm_t = struct ncclComm*;
 struct ncclUniqueId {
   char internal[128];
@@ -78,6 +78,6 @@ struct NcclApi {
   FARANDOLE_NCCL_FUNCTIONS(FARANDOLE_MEMBER)
 };
 #undef FARANDOLE_MEMBER
-// NOLINTEND(readability-identifier-naming)
+// NOLINTEND(readability-identifier-naming,bugprone-macro-parentheses)
 
 }  // namespace farandole::cuda

@@ -23,9 +23,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr KernelImage kImage{"kernels", 7, 13000, "CUDA 13.0"};
-constexpr std::size_t kMiB = 1 << 20;
-
 /// A driver that is there, with two devices.
 CudaLibrary library() {
   CudaLibrary cuda;
@@ -42,7 +39,7 @@ class CudaDeviceTest : public testing::Test {
     vendor().device_bytes = 16 * kMiB;
   }
   CudaDevice& device() {
-    if (device_ == nullptr) device_ = std::make_unique<CudaDevice>(api_, nccl_, info(), kImage);
+    if (device_ == nullptr) device_ = std::make_unique<CudaDevice>(api_, nccl_, info(), kFakeImage);
     return *device_;
   }
   static DeviceInfo info() {
@@ -50,7 +47,7 @@ class CudaDeviceTest : public testing::Test {
     info.name = "Fake A";
     return info;
   }
-  static std::string why_none(CudaLibrary cuda, KernelImage image = kImage) {
+  static std::string why_none(CudaLibrary cuda, KernelImage image = kFakeImage) {
     std::string reason;
     const auto devices = CudaDevices::find(std::move(cuda), std::span(&image, 1), "/nowhere/libnccl.so", reason);
     EXPECT_EQ(devices, nullptr);
@@ -78,7 +75,7 @@ TEST_F(CudaDeviceTest, NamesTheKernelThatIsMissing) {
 
 TEST_F(CudaDeviceTest, LeavesTheContextOfAThreadAsItWas) {
   CudaDevice& opened = device();
-  auto* const programs = reinterpret_cast<CUcontext>(std::uintptr_t{0x77});
+  auto* const programs = pointer_of<CUcontext>(0x77);
   current_context() = programs;
   const StreamView stream = opened.make_stream();
   EXPECT_EQ(stream.space, opened.space());
@@ -151,14 +148,14 @@ TEST_F(CudaDeviceTest, SaysWhyThereAreNoCollectives) {
   NcclLibrary none;
   none.problem = "no NCCL in this test";
   Nccl nccl(none);
-  CudaDevice device(api_, nccl, info(), kImage);
+  CudaDevice device(api_, nccl, info(), kFakeImage);
   EXPECT_THAT(message_of<Unsupported>([&] { device.make_group_id(); }), HasSubstr("no NCCL in this test"));
   EXPECT_THAT(message_of<Unsupported>([&] { device.join_group({}, 0, 2); }), HasSubstr("no NCCL in this test"));
 }
 
 TEST_F(CudaDeviceTest, FindsDevicesAndOpensEachOnce) {
   std::string reason;
-  const auto devices = CudaDevices::find(library(), std::span(&kImage, 1), "/nowhere/libnccl.so", reason);
+  const auto devices = CudaDevices::find(library(), std::span(&kFakeImage, 1), "/nowhere/libnccl.so", reason);
   ASSERT_NE(devices, nullptr) << reason;
   const std::vector<DeviceInfo> infos = devices->devices();
   ASSERT_EQ(infos.size(), 2U);
@@ -181,7 +178,7 @@ TEST_F(CudaDeviceTest, FindsDevicesAndOpensEachOnce) {
 
 TEST_F(CudaDeviceTest, AddressesThatCudaDoesNotKnowAreOfTheHost) {
   std::string reason;
-  const auto devices = CudaDevices::find(library(), std::span(&kImage, 1), "", reason);
+  const auto devices = CudaDevices::find(library(), std::span(&kFakeImage, 1), "", reason);
   ASSERT_NE(devices, nullptr) << reason;
   int here = 0;
   int there = 0;
@@ -197,7 +194,7 @@ TEST_F(CudaDeviceTest, SaysWhyThereAreNoDevices) {
   CudaLibrary old = library();
   old.version = 12080;
   EXPECT_THAT(why_none(old), HasSubstr("CUDA 12.8"));
-  KernelImage not_built = kImage;
+  KernelImage not_built = kFakeImage;
   not_built.bytes = 0;
   EXPECT_THAT(why_none(library(), not_built), HasSubstr("no kernels"));
   CudaLibrary lacking = library();

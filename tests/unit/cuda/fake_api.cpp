@@ -66,7 +66,7 @@ void set_devices(CudaApi& api) {
     return CUDA_SUCCESS;
   };
   api.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice device) -> CUresult {
-    *context = reinterpret_cast<CUcontext>(std::uintptr_t{0x100} + static_cast<std::uintptr_t>(device));
+    *context = pointer_of<CUcontext>(0x100 + static_cast<std::uintptr_t>(device));
     return answer("cuDevicePrimaryCtxRetain");
   };
   api.cuCtxGetCurrent = [](CUcontext* context) -> CUresult {
@@ -103,15 +103,16 @@ void set_memory(CudaApi& api) {
     return CUDA_SUCCESS;
   };
   api.cuMemHostAlloc = [](void** memory, std::size_t bytes, unsigned) -> CUresult {
-    *memory = std::malloc(bytes);
-    return answer("cuMemHostAlloc");
+    const CUresult result = answer("cuMemHostAlloc");
+    if (result == CUDA_SUCCESS) *memory = std::malloc(bytes);
+    return result;
   };
   api.cuMemFreeHost = [](void* memory) -> CUresult {
     std::free(memory);
     return CUDA_SUCCESS;
   };
   api.cuPointerGetAttribute = [](void* value, int attribute, CUdeviceptr memory) -> CUresult {
-    if (reinterpret_cast<const void*>(memory) != the_vendor.device_memory) return CUDA_ERROR_INVALID_VALUE;
+    if (memory != reinterpret_cast<CUdeviceptr>(the_vendor.device_memory)) return CUDA_ERROR_INVALID_VALUE;
     if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) *static_cast<unsigned*>(value) = CU_MEMORYTYPE_DEVICE;
     if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) *static_cast<int*>(value) = 1;
     return CUDA_SUCCESS;
@@ -155,7 +156,7 @@ void set_nccl_communicators(NcclApi& api) {
   api.ncclGetLastError = [](ncclComm_t) -> const char* { return the_vendor.nccl_last_error.c_str(); };
   api.ncclCommInitRankConfig = [](ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                   ncclConfig_v21400* config) -> ncclResult_t {
-    *comm = reinterpret_cast<ncclComm_t>(std::uintptr_t{0x200});
+    *comm = pointer_of<ncclComm_t>(0x200);
     the_vendor.context_of_nccl = current_context();
     return nccl_answer(fmt::format("ncclCommInitRankConfig {} {} blocking={}", ranks, rank, config->blocking));
   };
@@ -234,6 +235,7 @@ int& capture_mode() {
   return mode;
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): names and lists of parameters
 CudaApi fake_cuda() {
   CudaApi api;
 #define FARANDOLE_IDLE(name, exported, parameters) api.name = [] parameters -> CUresult { return answer(#name); };
@@ -257,5 +259,6 @@ NcclLibrary fake_nccl() {
   set_nccl_calls(nccl.api);
   return nccl;
 }
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace farandole::cuda

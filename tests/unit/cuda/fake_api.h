@@ -3,6 +3,7 @@
 // compute and run in parallel are the business of the double in tests/support.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -12,6 +13,7 @@
 
 #include "cuda/cuda_api.h"
 #include "cuda/kernel_arguments.h"
+#include "cuda/kernel_image.h"
 #include "cuda/nccl_api.h"
 #include "cuda/vendor_libraries.h"
 
@@ -50,6 +52,16 @@ void reset_vendor();
 /// The context of the calling thread, and its mode of capturing, as the fake driver has them.
 CUcontext& current_context();
 int& capture_mode();
+
+/// A pointer that nothing follows.
+template <class Pointer = void*>
+Pointer pointer_of(std::uintptr_t number) {
+  return std::bit_cast<Pointer>(number);
+}
+
+inline constexpr std::size_t kMiB = 1 << 20;
+/// Kernels that a fake driver takes.
+inline constexpr KernelImage kFakeImage{"kernels", 7, 13000, "CUDA 13.0"};
 
 CudaApi fake_cuda();
 /// Of a version without known problems.

@@ -12,6 +12,7 @@ static int number(const char* variable, int fallback) {
   return text != nullptr ? std::atoi(text) : fallback;
 }
 
+// NOLINTBEGIN(readability-identifier-naming): CUDA's names
 extern "C" {
 
 CUresult cuInit(unsigned) {
@@ -43,5 +44,6 @@ CUresult cuDeviceGetName(char* name, int, CUdevice) {
   return number("FAKE_CUDA_NAME", CUDA_SUCCESS);
 }
 }
+// NOLINTEND(readability-identifier-naming)
 
 }  // namespace farandole::cuda

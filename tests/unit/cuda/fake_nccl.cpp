@@ -5,6 +5,7 @@
 #include "cuda/nccl_api.h"
 
 namespace farandole::cuda {
+// NOLINTBEGIN(readability-identifier-naming): NCCL's names
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
@@ -21,4 +22,6 @@ const char* ncclGetLastError(ncclComm_t) {
   return "";
 }
 }
+// NOLINTEND(readability-identifier-naming)
+
 }  // namespace farandole::cuda

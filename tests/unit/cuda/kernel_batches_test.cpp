@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "fake_api.h"
 #include "farandole/core/error.h"
 #include "message_of.h"
 
@@ -111,8 +112,8 @@ TEST(KernelBatches, AreFullButForTheLast) {
   std::vector<DeviceTask> tasks;
   for (std::size_t i = 1; i <= 150; ++i) {
     DeviceTask task = task_of(DeviceTask::Kind::kScale, DType::kF16, i);
-    task.output = reinterpret_cast<void*>(i);
-    task.left = reinterpret_cast<void*>(i + 1);
+    task.output = pointer_of(i);
+    task.left = pointer_of(i + 1);
     task.factor = 0.5;
     tasks.push_back(task);
   }
@@ -123,8 +124,8 @@ TEST(KernelBatches, AreFullButForTheLast) {
   EXPECT_EQ(batches[2].arguments.task_count, 22U);
   EXPECT_EQ(batches[1].longest_bytes, 256U);
   const KernelTask& last = batches[2].arguments.tasks[21];
-  EXPECT_EQ(last.output, reinterpret_cast<void*>(150));
-  EXPECT_EQ(last.left, reinterpret_cast<void*>(151));
+  EXPECT_EQ(last.output, pointer_of(150));
+  EXPECT_EQ(last.left, pointer_of(151));
   EXPECT_EQ(last.count, 150U);
   EXPECT_EQ(last.factor, 0.5);
 }

@@ -13,11 +13,12 @@
 #include <thread>
 #include <vector>
 
+#include "fake_api.h"
+
 namespace farandole::cuda {
 namespace {
 
 constexpr std::size_t kKiB = 1 << 10;
-constexpr std::size_t kMiB = 1 << 20;
 
 /// Gives out addresses of nothing, for up to a number of bytes.
 class Source {
@@ -36,7 +37,7 @@ class Source {
     if (bytes > left_) return nullptr;
     left_ -= bytes;
     next_ += bytes;
-    void* const memory = reinterpret_cast<void*>(next_);
+    void* const memory = pointer_of(next_);
     blocks_[memory] = bytes;
     return memory;
   }

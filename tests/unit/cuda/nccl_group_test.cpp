@@ -23,15 +23,13 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr KernelImage kImage{"kernels", 7, 13000, "CUDA 13.0"};
-
 class NcclGroupTest : public testing::Test {
  protected:
   void SetUp() override {
     reset_vendor();
     DeviceInfo info;
     info.name = "Fake A";
-    device_ = std::make_unique<CudaDevice>(api_, nccl_, info, kImage);
+    device_ = std::make_unique<CudaDevice>(api_, nccl_, info, kFakeImage);
     group_ = device_->join_group(device_->make_group_id(), 1, 4);
     vendor().nccl_calls.clear();
   }

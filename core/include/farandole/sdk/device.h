@@ -183,7 +183,8 @@ struct DeviceAvailability {
   DeviceRuntime* runtime = nullptr;  ///< lives until the process ends
   std::string reason;                ///< "no NVIDIA driver: libcuda.so.1 …"; empty if `runtime` is not null
 };
-/// Loads the plug-in once. Does not throw: what is missing is in `reason`.
+/// Loads the plug-in once, which initialises the vendor's driver: that may take seconds, and forked children cannot use
+/// devices then. Does not throw: what is missing is in `reason`. Thread-safe.
 const DeviceAvailability& device_runtime(const Settings& settings);
 
 }  // namespace FARANDOLE_API
