@@ -15,6 +15,30 @@ namespace farandole::fake {
 
 using cuda::ncclResult_t;
 
+namespace {
+
+struct LastError {
+  std::mutex mutex;
+  std::string text;
+};
+
+LastError& last_error_of_process() {
+  static auto* const error = new LastError;  // streams use it until the process ends
+  return *error;
+}
+
+}  // namespace
+
+void set_last_error(const std::string& text) {
+  const std::lock_guard guard(last_error_of_process().mutex);
+  last_error_of_process().text = text;
+}
+
+std::string last_error() {
+  const std::lock_guard guard(last_error_of_process().mutex);
+  return last_error_of_process().text;
+}
+
 ncclResult_t Communicator::join(const cuda::ncclUniqueId& id) {
   segment_ = open_segment(id);
   if (segment_ == nullptr) {
@@ -180,6 +204,7 @@ void Communicator::fail(ncclResult_t error, const std::string& text) {
   const std::lock_guard guard(text_mutex_);
   if (error_.load(std::memory_order_relaxed) != cuda::ncclSuccess) return;
   error_text_ = text;
+  set_last_error(text);
   error_.store(error, std::memory_order_relaxed);
 }
 

@@ -19,6 +19,10 @@
 
 namespace farandole::fake {
 
+/// What went wrong last in this process, as NCCL keeps it. Thread-safe.
+void set_last_error(const std::string& text);
+std::string last_error();
+
 /// Behind an ncclComm_t. Lives until the process ends, so that late items and calls find it.
 class Communicator : public Handle {
  public:
@@ -90,7 +94,7 @@ class Communicator : public Handle {
   std::atomic<bool> is_ended_{false};  // ranks are out of step: nothing more runs
   std::atomic<cuda::ncclResult_t> error_{cuda::ncclSuccess};
   std::atomic<std::uint64_t> idle_polls_{0};
-  mutable std::mutex text_mutex_;  // guards error_text_; streams take it when they fail
+  mutable std::mutex text_mutex_;  // guards error_text_ and changes of error_; streams take it when they fail
   std::string error_text_;
 };
 

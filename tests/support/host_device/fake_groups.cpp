@@ -34,11 +34,6 @@ OpenGroup& open_group() {
   return group;
 }
 
-std::string& last_error() {
-  thread_local std::string text;
-  return text;
-}
-
 OpenGroup::~OpenGroup() {
   if (is_open()) misuse("a thread ends with an open group of {} calls: ncclGroupEnd is missing", calls_.size());
 }
@@ -133,7 +128,6 @@ ncclResult_t OpenGroup::enqueue() {
   ncclResult_t result = cuda::ncclSuccess;
   for (auto& [communicator, group] : groups) {
     if (result == cuda::ncclSuccess) result = communicator->wait_for_connections(group.messages);
-    if (result != cuda::ncclSuccess) last_error() = communicator->error_text();
   }
   for (auto& [communicator, group] : groups) {
     Stream& stream = *group.stream;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "fake_collectives.h"
@@ -46,8 +45,5 @@ class OpenGroup {
   std::vector<Call> calls_;
 };
 OpenGroup& open_group();
-
-/// What went wrong last in a call of this thread.
-std::string& last_error();
 
 }  // namespace farandole::fake

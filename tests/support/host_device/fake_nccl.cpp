@@ -27,11 +27,11 @@ constexpr std::array kResultTexts{"no error",
 // Counts a call. Returns what it fails with before it does anything.
 ncclResult_t begin_nccl_call(CallSite& site) {
   if (const int injected = site.begin_call(); injected != 0) {
-    last_error() = fmt::format("{} fails because a test has injected that", site.name());
+    set_last_error(fmt::format("{} fails because a test has injected that", site.name()));
     return injected;
   }
   if (!is_device_lost()) return ncclSuccess;
-  last_error() = "Cuda failure 700 'an illegal memory access was encountered'";
+  set_last_error("Cuda failure 700 'an illegal memory access was encountered'");
   return ncclUnhandledCudaError;
 }
 
@@ -47,8 +47,8 @@ Communicator* communicator_of(const char* call, ncclComm_t handle) {
   return nullptr;
 }
 
-ncclResult_t refuse(ncclResult_t error, std::string text) {
-  last_error() = std::move(text);
+ncclResult_t refuse(ncclResult_t error, const std::string& text) {
+  set_last_error(text);
   return open_group().note_failure(error);
 }
 
@@ -120,7 +120,6 @@ std::string problem_of(const ncclConfig_v21400* config) {
 ncclResult_t wait_for_ranks(Communicator& communicator, const ncclUniqueId& id, ncclComm_t* comm) {
   const ncclResult_t result = communicator.wait_for_ranks(id);
   if (result == ncclSuccess) return ncclSuccess;
-  last_error() = communicator.error_text();
   communicator.close();
   communicator.die();
   *comm = nullptr;
@@ -136,12 +135,11 @@ const char* ncclGetErrorString(ncclResult_t error) {
   return is_known ? kResultTexts[static_cast<std::size_t>(error)] : "unknown result code";
 }
 
-const char* ncclGetLastError(ncclComm_t comm) {
-  const auto* const communicator = reinterpret_cast<Communicator*>(comm);
-  if (communicator != nullptr && communicator->is(Handle::Kind::kCommunicator) && !communicator->error_text().empty()) {
-    last_error() = communicator->error_text();
-  }
-  return last_error().c_str();
+// As NCCL, it does not look at the communicator.
+const char* ncclGetLastError(ncclComm_t /*comm*/) {
+  thread_local std::string text;
+  text = last_error();
+  return text.c_str();
 }
 
 ncclResult_t ncclGetVersion(int* version) {
