@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// How each function of libfake_cuda begins.
+#pragma once
+
+#include <atomic>
+
+#include "cuda/cuda_api.h"
+#include "fake_faults.h"
+
+namespace farandole::fake {
+
+// Further results of cuda.h.
+inline constexpr cuda::CUresult kNotInitialized = 3;
+inline constexpr cuda::CUresult kInvalidDevice = 101;
+inline constexpr cuda::CUresult kInvalidContext = 201;
+inline constexpr cuda::CUresult kInvalidHandle = 400;
+
+/// What must be so before a function may be called.
+enum class Needs : std::uint8_t { kNothing, kDriver, kContext };
+
+/// Counts a call of a function of the driver. Returns what it fails with before it does anything.
+cuda::CUresult begin_cuda_call(CallSite& site, Needs needs);
+/// True once cuInit has succeeded.
+std::atomic<bool>& is_initialised();
+
+// The first statement of an exported function: returns if the call must fail.
+#define FARANDOLE_FAKE_CALL(needs)                        \
+  static ::farandole::fake::CallSite call_site(__func__); \
+  if (const CUresult failed = begin_cuda_call(call_site, needs); failed != CUDA_SUCCESS) return failed
+
+}  // namespace farandole::fake

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's side of a communicator. Hosts use it from one thread at a time; its items run in streams.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cuda/nccl_api.h"
+#include "fake_devices.h"
+#include "fake_messages.h"
+#include "fake_segment.h"
+
+namespace farandole::fake {
+
+/// What went wrong last in this process, as NCCL keeps it. Thread-safe.
+void set_last_error(const std::string& text);
+std::string last_error();
+
+/// Behind an ncclComm_t. Lives until the process ends, so that late items and calls find it.
+class Communicator : public Handle {
+ public:
+  Communicator(Device& owner, int rank_here, int ranks)
+      : Handle(Kind::kCommunicator), device(owner), rank(rank_here), size(ranks) {}
+  Device& device;
+  const int rank;
+  const int size;
+
+  /// Takes its place. Does not block.
+  cuda::ncclResult_t join(const cuda::ncclUniqueId& id);
+  /// Blocks until all ranks have taken theirs; for ever, if one does not.
+  cuda::ncclResult_t wait_for_ranks(const cuda::ncclUniqueId& id);
+
+  /// Says to the peers of these messages that this rank is ready to connect. Does not block.
+  void offer_connections(const std::vector<Message>& messages);
+  /// Blocks until they are connected.
+  cuda::ncclResult_t wait_for_connections(const std::vector<Message>& messages);
+  /// Appends a group to a stream. Groups of a communicator run one after another, as NCCL's do, in whatever streams.
+  struct Group {
+    Stream* stream = nullptr;
+    std::vector<Message> messages;
+    std::vector<std::function<void(Random&)>> finishes;
+    Uses uses;
+  };
+  void enqueue(Group group);
+
+  /// What went wrong until now, outside of all calls, too.
+  cuda::ncclResult_t error();
+  /// Keeps the first of the errors. Thread-safe.
+  void fail(cuda::ncclResult_t error, const std::string& text);
+  std::string error_text() const;
+  std::uint64_t idle_polls() const { return idle_polls_.load(std::memory_order_relaxed); }
+
+  /// Waits until all that was enqueued is complete. False if it was aborted instead.
+  bool drain() const;
+  /// Ends what is on its way. Any thread.
+  void abort();
+  /// Lets go of the shared memory. Nothing may be on its way.
+  void close();
+  bool is_finalized = false;
+
+  // Who calls: see CommunicatorCall.
+  std::atomic<std::uint32_t> calling_thread{0};  ///< its number; 0: none
+  std::atomic<std::uint32_t> first_thread{0};    ///< that enqueued; 0: none
+
+ private:
+  using ChannelKey = std::tuple<Message::Direction, MessageClass, int>;
+  std::atomic<std::uint32_t>& own_flag(const Message& message);
+  std::atomic<std::uint32_t>& flag_of_peer(const Message& message);
+  cuda::ncclResult_t compare_devices();
+  void run(std::uint32_t turn, MessageGroup& group, Random& random);
+  void skip();
+  bool wait_for_turn(std::uint32_t turn);
+  bool must_stop();
+  void look_at_peers();
+  void report_broken();
+
+  std::mutex close_mutex_;  // makes close wait for error, which any thread may call
+  Segment* segment_ = nullptr;
+  std::vector<int> watches_;  // of the peers' processes; const until close
+  std::set<ChannelKey> connected_;
+  std::map<ChannelKey, std::uint64_t> next_numbers_;
+  std::uint32_t next_turn_ = 0;
+  std::atomic<std::uint32_t> finished_turns_{0};  // release: run; acquire: wait_for_turn
+  std::atomic<std::int64_t> pending_{0};          // items; release: run; acquire: drain
+  std::atomic<std::int64_t> running_{0};          // items; in one order with is_aborted_
+  std::atomic<bool> is_aborted_{false};
+  std::atomic<bool> is_ended_{false};  // ranks are out of step: nothing more runs
+  std::atomic<cuda::ncclResult_t> error_{cuda::ncclSuccess};
+  std::atomic<std::uint64_t> idle_polls_{0};
+  mutable std::mutex text_mutex_;  // guards error_text_ and changes of error_; streams take it when they fail
+  std::string error_text_;
+};
+
+/// While it lives, the calling thread is in a call on this communicator. Reports other threads.
+class CommunicatorCall {
+ public:
+  enum class Kind : std::uint8_t { kEnqueues, kManages };
+  CommunicatorCall(Communicator& communicator, const char* call, Kind kind);
+  ~CommunicatorCall();
+  CommunicatorCall(const CommunicatorCall&) = delete;
+  CommunicatorCall& operator=(const CommunicatorCall&) = delete;
+
+ private:
+  Communicator& communicator_;
+  bool is_first_ = false;
+};
+
+}  // namespace farandole::fake

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the two libraries export: the functions of cuda_api.h and nccl_api.h. A definition with other parameters does
+// not compile.
+#pragma once
+
+#include "cuda/cuda_api.h"
+#include "cuda/nccl_api.h"
+
+namespace farandole::fake {
+
+// NOLINTBEGIN(google-build-using-namespace): the names of CUDA and NCCL, as their own headers have them
+using namespace cuda;
+// NOLINTEND(google-build-using-namespace)
+
+#define FARANDOLE_DECLARE_CUDA(name, exported, parameters) CUresult exported parameters;
+#define FARANDOLE_DECLARE_NCCL(name, parameters) ncclResult_t name parameters;
+extern "C" {
+FARANDOLE_CUDA_FUNCTIONS(FARANDOLE_DECLARE_CUDA)
+FARANDOLE_NCCL_FUNCTIONS(FARANDOLE_DECLARE_NCCL)
+const char* ncclGetErrorString(ncclResult_t error);
+const char* ncclGetLastError(ncclComm_t comm);
+}
+#undef FARANDOLE_DECLARE_CUDA
+#undef FARANDOLE_DECLARE_NCCL
+
+}  // namespace farandole::fake

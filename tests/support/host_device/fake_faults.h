@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong: misuse that the double finds, and errors that tests inject.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace farandole::fake {
+
+/// Prints "fake device misuse: <text>", counts it, and with FAKE_DEVICE_FATAL ends the process.
+void report_misuse(const std::string& text);
+template <class... Args>
+void misuse(fmt::format_string<Args...> format, Args&&... args) {
+  report_misuse(fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// One exported function, which lives until the process ends; it counts its calls.
+class CallSite {
+ public:
+  explicit CallSite(const char* name);
+  const char* name() const { return name_; }
+  /// Counts a call. Returns the error that a test has injected for it, or 0.
+  int begin_call();
+  static unsigned long calls_of(const std::string& name);
+
+ private:
+  const char* const name_;
+  std::atomic<std::uint64_t> calls_{0};
+  CallSite* next_ = nullptr;  // const once the site is in the list of all sites
+};
+
+/// Counts a call towards the loss of the device. True if it is lost.
+bool count_towards_loss();
+bool is_device_lost();
+
+/// Numbers an item that a stream begins, over all streams. True if this one shall hang.
+bool is_item_stuck();
+/// Grows when fake_device_restore is called: what hangs goes on.
+std::uint32_t restorations();
+
+}  // namespace farandole::fake

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fake_kernels.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fake_faults.h"
+
+namespace farandole::fake {
+
+namespace {
+
+// Bytes of a type as it is spelt in the names of kernels; 1 if there is none of this name.
+std::size_t bytes_of_type(std::string_view dtype) {
+  if (dtype.ends_with("64")) return 8;
+  if (dtype.ends_with("32")) return 4;
+  return dtype.ends_with("16") ? 2 : 1;
+}
+
+std::vector<std::string_view> words_of(std::string_view name) {
+  std::vector<std::string_view> words;
+  while (!name.empty()) {
+    const std::size_t end = std::min(name.find('_'), name.size());
+    words.push_back(name.substr(0, end));
+    name.remove_prefix(std::min(end + 1, name.size()));
+  }
+  return words;
+}
+
+// From a name as kernel_arguments.h has it; kernels with other names are taken for copies of bytes.
+std::array<std::size_t, 3> element_bytes_of(std::string_view name) {
+  const std::vector<std::string_view> words = words_of(name);
+  if (words.size() == 4 && words[1] == "reduce") {
+    const std::size_t bytes = bytes_of_type(words[2]);
+    return {bytes, bytes, bytes};
+  }
+  if (words.size() == 3 && words[1] == "scale") return {bytes_of_type(words[2]), bytes_of_type(words[2]), 0};
+  if (words.size() == 4 && words[1] == "cast") return {bytes_of_type(words[3]), bytes_of_type(words[2]), 0};
+  return {1, 1, 0};
+}
+
+// This library, also where it was loaded for its loader alone.
+void* own_library() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void*>(&find_kernel), &info) == 0) return nullptr;
+  return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+}
+
+}  // namespace
+
+KernelBody find_kernel(const std::string& name) {
+  static void* const library = own_library();
+  void* found = library == nullptr ? nullptr : dlsym(library, name.c_str());
+  if (found == nullptr) found = dlsym(RTLD_DEFAULT, name.c_str());
+  return reinterpret_cast<KernelBody>(found);
+}
+
+Function::Function(Device& owner, std::string kernel_name, KernelBody kernel)
+    : Handle(Kind::kFunction),
+      device(owner),
+      name(std::move(kernel_name)),
+      body(kernel),
+      element_bytes(element_bytes_of(name)) {}
+
+void run_kernel(KernelBody body, const cuda::KernelArguments& arguments, Random& random) {
+  std::vector<unsigned> workers(1 + random.below(4));
+  std::iota(workers.begin(), workers.end(), 0U);
+  for (std::size_t left = workers.size(); left > 1; --left) std::swap(workers[left - 1], workers[random.below(left)]);
+  for (const unsigned worker : workers) body(arguments, worker, static_cast<unsigned>(workers.size()));
+}
+
+bool check_launch(const Function& function, const cuda::KernelArguments& arguments, Uses& uses) {
+  if (arguments.task_count > cuda::kTasksPerLaunch) {
+    misuse("{}: {} tasks; a launch has up to {}", function.name, arguments.task_count, cuda::kTasksPerLaunch);
+    return false;
+  }
+  std::vector<PartAccess> accesses;
+  for (int i = 0; i < static_cast<int>(arguments.task_count); ++i) {
+    const cuda::KernelTask& task = arguments.tasks[i];
+    const auto& bytes = function.element_bytes;
+    accesses.push_back({{task.output, task.count * bytes[0], true, "output"}, i});
+    accesses.push_back({{task.left, task.count * bytes[1], false, "left input"}, i});
+    accesses.push_back({{task.right, task.count * bytes[2], false, "right input"}, i});
+  }
+  const bool are_known = std::all_of(accesses.begin(), accesses.end(), [&](const PartAccess& part) {
+    return uses.add(function.name.c_str(), function.device.ordinal, Reach::kDevice, part.access);
+  });
+  if (!are_known) return false;
+  const std::string conflict = first_conflict(accesses);
+  if (!conflict.empty()) misuse("{}: tasks of one launch run at the same time, but {}", function.name, conflict);
+  return conflict.empty();
+}
+
+bool is_valid(const LaunchShape& shape) {
+  constexpr std::array<unsigned, 3> kMostBlocks{0x7fffffff, 65535, 65535};
+  constexpr std::array<unsigned, 3> kMostThreads{1024, 1024, 64};
+  constexpr std::uint64_t kMostThreadsOfBlock = 1024;
+  constexpr unsigned kMostSharedBytes = 48 * 1024;
+  std::uint64_t threads = 1;
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (shape.grid[i] == 0 || shape.grid[i] > kMostBlocks[i]) return false;
+    if (shape.block[i] == 0 || shape.block[i] > kMostThreads[i]) return false;
+    threads *= shape.block[i];
+  }
+  return threads <= kMostThreadsOfBlock && shape.shared_bytes <= kMostSharedBytes;
+}
+
+}  // namespace farandole::fake

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the devices, and pinned memory: pages of this process that the double knows.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace farandole::fake {
+
+/// Memory that a call of CUDA's has given out. Lives until the process ends, so that what comes too late is recognised.
+struct Allocation {
+  enum class Kind : std::uint8_t { kDevice, kPinned };
+  Allocation(Kind kind_of_memory, int ordinal, std::uintptr_t address, std::size_t size)
+      : kind(kind_of_memory), device(ordinal), begin(address), bytes(size) {}
+
+  const Kind kind;
+  const int device;  ///< whose it is, or whose context was current
+  const std::uintptr_t begin;
+  const std::size_t bytes;
+  // Relaxed: neither orders a stream and the host, which a GPU would not order.
+  std::atomic<bool> is_freed{false};
+  std::atomic<std::int64_t> pending{0};  ///< items in streams that use it
+};
+std::string text_of(const Allocation& allocation);
+
+/// Maps memory, filled with 0xff: no number in floating point. Null if the machine has no more.
+Allocation* allocate(Allocation::Kind kind, int device, std::size_t bytes);
+/// The allocation of this kind that begins there and is not freed. Null, after a report, if there is none.
+Allocation* find_to_free(const char* call, Allocation::Kind kind, const void* memory);
+/// From now on whoever touches it is ended by a signal. Reports what is still used by items of streams.
+void release(const char* call, Allocation& allocation);
+/// What holds this address, even if it was freed; null for ordinary memory of the host.
+Allocation* find_allocation(const void* address);
+
+/// What an item reads or writes.
+struct Access {
+  const void* begin;
+  std::size_t bytes;
+  bool is_write;
+  const char* name;  ///< "output"
+};
+
+/// Which memory an item may use.
+enum class Reach : std::uint8_t {
+  kDevice,    ///< the stream's device, and pinned memory: kernels, NCCL
+  kAnywhere,  ///< copies
+};
+
+/// What an item uses. Empty accesses count for nothing.
+class Uses {
+ public:
+  /// Notes one. False, after a report, if `call` on `device` can not use it.
+  bool add(const char* call, int device, Reach reach, const Access& access);
+  /// From now on the memory is in use; `finish` ends that.
+  void begin() const;
+  void finish() const;
+  /// Null, or memory that was freed meanwhile.
+  const Allocation* freed() const;
+  /// True if a use of the host's ordinary memory was added.
+  bool has_pageable() const { return has_pageable_; }
+  bool has_device() const { return has_device_; }
+
+ private:
+  std::vector<Allocation*> allocations_;
+  bool has_pageable_ = false;
+  bool has_device_ = false;
+};
+
+/// The first two accesses of different `parts` that touch the same memory, one of which writes, as a text; or empty.
+/// Within a part, an output may be the very memory of an input.
+struct PartAccess {
+  Access access;
+  int part;
+};
+std::string first_conflict(const std::vector<PartAccess>& accesses);
+
+}  // namespace farandole::fake

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the double reports of wrong use of CUDA.
+#include <cstdlib>
+
+#include "fake_tables.h"
+
+namespace farandole::fake {
+namespace {
+
+using testing::HasSubstr;
+
+using CudaMisuse = FakeDeviceTest;
+using CudaMisuseDeathTest = FakeDeviceTest;
+
+constexpr CUresult kInvalidContext = 201;
+constexpr CUresult kInvalidHandle = 400;
+
+TEST_F(CudaMisuse, ACallNeedsAContext) {
+  const CUstream stream = make_stream();
+  std::thread([stream] {
+    CUdeviceptr memory = 0;
+    EXPECT_EQ(cuda_api().cuMemAlloc(&memory, 8), kInvalidContext);
+    EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), kInvalidContext);
+    unsigned type = 0;
+    EXPECT_EQ(cuda_api().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 8), CUDA_ERROR_INVALID_VALUE);
+  }).join();
+  EXPECT_THAT(reports(), AllOf(HasSubstr("cuMemAlloc_v2 on a thread that has no current context"),
+                               HasSubstr("cuStreamSynchronize on a thread that has no current context")));
+}
+
+TEST_F(CudaMisuse, AWaitForAnEventThatWasNeverRecorded) {
+  EXPECT_EQ(cuda_api().cuStreamWaitEvent(make_stream(), make_event(), 0), CUDA_SUCCESS);
+  EXPECT_THAT(reports(), HasSubstr("an event that was never recorded"));
+}
+
+TEST_F(CudaMisuse, AnEventThatWasDestroyed) {
+  const CUevent event = make_event();
+  EXPECT_EQ(cuda_api().cuEventDestroy(event), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuEventQuery(event), kInvalidHandle);
+  EXPECT_EQ(cuda_api().cuEventRecord(event, make_stream()), kInvalidHandle);
+  EXPECT_EQ(cuda_api().cuEventDestroy(event), kInvalidHandle);
+  EXPECT_THAT(reports(), AllOf(HasSubstr("cuEventQuery of"), HasSubstr("cuEventRecord of"),
+                               HasSubstr("which is no event, or was destroyed")));
+}
+
+TEST_F(CudaMisuse, AStreamOfAnotherDevice) {
+  const CUstream stream = make_stream();
+  const Vector<std::uint8_t> memory(8);
+  use_device(1);
+  const CUevent event = make_event();
+  EXPECT_EQ(cuda_api().cuMemsetD8Async(memory.address(), 0, 8, stream), kInvalidHandle);
+  EXPECT_THAT(reports(), HasSubstr("on a stream of device 0 while the context of device 1 is current"));
+  use_device(0);
+  EXPECT_EQ(cuda_api().cuEventRecord(event, stream), kInvalidHandle);
+  EXPECT_THAT(reports(), HasSubstr("an event of device 1 on a stream of device 0"));
+  EXPECT_EQ(cuda_api().cuMemsetD8Async(memory.address(), 0, 8, reinterpret_cast<CUstream>(event)), kInvalidHandle);
+  EXPECT_THAT(reports(), HasSubstr("which is no stream"));
+}
+
+TEST_F(CudaMisuse, AKernelOfAnotherDevice) {
+  const CUfunction function = find_kernel_by_name("farandole_copy");
+  use_device(1);
+  EXPECT_EQ(launch(function, arguments_of({{}}), make_stream()), kInvalidHandle);
+  EXPECT_THAT(reports(), HasSubstr("which was loaded for device 0, on device 1"));
+}
+
+TEST_F(CudaMisuse, MemoryOfAnotherDeviceOrOfTheHost) {
+  const Vector<std::uint8_t> own(8);
+  use_device(1);
+  const Vector<std::uint8_t> foreign(8);
+  use_device(0);
+  const CUstream stream = make_stream();
+  const CUfunction function = find_kernel_by_name("farandole_copy");
+  EXPECT_EQ(launch(function, arguments_of({{own.data(), foreign.data(), nullptr, 8, 1.0}}), stream),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("farandole_copy on device 0: the left input is in memory of device 1 (8 bytes"));
+  std::uint8_t local = 0;
+  EXPECT_EQ(launch(function, arguments_of({{&local, own.data(), nullptr, 1, 1.0}}), stream), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("is no memory of a device"));
+  EXPECT_EQ(cuda_api().cuMemsetD8Async(0, 0, 8, stream), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("is no memory of a device"));
+  // A copy may come from anywhere.
+  EXPECT_EQ(cuda_api().cuMemcpyAsync(own.address(), foreign.address(), 8, stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+}
+
+TEST_F(CudaMisuse, AccessBeyondAnAllocation) {
+  const Vector<float> memory(8);
+  const Vector<float> enough(16);
+  const CUstream stream = make_stream();
+  EXPECT_EQ(cuda_api().cuMemsetD8Async(memory.address(4), 0, 17, stream), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("the target goes from byte 16 to 33 of memory of device 0 (32 bytes"));
+  // Elements are counted, as the name of the kernel has them.
+  const CUfunction function = find_kernel_by_name("farandole_reduce_f32_sum");
+  EXPECT_EQ(launch(function, arguments_of({{enough.data(), enough.data(), memory.data(), 9, 1.0}}), stream),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("the right input goes from byte 0 to 36"));
+}
+
+TEST_F(CudaMisuse, TasksOfALaunchThatTouchEachOther) {
+  const Vector<float> memory(100);
+  const CUstream stream = make_stream();
+  const CUfunction function = find_kernel_by_name("farandole_copy");
+  float* const data = memory.data();
+  EXPECT_EQ(
+      launch(function, arguments_of({{data, data + 50, nullptr, 40, 1.0}, {data + 20, data + 5, nullptr, 40, 1.0}}),
+             stream),
+      CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("the output of part 0 overlaps the left input of part 1"));
+  EXPECT_EQ(launch(function, arguments_of({{data, data + 1, nullptr, 40, 1.0}}), stream), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("the output of part 0 overlaps the left input of part 0"));
+  // In place is allowed, and so are common inputs.
+  EXPECT_EQ(launch(function,
+                   arguments_of({{data, data, nullptr, 40, 1.0},
+                                 {data + 20, data + 10, nullptr, 40, 1.0},
+                                 {data + 60, data + 10, nullptr, 40, 1.0}}),
+                   stream),
+            CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+}
+
+TEST_F(CudaMisuse, MemoryThatWasFreed) {
+  const CUstream stream = make_stream();
+  CUdeviceptr memory = 0;
+  EXPECT_EQ(cuda_api().cuMemAlloc(&memory, 100), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuMemFree(memory + 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("which no call of this kind has allocated"));
+  EXPECT_EQ(cuda_api().cuMemFree(memory), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuMemFree(memory), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("which was freed before"));
+  EXPECT_EQ(cuda_api().cuMemsetD8Async(memory + 50, 0, 10, stream), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("cuMemsetD8Async on device 0: the target is in memory of device 0 (100 bytes at"));
+}
+
+TEST_F(CudaMisuse, MemoryIsFreedWhileAStreamUsesIt) {
+  const CUstream stream = make_stream();
+  CUdeviceptr memory = 0;
+  EXPECT_EQ(cuda_api().cuMemAlloc(&memory, 100), CUDA_SUCCESS);
+  fake_device_stick(stream, 1);
+  EXPECT_EQ(cuda_api().cuMemsetD8Async(memory, 0, 100, stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuMemFree(memory), CUDA_SUCCESS);
+  EXPECT_THAT(reports(), HasSubstr("which 1 items of streams still use; wait for them first"));
+  fake_device_restore();
+  EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_THAT(reports(), AllOf(HasSubstr("cuMemsetD8Async, uses memory of device 0"), HasSubstr("freed meanwhile")));
+}
+
+TEST_F(CudaMisuse, FreeingMayWaitInstead) {
+  use_device(3);  // whose streams no other test sticks
+  set("FAKE_DEVICE_FREE_SYNCS", "1");
+  const CUstream stream = make_stream();
+  void* pinned = nullptr;
+  for (int round = 0; round < 20; ++round) {
+    EXPECT_EQ(cuda_api().cuMemHostAlloc(&pinned, 100, CU_MEMHOSTALLOC_PORTABLE), CUDA_SUCCESS);
+    const auto memory = reinterpret_cast<CUdeviceptr>(pinned);
+    for (int item = 0; item < 10; ++item) {
+      EXPECT_EQ(cuda_api().cuMemsetD8Async(memory, 0, 100, stream), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(cuda_api().cuMemFreeHost(pinned), CUDA_SUCCESS);
+  }
+}
+
+TEST_F(CudaMisuse, IsCounted) {
+  const unsigned long before = fake_device_misuse_count();
+  EXPECT_EQ(cuda_api().cuEventDestroy(nullptr), kInvalidHandle);
+  EXPECT_EQ(fake_device_misuse_count(), before + 1);
+  EXPECT_THAT(reports(), HasSubstr("cuEventDestroy of"));
+}
+
+TEST_F(CudaMisuseDeathTest, EndsTheProcessUnlessATestSaysOtherwise) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        set("FAKE_DEVICE_FATAL", "1");
+        cuda_api().cuEventDestroy(nullptr);
+      },
+      "fake device misuse: cuEventDestroy of");
+}
+
+TEST_F(CudaMisuseDeathTest, TouchingFreedMemoryEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        CUdeviceptr memory = 0;
+        cuda_api().cuMemAlloc(&memory, 100);
+        cuda_api().cuMemFree(memory);
+        *reinterpret_cast<volatile char*>(memory) = 1;
+      },
+      "");
+}
+
+}  // namespace
+}  // namespace farandole::fake

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the environment, or a test by fake_device_set, chooses of the double.
+#pragma once
+
+#include <cstdint>
+
+namespace farandole::fake {
+
+/// fake_options.cpp has their names, defaults and meanings.
+enum class Option : std::uint8_t {
+  kSeed,
+  kVerbose,
+  kFatal,
+  kDelayMicroseconds,
+  kStallSeconds,
+  kCount,
+  kMemory,
+  kCapability,
+  kDriverVersion,
+  kFreeSyncs,
+  kLost,
+  kStuck,
+  kNcclVersion,
+  kAnyThread,
+  kBufferedPercent,
+  kSharedDevice,
+  kAbortHangs,
+};
+std::int64_t option(Option option);
+/// False if there is no option of this name, or the text is no number.
+bool set_option(const char* name, const char* value);
+
+/// Random numbers that are the same for the same seed (splitmix64). Not thread-safe.
+class Random {
+ public:
+  explicit Random(std::uint64_t state) : state_(state) {}
+  std::uint64_t next();
+  /// From 0 to `end` - 1; 0 if `end` is 0.
+  std::uint64_t below(std::uint64_t end) { return end == 0 ? 0 : next() % end; }
+  bool one_in(std::uint64_t chances) { return below(chances) == 0; }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Random numbers of the `serial`-th stream of a device, from the seed of this process.
+Random random_of(int device, unsigned serial);
+
+}  // namespace farandole::fake

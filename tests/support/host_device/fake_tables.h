@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// For the tests of the double: its functions, found by name as the plug-in finds them, and short forms for common use.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda/cuda_api.h"
+#include "cuda/kernel_arguments.h"
+#include "cuda/nccl_api.h"
+#include "fake_device.h"
+
+namespace farandole::fake {
+
+// NOLINTBEGIN(google-build-using-namespace): the names of CUDA and NCCL, as their own headers have them
+using namespace cuda;
+// NOLINTEND(google-build-using-namespace)
+
+/// Empty tables have been filled, or the test program ends.
+const CudaApi& cuda_api();
+const NcclApi& nccl_api();
+
+/// The handle of a device's context, which becomes that of the calling thread.
+CUcontext use_device(int ordinal);
+CUstream make_stream(unsigned flags = CU_STREAM_NON_BLOCKING);
+CUevent make_event();
+CUfunction find_kernel_by_name(const char* name);
+
+/// Memory of the current device, or pinned. Freed with it.
+template <class T>
+class Vector {
+ public:
+  enum class Kind { kDevice, kPinned };
+  explicit Vector(std::size_t size, Kind where = Kind::kDevice) : size_(size), kind_(where) {
+    void* pinned = nullptr;
+    const CUresult result = where == Kind::kDevice ? cuda_api().cuMemAlloc(&memory_, size * sizeof(T))
+                                                   : cuda_api().cuMemHostAlloc(&pinned, size * sizeof(T), 0);
+    EXPECT_EQ(result, CUDA_SUCCESS);
+    if (where == Kind::kPinned) memory_ = reinterpret_cast<CUdeviceptr>(pinned);
+  }
+  /// With these values; the copy is complete.
+  explicit Vector(const std::vector<T>& values) : Vector(values.size()) {
+    const CUstream stream = make_stream();
+    EXPECT_EQ(cuda_api().cuMemcpyAsync(address(), reinterpret_cast<CUdeviceptr>(values.data()), bytes(), stream), 0);
+    EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  }
+  Vector(const Vector&) = delete;
+  Vector& operator=(const Vector&) = delete;
+  ~Vector() {
+    if (kind_ == Kind::kDevice) {
+      cuda_api().cuMemFree(memory_);
+    } else {
+      cuda_api().cuMemFreeHost(data());
+    }
+  }
+  CUdeviceptr address(std::size_t first = 0) const { return memory_ + first * sizeof(T); }
+  T* data() const { return reinterpret_cast<T*>(memory_); }
+  std::size_t size() const { return size_; }
+  std::size_t bytes() const { return size_ * sizeof(T); }
+  /// What it holds once the stream has come to this.
+  std::vector<T> values(CUstream stream) const {
+    std::vector<T> host(size_);
+    EXPECT_EQ(cuda_api().cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(host.data()), memory_, bytes(), stream), 0);
+    EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+    return host;
+  }
+
+ private:
+  CUdeviceptr memory_ = 0;
+  std::size_t size_;
+  Kind kind_;
+};
+
+KernelArguments arguments_of(const std::vector<KernelTask>& tasks);
+CUresult launch(CUfunction function, KernelArguments arguments, CUstream stream, unsigned grid_x = 2);
+
+/// Runs `body(rank)` on as many threads, each with the device of its number.
+void on_ranks(int size, const std::function<void(int rank)>& body);
+ncclUniqueId make_nccl_id();
+/// Joins with a communicator of the thread's device; destroy it by destroy().
+ncclComm_t join(const ncclUniqueId& id, int size, int rank);
+void destroy(ncclComm_t comm);
+
+/// Tests in which misuse is counted, and does not end the process. All reports must be taken.
+class FakeDeviceTest : public testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+  /// All reports until now, one a line.
+  static std::string reports();
+  static void set(const char* option, const char* value) { EXPECT_EQ(fake_device_set(option, value), 1) << option; }
+};
+
+}  // namespace farandole::fake
