@@ -5,7 +5,7 @@
 
 #include "choice.h"
 #include "farandole/core/error.h"
-#include "float16.h"
+#include "farandole/internal/float16.h"
 
 namespace farandole {
 namespace {

@@ -9,7 +9,6 @@
 #include <array>
 #include <bit>
 #include <cassert>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -94,46 +93,20 @@ const void* combine_block(const KernelSet& kernels, std::span<const void* const>
   }
 }
 
-// double → integer toward zero; values outside the type's range, which a cast must not see, become its nearest end.
-template <class T>
-T truncate(double value) {
-  if (std::isnan(value)) return 0;
-  // 2^(bits of the value): exact in double, unlike the maximum of a 64-bit type.
-  const double above = std::ldexp(1.0, std::numeric_limits<T>::digits);
-  if (value >= above) return std::numeric_limits<T>::max();
-  if (value <= static_cast<double>(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
-  return static_cast<T>(value);
-}
-
-// The whole number n where `factor` is 1/n, as in averages; else 0.
-double divisor_of(double factor) {
-  constexpr double kMostExact = 0x1p53;
-  if (!(factor > 1 / kMostExact && factor < 1)) return 0;
-  const double divisor = std::nearbyint(1 / factor);
-  return 1 / divisor == factor ? divisor : 0;
-}
-
-// A product with 1/n may fall below a quotient that is a whole number (49 * (1.0 / 49) < 1), and be cut off to the
-// number before. So 1/n divides. Quotients of what double holds exactly are right once they are cut off.
-template <class T>
-void divide_integers(void* out, const void* in, std::size_t count, double divisor) {
-  using Wide = std::conditional_t<sizeof(T) == 8, T, double>;
-  const auto wide_divisor = static_cast<Wide>(divisor);
-  for (std::size_t i = 0; i < count; ++i) {
-    static_cast<T*>(out)[i] = static_cast<T>(static_cast<Wide>(static_cast<const T*>(in)[i]) / wide_divisor);
-  }
-}
-
 template <class T>
 void scale_integers(void* out, const void* in, std::size_t count, double factor) {
-  if (const double divisor = divisor_of(factor); divisor != 0) return divide_integers<T>(out, in, count, divisor);
-  for (std::size_t i = 0; i < count; ++i) {
-    static_cast<T*>(out)[i] = truncate<T>(static_cast<double>(static_cast<const T*>(in)[i]) * factor);
+  auto* target = static_cast<T*>(out);
+  const auto* source = static_cast<const T*>(in);
+  if (const double divisor = kernels::divisor_of(factor); divisor != 0) {
+    const auto exact_divisor = static_cast<kernels::QuotientType<T>>(divisor);
+    for (std::size_t i = 0; i < count; ++i) target[i] = kernels::divide(source[i], exact_divisor);
+    return;
   }
+  for (std::size_t i = 0; i < count; ++i) target[i] = kernels::truncate<T>(static_cast<double>(source[i]) * factor);
 }
 
 void scale_bools(void* out, const void* in, std::size_t count, double factor) {
-  const auto of_true = static_cast<std::uint8_t>(truncate<std::int32_t>(factor) != 0);
+  const auto of_true = static_cast<std::uint8_t>(kernels::truncate<std::int32_t>(factor) != 0);
   for (std::size_t i = 0; i < count; ++i) {
     const bool value = static_cast<const std::uint8_t*>(in)[i] != 0;
     static_cast<std::uint8_t*>(out)[i] = value ? of_true : std::uint8_t{0};

@@ -67,19 +67,19 @@ constexpr ScaleKernel half_scale() {
 #if defined(__x86_64__)
   if constexpr (isa != Isa::kBaseline) return scale_halves<isa>;
 #endif
-  return Target<isa>::template scale<Scale<Half, float>>;
+  return Target<isa>::template scale<Scale<Half>>;
 }
 
 template <Isa isa>
 constexpr IsaTable isa_table() {
   using Run = Target<isa>;
-  return {{op_table<isa, Bool>(), op_table<isa, std::uint8_t>(), op_table<isa, std::int8_t>(),
-           op_table<isa, std::uint16_t>(), op_table<isa, std::int16_t>(), op_table<isa, std::int32_t>(),
-           op_table<isa, std::int64_t>(), op_table<isa, Half>(), op_table<isa, BFloat16>(), op_table<isa, float>(),
-           op_table<isa, double>()},
-          {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, half_scale<isa>(),
-           Run::template scale<Scale<BFloat16, float>>, Run::template scale<Scale<float, double>>,
-           Run::template scale<Scale<double, double>>}};
+  return {
+      {op_table<isa, Bool>(), op_table<isa, std::uint8_t>(), op_table<isa, std::int8_t>(),
+       op_table<isa, std::uint16_t>(), op_table<isa, std::int16_t>(), op_table<isa, std::int32_t>(),
+       op_table<isa, std::int64_t>(), op_table<isa, Half>(), op_table<isa, BFloat16>(), op_table<isa, float>(),
+       op_table<isa, double>()},
+      {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, half_scale<isa>(),
+       Run::template scale<Scale<BFloat16>>, Run::template scale<Scale<float>>, Run::template scale<Scale<double>>}};
 }
 
 }  // namespace farandole::kernels

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+// NOLINTBEGIN(readability-identifier-naming): names of symbols
 extern "C" {
 /// By the build's nvcc. Drivers load what is no newer than they are: CUDA 13's from 580 on.
 extern const unsigned char farandole_kernels_fatbin[];
@@ -14,3 +15,4 @@ extern const unsigned char farandole_kernels_fatbin_cuda12[];
 /// 0 where the build had none.
 extern const std::size_t farandole_kernels_fatbin_cuda12_size;
 }
+// NOLINTEND(readability-identifier-naming)

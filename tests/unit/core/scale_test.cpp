@@ -88,5 +88,29 @@ TEST(Scale, AveragesOfIntegersAreQuotients) {
   EXPECT_EQ(wide, (std::vector<std::int64_t>{kOdd / 3, -kOdd / 3, std::numeric_limits<std::int64_t>::min() / 3}));
 }
 
+template <class T>
+void check_all_quotients(DType dtype) {
+  std::vector<T> values;
+  for (int i = std::numeric_limits<T>::min(); i <= std::numeric_limits<T>::max(); ++i) {
+    values.push_back(static_cast<T>(i));
+  }
+  std::vector<T> quotients(values.size());
+  for (const std::int64_t divisor :
+       {2, 3, 7, 49, 127, 128, 255, 257, 32767, 32768, 65535, 65537, 1 << 24, (1 << 24) + 1}) {
+    scale(quotients.data(), values.data(), values.size(), dtype, 1.0 / static_cast<double>(divisor));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(quotients[i], static_cast<T>(values[i] / divisor))
+          << name(dtype) << ": " << +values[i] << " / " << divisor;
+    }
+  }
+}
+
+TEST(Scale, EveryAverageOfShortIntegersIsAQuotient) {
+  check_all_quotients<std::uint8_t>(DType::kU8);
+  check_all_quotients<std::int8_t>(DType::kI8);
+  check_all_quotients<std::uint16_t>(DType::kU16);
+  check_all_quotients<std::int16_t>(DType::kI16);
+}
+
 }  // namespace
 }  // namespace farandole

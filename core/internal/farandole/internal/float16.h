@@ -1,22 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversions between float and the 16-bit floating-point types, without branches, so that loops over them vectorise.
+// On a GPU its own instructions convert f16: in integer arithmetic that would take longer than the memory. They give
+// the same values; which NaN a NaN becomes is theirs to choose.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 
 #include "farandole/core/dtype.h"
+#include "farandole/internal/host_device.h"
 
 namespace farandole {
 
 /// `condition ? yes : no` by masks: g++ makes branches of conditional expressions over floats, as arithmetic may trap.
-[[gnu::always_inline]] inline std::uint32_t select_bits(bool condition, std::uint32_t yes, std::uint32_t no) {
+FARANDOLE_HOST_DEVICE inline std::uint32_t select_bits(bool condition, std::uint32_t yes, std::uint32_t no) {
   const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
   return (yes & mask) | (no & ~mask);
 }
 
 /// Exact. Signalling NaNs become quiet.
-[[gnu::always_inline]] inline float widen(Half value) {
+FARANDOLE_HOST_DEVICE inline float widen(Half value) {
+#if defined(__CUDA_ARCH__)
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
+  return wide;
+#else
   const std::uint32_t magnitude = value.bits & 0x7fffU;
   const std::uint32_t sign = (value.bits & 0x8000U) << 16;
   // Exponents are biased by 15 in binary16 and by 127 in binary32; those of infinities and NaNs move by twice as much.
@@ -27,15 +35,21 @@ namespace farandole {
   const float multiple = static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24F;
   bits = select_bits(magnitude < 0x0400U, std::bit_cast<std::uint32_t>(multiple), bits);
   return std::bit_cast<float>(bits | sign);
+#endif
 }
 
 /// Exact. A bfloat16 is the upper half of a float.
-[[gnu::always_inline]] inline float widen(BFloat16 value) {
+FARANDOLE_HOST_DEVICE inline float widen(BFloat16 value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
 /// To nearest, ties to even; NaNs become quiet and keep their sign and upper payload; overflow gives infinity.
-[[gnu::always_inline]] inline Half narrow_to_half(float value) {
+FARANDOLE_HOST_DEVICE inline Half narrow_to_half(float value) {
+#if defined(__CUDA_ARCH__)
+  Half narrow;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(value));
+  return narrow;
+#else
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7fffffffU;
   const std::uint32_t sign = (bits >> 16) & 0x8000U;
@@ -48,10 +62,11 @@ namespace farandole {
   result = select_bits(magnitude >= 0x47800000U, 0x7c00U, result);
   result = select_bits(magnitude > 0x7f800000U, 0x7e00U | ((magnitude >> 13) & 0x1ffU), result);
   return Half{static_cast<std::uint16_t>(result | sign)};
+#endif
 }
 
 /// To nearest, ties to even; NaNs become quiet and keep their sign and upper payload; overflow gives infinity.
-[[gnu::always_inline]] inline BFloat16 narrow_to_bfloat16(float value) {
+FARANDOLE_HOST_DEVICE inline BFloat16 narrow_to_bfloat16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
   const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
