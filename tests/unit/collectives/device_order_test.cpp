@@ -18,7 +18,7 @@ struct Member {
   int rank = 0;
   bool has_proposed = false, has_agreed = false, has_run = false;
 };
-struct Operation {
+struct PlannedOperation {
   DeviceOrder::Ticket ticket;
   std::vector<Member> members;
   DeviceOrder::Time agreed = 0;
@@ -45,7 +45,7 @@ class RandomJob {
 
   void run() {
     for (int idle = 0; idle < 2000; ++idle) {
-      Operation& operation = operations_[pick(operations_.size())];
+      PlannedOperation& operation = operations_[pick(operations_.size())];
       if (operation.members.empty()) continue;
       Member& member = operation.members[pick(operation.members.size())];
       if (advance(operation, member)) idle = 0;
@@ -53,7 +53,7 @@ class RandomJob {
   }
 
   bool is_over() const {
-    return std::all_of(operations_.begin(), operations_.end(), [](const Operation& operation) {
+    return std::all_of(operations_.begin(), operations_.end(), [](const PlannedOperation& operation) {
       return std::all_of(operation.members.begin(), operation.members.end(),
                          [](const Member& each) { return each.has_run; });
     });
@@ -76,8 +76,8 @@ class RandomJob {
   std::size_t pick(std::size_t below) { return std::uniform_int_distribution<std::size_t>(0, below - 1)(random_); }
 
   /// A rank calls the operations of one communicator in order, those of different ones in any.
-  bool may_call(const Operation& operation, int rank) const {
-    return std::all_of(operations_.begin(), operations_.end(), [&](const Operation& other) {
+  bool may_call(const PlannedOperation& operation, int rank) const {
+    return std::all_of(operations_.begin(), operations_.end(), [&](const PlannedOperation& other) {
       if (other.ticket.communicator != operation.ticket.communicator) return true;
       if (other.ticket.sequence >= operation.ticket.sequence) return true;
       return std::all_of(other.members.begin(), other.members.end(),
@@ -85,7 +85,7 @@ class RandomJob {
     });
   }
 
-  bool advance(Operation& operation, Member& member) {
+  bool advance(PlannedOperation& operation, Member& member) {
     DeviceOrder& order = orders_[static_cast<std::size_t>(member.rank)];
     if (!member.has_proposed) {
       if (!may_call(operation, member.rank)) return false;
@@ -107,7 +107,7 @@ class RandomJob {
   std::mt19937 random_;
   std::vector<DeviceOrder> orders_;
   std::vector<std::vector<DeviceOrder::Ticket>> ran_;
-  std::vector<Operation> operations_;
+  std::vector<PlannedOperation> operations_;
   std::map<DeviceOrder::Ticket, DeviceOrder::Time> agreed_;
 };
 
