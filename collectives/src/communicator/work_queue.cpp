@@ -10,6 +10,7 @@
 #include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
 #include "farandole/internal/log.h"
+#include "shared_memory/shm_operation.h"
 
 namespace farandole {
 namespace {

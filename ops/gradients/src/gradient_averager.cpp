@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/endpoint.h"
 #include "farandole/internal/deadline.h"
 
 namespace farandole {
