@@ -35,9 +35,8 @@ std::array<ShortVectors, kCollectiveCount> Communicator::State::select_short_vec
 
 Selection Communicator::State::select(const Call& call) {
   // Ranks that exchange uneven parts do not know each other's sizes, and must select alike: as above every table.
-  const bool knows_size = call.collective != Collective::kAlltoall || !call.is_uneven();
   const std::size_t bytes =
-      knows_size ? total_count(call, group_.size()) * size_in_bytes(call.input.dtype) : kUnknownBytes;
+      call.exchanges_counts() ? kUnknownBytes : total_count(call, group_.size()) * size_in_bytes(call.input.dtype);
   const bool is_free = call.algorithm.empty() && call.segments == 0;
   const ShortVectors& known = short_vectors_[static_cast<std::size_t>(call.collective)];
   if (is_free && bytes < known.below_bytes) return known.selection;

@@ -31,7 +31,7 @@ ShmGroup::ShmGroup(const Group& group)
       memory_(group.endpoint->memory()),
       id_(group.id),
       slot_bytes_(std::max(group.slice_bytes / kLineBytes * kLineBytes, group.members.size() * kLineBytes)),
-      at_once_bytes_(std::min(group.one_shot_bytes, slot_bytes_)),
+      one_shot_bytes_(std::min(group.one_shot_bytes, slot_bytes_)),
       single_copy_bytes_(least_single_copy(endpoint_)),
       by_address_(endpoint_.settings().shared_memory == "on"),
       recent_outputs_(static_cast<std::size_t>(endpoint_.settings().non_temporal_bytes)) {
