@@ -22,9 +22,9 @@
 namespace farandole {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using testing::Variable;
+using test::Variable;
+using testing::AllOf;
+using testing::HasSubstr;
 
 TEST(ReplicaFaults, AnExceptionOnOneRankReachesTheOthersAndIsRethrown) {
   std::atomic<int> raised{0};

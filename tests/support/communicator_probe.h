@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators as they are after years of collectives.
+// Communicators as they are after years of collectives, or on hosts that there are not.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "communicator/communicator_state.h"
 
@@ -17,10 +18,22 @@ class CommunicatorProbe {
   using Progress = CommunicatorOptions::Progress;
   static Communicator starting_at(Communicator unused, std::uint64_t sequence,
                                   Progress progress = Progress::kBackground) {
+    return changed(std::move(unused), [&](Group& group) {
+      group.first_sequence = sequence;
+      group.advances_in_background = progress == Progress::kBackground;
+    });
+  }
+  /// The communicator, which nobody has used yet, with ranks that count as living on these hosts.
+  static Communicator on_hosts(Communicator unused, const std::vector<int>& hosts) {
+    return changed(std::move(unused), [&](Group& group) { group.hosts = hosts; });
+  }
+
+ private:
+  template <class Change>
+  static Communicator changed(Communicator unused, const Change& change) {
     Group group = unused.state_->group();
     unused = {};
-    group.first_sequence = sequence;
-    group.advances_in_background = progress == Progress::kBackground;
+    change(group);
     return Communicator(std::make_shared<Communicator::State>(std::move(group)));
   }
 };

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace farandole::testing {
+namespace farandole::test {
 
 /// Sets an environment variable for one test.
 class Variable {
@@ -23,4 +23,4 @@ class Variable {
   std::string old_;
 };
 
-}  // namespace farandole::testing
+}  // namespace farandole::test

@@ -110,7 +110,7 @@ void CollectiveOperation::end_phase() {
       if (call_.collective == Collective::kBarrier) {
         phase_ = Phase::kDone;
       } else {
-        phase_ = call_.collective == Collective::kAlltoall && call_.is_uneven() ? Phase::kExchangeCounts : Phase::kRun;
+        phase_ = call_.exchanges_counts() ? Phase::kExchangeCounts : Phase::kRun;
       }
       break;
     case Phase::kExchangeCounts:
@@ -177,8 +177,7 @@ std::unique_ptr<Operation> CollectiveOperation::make_comparison() {
   auto comparison = std::make_unique<ShmOperation>(group_, *host_.whole(), call_, descriptor_, number,
                                                    ShmOperation::Purpose::kComparison);
   // Of the counts, once they have been exchanged.
-  const bool is_followed = call_.collective == Collective::kAlltoall && call_.is_uneven() && comparisons_ == 1;
-  if (is_followed) comparison->set_followed_by(number + 1);
+  if (call_.exchanges_counts() && comparisons_ == 1) comparison->set_followed_by(number + 1);
   return comparison;
 }
 

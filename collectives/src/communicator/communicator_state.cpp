@@ -48,9 +48,8 @@ bool device_vendor_agrees(const Call& call) {
 
 Selection Communicator::State::select(const Call& call) {
   // Ranks that exchange uneven parts do not know each other's sizes, and must select alike: as above every table.
-  const bool knows_size = call.collective != Collective::kAlltoall || !call.is_uneven();
   const std::size_t bytes =
-      knows_size ? total_count(call, group_.size()) * size_in_bytes(call.input.dtype) : kUnknownBytes;
+      call.exchanges_counts() ? kUnknownBytes : total_count(call, group_.size()) * size_in_bytes(call.input.dtype);
   const MemoryKind memory = call.input.space.kind;
   const bool is_free = call.algorithm.empty() && call.segments == 0 && memory == MemoryKind::kHost;
   const ShortVectors& known = short_vectors_[static_cast<std::size_t>(call.collective)];

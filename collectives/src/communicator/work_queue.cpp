@@ -27,13 +27,13 @@ constexpr std::string_view kStillWritten =
 }  // namespace
 
 WorkQueue::WorkQueue(Group group) : group_(std::move(group)) {
-  const Topology& topology = group_.endpoint->topology();
-  const int host = topology.rank(group_.endpoint->rank()).host_index;
-  const auto local_size = std::count_if(group_.members.begin(), group_.members.end(),
-                                        [&](int member) { return topology.rank(member).host_index == host; });
+  int local_size = 0;
+  for (int index = 0; index < group_.size(); ++index) {
+    local_size += group_.host_of(index) == group_.host_of(group_.rank) ? 1 : 0;
+  }
   host_.hierarchy = Hierarchy::of(group_);
   const bool on_one_host = local_size == group_.size();
-  if (local_size > 1 && group_.endpoint->shares_memory(host) && (on_one_host || host_.hierarchy)) {
+  if (local_size > 1 && group_.shares_memory(group_.rank) && (on_one_host || host_.hierarchy)) {
     host_.group = std::make_unique<ShmGroup>(group_);
     in_flight_ = static_cast<std::uint64_t>(host_.group->lanes());
   }

@@ -57,7 +57,7 @@ class DeviceContext {
   Device& device_;
   const StreamView stream_;
   const StreamView zeroing_stream_;  // of new memory: it must not wait for collectives that peers have not called
-  mutable std::mutex mutex_;  // guards the next three
+  mutable std::mutex mutex_;         // guards the next three
   DeviceOrder order_;
   std::map<DeviceOrder::Time, std::shared_ptr<DeviceGroup>> groups_;
   bool is_abandoned_ = false;

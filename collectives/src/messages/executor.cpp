@@ -47,7 +47,7 @@ Aftermath Executor::withdraw() {
   return worst;
 }
 
-Executor::Extent Executor::locate(const Region& region) const {
+Executor::Located Executor::locate(const Region& region) const {
   const std::size_t first = execution_.offsets[static_cast<std::size_t>(region.first)];
   const int end_piece = region.first + region.count;
   const std::size_t end = execution_.offsets[static_cast<std::size_t>(end_piece)];
@@ -110,15 +110,15 @@ void Executor::start_message(int index, const Step& step) {
   Transport& route = group_.route(step.peer);
   Pending pending{index, {}, nullptr};
   if (step.kind == StepKind::kSend) {
-    const Extent from = locate(step.operand);
+    const Located from = locate(step.operand);
     pending.transfer =
         route.send(group_.channel_to(step.peer, execution_.lane), pointer(from.address), from.count * element_bytes_);
   } else if (step.kind == StepKind::kRecv) {
-    const Extent to = locate(step.target);
+    const Located to = locate(step.target);
     pending.transfer =
         route.recv(group_.channel_from(step.peer, execution_.lane), pointer(to.address), to.count * element_bytes_);
   } else if (route.fuses_reduction()) {
-    const Extent to = locate(step.target);
+    const Located to = locate(step.target);
     pending.transfer =
         route.recv_reduce(group_.channel_from(step.peer, execution_.lane), pointer(to.address),
                           pointer(locate(step.operand).address), to.count, execution_.dtype, execution_.op);
@@ -145,7 +145,7 @@ bool Executor::test_pending() {
     pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
     const Step& step = schedule_.steps[static_cast<std::size_t>(done.step)];
     if (done.bounce.size() > 0) {
-      const Extent to = locate(step.target);
+      const Located to = locate(step.target);
       reduce(pointer(to.address), pointer(locate(step.operand).address), done.bounce.data(), to.count, execution_.dtype,
              execution_.op);
       spare_.push_back(std::move(done.bounce));
@@ -158,13 +158,13 @@ bool Executor::test_pending() {
 }
 
 void Executor::run_locally(const Step& step) {
-  const Extent to = locate(step.target);
+  const Located to = locate(step.target);
   if (to.count == 0) return;
   if (step.kind == StepKind::kReduce) {
     reduce(pointer(to.address), pointer(locate(step.operand).address), pointer(locate(step.other).address), to.count,
            execution_.dtype, execution_.op);
   } else if (step.kind == StepKind::kCopy) {
-    const Extent from = locate(step.operand);
+    const Located from = locate(step.operand);
     if (from.address != to.address) std::memmove(pointer(to.address), pointer(from.address), to.count * element_bytes_);
   } else {
     finish(step);
@@ -172,8 +172,8 @@ void Executor::run_locally(const Step& step) {
 }
 
 void Executor::finish(const Step& step) {
-  const Extent to = locate(step.target);
-  const Extent from = locate(step.operand);
+  const Located to = locate(step.target);
+  const Located from = locate(step.operand);
   if (execution_.final_scale != 1.0) {
     scale(pointer(to.address), pointer(from.address), to.count, execution_.dtype, execution_.final_scale);
   } else if (from.address != to.address) {
@@ -194,8 +194,8 @@ void Executor::copy_untouched() const {
   if (execution_.input == execution_.data) return;
   for (int piece = execution_.first_result; piece < execution_.first_result + execution_.result_pieces; ++piece) {
     if (!schedule_.untouched[static_cast<std::size_t>(piece)]) continue;
-    const Extent from = locate({Space::kInput, 0, piece, 1});
-    const Extent to = locate({Space::kData, 0, piece, 1});
+    const Located from = locate({Space::kInput, 0, piece, 1});
+    const Located to = locate({Space::kData, 0, piece, 1});
     if (from.count > 0) std::memmove(pointer(to.address), pointer(from.address), from.count * element_bytes_);
   }
 }

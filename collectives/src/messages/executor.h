@@ -50,11 +50,11 @@ class Executor final : public Operation {
     Scratch bounce;  ///< of an unfused receive-and-reduce; outlives the transfer
     std::unique_ptr<Transfer> transfer;
   };
-  struct Extent {
+  struct Located {
     std::uintptr_t address;
     std::size_t count;
   };
-  Extent locate(const Region& region) const;
+  Located locate(const Region& region) const;
   bool start_ready();
   bool test_pending();
   /// False if the step must wait for bounce memory.

@@ -95,8 +95,8 @@ ReduceOp HierarchicalAllreduce::inner_op() const {
 
 BufferView HierarchicalAllreduce::own_values() const {
   if (!by_parts_) return call_.output;
-  const auto own = static_cast<std::size_t>(hierarchy_.local_rank);
-  return call_.output.part(parts_[own], parts_[own + 1] - parts_[own]);
+  const Extent own = extent_of(parts_, hierarchy_.local_rank);
+  return call_.output.part(own.first, own.count);
 }
 
 std::unique_ptr<Operation> HierarchicalAllreduce::run_inside(std::uint64_t number) {

@@ -29,6 +29,8 @@ struct Call {
   StreamView stream;  ///< the caller's, of a call on device memory
 
   bool is_uneven() const { return !counts.empty() || !recv_counts.empty(); }
+  /// No rank knows what its peers send each other, until they have exchanged their counts.
+  bool exchanges_counts() const { return collective == Collective::kAlltoall && is_uneven(); }
 };
 
 /// A call that outlives the caller's arguments: has counts of its own, and no name of an algorithm. Buffers stay the
@@ -42,6 +44,16 @@ class KeptCall : public Call {
  private:
   const std::vector<std::size_t> own_counts_, own_recv_counts_;
 };
+
+/// A range of a vector.
+struct Extent {
+  std::size_t first = 0, count = 0;  // elements
+};
+/// The part that begins at `offsets[index]`, and ends where the next one begins.
+inline Extent extent_of(std::span<const std::size_t> offsets, int index) {
+  const auto part = static_cast<std::size_t>(index);
+  return {offsets[part], offsets[part + 1] - offsets[part]};
+}
 
 /// How a whole vector is divided among the ranks. Refers to the call's counts.
 class Parts {

@@ -53,7 +53,7 @@ Descriptor describe_call(const Call& call, const Selection& selection, int size,
   descriptor.op = call.op;
   descriptor.algorithm = is_valid ? algorithm_number(selection) : Descriptor::kRefused;
   descriptor.root = call.root;
-  descriptor.count = call.collective == Collective::kAlltoall && call.is_uneven() ? 0 : total_count(call, size);
+  descriptor.count = call.exchanges_counts() ? 0 : total_count(call, size);
   descriptor.digest = is_plain ? no_options : digest_of_options(call, selection.segments);
   return descriptor;
 }

@@ -28,12 +28,12 @@ bool is_oversubscribed(const Group& group) {
 
 TuningShape Group::shape() const {
   const Topology& topology = endpoint->topology();
-  std::set<int> hosts, processes;
-  for (const int member : members) {
-    hosts.insert(topology.rank(member).host_index);
-    processes.insert(topology.rank(member).process);
+  std::set<int> found_hosts, processes;
+  for (int index = 0; index < size(); ++index) {
+    found_hosts.insert(host_of(index));
+    processes.insert(topology.rank(member(index)).process);
   }
-  TuningShape shape{size(), static_cast<int>(hosts.size()), ""};
+  TuningShape shape{size(), static_cast<int>(found_hosts.size()), ""};
   if (processes.size() < members.size() || size() == 1) shape.transport = endpoint->route(endpoint->rank()).name();
   if (processes.size() == 1) return shape;
   const int here = topology.rank(endpoint->rank()).process;

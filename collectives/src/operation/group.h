@@ -29,9 +29,17 @@ struct Group {
   Transport* transport = nullptr;  ///< of all messages, in place of the best one to each peer; in tests
   /// Of the first collective; the same on all ranks. Tests begin where a job comes to after years.
   std::uint64_t first_sequence = 1;
+  std::vector<int> hosts;  ///< of each member, where tests pretend hosts; empty: where it lives
 
   int size() const { return static_cast<int>(members.size()); }
   int member(int index) const { return members[static_cast<std::size_t>(index)]; }
+  int host_of(int index) const {
+    return hosts.empty() ? endpoint->topology().rank(member(index)).host_index : hosts[static_cast<std::size_t>(index)];
+  }
+  /// True if the ranks of that member's host share memory.
+  bool shares_memory(int index) const {
+    return endpoint->shares_memory(endpoint->topology().rank(member(index)).host_index);
+  }
   Transport& route(int peer) const { return transport != nullptr ? *transport : endpoint->route(member(peer)); }
   Channel channel_to(int peer, std::uint8_t lane) const { return {id, lane, member(rank), member(peer)}; }
   Channel channel_from(int peer, std::uint8_t lane) const { return {id, lane, member(peer), member(rank)}; }

@@ -5,13 +5,9 @@
 #include <cstring>
 
 #include "farandole/core/reduce.h"
+#include "shared_memory/arrival.h"
 
 namespace farandole {
-namespace {
-
-using Payload = std::array<std::uint64_t, ArrivalRecord::kPayloadWords>;
-
-}  // namespace
 
 OneShot::OneShot(ShmGroup& host, int lane, const Call& call, std::span<const std::size_t> firsts)
     : host_(host),
@@ -21,11 +17,10 @@ OneShot::OneShot(ShmGroup& host, int lane, const Call& call, std::span<const std
       element_bytes_(size_in_bytes(call.input.dtype)),
       total_(firsts.empty() ? total_count(call, host.size()) : firsts.back()) {}
 
-OneShot::Extent OneShot::part(int local) const {
-  const auto index = static_cast<std::size_t>(local);
-  if (!firsts_.empty()) return {firsts_[index], firsts_[index + 1] - firsts_[index]};
+Extent OneShot::part(int local) const {
+  if (!firsts_.empty()) return extent_of(firsts_, local);
   const std::size_t each = total_ / static_cast<std::size_t>(host_.size());
-  return {index * each, each};
+  return {static_cast<std::size_t>(local) * each, each};
 }
 
 /// Elements that a rank shows to its peers.
@@ -42,22 +37,18 @@ std::size_t OneShot::shown_by(int local) const {
   }
 }
 
-bool OneShot::is_in_line(int local) const {
-  return bytes(shown_by(local)) <= sizeof(Payload);
-}
-
 void OneShot::show() {
   const int me = host_.rank();
   const std::size_t count = shown_by(me);
   if (count == 0) return;
-  Payload payload{};
-  void* to = is_in_line(me) ? static_cast<void*>(payload.data()) : slot(me);
+  std::array<std::uint64_t, ArrivalRecord::kPayloadWords> payload{};
+  void* to = fits_record(count) ? static_cast<void*>(payload.data()) : slot(me);
   if (call_.prescale != 1.0) {
     scale(to, call_.input.data, count, call_.input.dtype, call_.prescale);
   } else {
     std::memcpy(to, call_.input.data, bytes(count));
   }
-  if (!is_in_line(me)) return;
+  if (!fits_record(count)) return;
   for (std::size_t i = 0; i < payload.size(); ++i) {
     arrival(me).payload[i].store(payload[i], std::memory_order_relaxed);
   }
@@ -92,14 +83,9 @@ void OneShot::take() {
   }
 }
 
-/// What `local` shows; neither changes before this rank has completed the operation.
-const std::byte* OneShot::shown(int local) const {
-  return is_in_line(local) ? reinterpret_cast<const std::byte*>(arrival(local).payload.data()) : slot(local);
-}
-
 void OneShot::reduce_from_all(Extent at) {
   const auto pointers = host_.pointers();
-  for (std::size_t i = 0; i < pointers.size(); ++i) pointers[i] = shown(static_cast<int>(i)) + bytes(at.first);
+  for (std::size_t i = 0; i < pointers.size(); ++i) pointers[i] = shown(static_cast<int>(i), total_) + bytes(at.first);
   reduce_many(call_.output.data, pointers, at.count, call_.input.dtype, call_.op);
   const double factor = final_scale(call_, host_.size());
   if (factor != 1.0) scale(call_.output.data, call_.output.data, at.count, call_.input.dtype, factor);
@@ -108,31 +94,26 @@ void OneShot::reduce_from_all(Extent at) {
 /// Of what `local` shows, to the element `to` of the output.
 void OneShot::copy_from(int local, Extent at, std::size_t to) const {
   if (at.count == 0) return;
-  std::memcpy(static_cast<std::byte*>(call_.output.data) + bytes(to), shown(local) + bytes(at.first), bytes(at.count));
+  const std::byte* from = shown(local, shown_by(local)) + bytes(at.first);
+  std::memcpy(static_cast<std::byte*>(call_.output.data) + bytes(to), from, bytes(at.count));
 }
 
 Attempt try_one_shot(ShmGroup& host, std::uint64_t number, std::uint64_t digest, const Call& call, Waiter& waiter) {
   if (!host.is_connected()) return Attempt::kNotBegun;
   const int lane = host.lane_of(number);
   if (host.first_behind(host.begin(lane, number)) >= 0) return Attempt::kNotBegun;
-  ArrivalRecord& mine = host.lane(host.rank(), lane).arrival;
   // The record's line is in the peers' caches, and this rank gets it by writing to it: what can be done before that,
   // is.
   OneShot one_shot(host, lane, call);
   one_shot.show();
-  mine.digest.store(digest, std::memory_order_relaxed);
-  mine.completed.store(host.completed(), std::memory_order_relaxed);
-  mine.number.store(number, std::memory_order_seq_cst);
-  host.nudge();
+  publish_arrival(host, lane, number, digest);
   for (int local = 0; local < host.size(); ++local) {
-    const ArrivalRecord& line = host.lane(local, lane).arrival;
-    while (line.number.load(std::memory_order_acquire) != number) {
+    if (local == host.rank()) continue;
+    while (!has_arrived(host, lane, number, local)) {
       if (waiter.sleeps_next()) return Attempt::kArrived;
       (void)waiter.rest();
     }
-    if (local == host.rank()) continue;
-    host.note_completed(local, line.completed.load(std::memory_order_relaxed));
-    if (line.digest.load(std::memory_order_relaxed) != digest) return Attempt::kArrived;
+    if (host.lane(local, lane).arrival.digest.load(std::memory_order_relaxed) != digest) return Attempt::kArrived;
   }
   one_shot.take();
   host.end(lane);

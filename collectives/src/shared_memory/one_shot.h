@@ -11,9 +11,13 @@
 
 namespace farandole {
 
-/// One rank's side of a one-shot collective. Every rank shows what its peers need of it, in its arrival record or in
-/// the first slot of its staging memory, and arrives. Once all have arrived each takes what it needs; it reads its own
-/// data where it has shown them, so outputs may lie anywhere on inputs.
+/// One rank's side of a one-shot collective. Every rank shows what its peers need of it, and arrives. Once all have
+/// arrived each takes what it needs; it reads its own data where it has shown them, so outputs may lie anywhere on
+/// inputs.
+///
+/// Memory: the payload of the own arrival record, if the data fit it, else the own first input slot. A rank writes them
+/// before it arrives, and its peers read them after; it writes them again once all peers have completed the operation.
+/// Atomics: none but the arrival's, whose release and acquire order the data, too (`publish_arrival`, `has_arrived`).
 class OneShot {
  public:
   /// @param call  its whole vector fits a slot; outlives this object
@@ -25,13 +29,14 @@ class OneShot {
   void take();
 
  private:
-  struct Extent {
-    std::size_t first = 0, count = 0;  // elements
-  };
   Extent part(int local) const;
   std::size_t shown_by(int local) const;
-  bool is_in_line(int local) const;
-  const std::byte* shown(int local) const;
+  /// Whether so many elements are shown in the record.
+  bool fits_record(std::size_t count) const { return bytes(count) <= sizeof(ArrivalRecord::payload); }
+  /// What `local` shows, `count` elements; they stay until this rank has completed the operation.
+  const std::byte* shown(int local, std::size_t count) const {
+    return fits_record(count) ? reinterpret_cast<const std::byte*>(arrival(local).payload.data()) : slot(local);
+  }
   std::byte* slot(int local) const { return host_.input_slot(local, lane_, 0); }
   ArrivalRecord& arrival(int local) const { return host_.lane(local, lane_).arrival; }
   std::size_t bytes(std::size_t count) const { return count * element_bytes_; }

@@ -31,23 +31,23 @@ ShmGroup::ShmGroup(const Group& group)
       memory_(group.endpoint->memory()),
       id_(group.id),
       slot_bytes_(std::max(group.slice_bytes / kLineBytes * kLineBytes, group.members.size() * kLineBytes)),
-      at_once_bytes_(std::min(group.one_shot_bytes, slot_bytes_)),
+      one_shot_bytes_(std::min(group.one_shot_bytes, slot_bytes_)),
       single_copy_bytes_(least_single_copy(endpoint_)),
       by_address_(endpoint_.settings().shared_memory == "on"),
       recent_outputs_(static_cast<std::size_t>(endpoint_.settings().non_temporal_bytes)) {
   const Topology& topology = endpoint_.topology();
   const RankInfo& self = topology.rank(endpoint_.rank());
-  for (std::size_t i = 0; i < group.members.size(); ++i) {
-    const RankInfo& info = topology.rank(group.members[i]);
-    if (info.host_index != self.host_index) {
+  for (int member = 0; member < group.size(); ++member) {
+    if (group.host_of(member) != group.host_of(group.rank)) {
       last_lane_ = kLanes - 1;
       continue;
     }
-    if (static_cast<int>(i) == group.rank) rank_ = size();
+    const RankInfo& info = topology.rank(group.member(member));
+    if (member == group.rank) rank_ = size();
     by_address_ = by_address_ && info.process == self.process;
     ArenaHeader& header = memory_.header(info.process);
     Peer peer;
-    peer.member = static_cast<int>(i);
+    peer.member = member;
     peer.process = info.process;
     peer.replica = info.replica;
     peer.doorbell = &header.slots[static_cast<std::size_t>(info.replica)].doorbell;

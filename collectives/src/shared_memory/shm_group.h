@@ -103,7 +103,7 @@ class ShmGroup {
   std::size_t slot_bytes() const { return slot_bytes_; }
   static constexpr int kSlots = 2;
   /// Vectors up to this size are one-shot.
-  std::size_t one_shot_bytes() const { return at_once_bytes_; }
+  std::size_t one_shot_bytes() const { return one_shot_bytes_; }
 
   RecentOutputs& recent_outputs() { return recent_outputs_; }
 
@@ -190,7 +190,7 @@ class ShmGroup {
   const std::uint16_t id_;
   std::uint64_t last_lane_ = 1;  // lanes are a power of two
   const std::size_t slot_bytes_;
-  const std::size_t at_once_bytes_;
+  const std::size_t one_shot_bytes_;
   const std::size_t single_copy_bytes_;
   std::vector<Peer> peers_;
   int rank_ = 0;

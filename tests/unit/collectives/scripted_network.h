@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -49,19 +50,28 @@ class ScriptedNetwork final : public Transport {
   /// Channels whose next message both ends have posted.
   std::size_t deliverable() const { return ready_channels().size(); }
   /// Delivers the next message of one of them.
-  void deliver(std::size_t index) {
-    const Key channel = ready_channels().at(index);
-    Message from = take(sends_[channel]), to = take(receives_[channel]);
-    ASSERT_EQ(from.bytes, to.bytes) << "both ends name the same number of bytes";
-    (void)to.move(from.move(nullptr));
-    *from.state = *to.state = State::kDone;
-    ++delivered_;
+  void deliver(std::size_t index) { deliver_on(ready_channels().at(index)); }
+  /// The same of all of them that are of one lane. True if there was any.
+  bool deliver_all_of(std::uint8_t lane) {
+    bool any = false;
+    for (const Key& channel : ready_channels()) {
+      if (std::get<1>(channel) != lane) continue;
+      deliver_on(channel);
+      any = true;
+    }
+    return any;
   }
   /// From now on every message that has not been delivered is lost.
   void fail(const std::string& text) { failure_ = text; }
 
   std::size_t delivered() const { return delivered_; }
   std::size_t withdrawn() const { return withdrawn_; }
+  /// Ranks of the job that have sent something.
+  std::set<int> senders() const {
+    std::set<int> ranks;
+    for (const auto& [channel, messages] : sends_) ranks.insert(std::get<2>(channel));
+    return ranks;
+  }
   /// Receives that a rank of the job has posted, and that have not been delivered.
   std::size_t receives_of(int rank) const {
     std::size_t count = 0;
@@ -108,6 +118,13 @@ class ScriptedNetwork final : public Transport {
     Message first = std::move(queue.front());
     queue.pop_front();
     return first;
+  }
+  void deliver_on(const Key& channel) {
+    Message from = take(sends_[channel]), to = take(receives_[channel]);
+    ASSERT_EQ(from.bytes, to.bytes) << "both ends name the same number of bytes";
+    (void)to.move(from.move(nullptr));
+    *from.state = *to.state = State::kDone;
+    ++delivered_;
   }
   std::vector<Key> ready_channels() const {
     std::vector<Key> ready;

@@ -229,7 +229,7 @@ class Explorer {
         mine.newest = std::max(mine.newest, number);
         return go(Phase::kFree);
       case Phase::kFree:
-        for (int peer = 0; peer < v_.ranks && v_.mistake != Mistake::kEntersOccupiedLane; ++peer) {
+        for (int peer = 0; peer < v_.ranks && v_.mistake != Mistake::kTakesOccupiedLane; ++peer) {
           if (peer != rank && at(s.ranks, peer).completed < at(mine.last, lane)) return false;
         }
         if (v_.mistake == Mistake::kNudgesFirst) return go(Phase::kNudge);
@@ -240,7 +240,7 @@ class Explorer {
         if (kind == Kind::kStaged) at(at(mine.in, lane), 0) = tag_of(number, 0);
         if (kind == Kind::kExchanged) at(at(mine.exchanged, lane), 0) = tag_of(number, 0);
         if (kind == Kind::kStaged || kind == Kind::kExchanged) {
-          // Nobody looks for them before this rank has entered.
+          // No peer looks for them before this rank has arrived.
           at(mine.progress, lane) = ++op.taken;
           at(mine.progress_number, lane) = number;
         }
@@ -363,7 +363,7 @@ class Explorer {
     }
   }
 
-  /// The rules of ShmOperation::is_ready.
+  /// The rules of Pipeline::is_ready.
   bool is_ready(const State& s, int rank, int number, const ShmPlan& plan, const ShmPlan::Step& step) const {
     const auto reader = static_cast<ShmStage>(static_cast<int>(step.stage) + 1);
     const std::size_t slots = &plan == &exchanged_ ? kExchangeSlots : kSlots;

@@ -14,16 +14,16 @@ enum class Kind : std::uint8_t { kOneShot, kStaged, kExchanged, kWindows };
 /// What goes wrong in a model on purpose, to see that exploring it finds that.
 enum class Mistake {
   kNone,
-  kEntersOccupiedLane,  // does not wait until the others have completed the lane's last operation
-  kReusesSlots,         // does not wait until a slot has been read
-  kReadsTooEarly,       // does not wait until a slot has been written
-  kNumberFirst,         // announces an entry before its data is there
-  kStepsLast,           // says that steps are of its operation before it has replaced those of the last one
-  kLeavesTooEarly,      // gives buffers back that others still use
-  kCountsOnlyNewest,    // says that everything is complete when the newest operation is
-  kBeginsOutOfOrder,    // a later operation may begin before an earlier one
+  kTakesOccupiedLane,  // arrives before its peers have completed the lane's last operation
+  kReusesSlots,        // does not wait until a slot has been read
+  kReadsTooEarly,      // does not wait until a slot has been written
+  kNumberFirst,        // publishes its arrival before its data
+  kStepsLast,          // says that steps are of its operation before it has replaced those of the last one
+  kLeavesTooEarly,     // gives buffers back that peers still use
+  kCountsOnlyNewest,   // says that everything is complete when the newest operation is
+  kBeginsOutOfOrder,   // a later operation may begin before an earlier one
   kNeverNudges,
-  kNudgesFirst,  // wakes others before there is news
+  kNudgesFirst,  // wakes peers before it has stored what they wait for
   kLooksBeforeArming,
   kSeesAfterLooking,  // takes the ring count after the last look
 };

@@ -79,7 +79,7 @@ struct Rules {
   bool waits_for_readers = true, waits_for_writers = true, waits_at_end = true;
 };
 
-/// All ranks under the waiting rules of ShmOperation, in every interleaving. A step has a beginning and an end, so
+/// All ranks under the waiting rules of Pipeline, in every interleaving. A step has a beginning and an end, so
 /// that what others do meanwhile is seen.
 class Simulation {
  public:

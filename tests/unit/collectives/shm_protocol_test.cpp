@@ -13,7 +13,7 @@ namespace {
 
 constexpr Kind kA = Kind::kOneShot, kS = Kind::kStaged, kX = Kind::kExchanged, kW = Kind::kWindows;
 
-TEST(HostProtocol, HoldsInEveryInterleaving) {
+TEST(ShmProtocol, HoldsInEveryInterleaving) {
   std::size_t states = 0;
   for (const auto& calls : std::vector<std::vector<Kind>>{
            {kA, kA, kA}, {kS, kS, kS}, {kW, kW, kW}, {kA, kS, kA}, {kS, kA, kW}, {kW, kA, kS}}) {
@@ -35,7 +35,7 @@ TEST(HostProtocol, HoldsInEveryInterleaving) {
   EXPECT_GT(states, 100'000U) << "the explorer does not explore";
 }
 
-TEST(HostProtocol, HoldsWhereTwoRanksExchangeParts) {
+TEST(ShmProtocol, HoldsWhereTwoRanksExchangeParts) {
   for (const auto& calls : std::vector<std::vector<Kind>>{{kX}, {kX, kX}, {kX, kA}, {kA, kX}, {kX, kW}}) {
     const Variant variant{2, 1, calls, calls.size() == 1, Mistake::kNone};
     EXPECT_EQ(explore(variant).error, "") << describe(variant);
@@ -51,10 +51,10 @@ void expect_found(const Variant& variant) {
   EXPECT_EQ(explore(right).error, "") << describe(right);
 }
 
-TEST(HostProtocol, MistakesWithLanesSlotsAndBuffersAreFound) {
+TEST(ShmProtocol, MistakesWithLanesSlotsAndBuffersAreFound) {
   for (const int ranks : {2, 3}) {
-    expect_found({ranks, 1, {kA, kA}, false, Mistake::kEntersOccupiedLane});
-    expect_found({ranks, 1, {kS, kA}, false, Mistake::kEntersOccupiedLane});
+    expect_found({ranks, 1, {kA, kA}, false, Mistake::kTakesOccupiedLane});
+    expect_found({ranks, 1, {kS, kA}, false, Mistake::kTakesOccupiedLane});
     expect_found({ranks, 1, {kS}, false, Mistake::kReusesSlots});
     expect_found({ranks, 1, {kS}, false, Mistake::kReadsTooEarly});
     expect_found({ranks, 1, {kA}, false, Mistake::kNumberFirst});
@@ -66,7 +66,7 @@ TEST(HostProtocol, MistakesWithLanesSlotsAndBuffersAreFound) {
   expect_found({2, 2, {kA, kA, kA}, false, Mistake::kBeginsOutOfOrder});
 }
 
-TEST(HostProtocol, MistakesWithSleepingAreFound) {
+TEST(ShmProtocol, MistakesWithSleepingAreFound) {
   for (const Mistake mistake :
        {Mistake::kNeverNudges, Mistake::kNudgesFirst, Mistake::kLooksBeforeArming, Mistake::kSeesAfterLooking}) {
     expect_found({2, 1, {kA, kA}, true, mistake});
