@@ -91,11 +91,5 @@ else()
 endif()
 
 include(FarandoleMpi)
+include(FarandoleCuda)
 include(FarandolePython)
-
-# Backends and bindings that this version does not contain yet.
-foreach(feature CUDA)
-  if(FARANDOLE_WITH_${feature} STREQUAL ON)
-    message(FATAL_ERROR "FARANDOLE_WITH_${feature}=ON, but this version has no ${feature} part yet; use AUTO or OFF.")
-  endif()
-endforeach()

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+# nvcc, which compiles the kernels for GPUs. The plug-in itself needs nothing of CUDA, so it is built without nvcc, too;
+# it then has no kernels. Sets FARANDOLE_HAVE_CUDA (the plug-in is built), FARANDOLE_HAVE_KERNELS, and FARANDOLE_NO_KERNELS:
+# why there are none.
+include_guard()
+
+set(FARANDOLE_HAVE_CUDA OFF)
+set(FARANDOLE_HAVE_KERNELS OFF)
+set(FARANDOLE_NO_KERNELS "FARANDOLE_WITH_CUDA=OFF")
+set(FARANDOLE_CUDA12_NVCC "" CACHE FILEPATH "nvcc of CUDA 12, for a second set of kernels that drivers before 580 load")
+
+# Binaries for Turing, Ampere and Hopper, which later ones of the same generation run, too, and PTX for what comes after.
+# Bits must be those of processors: nothing is fused, flushed to zero or approximated.
+set(farandole_nvcc_flags -ccbin ${CMAKE_CXX_COMPILER} -std=c++20 -O3 -DNDEBUG
+    -fmad=false -ftz=false -prec-div=true --expt-relaxed-constexpr
+    -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
+    -gencode arch=compute_90,code=compute_90)
+
+# Compiles a line of C++20 once per nvcc and compiler. `problem` is empty if that works.
+function(farandole_try_nvcc nvcc problem)
+  if(FARANDOLE_TRIED_NVCC STREQUAL "${nvcc} ${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION}")
+    set(${problem} "" PARENT_SCOPE)
+    return()
+  endif()
+  set(source ${PROJECT_BINARY_DIR}/CMakeFiles/farandole_try_nvcc.cu)
+  file(WRITE ${source} "#include <bit>\n__global__ void trial(unsigned* out) { *out = std::bit_cast<unsigned>(1.0F); }\n")
+  execute_process(COMMAND ${nvcc} ${farandole_nvcc_flags} --fatbin -o ${source}.fatbin ${source}
+                  RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(failed)
+    set(${problem} "${nvcc} can not compile C++20 for these GPUs:\n${output}" PARENT_SCOPE)
+    return()
+  endif()
+  set(FARANDOLE_TRIED_NVCC "${nvcc} ${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION}" CACHE INTERNAL "")
+  set(${problem} "" PARENT_SCOPE)
+endfunction()
+
+if(NOT FARANDOLE_WITH_CUDA STREQUAL OFF)
+  set(FARANDOLE_HAVE_CUDA ON)
+  find_program(FARANDOLE_NVCC nvcc DOC "nvcc, of CUDA 12 or newer" PATH_SUFFIXES bin
+               HINTS ${CUDAToolkit_ROOT} ENV CUDAToolkit_ROOT ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda)
+  if(FARANDOLE_NVCC)
+    farandole_try_nvcc(${FARANDOLE_NVCC} FARANDOLE_NO_KERNELS)
+  else()
+    set(FARANDOLE_NO_KERNELS "nvcc was not found")
+  endif()
+  if(NOT FARANDOLE_NO_KERNELS)
+    set(FARANDOLE_HAVE_KERNELS ON)
+  elseif(FARANDOLE_WITH_CUDA STREQUAL ON)
+    message(FATAL_ERROR "FARANDOLE_WITH_CUDA=ON, but there can be no kernels for GPUs: ${FARANDOLE_NO_KERNELS}. Install nvcc of "
+                        "CUDA 12 or newer (NVIDIA's package cuda-nvcc-13-0, or with pip: nvidia-cuda-nvcc nvidia-nvvm "
+                        "nvidia-cuda-crt nvidia-cuda-runtime), and name it: -DFARANDOLE_NVCC=/path/to/nvcc or "
+                        "-DCUDAToolkit_ROOT=/path/to/cuda. With AUTO the plug-in is built without kernels.")
+  endif()
+  if(FARANDOLE_CUDA12_NVCC AND NOT EXISTS ${FARANDOLE_CUDA12_NVCC})
+    message(FATAL_ERROR "FARANDOLE_CUDA12_NVCC=${FARANDOLE_CUDA12_NVCC}, but there is no such file.")
+  endif()
+endif()
+
+# Compiles `source` for all GPUs to `output`. What nvcc says of each kernel (registers, spills) goes to `output`.log.
+function(farandole_add_fatbin output nvcc source)
+  cmake_parse_arguments(arg "" "" "INCLUDE_DIRECTORIES" ${ARGN})
+  list(TRANSFORM arg_INCLUDE_DIRECTORIES PREPEND -I)
+  set(command ${nvcc} ${farandole_nvcc_flags} -Xptxas -v -Xfatbin -compress-all ${arg_INCLUDE_DIRECTORIES}
+              -MD -MF ${output}.d --fatbin -o ${output} ${source})
+  list(JOIN command "\" \"" command)
+  file(CONFIGURE OUTPUT ${output}.cmake @ONLY CONTENT [[
+execute_process(COMMAND "@command@" RESULT_VARIABLE failed OUTPUT_FILE "@output@.log" ERROR_FILE "@output@.log")
+if(failed)
+  file(READ "@output@.log" log)
+  message(FATAL_ERROR "${log}")
+endif()
+]])
+  add_custom_command(OUTPUT ${output} BYPRODUCTS ${output}.log COMMAND ${CMAKE_COMMAND} -P ${output}.cmake
+                     DEPENDS ${source} ${output}.cmake DEPFILE ${output}.d COMMENT "Compiling kernels for GPUs" VERBATIM)
+endfunction()

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// All kernels: X(name behind "farandole_", class with the body).
+#pragma once
+
+#include "cuda/kernels.h"
+
+// NOLINTBEGIN(bugprone-macro-parentheses): types and parts of names
+#define FARANDOLE_REDUCE_KERNELS(X, dtype, type)                           \
+  X(reduce_##dtype##_sum, Elementwise<Reduce<type, kernels::Sum>>)         \
+  X(reduce_##dtype##_product, Elementwise<Reduce<type, kernels::Product>>) \
+  X(reduce_##dtype##_min, Elementwise<Reduce<type, kernels::Min>>)         \
+  X(reduce_##dtype##_max, Elementwise<Reduce<type, kernels::Max>>)
+
+#define FARANDOLE_INTEGER_KERNELS(X, dtype, type) \
+  FARANDOLE_REDUCE_KERNELS(X, dtype, type)        \
+  X(scale_##dtype, ScaleIntegers<type>)
+
+#define FARANDOLE_FLOAT_KERNELS(X, dtype, type) \
+  FARANDOLE_REDUCE_KERNELS(X, dtype, type)      \
+  X(scale_##dtype, Elementwise<Multiply<type>>)
+
+#define FARANDOLE_CAST_KERNELS(X, left, left_type, right, right_type) \
+  X(cast_##left##_##right, Elementwise<Cast<left_type, right_type>>)  \
+  X(cast_##right##_##left, Elementwise<Cast<right_type, left_type>>)
+
+#define FARANDOLE_KERNELS(X)                             \
+  X(copy, Elementwise<Copy<std::uint8_t>>)               \
+  FARANDOLE_REDUCE_KERNELS(X, bool, kernels::Bool)       \
+  FARANDOLE_INTEGER_KERNELS(X, u8, std::uint8_t)         \
+  FARANDOLE_INTEGER_KERNELS(X, i8, std::int8_t)          \
+  FARANDOLE_INTEGER_KERNELS(X, u16, std::uint16_t)       \
+  FARANDOLE_INTEGER_KERNELS(X, i16, std::int16_t)        \
+  FARANDOLE_INTEGER_KERNELS(X, i32, std::int32_t)        \
+  FARANDOLE_INTEGER_KERNELS(X, i64, std::int64_t)        \
+  FARANDOLE_FLOAT_KERNELS(X, f16, Half)                  \
+  FARANDOLE_FLOAT_KERNELS(X, bf16, BFloat16)             \
+  FARANDOLE_FLOAT_KERNELS(X, f32, float)                 \
+  FARANDOLE_FLOAT_KERNELS(X, f64, double)                \
+  FARANDOLE_CAST_KERNELS(X, f16, Half, bf16, BFloat16)   \
+  FARANDOLE_CAST_KERNELS(X, f16, Half, f32, float)       \
+  FARANDOLE_CAST_KERNELS(X, f16, Half, f64, double)      \
+  FARANDOLE_CAST_KERNELS(X, bf16, BFloat16, f32, float)  \
+  FARANDOLE_CAST_KERNELS(X, bf16, BFloat16, f64, double) \
+  FARANDOLE_CAST_KERNELS(X, f32, float, f64, double)
+// NOLINTEND(bugprone-macro-parentheses)

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels_fatbin.h"
+
+// The build names the files: FARANDOLE_KERNELS_FATBIN, FARANDOLE_KERNELS_FATBIN_CUDA12.
+#define FARANDOLE_EMBED(symbol, file)         \
+  asm(".pushsection .rodata, \"a\"\n"         \
+      ".globl " #symbol ", " #symbol          \
+      "_size\n"                               \
+      ".hidden " #symbol ", " #symbol         \
+      "_size\n"                               \
+      ".balign 64\n" #symbol                  \
+      ":\n"                                   \
+      ".incbin \"" file                       \
+      "\"\n"                                  \
+      ".Lend_of_" #symbol                     \
+      ":\n"                                   \
+      ".balign 8\n" #symbol                   \
+      "_size:\n"                              \
+      ".quad .Lend_of_" #symbol " - " #symbol \
+      "\n"                                    \
+      ".popsection")
+
+#if defined(FARANDOLE_KERNELS_FATBIN)
+FARANDOLE_EMBED(farandole_kernels_fatbin, FARANDOLE_KERNELS_FATBIN);
+#else
+const unsigned char farandole_kernels_fatbin[1] = {0};
+const std::size_t farandole_kernels_fatbin_size = 0;
+#endif
+
+#if defined(FARANDOLE_KERNELS_FATBIN_CUDA12)
+FARANDOLE_EMBED(farandole_kernels_fatbin_cuda12, FARANDOLE_KERNELS_FATBIN_CUDA12);
+#else
+const unsigned char farandole_kernels_fatbin_cuda12[1] = {0};
+const std::size_t farandole_kernels_fatbin_cuda12_size = 0;
+#endif
