@@ -11,13 +11,10 @@ set(FARANDOLE_CUDA12_NVCC "" CACHE FILEPATH "nvcc of CUDA 12, for a second set o
 
 # Binaries for Turing, Ampere and Hopper, which later ones of the same generation run, too, and PTX for what comes after.
 # Bits must be those of processors: nothing is fused, flushed to zero or approximated.
-set(farandole_nvcc_flags -std=c++20 -O3 -DNDEBUG -fmad=false -ftz=false -prec-div=true --expt-relaxed-constexpr
+set(farandole_nvcc_flags -ccbin ${CMAKE_CXX_COMPILER} -std=c++20 -O3 -DNDEBUG
+    -fmad=false -ftz=false -prec-div=true --expt-relaxed-constexpr
     -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
     -gencode arch=compute_90,code=compute_90)
-# nvcc asks the system's g++ where the build has another compiler.
-if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  list(APPEND farandole_nvcc_flags -ccbin ${CMAKE_CXX_COMPILER})
-endif()
 
 # Compiles a line of C++20 once per nvcc and compiler. `problem` is empty if that works.
 function(farandole_try_nvcc nvcc problem)
@@ -25,7 +22,7 @@ function(farandole_try_nvcc nvcc problem)
     set(${problem} "" PARENT_SCOPE)
     return()
   endif()
-  set(source ${CMAKE_BINARY_DIR}/CMakeFiles/farandole_try_nvcc.cu)
+  set(source ${PROJECT_BINARY_DIR}/CMakeFiles/farandole_try_nvcc.cu)
   file(WRITE ${source} "#include <bit>\n__global__ void trial(unsigned* out) { *out = std::bit_cast<unsigned>(1.0F); }\n")
   execute_process(COMMAND ${nvcc} ${farandole_nvcc_flags} --fatbin -o ${source}.fatbin ${source}
                   RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -63,8 +60,8 @@ endif()
 function(farandole_add_fatbin output nvcc source)
   cmake_parse_arguments(arg "" "" "INCLUDE_DIRECTORIES" ${ARGN})
   list(TRANSFORM arg_INCLUDE_DIRECTORIES PREPEND -I)
-  set(command ${nvcc} ${farandole_nvcc_flags} -Xptxas -v -Xfatbin -compress-all ${arg_INCLUDE_DIRECTORIES} -MD -MF ${output}.d --fatbin -o ${output}
-              ${source})
+  set(command ${nvcc} ${farandole_nvcc_flags} -Xptxas -v -Xfatbin -compress-all ${arg_INCLUDE_DIRECTORIES}
+              -MD -MF ${output}.d --fatbin -o ${output} ${source})
   list(JOIN command "\" \"" command)
   file(CONFIGURE OUTPUT ${output}.cmake @ONLY CONTENT [[
 execute_process(COMMAND "@command@" RESULT_VARIABLE failed OUTPUT_FILE "@output@.log" ERROR_FILE "@output@.log")

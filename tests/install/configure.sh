@@ -51,6 +51,13 @@ refused "apt-get install libgtest-dev libgmock-dev" -DFARANDOLE_BUILD_TESTS=ON "
 configure without_trainer -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=ON || fail "AUTO insists on the trainer"
 grep -q 'trainer .*not found: oneDNN' "$work/log" || fail "nothing says why there is no trainer"
 
+refused "there can be no kernels for GPUs: nvcc was not found. Install nvcc" -DFARANDOLE_WITH_CUDA=ON -DFARANDOLE_NVCC=
+refused "kernels for GPUs: $(type -P false) can not compile C++20" -DFARANDOLE_WITH_CUDA=ON "-DFARANDOLE_NVCC=$(type -P false)"
+configure without_nvcc -DFARANDOLE_NVCC= || fail "AUTO insists on nvcc"
+grep -q 'CUDA .*no kernels for GPUs: nvcc was not found' "$work/log" || fail "nothing says why there are no kernels for GPUs"
+configure without_cuda -DFARANDOLE_WITH_CUDA=OFF || fail "not configured without CUDA"
+! grep -q 'kernels_fatbin' "$work/without_cuda/compile_commands.json" || fail "FARANDOLE_WITH_CUDA=OFF builds the plug-in for CUDA"
+
 configure packager -DCMAKE_BUILD_TYPE=Release '-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DMARK' -DCMAKE_CXX_STANDARD=23 \
   -DCMAKE_INSTALL_RPATH=/opt/elsewhere -DFARANDOLE_WITH_MPI=AUTO || fail "not configured"
 commands=$work/packager/compile_commands.json

@@ -4,6 +4,7 @@
 
 #include "cuda/kernels.h"
 
+// NOLINTBEGIN(bugprone-macro-parentheses): types and parts of names
 #define FARANDOLE_REDUCE_KERNELS(X, dtype, type)                           \
   X(reduce_##dtype##_sum, Elementwise<Reduce<type, kernels::Sum>>)         \
   X(reduce_##dtype##_product, Elementwise<Reduce<type, kernels::Product>>) \
@@ -41,3 +42,4 @@
   FARANDOLE_CAST_KERNELS(X, bf16, BFloat16, f32, float)  \
   FARANDOLE_CAST_KERNELS(X, bf16, BFloat16, f64, double) \
   FARANDOLE_CAST_KERNELS(X, f32, float, f64, double)
+// NOLINTEND(bugprone-macro-parentheses)
