@@ -196,8 +196,8 @@ ncclResult_t Communicator::error() {
 void Communicator::report_broken() {
   if (is_ended_.exchange(true, std::memory_order_relaxed)) return;
   const std::string why = segment_->why_broken();
-  fail(cuda::ncclInternalError, why);
   misuse("seen by rank {} of {}: {}", rank, size, why);
+  fail(cuda::ncclInternalError, why);  // whoever sees the error finds the report
 }
 
 void Communicator::fail(ncclResult_t error, const std::string& text) {
