@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "communicator_probe.h"
+#include "device/device_slot.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
 #include "groups.h"
@@ -131,10 +132,11 @@ class Reduction {
   /// As the queue does in the order of the calls.
   void announce() {
     VendorSlot none(hosts_.group(0));
+    DeviceSlot no_devices(hosts_.group(0));
     for (int rank = 0; rank < hosts_.size(); ++rank) {
       const Side& side = sides_[static_cast<std::size_t>(rank)];
-      kHierarchicalMethod.announce({hosts_.group(rank), hosts_.shm(rank), &hosts_.hierarchy(rank), none, side.call,
-                                    Selection{}, side.descriptor, sequence_, false});
+      kHierarchicalMethod.announce({hosts_.group(rank), hosts_.shm(rank), &hosts_.hierarchy(rank), none, no_devices,
+                                    side.call, Selection{}, side.descriptor, sequence_, false});
     }
   }
   void begin() {

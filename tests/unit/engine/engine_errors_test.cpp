@@ -10,6 +10,8 @@
 namespace farandole::testing {
 namespace {
 
+using test::Variable;
+
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::Each;

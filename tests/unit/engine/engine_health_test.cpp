@@ -9,6 +9,8 @@
 namespace farandole::testing {
 namespace {
 
+using test::Variable;
+
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 

@@ -12,6 +12,8 @@
 namespace farandole::testing {
 namespace {
 
+using test::Variable;
+
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
