@@ -106,6 +106,22 @@ TEST(Selection, SharedMemoryNeedsSomebodyToShareWithUnlessARankIsAlone) {
   EXPECT_EQ(select(asked, settings).name(), "shared_memory");
 }
 
+TEST(Selection, ASettingForTheOtherKindOfMemoryIsPassedOver) {
+  Settings settings;
+  settings.broadcast = "vendor";
+  SelectionQuery asked = query(4, 2);
+  asked.collective = Collective::kBroadcast;
+  EXPECT_NE(select(asked, settings).algorithm, nullptr);
+  settings.allreduce = "shared_memory";
+  asked = query(4, 2);
+  asked.memory = MemoryKind::kCuda;
+  EXPECT_EQ(select(asked, settings).name(), "vendor");
+  asked.vendor_agrees = false;
+  EXPECT_NE(select(asked, settings).algorithm, nullptr);
+  asked.forced = "shared_memory";
+  EXPECT_THROW(select(asked, settings), InvalidArgument);
+}
+
 TEST(Selection, CandidatesAreSortedAndSupportTheSize) {
   const auto found = candidates(query(1 << 20, 6), Settings());
   ASSERT_GE(found.size(), 4U);
