@@ -195,14 +195,14 @@ class LogsTest(KerasTest):
                 if hvd.rank() == 1:
                     self.model.optimizer.learning_rate = 0.05
 
-        self.assert_drift(Change(), ["after epoch 1", "learning_rate is 0.1 on rank 0, 0.05 on rank 1"])
+        self.assert_drift(Change(), ["after epoch 1", "learning_rate is 0.1 on rank 0 and 0.05 on rank 1"])
 
     def test_weights_that_are_loaded_on_one_rank(self):
         self.need_several_ranks()
         model = self.together(classifier(sgd()))
         if hvd.rank() == 0:
             model.set_weights([weight + 1 for weight in model.get_weights()])
-        with self.assertRaisesRegex(errors.Mismatch, "before training .*, and 1 more"):
+        with self.assertRaisesRegex(errors.Mismatch, "before training .*; and 1 more difference"):
             self.fit(model)
 
     def test_rounding_is_no_drift(self):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """farandole.numpy: every collective, with every type, in groups, windows and process sets; what is refused."""
 
+import inspect
 import threading
 import time
 
@@ -154,6 +155,25 @@ class OtherCollectivesTest(support.RankedTest):
         first, second = collectives.grouped_allgather([np.array([farandole.rank()]), np.full((2, 2), 1.5)])
         self.assertEqual(first.tolist(), list(range(farandole.size())))
         self.assertEqual(second.shape, (2 * farandole.size(), 2))
+
+    def test_groups_of_no_arrays(self):
+        for name in ("grouped_allreduce", "grouped_allgather", "grouped_reducescatter"):
+            self.assertEqual(getattr(collectives, name)([]), [])
+            work = getattr(collectives, name + "_async")([])
+            self.assertTrue(collectives.poll(work))
+            self.assertEqual(work.wait(), [])
+
+    def test_both_forms_take_the_same_arguments(self):
+        pairs = [(name, name + "_async") for name in collectives.__all__ if name + "_async" in collectives.__all__]
+        self.assertEqual(len(pairs), 8)
+        for pair in pairs:
+            blocking, begin = (getattr(collectives, name) for name in pair)
+            self.assertEqual((blocking.__name__, begin.__name__), pair)
+            self.assertEqual(*(inspect.signature(each).parameters for each in (blocking, begin)))
+            self.assertFalse([name for name in inspect.signature(begin).parameters if name.startswith("_")])
+            self.assertIs(inspect.signature(begin).return_annotation, collectives.Work)
+            self.assertIn("As `", begin.__doc__)
+            self.assertGreater(len(blocking.__doc__), len(begin.__doc__))
 
     def test_broadcast(self):
         for root in range(farandole.size()):

@@ -70,11 +70,11 @@ EAGER_MISMATCHES = {
     ),
     "broadcast_variables: number": (
         lambda odd: hvd.broadcast_variables([tf.Variable(ones())] * (1 if odd else 2), root_rank=0),
-        "2 variables on rank 0, 1 on rank",
+        "the number of variables is 2 on rank 0 and 1 on rank",
     ),
     "broadcast_variables: none here": (
         lambda odd: hvd.broadcast_variables([] if odd else [tf.Variable(ones())], root_rank=0),
-        "1 variables on rank 0, 0 on rank",
+        "the number of variables is 1 on rank 0 and 0 on rank",
     ),
     "broadcast_variables: order": (
         lambda odd: hvd.broadcast_variables(

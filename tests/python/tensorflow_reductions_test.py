@@ -46,6 +46,13 @@ class AllreduceTest(support.RankedTest):
         np.testing.assert_array_equal(mixed[0], np.trunc(total / hvd.size()))
         self.assertEqual(mixed[1].numpy(), 1.5)
 
+    def test_average_of_slices_of_integers_is_cut_off(self):
+        mine = tf.IndexedSlices(tf.constant([[-3, 7]]), tf.constant([hvd.rank()]), tf.constant([hvd.size(), 2]))
+        reduced = hvd.allreduce(mine)
+        self.assertEqual(reduced.values.dtype, tf.int32)
+        rows = np.trunc(np.array([[-3, 7]] * hvd.size()) / hvd.size())
+        np.testing.assert_array_equal(tf.convert_to_tensor(reduced), rows)
+
     def test_compression(self):
         mine = tf.constant([1.0 + 2.0**-12, 70000.0]) * (hvd.rank() + 1)
         half = hvd.allreduce(mine, op=hvd.Sum, compression=hvd.Compression.fp16)

@@ -13,9 +13,10 @@ and raise what went wrong, the same on all ranks. Those with `_async` return a `
 """
 
 import ctypes
+import inspect
 import math
 import weakref
-from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 import numpy as np
 
@@ -23,6 +24,12 @@ from . import _engine, _work, errors
 from ._engine import Adasum, Average, Collective, Max, Min, Product, ReduceOp, Sum
 from ._work import Call, Work
 from .process_sets import ProcessSet, global_process_set, id_of
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec
+
+    _P = ParamSpec("_P")
+    _R = TypeVar("_R")
 
 __all__ = [
     "Adasum",
@@ -85,53 +92,29 @@ def _nothing(work: Work) -> None:
     return None
 
 
-def grouped_allreduce_async(
-    tensors: Sequence[Any],
-    average: Optional[bool] = None,
-    name: Optional[str] = None,
-    op: Optional[int] = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    out: Optional[Sequence[np.ndarray]] = None,
-    _caller_waits: bool = False,
-) -> Work:
-    """As `grouped_allreduce`; `wait()` gives the list."""
-    with Call(process_set, name) as call:
-        inputs = [_input(tensor) for tensor in tensors]
-        outs: Sequence[Any] = [None] * len(inputs) if out is None else out
-        if len(outs) != len(inputs):
-            raise errors.InvalidArgument(f"{len(inputs)} arrays, but out has {len(outs)}")
-        outputs = [_output(each, array) for each, array in zip(outs, inputs)]
-        return call.submit(
-            Work(inputs, outputs, _all_outputs),
-            Collective.Allreduce,
-            op=_engine.choose_op(average, op),
-            prescale=prescale_factor,
-            postscale=postscale_factor,
-            caller_waits=_caller_waits,
-        )
+def _of_no_arrays() -> Work:
+    """A group of no arrays, which no rank hears of."""
+    work = Work([], [], _all_outputs)
+    work.finish(0, None)
+    return work
 
 
-def grouped_allreduce(
-    tensors: Sequence[Any],
-    average: Optional[bool] = None,
-    name: Optional[str] = None,
-    op: Optional[int] = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    out: Optional[Sequence[np.ndarray]] = None,
-) -> List[np.ndarray]:
-    """Reduces each of `tensors` over the ranks, all together: none before all are ready on all ranks.
+def _blocking(begin: "Callable[_P, Work]", result: "Type[_R]", documentation: str) -> "Callable[_P, _R]":
+    """The blocking form of an `_async` function: its arguments, and the result of its work.
 
-    Arguments are those of `allreduce`. An empty list gives an empty list.
+    `_caller_waits`, which only this passes, is no argument for users, and help() shows neither form with it.
     """
-    if not len(tensors):
-        return []
-    return grouped_allreduce_async(
-        tensors, average, name, op, prescale_factor, postscale_factor, process_set, out, True
-    ).wait()
+    signature = inspect.signature(begin)
+    shown = signature.replace(parameters=[each for each in signature.parameters.values() if each.name[0] != "_"])
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return begin(*args, **kwargs, _caller_waits=True).wait()
+
+    call.__name__ = call.__qualname__ = begin.__name__[: -len("_async")]
+    call.__doc__ = documentation
+    call.__signature__ = shown.replace(return_annotation=result)
+    begin.__signature__ = shown
+    return call
 
 
 def allreduce_async(
@@ -143,6 +126,7 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
     out: Optional[np.ndarray] = None,
+    *,
     _caller_waits: bool = False,
 ) -> Work:
     """As `allreduce`; `wait()` gives the array."""
@@ -158,16 +142,9 @@ def allreduce_async(
         )
 
 
-def allreduce(
-    tensor: Any,
-    average: Optional[bool] = None,
-    name: Optional[str] = None,
-    op: Optional[int] = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    out: Optional[np.ndarray] = None,
-) -> np.ndarray:
+allreduce = _blocking(
+    allreduce_async,
+    np.ndarray,
     """Reduces `tensor` over the ranks; every rank gets the result.
 
     tensor: of the same shape and type on all ranks.
@@ -178,71 +155,93 @@ def allreduce(
     out: array that takes the result; may be `tensor`. None makes one.
 
     Raises Mismatch if the ranks disagree; `out` is unchanged then. Collective: all ranks of the process set.
-    """
-    return allreduce_async(tensor, average, name, op, prescale_factor, postscale_factor, process_set, out, True).wait()
+    """,
+)
 
 
-def _gather(
+def grouped_allreduce_async(
     tensors: Sequence[Any],
-    name: Optional[str],
-    process_set: ProcessSet,
-    result: Callable[[Work], Any],
-    caller_waits: bool,
+    average: Optional[bool] = None,
+    name: Optional[str] = None,
+    op: Optional[int] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    out: Optional[Sequence[np.ndarray]] = None,
+    *,
+    _caller_waits: bool = False,
 ) -> Work:
+    """As `grouped_allreduce`; `wait()` gives the list."""
+    if not len(tensors):
+        return _of_no_arrays()
     with Call(process_set, name) as call:
         inputs = [_input(tensor) for tensor in tensors]
+        outs: Sequence[Any] = [None] * len(inputs) if out is None else out
+        if len(outs) != len(inputs):
+            raise errors.InvalidArgument(f"{len(inputs)} arrays, but out has {len(outs)}")
         return call.submit(
-            Work(inputs, [None] * len(inputs), result), Collective.Allgather, caller_waits=caller_waits
+            Work(inputs, [_output(each, array) for each, array in zip(outs, inputs)], _all_outputs),
+            Collective.Allreduce,
+            op=_engine.choose_op(average, op),
+            prescale=prescale_factor,
+            postscale=postscale_factor,
+            caller_waits=_caller_waits,
         )
 
 
-def grouped_allgather_async(
-    tensors: Sequence[Any], name: Optional[str] = None, process_set: ProcessSet = global_process_set
+grouped_allreduce = _blocking(
+    grouped_allreduce_async,
+    List[np.ndarray],
+    """Reduces each of `tensors` over the ranks, all together: none before all are ready on all ranks.
+
+    Arguments are those of `allreduce`. An empty list gives an empty list.
+    """,
+)
+
+
+def allgather_async(
+    tensor: Any,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    _caller_waits: bool = False,
 ) -> Work:
-    """As `grouped_allgather`; `wait()` gives the list."""
-    return _gather(tensors, name, process_set, _all_outputs, False)
-
-
-def grouped_allgather(
-    tensors: Sequence[Any], name: Optional[str] = None, process_set: ProcessSet = global_process_set
-) -> List[np.ndarray]:
-    """Gathers each of `tensors` as `allgather` does, all together. An empty list gives an empty list."""
-    return _gather(tensors, name, process_set, _all_outputs, True).wait() if len(tensors) else []
-
-
-def allgather_async(tensor: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> Work:
     """As `allgather`; `wait()` gives the array."""
-    return _gather([tensor], name, process_set, _first_output, False)
+    with Call(process_set, name) as call:
+        work = Work([_input(tensor)], [None], _first_output)
+        return call.submit(work, Collective.Allgather, caller_waits=_caller_waits)
 
 
-def allgather(tensor: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> np.ndarray:
+allgather = _blocking(
+    allgather_async,
+    np.ndarray,
     """The arrays of all ranks, one after the other along the first dimension, which may differ from rank to rank.
 
     Raises Mismatch if the ranks disagree on the other dimensions or the type.
-    """
-    return _gather([tensor], name, process_set, _first_output, True).wait()
+    """,
+)
 
 
-def _broadcast(
-    tensor: Any,
-    root_rank: int,
-    name: Optional[str],
-    process_set: ProcessSet,
-    out: Optional[np.ndarray],
-    caller_waits: bool,
-    in_place: bool = False,
+def grouped_allgather_async(
+    tensors: Sequence[Any],
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    _caller_waits: bool = False,
 ) -> Work:
+    """As `grouped_allgather`; `wait()` gives the list."""
+    if not len(tensors):
+        return _of_no_arrays()
     with Call(process_set, name) as call:
-        if in_place and not isinstance(tensor, np.ndarray):
-            raise errors.InvalidArgument(f"broadcast_ overwrites a numpy array; got {type(tensor).__name__}")
-        array = _input(tensor)
-        output = _output(tensor if in_place else out, array)
-        return call.submit(
-            Work([array], [output], _first_output),
-            Collective.Broadcast,
-            root=_engine.checked_root(root_rank, call.process_set),
-            caller_waits=caller_waits,
-        )
+        work = Work([_input(tensor) for tensor in tensors], [None] * len(tensors), _all_outputs)
+        return call.submit(work, Collective.Allgather, caller_waits=_caller_waits)
+
+
+grouped_allgather = _blocking(
+    grouped_allgather_async,
+    List[np.ndarray],
+    """Gathers each of `tensors` as `allgather` does, all together. An empty list gives an empty list.""",
+)
 
 
 def broadcast_async(
@@ -251,37 +250,52 @@ def broadcast_async(
     name: Optional[str] = None,
     process_set: ProcessSet = global_process_set,
     out: Optional[np.ndarray] = None,
+    *,
+    _caller_waits: bool = False,
+    _in_place: bool = False,
 ) -> Work:
     """As `broadcast`; `wait()` gives the array."""
-    return _broadcast(tensor, root_rank, name, process_set, out, False)
+    with Call(process_set, name) as call:
+        if _in_place and not isinstance(tensor, np.ndarray):
+            raise errors.InvalidArgument(f"broadcast_ overwrites a numpy array; got {type(tensor).__name__}")
+        array = _input(tensor)
+        return call.submit(
+            Work([array], [_output(tensor if _in_place else out, array)], _first_output),
+            Collective.Broadcast,
+            root=_engine.checked_root(root_rank, call.process_set),
+            caller_waits=_caller_waits,
+        )
 
 
-def broadcast(
-    tensor: Any,
-    root_rank: int,
-    name: Optional[str] = None,
-    process_set: ProcessSet = global_process_set,
-    out: Optional[np.ndarray] = None,
-) -> np.ndarray:
+broadcast = _blocking(
+    broadcast_async,
+    np.ndarray,
     """The array of rank `root_rank` (a rank of the job, also in a process set), on every rank.
 
     tensor: of the same shape and type on all ranks; only the root's values matter.
 
     Raises Mismatch if the ranks disagree, also on the root; `out` is unchanged then.
-    """
-    return _broadcast(tensor, root_rank, name, process_set, out, True).wait()
+    """,
+)
 
 
 def broadcast_(
     tensor: np.ndarray, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> np.ndarray:
     """Overwrites `tensor` with that of rank `root_rank`, and returns it."""
-    return _broadcast(tensor, root_rank, name, process_set, None, True, in_place=True).wait()
+    return broadcast_async(tensor, root_rank, name, process_set, _caller_waits=True, _in_place=True).wait()
 
 
-def _alltoall(
-    tensor: Any, splits: Optional[Sequence[int]], name: Optional[str], process_set: ProcessSet, caller_waits: bool
+def alltoall_async(
+    tensor: Any,
+    splits: Optional[Sequence[int]] = None,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    _caller_waits: bool = False,
 ) -> Work:
+    """As `alltoall`; `wait()` gives what that returns."""
+
     def result(work: Work) -> Any:
         output = work.outputs[0]
         return output if splits is None else (output, np.asarray(work.received_splits, np.int64))
@@ -291,80 +305,19 @@ def _alltoall(
             Work([_input(tensor)], [None], result),
             Collective.Alltoall,
             splits=None if splits is None else [int(each) for each in splits],
-            caller_waits=caller_waits,
+            caller_waits=_caller_waits,
         )
 
 
-def alltoall_async(
-    tensor: Any,
-    splits: Optional[Sequence[int]] = None,
-    name: Optional[str] = None,
-    process_set: ProcessSet = global_process_set,
-) -> Work:
-    """As `alltoall`; `wait()` gives what that returns."""
-    return _alltoall(tensor, splits, name, process_set, False)
-
-
-def alltoall(
-    tensor: Any,
-    splits: Optional[Sequence[int]] = None,
-    name: Optional[str] = None,
-    process_set: ProcessSet = global_process_set,
-) -> Union[np.ndarray, Tuple[np.ndarray, np.ndarray]]:
+alltoall = _blocking(
+    alltoall_async,
+    Union[np.ndarray, Tuple[np.ndarray, np.ndarray]],
     """Sends rows of the first dimension to each rank and returns those that came, in the order of the ranks.
 
     splits: number of rows for each rank of the process set; None deals them out evenly. If given, the result is a pair
         of the rows and the number that came from each rank.
-    """
-    return _alltoall(tensor, splits, name, process_set, True).wait()
-
-
-def _reduce_scatter(
-    tensors: Sequence[Any],
-    op: int,
-    name: Optional[str],
-    process_set: ProcessSet,
-    prescale: float,
-    postscale: float,
-    result: Callable[[Work], Any],
-    caller_waits: bool,
-) -> Work:
-    with Call(process_set, name) as call:
-        inputs = [_input(tensor) for tensor in tensors]
-        return call.submit(
-            Work(inputs, [None] * len(inputs), result),
-            Collective.ReduceScatter,
-            op=_engine.choose_op(None, op),
-            prescale=prescale,
-            postscale=postscale,
-            caller_waits=caller_waits,
-        )
-
-
-def grouped_reducescatter_async(
-    tensors: Sequence[Any],
-    op: int = Average,
-    name: Optional[str] = None,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Work:
-    """As `grouped_reducescatter`; `wait()` gives the list."""
-    return _reduce_scatter(tensors, op, name, process_set, prescale_factor, postscale_factor, _all_outputs, False)
-
-
-def grouped_reducescatter(
-    tensors: Sequence[Any],
-    op: int = Average,
-    name: Optional[str] = None,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> List[np.ndarray]:
-    """Reduces each of `tensors` as `reducescatter` does, all together. An empty list gives an empty list."""
-    if not len(tensors):
-        return []
-    return _reduce_scatter(tensors, op, name, process_set, prescale_factor, postscale_factor, _all_outputs, True).wait()
+    """,
+)
 
 
 def reducescatter_async(
@@ -374,24 +327,58 @@ def reducescatter_async(
     process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    *,
+    _caller_waits: bool = False,
 ) -> Work:
     """As `reducescatter`; `wait()` gives the array."""
-    return _reduce_scatter([tensor], op, name, process_set, prescale_factor, postscale_factor, _first_output, False)
+    with Call(process_set, name) as call:
+        return call.submit(
+            Work([_input(tensor)], [None], _first_output),
+            Collective.ReduceScatter,
+            op=_engine.choose_op(None, op),
+            prescale=prescale_factor,
+            postscale=postscale_factor,
+            caller_waits=_caller_waits,
+        )
 
 
-def reducescatter(
-    tensor: Any,
+reducescatter = _blocking(
+    reducescatter_async,
+    np.ndarray,
+    """Reduces `tensor` over the ranks and deals out the rows of the result: each rank gets its part of the first
+    dimension, the first ranks one row more if they do not divide evenly. `op` as for `allreduce`, but Adasum.""",
+)
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[Any],
     op: int = Average,
     name: Optional[str] = None,
     process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-) -> np.ndarray:
-    """Reduces `tensor` over the ranks and deals out the rows of the result: each rank gets its part of the first
-    dimension, the first ranks one row more if they do not divide evenly. `op` as for `allreduce`, but Adasum."""
-    return _reduce_scatter(
-        [tensor], op, name, process_set, prescale_factor, postscale_factor, _first_output, True
-    ).wait()
+    *,
+    _caller_waits: bool = False,
+) -> Work:
+    """As `grouped_reducescatter`; `wait()` gives the list."""
+    if not len(tensors):
+        return _of_no_arrays()
+    with Call(process_set, name) as call:
+        return call.submit(
+            Work([_input(tensor) for tensor in tensors], [None] * len(tensors), _all_outputs),
+            Collective.ReduceScatter,
+            op=_engine.choose_op(None, op),
+            prescale=prescale_factor,
+            postscale=postscale_factor,
+            caller_waits=_caller_waits,
+        )
+
+
+grouped_reducescatter = _blocking(
+    grouped_reducescatter_async,
+    List[np.ndarray],
+    """Reduces each of `tensors` as `reducescatter` does, all together. An empty list gives an empty list.""",
+)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

@@ -27,22 +27,9 @@ def create_distributed_optimizer(
     scale_local_gradients: bool = True,
 ) -> Any:
     """The optimizer that `farandole.tensorflow.keras.DistributedOptimizer` makes."""
-    del keras
-    return _impl.distributed_optimizer(
-        optimizer,
-        name=name,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    arguments = dict(locals())
+    del arguments["keras"]
+    return _impl.distributed_optimizer(**arguments)
 
 
 def broadcast_global_variables(backend: Any, root_rank: int) -> Any:

@@ -12,47 +12,9 @@ Names, arguments and defaults are Horovod's; docs/keras.md says what differs.
 
 from typing import Any, Optional
 
-from ..tensorflow import (
-    Adasum,
-    Average,
-    ProcessSet,
-    Sum,
-    add_process_set,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
-    info,
-    init,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    remove_process_set,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from ..tensorflow.compression import Compression
-from ..tensorflow.keras import (
-    PartialDistributedOptimizer,
-    _impl,
-    allgather,
-    broadcast,
-    broadcast_global_variables,
-    load_model,
-    reducescatter,
-)
+# One list of names: Horovod's two modules have the same. What is otherwise here follows.
+from ..tensorflow.keras import *  # noqa: F401, F403
+from ..tensorflow.keras import Average, Compression, _impl
 from . import callbacks, elastic
 
 
@@ -73,18 +35,7 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     The arguments are those of `farandole.tensorflow.DistributedOptimizer`. Models that are saved with it load where
     there is no Farandole.
     """
-    return _impl.distributed_optimizer(
-        optimizer,
-        name=name,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        num_groups=num_groups,
-        groups=groups,
-    )
+    return _impl.distributed_optimizer(**locals())
 
 
 def allreduce(

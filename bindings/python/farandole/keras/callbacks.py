@@ -4,20 +4,8 @@
 from typing import Any
 
 from ..tensorflow.keras import callbacks as _callbacks
-from ..tensorflow.keras.callbacks import (
-    BroadcastGlobalVariablesCallback,
-    LearningRateScheduleCallback,
-    LearningRateWarmupCallback,
-    MetricAverageCallback,
-)
-
-__all__ = [
-    "BestModelCheckpoint",
-    "BroadcastGlobalVariablesCallback",
-    "LearningRateScheduleCallback",
-    "LearningRateWarmupCallback",
-    "MetricAverageCallback",
-]
+from ..tensorflow.keras.callbacks import *  # noqa: F401, F403
+from ..tensorflow.keras.callbacks import __all__  # noqa: F401
 
 
 class BestModelCheckpoint(_callbacks.BestModelCheckpoint):

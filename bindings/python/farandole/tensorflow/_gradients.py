@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tapes and optimizers do with a list of gradients."""
 
+import inspect
 import warnings
-from typing import Any, Callable, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -10,7 +11,7 @@ from .. import errors
 from .._engine import Average, Min
 from ..process_sets import ProcessSet, global_process_set
 from . import mpi_ops
-from ._reductions import grouped_allreduce
+from ._reductions import divided, grouped_allreduce
 from .compression import Compression
 
 # In a graph, gradients are reduced in groups of this size, so that the first ones travel while backward goes on.
@@ -52,7 +53,7 @@ def reduce_but_local(
         results[i] = gradient
     if divisor is not None:
         for i, local in enumerate(is_local):
-            results[i] = _divided(results[i], divisor) if local and results[i] is not None else results[i]
+            results[i] = divided(results[i], divisor) if local and results[i] is not None else results[i]
     return results
 
 
@@ -69,10 +70,10 @@ def finite_everywhere(
     return mpi_ops._allreduce(finite, op=Min, **options) > 0
 
 
-def checked_groups(num_groups: int, groups: Groups) -> Groups:
+def _checked_groups(num_groups: int, groups: Groups) -> Groups:
     """`groups`, or what the older `num_groups` says."""
     if num_groups != 0:
-        warnings.warn("num_groups is the older form of groups", DeprecationWarning, stacklevel=3)
+        warnings.warn("num_groups is the older form of groups", DeprecationWarning, stacklevel=4)
         groups = num_groups if groups is None else groups
     if groups is not None and not isinstance(groups, (list, tuple)) and not groups > 0:
         raise errors.InvalidArgument(
@@ -81,9 +82,13 @@ def checked_groups(num_groups: int, groups: Groups) -> Groups:
     return groups
 
 
-def check_predivide(gradient_predivide_factor: float, op: int) -> None:
-    if gradient_predivide_factor != 1.0 and op != Average:
+def reducer_options(arguments: Dict[str, Any]) -> Dict[str, Any]:
+    """Of the arguments of a tape or an optimizer, by name, those of its GradientReducer, checked."""
+    if arguments["gradient_predivide_factor"] != 1.0 and arguments["op"] != Average:
         raise errors.InvalidArgument("gradient_predivide_factor splits the division of op=Average; other ops have none")
+    taken = set(inspect.signature(GradientReducer).parameters) - {"name"}
+    options = {name: value for name, value in arguments.items() if name in taken}
+    return {**options, "groups": _checked_groups(arguments["num_groups"], arguments["groups"])}
 
 
 class GradientReducer:
@@ -209,11 +214,3 @@ def _split_by_kind_and_size(places: List[int], gradients: List[Any]) -> List[Lis
             groups.append(group)
             group, payload_bytes = [], 0
     return groups + ([group] if group else [])
-
-
-def _divided(gradient: Any, by: int) -> Any:
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(
-            gradient.values / tf.cast(by, gradient.values.dtype), gradient.indices, gradient.dense_shape
-        )
-    return gradient / tf.cast(by, gradient.dtype)

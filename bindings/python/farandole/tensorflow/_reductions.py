@@ -2,7 +2,7 @@
 """Reductions of tensors and of IndexedSlices, with Horovod's arguments."""
 
 import contextlib
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, Callable, List, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -21,6 +21,35 @@ def on_device(name: str) -> Any:
     return tf.device(name) if name else contextlib.nullcontext()
 
 
+def divided(value: Any, by: int) -> Any:
+    """As op=Average divides: integers are cut off toward zero."""
+    if isinstance(value, tf.IndexedSlices):
+        return tf.IndexedSlices(divided(value.values, by), value.indices, value.dense_shape)
+    if value.dtype.is_integer:
+        return tf.truncatediv(value, tf.cast(by, value.dtype))
+    return value / tf.cast(by, value.dtype)
+
+
+def _compressed(
+    reduce: Callable[..., Sequence[tf.Tensor]],
+    default_name: str,
+    tensors: Sequence[Any],
+    compression: Any,
+    name: Optional[str],
+    **options: Any,
+) -> List[tf.Tensor]:
+    """What `reduce` makes of tensors that travel compressed. `options` are the others that it takes."""
+    given = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    sent, contexts = zip(*[compression.compress(tensor) for tensor in given])
+    # Not of what is sent: ranks with another compression would not meet.
+    reduced = reduce(sent, name=name or name_from(default_name, given), **options)
+    return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]
+
+
+def _of_one(reduce: Callable[..., tf.Tensor]) -> Callable[..., List[tf.Tensor]]:
+    return lambda tensors, **options: [reduce(tensors[0], **options)]
+
+
 def _check_sparse(op: int, prescale_factor: float, postscale_factor: float) -> None:
     if op not in (Sum, Average):
         hint = "; pass sparse_as_dense=True" if op == Adasum else ""
@@ -37,9 +66,7 @@ def _sparse_text(op: int, about: str) -> str:
 
 def _slices(given: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor, op: int, size: int) -> tf.IndexedSlices:
     """Slices gathered from all ranks: an index that several of them have is there several times, which adds up."""
-    if op == Average:
-        values = values / tf.cast(size, values.dtype)
-    return tf.IndexedSlices(values, indices, dense_shape=given.dense_shape)
+    return tf.IndexedSlices(divided(values, size) if op == Average else values, indices, given.dense_shape)
 
 
 @collective
@@ -77,19 +104,18 @@ def allreduce(
         with on_device(device_sparse):
             return _gather_slices([tensor], op, name, process_set)[0]
     with on_device(device_dense):
-        tensor = tf.convert_to_tensor(tensor)
-        sent, context = compression.compress(tensor)
-        reduced = mpi_ops._allreduce(
-            sent,
+        return _compressed(
+            _of_one(mpi_ops._allreduce),
+            "FarandoleAllreduce",
+            [tensor],
+            compression,
+            name,
             op=op,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
-            # Not of what is sent: ranks with another compression would not meet.
-            name=name or name_from("FarandoleAllreduce", [tensor]),
             process_set=process_set,
             ignore_name_scope=ignore_name_scope,
-        )
-        return compression.decompress(reduced, context)
+        )[0]
 
 
 def _suffixed(name: Optional[str], part: str) -> Optional[str]:
@@ -128,21 +154,21 @@ def grouped_allreduce(
             results[i] = slices
     if dense:
         with on_device(device_dense):
-            given = [tf.convert_to_tensor(tensors[i]) for i in dense]
-            sent, contexts = zip(*[compression.compress(tensor) for tensor in given])
-            reduced = mpi_ops._grouped_allreduce(
-                sent,
+            reduced = _compressed(
+                mpi_ops._grouped_allreduce,
+                "FarandoleGroupedAllreduce",
+                [tensors[i] for i in dense],
+                compression,
+                name,
                 op=op,
                 prescale_factor=prescale_factor,
                 postscale_factor=postscale_factor,
-                # Not of what is sent, as above.
-                name=name or name_from("FarandoleGroupedAllreduce", given),
                 process_set=process_set,
                 ignore_name_scope=ignore_name_scope,
                 about=_about,
             )
-        for i, tensor, context in zip(dense, reduced, contexts):
-            results[i] = compression.decompress(tensor, context)
+        for i, tensor in zip(dense, reduced):
+            results[i] = tensor
     return results
 
 
@@ -156,14 +182,8 @@ def _gather_slices(
 ) -> List[tf.IndexedSlices]:
     """Values and indices of all of them in one op."""
     parts = [each.values for each in slices] + [each.indices for each in slices]
-    gathered = mpi_ops._allgather_all(
-        [tf.convert_to_tensor(part) for part in parts],
-        "FarandoleGroupedAllgather",
-        _suffixed(name, "slices"),
-        ignore_name_scope,
-        process_set,
-        _sparse_text(op, about),
-    )
+    of_ranks = (_suffixed(name, "slices"), ignore_name_scope, process_set, _sparse_text(op, about))
+    gathered = mpi_ops.gather_all("FarandoleGroupedAllgather", parts, *of_ranks)
     return [
         _slices(given, values, indices, op, process_set.size())
         for given, values, indices in zip(slices, gathered, gathered[len(slices) :])
@@ -185,18 +205,18 @@ def reducescatter(
     """Reduces a tensor over the ranks and deals out the rows of the result: each rank gets its part of the first
     dimension, the first ranks one row more if they do not divide evenly. Arguments as for `allreduce`."""
     with on_device(device_dense):
-        tensor = tf.convert_to_tensor(tensor)
-        sent, context = compression.compress(tensor)
-        reduced = mpi_ops._reducescatter(
-            sent,
+        return _compressed(
+            _of_one(mpi_ops._reducescatter),
+            "FarandoleReducescatter",
+            [tensor],
+            compression,
+            name,
             op=op,
-            name=name or name_from("FarandoleReducescatter", [tensor]),
             process_set=process_set,
             ignore_name_scope=ignore_name_scope,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
-        )
-        return compression.decompress(reduced, context)
+        )[0]
 
 
 @collective
@@ -213,14 +233,14 @@ def grouped_reducescatter(
     if not tensors:
         return []
     with on_device(device_dense):
-        given = [tf.convert_to_tensor(tensor) for tensor in tensors]
-        sent, contexts = zip(*[compression.compress(tensor) for tensor in given])
-        reduced = mpi_ops._grouped_reducescatter(
-            sent,
-            name=name_from("FarandoleGroupedReducescatter", given),
+        return _compressed(
+            mpi_ops._grouped_reducescatter,
+            "FarandoleGroupedReducescatter",
+            tensors,
+            compression,
+            None,
             op=op,
             process_set=process_set,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
         )
-        return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]

@@ -17,12 +17,12 @@ import tensorflow as tf
 
 from .. import _engine, _lifecycle, objects
 from . import _strategy_drift
+from ._differences import difference, shortened
 from ._strategy_extended import is_farandole_strategy
 from ._strategy_input import DistributedIterator
-from ._strategy_progress import BATCH, BEGIN, progress, ranks_in_words, refuse
+from ._strategy_progress import BATCH, BEGIN, progress, refuse
 from ._strategy_variables import number_of
 
-_MOST_DIFFERENCES = 3  # in a message
 # Arguments of fit, evaluate and predict that are compared as they are.
 _PLAIN = (
     "batch_size",
@@ -137,14 +137,6 @@ def _digest(facts: Dict[str, str]) -> int:
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "little", signed=True)
 
 
-def _difference(name: str, values: List[str]) -> str:
-    """"the loss is 'mse' on rank 0 and 'mae' on rank 1"."""
-    ranks: Dict[str, List[int]] = {}
-    for rank, value in enumerate(values):
-        ranks.setdefault(value, []).append(rank)
-    return f"{name} is " + " and ".join(f"{value} on {ranks_in_words(who)}" for value, who in ranks.items())
-
-
 def _compare(facts: Dict[str, str]) -> None:
     """Collective. Raises Mismatch, on all ranks, if they differ in something that all of them know."""
     of_ranks = objects.allgather_object(facts)
@@ -154,13 +146,11 @@ def _compare(facts: Dict[str, str]) -> None:
     differences = []
     for name in names:
         values = [each.get(name, missing) for each in of_ranks]
-        if len(set(values)) > 1 and not (name.startswith("the number of train") and missing in values):
-            differences.append(_difference(name, values))
-    if not differences:
-        return
-    more = len(differences) - _MOST_DIFFERENCES
-    text = "; ".join(differences[:_MOST_DIFFERENCES]) + (f"; and {more} more differences" if more > 0 else "")
-    refuse(f"{text}: all ranks must compile and call alike, with the same data")
+        if not (name.startswith("the number of train") and missing in values):
+            differences.append(difference(name, dict(enumerate(values))))
+    differences = list(filter(None, differences))
+    if differences:
+        refuse(f"{shortened(differences)}: all ranks must compile and call alike, with the same data")
 
 
 _has_warned_of_no_rows = False

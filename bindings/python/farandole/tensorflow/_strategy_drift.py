@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from .. import _engine, _lifecycle, objects
 from . import _errors, _strategy_optimizers, mpi_ops
+from ._differences import difference, ranks_in_words, shortened
 from ._gradients import variable_of
 from ._private_names import SyncOnReadVariable
 from ._strategy_variables import AveragedVariable, from_first_rank
@@ -22,7 +23,6 @@ _NAME = "farandole.strategy.drift"
 # Difference to rank 0 relative to the largest element. Hosts of different kinds compute the same update with other
 # rounding; what a program does is larger.
 _ROUNDING = 1e-4
-_MOST_SHOWN = 3
 
 
 def _digest(tensors: List[tf.Tensor]) -> int:
@@ -56,8 +56,8 @@ def check(model: Any, when: str) -> None:
         return
     digests = objects.allgather_object([_digest([value]) for value in values], _NAME)
     if len(set(map(len, digests))) > 1:
-        counts = ", ".join(f"{len(each)} on rank {rank}" for rank, each in enumerate(digests))
-        raise _errors.mismatch(f"{when} the models of the ranks differ: numbers of variables are {counts}. {_ADVICE}")
+        numbers = difference("the number of variables", {rank: len(each) for rank, each in enumerate(digests)})
+        raise _errors.mismatch(f"{when} the models of the ranks differ: {numbers}. {_ADVICE}")
     others: Dict[int, List[int]] = {}  # places of what differs, and the ranks on which it does
     for place in range(len(state)):
         ranks = [rank for rank, each in enumerate(digests) if each[place] != digests[0][place]]
@@ -71,8 +71,7 @@ def check(model: Any, when: str) -> None:
     # A rate that differs is the cause of what else does.
     places = sorted(others, key=lambda place: "learning_rate" not in state[place][0])
     texts = [_difference(state[place][0], others[place], [each.get(place) for each in scalars]) for place in places]
-    more = f", and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
-    raise _errors.mismatch(f"{when} the models of the ranks differ: {'; '.join(texts[:_MOST_SHOWN])}{more}. {_ADVICE}")
+    raise _errors.mismatch(f"{when} the models of the ranks differ: {shortened(texts)}. {_ADVICE}")
 
 
 _ADVICE = (
@@ -100,10 +99,8 @@ def _deviation(variables: List[Any]) -> float:
 
 
 def _difference(name: str, ranks: List[int], scalars: List[Any]) -> str:
-    if None not in scalars:
-        return f"{name} is {', '.join(f'{value:g} on rank {rank}' for rank, value in enumerate(scalars))}"
-    on = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
-    return f"{name} on {on} is not that of rank 0"
+    values = {} if None in scalars else {rank: f"{value:g}" for rank, value in enumerate(scalars)}
+    return difference(name, values) or f"{name} on {ranks_in_words(ranks)} is not that of rank 0"
 
 
 @functools.lru_cache(maxsize=None)

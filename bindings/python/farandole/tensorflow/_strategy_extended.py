@@ -12,6 +12,7 @@ from .._engine import Sum
 from . import _strategy_input, _strategy_variables, mpi_ops
 from ._gradients import GradientReducer
 from ._private_names import DistributedVariable, UpdateContext
+from ._reductions import divided
 from ._strategy_names import named
 from ._strategy_progress import READ, progress
 
@@ -379,7 +380,7 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
         name = named("all_reduce")["name"]
         results = list(self._reducer.reduce(flat, flat, name, about=f"ReduceOp.{reduce_op.name}"))
         if reduce_op == _ReduceOp.MEAN:
-            results = [_divided(each, _lifecycle.size()) for each in results]
+            results = [divided(each, _lifecycle.size()) for each in results]
         return tf.nest.pack_sequence_as(value, results)
 
     def read_together(self, read: Callable[[], tf.Tensor]) -> tf.Tensor:
@@ -430,14 +431,6 @@ def _to_reduce(value: Any) -> Any:
     return value if isinstance(value, tf.IndexedSlices) else tf.convert_to_tensor(value)
 
 
-def _divided(value: Any, by: int) -> Any:
-    if isinstance(value, tf.IndexedSlices):
-        return tf.IndexedSlices(_divided(value.values, by), value.indices, value.dense_shape)
-    if value.dtype.is_integer:
-        return tf.truncatediv(value, tf.cast(by, value.dtype))  # as op=Average divides them
-    return value / tf.cast(by, value.dtype)
-
-
 def _gathered(value: tf.Tensor, axis: int) -> tf.Tensor:
     """The values of all ranks, one after the other along the axis."""
     if value.shape.rank is None or value.shape.rank == 0:
@@ -448,6 +441,5 @@ def _gathered(value: tf.Tensor, axis: int) -> tf.Tensor:
     order = [axis, *(i for i in range(value.shape.rank) if i != axis)]
     back = [order.index(i) for i in range(value.shape.rank)]
     turned = value if axis == 0 else tf.transpose(value, order)
-    options = {**named("gather"), "process_set": None, "about": f"along axis {axis}"}
-    gathered = mpi_ops._allgather_all([turned], "FarandoleAllgather", **options)[0]
+    gathered = mpi_ops.gather_all("FarandoleAllgather", [turned], **named("gather"), about=f"along axis {axis}")[0]
     return gathered if axis == 0 else tf.transpose(gathered, back)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from .. import _lifecycle, objects
 from . import _errors
+from ._differences import difference
 from ._gradients import variable_of
 from ._strategy_extended import is_farandole_strategy
 from ._strategy_variables import adopt, is_of_strategy, warn_of_replaced_rate
@@ -41,13 +42,10 @@ def agree(optimizers: List[Any]) -> None:
     rates = [_rate(optimizer) for optimizer in optimizers]
     counts = [int(optimizer._iterations.numpy()) for optimizer in optimizers]
     everyone = objects.allgather_object([own, rates, counts], _NAME)
-    first_settings, first_rates, first_counts = everyone[0]
-    for rank, (settings, _, _) in enumerate(everyone):
-        if settings != first_settings:
-            raise _errors.mismatch(
-                f"the optimizers of the ranks differ: {_difference(first_settings, settings, rank)}. Make them alike on "
-                "all ranks"
-            )
+    text = _difference([settings for settings, _, _ in everyone])
+    if text:
+        raise _errors.mismatch(f"the optimizers of the ranks differ: {text}. Make them alike on all ranks")
+    _, first_rates, first_counts = everyone[0]
     for optimizer, rate, first, count in zip(optimizers, rates, first_rates, first_counts):
         if rate != first:
             warn_of_replaced_rate(rate, first)
@@ -86,14 +84,16 @@ def _flat(config: Dict[str, Any], prefix: str = "") -> Dict[str, str]:
     return found
 
 
-def _difference(first: List[Dict[str, str]], other: List[Dict[str, str]], rank: int) -> str:
-    if len(first) != len(other):
-        return f"rank 0 has {len(first)} and rank {rank} has {len(other)}"
-    mine, theirs = next(pair for pair in zip(first, other) if pair[0] != pair[1])
-    names = [name for name in [*mine, *theirs] if mine.get(name) != theirs.get(name)]
-    name = names[0]
-    kind = "" if name == "class" else f" of {mine['class']}"
-    return f"{name}{kind} is {mine.get(name, 'missing')} on rank 0 and {theirs.get(name, 'missing')} on rank {rank}"
+def _difference(of_ranks: List[List[Dict[str, str]]]) -> str:
+    """The first setting, of each rank's optimizers, that is not the same on all; empty if there is none."""
+    numbers = difference("the number of optimizers", {rank: len(each) for rank, each in enumerate(of_ranks)})
+    for alike in zip(*of_ranks) if not numbers else ():
+        for name in {name: None for each in alike for name in each}:
+            kind = "" if name == "class" else f" of {alike[0]['class']}"
+            text = difference(name + kind, {rank: each.get(name, "missing") for rank, each in enumerate(alike)})
+            if text:
+                return text
+    return numbers
 
 
 def _adopt(optimizers: List[Any], strategy: tf.distribute.Strategy) -> None:

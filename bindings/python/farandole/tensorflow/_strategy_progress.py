@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from .. import _lifecycle
 from . import _running, mpi_ops
+from ._differences import ranks_in_words
 
 # Columns of the message, which has one row for each rank; progress_kernel.cpp has them too. From _CALL on they are the rank's
 # place in the program.
@@ -39,12 +40,6 @@ _OTHER_DATA = (
 
 
 # ---- What is wrong with the rows of all ranks, in words -------------------------------------------------------------
-
-
-def ranks_in_words(ranks: Any) -> str:
-    """"rank 1", "ranks 1, 2"."""
-    ranks = [str(rank) for rank in ranks]
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}"
 
 
 def _ordinal(number: int) -> str:

@@ -42,7 +42,7 @@ def _differ(indices: tf.Tensor) -> bool:
     """Whether the indices are those of each rank's own data."""
     if not tf.executing_eagerly():
         return depends_on_data(indices)
-    everyone = mpi_ops._allgather_all([indices], "FarandoleAllgather", None, False, None)[0].numpy()
+    everyone = mpi_ops.gather_all("FarandoleAllgather", [indices])[0].numpy()
     if len(everyone) % _lifecycle.size():
         return True
     each = everyone.reshape(_lifecycle.size(), -1)

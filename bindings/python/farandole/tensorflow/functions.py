@@ -8,6 +8,7 @@ import tensorflow as tf
 from .. import _engine, errors, objects
 from ..process_sets import ProcessSet, global_process_set, process_set_by_id
 from . import mpi_ops
+from ._differences import difference
 from ._gradients import variable_of
 from ._reductions import on_device
 from ._running import set_number
@@ -50,17 +51,15 @@ def _compare_order(names: List[str], process_set: Any) -> None:
     members = process_set_by_id(set_number(process_set))
     if not members.included() or members.size() == 1:
         return
-    everyone = objects.allgather_object(names, process_set=members)
-    first_rank, *ranks = members.ranks
-    first, *others = everyone
-    for rank, other in zip(ranks, others):
-        if len(other) != len(first):
-            what = f"{len(first)} variables on rank {first_rank}, {len(other)} on rank {rank}"
-        elif other != first and sorted(other) == sorted(first):
-            place = next(i for i, name in enumerate(first) if name != other[i])
-            what = f"variable {place} is '{first[place]}' on rank {first_rank} and '{other[place]}' on rank {rank}"
-        else:
-            continue
+    of_ranks = dict(zip(members.ranks, objects.allgather_object(names, process_set=members)))
+    first = of_ranks[members.ranks[0]]
+    what = difference("the number of variables", {rank: len(each) for rank, each in of_ranks.items()})
+    # With other names altogether they may be the same variables.
+    alike = {rank: each for rank, each in of_ranks.items() if each != first and sorted(each) == sorted(first)}
+    if alike and not what:
+        place = next(i for i, name in enumerate(first) if any(each[i] != name for each in alike.values()))
+        what = difference(f"variable {place}", {rank: f"'{each[place]}'" for rank, each in of_ranks.items()})
+    if what:
         raise errors.Mismatch(f"ranks disagree on the variables to broadcast: {what}; no data was touched")
 
 

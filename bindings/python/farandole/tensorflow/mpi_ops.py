@@ -19,7 +19,7 @@ InvalidArgumentError (also DuplicateName); UnimplementedError (Unsupported); Abo
 From a `tf.function` they come as those alone; see `converted_errors`.
 """
 
-from typing import Any, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
@@ -39,6 +39,45 @@ Sum, Average, Min, Max, Product, Adasum = (
 )
 
 _LIB = _library.load()
+
+
+# ---- What several have in common -----------------------------------------------------------------------------------
+
+
+def run_all(
+    operation: Any,
+    default_name: str,
+    tensors: Sequence[Any],
+    name: Optional[str],
+    ignore_name_scope: bool,
+    process_set: Any,
+    about: str = "",
+    **options: Any,
+) -> List[tf.Tensor]:
+    """Runs an op of several tensors together; of none there is nothing to run. `options` are its further attributes."""
+    tensors = _running.tensors_of(tensors)
+    if not tensors:
+        return []
+    common = {"ignore_name_scope": ignore_name_scope, "process_set": _running.set_number(process_set), "about": about}
+    return _running.run(operation, default_name, tensors, name, tensors=tensors, **common, **options)
+
+
+def gather_all(
+    default_name: str,
+    tensors: Sequence[Any],
+    name: Optional[str] = None,
+    ignore_name_scope: bool = False,
+    process_set: Any = None,
+    about: str = "",
+) -> List[tf.Tensor]:
+    """Allgathers of several tensors together."""
+    operation = _LIB.farandole_allgather
+    return run_all(operation, default_name, tensors, name, ignore_name_scope, process_set, about)
+
+
+def _reduction(op: Any, prescale_factor: float, postscale_factor: float) -> Dict[str, Any]:
+    factors = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor}
+    return {"reduce_op": int(op), **{key: _running.factor_text(value) for key, value in factors.items()}}
 
 
 # ---- Allreduce -----------------------------------------------------------------------------------------------------
@@ -61,18 +100,9 @@ def _allreduce(
 
     The gradient is an allreduce with the same `op` and factors.
     """
-    tensors = [tf.convert_to_tensor(tensor)]
-    return _allreduce_all(
-        tensors,
-        "FarandoleAllreduce",
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        ignore_name_scope,
-        process_set,
-        about,
-    )[0]
+    options = _reduction(op, prescale_factor, postscale_factor)
+    of_ranks = (name, ignore_name_scope, process_set, about)
+    return run_all(_LIB.farandole_allreduce, "FarandoleAllreduce", [tensor], *of_ranks, **options)[0]
 
 
 @_running.collective
@@ -87,36 +117,9 @@ def _grouped_allreduce(
     about: str = "",
 ) -> List[tf.Tensor]:
     """Allreduces of several tensors, of any types and shapes: none is reduced before all are ready on all ranks."""
-    tensors = _running.tensors_of(tensors)
-    if not tensors:
-        return []
-    return _allreduce_all(
-        tensors,
-        "FarandoleGroupedAllreduce",
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        ignore_name_scope,
-        process_set,
-        about,
-    )
-
-
-def _allreduce_all(tensors, default_name, name, op, prescale, postscale, ignore_name_scope, process_set, about):
-    return _running.run(
-        _LIB.farandole_allreduce,
-        default_name,
-        tensors,
-        name,
-        tensors=tensors,
-        reduce_op=int(op),
-        prescale_factor=_running.factor_text(prescale),
-        postscale_factor=_running.factor_text(postscale),
-        ignore_name_scope=ignore_name_scope,
-        process_set=_running.set_number(process_set),
-        about=about,
-    )
+    options = _reduction(op, prescale_factor, postscale_factor)
+    of_ranks = (name, ignore_name_scope, process_set, about)
+    return run_all(_LIB.farandole_allreduce, "FarandoleGroupedAllreduce", tensors, *of_ranks, **options)
 
 
 @ops.RegisterGradient("FarandoleAllreduce")
@@ -140,8 +143,7 @@ def allgather(tensor, name: Optional[str] = None, ignore_name_scope: bool = Fals
 
     The gradient is this rank's part of the average over the ranks of the result's gradient, as Horovod defines it.
     """
-    tensors = [tf.convert_to_tensor(tensor)]
-    return _allgather_all(tensors, "FarandoleAllgather", name, ignore_name_scope, process_set)[0]
+    return gather_all("FarandoleAllgather", [tensor], name, ignore_name_scope, process_set)[0]
 
 
 @_running.collective
@@ -149,23 +151,7 @@ def grouped_allgather(
     tensors: Sequence[Any], name: Optional[str] = None, ignore_name_scope: bool = False, process_set=None
 ) -> List[tf.Tensor]:
     """Allgathers of several tensors, when all of them are ready on all ranks."""
-    tensors = _running.tensors_of(tensors)
-    if not tensors:
-        return []
-    return _allgather_all(tensors, "FarandoleGroupedAllgather", name, ignore_name_scope, process_set)
-
-
-def _allgather_all(tensors, default_name, name, ignore_name_scope, process_set, about=""):
-    return _running.run(
-        _LIB.farandole_allgather,
-        default_name,
-        tensors,
-        name,
-        tensors=tensors,
-        ignore_name_scope=ignore_name_scope,
-        process_set=_running.set_number(process_set),
-        about=about,
-    )
+    return gather_all("FarandoleGroupedAllgather", tensors, name, ignore_name_scope, process_set)
 
 
 @ops.RegisterGradient("FarandoleAllgather")
@@ -303,18 +289,9 @@ def _reducescatter(
 
     The gradient is an allgather, times the number of ranks for Sum, as Horovod defines it.
     """
-    tensors = [tf.convert_to_tensor(tensor)]
-    return _reducescatter_all(
-        tensors,
-        "FarandoleReducescatter",
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        ignore_name_scope,
-        process_set,
-        about,
-    )[0]
+    options = _reduction(op, prescale_factor, postscale_factor)
+    of_ranks = (name, ignore_name_scope, process_set, about)
+    return run_all(_LIB.farandole_reducescatter, "FarandoleReducescatter", [tensor], *of_ranks, **options)[0]
 
 
 @_running.collective
@@ -329,36 +306,9 @@ def _grouped_reducescatter(
     about: str = "",
 ) -> List[tf.Tensor]:
     """Reduce-scatters of several tensors, when all of them are ready on all ranks."""
-    tensors = _running.tensors_of(tensors)
-    if not tensors:
-        return []
-    return _reducescatter_all(
-        tensors,
-        "FarandoleGroupedReducescatter",
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        ignore_name_scope,
-        process_set,
-        about,
-    )
-
-
-def _reducescatter_all(tensors, default_name, name, op, prescale, postscale, ignore_name_scope, process_set, about):
-    return _running.run(
-        _LIB.farandole_reducescatter,
-        default_name,
-        tensors,
-        name,
-        tensors=tensors,
-        reduce_op=int(op),
-        prescale_factor=_running.factor_text(prescale),
-        postscale_factor=_running.factor_text(postscale),
-        ignore_name_scope=ignore_name_scope,
-        process_set=_running.set_number(process_set),
-        about=about,
-    )
+    options = _reduction(op, prescale_factor, postscale_factor)
+    of_ranks = (name, ignore_name_scope, process_set, about)
+    return run_all(_LIB.farandole_reducescatter, "FarandoleGroupedReducescatter", tensors, *of_ranks, **options)
 
 
 @ops.RegisterGradient("FarandoleReducescatter")

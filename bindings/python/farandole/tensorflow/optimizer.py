@@ -8,7 +8,7 @@ import tensorflow as tf
 from .. import errors
 from .._engine import Adasum, Average
 from ..process_sets import ProcessSet, global_process_set
-from ._gradients import GradientReducer, Groups, check_predivide, checked_groups
+from ._gradients import GradientReducer, Groups, reducer_options
 from .compression import Compression
 
 
@@ -42,51 +42,26 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
 
     The other arguments are those of `DistributedGradientTape`.
     """
-    check_predivide(gradient_predivide_factor, op)
+    options = reducer_options(locals())
     if op == Adasum and average_aggregated_gradients:
         raise errors.InvalidArgument("Adasum does not average aggregated gradients; leave average_aggregated_gradients")
-    groups = checked_groups(num_groups, groups)
     is_v1 = isinstance(optimizer, tf.compat.v1.train.Optimizer)
     kind = type(optimizer).__name__
     if op == Adasum:
-        return _adasum(
-            optimizer,
-            is_v1,
-            name or f"DistributedDelta{kind}",
-            use_locking,
-            compression,
-            backward_passes_per_step,
-            process_set,
-        )
+        delta = name or f"DistributedDelta{kind}"
+        return _adasum(optimizer, is_v1, delta, use_locking, compression, backward_passes_per_step, process_set)
 
     def make_reducer() -> GradientReducer:
-        return GradientReducer(
-            name or f"Distributed{kind}",
-            device_dense,
-            device_sparse,
-            compression,
-            sparse_as_dense,
-            op,
-            gradient_predivide_factor,
-            groups,
-            process_set,
-            scale_local_gradients,
-        )
+        return GradientReducer(name or f"Distributed{kind}", **options)
 
+    passes = (backward_passes_per_step, average_aggregated_gradients)
     if is_v1:
         from ._v1_optimizer import DistributedOptimizer as V1DistributedOptimizer
 
-        return V1DistributedOptimizer(
-            optimizer,
-            make_reducer(),
-            backward_passes_per_step,
-            average_aggregated_gradients,
-            name or f"Distributed{kind}",
-            use_locking,
-        )
+        return V1DistributedOptimizer(optimizer, make_reducer(), *passes, name or f"Distributed{kind}", use_locking)
     from . import _keras_optimizer
 
-    return _keras_optimizer.wrap(optimizer, make_reducer, backward_passes_per_step, average_aggregated_gradients, name)
+    return _keras_optimizer.wrap(optimizer, make_reducer, *passes, name)
 
 
 def _adasum(

@@ -8,7 +8,7 @@ import tensorflow as tf
 from .. import errors
 from .._engine import Average
 from ..process_sets import ProcessSet, global_process_set
-from ._gradients import GradientReducer, Groups, check_predivide, checked_groups
+from ._gradients import GradientReducer, Groups, reducer_options
 from .compression import Compression
 
 
@@ -114,20 +114,8 @@ def DistributedGradientTape(  # pylint: disable=invalid-name
     process_set: whose ranks take part. On other ranks gradients stay as they are.
     scale_local_gradients: gradients of local sources are divided by the number of ranks.
     """
-    check_predivide(gradient_predivide_factor, op)
-    reducer = GradientReducer(
-        "DistributedGradientTape",
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        checked_groups(num_groups, groups),
-        process_set,
-        scale_local_gradients,
-    )
-    return _DistributedGradientTape(gradtape, reducer)
+    options = reducer_options(locals())
+    return _DistributedGradientTape(gradtape, GradientReducer("DistributedGradientTape", **options))
 
 
 def PartialDistributedGradientTape(  # pylint: disable=invalid-name
@@ -145,24 +133,13 @@ def PartialDistributedGradientTape(  # pylint: disable=invalid-name
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
     """As `DistributedGradientTape`, but the gradients of `local_layers` (a Keras layer or several) are not reduced."""
-    layers = [] if local_layers is None else local_layers
+    arguments = dict(locals())
+    layers = [] if arguments.pop("local_layers") is None else local_layers
     layers = [layers] if hasattr(layers, "trainable_weights") else list(layers)
     for layer in layers:
         if not hasattr(layer, "trainable_weights"):
             raise errors.InvalidArgument(f"local_layers must be Keras layers, not {type(layer).__name__}")
-    tape = DistributedGradientTape(
-        gradtape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
+    tape = DistributedGradientTape(**arguments)
     for layer in layers:
         for variable in layer.trainable_weights:
             tape.register_local_source(variable)

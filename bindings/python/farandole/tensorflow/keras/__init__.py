@@ -45,6 +45,7 @@ from .. import (
 )
 from ..compression import Compression
 from . import _impl, callbacks, elastic
+from ._impl import allgather, broadcast, broadcast_global_variables, reducescatter
 
 
 def DistributedOptimizer(  # pylint: disable=invalid-name
@@ -68,22 +69,7 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     The arguments are those of `farandole.tensorflow.DistributedOptimizer`. Models that are saved with it load where
     there is no Farandole.
     """
-    return _impl.distributed_optimizer(
-        optimizer,
-        name=name,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        num_groups=num_groups,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    return _impl.distributed_optimizer(**locals())
 
 
 def PartialDistributedOptimizer(  # pylint: disable=invalid-name
@@ -104,27 +90,11 @@ def PartialDistributedOptimizer(  # pylint: disable=invalid-name
 
     scale_local_gradients: they are divided by the number of ranks.
     """
-    made = _impl.distributed_optimizer(
-        optimizer,
-        name=name,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    arguments = dict(locals())
+    del arguments["local_layers"]
+    made = _impl.distributed_optimizer(**arguments)
     _impl.register_layers(made, local_layers)
     return made
-
-
-def broadcast_global_variables(root_rank: int) -> Any:
-    """In a graph of TensorFlow 1 all global variables get the values of rank `root_rank`. Raises Unsupported in eager
-    mode, where there is no such list: use `BroadcastGlobalVariablesCallback`."""
-    return _impl.broadcast_global_variables(root_rank)
 
 
 def allreduce(
@@ -140,22 +110,7 @@ def allreduce(
 
     average: True means op=Average, False op=Sum; not together with op.
     """
-    return _impl.allreduce(value, name, average, prescale_factor, postscale_factor, op, compression)
-
-
-def allgather(value: Any, name: Optional[str] = None) -> Any:
-    """The values of all ranks as one array, one after the other along the first dimension, which may differ."""
-    return _impl.allgather(value, name)
-
-
-def broadcast(value: Any, root_rank: int, name: Optional[str] = None) -> Any:
-    """The value of rank `root_rank`, as an array; all ranks pass one of its type and shape."""
-    return _impl.broadcast(value, root_rank, name)
-
-
-def reducescatter(value: Any, name: Optional[str] = None, op: int = Average) -> Any:
-    """Reduces a value over the ranks and gives this rank its rows of the result, as an array."""
-    return _impl.reducescatter(value, name, op)
+    return _impl.allreduce(**locals())
 
 
 def load_model(

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ... import _lifecycle, errors
+from ..._engine import Average
 from .. import _logs, functions, mpi_ops
 from .. import allreduce as tensor_allreduce
 from .. import reducescatter as tensor_reducescatter
@@ -103,33 +104,29 @@ def allreduce(
     op: Optional[int],
     compression: Any,
 ) -> Any:
-    reduced = tensor_allreduce(
-        tf.convert_to_tensor(value),
-        average=average,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        op=op,
-        compression=compression,
-        name=name,
-    )
-    return _evaluated(reduced)
+    options = dict(locals())
+    return _evaluated(tensor_allreduce(tf.convert_to_tensor(options.pop("value")), **options))
 
 
-def allgather(value: Any, name: Optional[str]) -> Any:
+def allgather(value: Any, name: Optional[str] = None) -> Any:
+    """The values of all ranks as one array, one after the other along the first dimension, which may differ."""
     return _evaluated(mpi_ops.allgather(tf.convert_to_tensor(value), name=name))
 
 
-def broadcast(value: Any, root_rank: int, name: Optional[str]) -> Any:
+def broadcast(value: Any, root_rank: int, name: Optional[str] = None) -> Any:
+    """The value of rank `root_rank`, as an array; all ranks pass one of its type and shape."""
     return _evaluated(mpi_ops.broadcast(tf.convert_to_tensor(value), root_rank, name=name))
 
 
-def reducescatter(value: Any, name: Optional[str], op: int) -> Any:
+def reducescatter(value: Any, name: Optional[str] = None, op: int = Average) -> Any:
+    """Reduces a value over the ranks and gives this rank its rows of the result, as an array."""
     return _evaluated(tensor_reducescatter(tf.convert_to_tensor(value), op=op, name=name))
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    operation = functions.broadcast_global_variables(root_rank)
-    return _session().run(operation)
+    """In a graph of TensorFlow 1 all global variables get the values of rank `root_rank`. Raises Unsupported in eager
+    mode, where there is no such list: use `BroadcastGlobalVariablesCallback`."""
+    return _session().run(functions.broadcast_global_variables(root_rank))
 
 
 def is_random_state(variable: Any) -> bool:
