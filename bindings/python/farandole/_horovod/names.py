@@ -157,7 +157,7 @@ INSTEAD = {
 }
 
 _ELASTIC = "[Elastic](#elastic)"
-_ON_HOST = "there is no GPU code in this version: tensors on GPUs are copied to the host and back"
+_ON_HOST = "the ops for TensorFlow do not run on GPUs: tensors there are copied to the host and back"
 # How names differ, by name or "module:name".
 DIFFERENCES = {
     "init": "a list of ranks as `comm` raises `Unsupported`: use process sets. `expected_size` is new",
