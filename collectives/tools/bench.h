@@ -17,6 +17,7 @@ namespace farandole::bench {
 enum class Memory { kUser, kWindow, kDevice };
 std::string_view name(Memory memory);
 
+/// More than 15 members: one for each option of the command line.
 struct Options {
   std::vector<Collective> collectives;
   std::vector<std::string> algorithms;  ///< empty: what would be chosen

@@ -75,13 +75,7 @@ def run(
     """
     ranks = np if np is not None and num_proc == 1 else num_proc
     _warn_of_changing_ranks(min_num_proc or min_np, max_num_proc or max_np, ranks)
-    if host_discovery_script is not None:
-        raise errors.InvalidArgument(
-            "the ranks of a job stay the same, so host_discovery_script has nothing to find; name the hosts with hosts or "
-            "hostfile"
-        )
-    if use_gloo and use_mpi:
-        raise errors.InvalidArgument("give either use_gloo or use_mpi; here mpirun starts the ranks with both")
+    _check_starters(host_discovery_script, use_gloo, use_mpi)
     options = _run_options.make_options(
         hosts=hosts,
         hostfile=hostfile,
@@ -110,6 +104,16 @@ def run(
 def _warn_of_changing_ranks(least: Optional[int], most: Optional[int], ranks: int) -> None:
     if (least is not None and least != ranks) or (most is not None and most != ranks):
         warnings.warn(f"the job has {ranks} ranks to its end; min_num_proc and max_num_proc have no effect", stacklevel=3)
+
+
+def _check_starters(host_discovery_script: Optional[str], use_gloo: Optional[bool], use_mpi: Optional[bool]) -> None:
+    if host_discovery_script is not None:
+        raise errors.InvalidArgument(
+            "the ranks of a job stay the same, so host_discovery_script has nothing to find; name the hosts with hosts or "
+            "hostfile"
+        )
+    if use_gloo and use_mpi:
+        raise errors.InvalidArgument("give either use_gloo or use_mpi; here mpirun starts the ranks with both")
 
 
 def _names(interfaces: Any) -> Sequence[str]:

@@ -68,6 +68,41 @@ class _Interfaces(argparse.Action):
         setattr(namespace, self.dest, named + [each for each in values.split(",") if each and each not in named])
 
 
+def _add_places(parser: argparse.ArgumentParser) -> None:
+    """Where the ranks run, and how mpirun starts them there."""
+    hosts = parser.add_argument_group("hosts (without them, this one)")
+    either = hosts.add_mutually_exclusive_group()
+    either.add_argument("-H", "--hosts", metavar="HOST:SLOTS,…", help="and the processes that each takes")
+    either.add_argument("-hostfile", "--hostfile", metavar="FILE", help="lines of the form: HOST slots=SLOTS")
+    for name in ("--network-interfaces", "--network-interface"):
+        hosts.add_argument(name, dest="network_interfaces", action=_Interfaces, metavar="NAME,…", help="of MPI")
+    hosts.add_argument("-p", "--ssh-port", type=int, metavar="PORT", help="of all hosts")
+    hosts.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="private key")
+
+    mpi = parser.add_argument_group("mpirun")
+    mpi.add_argument("--mpi-args", metavar="TEXT", help="further arguments of mpirun: --mpi-args='--report-bindings'")
+    mpi.add_argument("--binding-args", metavar="TEXT", help="instead of: no binding")
+    mpi.add_argument("--tcp", action="store_true", help="MPI's messages over TCP only (Open MPI)")
+
+
+def _add_variables(parser: argparse.ArgumentParser) -> None:
+    for title, options in _VARIABLES.items():
+        group = parser.add_argument_group(title)
+        for name, variable, kind in options:
+            if kind == "flag":
+                group.add_argument(f"--{name}", action="store_true", default=None, help=variable)
+                group.add_argument(
+                    f"--no-{name}", dest=name.replace("-", "_"), action="store_false", help=argparse.SUPPRESS
+                )
+            else:
+                group.add_argument(f"--{name}", type=kind, metavar=kind.__name__.upper(), help=variable)
+        if title == "late ranks":
+            group.add_argument("--no-stall-check", action="store_true", default=None, help="HOROVOD_STALL_CHECK_DISABLE")
+            group.add_argument("--stall-check", dest="no_stall_check", action="store_false", help=argparse.SUPPRESS)
+    log = parser.add_argument_group("log")
+    log.add_argument("--log-level", type=str.upper, choices=_LOG_LEVELS, help="HOROVOD_LOG_LEVEL")
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m farandole.run",
@@ -86,36 +121,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("-prefix-timestamp", "--prefix-output-with-timestamp", action="store_true", help="(Open MPI)")
     add("command", nargs=argparse.REMAINDER, metavar="PROGRAM …", help="the program and its arguments")
 
-    hosts = parser.add_argument_group("hosts (without them, this one)")
-    either = hosts.add_mutually_exclusive_group()
-    either.add_argument("-H", "--hosts", metavar="HOST:SLOTS,…", help="and the processes that each takes")
-    either.add_argument("-hostfile", "--hostfile", metavar="FILE", help="lines of the form: HOST slots=SLOTS")
-    for name in ("--network-interfaces", "--network-interface"):
-        hosts.add_argument(name, dest="network_interfaces", action=_Interfaces, metavar="NAME,…", help="of MPI")
-    hosts.add_argument("-p", "--ssh-port", type=int, metavar="PORT", help="of all hosts")
-    hosts.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="private key")
-
-    mpi = parser.add_argument_group("mpirun")
-    mpi.add_argument("--mpi-args", metavar="TEXT", help="further arguments of mpirun: --mpi-args='--report-bindings'")
-    mpi.add_argument("--binding-args", metavar="TEXT", help="instead of: no binding")
-    mpi.add_argument("--tcp", action="store_true", help="MPI's messages over TCP only (Open MPI)")
-
-    for title, options in _VARIABLES.items():
-        group = parser.add_argument_group(title)
-        for name, variable, kind in options:
-            if kind == "flag":
-                group.add_argument(f"--{name}", action="store_true", default=None, help=variable)
-                group.add_argument(
-                    f"--no-{name}", dest=name.replace("-", "_"), action="store_false", help=argparse.SUPPRESS
-                )
-            else:
-                group.add_argument(f"--{name}", type=kind, metavar=kind.__name__.upper(), help=variable)
-        if title == "late ranks":
-            group.add_argument("--no-stall-check", action="store_true", default=None, help="HOROVOD_STALL_CHECK_DISABLE")
-            group.add_argument("--stall-check", dest="no_stall_check", action="store_false", help=argparse.SUPPRESS)
-    log = parser.add_argument_group("log")
-    log.add_argument("--log-level", type=str.upper, choices=_LOG_LEVELS, help="HOROVOD_LOG_LEVEL")
-
+    _add_places(parser)
+    _add_variables(parser)
     same = parser.add_argument_group("accepted, and without effect: the ranks of a job stay the same, mpirun starts them")
     for name in ("--disable-cache", "--mpi", "--gloo", "--log-with-timestamp", "--log-without-timestamp"):
         same.add_argument(name, action="store_true")

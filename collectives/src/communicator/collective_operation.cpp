@@ -40,16 +40,14 @@ class Refusing final : public Operation {
 }  // namespace
 
 CollectiveOperation::CollectiveOperation(const Group& group, const ShmContext& host, const Call& call,
-                                         Selection selection, std::uint64_t sequence, VendorSlot& vendor,
-                                         DeviceSlot& devices, bool check, std::string validation_error,
-                                         bool has_arrived)
+                                         Selection selection, std::uint64_t sequence, Slots slots, bool check,
+                                         std::string validation_error, bool has_arrived)
     : group_(group),
       host_(host),
       call_(call),
       selection_(selection),
       sequence_(sequence),
-      vendor_(vendor),
-      devices_(devices),
+      slots_(slots),
       has_arrived_(has_arrived),
       validation_error_(std::move(validation_error)),
       descriptor_(describe_call(call_, selection_, group.size(), validation_error_.empty())),
@@ -66,7 +64,7 @@ CollectiveOperation::~CollectiveOperation() {
 
 void CollectiveOperation::leave_communicator() {
   if (host_.group) host_.group->withdraw(2 * sequence_);
-  vendor_.withdraw(sequence_);
+  slots_.vendor.withdraw(sequence_);
 }
 
 Aftermath CollectiveOperation::withdraw() {
@@ -126,9 +124,9 @@ void CollectiveOperation::end_phase() {
 }
 
 MethodInputs CollectiveOperation::inputs() const {
-  return {group_,      host_.group.get(), host_.hierarchy ? &*host_.hierarchy : nullptr,
-          vendor_,     devices_,          call_,
-          selection_,  descriptor_,       sequence_,
+  return {group_,        host_.group.get(), host_.hierarchy ? &*host_.hierarchy : nullptr,
+          slots_.vendor, slots_.devices,    call_,
+          selection_,    descriptor_,       sequence_,
           has_arrived_};
 }
 

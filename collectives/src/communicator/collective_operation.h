@@ -29,14 +29,20 @@ struct ShmContext {
   ShmGroup* whole() const { return hierarchy ? nullptr : group.get(); }
 };
 
+/// What vendors have made for a communicator.
+struct Slots {
+  VendorSlot& vendor;
+  DeviceSlot& devices;
+};
+
 /// One collective of one rank.
 class CollectiveOperation final : public Operation {
  public:
   /// @param has_arrived  in shared memory, this rank's arrival is published already
   /// @param validation_error  if not empty, the call is invalid: ranks compare descriptors, then this one throws it
   CollectiveOperation(const Group& group, const ShmContext& host, const Call& call, Selection selection,
-                      std::uint64_t sequence, VendorSlot& vendor, DeviceSlot& devices, bool check,
-                      std::string validation_error, bool has_arrived = false);
+                      std::uint64_t sequence, Slots slots, bool check, std::string validation_error,
+                      bool has_arrived = false);
   ~CollectiveOperation() override;
 
   State advance() override;
@@ -68,8 +74,7 @@ class CollectiveOperation final : public Operation {
   const KeptCall call_;
   const Selection selection_;
   const std::uint64_t sequence_;
-  VendorSlot& vendor_;
-  DeviceSlot& devices_;
+  const Slots slots_;
   const bool has_arrived_;
   const std::string validation_error_;
   Descriptor descriptor_;

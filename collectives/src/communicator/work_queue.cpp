@@ -48,7 +48,7 @@ std::uint64_t WorkQueue::next_sequence() {
 std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(const Call& call, const Selection& selection,
                                                                const std::string& validation_error,
                                                                std::uint64_t sequence, bool arrived) {
-  return std::make_unique<CollectiveOperation>(group_, host_, call, selection, sequence, vendor_, devices_,
+  return std::make_unique<CollectiveOperation>(group_, host_, call, selection, sequence, Slots{vendor_, devices_},
                                                group_.compares, validation_error, arrived);
 }
 

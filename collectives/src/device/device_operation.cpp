@@ -160,7 +160,6 @@ DeviceOperation::DeviceOperation(const MethodInputs& inputs, bool by_vendor)
       slot_(inputs.devices),
       call_(inputs.call),
       selection_(inputs.selection),
-      sequence_(inputs.sequence),
       by_vendor_(by_vendor),
       ticket_{inputs.group.id, inputs.sequence} {
   time_ = slot_.context().propose(ticket_);
@@ -198,7 +197,7 @@ Operation::State DeviceOperation::advance() {
       phase_ = Phase::kBringUp;
       [[fallthrough]];
     case Phase::kBringUp:
-      if (!slot_.bring_up(sequence_, time_)) break;
+      if (!slot_.bring_up(ticket_.sequence, time_)) break;
       enqueue();
       phase_ = Phase::kEnqueue;
       [[fallthrough]];
@@ -228,7 +227,7 @@ void DeviceOperation::begin_agreement() {
   call.output = {&time_, 1, DType::kI64};
   call.op = ReduceOp::kMax;
   const Algorithm& doubling = *find_algorithm(Collective::kAllreduce, "recursive_doubling");
-  agreement_ = std::make_unique<ScheduledCollective>(group_, call, Selection::schedule(doubling, 1), sequence_);
+  agreement_ = std::make_unique<ScheduledCollective>(group_, call, Selection::schedule(doubling, 1), ticket_.sequence);
 }
 
 void DeviceOperation::enqueue() {

@@ -52,7 +52,6 @@ class DeviceOperation final : public Operation {
   DeviceSlot& slot_;
   const Call& call_;
   const Selection& selection_;
-  const std::uint64_t sequence_;
   const bool by_vendor_;
   const DeviceOrder::Ticket ticket_;
   std::optional<Error> failure_;  // of the constructor; raised in the operation's turn to run

@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 9> kOfOneProcess{"replicas",  "expect-ran
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-/// What Boost writes into; checked and translated afterwards.
+/// What Boost writes into; checked and translated afterwards. More than 15 members: one for each option.
 struct Raw {
   std::string optimizer, schedule, precision, data_directory, json_file, checkpoint_directory;
   int64_t replicas, ranks, threads, keep, epochs, max_steps, batch, accumulate, seed, micro_batches, warmup,

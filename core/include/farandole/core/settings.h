@@ -18,7 +18,8 @@ namespace farandole FARANDOLE_API {
 
 using Seconds = std::chrono::duration<double>;
 
-/// All settings of a process, with their defaults. Read from the environment once, when a World is made.
+/// All settings of a process, with their defaults. Read from the environment once, when a World is made. More than 15
+/// members: one for each variable.
 struct Settings {
   // How collectives run; rank 0's values hold for all ranks.
   std::string allreduce = "auto";

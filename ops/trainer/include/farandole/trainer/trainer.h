@@ -56,6 +56,7 @@ struct CheckpointOptions {
   bool resume = false;  ///< from the newest checkpoint that is whole; there must be one
 };
 
+/// More than 15 members: one for each thing that a program may choose, those of a subject in a struct of their own.
 struct TrainerOptions {
   std::int64_t global_batch = 128;  ///< samples per training step, all replicas together
   std::int64_t epochs = 5;
