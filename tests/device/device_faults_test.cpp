@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices that fail, stick, or are not what they should be, by the double: one clear error on every rank, in time. A
+// test that ends a job runs in a process of its own; the environment of some says what the double pretends
+// (CMakeLists.txt).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "fake_device.h"
+#include "farandole/core/error.h"
+#include "groups.h"
+#include "message_of.h"
+#include "on_device.h"
+
+namespace farandole::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+TEST(DeviceFaults, AKernelThatFailsIsADeviceErrorOnAllRanks) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  run_replicas(3, [](Communicator& ranks) {
+    Buffer values = ranks.allocate(1000, DType::kF32, ranks.device());
+    ranks.allreduce(values.view(), ReduceOp::kSum);
+    ranks.barrier();
+    if (ranks.rank() == 0) fake_device_inject("cuLaunchKernel", 0, 700);
+    ranks.barrier();
+    ReduceOptions options;
+    options.algorithm = "ring";
+    const std::string text = message_of<DeviceError>([&] { ranks.allreduce(values.view(), ReduceOp::kSum, options); });
+    EXPECT_THAT(text, AllOf(HasSubstr("cuLaunchKernel"), HasSubstr("rank "), HasSubstr("allreduce of 1000 f32")));
+    EXPECT_THROW(ranks.barrier(), DeviceError);
+  });
+}
+
+TEST(DeviceFaults, AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  run_replicas(2, [](Communicator& ranks) {
+    Device& device = device_of(ranks);
+    const StreamView stream = device.make_stream();
+    Buffer values = ranks.allocate(1000, DType::kF32, ranks.device());
+    ranks.allreduce(values.view(), ReduceOp::kSum);
+    if (ranks.rank() == 1) {
+      fake_device_stick(stream.handle, 1);
+      device.fill_zero(values.view().data, 4, stream);
+    }
+    ReduceOptions options;
+    options.stream = stream;
+    Work work = ranks.allreduce_async(values.view(), ReduceOp::kSum, options);
+    const auto start = std::chrono::steady_clock::now();
+    const std::string text = message_of<Timeout>([&] { work.wait(); });
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    EXPECT_THAT(text, HasSubstr("allreduce of 1000 f32 elements in device memory"));
+    EXPECT_LT(waited.count(), 3.0);  // the deadline is 2 s
+  });
+}
+
+TEST(DeviceFaults, NoMemoryLeftSaysHowMuchWasAskedAndIsFree) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  run_replicas(1, [](Communicator& ranks) {
+    const std::string text =
+        message_of<DeviceError>([&] { ranks.allocate(std::size_t{1} << 40, DType::kU8, ranks.device()); });
+    EXPECT_THAT(text, AllOf(HasSubstr("1099511627776"), HasSubstr("free")));
+    Buffer small = ranks.allocate(10, DType::kU8, ranks.device());
+    EXPECT_EQ(small.count(), 10U);
+  });
+}
+
+TEST(DeviceFaults, ADeviceOfAnotherRankIsNotAllocatedFrom) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  run_replicas(1, [](Communicator& ranks) {
+    MemorySpace other = ranks.device();
+    other.ordinal = static_cast<std::uint16_t>(other.ordinal + 1);
+    EXPECT_THROW(ranks.allocate(10, DType::kU8, other), InvalidArgument);
+  });
+}
+
+/// @param text  what a call on device memory says on every rank
+template <class Kind>
+void expect_refused(int size, const ::testing::Matcher<const std::string&>& text) {
+  run_replicas(size, [&](Communicator& ranks) {
+    EXPECT_THAT(message_of<Kind>([&] {
+                  Buffer values = ranks.allocate(10, DType::kF32, ranks.device());
+                  ranks.allreduce(values.view(), ReduceOp::kSum);
+                }),
+                text);
+    ranks.barrier();
+  });
+}
+
+TEST(DeviceRefusals, NoDevice) {
+  expect_refused<InvalidArgument>(2, HasSubstr("there are no devices"));
+}
+
+TEST(DeviceRefusals, DriverTooOld) {
+  expect_refused<InvalidArgument>(2, HasSubstr("driver"));
+}
+
+TEST(DeviceRefusals, NcclTooOld) {
+  expect_refused<Unsupported>(2, AllOf(HasSubstr("can not take part"), HasSubstr("NCCL")));
+}
+
+TEST(DeviceRefusals, OneDeviceForTwoRanks) {
+  expect_refused<Unsupported>(2, AllOf(HasSubstr("use the same device"), HasSubstr("FARANDOLE_DEVICE")));
+}
+
+TEST(DeviceRefusals, MoreRanksThanDevices) {
+  run_replicas(3, [](Communicator& ranks) {
+    if (ranks.rank() == 2) {
+      EXPECT_THAT(message_of<InvalidArgument>([&] { (void)ranks.device(); }), HasSubstr("3 ranks and 2 devices"));
+    } else {
+      EXPECT_FALSE(ranks.device().is_host());
+    }
+    ranks.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace farandole::test
