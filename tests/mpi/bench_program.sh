@@ -36,8 +36,10 @@ grep -qE '^ +"(peer_)?p50_us": 0\.0,' "$work/json" && fail "a time in the JSON i
 
 refused 1 'no launcher.*start the program with mpirun' "$bench" --peer mpi
 refused 1 'one rank per process.*more processes instead of --replicas' "$bench" --peer mpi --replicas 2
-refused 2 "--peer is 'nccl'; the only one is mpi" "$bench" --peer nccl
-refused 2 "--memory is 'gpu'; it must be user or window" "$bench" --memory gpu
+refused 2 "--peer is 'gloo'; it must be mpi or nccl" "$bench" --peer gloo
+refused 2 '--peer nccl goes with --memory device' "$bench" --peer nccl
+refused 2 '--peer nccl goes with --memory device' "$bench" --peer mpi --memory device
+refused 2 "--memory is 'gpu'; it must be user, window or device" "$bench" --memory gpu
 refused 2 '--rotate-buffers is 0; it must be 1' "$bench" --rotate-buffers 0
 refused 2 "--mpi-threads is 'all'; it must be one or any" "$bench" --mpi-threads all
 refused 2 'mpi-threads one does not go with --replicas' "$bench" --mpi-threads one --replicas 2
