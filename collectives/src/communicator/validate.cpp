@@ -49,9 +49,12 @@ void validate_spaces(const Call& call, DeviceSlot& devices) {
   }
   const MemorySpace space = has_input ? call.input.space : call.output.space;
   if (!space.is_host()) {
-    const std::string own = fmt::format("{}, the device of this rank", describe(devices.context().space()));
-    if (space != devices.context().space()) refuse_space(call, "buffers", space, own);
-    if (call.stream.valid() && call.stream.space != space) refuse_space(call, "a stream", call.stream.space, own);
+    const MemorySpace own = devices.context().space();
+    const auto describe_own = [&] { return describe(own) + ", the device of this rank"; };
+    if (space != own) refuse_space(call, "buffers", space, describe_own());
+    if (call.stream.valid() && call.stream.space != own) {
+      refuse_space(call, "a stream", call.stream.space, describe_own());
+    }
   } else if (call.stream.valid()) {
     refuse_space(call, "buffers", space, describe(call.stream.space) + ", where the stream is");
   }

@@ -47,13 +47,6 @@ struct Contexts {
 
 }  // namespace
 
-std::shared_ptr<DeviceContext> DeviceContext::find(const Endpoint& endpoint) {
-  Contexts& contexts = Contexts::of_process();
-  const std::lock_guard lock(contexts.mutex);
-  const auto found = contexts.by_endpoint.find(&endpoint);
-  return found == contexts.by_endpoint.end() ? nullptr : found->second.lock();
-}
-
 std::shared_ptr<DeviceContext> DeviceContext::of(const std::shared_ptr<Endpoint>& endpoint) {
   Contexts& contexts = Contexts::of_process();
   const std::lock_guard lock(contexts.mutex);

@@ -21,8 +21,6 @@ class DeviceContext {
  public:
   /// @throws InvalidArgument  there is no device for this rank: says why, and what to do
   static std::shared_ptr<DeviceContext> of(const std::shared_ptr<Endpoint>& endpoint);
-  /// Null if no communicator of this rank has used a device. Never throws.
-  static std::shared_ptr<DeviceContext> find(const Endpoint& endpoint);
   /// The runtime, if this process has opened a device; else null. One relaxed load.
   static const DeviceRuntime* opened();
   explicit DeviceContext(std::shared_ptr<Endpoint> endpoint);
