@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$1"
 failures=0
 while IFS= read -r file; do
-  head -n 3 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' && continue
+  grep -q 'SPDX-License-Identifier: Apache-2.0' <<<"$(head -n 3 "$file")" && continue
   echo "$file does not say 'SPDX-License-Identifier: Apache-2.0' in a comment of its first three lines"
   failures=$((failures + 1))
 done < <(find . \( -path ./build -o -path ./.git -o -path ./.cache -o -name __pycache__ \) -prune -o -type f \

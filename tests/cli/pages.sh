@@ -3,7 +3,7 @@
 # usage: pages.sh BUILD_DIRECTORY CHANGELOG
 # --version of all programs alike; their manual pages and completion have the options that --help has.
 build=$(cd "$1" && pwd)
-version=$(sed -nE 's/^## ([0-9]+\.[0-9]+\.[0-9]+).*/\1/p' "$2" | head -n 1)
+version=$(sed -nE '/^## [0-9]+\.[0-9]+\.[0-9]+/ { s/^## ([0-9.]+).*/\1/p; q }' "$2")
 # shellcheck source=tests/cli/expect.sh
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 pages=$build/share/man/man1 completions=$build/share/bash-completion/completions

@@ -112,7 +112,7 @@ case $status in
   ok) [ $came = 0 ] || fail "exit status $came, expected 0" ;;
   fail) [ $came != 0 ] || fail "exit status 0" ;;
 esac
-{ cat "$work/output"; echo; } | grep -qE "$text" || fail "nothing that matches: $text"
+grep -qE "$text" <<<"$(cat "$work/output")" || fail "nothing that matches: $text"
 [ -z "$left" ] || fail "processes are left:$left"
 
 # seconds FROM TO

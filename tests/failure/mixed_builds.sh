@@ -8,7 +8,7 @@ set -u
 library=$1 program=$2; shift 2
 refuse_bound=20 # seconds of the whole job, most of which is the launcher's start on a busy machine
 other=$(mktemp -d); trap 'rm -rf "$other"' EXIT
-revision=$(grep -aoE -- '-[0-9a-f]{12}-\{\}' "$library" | head -n 1 | cut -c 2-13)
+revision=$(grep -aoE -- '-[0-9a-f]{12}-\{\}' "$library" | sed -n 1p | cut -c 2-13)
 [ -n "$revision" ] || { echo "FAIL: $library does not tell its revision"; exit 1; }
 cp -L "$(dirname "$library")"/libfarandole.so* "$other"
 cp -rL "$(dirname "$library")/farandole" "$other" 2>/dev/null # there are no plug-ins in a build without MPI

@@ -33,6 +33,7 @@ for plugin in "$work"/lib/lib/farandole/libfarandole_*.so; do
   else
     grep -q "plug-ins.*${name%.so}" "$work/log" || fail "$plugin is not found"
   fi
-  ldd "$plugin" | grep -q "libfarandole.so.* => $work/lib/lib/" || fail "$plugin does not find its library: $(ldd "$plugin")"
+  needed=$(ldd "$plugin")
+  grep -q "libfarandole.so.* => $work/lib/lib/" <<<"$needed" || fail "$plugin does not find its library: $needed"
 done
 echo 'absolute directories'

@@ -29,7 +29,7 @@ cuda=$(find "$prefix" -path '*/farandole/libfarandole_cuda.so')
 [ -n "$sanitize" ] || "$here/symbols.sh" "${libraries[@]}" || fail "symbols"
 [ ! -e "$prefix/include/farandole/internal" ] || fail "headers of our own parts are installed"
 version=$(basename "$library"); version=${version#libfarandole.so.}
-readelf -d "$library" | grep -q "SONAME.*\[libfarandole.so.${version%.*}\]" || fail "the SONAME is not that of ${version%.*}"
+grep -q "SONAME.*\[libfarandole.so.${version%.*}\]" <<<"$(readelf -d "$library")" || fail "the SONAME is not that of ${version%.*}"
 
 flags=()
 [ -n "$sanitize" ] && flags=("-DCMAKE_CXX_FLAGS=-fsanitize=$sanitize")

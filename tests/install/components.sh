@@ -49,7 +49,7 @@ export PYTHONPATH=$work/python
 own=$(asks 'libraries of its own')
 [[ $own == "$work/python/farandole/lib/"* ]] || fail "not the package's own library: $own"
 rm -r "$work/python/farandole/lib"
-library=$(dirname "$(find "$work/runtime" -name 'libfarandole.so.*' | head -n 1)")
+library=$(dirname "$(find "$work/runtime" -name 'libfarandole.so.*' -print -quit)")
 system=$(LD_LIBRARY_PATH=$library asks 'libraries of the system')
 [[ $system == "$library/"* ]] || fail "not the system's library: $system"
 [ "${own#* }" = "${system#* }" ] || fail "plug-ins '${own#* }' or '${system#* }'"

@@ -28,7 +28,7 @@ refused() {
   shift
   rm -rf "$work/refused"
   if configure refused "$@"; then fail "configured with $*"; fi
-  tr -s ' \n' '  ' <"$work/log" | grep -qF -- "$text" || fail "no '$text' with $*"
+  grep -qF -- "$text" <<<"$(tr -s ' \n' '  ' <"$work/log")" || fail "no '$text' with $*"
 }
 
 refused "BUILD_SHARED_LIBS=OFF, but Farandole is a shared library only" -DBUILD_SHARED_LIBS=OFF
@@ -39,7 +39,7 @@ refused "FARANDOLE_BUILD_TRAINER=ON, but CMake does not find: Eigen >= 3.4, oneD
   -DFARANDOLE_BUILD_TRAINER=ON -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=ON -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON
 refused "apt-get install libfmt-dev libspdlog-dev (or scripts/setup.sh" \
   -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON -DCMAKE_DISABLE_FIND_PACKAGE_spdlog=ON
-[ "$(grep -n 'apt-get install' "$work/log" | cut -d: -f1)" -lt "$(grep -n 'CMake Error' "$work/log" | head -n 1 | cut -d: -f1)" ] ||
+[ "$(grep -n 'apt-get install' "$work/log" | cut -d: -f1)" -lt "$(grep -m 1 -n 'CMake Error' "$work/log" | cut -d: -f1)" ] ||
   fail "CMake's words come before ours"
 
 refused "FARANDOLE_MPI_mpich_WRAPPER is '/nowhere/mpicxx', but that is no compiler wrapper" \

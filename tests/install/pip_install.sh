@@ -56,7 +56,7 @@ wheel=("$work"/wheels/farandole-*-py3-none-linux_*.whl)
 [ -e "${wheel[0]}" ] || fail "unexpected name: $(ls "$work/wheels")"
 "$python" -m zipfile -e "${wheel[0]}" "$work/content"
 cd "$work/content"
-version=$(sed -n 's/^## \([0-9.]*\).*/\1/p' "$source/CHANGELOG.md" | head -n 1)
+version=$(sed -nE '/^## [0-9]/ { s/^## ([0-9.]+).*/\1/p; q }' "$source/CHANGELOG.md")
 library=farandole/lib/libfarandole.so.${version%.*}
 for file in "$library" farandole/include/farandole/engine.h farandole/numpy.py farandole/tensorflow/mpi_ops.py \
             farandole/tensorflow/source/ops.cpp; do

@@ -23,7 +23,7 @@ compiles() {
   said=$(pkg-config --cflags --libs "$1")
   case $said in *"$work/first"*) fail "$1 names the place where it was installed first: $said" ;; esac
   # Only what the library's own headers need: what it is made of is its own affair.
-  ! tr ' ' '\n' <<<"$said" | grep -qvE "^(-I$work|-L$work|-lfarandole(_trainer)?\$|\$)" ||
+  ! grep -qvE "^(-I$work|-L$work|-lfarandole(_trainer)?\$|\$)" <<<"${said// /$'\n'}" ||
     fail "$1 asks for more than Farandole: $said"
   library_directory=$(pkg-config --variable=libdir "$1")
   # shellcheck disable=SC2086  # a list of flags

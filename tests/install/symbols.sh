@@ -10,7 +10,7 @@ failures=0
 
 complain() {
   echo "$1:"
-  c++filt <<<"$2" | head -n 10
+  c++filt <<<"$2" | sed -n 1,10p
   failures=$((failures + 1))
 }
 

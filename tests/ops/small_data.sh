@@ -14,7 +14,7 @@ part_of_file() {
   local header_bytes=$((4 + 4 * $2)) extents=
   [ "$2" = 1 ] || extents='\x00\x00\x00\x1c\x00\x00\x00\x1c'
   printf '%b' "$(printf '\\x%02x' 0 0 8 "$2" 0 0 $(($4 / 256)) $(($4 % 256)))$extents"
-  zcat "$fashion_mnist/$1.gz" 2>/dev/null | tail -c +$((header_bytes + 1 + $5 * $3)) | head -c $(($4 * $3))
+  head -c $(($4 * $3)) < <(zcat "$fashion_mnist/$1.gz" 2>/dev/null | tail -c +$((header_bytes + 1 + $5 * $3)))
 }
 # small_data DIRECTORY TRAINING TEST [SKIP]: so many images of each set of Fashion-MNIST, after the first SKIP
 small_data() {
