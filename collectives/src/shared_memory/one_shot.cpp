@@ -68,27 +68,53 @@ void OneShot::take() {
       if (me != call_.root) copy_from(call_.root, {0, total_}, 0);
       return;
     case Collective::kScatter:
-      return copy_from(call_.root, part(me), 0);
+      return me == call_.root ? copy_own(part(me), 0) : copy_from(call_.root, part(me), 0);
     case Collective::kGather:
       if (me != call_.root) return;
       [[fallthrough]];
     case Collective::kAllgather:
-      for (int local = 0; local < host_.size(); ++local) copy_from(local, {0, part(local).count}, part(local).first);
+      copy_own({0, part(me).count}, part(me).first);
+      for (int local = 0; local < host_.size(); ++local) {
+        if (local != me) copy_from(local, {0, part(local).count}, part(local).first);
+      }
       return;
     case Collective::kAlltoall:
-      for (int local = 0; local < host_.size(); ++local) copy_from(local, part(me), part(local).first);
+      copy_own(part(me), part(me).first);
+      for (int local = 0; local < host_.size(); ++local) {
+        if (local != me) copy_from(local, part(me), part(local).first);
+      }
       return;
     case Collective::kBarrier:
       return;
   }
 }
 
+/// This rank's own elements `at`, to be reduced into the output's first ones: those of the input, unless they would be
+/// written before they are read, or its peers take scaled ones.
+const std::byte* OneShot::own(Extent at) const {
+  const std::byte* input = static_cast<const std::byte*>(call_.input.data) + bytes(at.first);
+  const auto from = reinterpret_cast<std::uintptr_t>(input);
+  const auto to = reinterpret_cast<std::uintptr_t>(call_.output.data);
+  const bool stays = from == to || from + bytes(at.count) <= to || to + bytes(at.count) <= from;
+  return stays && call_.prescale == 1.0 ? input : shown(host_.rank(), total_) + bytes(at.first);
+}
+
 void OneShot::reduce_from_all(Extent at) {
   const auto pointers = host_.pointers();
-  for (std::size_t i = 0; i < pointers.size(); ++i) pointers[i] = shown(static_cast<int>(i), total_) + bytes(at.first);
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    const int local = static_cast<int>(i);
+    pointers[i] = local == host_.rank() ? own(at) : shown(local, total_) + bytes(at.first);
+  }
   reduce_many(call_.output.data, pointers, at.count, call_.input.dtype, call_.op);
   const double factor = final_scale(call_, host_.size());
   if (factor != 1.0) scale(call_.output.data, call_.output.data, at.count, call_.input.dtype, factor);
+}
+
+/// Elements of this rank's input to the element `to` of the output, before anything else is written there.
+void OneShot::copy_own(Extent at, std::size_t to) const {
+  if (at.count == 0) return;
+  const std::byte* from = static_cast<const std::byte*>(call_.input.data) + bytes(at.first);
+  std::memmove(static_cast<std::byte*>(call_.output.data) + bytes(to), from, bytes(at.count));
 }
 
 /// Of what `local` shows, to the element `to` of the output.
