@@ -20,7 +20,7 @@ struct ShutdownTree {
   static ShutdownTree of(const Topology& topology, int process);
 };
 
-/// The end of a job in good order, as a state machine that the control messages of the job move on. A process that
+/// The clean shutdown of a job, as a state machine that the control messages of the job move on. A process that
 /// wants to end reports that to its parent (kLeave) once all its children have; process 0 then lets all go on
 /// (kAllLeave), down the tree. This is done twice. After the first round all have begun to end; no process ends before
 /// all have said in the second that they know. So while a process has not said so, any other process that dies has died
@@ -39,7 +39,7 @@ class CleanShutdown {
   void handle(const ControlMessage& control);
   /// Goes as far as it can. True: this process may end, as soon as what it has posted has left.
   bool advance();
-  /// False if that process may have ended in good order.
+  /// False if that process may have shut down cleanly.
   bool must_be_alive(int process) const;
   /// The last messages of a process that has ended may come after it is seen dead.
   bool is_in_last_round() const { return round_ > 0; }

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "choice.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/choice.h"
 #include "farandole/internal/float16.h"
 
 namespace farandole {

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "choice.h"
 #include "farandole/core/version.h"
+#include "farandole/internal/choice.h"
 
 namespace farandole {
 namespace {

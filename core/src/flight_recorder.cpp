@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "choice.h"
+#include "farandole/internal/choice.h"
 
 namespace farandole {
 namespace {

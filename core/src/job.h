@@ -93,7 +93,7 @@ class Job : public std::enable_shared_from_this<Job> {
   template <class Part>
   std::vector<Part> gather(const Part& mine) const;
   void exchange_peer_info(const WorldOptions& options);
-  Surroundings look_around(const HostProof& proof, std::span<const PeerInfo> all, bool may_share);
+  Surroundings find_surroundings(const HostProof& proof, std::span<const PeerInfo> all, bool may_share);
   void agree();
   void share_memory(std::span<const Surroundings> all);
   void check_size(const WorldOptions& options, int launched_size) const;

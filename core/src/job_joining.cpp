@@ -71,7 +71,7 @@ void Job::exchange_peer_info(const WorldOptions& options) {
   const std::vector<PeerInfo> all = gather(PeerInfo{proof.claim(), allowed_cores(), own_identity(), options.replicas});
   for (std::size_t p = 0; p < all.size(); ++p) check_claim(static_cast<int>(p), all[p].claim, all[p].replicas);
   // The proofs must stay open until everybody has looked: this gathering is also that barrier.
-  const std::vector<Surroundings> found = gather(look_around(proof, all, may_share));
+  const std::vector<Surroundings> found = gather(find_surroundings(proof, all, may_share));
 
   std::vector<int> neighbours;
   for (const Surroundings& of_process : found) neighbours.push_back(of_process.neighbour);
@@ -99,7 +99,7 @@ void Job::exchange_peer_info(const WorldOptions& options) {
 }
 
 /// Finds the processes of this machine and this host, and makes the memory that those can share.
-Job::Surroundings Job::look_around(const HostProof& proof, std::span<const PeerInfo> all, bool may_share) {
+Job::Surroundings Job::find_surroundings(const HostProof& proof, std::span<const PeerInfo> all, bool may_share) {
   Surroundings around;
   around.neighbour = process();
   SharedMemory::Options memory{/*sharing=*/1, /*copies=*/settings_.single_copy_bytes > 0,

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "choice.h"
+#include "farandole/internal/choice.h"
 #include "farandole/internal/forked_children.h"
 
 namespace farandole {

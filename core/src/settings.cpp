@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "choice.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/choice.h"
 #include "farandole/internal/device_choice.h"
 
 namespace farandole {

@@ -44,6 +44,9 @@ for directory in core/include/farandole/core collectives/include ops/engine/incl
 done
 refuse core/include/farandole/sdk 'farandole/internal/' 'a header for plug-ins must not need one that is not installed'
 jobs=$(cd core/src && echo *.h | tr ' ' '|')
+for directory in core/include core/internal collectives ops; do
+  refuse "$directory" "($jobs)" 'what core/src keeps to itself'
+done
 for backend in core/backends/*/; do
   backend=$(basename "$backend")
   refuse "core/backends/$backend" "$jobs" 'a backend must not look at the job'

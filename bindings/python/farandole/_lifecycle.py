@@ -37,7 +37,7 @@ def init(
     expected_size: number of ranks that there must be; 0 for any.
 
     From then on an uncaught exception of this process ends the job on all ranks with its text, and the end of the
-    interpreter leaves the job in good order.
+    interpreter leaves the job by a clean shutdown.
 
     A process that is forked from this one is no rank: every call there raises InvalidArgument and says so, except that
     it may call `init` itself: alone, or with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB of its own in another job.

@@ -6,7 +6,7 @@
 #include <bit>
 
 #include "algorithms/phases.h"
-#include "choice.h"
+#include "farandole/internal/choice.h"
 
 namespace farandole {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator over several hosts as two levels: ranks inside a host, and ranks across hosts.
+// A communicator over several hosts as a hierarchy: ranks inside a host, and ranks across hosts.
 #pragma once
 
 #include <optional>

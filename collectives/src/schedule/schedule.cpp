@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "choice.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/choice.h"
 
 namespace farandole {
 

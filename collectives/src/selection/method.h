@@ -20,7 +20,7 @@ struct SelectionQuery;
 class Operation;
 
 /// One way of running a collective. Its row stands in the file of its operation, and in the list of
-/// communicator/methods.cpp; no other file knows it.
+/// communicator/methods.cpp, through which selection, tables, descriptors and messages go.
 struct Method {
   std::string_view name;   ///< in settings, tables and messages; of schedules empty: their algorithm's is used
   std::uint8_t number;     ///< in compared descriptors; of schedules unused: their algorithm's index is

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <array>
 
-#include "choice.h"
 #include "farandole/core/error.h"
 #include "farandole/core/float_mode.h"
+#include "farandole/internal/choice.h"
 
 namespace farandole {
 namespace {

@@ -9,8 +9,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "choice.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/choice.h"
 #include "farandole/internal/json_depth.h"
 
 namespace farandole {

@@ -43,7 +43,7 @@ void OneShot::show() {
   if (count == 0) return;
   std::array<std::uint64_t, ArrivalRecord::kPayloadWords> payload{};
   void* to = fits_record(count) ? static_cast<void*>(payload.data()) : slot(me);
-  if (call_.prescale != 1.0) {
+  if (is_scaled()) {
     scale(to, call_.input.data, count, call_.input.dtype, call_.prescale);
   } else {
     std::memcpy(to, call_.input.data, bytes(count));
@@ -96,7 +96,7 @@ const std::byte* OneShot::own(Extent at) const {
   const auto from = reinterpret_cast<std::uintptr_t>(input);
   const auto to = reinterpret_cast<std::uintptr_t>(call_.output.data);
   const bool stays = from == to || from + bytes(at.count) <= to || to + bytes(at.count) <= from;
-  return stays && call_.prescale == 1.0 ? input : shown(host_.rank(), total_) + bytes(at.first);
+  return stays && !is_scaled() ? input : shown(host_.rank(), total_) + bytes(at.first);
 }
 
 void OneShot::reduce_from_all(Extent at) {

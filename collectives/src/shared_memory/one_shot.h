@@ -13,7 +13,8 @@ namespace farandole {
 
 /// One rank's side of a one-shot collective. Every rank shows what its peers need of it, and arrives. Once all have
 /// arrived each takes what it needs. It reads its own data in its input, which its own caches hold alone, while its
-/// peers fetch the lines of what it shows; where the output lies across the input, it reads what it has shown.
+/// peers fetch the lines of what it shows; a reduction whose output lies across the input, or whose input is scaled,
+/// reads what the rank has shown.
 ///
 /// Memory: the payload of the own arrival record, if the data fit it, else the own first input slot. A rank writes them
 /// before it arrives, and its peers read them after; it writes them again once all peers have completed the operation.
@@ -40,6 +41,8 @@ class OneShot {
   std::byte* slot(int local) const { return host_.input_slot(local, lane_, 0); }
   ArrivalRecord& arrival(int local) const { return host_.lane(local, lane_).arrival; }
   std::size_t bytes(std::size_t count) const { return count * element_bytes_; }
+  /// Whether the rank shows other numbers than those of its input.
+  bool is_scaled() const { return reduces(call_.collective) && call_.prescale != 1.0; }
   const std::byte* own(Extent at) const;
   void reduce_from_all(Extent at);
   void copy_own(Extent at, std::size_t to) const;

@@ -17,7 +17,7 @@ namespace farandole {
 namespace {
 
 // What a rank reduces before it brings the result to its other places: staged results stay in the nearest cache until
-// then, and results that go past the caches pass through a few lines. (Results in windows are brought there part by
+// then, and results of non-temporal stores pass through a few lines. (Results in windows are brought there slice by
 // slice, which is faster where inputs and outputs just fit the caches: 1 MiB in 50 µs, in blocks 60.)
 constexpr std::size_t kStagedBytes = 8192;
 constexpr std::size_t kPassingBytes = 4096;

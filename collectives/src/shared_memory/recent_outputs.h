@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which results of collectives are written past the caches.
+// Which results of collectives are written by non-temporal stores.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ class RecentOutputs {
   explicit RecentOutputs(std::size_t cached_bytes) : cached_bytes_(cached_bytes) {}
 
   /// Takes note that a collective writes to this rank's `output`, and `bytes` bytes on all ranks together. True if they
-  /// go past the caches: more than `cached_bytes`; or at least 1/16 of that, if more has been written since `output`
-  /// was, or ever if it was not.
+  /// go by non-temporal stores: more than `cached_bytes`; or at least 1/16 of that, if more has been written since
+  /// `output` was, or ever if it was not.
   bool note(const void* output, std::size_t bytes) {
     written_ += bytes;
     if (bytes > cached_bytes_) return true;

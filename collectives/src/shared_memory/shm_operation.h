@@ -24,7 +24,8 @@ extern const Method kShmMethod;
 /// Synchronisations: one for a one-shot collective; else one per slice and stage, and one at the end if peers use this
 /// rank's buffers.
 ///
-/// Bytes copied or reduced per rank of an allreduce of N among P: one-shot N(P+1); through staging memory 5N-2N/P; in
+/// Bytes copied or reduced per rank of an allreduce of N among P: one-shot N(P+3), of which the
+/// rank's own N come from its input; through staging memory 5N-2N/P; in
 /// windows 2N. Reductions associate as a balanced binary tree over the ranks, so all ways give the same bits.
 ///
 /// The lane is the operation's from its construction to its destruction; what lies in it, and who may write that when,

@@ -253,7 +253,8 @@ const char* farandole_library_path(void) {
 }
 void farandole_log(int32_t level, const char* text) {
   (void)guarded(nullptr, [&] {
-    if (text != nullptr) log(static_cast<LogLevel>(std::clamp(level, 0, static_cast<int32_t>(LogLevel::kError))), text);
+    if (text != nullptr)
+      log(static_cast<LogLevel>(std::clamp(level, 0, static_cast<int32_t>(LogLevel::kError))), text_or_none(text));
   });
 }
 

@@ -49,11 +49,12 @@ inline const void* element_of(const void* first, std::size_t struct_bytes, std::
   return static_cast<const std::byte*>(first) + index * struct_bytes;
 }
 
-/// Writes what this library knows into a structure of the caller's, and nothing behind it.
+/// Writes what this library knows into a structure of the caller's, and nothing behind it; nothing at all if its size
+/// is no caller's.
 template <class Struct>
 void fill_known_part(void* structure, Struct found) {
   const std::size_t bytes = struct_bytes_of(structure);
-  if (bytes < sizeof bytes) return;
+  if (!can_be_struct_bytes<Struct>(bytes)) return;
   std::memcpy(&found, &bytes, sizeof bytes);
   std::memcpy(structure, &found, std::min(bytes, sizeof found));
 }

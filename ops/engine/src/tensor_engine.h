@@ -56,7 +56,7 @@ class TensorEngine {
   void join(int process_set, void* context, JoinCallback done);
   /// Moves on until `done` says so; it is asked after every callback.
   void wait_until(const std::function<bool()>& done);
-  /// Leaves in good order: waits for all ranks, or for the job's fault.
+  /// Clean shutdown: waits for all ranks, or for the job's fault.
   void leave();
   void abort(const std::string& text);
 

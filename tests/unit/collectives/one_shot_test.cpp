@@ -138,6 +138,37 @@ TEST(OneShot, ShowsScaledDataAndLeavesTheInput) {
   }
 }
 
+TEST(OneShot, TakesScaledDataAlsoWhereTheOutputLiesOnTheInput) {
+  for (const std::size_t count : {std::size_t{5}, std::size_t{100}}) {
+    for (const std::size_t behind : {std::size_t{0}, std::size_t{1}, count}) {
+      ShmRanks ranks(2, kSlotBytes);
+      ranks.connect();
+      std::vector<std::vector<float>> memory(2, std::vector<float>(2 * count + 1, 0.0F));
+      std::vector<Call> calls(2);
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        for (std::size_t i = 0; i < count; ++i) memory[rank][i] = static_cast<float>((10 * rank) + i);
+        calls[rank].collective = Collective::kAllreduce;
+        calls[rank].input = {memory[rank].data(), count, DType::kF32};
+        calls[rank].output = {memory[rank].data() + behind, count, DType::kF32};
+        calls[rank].prescale = 0.5;
+      }
+      std::vector<float> wanted(count);
+      for (std::size_t i = 0; i < count; ++i)
+        wanted[i] = 0.5F * static_cast<float>(i) + 0.5F * static_cast<float>(10 + i);
+      OneShot first(ranks.shm(0), 0, calls[0]), second(ranks.shm(1), 0, calls[1]);
+      first.show();
+      second.show();
+      first.take();
+      second.take();
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        const auto from = memory[rank].begin() + static_cast<std::ptrdiff_t>(behind);
+        EXPECT_EQ(std::vector<float>(from, from + static_cast<std::ptrdiff_t>(count)), wanted)
+            << count << ' ' << behind;
+      }
+    }
+  }
+}
+
 /// Where the output begins, as seen from the input.
 enum class Lies { kElsewhere, kOnIt, kBehind, kBefore };
 

@@ -86,7 +86,7 @@ TEST(Waiter, SleepsSoonWhereAnotherThreadWantsTheCore) {
   EXPECT_LT(rungs, 20'000) << "it went through all its yields";
 }
 
-TEST(Waiter, ACrowdedOneSleepsSooner) {
+TEST(Waiter, WhereCoresAreSharedItSleepsSooner) {
   Doorbell bell;
   Waiter patient(bell, {});
   Waiter oversubscribed(bell, {.oversubscribed = true});

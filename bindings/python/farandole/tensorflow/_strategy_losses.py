@@ -113,18 +113,18 @@ def scale_loss(base: Callable[..., Any], self: Any, loss: Any) -> Any:
     return tf.math.multiply_no_nan(result, tf.cast(context.weight(), result.dtype))
 
 
-_has_warned_of_lonely_apply = False
+_has_warned_of_apply = False
 
 
 def _warn_of_lonely_apply(strategy: Any) -> None:
     """Once, if an optimizer of the strategy is applied outside of `run`, by an ordinary loop."""
-    global _has_warned_of_lonely_apply
-    is_lonely = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and isinstance(
+    global _has_warned_of_apply
+    is_per_worker = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and isinstance(
         getattr(strategy, "extended", None), Extended
     )
-    if not is_lonely or _has_warned_of_lonely_apply:
+    if not is_per_worker or _has_warned_of_apply:
         return
-    _has_warned_of_lonely_apply = True
+    _has_warned_of_apply = True
     if _lifecycle.rank() == 0:
         _engine.log(
             "warning",

@@ -79,7 +79,9 @@ class Work {
 /// called (unless FARANDOLE_CHECK=off): a disagreement raises Mismatch on every rank before data is touched, and the
 /// communicator stays usable. Timeout, PeerLost, TransportError and DeviceError poison the job.
 ///
-/// The `_async` forms return at once; their buffers must stay valid and untouched until `wait` returns. Blocking calls
+/// Nothing else writes to a call's buffers while it runs: no other thread, and no peer's call whose output they are.
+/// The
+/// `_async` forms return at once; their buffers must stay valid and untouched until `wait` returns. Blocking calls
 /// may be mixed with them. One thread at a time per communicator of a rank; different communicators are independent.
 /// Creation (`split`, `duplicate`) is collective over the parent and must come in the same order on all its ranks, also
 /// among different parents: a rank makes one communicator at a time.

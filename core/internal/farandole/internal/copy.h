@@ -6,12 +6,13 @@
 
 namespace farandole {
 
-/// Like std::memcpy, but what is written goes to memory past the caches: for results larger than these, which would
-/// otherwise be read first and push everything else out. Not ordered with other stores until
+/// Like std::memcpy, but what is written goes to memory by non-temporal stores: for results larger than these, which
+/// would otherwise be read first and push everything else out. Not ordered with other stores until
 /// `complete_non_temporal_stores`.
 /// @param next  if not null, as many bytes that this thread reads soon: they are fetched meanwhile. Need not exist.
 void copy_non_temporal(void* out, const void* in, std::size_t bytes, const void* next = nullptr);
-/// What this thread has written past the caches becomes visible to other threads before whatever it stores afterwards.
+/// What this thread has written by non-temporal stores becomes visible to other threads before whatever it stores
+/// afterwards.
 void complete_non_temporal_stores();
 
 }  // namespace farandole

@@ -12,13 +12,15 @@
  * None throws, and none crashes whatever numbers and null pointers it is given. A null pointer where the function needs
  * one, a number out of its range, a shape whose bytes no process has room for (2^47), more than 255 dimensions, a text
  * of more than 1 MiB and a structure that does not tell its size are INVALID_ARGUMENT. Functions that report no error
- * do nothing then, and return what they return when there is nothing: NULL, an empty text, 0, -1. The caller answers
+ * do nothing then, and return what they return when there is nothing: NULL, an empty text, 0, -1; farandole_abort and
+ * farandole_log take the first 1 MiB of their text. The caller answers
  * for what can not be seen: a pointer that is not NULL points to as much as this header says.
  *
  * Structures grow at their end only, and begin with their size. Set `struct_bytes` to sizeof: so the library knows
  * which fields the caller's version has.
  * - The library copies a caller's structure up to `struct_bytes`. Fields beyond are 0 to it, and 0 means what the
- *   library did before the field was there. What a newer caller's structure has beyond the library's is not read.
+ *   library did before the field was there (but `has_factors`: a factor of 0 was meant as 0 before). What a newer
+ * caller's structure has beyond the library's is not read.
  * - An array is stepped by the `struct_bytes` of its first element, and all its elements have the same.
  * - A structure that the library fills (farandole_place, farandole_counters) is written up to `struct_bytes`; fields
  *   that the library does not know stay as they were.
@@ -118,9 +120,9 @@ typedef struct farandole_init_options {
  * of this process alone) and starts the engine. Collective over all processes; blocks. Does nothing if the engine runs
  * already. `options` may be NULL. */
 FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, farandole_error** error);
-/* Leaves the job in good order: waits until all ranks have called it. Tensors that are pending here fail. The other
- * ranks' pending tensors that need this rank fail with PEER_LOST. Afterwards farandole_init may be called again, in a
- * job of MPI only if the program has initialised MPI itself; else it is UNSUPPORTED, because MPI starts once in a
+/* Leaves the job by a clean shutdown: waits until all ranks have called it. Tensors that are pending here fail. The
+ * other ranks' pending tensors that need this rank fail with PEER_LOST. Afterwards farandole_init may be called again,
+ * in a job of MPI only if the program has initialised MPI itself; else it is UNSUPPORTED, because MPI starts once in a
  * process. After a fault of the job it does not wait. */
 FARANDOLE_ENGINE_API int farandole_shutdown(farandole_error** error);
 /* 0 before farandole_init, after farandole_shutdown, and in a process that was forked from one with an engine: a child
