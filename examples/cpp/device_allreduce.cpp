@@ -28,10 +28,10 @@ namespace {
 
 constexpr std::size_t kCount = 1 << 20;
 
-bool are_all(const std::vector<float>& values, float expected) {
+bool are_all(const std::vector<float>& values, float expected, int rank) {
   for (const float value : values) {
     if (value != expected) {
-      std::fprintf(stderr, "device_allreduce: %g instead of %g\n", static_cast<double>(value),
+      std::fprintf(stderr, "device_allreduce: rank %d has %g instead of %g\n", rank, static_cast<double>(value),
                    static_cast<double>(expected));
       return false;
     }
@@ -66,7 +66,7 @@ int run() {
 
   std::printf("%s of %d on %s: sum %g\n", ranks.describe(ranks.rank()).c_str(), ranks.size(), describe(*device).c_str(),
               static_cast<double>(sums.front()));
-  return are_all(sums, expected) && are_all(sums_again, expected) ? 0 : 1;
+  return are_all(sums, expected, ranks.rank()) && are_all(sums_again, expected, ranks.rank()) ? 0 : 1;
 }
 
 }  // namespace

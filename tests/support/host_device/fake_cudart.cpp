@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The double of libcudart, over that of libcuda. As CUDA's, it makes the primary context current on first use.
 #include "cuda_runtime.h"
+
+#include <bit>
+#include <utility>
+
 #include "fake_devices.h"
 #include "fake_exports.h"
 #include "fake_faults.h"
@@ -71,7 +75,7 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   if (const cudaError_t failed = use_some_device(); failed != cudaSuccess) return failed;
   CUdeviceptr address = 0;
   const CUresult result = cuMemAlloc_v2(&address, bytes);
-  *memory = reinterpret_cast<void*>(address);
+  *memory = std::bit_cast<void*>(address);
   return result_of(result);
 }
 
