@@ -9,6 +9,13 @@ if(FARANDOLE_SANITIZE)
   set(FARANDOLE_TEST_SLOWNESS 6)
 endif()
 
+# The plug-in for CUDA on the double of tests/support/host_device.
+set(FARANDOLE_ON_DOUBLE FARANDOLE_CUDA_LIBRARY=$<TARGET_FILE:fake_cuda> FARANDOLE_NCCL_LIBRARY=$<TARGET_FILE:fake_nccl>)
+if(NOT FARANDOLE_HAVE_KERNELS)
+  # The plug-in of a build without nvcc refuses every device; this one has some bytes in the place of kernels.
+  list(APPEND FARANDOLE_ON_DOUBLE FARANDOLE_PLUGIN_DIR=$<TARGET_FILE_DIR:farandole_cuda_test_plugin>)
+endif()
+
 # A GoogleTest program. LABEL: unit, conformance, ops, …; TIMEOUT in seconds for the whole program. It is linked with the
 # library, or, if it is INTERNAL, with what the library hides; such a program cannot load plug-ins.
 function(farandole_add_test target)
@@ -44,12 +51,12 @@ endfunction()
 
 # One test per MPI and number of processes: <name>.<flavour>.<processes>
 function(farandole_add_mpi_test name)
-  cmake_parse_arguments(arg "" "TARGET;TIMEOUT;LABEL" "PROCESSES;ARGUMENTS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(arg "" "TARGET;TIMEOUT" "PROCESSES;ARGUMENTS;ENVIRONMENT;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  if(NOT arg_LABEL)
-    set(arg_LABEL mpi)
+  if(NOT arg_LABELS)
+    set(arg_LABELS mpi)
   endif()
   foreach(flavour ${FARANDOLE_MPI_FLAVOURS})
     if(NOT FARANDOLE_MPI_${flavour}_LAUNCHER)
@@ -59,7 +66,7 @@ function(farandole_add_mpi_test name)
       farandole_mpi_command(launcher ${flavour} ${processes})
       set(test ${name}.${flavour}.${processes})
       add_test(NAME ${test} COMMAND ${launcher} $<TARGET_FILE:${arg_TARGET}> ${arg_ARGUMENTS})
-      set_tests_properties(${test} PROPERTIES LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT} PROCESSORS 2
+      set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS 2
                            ENVIRONMENT "${arg_ENVIRONMENT}")
     endforeach()
   endforeach()
