@@ -173,8 +173,8 @@ TEST(DeviceCollectives, AlltoallOfEverySizeAndCount) {
 
 TEST(DeviceCollectives, FactorsOfTheVendorsReductions) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
-  // Two values have one sum, however it is made.
   for_each_group({2}, [](Communicator& ranks) {
+    if (ranks.size() != 2) return;  // of more values, the order of additions shows
     for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter}) {
       for (const DType dtype : {DType::kF32, DType::kF64}) {
         for (const auto& [prescale, postscale] : {std::pair(0.5, 1.0), {1.0, 3.0}, {0.3, 0.7}}) {
