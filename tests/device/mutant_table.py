@@ -8,6 +8,7 @@ class Test(NamedTuple):
     filter: str
     processes: int = 1
     program: str = "farandole_device_test"
+    deadline_s: int = 0  # of collectives; 0: the program's
 
 
 class Mutant(NamedTuple):
@@ -29,6 +30,8 @@ ORDERS = Test("DeviceCalls.CommunicatorsMayBeUsedInDifferentOrdersOnDifferentRan
 ORDERS_OF_PROCESSES = Test(ORDERS.filter, processes=2)
 ALLOCATED = Test("DeviceCalls.WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEnded")
 VALUES = Test("DeviceCollectives.AveragesAndUnevenPartsOfEveryCollective")
+STUCK = Test("DeviceFaults.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline", program="farandole_device_faults",
+             deadline_s=2)
 FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
 GRADIENTS = Test("DeviceGradients.WithoutAStreamAreThereAfterWait")
 
@@ -92,6 +95,9 @@ MUTANTS = [
     # An allocation freed while in use.
     Mutant("scratch-free-when-enqueued", "that an operation keeps its memory until the device has done it", OPERATION,
            "enqueuing_->check();", "enqueuing_->check();\n      work_.reset();", ALLOCATED),
+    Mutant("scratch-free-after-a-fault", "that an operation that failed keeps what the device may still use", OPERATION,
+           "slot_.context().abandon();\n  return Aftermath::kWritten;",
+           "slot_.context().abandon();\n  return Aftermath::kNone;", STUCK),
     # A kernel, or messages, on the wrong stream.
     Mutant("kernels-in-the-default-stream", "the stream of a kernel", DEVICE,
            "1, shape.block_threads, 1, 1, 0, handle_of(stream), parameters",

@@ -159,6 +159,8 @@ class Build:
 
     def run(self, test: Test, environment: Dict[str, str]) -> Outcome:
         command = [str(self.directory / "bin" / test.program), f"--gtest_filter={test.filter}", "--gtest_fail_fast"]
+        if test.deadline_s > 0:
+            environment = {**environment, "FARANDOLE_TIMEOUT": str(test.deadline_s)}
         if test.processes > 1:
             command = [str(SOURCE_DIRECTORY / "tests/support/local_job.sh"), "-n", str(test.processes), *command]
         # A fault leaves the flight recorder's file where the program runs.
