@@ -32,6 +32,7 @@ TEST_LIMIT_S = 60
 MUTANT_DEADLINE_S = 2
 # A mutant runs once, for a short time, and may leave something unused.
 MUTANT_FLAGS = "-O0 -g0 -w"
+LINK_FLAGS = "-Wl,--strip-debug"
 REASON = re.compile(r"fake device misuse: .*|watchdog: .*|^C\+\+ exception .*|^(?!unknown file).*: Failure$|.*Assertion .*",
                     re.MULTILINE)
 
@@ -130,7 +131,7 @@ class Build:
         before, after = self.objects(mutant, edge)
         made = self.scratch / mutant.name / (PLUGIN if mutant.is_in_plugin else edge.output)
         made.parent.mkdir(parents=True)
-        command = replaced(edge.command, f" -o {edge.output} ", f" -o {made} ")
+        command = replaced(edge.command, f" -o {edge.output} ", f" {LINK_FLAGS} -o {made} ")
         run_command(replaced(command, f" {before} ", f" {after} "), self.directory)
         if not mutant.is_in_plugin:
             soname = re.search(r"-soname,(\S+)", edge.command)
