@@ -2,6 +2,8 @@
 // Calls on device memory as programs make them: streams, asynchronous calls, several communicators, wrong arguments.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -27,17 +29,24 @@ float sum_of_ranks(const Communicator& ranks) {
   return static_cast<float>(ranks.size() * (ranks.size() + 1)) / 2;
 }
 
+/// Enqueues what keeps the stream at work for some milliseconds, so that what does not wait for it comes first.
+void keep_busy(Device& device, BufferView values, StreamView stream) {
+  constexpr int kItems = 500;
+  for (int i = 0; i < kItems; ++i) device.fill_zero(values.data, values.size_in_bytes(), stream);
+}
+
 TEST(DeviceCalls, WhatIsInTheStreamBeforeTheCallComesBeforeIt) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   for_each_group({2, 3}, [](Communicator& ranks) {
     Device& device = device_of(ranks);
     const StreamView stream = device.make_stream();
     constexpr std::size_t kCount = 5000;
-    const std::vector<float> host(kCount, static_cast<float>(ranks.rank() + 1));
+    const Buffer own = filled(ranks, kCount, static_cast<float>(ranks.rank() + 1));
     for (const bool waits_on : {false, true}) {
       Buffer values = ranks.allocate(kCount, DType::kF32, ranks.device());
       std::vector<float> result(kCount);
-      device.copy(values.view().data, host.data(), kCount * sizeof(float), stream);
+      keep_busy(device, values.view(), stream);
+      device.copy(values.view().data, own.view().data, kCount * sizeof(float), stream);
       ReduceOptions options;
       options.stream = stream;
       if (waits_on) {
@@ -50,6 +59,38 @@ TEST(DeviceCalls, WhatIsInTheStreamBeforeTheCallComesBeforeIt) {
       device.synchronize(stream);
       EXPECT_EQ(result, std::vector<float>(kCount, sum_of_ranks(ranks)));
       ranks.barrier();
+    }
+  });
+}
+
+TEST(DeviceCalls, WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEnded) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    Device& device = device_of(ranks);
+    const StreamView stream = device.make_stream();
+    constexpr std::size_t kCount = 3000;
+    const Buffer own = filled(ranks, kCount, 2 * static_cast<float>(ranks.rank() + 1));
+    for (const char* const algorithm : {"ring", "vendor"}) {
+      Buffer values = ranks.allocate(kCount, DType::kF32, ranks.device());
+      keep_busy(device, values.view(), stream);
+      device.copy(values.view().data, own.view().data, kCount * sizeof(float), stream);
+      ReduceOptions options;
+      options.stream = stream;
+      options.algorithm = algorithm;
+      options.prescale = 0.5;  // both need memory of their own
+      Work work = ranks.allreduce_async(values.view(), ReduceOp::kSum, options);
+      work.wait_on(stream);  // it is enqueued
+      std::vector<Buffer> others;
+      for (std::size_t bytes = 512; bytes <= 8 * kCount; bytes += 512) {
+        others.push_back(ranks.allocate(bytes, DType::kU8, ranks.device()));
+      }
+      work.wait();
+      for (const Buffer& other : others) {
+        Buffer host = to_host(ranks, other.view());
+        const auto* const bytes = host.as<std::uint8_t>();
+        EXPECT_TRUE(std::all_of(bytes, bytes + host.count(), [](std::uint8_t byte) { return byte == 0; })) << algorithm;
+      }
+      EXPECT_EQ(first_of(ranks, values), sum_of_ranks(ranks));
     }
   });
 }

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "groups.h"
@@ -157,9 +158,34 @@ TEST(DeviceCollectives, EveryAlgorithmSizeAndCount) {
         }
       }
     }
+  });
+}
+
+TEST(DeviceCollectives, AlltoallOfEverySizeAndCount) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  for_each_group(device_sizes(), [](Communicator& ranks) {
     for (const std::size_t count : counts_for(ranks.size())) {
       for (const bool in_place : {false, true})
         check(ranks, {Collective::kAlltoall, {}, count, DType::kI32, ReduceOp::kSum, in_place});
+    }
+  });
+}
+
+TEST(DeviceCollectives, FactorsOfTheVendorsReductions) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  for_each_group({2}, [](Communicator& ranks) {
+    if (ranks.size() != 2) return;  // of more values, the order of additions shows
+    for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter}) {
+      for (const DType dtype : {DType::kF32, DType::kF64}) {
+        for (const auto& [prescale, postscale] : {std::pair(0.5, 1.0), {1.0, 3.0}, {0.3, 0.7}}) {
+          for (const bool in_place : {false, true}) {
+            Case c{collective, "vendor", 40'009, dtype, ReduceOp::kSum, in_place};
+            c.prescale = prescale;
+            c.postscale = postscale;
+            check(ranks, c);
+          }
+        }
+      }
     }
   });
 }
@@ -190,7 +216,9 @@ TEST(DeviceCollectives, AveragesAndUnevenPartsOfEveryCollective) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   for_each_group({2, 3, 5}, [](Communicator& ranks) {
     for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kI64}) {
-      check(ranks, {Collective::kAllreduce, "ring", 1031, dtype, ReduceOp::kAverage});
+      for (const int segments : {1, 3}) {
+        check(ranks, {Collective::kAllreduce, "ring", 1031, dtype, ReduceOp::kAverage, false, false, segments});
+      }
     }
     for (const Collective collective :
          {Collective::kReduceScatter, Collective::kAllgather, Collective::kGather, Collective::kScatter}) {

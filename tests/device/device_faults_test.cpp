@@ -50,12 +50,15 @@ TEST(DeviceFaults, AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline) {
     }
     ReduceOptions options;
     options.stream = stream;
+    options.prescale = 0.5;  // needs memory of its own
     Work work = ranks.allreduce_async(values.view(), ReduceOp::kSum, options);
     const auto start = std::chrono::steady_clock::now();
     const std::string text = message_of<Timeout>([&] { work.wait(); });
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     EXPECT_THAT(text, HasSubstr("allreduce of 1000 f32 elements in device memory"));
     EXPECT_LT(waited.count(), 3.0);  // the deadline is 2 s
+    // Before there is no memory, all that is free goes back to the driver: what a stream still uses is not free.
+    EXPECT_THROW((void)device.allocate(std::size_t{1} << 40), DeviceError);
   });
 }
 

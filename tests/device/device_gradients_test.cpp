@@ -49,6 +49,8 @@ class Gradients {
 void train(Communicator& ranks, bool with_stream) {
   Gradients gradients(ranks);
   const StreamView stream = with_stream ? device_of(ranks).make_stream() : StreamView(nullptr, ranks.device());
+  // What is there after `wait` is there for every stream.
+  const StreamView reader = with_stream ? stream : device_of(ranks).make_stream();
   GradientOptions options;
   options.bucket_bytes = 2048;
   options.last_bucket_bytes = 512;
@@ -64,7 +66,7 @@ void train(Communicator& ranks, bool with_stream) {
     for (std::size_t i = 0; i < gradients.spans().size(); ++i) {
       const float mean =
           static_cast<float>(ranks.size() - 1) / 2 + static_cast<float>(training_step) + static_cast<float>(i);
-      const std::vector<float> values = gradients.read(i, stream);
+      const std::vector<float> values = gradients.read(i, reader);
       ASSERT_EQ(values, std::vector<float>(values.size(), mean)) << i;
     }
   }

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mutants of mutants.py."""
+from typing import NamedTuple
+
+
+class Test(NamedTuple):
+    """What fails with a mutant. Ranks are threads, or, with several processes, a process each."""
+    filter: str
+    processes: int = 1
+    program: str = "farandole_device_test"
+    deadline_s: int = 0  # of collectives; 0: the program's
+
+
+class Mutant(NamedTuple):
+    name: str
+    leaves_out: str
+    source: str
+    before: str  # occurs there once
+    after: str
+    test: Test
+
+    @property
+    def is_in_plugin(self) -> bool:
+        """Else it is in the library."""
+        return self.source.startswith("core/backends/cuda/")
+
+
+STREAM = Test("DeviceCalls.WhatIsInTheStreamBeforeTheCallComesBeforeIt")
+ORDERS = Test("DeviceCalls.CommunicatorsMayBeUsedInDifferentOrdersOnDifferentRanks")
+ORDERS_OF_PROCESSES = Test(ORDERS.filter, processes=2)
+ALLOCATED = Test("DeviceCalls.WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEnded")
+VALUES = Test("DeviceCollectives.AveragesAndUnevenPartsOfEveryCollective")
+STUCK = Test("DeviceFaults.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline", program="farandole_device_faults",
+             deadline_s=2)
+FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
+GRADIENTS = Test("DeviceGradients.WithoutAStreamAreThereAfterWait")
+
+OPERATION = "collectives/src/device/device_operation.cpp"
+CONTEXT = "collectives/src/device/device_context.cpp"
+ORDER = "collectives/src/device/device_order.cpp"
+PLAN = "collectives/src/device/device_plan.cpp"
+PROGRAM = "collectives/src/schedule/stream_program.cpp"
+QUEUE = "collectives/src/communicator/work_queue.cpp"
+DEVICE = "core/backends/cuda/cuda_device.cpp"
+GROUP = "core/backends/cuda/nccl_group.cpp"
+
+MUTANTS = [
+    # A missing event wait.
+    Mutant("collective-before-its-input", "the collective's wait for what is in the caller's stream", OPERATION,
+           "device.wait(stream, *ready);", "", STREAM),
+    Mutant("event-of-another-stream", "the caller's stream: the event is recorded in the default one", OPERATION,
+           "call_.stream.valid() ? call_.stream : StreamView(nullptr, device.space())",
+           "StreamView(nullptr, device.space())", STREAM),
+    Mutant("stream-before-the-result", "the wait of the caller's stream for the collective", QUEUE,
+           "if (event != nullptr) devices_.context().device().wait(stream, *event);", "", STREAM),
+    # A dependency between rounds left out.
+    Mutant("steps-wait-for-no-step", "what a local step depends on", PROGRAM,
+           "for (const int before : step.after) latest = std::max(latest, places_[static_cast<std::size_t>(before)]);", "",
+           VALUES),
+    Mutant("reduced-before-it-is-received", "that what a round receives is there after the round", PROGRAM,
+           "const Where done{step.round + 1, -1};", "const Where done{step.round, -1};", VALUES),
+    Mutant("one-bounce-memory-for-a-round", "the bounce memory of each message of a round", PLAN,
+           "bounce += aligned(extent.count * element_bytes_);", "", VALUES),
+    Mutant("messages-before-their-kernels", "that a round sends what kernels have made before", OPERATION,
+           "for (const std::vector<DeviceTask>& launch : stage.launches) device.launch(launch, stream);\n"
+           "      if (!stage.messages.empty()) devices->exchange(stage.messages, stream);",
+           "if (!stage.messages.empty()) devices->exchange(stage.messages, stream);\n"
+           "      for (const std::vector<DeviceTask>& launch : stage.launches) device.launch(launch, stream);", VALUES),
+    Mutant("messages-not-in-one-group", "the group around the messages of a round", GROUP,
+           'check(api_.ncclGroupStart(), "ncclGroupStart");', "return enqueue();", VALUES),
+    # Completion told too early.
+    Mutant("done-when-enqueued", "the look whether the device has done it", OPERATION,
+           "if (!done_->is_complete()) {", "if (false) {", STREAM),
+    Mutant("completion-before-the-work", "the work, of what completion comes after", OPERATION,
+           "work->enqueue(device, devices, stream);\n    device.record(*done, stream);",
+           "device.record(*done, stream);\n    work->enqueue(device, devices, stream);", STREAM),
+    Mutant("pending-is-complete", "the difference between pending and complete events",
+           "core/backends/cuda/cuda_event.cpp", "if (result == CUDA_ERROR_NOT_READY) return false;",
+           "if (result == CUDA_ERROR_NOT_READY) return true;", STREAM),
+    Mutant("memory-before-it-is-zero", "the wait until new memory is zero", CONTEXT,
+           "device_.synchronize(zeroing_stream_);", "", STREAM),
+    Mutant("gradients-before-they-are-there", "the wait for the device where the caller has no stream",
+           "ops/gradients/src/gradient_averager.cpp", "if (waits_for_device_) device_->synchronize(options_.stream);", "",
+           GRADIENTS),
+    # Different orders on two ranks.
+    Mutant("operations-in-the-order-of-calls", "the wait for an operation's turn", OPERATION,
+           "if (!slot_.context().is_next(ticket_)) break;", "", ORDERS),
+    Mutant("each-rank-has-its-own-times", "the agreement on when an operation runs", OPERATION,
+           "if (group_.size() > 1) {", "if (false) {", ORDERS_OF_PROCESSES),
+    Mutant("undecided-operations-are-passed-over", "the wait for operations that may still be given an earlier time", ORDER,
+           "return std::tie(own.time, ticket)",
+           "return !other.second.is_agreed || std::tie(own.time, ticket)", ORDERS),
+    Mutant("agreed-times-are-forgotten", "that proposals are later than what was agreed", ORDER,
+           "latest_ = std::max(latest_, agreed);", "", ORDERS),
+    # An allocation freed while in use.
+    Mutant("scratch-free-when-enqueued", "that an operation keeps its memory until the device has done it", OPERATION,
+           "enqueuing_->check();", "enqueuing_->check();\n      work_.reset();", ALLOCATED),
+    Mutant("scratch-free-after-a-fault", "that an operation that failed keeps what the device may still use", OPERATION,
+           "slot_.context().abandon();\n  return Aftermath::kWritten;",
+           "slot_.context().abandon();\n  return Aftermath::kNone;", STUCK),
+    # A kernel, or messages, on the wrong stream.
+    Mutant("kernels-in-the-default-stream", "the stream of a kernel", DEVICE,
+           "1, shape.block_threads, 1, 1, 0, handle_of(stream), parameters",
+           "1, shape.block_threads, 1, 1, 0, nullptr, parameters", VALUES),
+    Mutant("messages-in-the-default-stream", "the stream of messages", OPERATION,
+           "devices->exchange(stage.messages, stream)",
+           "devices->exchange(stage.messages, StreamView(nullptr, device.space()))", VALUES),
+    Mutant("scaled-in-the-default-stream", "the stream of what scales for the vendor's collective", OPERATION,
+           "device.launch({&task, 1}, stream);", "device.launch({&task, 1}, StreamView(nullptr, device.space()));", FACTORS),
+]
