@@ -28,8 +28,8 @@ bool same_bits(ConstBufferView one, ConstBufferView other) {
 }
 
 /// Runs `task` on device copies of `left` and `right`, and compares its output with `wanted`, which is on the host.
-void check(Communicator& ranks, DeviceTask task, const Buffer& left, const Buffer& right, const Buffer& wanted,
-           std::size_t shift, const std::string& what) {
+void check_task(Communicator& ranks, DeviceTask task, const Buffer& left, const Buffer& right, const Buffer& wanted,
+                std::size_t shift, const std::string& what) {
   Device& device = device_of(ranks);
   const std::size_t count = wanted.count() - shift;
   Buffer device_left = to_device(ranks, left.view()), device_right = to_device(ranks, right.view());
@@ -59,8 +59,8 @@ TEST(DeviceKernels, ReduceAsTheHostDoes) {
           task.kind = DeviceTask::Kind::kReduce;
           task.dtype = task.output_dtype = dtype;
           task.op = op;
-          check(ranks, task, left, right, wanted, shift,
-                fmt::format("{} of {} {} from {}", name(op), count, name(dtype), shift));
+          check_task(ranks, task, left, right, wanted, shift,
+                     fmt::format("{} of {} {} from {}", name(op), count, name(dtype), shift));
         }
       }
     }
@@ -80,7 +80,7 @@ TEST(DeviceKernels, ScaleAsTheHostDoes) {
           task.kind = DeviceTask::Kind::kScale;
           task.dtype = task.output_dtype = dtype;
           task.factor = factor;
-          check(ranks, task, input, input, wanted, shift, fmt::format("{} {} by {}", count, name(dtype), factor));
+          check_task(ranks, task, input, input, wanted, shift, fmt::format("{} {} by {}", count, name(dtype), factor));
         }
       }
     }
@@ -104,7 +104,7 @@ TEST(DeviceKernels, CastWhatBothTypesHoldExactly) {
           task.kind = DeviceTask::Kind::kCast;
           task.dtype = from;
           task.output_dtype = to;
-          check(ranks, task, input, input, wanted, shift, fmt::format("{} {} to {}", count, name(from), name(to)));
+          check_task(ranks, task, input, input, wanted, shift, fmt::format("{} {} to {}", count, name(from), name(to)));
         }
       }
     }

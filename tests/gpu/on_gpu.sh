@@ -12,7 +12,7 @@ skip() { echo "skipped: $*"; exit 77; }
 
 report=$("$info")
 devices=$(sed -n 's/^devices  *//p' <<<"$report")
-[[ $devices != none* ]] || skip "no devices: $(sed 's/^none (\(.*\))$/\1/' <<<"$devices")"
+[[ $devices != none* ]] || { reason=${devices#none (}; skip "no devices: ${reason%)}"; }
 missing=$(sed -n 's/^  no collectives: //p' <<<"$report")
 [ -z "$missing" ] || skip "no collectives on devices: $missing"
 
