@@ -181,7 +181,7 @@ def page_of_figures(report):
                  for what, key in (("bring-up", "farandole_s"), ("bring-up of NCCL alone", "nccl_s"))]
     lines += table(("", "median"), rows)
     if report["allreduce"]:
-        lines += [f"Allreduce in place, {report['allreduce'][0]['ranks']} ranks; ratio: above 1 Farandole is faster.", ""]
+        lines += [f"Allreduce in place, ranks: {report['allreduce'][0]['ranks']}; ratio: above 1 Farandole is faster.", ""]
         lines += table(("bytes", "Farandole", "NCCL", "ratio"),
                        [(row["bytes"], f"{row['p50_us']:.1f} µs", f"{row['peer_p50_us']:.1f} µs" if "ratio" in row else "",
                          f"{row['ratio']:.2f}" if "ratio" in row else "") for row in report["allreduce"]])

@@ -26,13 +26,12 @@ void for_each_device_group(const std::vector<int>& sizes, const std::function<vo
   const int most = device_count();
   std::vector<int> fitting, left_out;
   for (const int size : sizes) (is_launched() || size <= most ? fitting : left_out).push_back(size);
-  const std::string reason = fmt::format("not run with {} ranks: threads need a device each, and there {} {}",
-                                         fmt::join(left_out, ", "), most == 1 ? "is" : "are", most);
+  const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
+  const std::string reason =
+      fmt::format("{}.{}: not run with {} ranks: threads need a device each, and there {} {}", test.test_suite_name(),
+                  test.name(), fmt::join(left_out, ", "), most == 1 ? "is" : "are", most);
   if (fitting.empty()) GTEST_SKIP() << reason;
-  if (!left_out.empty()) {
-    fmt::print("{}.{}: {}\n", testing::UnitTest::GetInstance()->current_test_info()->test_suite_name(),
-               testing::UnitTest::GetInstance()->current_test_info()->name(), reason);
-  }
+  if (!left_out.empty()) fmt::print("{}\n", reason);
   for_each_group(fitting, body);
 }
 

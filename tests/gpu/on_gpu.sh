@@ -20,7 +20,7 @@ case $need in
   devices=*)
     # One line for each: "  0: NVIDIA H100, 79.6 GiB, …".
     count=$(grep -cE '^  [0-9]+: ' <<<"$report")
-    [ "$count" -ge "${need#*=}" ] || skip "${need#*=} devices are needed, and there are $count" ;;
+    [ "$count" -ge "${need#*=}" ] || skip "devices that are needed: ${need#*=}; that are there: $count" ;;
   sharing)
     export NCCL_MULTI_RANK_GPU_ENABLE=1 FARANDOLE_DEVICE=0
     nccl=$(sed -n 's/.*NCCL \([0-9.]*\).*/\1/p' <<<"$devices")
