@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "farandole/core/error.h"
-#include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
 
@@ -36,8 +35,7 @@ void keep_busy(Device& device, BufferView values, StreamView stream) {
 }
 
 TEST(DeviceCalls, WhatIsInTheStreamBeforeTheCallComesBeforeIt) {
-  FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group({2, 3}, [](Communicator& ranks) {
+  for_each_device_group({2, 3}, [](Communicator& ranks) {
     Device& device = device_of(ranks);
     const StreamView stream = device.make_stream();
     constexpr std::size_t kCount = 5000;
@@ -96,8 +94,7 @@ TEST(DeviceCalls, WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEnded) {
 }
 
 TEST(DeviceCalls, CommunicatorsMayBeUsedInDifferentOrdersOnDifferentRanks) {
-  FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group({2, 3, 4}, [](Communicator& ranks) {
+  for_each_device_group({2, 3, 4}, [](Communicator& ranks) {
     Communicator other = ranks.duplicate();
     Communicator third = ranks.split(0, -ranks.rank());
     std::vector<Communicator*> order{&ranks, &other, &third};
@@ -116,8 +113,7 @@ TEST(DeviceCalls, CommunicatorsMayBeUsedInDifferentOrdersOnDifferentRanks) {
 }
 
 TEST(DeviceCalls, ManyAreInFlightAndCommunicatorsAreMadeMeanwhile) {
-  FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group({2, 3}, [](Communicator& ranks) {
+  for_each_device_group({2, 3}, [](Communicator& ranks) {
     std::vector<Buffer> buffers;
     std::vector<Work> works;
     for (int i = 0; i < 12; ++i) {
@@ -136,8 +132,7 @@ TEST(DeviceCalls, ManyAreInFlightAndCommunicatorsAreMadeMeanwhile) {
 }
 
 TEST(DeviceCalls, HostMemoryOnOneRankAndDeviceMemoryOnAnotherIsAMismatch) {
-  FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group({2, 3}, [](Communicator& ranks) {
+  for_each_device_group({2, 3}, [](Communicator& ranks) {
     Buffer device = filled(ranks, 100, 1);
     std::vector<float> host(100, 1);
     const std::string text = message_of<Mismatch>(
@@ -150,8 +145,7 @@ TEST(DeviceCalls, HostMemoryOnOneRankAndDeviceMemoryOnAnotherIsAMismatch) {
 }
 
 TEST(DeviceCalls, AddressesThatLieElsewhereThanTheViewSaysAreRefusedOnAllRanks) {
-  FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group({2}, [](Communicator& ranks) {
+  for_each_device_group({2}, [](Communicator& ranks) {
     Buffer device = filled(ranks, 100, 1);
     std::vector<float> host(100, 1);
     const BufferView wrong_host(host.data(), host.size(), DType::kF32, ranks.device());
@@ -179,8 +173,7 @@ TEST(DeviceCalls, AddressesThatLieElsewhereThanTheViewSaysAreRefusedOnAllRanks) 
 }
 
 TEST(DeviceCalls, AStreamDoesNotWaitForHostMemory) {
-  FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group({2}, [](Communicator& ranks) {
+  for_each_device_group({2}, [](Communicator& ranks) {
     std::vector<float> host(10, 1);
     Work work = ranks.allreduce_async(host, ReduceOp::kSum);
     EXPECT_THROW(work.wait_on(StreamView(nullptr, ranks.device())), InvalidArgument);

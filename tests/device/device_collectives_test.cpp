@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "groups.h"
 #include "on_device.h"
 #include "random_values.h"
 
@@ -144,8 +143,7 @@ bool has_vendor(Collective collective, int size) {
 }
 
 TEST(DeviceCollectives, EveryAlgorithmSizeAndCount) {
-  FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group(device_sizes(), [](Communicator& ranks) {
+  for_each_device_group(device_sizes(), [](Communicator& ranks) {
     for (const Collective collective :
          {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter, Collective::kBroadcast,
           Collective::kAllgather, Collective::kGather, Collective::kScatter}) {
@@ -191,8 +189,7 @@ TEST(DeviceCollectives, FactorsOfTheVendorsReductions) {
 }
 
 TEST(DeviceCollectives, TypesOperationsSegmentsFactorsAndPlaceByPairs) {
-  FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group({2, 3, 4}, [](Communicator& ranks) {
+  for_each_device_group({2, 3, 4}, [](Communicator& ranks) {
     int k = 0;  // walks through the parameters that are not in the loops
     for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter}) {
       for (const std::string& algorithm : algorithms_of(collective, ranks.size())) {
@@ -213,8 +210,7 @@ TEST(DeviceCollectives, TypesOperationsSegmentsFactorsAndPlaceByPairs) {
 }
 
 TEST(DeviceCollectives, AveragesAndUnevenPartsOfEveryCollective) {
-  FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group({2, 3, 5}, [](Communicator& ranks) {
+  for_each_device_group({2, 3, 5}, [](Communicator& ranks) {
     for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kI64}) {
       for (const int segments : {1, 3}) {
         check(ranks, {Collective::kAllreduce, "ring", 1031, dtype, ReduceOp::kAverage, false, false, segments});

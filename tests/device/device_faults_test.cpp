@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that fail, stick, or are not what they should be, by the double: one clear error on every rank, in time. A
-// test that ends a job runs in a process of its own; the environment of some says what the double pretends
-// (CMakeLists.txt).
+// Devices that fail, stick, or are not what they should be: one clear error on every rank, in time. A test that ends a
+// job runs in a process of its own; the environment of some says what the double pretends, or hides devices
+// (CMakeLists.txt, and that of tests/gpu).
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <optional>
 #include <string>
 
-#include "fake_device.h"
+#include "broken_device.h"
 #include "farandole/core/error.h"
 #include "groups.h"
 #include "message_of.h"
@@ -27,7 +30,9 @@ TEST(DeviceFaults, AKernelThatFailsIsADeviceErrorOnAllRanks) {
     Buffer values = ranks.allocate(1000, DType::kF32, ranks.device());
     ranks.allreduce(values.view(), ReduceOp::kSum);
     ranks.barrier();
-    if (ranks.rank() == 0) fake_device_inject("cuLaunchKernel", 0, 700);
+    if (ranks.rank() == 0) {
+      ASSERT_TRUE(inject_into_double("cuLaunchKernel", 0, 700)) << "this test needs the double";
+    }
     ranks.barrier();
     ReduceOptions options;
     options.algorithm = "ring";
@@ -39,13 +44,14 @@ TEST(DeviceFaults, AKernelThatFailsIsADeviceErrorOnAllRanks) {
 
 TEST(DeviceFaults, AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
-  run_replicas(2, [](Communicator& ranks) {
+  run_replicas(std::min(device_count(), 2), [](Communicator& ranks) {
     Device& device = device_of(ranks);
     const StreamView stream = device.make_stream();
     Buffer values = ranks.allocate(1000, DType::kF32, ranks.device());
     ranks.allreduce(values.view(), ReduceOp::kSum);
-    if (ranks.rank() == 1) {
-      fake_device_stick(stream.handle, 1);
+    std::optional<StuckStream> stuck;
+    if (ranks.rank() + 1 == ranks.size()) {
+      stuck.emplace(device, stream);
       device.fill_zero(values.view().data, 4, stream);
     }
     ReduceOptions options;
@@ -55,8 +61,13 @@ TEST(DeviceFaults, AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline) {
     const auto start = std::chrono::steady_clock::now();
     const std::string text = message_of<Timeout>([&] { work.wait(); });
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    const double late_by = (waited - ranks.settings().timeout).count();
     EXPECT_THAT(text, HasSubstr("allreduce of 1000 f32 elements in device memory"));
-    EXPECT_LT(waited.count(), 3.0);  // the deadline is 2 s
+    EXPECT_LT(late_by, 1.0);
+    // What is measured on a GPU goes into its report by such a line.
+    if (ranks.rank() == 0) {
+      fmt::print("measured: stuck stream, seconds after the deadline: {:.3f}\n", late_by);
+    }
     // Before there is no memory, all that is free goes back to the driver: what a stream still uses is not free.
     EXPECT_THROW((void)device.allocate(std::size_t{1} << 40), DeviceError);
   });

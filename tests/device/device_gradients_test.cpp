@@ -7,7 +7,6 @@
 
 #include "farandole/core/error.h"
 #include "farandole/gradients/gradient_averager.h"
-#include "groups.h"
 #include "on_device.h"
 
 namespace farandole::test {
@@ -73,20 +72,17 @@ void train(Communicator& ranks, bool with_stream) {
 }
 
 TEST(DeviceGradients, AreAveragedInTheOrderOfTheirStream) {
-  FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group({1, 2, 4}, [](Communicator& ranks) {
+  for_each_device_group({1, 2, 4}, [](Communicator& ranks) {
     if (ranks.size() > 1) train(ranks, /*with_stream=*/true);
   });
 }
 
 TEST(DeviceGradients, WithoutAStreamAreThereAfterWait) {
-  FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group({2, 3}, [](Communicator& ranks) { train(ranks, /*with_stream=*/false); });
+  for_each_device_group({2, 3}, [](Communicator& ranks) { train(ranks, /*with_stream=*/false); });
 }
 
 TEST(DeviceGradients, OfTwoMemoriesAreRefusedOnAllRanks) {
-  FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group({2}, [](Communicator& ranks) {
+  for_each_device_group({2}, [](Communicator& ranks) {
     Buffer device = ranks.allocate(10, DType::kF32, ranks.device());
     std::vector<float> host(10);
     std::vector<GradientSpan> spans{{device.view(), "on the device"}, {BufferView(host), "on the host"}};

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/sdk/device.h"
@@ -39,15 +41,21 @@ inline Buffer to_host(Communicator& ranks, ConstBufferView view) {
   return host;
 }
 
+/// Why there are no collectives on device memory here; empty if there are. The same on all ranks.
+std::string why_no_device_collectives();
+/// Devices that this process sees; 0 where there are none.
+int device_count();
+
+/// Runs `body` on communicators whose ranks have devices: on the processes of the job, else on threads, once for each
+/// size that there are devices for. Prints which sizes were left out. Skips the test, with the reason, where that are
+/// all, or where there is neither a device nor the double. The last statement of a test.
+void for_each_device_group(const std::vector<int>& sizes, const std::function<void(Communicator&)>& body);
+
 /// Skips the test, with the reason, where there is neither a device nor the double: on all ranks alike.
-#define FARANDOLE_SKIP_WITHOUT_DEVICES()                                                          \
-  do {                                                                                            \
-    const ::farandole::DeviceAvailability& available =                                            \
-        ::farandole::device_runtime(::farandole::Settings::from_environment());                   \
-    if (available.runtime == nullptr) GTEST_SKIP() << "no devices: " << available.reason;         \
-    if (const std::string missing = available.runtime->collectives_missing(); !missing.empty()) { \
-      GTEST_SKIP() << "no collectives on devices: " << missing;                                   \
-    }                                                                                             \
+#define FARANDOLE_SKIP_WITHOUT_DEVICES()                                                  \
+  do {                                                                                    \
+    const std::string no_devices_reason = ::farandole::test::why_no_device_collectives(); \
+    if (!no_devices_reason.empty()) GTEST_SKIP() << no_devices_reason;                    \
   } while (false)
 
 }  // namespace farandole::test
