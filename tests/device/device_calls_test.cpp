@@ -63,7 +63,7 @@ TEST(DeviceCalls, WhatIsInTheStreamBeforeTheCallComesBeforeIt) {
 
 TEST(DeviceCalls, WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEnded) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group({2, 3}, [](Communicator& ranks) {
+  for_each_device_group({2, 3}, [](Communicator& ranks) {
     Device& device = device_of(ranks);
     const StreamView stream = device.make_stream();
     constexpr std::size_t kCount = 3000;

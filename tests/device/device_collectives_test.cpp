@@ -161,7 +161,7 @@ TEST(DeviceCollectives, EveryAlgorithmSizeAndCount) {
 
 TEST(DeviceCollectives, AlltoallOfEverySizeAndCount) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group(device_sizes(), [](Communicator& ranks) {
+  for_each_device_group(device_sizes(), [](Communicator& ranks) {
     for (const std::size_t count : counts_for(ranks.size())) {
       for (const bool in_place : {false, true})
         check(ranks, {Collective::kAlltoall, {}, count, DType::kI32, ReduceOp::kSum, in_place});
@@ -171,7 +171,7 @@ TEST(DeviceCollectives, AlltoallOfEverySizeAndCount) {
 
 TEST(DeviceCollectives, FactorsOfTheVendorsReductions) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
-  for_each_group({2}, [](Communicator& ranks) {
+  for_each_device_group({2}, [](Communicator& ranks) {
     if (ranks.size() != 2) return;  // of more values, the order of additions shows
     for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter}) {
       for (const DType dtype : {DType::kF32, DType::kF64}) {
