@@ -217,15 +217,42 @@ int run_svg(const po::variables_map& options) {
   return 0;
 }
 
+std::vector<std::string> link_names() {
+  std::vector<std::string> names;
+  for (const Link& link : links()) names.emplace_back(link.name);
+  return names;
+}
+
+struct Line {
+  double latency_us, gbps;
+};
+
+/// What --link names, but for what --latency-us and --gbps say.
+Line parse_line(const po::variables_map& options) {
+  Line line{};
+  if (options.count("link") > 0) {
+    const auto word = options["link"].as<std::string>();
+    const auto known = links();
+    const auto found = std::find_if(known.begin(), known.end(), [&](const Link& link) { return link.name == word; });
+    if (found == known.end()) {
+      const std::vector<std::string> names = link_names();
+      throw InvalidArgument(fmt::format("There is no link '{}'; valid are {}.{}", word, fmt::join(names, ", "),
+                                        did_you_mean(word, {names.begin(), names.end()})));
+    }
+    line = {found->latency_us, found->gbps};
+  }
+  const auto overrides = [&](const char* option) { return options.count("link") == 0 || !options[option].defaulted(); };
+  if (overrides("latency-us")) line.latency_us = parse_decimal(options["latency-us"].as<std::string>(), "--latency-us");
+  if (overrides("gbps")) line.gbps = parse_decimal(options["gbps"].as<std::string>(), "--gbps");
+  if (line.gbps == 0) throw InvalidArgument("--gbps is 0; it must be more.");
+  return line;
+}
+
 int run_cost(const po::variables_map& options) {
   const int size = option_number(options, "size", 1, 4096);
   const Place place{0, size, option_number(options, "root", 0, size - 1)};
   const std::int64_t bytes = parse_bytes(options["bytes"].as<std::string>());
-  const double latency_us = parse_decimal(options["latency-us"].as<std::string>(), "--latency-us");
-  const double gbps = parse_decimal(options["gbps"].as<std::string>(), "--gbps");
-  if (gbps == 0) {
-    throw InvalidArgument("--gbps is 0; it must be more.");
-  }
+  const auto [latency_us, gbps] = parse_line(options);
   const auto selected = select_algorithms(options);
   // 0: the best for each algorithm
   const int segments = options.count("segments") > 0 ? option_number(options, "segments", 1, 1024) : 0;
@@ -292,6 +319,7 @@ void add_cost(po::options_description_easy_init add) {
   add("bytes,b", word("BYTES", "1MiB"), "of the whole vector (allgather, gather: all ranks' together)");
   add("root", word("RANK", "0"), "for rooted collectives");
   add("segments,s", word("S"), "segments of each chunk; without it the best of 1-256");
+  add("link", word("LINK"), "between GPUs: latency and Gbit/s, nominal, not measured");
   add("latency-us", word("US", "1"), "of each round, in microseconds");
   add("gbps", word("GBPS", "10"), "Gbit/s of each rank, in each direction");
 }
@@ -330,11 +358,13 @@ Program describe_program() {
     entry.add_options(options.options.add_options());
     add_common_options(options);
   }
-  program.values = {{"COLLECTIVE", collective_names()}, {"ALGORITHM", schedule_names()}};
-  program.examples = {{"farandole-schedule verify --sizes 1-64", "All algorithms, for up to 64 ranks:"},
-                      {"farandole-schedule show double_tree --size 6 --rank 3", "One rank's steps:"},
-                      {"farandole-schedule svg halving_doubling --size 8 -o picture.svg", "A picture of all messages:"},
-                      {"farandole-schedule cost --collective allreduce --size 8 --bytes 1MiB", "Predicted times:"}};
+  program.values = {{"COLLECTIVE", collective_names()}, {"ALGORITHM", schedule_names()}, {"LINK", link_names()}};
+  program.examples = {
+      {"farandole-schedule verify --sizes 1-64", "All algorithms, for up to 64 ranks:"},
+      {"farandole-schedule show double_tree --size 6 --rank 3", "One rank's steps:"},
+      {"farandole-schedule svg halving_doubling --size 8 -o picture.svg", "A picture of all messages:"},
+      {"farandole-schedule cost --collective allreduce --size 8 --bytes 1MiB", "Predicted times:"},
+      {"farandole-schedule cost --bytes 1MiB --link nvlink4", "Between GPUs, by the links' nominal rates:"}};
   program.when_1 = "a schedule is faulty, or a file cannot be written";
   program.is_part_of_job = false;
   program.see_also = {"farandole-bench", "farandole-info"};

@@ -118,6 +118,17 @@ Prediction predict(const Algorithm& algorithm, const Place& place, int segments,
   return prediction;
 }
 
+std::span<const Link> links() {
+  constexpr double kKernel = 8.4, kNvlink = kKernel + 3.4, kPcie = kKernel + 5.7, kNetwork = kKernel + 14;
+  static constexpr std::array kLinks{
+      Link{"nvlink3", kNvlink, 2400}, Link{"nvlink4", kNvlink, 3600}, Link{"nvlink5", kNvlink, 7200},
+      Link{"pcie3", kPcie, 126},      Link{"pcie4", kPcie, 252},      Link{"pcie5", kPcie, 504},
+      Link{"hdr", kNetwork, 200},     Link{"ndr", kNetwork, 400},     Link{"10gbe", kNetwork, 10},
+      Link{"25gbe", kNetwork, 25},    Link{"100gbe", kNetwork, 100},
+  };
+  return kLinks;
+}
+
 Prediction predict_best(const Algorithm& algorithm, const Place& place, double bytes, const Network& network) {
   Prediction best = predict(algorithm, place, 1, bytes, network);
   // With a chunk per rank the rounds do not depend on the segments, and neither does this model's time.

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/collectives/algorithms.h"
@@ -24,6 +26,18 @@ struct Network {
   double latency_seconds = 1e-6;     ///< of each round
   double bytes_per_second = 1.25e9;  ///< of each rank, in each direction
 };
+
+/// A kind of link between ranks by name.
+struct Link {
+  std::string_view name;
+  double latency_us;  ///< of each round
+  double gbps;        ///< of each rank, in each direction
+};
+/// Links between GPUs, and networks with one adapter for each GPU. What the standards name, not what was measured: the
+/// data rates are nominal, a PCIe slot has 16 lanes, and the latency of a round, which is one NCCL group, is what
+/// NCCL's own model takes for a kernel (8.4 us) and a step of its ring (NVLink 3.4 us, PCIe 5.7, a network 14;
+/// `src/graph/tuning.cc`).
+std::span<const Link> links();
 
 /// What one algorithm costs on a network.
 struct Prediction {

@@ -82,6 +82,7 @@ completes 'verify show svg cost --help --version' farandole-schedule ''
 completes 'show svg' farandole-schedule s
 completes 'halving_doubling' farandole-schedule show hal
 completes 'halving_doubling' farandole-schedule cost --algorithm hal
+completes 'nvlink3 nvlink4 nvlink5' farandole-schedule cost --link nv
 completes '--size --segments --svg' farandole-schedule show ring --s
 completes '' farandole-schedule nothing ''
 

@@ -12,7 +12,7 @@ for command in verify show svg cost; do has "farandole-schedule $command "; done
 offers 'collective algorithm sizes segments' "$schedule" verify
 offers 'collective algorithm size root segments rank svg' "$schedule" show
 offers 'collective algorithm size root segments output' "$schedule" svg
-offers 'collective algorithm size bytes root segments latency-us gbps' "$schedule" cost
+offers 'collective algorithm size bytes root segments link latency-us gbps' "$schedule" cost
 refused 'farandole-schedule verify' "$schedule"
 refused "no command 'shwo'; valid are verify, show, svg, cost.*mean 'show'" "$schedule" shwo
 refused 'Which command' "$schedule" --
@@ -52,6 +52,8 @@ for option in --gbps --latency-us; do
   for value in -1 nan inf fast; do refused "$option has '$value'; it takes numbers from 0" "$schedule" cost $option $value; done
 done
 refused '--gbps is 0; it must be more' "$schedule" cost --gbps 0
+refused '--gbps is 0; it must be more' "$schedule" cost --link pcie4 --gbps 0
+refused "no link 'nvlink'; valid are nvlink3, .*, 100gbe.*mean 'nvlink" "$schedule" cost --link nvlink
 refused 'A picture of 200 ranks .* up to 128' "$schedule" svg ring --size 200
 
 # verify: every algorithm of every collective, and only what was asked for.
@@ -96,6 +98,11 @@ done
 # cost: two rounds, each of half a MiB at a MiB per millisecond.
 works '^ring +1 +2 +4 +1.00 MiB +1.00 ms$' "$schedule" cost --size 2 --bytes 1MiB --latency-us 0 --gbps 8.388608
 works '^ring +2 +6 +48 ' "$schedule" cost --size 4 --segments 2
+# 2 rounds of 11.8 us and 450 MB at 3600 Gbit/s, then with a round of no time, and at another rate.
+works '^ring .* 2.02 ms$' "$schedule" cost --size 2 --bytes 900000000 --link nvlink4
+has 'nvlink4|11.8 us a round, 3600 Gbit/s'
+works '^ring .* 2.00 ms$' "$schedule" cost --size 2 --bytes 900000000 --link nvlink4 --latency-us 0
+works '^ring .* 4.02 ms$' "$schedule" cost --size 2 --bytes 900000000 --link nvlink4 --gbps 1800
 works '^halving_doubling +does not support 3 ranks' "$schedule" cost --size 3
 works '^bruck ' "$schedule" cost -c allgather
 has_no double_tree
