@@ -47,7 +47,7 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
              "nothing of CUDA."),
       text("FARANDOLE_DEVICE", &S::device, kOwn,
            "Number of the device of this process's rank, or a list such as `0,2,1`, one for each local rank; `auto`: "
-           "that of the local rank, from the beginning again where there are more ranks."),
+           "the only one that the process sees, else that of the local rank."),
       text("FARANDOLE_CUDA_LIBRARY", &S::cuda_library, kOwn,
            "File of CUDA's driver library; empty means the libcuda.so.1 that the loader finds."),
       text("FARANDOLE_NCCL_LIBRARY", &S::nccl_library, kOwn,

@@ -172,6 +172,21 @@ TEST(DeviceCalls, AddressesThatLieElsewhereThanTheViewSaysAreRefusedOnAllRanks) 
   });
 }
 
+TEST(DeviceCalls, AStreamOfAnotherPlaceDoesNotWait) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    Buffer values = filled(ranks, 100, 1);
+    MemorySpace other = ranks.device();
+    other.ordinal = static_cast<std::uint16_t>(other.ordinal + 1);
+    Work work = ranks.allreduce_async(values.view(), ReduceOp::kSum);
+    for (const StreamView stream : {StreamView(), StreamView(nullptr, other)}) {
+      EXPECT_NE(message_of<InvalidArgument>([&] { work.wait_on(stream); }).find("the device of this rank"),
+                std::string::npos);
+    }
+    work.wait();
+    EXPECT_EQ(first_of(ranks, values), static_cast<float>(ranks.size()));
+  });
+}
+
 TEST(DeviceCalls, AStreamDoesNotWaitForHostMemory) {
   for_each_device_group({2}, [](Communicator& ranks) {
     std::vector<float> host(10, 1);

@@ -168,6 +168,10 @@ void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
     throw InvalidArgument(fmt::format("a stream can wait for collectives on devices only, not for {}; use wait()",
                                       describe(work.descriptor)));
   }
+  if (const MemorySpace own = devices_.context().space(); stream.space != own) {
+    throw InvalidArgument(fmt::format("wait_on: expected a stream in {}, the device of this rank, got one in {}",
+                                      describe(own), describe(stream.space)));
+  }
   std::shared_ptr<DeviceEvent> event;
   advance_until([&] {
     if (work.done.load(std::memory_order_acquire)) return true;

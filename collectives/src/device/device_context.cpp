@@ -17,7 +17,7 @@ namespace {
 DeviceRuntime& runtime_of(const Settings& settings) {
   const DeviceAvailability& available = device_runtime(settings);
   if (available.runtime == nullptr) {
-    throw InvalidArgument(fmt::format("device memory was passed, but there are no devices: {}", available.reason));
+    throw InvalidArgument(fmt::format("there are no devices to work on: {}", available.reason));
   }
   return *available.runtime;
 }

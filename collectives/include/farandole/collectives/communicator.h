@@ -61,7 +61,8 @@ class Work {
   /// Of a collective on device memory: what is enqueued in `stream` later waits for it. Blocks until the collective is
   /// enqueued on the device, and not until it is complete. The Work may go after it; what the collective fails with
   /// later is raised by the next call on this communicator.
-  /// @throws InvalidArgument  it is on host memory   @throws Error  what it has failed with
+  /// @throws InvalidArgument  it is on host memory, or the stream is not of this rank's device   @throws Error  what it
+  /// has failed with
   void wait_on(StreamView stream);
   bool valid() const { return handle_ != nullptr; }
 
