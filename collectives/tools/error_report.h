@@ -20,9 +20,9 @@ inline constexpr int kExitUsage = 2;
 /// Prints why this process fails, once, before any rank can end because of it.
 ///
 /// Launchers end all ranks as soon as one ends with a status that is not 0, also one that is about to print the reason.
-/// So a rank prints while it is in the job, before the other ranks are told that it fails; an error that the library
-/// raises on several ranks is printed by all of them, or by the one that has it, before any goes on to end. Each wait
-/// for another rank is one of the library's, which ends when that rank dies or fails.
+/// So a rank prints while it is in the job, before the other ranks are notified that it fails; an error that the
+/// library raises on several ranks is printed by all of them, or by the one that has it, before any goes on to end.
+/// Each wait for another rank is one of the library's, which ends when that rank dies or fails.
 class ErrorReport {
  public:
   /// The words for an exception; `rank` is the one that throws it, as far as that is known.

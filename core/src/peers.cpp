@@ -196,7 +196,7 @@ void Peers::post_to_all(const ControlMessage& control) {
     try {
       group().post(p, control);
     } catch (...) {
-      // One may be gone; the rest must hear of it all the same.
+      // One may be gone; the rest must receive it all the same.
       if (!first) first = std::current_exception();
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks a collective waits for: what this process asks other processes, and what it has been told.
+// Which ranks a collective waits for: what this process asks other processes, and what they answered.
 #pragma once
 
 #include <cstddef>

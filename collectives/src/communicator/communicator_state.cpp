@@ -77,7 +77,7 @@ Communicator::State::Prepared Communicator::State::prepare(const Call& call) {
     validate(call, group_.rank, group_.size(), queue_->devices());
     return {select(call), {}};
   } catch (const InvalidArgument& error) {
-    // A forked child and a job at fault hear of that first: no other argument would do.
+    // A forked child and a job at fault get that error first: no other argument would do.
     group_.endpoint->check_fault();
     // With the check on, the other ranks learn of it in their own call; without it this rank just raises.
     if (group_.size() == 1 || !group_.endpoint->settings().check) throw;

@@ -66,7 +66,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   /// @throws InvalidArgument  `work` is none on a device
   void wait_on(const Work::State& work, StreamView stream);
   DeviceSlot& devices() { return devices_; }
-  /// False while the owner of a work that is done must not hear of it yet, see Endpoint::is_quiet.
+  /// False while the owner of a work that is done must not be notified yet, see Endpoint::is_quiet.
   bool is_quiet() const { return group_.endpoint->is_quiet(); }
   /// For callers that test now and then: advances, and looks around once a millisecond.
   void poll();

@@ -100,7 +100,7 @@ void Link::post(Key key, const void* data, std::size_t bytes) {
   enqueue(message);
 }
 
-/// Forgets the message if it can not be sent: its owner hears of that, and its data may go.
+/// Forgets the message if it can not be sent: its owner is notified, and its data may go.
 void Link::enqueue(const std::shared_ptr<Sending::Message>& message) {
   outgoing_.push_back(message);
   try {
@@ -195,7 +195,7 @@ void Link::drain() {
   while (!is_closed_) {
     // The length of the packet, also where it is longer than the memory for it.
     const ssize_t got = ::recv(socket_.get(), packet_.data(), packet_.size(), MSG_TRUNC);
-    // A reset is told once, and before what was sent until then.
+    // A reset is reported once, and before what was sent until then.
     if (got < 0 && errno == ECONNRESET) continue;
     if (got < 0 && would_block(errno)) return;
     if (got < 0) {

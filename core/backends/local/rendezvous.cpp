@@ -162,7 +162,7 @@ class Gathering {
     if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ECONNABORTED) throw_failed("accept");
     for (UniqueDescriptor& caller : callers_) {
       bool is_gone = false;
-      const auto hello = hear(caller, is_gone);
+      const auto hello = receive_hello(caller, is_gone);
       if (hello && is_awaited(*hello)) {
         accept(*hello);
         socket_of(hello->process) = std::move(caller);
@@ -175,7 +175,7 @@ class Gathering {
   void hear_called(int process) {
     if (is_greeted(process) || !socket_of(process)) return;
     bool is_gone = false;
-    if (const auto hello = hear(socket_of(process), is_gone)) {
+    if (const auto hello = receive_hello(socket_of(process), is_gone)) {
       if (hello->process != process) {
         throw TransportError(fmt::format("job '{}': process {} (pid {}) says that it is process {}", slot_.job, process,
                                          hello->pid, hello->process));
@@ -187,10 +187,10 @@ class Gathering {
   }
 
   /// @param is_gone  set if no process listens, or the one that does sends no hello
-  std::optional<Hello> hear(const UniqueDescriptor& socket, bool& is_gone) {
+  std::optional<Hello> receive_hello(const UniqueDescriptor& socket, bool& is_gone) {
     std::array<std::byte, sizeof(Hello)> packet{};
     ssize_t got = 0;
-    // A reset is told once, and before what was sent until then.
+    // A reset is reported once, and before what was sent until then.
     do {
       got = recv(socket.get(), packet.data(), packet.size(), MSG_TRUNC);
     } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
@@ -228,7 +228,7 @@ class Gathering {
                                         slot_.job, slot_.process, what));
   }
 
-  /// @throws InvalidArgument  it was told another number of processes
+  /// @throws InvalidArgument  it was given another number of processes
   void check_size(const Hello& other) const {
     if (other.processes == slot_.processes) return;
     throw InvalidArgument(
@@ -278,7 +278,7 @@ class Gathering {
 
   const Slot& slot_;
   Rendezvous rendezvous_;
-  std::vector<bool> greeted_;              // by process: its hello was heard and is right
+  std::vector<bool> greeted_;              // by process: its hello was received and is right
   std::vector<BuildClaim> builds_;         // of those
   Deadline gone_ = Deadline::never();      // one of those has gone: the rest have until then to come
   std::vector<UniqueDescriptor> callers_;  // processes that have connected and not sent their hello

@@ -29,7 +29,7 @@ struct Rendezvous {
 /// Connects this process with every other of its job. Each listens under a name made of user, job and number, in
 /// Linux's abstract name space, which has no files, so that nothing stays behind however a process ends; whoever has
 /// another user's identity is refused. Collective over the processes of the job. Blocks.
-/// @throws InvalidArgument  the job's name is too long, the number is taken, or another process was told another
+/// @throws InvalidArgument  the job's name is too long, the number is taken, or another process was given another
 /// number of processes or runs another build   @throws PeerLost  a process that was met has gone before all had met
 /// @throws Timeout  names the processes that are missing   @throws TransportError
 Rendezvous meet(const Slot& slot);

@@ -53,8 +53,8 @@ std::optional<ControlMessage> MpiControlMessages::poll() {
     int done = 0;
     MPI_Status status;
     if (const int code = MPI_Test(&receive_, &done, &status); code != MPI_SUCCESS) {
-      // A dead peer can fail a receive from anybody. Nothing more can be heard, and that must not look like a control
-      // message.
+      // A dead peer can fail a receive from anybody. Nothing more can be received, and that must not look like a
+      // control message.
       session_.keep(std::move(incoming_));
       throw_mpi_error(code, "MPI_Test for control messages");
     }

@@ -63,12 +63,12 @@ class Endpoint {
   bool usable_from_any_thread() const;
   /// Tells the progress thread, if there is one, that there is something to advance.
   void wake_progress();
-  /// An asynchronous operation begins, which the progress thread may advance; and has ended, before its owner hears of
-  /// it.
+  /// An asynchronous operation begins, which the progress thread may advance; and has ended, before its owner is
+  /// notified of it.
   void begin_operation();
   void end_operation();
-  /// With MPI_THREAD_SERIALIZED the program may call MPI while nothing is pending. An operation's owner hears of its
-  /// end only when this is true: false while nothing is pending and the progress thread is still at work.
+  /// With MPI_THREAD_SERIALIZED the program may call MPI while nothing is pending. An operation's owner is notified of
+  /// its end only when this is true: false while nothing is pending and the progress thread is still at work.
   bool is_quiet() const;
   /// Returns soon.
   void wait_until_quiet() const;

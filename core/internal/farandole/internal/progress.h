@@ -38,7 +38,7 @@ class ProgressGate {
   void begin() {
     if (guards_) pending_.fetch_add(1, std::memory_order_seq_cst);
   }
-  /// It has ended. Before its owner hears of it, which then looks whether it `is_quiet`.
+  /// It has ended. Before its owner is notified, which then looks whether it `is_quiet`.
   void end() {
     if (guards_) pending_.fetch_sub(1, std::memory_order_seq_cst);
   }
