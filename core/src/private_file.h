@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are nobody else's business.
+// Files that only this user reads and writes.
 #pragma once
 
 #include <string>

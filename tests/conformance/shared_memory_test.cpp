@@ -209,7 +209,7 @@ TEST(SharedMemory, EveryWayGivesTheSameBitsOnAllRanks) {
     ranks.allreduce(window.view(), target.view(), ReduceOp::kSum);
     EXPECT_EQ(std::memcmp(target.as<float>(), staged.data(), count * sizeof(float)), 0) << "windows";
 
-    // The first elements again in pieces that are short enough to be reduced at once, and some in arrival records.
+    // The first elements again in pieces that are short enough to be one-shot, and some in arrival records.
     const std::size_t one_shot = one_shot_bytes(ranks) / sizeof(float);
     std::size_t first = 0;
     for (std::size_t length = 1; length <= std::max<std::size_t>(one_shot, 10) && first + length <= count;) {
@@ -222,7 +222,7 @@ TEST(SharedMemory, EveryWayGivesTheSameBitsOnAllRanks) {
       first += length;
       length = length < 12 ? length + 1 : 2 * length;
     }
-    EXPECT_EQ(std::memcmp(pieces.data(), staged.data(), first * sizeof(float)), 0) << "at once";
+    EXPECT_EQ(std::memcmp(pieces.data(), staged.data(), first * sizeof(float)), 0) << "one-shot";
 
     std::vector<float> of_first = staged;
     ranks.broadcast(of_first, 0);

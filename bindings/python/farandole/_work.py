@@ -125,7 +125,7 @@ class Names:
     """
 
     # Divided by 1 to 8, 10, 12, …: in a loop of so many calls each name comes for the same tensor each time, which ranks
-    # then know. So many cost a round of the engine nothing that could be measured.
+    # then know. So many cost a negotiation nothing that could be measured.
     COUNT = 840
 
     def __init__(self):

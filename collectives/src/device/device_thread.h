@@ -11,7 +11,8 @@
 
 namespace farandole {
 
-/// One piece of work of a device's thread. `is_done` is set last: its release pairs with the acquire of whoever asks.
+/// One piece of work of a device's thread. `is_done` is set last: its release pairs with the acquire of the thread that
+/// asks.
 class DeviceJob {
  public:
   bool is_done() const { return done_.load(std::memory_order_acquire); }

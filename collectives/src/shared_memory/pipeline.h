@@ -27,8 +27,8 @@ namespace farandole {
 /// arrival and the last step of all.
 /// Atomics. Each step that a rank takes is published (`Progress`: release), and a peer touches what it has written, or
 /// writes again what it has read, once it has read that (acquire). `touching` is stored, and then the job's fault is
-/// read; who gives up has stored the fault, and then reads `touching`: one of the two sees the other (sequentially
-/// consistent).
+/// read; a rank that gives up has stored the fault, and then reads `touching`: one of the two sees the other
+/// (sequentially consistent).
 class Pipeline {
  public:
   /// @param call, arrival, firsts  outlive this object, and belong to the same operation

@@ -203,7 +203,7 @@ int farandole_shutdown(farandole_error** error) {
   return guarded(error, [] {
     if (const auto process = engine_process()) process->engine.leave();
     const auto last = exchange_engine_process(nullptr);
-    // Calls of other threads end soon, because nothing is pending any more. Nobody but this thread may be the one that
+    // Calls of other threads end soon, because nothing is pending any more. Only this thread may be the one that
     // ends the engine: its own thread could not wait for itself.
     while (last.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(100));
   });

@@ -16,7 +16,7 @@ farandole_request known_request(const farandole_request* request);
 /// A copy of `request` that has been checked in itself. @param ranks  of its process set, of the job
 /// @throws InvalidArgument  it can not work, whatever the other ranks submit
 LocalRequest checked_request(const farandole_request& request, const std::vector<int>& ranks);
-/// What takes its place where ranks compare; nobody is called back. `request` needs no more than its name and set. Has
+/// What takes its place where ranks compare; it has no callback. `request` needs no more than its name and set. Has
 /// no name, so that it is none, if that of the request can be none.
 LocalRequest refusal_of(const farandole_request& request, std::string_view why);
 

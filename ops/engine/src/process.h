@@ -21,7 +21,7 @@ struct EngineProcess {
 
 /// Null while there is none. A holder keeps it alive.
 std::shared_ptr<EngineProcess> engine_process();
-/// Replaces it; the old one ends when nobody holds it any more.
+/// Replaces it; the old one ends when no thread holds it any more.
 std::shared_ptr<EngineProcess> exchange_engine_process(std::shared_ptr<EngineProcess> process);
 
 }  // namespace farandole

@@ -23,7 +23,7 @@
 namespace farandole {
 
 /// A thread that has time moves the engine on: one that submits or waits does it itself, which costs no switch of
-/// threads; when nobody does, the engine's own thread. It sleeps while nothing is pending.
+/// threads; when no thread does, the engine's own thread. It sleeps while nothing is pending.
 ///
 /// Threads leave what they submit in the inbox, which has a mutex of its own. `drive_mutex_` is held by the thread that
 /// moves on what is in the sets; a thread that would drive only tries it, because another one drives already. The
