@@ -88,7 +88,7 @@ function(farandole_add_hosts_test name)
       if(host GREATER 0)
         list(APPEND command :)
       endif()
-      list(APPEND command -n ${ranks} ${FARANDOLE_MPI_${flavour}_LAUNCH_FLAGS} env FARANDOLE_HOST_ID=host${host}
+      list(APPEND command -n ${ranks} ${FARANDOLE_MPI_${flavour}_LAUNCH_FLAGS} env FARANDOLE_HOST_ID=host${host} NCCL_HOSTID=host${host}
                           ${arg_COMMAND})
       math(EXPR host "${host} + 1")
     endforeach()

@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <string_view>
 #include <utility>
 
 #include "fake_faults.h"
@@ -58,6 +61,8 @@ ncclResult_t Communicator::join(const cuda::ncclUniqueId& id) {
     return cuda::ncclInvalidUsage;
   }
   slot.pid = getpid();
+  const char* const host = std::getenv("NCCL_HOSTID");
+  slot.host = std::hash<std::string_view>()(host == nullptr ? "" : host);
   slot.device = device.physical;
   slot.state.store(RankState::kHere, std::memory_order_release);
   segment_->here.fetch_add(1);
@@ -78,10 +83,11 @@ ncclResult_t Communicator::compare_devices() {
   if (option(Option::kSharedDevice) != 0) return cuda::ncclSuccess;
   for (int one = 0; one < size; ++one) {
     for (int other = one + 1; other < size; ++other) {
-      const int number = segment_->ranks[static_cast<std::size_t>(one)].device;
-      if (number != segment_->ranks[static_cast<std::size_t>(other)].device) continue;
+      const RankSlot &mine = segment_->ranks[static_cast<std::size_t>(one)],
+                     &theirs = segment_->ranks[static_cast<std::size_t>(other)];
+      if (mine.host != theirs.host || mine.device != theirs.device) continue;
       fail(cuda::ncclInvalidUsage,
-           fmt::format("Duplicate GPU detected : rank {} and rank {} both on device {}", one, other, number));
+           fmt::format("Duplicate GPU detected : rank {} and rank {} both on device {}", one, other, mine.device));
       return cuda::ncclInvalidUsage;
     }
   }

@@ -57,7 +57,8 @@ enum class RankState : std::uint32_t { kAbsent, kJoining, kHere };
 struct RankSlot {
   std::atomic<RankState> state;  ///< kHere (release) after the rest
   int pid;
-  int device;  ///< in the machine
+  std::size_t host;  ///< hash of NCCL_HOSTID, by which NCCL, too, takes processes of a machine for hosts
+  int device;        ///< in the machine
 };
 
 /// Messages of collectives do not meet those of ncclSend and ncclRecv.
