@@ -348,21 +348,30 @@ static void check_functions(void) {
   CHECK(farandole_window_free(NULL) == 0, "no window");
 }
 
-/* What the library fills, in memory of just the caller's size. */
+static void fill(unsigned char* filled, size_t bytes, size_t struct_bytes, int is_place) {
+  memset(filled, 0xa5, bytes);
+  memcpy(filled, &struct_bytes, sizeof struct_bytes);
+  is_place ? farandole_get_place((farandole_place*)(void*)filled)
+           : farandole_get_counters((farandole_counters*)(void*)filled);
+  CHECK(memcmp(filled, &struct_bytes, sizeof struct_bytes) == 0, "the size has changed");
+}
+
+/* What the library fills, in memory of just the caller's size; nothing where the size is no caller's. */
 static void check_filled(void) {
   for (size_t bytes = sizeof(size_t); bytes <= sizeof(farandole_counters) + kTail; ++bytes) {
     unsigned char* filled = (unsigned char*)malloc(bytes);
     for (int is_place = 0; is_place < 2; ++is_place) {
       const size_t known = is_place ? sizeof(farandole_place) : sizeof(farandole_counters);
-      memset(filled, 0xa5, bytes);
-      memcpy(filled, &bytes, sizeof bytes);
-      is_place ? farandole_get_place((farandole_place*)(void*)filled)
-               : farandole_get_counters((farandole_counters*)(void*)filled);
-      CHECK(memcmp(filled, &bytes, sizeof bytes) == 0, "the size has changed");
-      for (size_t at = known; at < bytes; ++at) CHECK(filled[at] == 0xa5, "byte %zu of %zu was written", at, bytes);
-      if (is_place && bytes >= offsetof(farandole_place, local_rank)) {
+      const int is_callers = bytes % (is_place ? _Alignof(farandole_place) : _Alignof(farandole_counters)) == 0;
+      fill(filled, bytes, bytes, is_place);
+      for (size_t at = is_callers ? known : sizeof bytes; at < bytes; ++at) {
+        CHECK(filled[at] == 0xa5, "byte %zu of %zu was written", at, bytes);
+      }
+      if (is_place && is_callers && bytes >= offsetof(farandole_place, local_rank)) {
         CHECK(memcmp(filled + offsetof(farandole_place, size), &place.size, 4) == 0, "the size of the job");
       }
+      fill(filled, bytes, SIZE_MAX - 7, is_place);
+      for (size_t at = sizeof bytes; at < bytes; ++at) CHECK(filled[at] == 0xa5, "byte %zu of no size was written", at);
     }
     free(filled);
   }
