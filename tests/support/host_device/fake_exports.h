@@ -12,6 +12,8 @@ namespace farandole::fake {
 using namespace cuda;
 // NOLINTEND(google-build-using-namespace)
 
+// NOLINTBEGIN(readability-identifier-naming,bugprone-macro-parentheses): CUDA's and NCCL's names
+
 #define FARANDOLE_DECLARE_CUDA(name, exported, parameters) CUresult exported parameters;
 #define FARANDOLE_DECLARE_NCCL(name, parameters) ncclResult_t name parameters;
 extern "C" {
@@ -22,5 +24,6 @@ const char* ncclGetLastError(ncclComm_t comm);
 }
 #undef FARANDOLE_DECLARE_CUDA
 #undef FARANDOLE_DECLARE_NCCL
+// NOLINTEND(readability-identifier-naming,bugprone-macro-parentheses)
 
 }  // namespace farandole::fake

@@ -18,7 +18,7 @@ namespace farandole::test {
 class ShmRanks {
  public:
   /// @param hosts  of each rank, pretended; empty: all live on one.   @param transport  of messages; null: inproc
-  explicit ShmRanks(int size, std::size_t slot_bytes = 1024, std::vector<int> hosts = {},
+  explicit ShmRanks(int size, std::size_t slot_bytes = 1024, const std::vector<int>& hosts = {},
                     Transport* transport = nullptr)
       : world_(options_for(size)), groups_(static_cast<std::size_t>(size)) {
     for (int rank = 0; rank < size; ++rank) {
