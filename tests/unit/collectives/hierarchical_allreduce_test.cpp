@@ -371,7 +371,8 @@ TEST(HierarchicalAllreduce, ManyAreInFlightOnThreads) {
       for (int call = kCalls - 1; call >= 0; --call) {
         const auto index = static_cast<std::size_t>(call);
         works[index].wait();
-        const std::vector<float> wanted(values[index].size(), static_cast<float>(size * (size - 1) / 2 + size * call));
+        const int sum_of_ranks = size * (size - 1) / 2;
+        const std::vector<float> wanted(values[index].size(), static_cast<float>(sum_of_ranks + size * call));
         ASSERT_EQ(values[index], wanted) << text_of(layout) << ", call " << call << ", rank " << ranks.rank();
       }
     });
