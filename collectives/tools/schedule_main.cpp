@@ -223,13 +223,9 @@ std::vector<std::string> link_names() {
   return names;
 }
 
-struct Line {
-  double latency_us, gbps;
-};
-
 /// What --link names, but for what --latency-us and --gbps say.
-Line parse_line(const po::variables_map& options) {
-  Line line{};
+Link parse_link(const po::variables_map& options) {
+  Link chosen{};
   if (options.count("link") > 0) {
     const auto word = options["link"].as<std::string>();
     const auto known = links();
@@ -239,26 +235,28 @@ Line parse_line(const po::variables_map& options) {
       throw InvalidArgument(fmt::format("There is no link '{}'; valid are {}.{}", word, fmt::join(names, ", "),
                                         did_you_mean(word, {names.begin(), names.end()})));
     }
-    line = {found->latency_us, found->gbps};
+    chosen = *found;
   }
   const auto overrides = [&](const char* option) { return options.count("link") == 0 || !options[option].defaulted(); };
-  if (overrides("latency-us")) line.latency_us = parse_decimal(options["latency-us"].as<std::string>(), "--latency-us");
-  if (overrides("gbps")) line.gbps = parse_decimal(options["gbps"].as<std::string>(), "--gbps");
-  if (line.gbps == 0) throw InvalidArgument("--gbps is 0; it must be more.");
-  return line;
+  if (overrides("latency-us"))
+    chosen.latency_us = parse_decimal(options["latency-us"].as<std::string>(), "--latency-us");
+  if (overrides("gbps")) chosen.gbps = parse_decimal(options["gbps"].as<std::string>(), "--gbps");
+  if (chosen.gbps == 0) throw InvalidArgument("--gbps is 0; it must be more.");
+  return chosen;
 }
 
 int run_cost(const po::variables_map& options) {
   const int size = option_number(options, "size", 1, 4096);
   const Place place{0, size, option_number(options, "root", 0, size - 1)};
   const std::int64_t bytes = parse_bytes(options["bytes"].as<std::string>());
-  const auto [latency_us, gbps] = parse_line(options);
+  const Link link = parse_link(options);
   const auto selected = select_algorithms(options);
   // 0: the best for each algorithm
   const int segments = options.count("segments") > 0 ? option_number(options, "segments", 1, 1024) : 0;
-  const Network network{latency_us * 1e-6, gbps * 1e9 / 8};
+  const Network network{link.latency_us * 1e-6, link.gbps * 1e9 / 8};
   fmt::print("{} of {} among {} ranks; {} us a round, {} Gbit/s for each rank and direction\n",
-             options["collective"].as<std::string>(), bytes_text(static_cast<double>(bytes)), size, latency_us, gbps);
+             options["collective"].as<std::string>(), bytes_text(static_cast<double>(bytes)), size, link.latency_us,
+             link.gbps);
   fmt::print("{:<22} {:>8} {:>7} {:>9} {:>18} {:>14}\n", "algorithm", "segments", "rounds", "messages",
              "most sent by rank", "predicted time");
   for (const Algorithm* algorithm : selected) {
