@@ -33,6 +33,7 @@ struct ExecutionPlan {
   Memory prologue_target = Memory::kStaged;
   Location input, data;
   int first_result = 0, result_pieces = 0;           ///< see Execution
+  MemorySpace space;                                 ///< of the call's memory, and so of the operation's
   std::size_t staged_bytes = 0, whole_bytes = 0;     ///< memory of the operation
   std::size_t result_byte = 0, delivered_bytes = 0;  ///< the part of kWhole that the epilogue copies to the output
 };

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
 #include "operation/method_inputs.h"
 
@@ -26,6 +27,7 @@ ScheduledCollective::ScheduledCollective(const Group& group, const Call& call, c
       output_(static_cast<std::byte*>(call.output.data)),
       staged_(plan_.staged_bytes),
       whole_(plan_.whole_bytes) {
+  if (!plan_.space.is_host()) throw InternalError("a collective over messages got " + describe(plan_.space));
   const auto memory = [&](ExecutionPlan::Memory which) -> const void* {
     switch (which) {
       case ExecutionPlan::Memory::kInput:

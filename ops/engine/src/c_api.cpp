@@ -315,8 +315,8 @@ int farandole_submit(const farandole_request* request, farandole_error** error) 
     LocalRequest checked;
     try {
       checked = checked_request(known, *ranks);
-    } catch (const InvalidArgument& invalid) {
-      engine.refuse(refusal_of(known, invalid.what()));
+    } catch (const Error& refused) {
+      engine.refuse(refusal_of(known, refused.what()));
       throw;
     }
     engine.submit(std::move(checked));

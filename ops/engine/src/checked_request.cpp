@@ -75,6 +75,14 @@ void check_pointers(const farandole_tensor& from, const RequestSpec& spec, std::
   if (spec.kind == RequestKind::kAlltoall) check_splits_count(from, spec, size);
 }
 
+MemoryKind memory_of(const farandole_tensor& from, const RequestSpec& spec) {
+  const int memory = number_in(from.memory);
+  if (memory < FARANDOLE_HOST_MEMORY || memory > FARANDOLE_CUDA_MEMORY) {
+    refuse(spec, fmt::format("memory {} is none of farandole_memory", memory));
+  }
+  return static_cast<MemoryKind>(memory);
+}
+
 LocalTensor copy_of(const farandole_tensor& from, const RequestSpec& spec, std::size_t size) {
   const int dtype = number_in(from.dtype);
   if (dtype < FARANDOLE_BOOL || dtype > FARANDOLE_F64) {
@@ -87,6 +95,7 @@ LocalTensor copy_of(const farandole_tensor& from, const RequestSpec& spec, std::
   if (spec.kind == RequestKind::kAlltoall && from.splits != nullptr) {
     tensor.splits.assign(from.splits, from.splits + from.splits_count);
   }
+  tensor.memory = memory_of(from, spec);
   tensor.input = from.input;
   tensor.output = from.output;
   tensor.context = from.context;
@@ -96,6 +105,11 @@ LocalTensor copy_of(const farandole_tensor& from, const RequestSpec& spec, std::
 }
 
 void check_memory(const LocalTensor& tensor, const RequestSpec& spec) {
+  if (tensor.memory != MemoryKind::kHost) {
+    throw Unsupported(describe(spec) +
+                      ": a tensor is in device memory, and the engine moves memory of the host only; copy it to the "
+                      "host, or use farandole::Communicator");
+  }
   if (std::any_of(tensor.shape.begin(), tensor.shape.end(), [](std::int64_t length) { return length < 0; })) {
     refuse(spec, fmt::format("a dimension of shape [{}] is negative", fmt::join(tensor.shape, ", ")));
   }
@@ -235,6 +249,7 @@ LocalRequest checked_request(const farandole_request& request, const std::vector
     const bool first_differs = spec.kind == RequestKind::kAllgather || spec.kind == RequestKind::kAlltoall;
     TensorSpec& compared = spec.tensors.emplace_back();
     compared.dtype = tensor.dtype;
+    compared.memory = tensor.memory;
     compared.shape.assign(tensor.shape.begin() + (first_differs ? 1 : 0), tensor.shape.end());
     checked.tensors.push_back(std::move(tensor));
   }

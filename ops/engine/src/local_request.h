@@ -27,6 +27,7 @@ namespace farandole {
 struct LocalTensor {
   DType dtype = DType::kU8;
   std::vector<std::int64_t> shape;
+  MemoryKind memory = MemoryKind::kHost;  ///< of input and output
   const void* input = nullptr;
   void* output = nullptr;
   std::vector<std::int64_t> splits;

@@ -16,7 +16,7 @@ json to_json(const Announcement& announcement) {
   const RequestSpec& spec = *announcement.spec;
   json tensors = json::array();
   for (const TensorSpec& tensor : spec.tensors) {
-    tensors.push_back({static_cast<int>(tensor.dtype), tensor.shape});
+    tensors.push_back({static_cast<int>(tensor.dtype), tensor.shape, static_cast<int>(tensor.memory)});
   }
   return {spec.name,
           static_cast<int>(spec.kind),
@@ -80,6 +80,7 @@ TensorSpec tensor_from_json(const json& fields) {
   TensorSpec tensor;
   tensor.dtype = one_of(fields.at(0), DType::kF64);
   for (const json& field : fields.at(1)) tensor.shape.push_back(whole(field, std::int64_t{0}, kMostTensorBytes));
+  tensor.memory = one_of(fields.at(2), MemoryKind::kCuda);
   if (!is_possible(tensor.dtype, tensor.shape)) refuse(fmt::format("a tensor [{}]", fmt::join(tensor.shape, ", ")));
   return tensor;
 }
@@ -106,7 +107,8 @@ Announcement from_json(const json& fields) {
 }
 
 std::string describe(const TensorSpec& tensor) {
-  return fmt::format("{}[{}]", name(tensor.dtype), fmt::join(tensor.shape, ", "));
+  const std::string_view where = tensor.memory == MemoryKind::kHost ? "" : " in device memory";
+  return fmt::format("{}[{}]{}", name(tensor.dtype), fmt::join(tensor.shape, ", "), where);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "farandole/core/buffer.h"
 #include "farandole/core/dtype.h"
 #include "farandole/core/error.h"
 
@@ -32,6 +33,7 @@ struct TensorSpec {
   DType dtype = DType::kU8;
   /// Without the first dimension where it may differ from rank to rank (allgather, alltoall).
   std::vector<std::int64_t> shape;
+  MemoryKind memory = MemoryKind::kHost;  ///< without the ordinal: ranks use devices of their own
   bool operator==(const TensorSpec&) const = default;
 
   std::size_t count() const;

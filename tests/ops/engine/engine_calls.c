@@ -51,26 +51,29 @@ static void check_factors(void) {
   }
 }
 
-/* Tensors of a caller of another version: in an array that is stepped by its own size. */
-static void check_longer_tensors(void) {
+/* Tensors of callers of other versions: in an array that is stepped by the caller's own size. */
+static void check_other_versions(void) {
   enum { kTensors = 3 };
-  struct longer_tensor {
-    farandole_tensor known;
-    const char* added[2];
-  } tensors[kTensors];
+  static const size_t kBytes[] = {offsetof(farandole_tensor, memory), sizeof(farandole_tensor) + 16};
   static struct client_request r[kTensors];
-  for (int i = 0; i < kTensors; ++i) {
-    prepare(&r[i], FARANDOLE_ALLREDUCE, "of another version", 2 + i, (float)(i * (place.rank + 1)));
-    tensors[i].known = r[i].tensor;
-    tensors[i].known.struct_bytes = sizeof tensors[i];
-    tensors[i].added[0] = tensors[i].added[1] = "what this library does not know";
-  }
-  r[0].request.tensors = &tensors[0].known;
-  r[0].request.tensor_count = kTensors;
-  submit(&r[0]);
-  for (int i = 0; i < kTensors; ++i) {
-    farandole_wait_until(&r[i].done);
-    CHECK(r[i].kind == -1 && r[i].output[1 + i] == (float)i * sum_of_ranks(), "tensor %d: %s", i, r[i].text);
+  for (int version = 0; version < 2; ++version) {
+    const size_t bytes = kBytes[version];
+    /* what the caller has behind its structures is not the library's to read, nor what it does not know */
+    unsigned char* tensors = (unsigned char*)malloc(kTensors * bytes);
+    memset(tensors, 0xa5, kTensors * bytes);
+    for (int i = 0; i < kTensors; ++i) {
+      prepare(&r[i], FARANDOLE_ALLREDUCE, "of another version", 2 + i, (float)(i * (place.rank + 1)));
+      r[i].tensor.struct_bytes = bytes;
+      memcpy(tensors + i * bytes, &r[i].tensor, bytes < sizeof r[i].tensor ? bytes : sizeof r[i].tensor);
+    }
+    r[0].request.tensors = (const farandole_tensor*)(void*)tensors;
+    r[0].request.tensor_count = kTensors;
+    submit(&r[0]);
+    free(tensors);
+    for (int i = 0; i < kTensors; ++i) {
+      farandole_wait_until(&r[i].done);
+      CHECK(r[i].kind == -1 && r[i].output[1 + i] == (float)i * sum_of_ranks(), "tensor %d: %s", i, r[i].text);
+    }
   }
 }
 
@@ -110,23 +113,33 @@ static void check_errors(void) {
   CHECK(r.output[0] == (float)place.size, "the job does not go on: %s", r.text);
 }
 
-/* A request that rank 1 can not make, by its own word and by the engine's, fails on the ranks that make it. */
+/* Requests that rank 1 can not make, by its own word and by the engine's, fail on the ranks that make them. */
 static void check_refusals(void) {
   static struct client_request r;
+  static const struct {
+    int32_t root;
+    farandole_memory memory;
+    farandole_error_kind kind;
+    const char* text;
+  } kRefusals[] = {{0, FARANDOLE_HOST_MEMORY, FARANDOLE_INTERNAL, "no room"}, /* its own word */
+                   {99, FARANDOLE_HOST_MEMORY, FARANDOLE_INVALID_ARGUMENT, "root 99"},
+                   {0, FARANDOLE_CUDA_MEMORY, FARANDOLE_UNSUPPORTED, "in device memory"}};
   if (place.size == 1) return;
-  for (int by_engine = 0; by_engine < 2; ++by_engine) {
+  for (int i = 0; i < 3; ++i) {
     prepare(&r, FARANDOLE_BROADCAST, "refused", 1, 1.0f);
     if (place.rank != 1) {
       submit_and_wait(&r);
-      CHECK(r.kind == FARANDOLE_MISMATCH && strstr(r.text, by_engine ? "root 99" : "no room") != NULL, "%s", r.text);
-    } else if (by_engine) {
+      CHECK(r.kind == FARANDOLE_MISMATCH && strstr(r.text, kRefusals[i].text) != NULL, "%s", r.text);
+    } else if (i > 0) {
       farandole_error* error = NULL;
-      r.request.root = 99;
-      CHECK(farandole_submit(&r.request, &error) == 1, "root 99 was taken");
-      CHECK(farandole_error_get_kind(error) == FARANDOLE_INVALID_ARGUMENT, "%s", farandole_error_text(error));
+      r.request.root = kRefusals[i].root;
+      r.tensor.memory = kRefusals[i].memory;
+      CHECK(farandole_submit(&r.request, &error) == 1, "%s was taken", kRefusals[i].text);
+      CHECK(farandole_error_get_kind(error) == kRefusals[i].kind, "%s", farandole_error_text(error));
+      CHECK(strstr(farandole_error_text(error), kRefusals[i].text) != NULL, "%s", farandole_error_text(error));
       farandole_error_free(error);
     } else {
-      farandole_refuse(&r.request, "no room");
+      farandole_refuse(&r.request, kRefusals[i].text);
     }
   }
   prepare(&r, FARANDOLE_BROADCAST, "refused", 1, (float)place.rank);
@@ -252,7 +265,7 @@ int main(void) {
   init();
   check_collectives();
   check_factors();
-  check_longer_tensors();
+  check_other_versions();
   check_order();
   check_errors();
   check_refusals();

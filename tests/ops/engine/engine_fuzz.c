@@ -95,6 +95,8 @@ static void make_valid(struct trial* trial) {
 static const int64_t kHuge[] = {INT64_MAX, INT64_MIN, (int64_t)1 << 62, (int64_t)1 << 48, -1};
 static const int32_t kOdd[] = {INT32_MIN, -1, 256, 1 << 20, INT32_MAX};
 static const size_t kSizes[] = {0, 1, 7, 4097, SIZE_MAX, (size_t)1 << 40};
+/* A tensor of the first version. */
+static const size_t kOldestTensor = offsetof(farandole_tensor, memory);
 #define ONE_OF(table) ((table)[below((int)(sizeof(table) / sizeof(table)[0]))])
 
 static char long_text[(1 << 20) + 2];
@@ -113,8 +115,9 @@ static void change_size(struct trial* trial, farandole_tensor* tensor) {
     case 2:
       trial->tensor_bytes = sizeof *tensor + kTail;
       break;
-    case 3:
-      trial->tensor_bytes = 8 + (size_t)below((int)offsetof(farandole_tensor, done) - 8);
+    case 3: /* an older one, or none: without a field that every version has */
+      trial->tensor_bytes =
+          below(3) == 0 ? kOldestTensor : 8 + (size_t)below((int)offsetof(farandole_tensor, done) - 8);
       break;
     case 4:
       trial->request_bytes = 8 + (size_t)below((int)offsetof(farandole_request, tensors) - 8);
@@ -173,7 +176,7 @@ static void change_request(struct trial* trial) {
 
 static void change_tensor(struct trial* trial, int number) {
   farandole_tensor* tensor = &trial->tensors[number];
-  switch (below(8)) {
+  switch (below(9)) {
     case 0:
       tensor->done = NULL;
       break;
@@ -194,6 +197,9 @@ static void change_tensor(struct trial* trial, int number) {
       break;
     case 6:
       trial->odd_tensor_bytes = sizeof *tensor + 8;
+      break;
+    case 7:
+      *(int32_t*)&tensor->memory = below(2) == 0 ? FARANDOLE_CUDA_MEMORY : ONE_OF(kOdd);
       break;
     default:
       trial->splits[0] = below(2) == 0 ? ONE_OF(kHuge) : trial->shapes[number][0] + below(2);
@@ -221,7 +227,7 @@ static int is_bad_tensor(const farandole_tensor* tensor, farandole_collective co
 /* What the header says of a request of one rank; `count` tensors are there. */
 static int is_bad(const struct trial* trial, int count) {
   farandole_request seen = {0}; /* what the caller's version has not is 0 */
-  if (trial->request_bytes == 0 || trial->request_bytes % 8 != 0 || trial->tensor_bytes < sizeof trial->tensors[0])
+  if (trial->request_bytes == 0 || trial->request_bytes % 8 != 0 || trial->tensor_bytes < kOldestTensor)
     return 1;
   memcpy(&seen, &trial->request, trial->request_bytes < sizeof seen ? trial->request_bytes : sizeof seen);
   const int reduces = seen.collective == FARANDOLE_ALLREDUCE || seen.collective == FARANDOLE_REDUCE_SCATTER;
@@ -236,6 +242,7 @@ static int is_bad(const struct trial* trial, int count) {
   if (count > 1 && trial->odd_tensor_bytes != 0) return 1;
   for (int i = 0; i < count; ++i) {
     if (is_bad_tensor(&trial->tensors[i], seen.collective)) return 1;
+    if (trial->tensor_bytes > kOldestTensor && trial->tensors[i].memory != FARANDOLE_HOST_MEMORY) return 1;
   }
   return 0;
 }
@@ -285,8 +292,9 @@ static void run(int number) {
   farandole_error* error = NULL;
   const int failed = farandole_submit(request, below(16) == 0 ? NULL : &error);
   if (failed && error != NULL) {
-    CHECK(farandole_error_get_kind(error) == FARANDOLE_INVALID_ARGUMENT, "request %d: %s", number,
-          farandole_error_text(error));
+    const int is_elsewhere = strstr(farandole_error_text(error), "in device memory") != NULL;
+    CHECK(farandole_error_get_kind(error) == (is_elsewhere ? FARANDOLE_UNSUPPORTED : FARANDOLE_INVALID_ARGUMENT),
+          "request %d: %s", number, farandole_error_text(error));
     CHECK(strlen(farandole_error_text(error)) > 10, "request %d: %s", number, farandole_error_text(error));
   }
   CHECK(failed == is_refused, "request %d is %s: %s", number, is_refused ? "bad, and was taken" : "good",

@@ -88,5 +88,13 @@ TEST(ExecutionPlan, OnlyTheRootOfAReduceHasAResult) {
   EXPECT_EQ(plan(call_of(Collective::kReduce, 100, 0, 0), "binomial", 1, 2).result_pieces, 0);
 }
 
+/// Planning touches no memory; the host's loops refuse a plan for memory of a device.
+TEST(ExecutionPlan, SaysWhereTheMemoryIs) {
+  Call call = call_of(Collective::kAllreduce, 100, 100);
+  EXPECT_TRUE(plan(call, "ring", 0, 2).space.is_host());
+  call.input.space = call.output.space = {MemoryKind::kCuda, 3};
+  EXPECT_EQ(plan(call, "ring", 0, 2).space, (MemorySpace{MemoryKind::kCuda, 3}));
+}
+
 }  // namespace
 }  // namespace farandole

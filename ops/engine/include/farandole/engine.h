@@ -183,6 +183,9 @@ typedef struct farandole_result {
   int32_t received_splits_count;
 } farandole_result;
 
+/* Where a tensor's memory is. The engine moves memory of the host only. */
+typedef enum farandole_memory { FARANDOLE_HOST_MEMORY = 0, FARANDOLE_CUDA_MEMORY = 1 } farandole_memory;
+
 /* One tensor of a request. */
 typedef struct farandole_tensor {
   size_t struct_bytes;
@@ -202,6 +205,10 @@ typedef struct farandole_tensor {
   /* Called exactly once if farandole_submit succeeded, from any thread, maybe before farandole_submit returns. It must
    * not block; it may submit. Not NULL. */
   void (*done)(void* context, const farandole_result* result);
+  /* Of input and output. FARANDOLE_CUDA_MEMORY is UNSUPPORTED, and MISMATCH on ranks that pass host memory: copy the
+   * tensor to the host, or use farandole::Communicator, which takes device memory. */
+  farandole_memory memory;
+  int32_t device; /* ordinal of the device among those that the process sees; not read today */
 } farandole_tensor;
 
 /* Who waits for a request. If every rank waits for names that the others have not submitted, all of them get MISMATCH:
