@@ -102,6 +102,21 @@ TEST(MpiTransport, SendsEmptyMessages) {
   EXPECT_TRUE(receive->test()) << "stays complete";
 }
 
+TEST(MpiTransport, TakesMessagesOfUnknownLength) {
+  const Ring ring(*group);
+  const auto outgoing = pattern(500, 3);
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, outgoing.size()}) {
+    std::vector<unsigned char> incoming(700, 0xAB);
+    const auto receive = group->transport().recv_up_to({3, 1, ring.previous, ring.me}, incoming.data(), 700);
+    const auto send = group->transport().send({3, 1, ring.me, ring.next}, outgoing.data(), bytes);
+    finish(*receive, "receive of unknown length");
+    finish(*send, "send");
+    EXPECT_EQ(receive->came(), bytes);
+    EXPECT_TRUE(std::equal(outgoing.begin(), outgoing.begin() + static_cast<std::ptrdiff_t>(bytes), incoming.begin()));
+    EXPECT_EQ(incoming[bytes], 0xAB);
+  }
+}
+
 TEST(MpiTransport, ReportsMessagesOfAnotherSize) {
   const Ring ring(*group);
   const std::vector<char> outgoing(3000);

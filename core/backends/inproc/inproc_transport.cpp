@@ -74,6 +74,7 @@ class InprocTransport::RecvTransfer final : public Transfer {
   }
 
   void copy_to(void* data) { out_ = data; }
+  void take_shorter() { may_be_shorter_ = true; }
   void reduce_to(void* out, const void* operand, std::size_t count, DType dtype, ReduceOp op) {
     out_ = out, operand_ = operand, count_ = count, dtype_ = dtype, op_ = op;
   }
@@ -83,18 +84,19 @@ class InprocTransport::RecvTransfer final : public Transfer {
     const auto envelope = take();
     if (!envelope) return false;
     complete_ = true;
-    const bool fits = envelope->bytes == bytes_;
+    came_ = envelope->bytes;
+    const bool fits = came_ == bytes_ || (may_be_shorter_ && came_ < bytes_);
     if (fits) consume(envelope->data);
     const int source = envelope->source;
-    const std::size_t came = envelope->bytes;
     envelope->state.store(Envelope::kDone, std::memory_order_release);
     transport_.ring_(source);
     if (!fits) {
       throw TransportError(fmt::format("rank {} expected a message of {} bytes from rank {} and got one of {} bytes",
-                                       channel_.target, bytes_, source, came));
+                                       channel_.target, bytes_, source, came_));
     }
     return true;
   }
+  std::size_t came() const override { return came_; }
 
  private:
   std::shared_ptr<Envelope> take() {
@@ -117,8 +119,8 @@ class InprocTransport::RecvTransfer final : public Transfer {
   void consume(const void* incoming) const {
     if (operand_ != nullptr) {
       reduce(out_, operand_, incoming, count_, dtype_, op_);
-    } else if (bytes_ > 0) {
-      std::memcpy(out_, incoming, bytes_);
+    } else if (came_ > 0) {
+      std::memcpy(out_, incoming, came_);
     }
   }
 
@@ -127,6 +129,8 @@ class InprocTransport::RecvTransfer final : public Transfer {
   Mailbox& box_;
   Mailbox::Line* line_ = nullptr;
   const std::size_t bytes_;
+  bool may_be_shorter_ = false;
+  std::size_t came_ = 0;
   void* out_ = nullptr;
   const void* operand_ = nullptr;
   std::size_t count_ = 0;
@@ -161,6 +165,13 @@ std::unique_ptr<Transfer> InprocTransport::send(const Channel& channel, const vo
 std::unique_ptr<Transfer> InprocTransport::recv(const Channel& channel, void* data, std::size_t bytes) {
   auto transfer = std::make_unique<RecvTransfer>(*this, channel, bytes);
   transfer->copy_to(data);
+  return transfer;
+}
+
+std::unique_ptr<Transfer> InprocTransport::recv_up_to(const Channel& channel, void* data, std::size_t most) {
+  auto transfer = std::make_unique<RecvTransfer>(*this, channel, most);
+  transfer->copy_to(data);
+  transfer->take_shorter();
   return transfer;
 }
 

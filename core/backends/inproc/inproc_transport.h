@@ -24,6 +24,7 @@ class InprocTransport final : public Transport {
   std::string_view name() const override { return "inproc"; }
   std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override;
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
+  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) override;
   std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand, std::size_t count,
                                         DType dtype, ReduceOp op) override;
   bool fuses_reduction() const override { return true; }

@@ -40,8 +40,13 @@ struct Sending::Message {
 struct Receiving::Message {
   std::byte* data = nullptr;  // null: withdrawn
   std::size_t expected = 0;
+  Length length = Length::kExact;
   std::size_t came = 0;
   bool is_done = false;
+
+  bool fits(std::size_t message) const {
+    return message == expected || (length == Length::kAtMost && message < expected);
+  }
 };
 
 Sending::~Sending() {
@@ -111,10 +116,11 @@ void Link::enqueue(const std::shared_ptr<Sending::Message>& message) {
   }
 }
 
-Receiving Link::recv(Key key, void* data, std::size_t bytes) {
+Receiving Link::recv(Key key, void* data, std::size_t bytes, Length length) {
   auto message = std::make_shared<Receiving::Message>();
   message->data = static_cast<std::byte*>(data);
   message->expected = bytes;
+  message->length = length;
   const std::lock_guard lock(mutex_);
   Inbox& inbox = inboxes_[key];
   inbox.wanted.push_back(message);
@@ -237,7 +243,7 @@ void Link::put(Arrival& arrival, std::size_t offset, std::span<const std::byte> 
   if (!arrival.into) {
     keep(payload.size());
     arrival.kept.insert(arrival.kept.end(), payload.begin(), payload.end());
-  } else if (arrival.into->data != nullptr && arrival.into->expected == arrival.bytes && !payload.empty()) {
+  } else if (arrival.into->data != nullptr && arrival.into->fits(arrival.bytes) && !payload.empty()) {
     std::memcpy(arrival.into->data + offset, payload.data(), payload.size());
   }
 }

@@ -46,7 +46,7 @@ class Receiving {
   ~Receiving();
   /// True once it has arrived. Never blocks. @throws TransportError
   bool test();
-  /// Bytes of the message that came; unless they are those that were expected nothing was written.
+  /// Bytes of the message that came; where they do not fit nothing was written.
   std::size_t bytes() const { return bytes_; }
 
  private:
@@ -57,6 +57,9 @@ class Receiving {
   std::shared_ptr<Message> message_;  // null: done, or moved from
   std::size_t bytes_ = 0;
 };
+
+/// How long a message may be that is received into some memory.
+enum class Length { kExact, kAtMost };
 
 /// A connection of two processes, on a socket that keeps packets whole (SOCK_SEQPACKET). A long message is cut into
 /// packets, each of which says to which message it belongs, so that one that is withdrawn half-way does no harm to
@@ -77,7 +80,7 @@ class Link {
   Sending send(Key key, const void* data, std::size_t bytes);
   /// Sends a copy of the data, and forgets it.
   void post(Key key, const void* data, std::size_t bytes);
-  Receiving recv(Key key, void* data, std::size_t bytes);
+  Receiving recv(Key key, void* data, std::size_t bytes, Length length = Length::kExact);
   /// A whole message that has not been asked for, if there is one.
   std::optional<std::vector<std::byte>> take(Key key);
 

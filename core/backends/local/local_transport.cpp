@@ -33,11 +33,12 @@ class SendTransfer final : public Transfer {
 
 class RecvTransfer final : public Transfer {
  public:
-  RecvTransfer(const Channel& channel, std::size_t bytes, Receiving message)
-      : channel_(channel), bytes_(bytes), message_(std::move(message)) {}
+  RecvTransfer(const Channel& channel, std::size_t bytes, Length length, Receiving message)
+      : channel_(channel), bytes_(bytes), length_(length), message_(std::move(message)) {}
   bool test() override {
     if (!message_.test()) return false;
-    if (message_.bytes() != bytes_) {
+    const bool is_shorter = length_ == Length::kAtMost && message_.bytes() < bytes_;
+    if (message_.bytes() != bytes_ && !is_shorter) {
       throw TransportError(fmt::format(
           "receive of {} bytes from rank {} to rank {} (communicator {}, lane {}): {} bytes came; both ranks must call "
           "the same collectives in the same order with the same counts",
@@ -45,10 +46,12 @@ class RecvTransfer final : public Transfer {
     }
     return true;
   }
+  std::size_t came() const override { return message_.bytes(); }
 
  private:
   const Channel channel_;
   const std::size_t bytes_;
+  const Length length_;
   Receiving message_;
 };
 
@@ -76,7 +79,13 @@ std::unique_ptr<Transfer> LocalTransport::send(const Channel& channel, const voi
 
 std::unique_ptr<Transfer> LocalTransport::recv(const Channel& channel, void* data, std::size_t bytes) {
   Link& link = link_of(channel, channel.source);
-  return std::make_unique<RecvTransfer>(channel, bytes, link.recv(key_of(channel), data, bytes));
+  return std::make_unique<RecvTransfer>(channel, bytes, Length::kExact, link.recv(key_of(channel), data, bytes));
+}
+
+std::unique_ptr<Transfer> LocalTransport::recv_up_to(const Channel& channel, void* data, std::size_t most) {
+  Link& link = link_of(channel, channel.source);
+  return std::make_unique<RecvTransfer>(channel, most, Length::kAtMost,
+                                        link.recv(key_of(channel), data, most, Length::kAtMost));
 }
 
 bool LocalTransport::has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) {

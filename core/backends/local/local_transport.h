@@ -26,6 +26,7 @@ class LocalTransport final : public Transport {
   std::string_view name() const override { return "local"; }
   std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override;
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
+  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) override;
   bool has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) override;
   bool is_polled() const override { return true; }
   LinkCost cost() const override { return {5.0, 1e6 / 2e9}; }

@@ -117,14 +117,20 @@ class RecvTransfer final : public MpiTransfer {
       if (arrived == 0) return false;
       int came = 0;
       check(MPI_Get_count(&status, MPI_BYTE, &came), "MPI_Get_count");
-      if (static_cast<std::size_t>(came) != part_size(done_)) {
-        throw_wrong_size(fmt::format("{} bytes", done_ * part_bytes_ + static_cast<std::size_t>(came)));
+      came_ += static_cast<std::size_t>(came);
+      if (static_cast<std::size_t>(came) != part_size(done_) && !may_be_shorter_) {
+        throw_wrong_size(fmt::format("{} bytes", came_));
       }
     }
     return true;
   }
+  void take_shorter() { may_be_shorter_ = true; }
+  std::size_t came() const override { return came_; }
 
  private:
+  bool may_be_shorter_ = false;
+  std::size_t came_ = 0;
+
   [[noreturn]] void throw_failed(int code) const {
     int error_class = 0;
     if (MPI_Error_class(code, &error_class) == MPI_SUCCESS && error_class == MPI_ERR_TRUNCATE) throw_wrong_size("more");
@@ -209,6 +215,14 @@ std::unique_ptr<Transfer> MpiTransport::send(const Channel& channel, const void*
 std::unique_ptr<Transfer> MpiTransport::recv(const Channel& channel, void* data, std::size_t bytes) {
   const int tag = tag_of(channel);
   auto transfer = std::make_unique<RecvTransfer>(session_, channel, bytes, part_bytes_);
+  transfer->start(data, slots_[static_cast<std::size_t>(channel.source)].process, tag);
+  return transfer;
+}
+
+std::unique_ptr<Transfer> MpiTransport::recv_up_to(const Channel& channel, void* data, std::size_t most) {
+  const int tag = tag_of(channel);
+  auto transfer = std::make_unique<RecvTransfer>(session_, channel, most, kMostUnknownBytes);
+  transfer->take_shorter();
   transfer->start(data, slots_[static_cast<std::size_t>(channel.source)].process, tag);
   return transfer;
 }

@@ -37,13 +37,15 @@ class TagLayout {
 /// Thread-safe where the session is. `set_topology` comes before everything else, once.
 class MpiTransport final : public Transport {
  public:
-  /// Messages of more than `slice_bytes` bytes (at most INT_MAX) are cut into parts of that size.
+  /// Messages of more than `slice_bytes` bytes (at most INT_MAX) are cut into parts of that size; what is received by
+  /// `recv_up_to` must not be.
   MpiTransport(MpiSession& session, std::size_t slice_bytes);
   void set_topology(const Topology& topology);
 
   std::string_view name() const override { return "mpi"; }
   std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override;
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
+  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) override;
   bool is_polled() const override { return true; }
   bool has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) override;
   LinkCost cost() const override { return cost_; }

@@ -31,17 +31,26 @@ class ScriptedNetwork final : public Transport {
   bool has_arrived(std::uint16_t /*communicator*/, std::uint8_t /*lane*/, int /*target*/) override { return false; }
 
   std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override {
-    return post(sends_[key(channel)], bytes, [data](const void*) { return data; });
+    return post(sends_[key(channel)], bytes, [data](const void*, std::size_t) { return data; });
   }
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override {
-    return post(receives_[key(channel)], bytes, [data, bytes](const void* from) {
-      std::memcpy(data, from, bytes);
+    return post(receives_[key(channel)], bytes, [data](const void* from, std::size_t came) {
+      std::memcpy(data, from, came);
       return nullptr;
     });
   }
+  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) override {
+    return post(
+        receives_[key(channel)], most,
+        [data](const void* from, std::size_t bytes) {
+          std::memcpy(data, from, bytes);
+          return nullptr;
+        },
+        /*exact=*/false);
+  }
   std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand, std::size_t count,
                                         DType dtype, ReduceOp op) override {
-    return post(receives_[key(channel)], count * size_in_bytes(dtype), [=](const void* from) {
+    return post(receives_[key(channel)], count * size_in_bytes(dtype), [=](const void* from, std::size_t) {
       reduce(out, operand, from, count, dtype, op);
       return nullptr;
     });
@@ -80,11 +89,16 @@ class ScriptedNetwork final : public Transport {
   }
 
  private:
-  enum class State { kPosted, kDone };
+  struct State {
+    bool is_done = false;
+    std::size_t came = 0;
+  };
+  using Move = std::function<const void*(const void*, std::size_t)>;
   using Key = std::tuple<std::uint16_t, std::uint8_t, int, int>;
   struct Message {
     std::size_t bytes;
-    std::function<const void*(const void*)> move;
+    bool exact;
+    Move move;
     std::shared_ptr<State> state;
   };
   class ScriptedTransfer final : public Transfer {
@@ -92,10 +106,11 @@ class ScriptedNetwork final : public Transport {
     ScriptedTransfer(ScriptedNetwork& network, std::shared_ptr<State> state)
         : network_(network), state_(std::move(state)) {}
     bool test() override {
-      if (*state_ == State::kDone) return true;
+      if (state_->is_done) return true;
       if (!network_.failure_.empty()) throw TransportError(network_.failure_);
       return false;
     }
+    std::size_t came() const override { return state_->came; }
     Aftermath withdraw() override {
       ++network_.withdrawn_;
       return Aftermath::kNone;
@@ -109,9 +124,8 @@ class ScriptedNetwork final : public Transport {
   static Key key(const Channel& channel) {
     return {channel.communicator, channel.lane, channel.source, channel.target};
   }
-  std::unique_ptr<Transfer> post(std::deque<Message>& queue, std::size_t bytes,
-                                 std::function<const void*(const void*)> move) {
-    queue.push_back({bytes, std::move(move), std::make_shared<State>(State::kPosted)});
+  std::unique_ptr<Transfer> post(std::deque<Message>& queue, std::size_t bytes, Move move, bool exact = true) {
+    queue.push_back({bytes, exact, std::move(move), std::make_shared<State>()});
     return std::make_unique<ScriptedTransfer>(*this, queue.back().state);
   }
   static Message take(std::deque<Message>& queue) {
@@ -121,9 +135,9 @@ class ScriptedNetwork final : public Transport {
   }
   void deliver_on(const Key& channel) {
     Message from = take(sends_[channel]), to = take(receives_[channel]);
-    ASSERT_EQ(from.bytes, to.bytes) << "both ends name the same number of bytes";
-    (void)to.move(from.move(nullptr));
-    *from.state = *to.state = State::kDone;
+    ASSERT_TRUE(to.exact ? from.bytes == to.bytes : from.bytes <= to.bytes) << from.bytes << " and " << to.bytes;
+    (void)to.move(from.move(nullptr, 0), from.bytes);
+    *from.state = *to.state = {true, from.bytes};
     ++delivered_;
   }
   std::vector<Key> ready_channels() const {

@@ -53,6 +53,19 @@ TEST_F(InprocTransportTest, MessagesOfAChannelArriveInOrderAndChannelsAreSeparat
   EXPECT_EQ(other, 3);
 }
 
+TEST_F(InprocTransportTest, AMessageOfUnknownLengthIsTakenIfThereIsRoom) {
+  const std::vector<int> out{1, 2, 3};
+  std::vector<int> in(4, 9);
+  const auto send = transport_.send(channel(10, 11), out.data(), 12);
+  const auto receive = transport_.recv_up_to(channel(10, 11), in.data(), 16);
+  EXPECT_TRUE(receive->test());
+  EXPECT_EQ(receive->came(), 12U);
+  EXPECT_EQ(in, (std::vector<int>{1, 2, 3, 9}));
+  const auto longer = transport_.send(channel(10, 11), out.data(), 12);
+  const auto without_room = transport_.recv_up_to(channel(10, 11), in.data(), 8);
+  EXPECT_THROW(without_room->test(), TransportError);
+}
+
 TEST_F(InprocTransportTest, ReceivesAndReducesInOnePass) {
   const std::vector<float> out{1, 2}, operand{10, 20};
   std::vector<float> result(2);

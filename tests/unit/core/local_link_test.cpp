@@ -103,6 +103,17 @@ TEST_F(LocalLinkTest, AMessageOfAnotherSizeIsNotWritten) {
   EXPECT_EQ(untouched, std::vector<std::uint32_t>(10, 42));
 }
 
+TEST_F(LocalLinkTest, AMessageOfUnknownLengthIsWrittenIfThereIsRoom) {
+  const auto sent = numbers(10, 1);
+  std::vector<std::uint32_t> longer(12, 42);
+  Receiving receive = there_->recv(1, longer.data(), 48, Length::kAtMost);
+  EXPECT_TRUE(here_->send(1, sent.data(), 40).test());
+  EXPECT_TRUE(receive.test());
+  EXPECT_EQ(receive.bytes(), 40U);
+  EXPECT_TRUE(std::equal(sent.begin(), sent.end(), longer.begin()));
+  EXPECT_EQ(longer[10], 42U);
+}
+
 TEST_F(LocalLinkTest, WhatIsWithdrawnIsNotTouched) {
   std::vector<std::uint32_t> untouched(1, 42);
   { const Receiving withdrawn = there_->recv(1, untouched.data(), 4); }

@@ -39,6 +39,8 @@ class Transfer {
   virtual Aftermath withdraw() { return Aftermath::kNone; }
   /// True once complete. Never blocks. @throws TransportError
   virtual bool test() = 0;
+  /// Bytes that came. Of a receive by `recv_up_to` that is complete.
+  virtual std::size_t came() const { return 0; }
 };
 
 /// What a message costs, for the choice of algorithms.
@@ -47,8 +49,11 @@ struct LinkCost {
   double us_per_byte = 1e-4;  ///< per byte sent
 };
 
+/// Of a message that is received by `recv_up_to`; no transport cuts messages up to this length.
+inline constexpr std::size_t kMostUnknownBytes = std::size_t{1} << 20;
+
 /// Moves bytes between pairs of ranks. Messages of one channel arrive in the order in which they were sent, and both
-/// ends name the same number of bytes. Thread-safe.
+/// ends name the same number of bytes, but for `recv_up_to`. Thread-safe.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -57,6 +62,9 @@ class Transport {
   /// Starts a message. `data` stays unchanged until the transfer is complete; may wait for the receiver (unbuffered).
   virtual std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) = 0;
   virtual std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) = 0;
+  /// The same for a message whose length its receiver can not know. A longer one is a TransportError.
+  /// @param most  at most kMostUnknownBytes
+  virtual std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) = 0;
   /// Receives and reduces in one pass: out[i] = operand[i] op incoming[i]. Only where `fuses_reduction()`.
   virtual std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand,
                                                 std::size_t count, DType dtype, ReduceOp op);
