@@ -173,7 +173,8 @@ std::vector<Way> Tuner::ways_of(Collective collective, const Shape& shape) const
   Communicator plain = ranks_.duplicate({.table = &empty});
   const std::string built_in = plain.choose(collective, bytes_of(shape));
   if (ranks_.shares_memory()) add("shared_memory", 1);
-  if (built_in == "hierarchical") add("hierarchical", 1);
+  // Of an alltoall it is the built-in choice for short vectors only.
+  if (plain.choose(Collective::kAllreduce, 4) == "hierarchical") add("hierarchical", 1);
   const bool has_vendor = collective == Collective::kAllreduce && table_.shape.transport == "mpi";
   if (has_vendor && vendor_agrees(options_.dtype, options_.op)) add("vendor", 1);
   std::vector<Way> ways;

@@ -49,9 +49,7 @@ std::vector<std::string> algorithm_names(Collective collective, const Communicat
     if (algorithm.collective == collective && algorithm.supports(ranks.size())) names.emplace_back(algorithm.name);
   }
   if (ranks.shares_memory()) names.emplace_back("shared_memory");
-  if (ranks.choose(Collective::kAllreduce, 4) == "hierarchical" && collective == Collective::kAllreduce) {
-    names.emplace_back("hierarchical");
-  }
+  if (ranks.choose(Collective::kAllreduce, 4) == "hierarchical") names.emplace_back("hierarchical");
   if (collective == Collective::kAllreduce && ranks.transport() == "mpi") names.emplace_back("vendor");
   return names;
 }

@@ -63,7 +63,7 @@ CollectiveOperation::~CollectiveOperation() {
 }
 
 void CollectiveOperation::leave_communicator() {
-  if (host_.group) host_.group->withdraw(2 * sequence_);
+  if (host_.group) host_.group->withdraw(ShmGroup::first_number(sequence_));
   slots_.vendor.withdraw(sequence_);
 }
 
@@ -171,7 +171,7 @@ std::unique_ptr<Operation> CollectiveOperation::make_comparison() {
   if (host_.whole() == nullptr)
     return std::make_unique<CallComparison>(group_, static_cast<std::uint8_t>(sequence_ % kLanes), sequence_,
                                             descriptor_);
-  const std::uint64_t number = 2 * sequence_ + static_cast<std::uint64_t>(comparisons_++);
+  const std::uint64_t number = ShmGroup::first_number(sequence_) + static_cast<std::uint64_t>(comparisons_++);
   auto comparison = std::make_unique<ShmOperation>(group_, *host_.whole(), call_, descriptor_, number,
                                                    ShmOperation::Purpose::kComparison);
   // Of the counts, once they have been exchanged.

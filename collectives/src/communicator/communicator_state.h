@@ -60,7 +60,7 @@ class Communicator::State {
       return asked;
     }
     asked.shares_memory = queue_->shares_memory();
-    asked.has_hierarchy = queue_->has_hierarchy();
+    asked.hosts = queue_->hosts();
     asked.table = group_.table_fits ? group_.table.get() : nullptr;
     return asked;
   }

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "device/device_operation.h"
-#include "messages/hierarchical_allreduce.h"
+#include "messages/hierarchical_operation.h"
 #include "messages/scheduled_collective.h"
 #include "messages/vendor_allreduce.h"
 #include "shared_memory/shm_operation.h"

@@ -79,7 +79,7 @@ bool WorkQueue::is_one_shot(const Call& call, const Selection& selection, const 
 
 Attempt WorkQueue::run_one_shot(const Call& call, const Selection& selection, std::uint64_t sequence) {
   const Descriptor descriptor = describe_call(call, selection, group_.size(), /*is_valid=*/true);
-  const std::uint64_t number = 2 * sequence;
+  const std::uint64_t number = ShmGroup::first_number(sequence);
   Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
   const Attempt attempt = try_one_shot(*host_.whole(), number, digest_of(descriptor, number), call, waiter);
   if (attempt == Attempt::kDone) group_.endpoint->recorder().add_done(group_.id, sequence, subject_of(descriptor));
@@ -200,7 +200,7 @@ bool WorkQueue::is_empty() {
 bool WorkQueue::peer_has_started_next() {
   const std::lock_guard lock(mutex_);
   if (!pending_.empty()) return false;
-  if (host_.group && host_.group->peer_has_started_next(2 * next_sequence_)) return true;
+  if (host_.group && host_.group->peer_has_started_next(ShmGroup::first_number(next_sequence_))) return true;
   if (host_.whole() != nullptr) return false;
   const auto lane = static_cast<std::uint8_t>(next_sequence_ % kLanes);
   const Transport* asked = nullptr;

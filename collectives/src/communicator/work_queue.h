@@ -88,8 +88,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void close() override;
   /// True if the ranks meet in shared memory.
   bool shares_memory() const { return host_.whole() != nullptr; }
-  /// True if they live on several hosts, and meet in shared memory on each.
-  bool has_hierarchy() const { return host_.hierarchy.has_value(); }
+  /// Several, if the ranks meet in shared memory on each; else 0.
+  int hosts() const { return host_.hierarchy ? host_.hierarchy->host_count() : 0; }
 
  private:
   std::uint64_t next_sequence();

@@ -6,40 +6,44 @@
 
 namespace farandole {
 
+int Hierarchy::least_local_size() const {
+  const auto smallest =
+      std::min_element(hosts.begin(), hosts.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  return static_cast<int>(smallest->size());
+}
+
+Hierarchy::Place Hierarchy::place_of(int rank) const {
+  for (int index = 0; index < host_count(); ++index) {
+    const std::vector<int>& ranks = ranks_of(index);
+    const auto found = std::lower_bound(ranks.begin(), ranks.end(), rank);
+    if (found != ranks.end() && *found == rank) return {index, static_cast<int>(found - ranks.begin())};
+  }
+  return {-1, -1};
+}
+
+Hierarchy Hierarchy::of(const std::vector<int>& host_of_rank, int rank) {
+  std::map<int, std::vector<int>> by_host;
+  for (std::size_t index = 0; index < host_of_rank.size(); ++index) {
+    by_host[host_of_rank[index]].push_back(static_cast<int>(index));
+  }
+  Hierarchy hierarchy;
+  for (auto& [number, ranks] : by_host) hierarchy.hosts.push_back(std::move(ranks));
+  const Place own = hierarchy.place_of(rank);
+  hierarchy.host = own.host;
+  hierarchy.local = own.local;
+  return hierarchy;
+}
+
 std::optional<Hierarchy> Hierarchy::of(const Group& group) {
-  std::map<int, std::vector<int>> by_host;  // members, in the communicator's order
+  std::vector<int> host_of_rank;
   bool all_share = true;
   for (int index = 0; index < group.size(); ++index) {
-    by_host[group.host_of(index)].push_back(group.member(index));
+    host_of_rank.push_back(group.host_of(index));
     all_share = all_share && group.shares_memory(index);
   }
-  const std::size_t most = std::max_element(by_host.begin(), by_host.end(), [](const auto& a, const auto& b) {
-                             return a.second.size() < b.second.size();
-                           })->second.size();
-  if (by_host.size() < 2 || most < 2 || !all_share) return std::nullopt;
-
-  Hierarchy hierarchy;
-  hierarchy.hosts = static_cast<int>(by_host.size());
-  const int self = group.member(group.rank);
-  const std::vector<int>& here = by_host[group.host_of(group.rank)];
-  hierarchy.local_rank = static_cast<int>(std::find(here.begin(), here.end(), self) - here.begin());
-  hierarchy.local_size = static_cast<int>(here.size());
-  hierarchy.is_leader = hierarchy.local_rank == 0;
-  hierarchy.equal =
-      std::all_of(by_host.begin(), by_host.end(), [&](const auto& host) { return host.second.size() == most; });
-  hierarchy.leaders.endpoint = group.endpoint;
-  hierarchy.leaders.id = group.id;
-  hierarchy.leaders.transport = group.transport;
-  hierarchy.leaders.rank = -1;
-  hierarchy.across = hierarchy.leaders;
-  for (const auto& [host, members] : by_host) {
-    if (members.front() == self) hierarchy.leaders.rank = hierarchy.leaders.size();
-    hierarchy.leaders.members.push_back(members.front());
-    if (!hierarchy.equal) continue;
-    const int counterpart = members[static_cast<std::size_t>(hierarchy.local_rank)];
-    if (counterpart == self) hierarchy.across.rank = hierarchy.across.size();
-    hierarchy.across.members.push_back(counterpart);
-  }
+  Hierarchy hierarchy = of(host_of_rank, group.rank);
+  const int hosts = hierarchy.host_count();
+  if (hosts < 2 || hosts == group.size() || !all_share) return std::nullopt;
   return hierarchy;
 }
 

@@ -47,7 +47,8 @@ Selection selection_of(const TuningTable::Entry& entry, const SelectionQuery& qu
 const Method* preferred_method(const SelectionQuery& query) {
   for (const Method* method : methods()) {
     if (!method->is_preferred || method->memory != query.memory) continue;
-    if (method->supports(query.collective) && method->is_available(query, false)) return method;
+    if (!method->supports(query.collective) || !method->is_available(query, false)) continue;
+    if (method->is_faster == nullptr || method->is_faster(query)) return method;
   }
   return nullptr;
 }
@@ -150,6 +151,9 @@ ShortVectors select_short_vectors(const SelectionQuery& query, const Settings& s
   const bool is_free = forced == "auto";
   const Method* const method = is_free ? preferred_method(query) : find_method(query.collective, forced, query.memory);
   if (method == nullptr || !method->is_preferred || !method->is_available(query, false)) return {};
+  SelectionQuery longest = query;
+  longest.bytes = kUnknownBytes - 1;
+  if (is_free && preferred_method(longest) != method) return {};
   ShortVectors found{kUnknownBytes, {method, nullptr, 1}};
   if (!is_free || query.table == nullptr) return found;
   std::size_t below = 0;

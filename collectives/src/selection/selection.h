@@ -35,7 +35,7 @@ struct SelectionQuery {
   int size = 1;
   LinkCost link;
   bool shares_memory = false;          ///< all ranks live on one host and can reach each other's memory
-  bool has_hierarchy = false;          ///< several hosts, whose ranks reach each other's memory inside each
+  int hosts = 0;                       ///< several, whose ranks reach each other's memory inside each; else 0
   std::string_view forced;             ///< by the caller; empty: the setting's
   int segments = 0;                    ///< by the caller; 0: from the size
   const TuningTable* table = nullptr;  ///< measured on ranks like these, if there is one

@@ -150,7 +150,7 @@ void ShmGroup::end(int lane, std::uint64_t next) {
 
 void ShmGroup::withdraw(std::uint64_t number) {
   const int lane = lane_of(number);
-  if (completion_.in_flight(lane) / 2 != number / 2) return;
+  if (completion_.in_flight(lane) / kNumbers != number / kNumbers) return;
   completion_.withdraw(lane);
   show_completed();
 }

@@ -141,8 +141,11 @@ class ShmGroup {
   /// Operations that may be in flight together. Two keep a rank busy where all share memory, and their staging memory
   /// stays in the caches; where collectives also wait for other hosts, as many as messages have lanes.
   int lanes() const { return static_cast<int>(last_lane_) + 1; }
-  /// The lane of operation `number`. A collective has two numbers, which share its lane.
-  int lane_of(std::uint64_t number) const { return static_cast<int>(number / 2 & last_lane_); }
+  /// A collective has so many numbers, which share its lane.
+  static constexpr std::uint64_t kNumbers = 16;
+  static constexpr std::uint64_t first_number(std::uint64_t sequence) { return kNumbers * sequence; }
+  /// The lane of operation `number`.
+  int lane_of(std::uint64_t number) const { return static_cast<int>(number / kNumbers & last_lane_); }
   /// Takes up operation `number`, in the order of numbers or announced in that order, and returns what must have been
   /// completed by all before the lane may be written.
   std::uint64_t begin(int lane, std::uint64_t number) { return completion_.begin(lane, number); }

@@ -45,7 +45,7 @@ constinit const Method kShmMethod{
     .is_available = [](const SelectionQuery& query, bool) { return query.shares_memory; },
     .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
       return std::make_unique<ShmOperation>(inputs.group, *inputs.host, inputs.call, inputs.descriptor,
-                                            2 * inputs.sequence, ShmOperation::Purpose::kCollective,
+                                            ShmGroup::first_number(inputs.sequence), ShmOperation::Purpose::kCollective,
                                             inputs.has_arrived);
     },
     .explain = explain_shared_memory,

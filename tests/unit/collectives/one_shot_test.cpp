@@ -320,10 +320,10 @@ TEST(OneShot, ThreadsGetEveryResultWhereverOutputsLieOnInputs) {
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         while (!ranks.shm(rank).connect()) std::this_thread::yield();
-        std::uint64_t number = 0;
+        std::uint64_t sequence = 0;
         for (const Case& tried : cases) {
           const Trial trial(tried, rank, size);
-          run_one_shot(ranks.shm(rank), number += 2, trial.call(), trial.firsts());
+          run_one_shot(ranks.shm(rank), ShmGroup::first_number(++sequence), trial.call(), trial.firsts());
           EXPECT_TRUE(trial.is_right()) << text_of_case(tried, rank, size);
         }
       });
@@ -331,7 +331,10 @@ TEST(OneShot, ThreadsGetEveryResultWhereverOutputsLieOnInputs) {
   }
 }
 
-/// Two ranks on this thread, each with an allreduce of `count` elements. Operations have numbers 2, 4, 6, …
+/// Two ranks on this thread, each with an allreduce of `count` elements. Operations have these numbers, which
+/// alternate between the lanes.
+constexpr std::uint64_t kFirst = ShmGroup::first_number(1), kSecond = ShmGroup::first_number(2),
+                        kThird = ShmGroup::first_number(3);
 class Pair {
  public:
   Pair() : ranks_(2, kSlotBytes) {}
@@ -383,32 +386,32 @@ class Pair {
 
 TEST(TryOneShot, DoesNothingBeforeTheRanksHaveFoundEachOther) {
   Pair pair;
-  EXPECT_EQ(pair.try_on(0, 2), Attempt::kNotBegun);
+  EXPECT_EQ(pair.try_on(0, kFirst), Attempt::kNotBegun);
   pair.ranks().connect();
-  EXPECT_EQ(pair.shown_number(0, 2), 0U) << "it has arrived all the same";
+  EXPECT_EQ(pair.shown_number(0, kFirst), 0U) << "it has arrived all the same";
 }
 
 TEST(TryOneShot, TheRankThatComesFirstLeavesAnOperationToGoOn) {
   Pair pair;
   pair.ranks().connect();
-  EXPECT_EQ(pair.try_on(0, 2), Attempt::kArrived);
-  EXPECT_EQ(pair.shown_number(0, 2), 2U);
-  EXPECT_EQ(pair.try_on(1, 2), Attempt::kDone);
+  EXPECT_EQ(pair.try_on(0, kFirst), Attempt::kArrived);
+  EXPECT_EQ(pair.shown_number(0, kFirst), kFirst);
+  EXPECT_EQ(pair.try_on(1, kFirst), Attempt::kDone);
   EXPECT_TRUE(pair.has_sum(1));
   EXPECT_FALSE(pair.has_sum(0));
-  EXPECT_EQ(pair.operation(0, 2, /*has_arrived=*/true)->advance(), Operation::State::kDone);
+  EXPECT_EQ(pair.operation(0, kFirst, /*has_arrived=*/true)->advance(), Operation::State::kDone);
   EXPECT_TRUE(pair.has_sum(0));
-  EXPECT_EQ(pair.ranks().shm(0).completed(), 2U);
+  EXPECT_EQ(pair.ranks().shm(0).completed(), kFirst);
 }
 
 TEST(TryOneShot, LeavesRanksThatCalledDifferentThingsToAnOperationThatSaysSo) {
   Pair pair;
   pair.ranks().connect();
-  EXPECT_EQ(pair.try_on(0, 2, 10), Attempt::kArrived);
-  EXPECT_EQ(pair.try_on(1, 2, 11), Attempt::kArrived);
+  EXPECT_EQ(pair.try_on(0, kFirst, 10), Attempt::kArrived);
+  EXPECT_EQ(pair.try_on(1, kFirst, 11), Attempt::kArrived);
   std::vector<std::unique_ptr<ShmOperation>> operations;
   for (const int rank : {0, 1}) {
-    operations.push_back(pair.operation(rank, 2, /*has_arrived=*/true));
+    operations.push_back(pair.operation(rank, kFirst, /*has_arrived=*/true));
     EXPECT_EQ(operations.back()->advance(), Operation::State::kMoved) << "it describes its call";
   }
   for (const auto& operation : operations) {
@@ -422,12 +425,13 @@ TEST(TryOneShot, LeavesRanksThatCalledDifferentThingsToAnOperationThatSaysSo) {
 TEST(TryOneShot, WaitsForNoLaneThatAPeerStillUses) {
   Pair pair;
   pair.ranks().connect();
-  EXPECT_EQ(pair.try_on(1, 2), Attempt::kArrived);
-  EXPECT_EQ(pair.try_on(0, 2), Attempt::kDone);
-  // Rank 1 has not completed operation 2, so it may still read what rank 0 shows in that lane, which 6 has as well.
-  EXPECT_EQ(pair.try_on(0, 4), Attempt::kArrived);
-  EXPECT_EQ(pair.try_on(0, 6), Attempt::kNotBegun);
-  EXPECT_EQ(pair.shown_number(0, 6), 2U);
+  EXPECT_EQ(pair.try_on(1, kFirst), Attempt::kArrived);
+  EXPECT_EQ(pair.try_on(0, kFirst), Attempt::kDone);
+  // Rank 1 has not completed the first operation, so it may still read what rank 0 shows in that lane, which the third
+  // has as well.
+  EXPECT_EQ(pair.try_on(0, kSecond), Attempt::kArrived);
+  EXPECT_EQ(pair.try_on(0, kThird), Attempt::kNotBegun);
+  EXPECT_EQ(pair.shown_number(0, kThird), kFirst);
 }
 
 }  // namespace

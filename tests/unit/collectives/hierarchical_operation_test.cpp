@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduce over several hosts, which groups pretend: step by step over a network that delivers when the test wants,
-// and on threads. (What crosses hosts in bytes: tests/conformance/hierarchy_test.cpp.)
-#include "messages/hierarchical_allreduce.h"
+// Collectives over several hosts, which groups pretend, by the example of allreduce: step by step over a network that
+// delivers when the test wants, and on threads. (What crosses hosts in bytes: tests/conformance/hierarchy_test.cpp.)
+#include "messages/hierarchical_operation.h"
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -45,28 +45,25 @@ std::optional<Hierarchy> hierarchy_of(const std::vector<int>& hosts, int rank) {
   return Hierarchy::of(ranks.group(rank));
 }
 
-TEST(Hierarchy, KnowsWhichRanksMeetWhere) {
+TEST(Hierarchy, KnowsWhichRankLivesWhere) {
   const std::optional<Hierarchy> blocks = hierarchy_of({0, 0, 1, 1}, 1);
   ASSERT_TRUE(blocks);
-  EXPECT_TRUE(blocks->equal);
-  EXPECT_FALSE(blocks->is_leader);
-  EXPECT_THAT(blocks->leaders.members, ElementsAre(0, 2));
-  EXPECT_EQ(blocks->leaders.rank, -1);
-  EXPECT_THAT(blocks->across.members, ElementsAre(1, 3));
-  EXPECT_EQ(blocks->across.rank, 0);
+  EXPECT_THAT(blocks->hosts, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  EXPECT_EQ(blocks->host, 0);
+  EXPECT_EQ(blocks->local, 1);
+  EXPECT_EQ(blocks->least_local_size(), 2);
   const std::optional<Hierarchy> interleaved = hierarchy_of({0, 1, 0, 1}, 3);
   ASSERT_TRUE(interleaved);
-  EXPECT_EQ(interleaved->local_rank, 1);
-  EXPECT_THAT(interleaved->leaders.members, ElementsAre(0, 1));
-  EXPECT_THAT(interleaved->across.members, ElementsAre(2, 3));
-  EXPECT_EQ(interleaved->across.rank, 1);
+  EXPECT_THAT(interleaved->hosts, ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
+  EXPECT_EQ(interleaved->host, 1);
+  EXPECT_EQ(interleaved->local, 1);
+  EXPECT_EQ(interleaved->place_of(2).host, 0);
+  EXPECT_EQ(interleaved->place_of(2).local, 1);
   const std::optional<Hierarchy> unequal = hierarchy_of({1, 0, 0}, 0);
   ASSERT_TRUE(unequal);
-  EXPECT_FALSE(unequal->equal);
-  EXPECT_TRUE(unequal->is_leader);
-  EXPECT_THAT(unequal->leaders.members, ElementsAre(1, 0));
-  EXPECT_EQ(unequal->leaders.rank, 1);
-  EXPECT_TRUE(unequal->across.members.empty());
+  EXPECT_THAT(unequal->hosts, ElementsAre(ElementsAre(1, 2), ElementsAre(0)));
+  EXPECT_EQ(unequal->host, 1);
+  EXPECT_EQ(unequal->least_local_size(), 1);
 }
 
 TEST(Hierarchy, NeedsSeveralHostsAndOneOfSeveralRanks) {
@@ -88,7 +85,7 @@ class Hosts {
   const Group& group(int rank) const { return ranks_.group(rank); }
   const Hierarchy& hierarchy(int rank) const { return hierarchies_[static_cast<std::size_t>(rank)]; }
   /// Null where a rank is alone on its host, as in a communicator.
-  ShmGroup* shm(int rank) { return hierarchy(rank).local_size > 1 ? &ranks_.shm(rank) : nullptr; }
+  ShmGroup* shm(int rank) { return hierarchy(rank).local_size() > 1 ? &ranks_.shm(rank) : nullptr; }
 
   /// All operations of this rank up to here have ended.
   bool has_completed(int rank, std::uint64_t number) {
@@ -142,7 +139,7 @@ class Reduction {
   void begin() {
     for (int rank = 0; rank < hosts_.size(); ++rank) {
       Side& side = sides_[static_cast<std::size_t>(rank)];
-      side.operation = std::make_unique<HierarchicalAllreduce>(hosts_.group(rank), hosts_.hierarchy(rank),
+      side.operation = std::make_unique<HierarchicalOperation>(hosts_.group(rank), hosts_.hierarchy(rank),
                                                                hosts_.shm(rank), side.call, side.descriptor, sequence_);
     }
   }
@@ -197,7 +194,7 @@ class Reduction {
       Side& side = sides_[static_cast<std::size_t>(rank)];
       EXPECT_TRUE(!side.operation || side.operation->withdraw() == Aftermath::kNone);
       side.operation.reset();
-      if (hosts_.shm(rank) != nullptr) hosts_.shm(rank)->withdraw(2 * sequence_);
+      if (hosts_.shm(rank) != nullptr) hosts_.shm(rank)->withdraw(ShmGroup::first_number(sequence_));
     }
   }
   std::vector<int> waits_for(int rank) const { return sides_[static_cast<std::size_t>(rank)].operation->waits_for(); }
@@ -208,7 +205,7 @@ class Reduction {
     std::vector<float> input, output;
     Call call;
     Descriptor descriptor;
-    std::unique_ptr<HierarchicalAllreduce> operation;
+    std::unique_ptr<HierarchicalOperation> operation;
   };
 
   Hosts& hosts_;
@@ -217,7 +214,7 @@ class Reduction {
   std::vector<Side> sides_;
 };
 
-TEST(HierarchicalAllreduce, AddsInEveryOrderOfRanksAndMessages) {
+TEST(HierarchicalOperation, AddsInEveryOrderOfRanksAndMessages) {
   for (const std::vector<int>& layout : kLayouts) {
     Hosts hosts(layout);
     std::uint64_t sequence = 0;
@@ -236,7 +233,7 @@ TEST(HierarchicalAllreduce, AddsInEveryOrderOfRanksAndMessages) {
   }
 }
 
-TEST(HierarchicalAllreduce, AppliesFactorsOnce) {
+TEST(HierarchicalOperation, AppliesFactorsOnce) {
   for (const std::vector<int>& layout : {std::vector<int>{0, 1, 0, 1}, std::vector<int>{0, 1, 1, 0, 2, 2, 2, 2}}) {
     Hosts hosts(layout);
     std::uint64_t sequence = 0;
@@ -251,7 +248,7 @@ TEST(HierarchicalAllreduce, AppliesFactorsOnce) {
   }
 }
 
-TEST(HierarchicalAllreduce, ShortVectorsCrossByLeadersAndLongOnesByAll) {
+TEST(HierarchicalOperation, ShortVectorsCrossByLeadersAndLongOnesByAll) {
   for (const std::size_t count : {10, 1000}) {
     Hosts hosts({0, 1, 0, 1});
     std::mt19937 random(1);
@@ -265,16 +262,16 @@ TEST(HierarchicalAllreduce, ShortVectorsCrossByLeadersAndLongOnesByAll) {
   }
 }
 
-/// Whether the first half of the first collective (number 2) counts as completed on all ranks, and the second (3).
+/// Whether the first half of the first collective counts as completed on all ranks, and the second one.
 void expect_completed(Hosts& hosts, bool first_half, bool second_half) {
   for (int rank = 0; rank < hosts.size(); ++rank) {
     if (hosts.shm(rank) == nullptr) continue;
-    EXPECT_EQ(hosts.has_completed(rank, 2), first_half) << "rank " << rank;
-    EXPECT_EQ(hosts.has_completed(rank, 3), second_half) << "rank " << rank;
+    EXPECT_EQ(hosts.has_completed(rank, ShmGroup::first_number(1)), first_half) << "rank " << rank;
+    EXPECT_EQ(hosts.has_completed(rank, ShmGroup::first_number(1) + 1), second_half) << "rank " << rank;
   }
 }
 
-TEST(HierarchicalAllreduce, WhatWasAnnouncedFirstEndsFirst) {
+TEST(HierarchicalOperation, WhatWasAnnouncedFirstEndsFirst) {
   for (const std::vector<int>& layout : kLayouts) {
     SCOPED_TRACE(text_of(layout));
     Hosts hosts(layout);
@@ -288,11 +285,12 @@ TEST(HierarchicalAllreduce, WhatWasAnnouncedFirstEndsFirst) {
     ASSERT_TRUE(first.run(random));
     ASSERT_TRUE(second.go_on(random));
     EXPECT_EQ(first.difference() + second.difference(), "");
-    for (int rank = 0; rank < hosts.size(); ++rank) EXPECT_TRUE(hosts.has_completed(rank, 5)) << "rank " << rank;
+    for (int rank = 0; rank < hosts.size(); ++rank)
+      EXPECT_TRUE(hosts.has_completed(rank, ShmGroup::first_number(2) + 1)) << "rank " << rank;
   }
 }
 
-TEST(HierarchicalAllreduce, ASecondHalfIsPendingWhileTheNetworkIsWaitedFor) {
+TEST(HierarchicalOperation, ASecondHalfIsPendingWhileTheNetworkIsWaitedFor) {
   for (const std::vector<int>& layout : kLayouts) {
     SCOPED_TRACE(text_of(layout));
     Hosts hosts(layout);
@@ -337,10 +335,11 @@ void lose_messages_after(std::size_t delivered, const std::vector<int>& layout) 
   reduction.withdraw();
   EXPECT_GT(hosts.network().withdrawn(), 0U);
   // The lane is free for what comes next: nothing of it counts as pending.
-  for (int rank = 0; rank < hosts.size(); ++rank) EXPECT_TRUE(hosts.has_completed(rank, 2)) << "rank " << rank;
+  for (int rank = 0; rank < hosts.size(); ++rank)
+    EXPECT_TRUE(hosts.has_completed(rank, ShmGroup::first_number(1))) << "rank " << rank;
 }
 
-TEST(HierarchicalAllreduce, RaisesWhenMessagesAreLostAndLeavesNothingBehind) {
+TEST(HierarchicalOperation, RaisesWhenMessagesAreLostAndLeavesNothingBehind) {
   for (const std::vector<int>& layout : kLayouts) {
     SCOPED_TRACE(text_of(layout));
     for (std::size_t delivered = 0; delivered < 12; ++delivered) lose_messages_after(delivered, layout);
@@ -356,7 +355,7 @@ void run_on_hosts(const std::vector<int>& layout, const std::function<void(Commu
   });
 }
 
-TEST(HierarchicalAllreduce, ManyAreInFlightOnThreads) {
+TEST(HierarchicalOperation, ManyAreInFlightOnThreads) {
   for (const std::vector<int>& layout : kLayouts) {
     run_on_hosts(layout, [&](Communicator& ranks) {
       constexpr int kCalls = 40;
@@ -379,7 +378,7 @@ TEST(HierarchicalAllreduce, ManyAreInFlightOnThreads) {
   }
 }
 
-TEST(HierarchicalAllreduce, ADisagreementEndsOneCallOnAllRanks) {
+TEST(HierarchicalOperation, ADisagreementEndsOneCallOnAllRanks) {
   for (const std::vector<int>& layout : kLayouts) {
     run_on_hosts(layout, [&](Communicator& ranks) {
       const bool odd = ranks.rank() == ranks.size() - 1;
@@ -398,7 +397,7 @@ TEST(HierarchicalAllreduce, ADisagreementEndsOneCallOnAllRanks) {
   }
 }
 
-TEST(HierarchicalAllreduce, ARankThatFailsInTheMiddleEndsItOnAllHosts) {
+TEST(HierarchicalOperation, ARankThatFailsInTheMiddleEndsItOnAllHosts) {
   for (const std::vector<int>& layout : kLayouts) {
     std::latch started(static_cast<std::ptrdiff_t>(layout.size()) - 1);
     run_on_hosts(layout, [&](Communicator& ranks) {
