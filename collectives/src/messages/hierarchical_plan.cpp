@@ -11,7 +11,7 @@
 namespace farandole {
 namespace {
 
-using Memory = PlanPlace::Memory;
+using PlanMemory = PlanPlace::Memory;
 using Where = HierarchicalPhase::Where;
 
 struct Range {
@@ -57,10 +57,10 @@ std::vector<int> carriers_of(const HierarchicalQuery& query, const Hierarchy& hi
 }
 
 /// Plans one slice.
-class Planner {
+class SlicePlanner {
  public:
   /// @param scratch_count  elements that earlier slices use; grows
-  Planner(const HierarchicalQuery& query, const Hierarchy& hierarchy, int slice, std::size_t& scratch_count)
+  SlicePlanner(const HierarchicalQuery& query, const Hierarchy& hierarchy, int slice, std::size_t& scratch_count)
       : query_(query), hierarchy_(hierarchy), scratch_count_(scratch_count), host_(hierarchy.host) {
     for (int host = 0; host < hierarchy.host_count(); ++host) {
       carriers_.push_back(carriers_of(query, hierarchy, host));
@@ -154,9 +154,11 @@ class Planner {
     return total;
   }
   /// A rank's block of this slice, in memory that holds the blocks of all.
-  Range block_in(Memory memory, int of) const { return {{memory, firsts_[static_cast<std::size_t>(of)]}, block(of)}; }
+  Range block_in(PlanMemory memory, int of) const {
+    return {{memory, firsts_[static_cast<std::size_t>(of)]}, block(of)};
+  }
   /// This rank's, in memory that holds no other.
-  Range own_block_in(Memory memory) const {
+  Range own_block_in(PlanMemory memory) const {
     return {{memory, skipped_[static_cast<std::size_t>(rank())]}, block(rank())};
   }
   /// Elements that a carrier has for each host, or has from it.
@@ -179,7 +181,7 @@ class Planner {
     return counts;
   }
   /// The blocks in the order in which carriers have them: by carrier, by host, by rank.
-  std::vector<Range> carried_order(Memory memory) const {
+  std::vector<Range> carried_order(PlanMemory memory) const {
     std::vector<Range> ranges;
     for (int carrier = 0; carrier < query_.carriers; ++carrier) {
       for (int host = 0; host < hierarchy_.host_count(); ++host) {
@@ -200,16 +202,16 @@ class Planner {
     for (int carrier = 0; carrier < query_.carriers; ++carrier) counts.push_back(extent_of(parts_, carrier).count);
     return counts;
   }
-  Range own_part_in(Memory memory) const {
+  Range own_part_in(PlanMemory memory) const {
     if (!carries()) return {{memory, whole_.first}, 0};
     const Extent part = extent_of(parts_, carrier_);
     return {{memory, part.first}, part.count};
   }
-  Range whole_in(Memory memory) const { return {{memory, whole_.first}, whole_.count}; }
+  Range whole_in(PlanMemory memory) const { return {{memory, whole_.first}, whole_.count}; }
 
   // Memory.
   Range scratch(std::size_t count) {
-    const Range range{{Memory::kScratch, scratch_count_}, count};
+    const Range range{{PlanMemory::kScratch, scratch_count_}, count};
     scratch_count_ += (count + query_.granularity - 1) / query_.granularity * query_.granularity;
     return range;
   }
@@ -303,7 +305,7 @@ class Planner {
   }
   /// Brings the blocks of this host's ranks to its carriers. Returns where this one has its own.
   Range collect() {
-    const Range own = own_block_in(Memory::kInput);
+    const Range own = own_block_in(PlanMemory::kInput);
     if (all_carry_here()) return own;
     const std::vector<std::size_t> counts = local_blocks();
     const Range all = scratch(sum(counts));
@@ -316,13 +318,13 @@ class Planner {
   }
   /// Where a carrier receives the blocks of this host.
   Range received_blocks() {
-    if (all_carry_here()) return own_block_in(Memory::kOutput);
+    if (all_carry_here()) return own_block_in(PlanMemory::kOutput);
     return scratch(carries() ? blocks(assigned(host_, carrier_)) : 0);
   }
   /// Gives the ranks of this host the blocks that its carriers have received.
   void distribute(const Range& received) {
     if (all_carry_here()) return;
-    const Range own = own_block_in(Memory::kOutput);
+    const Range own = own_block_in(PlanMemory::kOutput);
     if (is_single()) {
       inside(2, Collective::kScatter, carries() ? received : Range{}, own, local_blocks(), local_of_carrier(0));
       return;
@@ -358,14 +360,14 @@ class Planner {
   }
 
   void plan_allreduce() {
-    const Range input = whole_in(Memory::kInput), own = own_part_in(Memory::kOutput);
+    const Range input = whole_in(PlanMemory::kInput), own = own_part_in(PlanMemory::kOutput);
     if (has_peers()) reduce_inside(input, own, part_counts());
     if (carries()) across(has_peers() ? own : input, own);
-    share(own, whole_in(Memory::kOutput), part_counts());
+    share(own, whole_in(PlanMemory::kOutput), part_counts());
   }
 
   void plan_broadcast() {
-    const Range whole = whole_in(Memory::kOutput), own = own_part_in(Memory::kOutput);
+    const Range whole = whole_in(PlanMemory::kOutput), own = own_part_in(PlanMemory::kOutput);
     if (is_at_root_host() && !is_single()) inside(0, Collective::kBroadcast, whole, whole, {}, root_.local);
     if (carries()) across(own, own);
     if (is_at_root_host() && !is_single()) return;
@@ -375,16 +377,16 @@ class Planner {
   }
 
   void plan_reduce() {
-    const Range whole = whole_in(Memory::kInput);
+    const Range whole = whole_in(PlanMemory::kInput);
     Range own = whole;
     if (has_peers()) {
-      own = scratch(own_part_in(Memory::kInput).count);
+      own = scratch(own_part_in(PlanMemory::kInput).count);
       reduce_inside(whole, own, part_counts());
     }
-    const Range result = whole_in(Memory::kOutput);
+    const Range result = whole_in(PlanMemory::kOutput);
     const bool is_result = is_root() && is_single();
     Range reduced;
-    if (is_at_root_host() && carries()) reduced = is_result ? result : scratch(own.count);
+    if (is_at_root_host() && carries()) reduced = is_result ? result : own;
     if (carries()) across(own, reduced);
     if (is_at_root_host() && !is_single()) {
       inside(2, Collective::kGather, reduced, is_root() ? result : Range{}, by_local(part_counts()), root_.local);
@@ -395,7 +397,7 @@ class Planner {
     const Range own = collect();
     const std::vector<std::size_t> by_carrier = carried_by_each();
     if (is_single()) {
-      const Range whole = joined_results(carried_order(Memory::kOutput));
+      const Range whole = joined_results(carried_order(PlanMemory::kOutput));
       // The last phase knows the result.
       std::vector<PlanCopy> results = std::exchange(results_, {});
       if (carries()) across_blocks(own, whole);
@@ -405,13 +407,13 @@ class Planner {
     }
     const Range received = scratch(carries() ? by_carrier[static_cast<std::size_t>(carrier_)] : 0);
     if (carries()) across_blocks(own, received);
-    const Range whole = joined_results(carried_order(Memory::kOutput));
+    const Range whole = joined_results(carried_order(PlanMemory::kOutput));
     share(received, whole, by_carrier);
   }
 
   void plan_reduce_scatter() {
     const std::vector<std::size_t> by_carrier = carried_by_each();
-    Range own = joined(carried_order(Memory::kInput));
+    Range own = joined(carried_order(PlanMemory::kInput));
     if (has_peers()) {
       const Range whole = own;
       own = scratch(carries() ? by_carrier[static_cast<std::size_t>(carrier_)] : 0);
@@ -426,7 +428,7 @@ class Planner {
     const Range own = collect();
     if (is_at_root_host() && is_single()) {
       if (carries()) {
-        const Range whole = joined_results(carried_order(Memory::kOutput));
+        const Range whole = joined_results(carried_order(PlanMemory::kOutput));
         across_blocks(own, whole);
       }
       return;
@@ -435,13 +437,13 @@ class Planner {
     if (carries() && is_at_root_host()) received = scratch(sum(carried(carrier_)));
     if (carries()) across_blocks(own, received);
     if (!is_at_root_host()) return;
-    const Range whole = is_root() ? joined_results(carried_order(Memory::kOutput)) : Range{};
+    const Range whole = is_root() ? joined_results(carried_order(PlanMemory::kOutput)) : Range{};
     inside(2, Collective::kGather, received, whole, by_local(carried_by_each()), root_.local);
   }
 
   void plan_scatter() {
     Range own;
-    if (is_root()) own = joined(carried_order(Memory::kInput));
+    if (is_root()) own = joined(carried_order(PlanMemory::kInput));
     if (is_at_root_host() && !is_single()) {
       const Range whole = own;
       own = scratch(carries() ? sum(carried(carrier_)) : 0);
@@ -476,7 +478,7 @@ class Planner {
   }
   /// Where a carrier has what this host sends: by host, by local rank, by rank of that host.
   Range collect_exchanged() {
-    const Range sent = joined(carried_order(Memory::kInput));
+    const Range sent = joined(carried_order(PlanMemory::kInput));
     if (!has_peers()) return sent;
     std::vector<std::size_t> to_carriers;
     for (int carrier = 0; carrier < query_.carriers; ++carrier) to_carriers.push_back(assigned_everywhere(carrier));
@@ -509,7 +511,7 @@ class Planner {
     for (int host = 0; host < hierarchy_.host_count(); ++host) {
       sends.push_back(static_cast<std::size_t>(hierarchy_.local_size()) * assigned(host, carrier_).size());
       receives.push_back(static_cast<std::size_t>(hierarchy_.local_size(host)) * here);
-      for (const int from : hierarchy_.ranks_of(host)) order.push_back(block_in(Memory::kOutput, from));
+      for (const int from : hierarchy_.ranks_of(host)) order.push_back(block_in(PlanMemory::kOutput, from));
     }
     const Range received = all_carry_here() ? joined_results(order) : scratch(sum(receives) * counts_.front());
     HierarchicalPhase& phase = across(own, received, times_block(sends), 0);
@@ -535,7 +537,7 @@ class Planner {
     const Range sent = joined(order);
     std::vector<Range> targets;
     for (int host = 0; host < hierarchy_.host_count(); ++host) {
-      for (const int from : hierarchy_.ranks_of(host)) targets.push_back(block_in(Memory::kOutput, from));
+      for (const int from : hierarchy_.ranks_of(host)) targets.push_back(block_in(PlanMemory::kOutput, from));
     }
     const Range result = joined_results(targets);
     HierarchicalPhase& phase = inside(2, Collective::kAlltoall, sent, result, times_block(sends));
@@ -574,7 +576,7 @@ HierarchicalPlan plan_hierarchical(const HierarchicalQuery& query, const Hierarc
   };
   std::vector<Entry> entries;
   for (int slice = 0; slice < query.slices; ++slice) {
-    std::vector<StagedPhase> phases = Planner(query, hierarchy, slice, plan.scratch_count).plan();
+    std::vector<StagedPhase> phases = SlicePlanner(query, hierarchy, slice, plan.scratch_count).plan();
     for (std::size_t i = 0; i < phases.size(); ++i) {
       entries.push_back({slice, static_cast<int>(i), std::move(phases[i])});
     }

@@ -17,18 +17,18 @@
 namespace farandole {
 namespace {
 
-using Counts = std::vector<std::size_t>;
+using Blocks = std::vector<std::size_t>;
 
-const std::vector<std::vector<int>> kLayouts{{0, 0, 1, 1}, {0, 0, 0, 1},    {0, 1, 1, 2, 2, 2},
-                                             {0, 1, 0, 1}, {1, 0, 1, 0, 1}, {0, 0, 1, 1, 1, 1, 0}};
+const std::vector<std::vector<int>> kHostsOfRanks{{0, 0, 1, 1}, {0, 0, 0, 1},    {0, 1, 1, 2, 2, 2},
+                                                  {0, 1, 0, 1}, {1, 0, 1, 0, 1}, {0, 0, 1, 1, 1, 1, 0}};
 constexpr std::size_t kLarge = 40'009;
 
-std::size_t sum(const Counts& counts, std::size_t end) {
+std::size_t elements_before(const Blocks& counts, std::size_t end) {
   return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(end), std::size_t{0});
 }
 
 template <class T>
-std::vector<T> values(int rank, std::size_t count) {
+std::vector<T> values_of(int rank, std::size_t count) {
   std::vector<T> all(count);
   for (std::size_t i = 0; i < count; ++i) all[i] = static_cast<T>((static_cast<std::size_t>(rank) * 37 + i) % 11);
   return all;
@@ -36,7 +36,7 @@ std::vector<T> values(int rank, std::size_t count) {
 
 /// Calls `body` on communicators of threads that count as living on these hosts.
 void for_each_layout(const std::function<void(Communicator&)>& body) {
-  for (const std::vector<int>& layout : kLayouts) {
+  for (const std::vector<int>& layout : kHostsOfRanks) {
     SCOPED_TRACE(testing::PrintToString(layout));
     run_replicas(static_cast<int>(layout.size()), [&](Communicator& ranks) {
       Communicator hosts = CommunicatorProbe::on_hosts(ranks.duplicate(), layout);
@@ -45,16 +45,16 @@ void for_each_layout(const std::function<void(Communicator&)>& body) {
   }
 }
 
-Counts vector_counts(const Communicator& ranks) {
+Blocks vector_counts(const Communicator& ranks) {
   return {0, 1, static_cast<std::size_t>(ranks.size()) - 1, 977, kLarge};
 }
 
 /// Even and uneven blocks, empty ones among them.
-void for_each_counts(const Communicator& ranks, const std::function<void(const Counts&)>& body) {
+void for_each_counts(const Communicator& ranks, const std::function<void(const Blocks&)>& body) {
   const auto size = static_cast<std::size_t>(ranks.size());
   for (const std::size_t unit : {std::size_t{0}, std::size_t{1}, size - 1, std::size_t{977}, kLarge / size}) {
-    body(Counts(size, unit));
-    Counts uneven(size);
+    body(Blocks(size, unit));
+    Blocks uneven(size);
     for (std::size_t rank = 0; rank < size; ++rank) uneven[rank] = rank % 2 == 1 ? 0 : unit + 3 * rank;
     body(uneven);
   }
@@ -80,7 +80,7 @@ TEST(HierarchicalCollectives, BroadcastFromEveryRoot) {
         expect_same<std::int32_t>(
             ranks, Collective::kBroadcast, count,
             [&](std::vector<std::int32_t>& output, std::string_view algorithm) {
-              if (ranks.rank() == root) output = values<std::int32_t>(root, count);
+              if (ranks.rank() == root) output = values_of<std::int32_t>(root, count);
               ranks.broadcast(output, root, algorithm);
             },
             fmt::format("{} elements from {}", count, root));
@@ -97,7 +97,7 @@ TEST(HierarchicalCollectives, ReduceToEveryRootAndAllreduceWithFactors) {
         options.prescale = 4.0;
         options.postscale = 0.5;
         const auto run = [&](std::vector<float>& output, std::string_view algorithm, int root, bool in_place) {
-          std::vector<float> input = values<float>(ranks.rank(), count);
+          std::vector<float> input = values_of<float>(ranks.rank(), count);
           if (in_place) output = input;
           const ConstBufferView from = in_place ? ConstBufferView(output) : ConstBufferView(input);
           options.algorithm = algorithm;
@@ -107,7 +107,7 @@ TEST(HierarchicalCollectives, ReduceToEveryRootAndAllreduceWithFactors) {
             ranks.reduce(from, output, op, root, options);
           }
           if (in_place) return;
-          EXPECT_EQ(input, values<float>(ranks.rank(), count)) << "the input has changed";
+          EXPECT_EQ(input, values_of<float>(ranks.rank(), count)) << "the input has changed";
         };
         for (int root = -1; root < ranks.size(); ++root) {
           for (const bool in_place : {false, true}) {
@@ -126,18 +126,18 @@ TEST(HierarchicalCollectives, ReduceToEveryRootAndAllreduceWithFactors) {
 TEST(HierarchicalCollectives, AllgatherAndGatherToEveryRoot) {
   for_each_layout([](Communicator& ranks) {
     const auto own = static_cast<std::size_t>(ranks.rank());
-    for_each_counts(ranks, [&](const Counts& counts) {
+    for_each_counts(ranks, [&](const Blocks& counts) {
       for (int root = -1; root < ranks.size(); ++root) {
         for (const bool in_place : {false, true}) {
           const bool has_output = root < 0 || root == ranks.rank();
           expect_same<double>(
               ranks, root < 0 ? Collective::kAllgather : Collective::kGather,
-              has_output ? sum(counts, counts.size()) : 0,
+              has_output ? elements_before(counts, counts.size()) : 0,
               [&](std::vector<double>& output, std::string_view algorithm) {
-                const std::vector<double> input = values<double>(ranks.rank(), counts[own]);
+                const std::vector<double> input = values_of<double>(ranks.rank(), counts[own]);
                 ConstBufferView from(input);
                 if (in_place && has_output) {
-                  const BufferView part = BufferView(output).part(sum(counts, own), counts[own]);
+                  const BufferView part = BufferView(output).part(elements_before(counts, own), counts[own]);
                   std::copy(input.begin(), input.end(), static_cast<double*>(part.data));
                   from = part;
                 }
@@ -157,13 +157,14 @@ TEST(HierarchicalCollectives, AllgatherAndGatherToEveryRoot) {
 TEST(HierarchicalCollectives, ReduceScatterAndScatterFromEveryRoot) {
   for_each_layout([](Communicator& ranks) {
     const auto own = static_cast<std::size_t>(ranks.rank());
-    for_each_counts(ranks, [&](const Counts& counts) {
+    for_each_counts(ranks, [&](const Blocks& counts) {
       for (int root = -1; root < ranks.size(); ++root) {
         expect_same<std::int64_t>(
             ranks, root < 0 ? Collective::kReduceScatter : Collective::kScatter, counts[own],
             [&](std::vector<std::int64_t>& output, std::string_view algorithm) {
               const bool has_input = root < 0 || root == ranks.rank();
-              const auto input = values<std::int64_t>(ranks.rank(), has_input ? sum(counts, counts.size()) : 0);
+              const auto input =
+                  values_of<std::int64_t>(ranks.rank(), has_input ? elements_before(counts, counts.size()) : 0);
               if (root < 0) {
                 ReduceOptions options;
                 options.algorithm = algorithm;
@@ -202,10 +203,10 @@ TEST(HierarchicalCollectives, LongVectorsPassInSlices) {
   for_each_layout([](Communicator& ranks) {
     const auto size = static_cast<std::size_t>(ranks.size());
     constexpr std::size_t kCount = 1'000'003;  // of 4 bytes: three slices
-    const auto own = values<std::int32_t>(ranks.rank(), kCount);
+    const auto own = values_of<std::int32_t>(ranks.rank(), kCount);
     std::vector<std::int32_t> added(kCount), sent = own, wanted(kCount), gathered(kCount / size * size);
     for (int rank = 0; rank < ranks.size(); ++rank) {
-      const auto more = values<std::int32_t>(rank, kCount);
+      const auto more = values_of<std::int32_t>(rank, kCount);
       for (std::size_t i = 0; i < kCount; ++i) wanted[i] += more[i];
     }
     ranks.allreduce(own, added, ReduceOp::kSum, {1.0, 1.0, "hierarchical"});
@@ -213,11 +214,11 @@ TEST(HierarchicalCollectives, LongVectorsPassInSlices) {
     const std::size_t each = kCount / size;
     ranks.allgather(ConstBufferView(own.data(), each, DType::kI32), gathered, {}, "hierarchical");
     ASSERT_EQ(added, wanted);
-    ASSERT_EQ(sent, values<std::int32_t>(1, kCount));
+    ASSERT_EQ(sent, values_of<std::int32_t>(1, kCount));
     for (int rank = 0; rank < ranks.size(); ++rank) {
       const auto first = gathered.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rank) * each);
       ASSERT_TRUE(
-          std::equal(first, first + static_cast<std::ptrdiff_t>(each), values<std::int32_t>(rank, each).begin()))
+          std::equal(first, first + static_cast<std::ptrdiff_t>(each), values_of<std::int32_t>(rank, each).begin()))
           << "the block of rank " << rank;
     }
   });

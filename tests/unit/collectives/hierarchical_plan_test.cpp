@@ -21,17 +21,17 @@
 namespace farandole {
 namespace {
 
-using Memory = PlanPlace::Memory;
+using PlanMemory = PlanPlace::Memory;
 using Values = std::vector<std::int64_t>;
-using Counts = std::vector<std::size_t>;
+using PartCounts = std::vector<std::size_t>;
 
 constexpr std::int64_t kUnwritten = -1;
 
-std::size_t sum(const Counts& counts, std::size_t end) {
+std::size_t total_of(const PartCounts& counts, std::size_t end) {
   return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(end), std::size_t{0});
 }
-std::size_t sum(const Counts& counts) {
-  return sum(counts, counts.size());
+std::size_t total_of(const PartCounts& counts) {
+  return total_of(counts, counts.size());
 }
 
 /// Element `index` of the input of `rank`.
@@ -42,10 +42,10 @@ std::int64_t number(int rank, std::size_t index) {
 /// A collective as the standard has it: from the inputs of all ranks to the outputs of all. Ranks without an output are
 /// left alone.
 void run_reference(const HierarchicalPhase& phase, const std::vector<Values>& inputs, std::vector<Values>& outputs,
-                   const std::vector<Counts>& sent) {
+                   const std::vector<PartCounts>& sent) {
   const std::size_t size = inputs.size();
   const auto root = static_cast<std::size_t>(std::max(phase.root, 0));
-  const Counts& counts = phase.counts;
+  const PartCounts& counts = phase.counts;
   Values added = inputs.front();
   if (reduces(phase.collective)) {
     for (std::size_t from = 1; from < size; ++from) {
@@ -57,7 +57,7 @@ void run_reference(const HierarchicalPhase& phase, const std::vector<Values>& in
   for (const Values& input : inputs) joined.insert(joined.end(), input.begin(), input.end());
   for (std::size_t to = 0; to < size; ++to) {
     const auto part = [&](const Values& of) {
-      const auto first = of.begin() + static_cast<std::ptrdiff_t>(sum(counts, to));
+      const auto first = of.begin() + static_cast<std::ptrdiff_t>(total_of(counts, to));
       return Values(first, first + static_cast<std::ptrdiff_t>(counts[to]));
     };
     switch (phase.collective) {
@@ -85,7 +85,7 @@ void run_reference(const HierarchicalPhase& phase, const std::vector<Values>& in
       case Collective::kAlltoall:
         outputs[to].clear();
         for (std::size_t from = 0; from < size; ++from) {
-          const auto first = inputs[from].begin() + static_cast<std::ptrdiff_t>(sum(sent[from], to));
+          const auto first = inputs[from].begin() + static_cast<std::ptrdiff_t>(total_of(sent[from], to));
           outputs[to].insert(outputs[to].end(), first, first + static_cast<std::ptrdiff_t>(sent[from][to]));
         }
         break;
@@ -96,9 +96,9 @@ void run_reference(const HierarchicalPhase& phase, const std::vector<Values>& in
 }
 
 /// All ranks of a collective.
-class Ranks {
+class PlannedRanks {
  public:
-  Ranks(const HierarchicalQuery& query, const std::vector<int>& host_of_rank) : query_(query) {
+  PlannedRanks(const HierarchicalQuery& query, const std::vector<int>& host_of_rank) : query_(query) {
     for (int rank = 0; rank < static_cast<int>(host_of_rank.size()); ++rank) {
       Side side;
       side.hierarchy = Hierarchy::of(host_of_rank, rank);
@@ -177,9 +177,9 @@ class Ranks {
       case Collective::kGather:
         return query_.counts[own];
       case Collective::kScatter:
-        return rank == query_.root ? sum(query_.counts) : 0;
+        return rank == query_.root ? total_of(query_.counts) : 0;
       case Collective::kReduceScatter:
-        return sum(query_.counts);
+        return total_of(query_.counts);
       case Collective::kAlltoall:
         return size * query_.counts.front();
       default:
@@ -190,9 +190,9 @@ class Ranks {
     switch (query_.collective) {
       case Collective::kAllgather:
       case Collective::kAlltoall:
-        return sum(query_.counts);
+        return total_of(query_.counts);
       case Collective::kGather:
-        return rank == query_.root ? sum(query_.counts) : 0;
+        return rank == query_.root ? total_of(query_.counts) : 0;
       case Collective::kReduce:
         return rank == query_.root ? query_.count : 0;
       case Collective::kScatter:
@@ -222,7 +222,7 @@ class Ranks {
           break;
         case Collective::kScatter:
         case Collective::kReduceScatter:
-          index += sum(query_.counts, own);
+          index += total_of(query_.counts, own);
           break;
         default:
           break;
@@ -244,8 +244,10 @@ class Ranks {
     }
     return -1;
   }
-  Values& memory(int rank, Memory which) {
-    return which == Memory::kInput ? at(rank).input : which == Memory::kOutput ? at(rank).output : at(rank).scratch;
+  Values& memory(int rank, PlanMemory which) {
+    return which == PlanMemory::kInput    ? at(rank).input
+           : which == PlanMemory::kOutput ? at(rank).output
+                                          : at(rank).scratch;
   }
   Values read(int rank, const PlanPlace& place, std::size_t count) {
     if (count == 0) return {};
@@ -258,8 +260,8 @@ class Ranks {
   }
   void write(int rank, const PlanPlace& place, const Values& values) {
     if (values.empty()) return;
-    ASSERT_NE(place.memory, Memory::kInput);
-    ASSERT_NE(place.memory, Memory::kNone);
+    ASSERT_NE(place.memory, PlanMemory::kInput);
+    ASSERT_NE(place.memory, PlanMemory::kNone);
     Values& to = memory(rank, place.memory);
     ASSERT_LE(place.first + values.size(), to.size());
     std::copy(values.begin(), values.end(), to.begin() + static_cast<std::ptrdiff_t>(place.first));
@@ -277,7 +279,7 @@ class Ranks {
     for (const int member : members) indices.push_back(next_phase(member, where));
     if (indices.empty() || std::count(indices.begin(), indices.end(), -1) > 0) return false;
     std::vector<Values> inputs, outputs;
-    std::vector<Counts> sent;
+    std::vector<PartCounts> sent;
     const HierarchicalPhase& first = at(members[0]).plan.phases[static_cast<std::size_t>(indices[0])];
     for (std::size_t i = 0; i < members.size(); ++i) {
       const HierarchicalPhase& phase = at(members[i]).plan.phases[static_cast<std::size_t>(indices[i])];
@@ -291,7 +293,7 @@ class Ranks {
                              static_cast<int>(i) == phase.root;
       inputs.push_back(has_input ? read(members[i], phase.input, phase.input_count) : Values());
       outputs.emplace_back(phase.output_count, kUnwritten);
-      const Counts equal(members.size(), phase.input_count / members.size());
+      const PartCounts equal(members.size(), phase.input_count / members.size());
       sent.push_back(phase.counts.empty() ? equal : phase.counts);
       if (!is_inside) note_crossing(members, static_cast<int>(i), phase, sent.back());
     }
@@ -307,7 +309,8 @@ class Ranks {
     }
     return true;
   }
-  void note_crossing(const std::vector<int>& members, int index, const HierarchicalPhase& phase, const Counts& sent) {
+  void note_crossing(const std::vector<int>& members, int index, const HierarchicalPhase& phase,
+                     const PartCounts& sent) {
     const auto own = static_cast<std::size_t>(index);
     for (int to = 0; to < static_cast<int>(members.size()); ++to) {
       const auto other = static_cast<std::size_t>(to);
@@ -354,7 +357,7 @@ std::size_t necessary(const HierarchicalQuery& query, const Hierarchy& hierarchy
 
 void expect_right(const HierarchicalQuery& query, const std::vector<int>& hosts) {
   SCOPED_TRACE(text_of(query, hosts));
-  Ranks ranks(query, hosts);
+  PlannedRanks ranks(query, hosts);
   ASSERT_TRUE(ranks.run()) << "ranks wait for each other";
   ASSERT_EQ(ranks.difference(), "");
   EXPECT_LE(ranks.most_inside_phases(), static_cast<std::size_t>(most_inside_phases(query.slices)));
@@ -367,14 +370,14 @@ void expect_right(const HierarchicalQuery& query, const std::vector<int>& hosts)
       }
     }
   } else {
-    EXPECT_EQ(ranks.crossed_by_parts(), query.counts.empty() ? query.count : sum(query.counts))
+    EXPECT_EQ(ranks.crossed_by_parts(), query.counts.empty() ? query.count : total_of(query.counts))
         << "one vector per host is what crosses";
   }
 }
 
-constexpr Collective kAll[] = {Collective::kAllreduce, Collective::kBroadcast,     Collective::kReduce,
-                               Collective::kAllgather, Collective::kReduceScatter, Collective::kGather,
-                               Collective::kScatter,   Collective::kAlltoall,      Collective::kBarrier};
+constexpr Collective kCollectives[] = {Collective::kAllreduce, Collective::kBroadcast,     Collective::kReduce,
+                                       Collective::kAllgather, Collective::kReduceScatter, Collective::kGather,
+                                       Collective::kScatter,   Collective::kAlltoall,      Collective::kBarrier};
 
 HierarchicalQuery query_of(Collective collective, int size, std::mt19937& random) {
   HierarchicalQuery query;
@@ -407,7 +410,7 @@ TEST(HierarchicalPlan, GivesEveryRankWhatItShouldHaveAndCrossesHostsOnce) {
                                               {2, 0, 1, 1, 0}, {0, 1, 0, 1, 0, 0}};
   std::mt19937 random(7);
   for (const std::vector<int>& hosts : layouts) {
-    for (const Collective collective : kAll) {
+    for (const Collective collective : kCollectives) {
       for (int carriers = 1; carriers <= Hierarchy::of(hosts, 0).least_local_size(); ++carriers) {
         for (int draw = 0; draw < 12; ++draw) {
           HierarchicalQuery query = query_of(collective, static_cast<int>(hosts.size()), random);
@@ -430,7 +433,8 @@ TEST(HierarchicalPlan, HoldsForAnyHosts) {
     std::iota(hosts.begin(), hosts.end(), 0);
     for (auto more = 1 + random() % 9; more > 0; --more) hosts.push_back(static_cast<int>(random() % count));
     std::shuffle(hosts.begin(), hosts.end(), random);
-    HierarchicalQuery query = query_of(kAll[random() % std::size(kAll)], static_cast<int>(hosts.size()), random);
+    HierarchicalQuery query =
+        query_of(kCollectives[random() % std::size(kCollectives)], static_cast<int>(hosts.size()), random);
     const auto least = static_cast<unsigned>(Hierarchy::of(hosts, 0).least_local_size());
     query.carriers = 1 + static_cast<int>(random() % least);
     expect_right(query, hosts);
@@ -447,8 +451,8 @@ TEST(HierarchicalPlan, RanksThatCarryTheirOwnBlocksDoNotCollectThem) {
   const HierarchicalPlan plan = plan_hierarchical(query, Hierarchy::of({0, 1, 0, 1}, 1));
   ASSERT_EQ(plan.phases.size(), 2U);
   EXPECT_EQ(plan.across, (std::vector<int>{0, 1}));
-  EXPECT_EQ(plan.phases[0].input, (PlanPlace{Memory::kInput, 0}));
-  EXPECT_EQ(plan.phases[1].output, (PlanPlace{Memory::kOutput, 0}));
+  EXPECT_EQ(plan.phases[0].input, (PlanPlace{PlanMemory::kInput, 0}));
+  EXPECT_EQ(plan.phases[1].output, (PlanPlace{PlanMemory::kOutput, 0}));
   EXPECT_TRUE(plan.phases[1].results.empty());
 }
 
