@@ -23,7 +23,7 @@ std::uint64_t expected_bytes(const Communicator& ranks, std::size_t count) {
 
 TEST(Hierarchy, BytesThatCrossHostsEqualTheFormulaAndResultsAreExact) {
   for_each_group({1}, [](Communicator& ranks) {
-    if (ranks.host_count() != 2 || ranks.choose(Collective::kAllreduce, 4) != "hierarchical") {
+    if (ranks.host_count() != 2 || ranks.choose(Collective::kAllreduce, 1 << 20) != "hierarchical") {
       GTEST_SKIP() << "needs two hosts of several ranks";
     }
     // Small vectors go by the leaders, large ones by parts.

@@ -27,10 +27,12 @@ struct Method {
   std::string_view needs;  ///< of the communicator: "… needs <this>"
   MemoryKind memory = MemoryKind::kHost;  ///< that it works on
   /// Goes before all methods behind it in the list wherever it is available, unless the caller, a setting or a table
-  /// says otherwise. Such methods need no model of their cost: each was measured to be faster than those behind it.
+  /// says otherwise. Such methods need no model of their cost: each was measured to be faster than those behind it, at
+  /// least for vectors for which it `is_cheapest`.
   bool is_preferred = false;
-  bool compares_calls = false;   ///< by itself, so that no comparison goes before it
-  bool is_made_at_call = false;  ///< else once the ranks have compared their calls
+  bool (*is_cheapest)(const SelectionQuery& query) = nullptr;  ///< for which it goes before them; null: for all
+  bool compares_calls = false;                                 ///< by itself, so that no comparison goes before it
+  bool is_made_at_call = false;                                ///< else once the ranks have compared their calls
   bool (*supports)(Collective collective);
   /// Whether ranks that are placed like these have what it needs.
   bool (*fits)(const TuningShape& shape);
