@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 #include "operation/method_inputs.h"
 
@@ -25,8 +26,11 @@ std::size_t received_bytes(Collective collective, std::size_t bytes, int size) {
 }
 
 bool fits_comparison(const SelectionQuery& query) {
-  constexpr std::size_t kMost = CallComparison::kMostShownBytes;
-  return query.bytes <= kMost && received_bytes(query.collective, query.bytes, query.size) <= kMost;
+  if (query.bytes > Dissemination::kMostShownBytes) return false;
+  const std::size_t received = received_bytes(query.collective, query.bytes, query.size);
+  // In a hierarchy the first rank of each host answers with what all ranks show.
+  if (query.has_hierarchy) return received + query.bytes <= ShmGroup::kRoomBytes;
+  return received <= Dissemination::kMostShownBytes;
 }
 
 /// A schedule sends less, and only after the rounds of the comparison.
@@ -39,8 +43,10 @@ bool is_cheapest_exchange(const SelectionQuery& query) {
 }
 
 std::string explain_exchange(Collective, std::size_t, const Group& group) {
-  return fmt::format("short vectors travel with the comparison of calls, in {} rounds",
-                     std::bit_width(static_cast<unsigned>(group.size() - 1)));
+  std::set<int> hosts;
+  for (int rank = 0; rank < group.size(); ++rank) hosts.insert(group.host_of(rank));
+  return fmt::format("short vectors travel with the comparison of calls; between {} hosts it takes {} rounds",
+                     hosts.size(), std::bit_width(hosts.size() - 1));
 }
 
 }  // namespace
@@ -57,16 +63,18 @@ constinit const Method kExchangeMethod{
     .is_available = [](const SelectionQuery& query,
                        bool) { return !query.shares_memory && query.size > 1 && fits_comparison(query); },
     .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
-      return std::make_unique<Exchange>(inputs.group, inputs.call, inputs.descriptor, inputs.sequence);
+      return std::make_unique<Exchange>(inputs.group, inputs.hierarchy, inputs.host, inputs.call, inputs.descriptor,
+                                        inputs.sequence);
     },
     .explain = explain_exchange,
 };
 
-Exchange::Exchange(const Group& group, const Call& call, const Descriptor& descriptor, std::uint64_t sequence)
+Exchange::Exchange(const Group& group, const Hierarchy* hierarchy, ShmGroup* host, const Call& call,
+                   const Descriptor& descriptor, std::uint64_t sequence)
     : group_(group),
       firsts_(call.is_uneven() ? parts_of(call, group.size()).offsets() : std::vector<std::size_t>{}),
       collective_(call, group.rank, group.size(), firsts_),
-      comparison_(group, static_cast<std::uint8_t>(sequence % kLanes), sequence, descriptor, blocks()) {}
+      comparison_(CallComparison::make(group, hierarchy, host, 2 * sequence, descriptor, blocks())) {}
 
 ShownBlocks Exchange::blocks() const {
   ShownBlocks blocks;
@@ -78,10 +86,10 @@ ShownBlocks Exchange::blocks() const {
 }
 
 Operation::State Exchange::advance() {
-  const State state = comparison_.advance();
+  const State state = comparison_->advance();
   if (state != State::kDone) return state;
   std::vector<const void*> pointers(static_cast<std::size_t>(group_.size()));
-  collective_.take([this](int rank) { return comparison_.block(rank); }, pointers);
+  collective_.take([this](int rank) { return comparison_->block(rank); }, pointers);
   return State::kDone;
 }
 

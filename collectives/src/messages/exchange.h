@@ -17,16 +17,17 @@ namespace farandole {
 
 extern const Method kExchangeMethod;
 
-/// Every rank gets what all ranks show, in the ⌈log₂P⌉ rounds of the comparison, and takes what it needs. The output is
-/// written once the ranks have agreed.
+/// Every rank gets what all ranks show with the comparison, and takes what it needs. The output is written once the
+/// ranks have agreed.
 class Exchange final : public Operation {
  public:
   /// @param call  valid; outlives the operation
-  Exchange(const Group& group, const Call& call, const Descriptor& descriptor, std::uint64_t sequence);
+  Exchange(const Group& group, const Hierarchy* hierarchy, ShmGroup* host, const Call& call,
+           const Descriptor& descriptor, std::uint64_t sequence);
 
   State advance() override;
-  std::vector<int> waits_for() const override { return comparison_.waits_for(); }
-  Aftermath withdraw() override { return comparison_.withdraw(); }
+  std::vector<int> waits_for() const override { return comparison_->waits_for(); }
+  Aftermath withdraw() override { return comparison_->withdraw(); }
 
  private:
   ShownBlocks blocks() const;
@@ -34,7 +35,7 @@ class Exchange final : public Operation {
   const Group& group_;
   const std::vector<std::size_t> firsts_;  // of uneven parts
   const ShortCollective collective_;
-  CallComparison comparison_;
+  const std::unique_ptr<CallComparison> comparison_;
 };
 
 }  // namespace farandole

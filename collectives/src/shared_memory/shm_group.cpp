@@ -15,8 +15,9 @@ std::size_t staging_offset(int size) {
   return sizeof(ShmBlock) + (words + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
-std::size_t block_bytes(int size, int lanes, std::size_t slot_bytes) {
-  return staging_offset(size) + static_cast<std::size_t>(lanes) * ShmGroup::kExchangeSlots * slot_bytes;
+std::size_t block_bytes(int size, int lanes, std::size_t slot_bytes, bool has_rooms) {
+  const std::size_t lane_bytes = ShmGroup::kExchangeSlots * slot_bytes + (has_rooms ? ShmGroup::kRoomBytes : 0);
+  return staging_offset(size) + static_cast<std::size_t>(lanes) * lane_bytes;
 }
 
 std::size_t least_single_copy(const Endpoint& endpoint) {
@@ -40,6 +41,7 @@ ShmGroup::ShmGroup(const Group& group)
   for (int member = 0; member < group.size(); ++member) {
     if (group.host_of(member) != group.host_of(group.rank)) {
       last_lane_ = kLanes - 1;
+      has_other_hosts_ = true;
       continue;
     }
     const RankInfo& info = topology.rank(group.member(member));
@@ -65,10 +67,11 @@ ShmGroup::~ShmGroup() {
     peers_[static_cast<std::size_t>(peer)].released[rank_].store(1, std::memory_order_release);
   }
   const auto* released = self.released;
-  memory_.retire(block_offset_, block_bytes(size(), lanes(), slot_bytes_), [released, count = size()] {
-    return std::all_of(released, released + count,
-                       [](const auto& word) { return word.load(std::memory_order_acquire) != 0; });
-  });
+  memory_.retire(block_offset_, block_bytes(size(), lanes(), slot_bytes_, has_other_hosts_),
+                 [released, count = size()] {
+                   return std::all_of(released, released + count,
+                                      [](const auto& word) { return word.load(std::memory_order_acquire) != 0; });
+                 });
 }
 
 /// Publishes the own block, then looks for the peers'. A rank completes no operation before all peers have found its
@@ -77,7 +80,7 @@ bool ShmGroup::connect() {
   if (found_ == size()) return true;
   if (block_offset_ == 0) {
     try {
-      block_offset_ = memory_.allocate(block_bytes(size(), lanes(), slot_bytes_));
+      block_offset_ = memory_.allocate(block_bytes(size(), lanes(), slot_bytes_, has_other_hosts_));
     } catch (const InvalidArgument& error) {
       // The peers may have room, and would wait for this rank: it must not fail alone.
       throw TransportError(
@@ -113,7 +116,9 @@ bool ShmGroup::peer_has_started_next(std::uint64_t number) const {
   for (int local = 0; local < size(); ++local) {
     if (local == rank_) continue;
     // Sequentially consistent: pairs with the nudge of a rank that arrives, see Doorbell::arm.
-    if (lane(local, lane_of(number)).arrival.number.load(std::memory_order_seq_cst) >= number) return true;
+    const ShmBlock::Lane& next = lane(local, lane_of(number));
+    if (next.arrival.number.load(std::memory_order_seq_cst) >= number) return true;
+    if (next.meeting.shown.load(std::memory_order_seq_cst) >= number) return true;
   }
   return false;
 }

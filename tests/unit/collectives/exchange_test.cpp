@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Short vectors between hosts, which groups pretend: every rank is alone on one. (In which order messages may arrive:
+// Short vectors between hosts, which groups pretend. (In which order messages may arrive:
 // call_comparison_test.cpp.)
 #include "messages/exchange.h"
 
@@ -32,13 +32,26 @@ using Counts = std::vector<std::size_t>;
 
 constexpr std::string_view kExchange = "exchange";
 
-void run_on_hosts(int size, const std::function<void(Communicator&)>& body) {
-  SCOPED_TRACE(size);
-  run_replicas(size, [&](Communicator& ranks) {
-    std::vector<int> hosts(static_cast<std::size_t>(size));
-    std::iota(hosts.begin(), hosts.end(), 0);
-    Communicator apart = CommunicatorProbe::on_hosts(ranks.duplicate(), hosts);
-    body(apart);
+using Layout = std::vector<int>;
+
+Layout apart(int size) {
+  Layout hosts(static_cast<std::size_t>(size));
+  std::iota(hosts.begin(), hosts.end(), 0);
+  return hosts;
+}
+
+/// Hosts of one rank each, and hosts of several, of unequal size and interleaved.
+std::vector<Layout> layouts() {
+  std::vector<Layout> all{{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1}, {1, 0, 0}, {0, 1, 1, 0, 2, 2}, {2, 1, 2, 0, 2}};
+  for (const int size : {2, 3, 4, 5, 7, 8}) all.push_back(apart(size));
+  return all;
+}
+
+void exchange_on_hosts(const Layout& layout, const std::function<void(Communicator&)>& body) {
+  SCOPED_TRACE(testing::PrintToString(layout));
+  run_replicas(static_cast<int>(layout.size()), [&](Communicator& ranks) {
+    Communicator on_hosts = CommunicatorProbe::on_hosts(ranks.duplicate(), layout);
+    body(on_hosts);
   });
 }
 
@@ -73,9 +86,9 @@ Counts uneven_counts(int size) {
 }
 
 TEST(Exchange, ReducesInAndOutOfPlaceWithFactors) {
-  for (const int size : {2, 3, 4, 5, 7, 8}) {
-    run_on_hosts(size, [size](Communicator& ranks) {
-      for (const std::size_t count : {0, 1, 5, 1009}) {
+  for (const Layout& layout : layouts()) {
+    exchange_on_hosts(layout, [size = static_cast<int>(layout.size())](Communicator& ranks) {
+      for (const std::size_t count : {0, 1, 5, 509}) {
         const Numbers own = numbers_of(ranks.rank(), 0, count);
         Numbers result(count, -1.0F), in_place = own;
         ranks.allreduce(own, result, ReduceOp::kSum, {.prescale = 2.0, .postscale = 0.5, .algorithm = kExchange});
@@ -99,8 +112,8 @@ TEST(Exchange, ReducesInAndOutOfPlaceWithFactors) {
 }
 
 TEST(Exchange, MovesPartsToWhereTheyBelong) {
-  for (const int size : {2, 3, 4, 5, 7, 8}) {
-    run_on_hosts(size, [size](Communicator& ranks) {
+  for (const Layout& layout : layouts()) {
+    exchange_on_hosts(layout, [size = static_cast<int>(layout.size())](Communicator& ranks) {
       const Counts counts = uneven_counts(size);
       const auto me = static_cast<std::size_t>(ranks.rank());
       const Numbers all = joined(counts), own = numbers_of(ranks.rank(), 0, counts[me]);
@@ -129,7 +142,7 @@ TEST(Exchange, MovesPartsToWhereTheyBelong) {
 }
 
 TEST(Exchange, AllRanksFindTheSameBits) {
-  run_on_hosts(7, [](Communicator& ranks) {
+  exchange_on_hosts(apart(7), [](Communicator& ranks) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64}) {
       Buffer buffer(33, dtype);
       const BufferView values = buffer.view();
@@ -149,8 +162,8 @@ TEST(Exchange, AllRanksFindTheSameBits) {
 
 /// Whatever the odd rank calls: a vector of another length, one that is too long to travel, another collective.
 TEST(Exchange, AllRanksRaiseTheSameMismatchAndGoOn) {
-  for (const int size : {2, 3, 5}) {
-    run_on_hosts(size, [size](Communicator& ranks) {
+  for (const Layout& layout : layouts()) {
+    exchange_on_hosts(layout, [size = static_cast<int>(layout.size())](Communicator& ranks) {
       const bool is_odd = ranks.rank() == size - 1;
       for (const std::size_t count : {std::size_t{5}, std::size_t{60'000}, std::size_t{4} << 20}) {
         Numbers values(is_odd ? count : 100, 3.0F);
@@ -181,16 +194,19 @@ TEST(Exchange, AllRanksRaiseTheSameMismatchAndGoOn) {
 }
 
 TEST(Exchange, ShortAndLongVectorsMayBeInFlightTogether) {
-  run_on_hosts(3, [](Communicator& ranks) {
-    std::vector<Numbers> values;
-    for (std::size_t call = 0; call < 40; ++call) values.emplace_back(call % 2 == 0 ? 9 : 300'000, 1.0F);
-    std::vector<Work> works;
-    for (Numbers& value : values) works.push_back(ranks.allreduce_async(value, ReduceOp::kSum));
-    for (std::size_t call = works.size(); call-- > 0;) {
-      works[call].wait();
-      EXPECT_THAT(values[call], Each(3.0F));
-    }
-  });
+  for (const Layout& layout : layouts()) {
+    exchange_on_hosts(layout, [](Communicator& ranks) {
+      std::vector<Numbers> values;
+      for (std::size_t call = 0; call < 40; ++call) values.emplace_back(call % 3 == 1 ? 90'000 : 9, 1.0F);
+      std::vector<Work> works;
+      for (Numbers& value : values) works.push_back(ranks.allreduce_async(value, ReduceOp::kSum));
+      ranks.barrier();
+      for (std::size_t call = works.size(); call-- > 0;) {
+        works[call].wait();
+        EXPECT_THAT(values[call], Each(static_cast<float>(ranks.size())));
+      }
+    });
+  }
 }
 
 SelectionQuery between_hosts(std::size_t bytes, int size) {
