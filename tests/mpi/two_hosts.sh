@@ -3,9 +3,12 @@
 # Runs a program with Open MPI on two hosts that are network namespaces of this machine, joined by a bridge, each with an
 # sshd, name and /dev/shm of its own. They share one /proc, so FARANDOLE_HOST_ID tells them apart.
 #
-# usage, as root: two_hosts.sh LAUNCHER RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
+# usage, as root: two_hosts.sh [--rate RATE] LAUNCHER RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
+#   --rate RATE  what each host may send, as tc writes it: 1gbit, 100mbit. Default: as fast as the kernel copies.
 # Needs iproute2 and openssh-server. Exit status 77: not possible here, with the reason. Leaves nothing behind.
 set -euo pipefail
+rate=
+if [ "${1-}" = --rate ]; then rate=$2; shift 2; fi
 launcher=$1 ranks_per_host=$2 seconds=$3
 shift 3
 readonly hosts=(1 2)
@@ -60,6 +63,8 @@ for host in "${hosts[@]}"; do
   attempt ip -n "$name-$host" addr add "$net.$host/24" dev eth0
   attempt ip -n "$name-$host" link set eth0 up
   attempt ip -n "$name-$host" link set lo up
+  # A queue of 20 ms, as switches have.
+  [ -z "$rate" ] || attempt ip netns exec "$name-$host" tc qdisc add dev eth0 root tbf rate "$rate" burst 128kb latency 20ms
 done
 
 sshd_pids=()
