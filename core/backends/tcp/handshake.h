@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
+#include <utility>
 
 #include "farandole/internal/deadline.h"
 #include "sockets/descriptor.h"
@@ -38,6 +38,7 @@ enum class Verdict : std::uint8_t {
   kAccepted = 1,
   kCrossed = 2,  ///< the called end is calling the caller at the same time, and its own call is the one that counts
   kTaken = 3,    ///< there is a connection already
+  kMisfit = 4,   ///< the two do not agree on the number of processes, or there is no process of the caller's number
 };
 
 /// One end of a new connection, on a non-blocking stream socket. Both ends send an opening (a fixed length: a nonce and
@@ -56,8 +57,7 @@ class Handshake {
     kUnderway,
     kProven,   ///< called end: the caller is of the job; `decide` comes next
     kDone,     ///< both ends are of the job, and the connection is accepted
-    kCrossed,  ///< caller: see Verdict
-    kTaken,    ///< caller: see Verdict
+    kRefused,  ///< both ends are of the job, and the called end has decided otherwise: `verdict`
     kFailed,   ///< `problem` says why: the other end is a stranger, or it has gone
   };
   /// How long an end that has not proved to be of the job is listened to.
@@ -77,17 +77,23 @@ class Handshake {
   void decide(Verdict verdict);
   /// Of the other end; believed from kProven on, at the caller from kDone on.
   const Introduction& peer() const { return theirs_.introduction; }
+  /// kDone and kRefused.
+  Verdict verdict() const { return verdict_; }
   /// kFailed: "an HMAC that the key of this job does not make"
   const std::string& problem() const { return problem_; }
   /// kFailed: true if the other end does not have the key, or sends what no process of a job sends; false if the
   /// connection has ended.
   bool is_stranger() const { return is_stranger_; }
-  /// True if the other end has not proved to be of the job in time.
+  /// True once the other end has proved to be of the job.
+  bool is_proven() const { return is_proven_; }
+  /// True if it has not, and kDeadline has passed.
   bool is_overdue(Clock::time_point now) const;
 
   int descriptor() const { return socket_.get(); }
   /// For poll(2): POLLIN or POLLOUT.
   short awaited_events() const;
+  /// True once the socket has taken something, so that it is connected.
+  bool is_connected() const { return is_connected_; }
   /// kDone: what comes next on the socket is the peer's first byte after the handshake.
   UniqueDescriptor take_socket() { return std::move(socket_); }
 
@@ -110,28 +116,30 @@ class Handshake {
   enum class Awaits { kOpening, kProof, kDecision, kAnswer, kConfirmation, kNothing };
 
   Handshake(UniqueDescriptor socket, const JobKey& key, const Introduction& mine, int called, bool is_caller);
+  std::size_t awaited_bytes() const;
   bool flush();
-  bool fill(std::size_t bytes);
-  void step();
+  bool fill();
+  void take();
   void take_opening();
   void take_proof();
   void take_answer();
-  void take_confirmation();
   Proof prove(bool by_caller, Verdict verdict) const;
   template <class Part>
   void queue(const Part& part);
   template <class Part>
   Part taken() const;
-  void end(State state);
   void fail(std::string problem, bool is_stranger);
 
   UniqueDescriptor socket_;
   JobKey key_{};
   bool is_caller_ = false;
+  bool is_connected_ = false;
+  bool is_proven_ = false;
   Clock::time_point start_;
   Opening mine_, theirs_;
   Awaits awaits_ = Awaits::kOpening;
   State state_ = State::kUnderway;
+  Verdict verdict_ = Verdict::kAccepted;
   std::string problem_;
   bool is_stranger_ = false;
   std::string outgoing_;  // what the socket has not taken yet

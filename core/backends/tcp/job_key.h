@@ -9,7 +9,11 @@ namespace farandole::tcp {
 /// 256 bits. It travels by the launcher's or MPI's way only, and never over a connection that it authenticates.
 using JobKey = std::array<unsigned char, 32>;
 
-/// A new key, from the kernel's random numbers. @throws TransportError  the kernel has none
-JobKey make_job_key();
+/// From the kernel's random numbers. @throws TransportError  the kernel has none
+std::array<unsigned char, 32> random_256_bits();
+
+inline JobKey make_job_key() {
+  return random_256_bits();
+}
 
 }  // namespace farandole::tcp

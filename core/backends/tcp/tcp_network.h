@@ -5,6 +5,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +17,7 @@
 #include "farandole/internal/deadline.h"
 #include "sockets/link.h"
 #include "tcp/address.h"
+#include "tcp/callers.h"
 #include "tcp/handshake.h"
 #include "tcp/job_key.h"
 
@@ -64,7 +67,7 @@ class TcpNetwork {
   Link& link(int process);
   /// The link with another process, if there is one already, connected or not.
   Link* find(int process) const { return links_[static_cast<std::size_t>(process)].load(std::memory_order_acquire); }
-  bool is_connected(int process) const;
+  bool is_connected(int process);
   /// Answers callers, and goes on with connections that are being made. Never blocks. Cheap if there is nothing to do.
   void advance();
   /// Why nothing comes from that process any more: "the connection was closed", "no answer for 60 s"; empty while
@@ -82,12 +85,44 @@ class TcpNetwork {
   void drop_sockets();
 
  private:
-  struct Peer;
+  /// Another process that this one wants to be connected with, or is.
+  struct Peer {
+    std::vector<Address> addresses;  // in the order in which they are tried
+    std::size_t next_address = 0;
+    std::unique_ptr<Handshake> call;  // of this process
+    Clock::time_point call_start{};
+    Clock::time_point next_call{};
+    std::optional<Clock::time_point> failing_since;
+    std::string problem;  // of the last call
+    std::string lost;
+    bool is_refused = false;  // the last call
+    bool is_wanted = false;
+    bool is_connected = false;
+  };
+  bool is_due();
+  Link& link_of(int process);
+  void go_on(int process, Peer& peer, Clock::time_point now);
+  void call(int process, Peer& peer, Clock::time_point now);
+  void call_failed(int process, Peer& peer, std::string problem, Clock::time_point now);
+  void look_for_loss(int process, Peer& peer, Clock::time_point now);
+  Verdict decide(const Introduction& caller);
+  void connect(int process, UniqueDescriptor socket);
+  Introduction introduction() const;
+  std::string name_of(int process) const;
+
   const Options options_;
+  const std::vector<InterfaceAddress> interfaces_;
   ListenAddresses own_;
+  std::optional<Address> source_;  // of connections, where an interface was chosen
   std::vector<std::atomic<Link*>> links_;
   std::atomic<int> connections_{0};
   std::atomic<std::uint64_t> strangers_{0};
+  std::atomic<bool> is_connecting_{false};  // something is under way that should be looked at often
+  std::atomic<Clock::rep> next_look_{0};
+  std::mutex mutex_;  // guards what follows
+  std::optional<Callers> callers_;
+  std::map<int, Peer> peers_;
+  std::vector<std::unique_ptr<Link>> owned_;
 };
 
 }  // namespace farandole::tcp
