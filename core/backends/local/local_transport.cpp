@@ -9,6 +9,12 @@
 #include "farandole/core/error.h"
 
 namespace farandole::local {
+
+using sockets::Key;
+using sockets::Length;
+using sockets::Receiving;
+using sockets::Sending;
+
 namespace {
 
 // Communicator, lane, target and source, from the highest bits down; ranks have 20 bits.
@@ -86,6 +92,13 @@ std::unique_ptr<Transfer> LocalTransport::recv_up_to(const Channel& channel, voi
   Link& link = link_of(channel, channel.source);
   return std::make_unique<RecvTransfer>(channel, most, Length::kAtMost,
                                         link.recv(key_of(channel), data, most, Length::kAtMost));
+}
+
+std::unique_ptr<Transfer> LocalTransport::recv_reduce(const Channel& channel, void* out, const void* operand,
+                                                      std::size_t count, DType dtype, ReduceOp op) {
+  Link& link = link_of(channel, channel.source);
+  return std::make_unique<RecvTransfer>(channel, count * size_in_bytes(dtype), Length::kExact,
+                                        link.recv_reduce(key_of(channel), out, operand, count, dtype, op));
 }
 
 bool LocalTransport::has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) {

@@ -10,9 +10,11 @@
 
 #include "farandole/core/topology.h"
 #include "farandole/sdk/transport.h"
-#include "local/link.h"
+#include "sockets/link.h"
 
 namespace farandole::local {
+
+using sockets::Link;
 
 /// The connections of a process, by process; none with itself.
 using Links = std::vector<std::unique_ptr<Link>>;
@@ -27,6 +29,9 @@ class LocalTransport final : public Transport {
   std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override;
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
   std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) override;
+  std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand, std::size_t count,
+                                        DType dtype, ReduceOp op) override;
+  bool fuses_reduction() const override { return true; }
   bool has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) override;
   bool is_polled() const override { return true; }
   LinkCost cost() const override { return {5.0, 1e6 / 2e9}; }
