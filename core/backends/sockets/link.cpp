@@ -76,10 +76,20 @@ bool Receiving::test() {
 
 Link::Link(UniqueDescriptor socket, std::string peer, KeptBytes& kept)
     : socket_(std::move(socket)), peer_(std::move(peer)), inbox_(kept), read_ahead_(kReadAheadBytes) {
+  prepare();
+}
+
+void Link::prepare() {
   // Sockets of other families refuse both, and need neither.
   const int yes = 1;
   (void)setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   (void)setsockopt(socket_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
+}
+
+void Link::attach(UniqueDescriptor socket) {
+  const std::lock_guard lock(mutex_);
+  socket_ = std::move(socket);
+  prepare();
 }
 
 Sending Link::send(Key key, const void* data, std::size_t bytes) {
@@ -184,6 +194,7 @@ void Link::move() {
 }
 
 void Link::flush() {
+  if (!socket_) return;
   while (!outbox_.is_empty()) {
     const auto parts = outbox_.gather();
     msghdr message{};
@@ -202,7 +213,7 @@ void Link::flush() {
 
 void Link::drain() {
   if (!violation_.empty()) throw TransportError(violation_);
-  bool has_more = true;
+  bool has_more = static_cast<bool>(socket_);
   for (std::size_t read = 0; has_more && !is_closed_ && read < kMostBytesPerCall;) read += receive(has_more);
 }
 

@@ -67,11 +67,14 @@ class Receiving {
 class Link {
  public:
   /// @param peer  for messages: "process 3"
+  /// @param socket  none: messages wait until `attach` brings one
   explicit Link(UniqueDescriptor socket, std::string peer = "another process",
                 KeptBytes& kept = KeptBytes::of_this_process());
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
+  /// Gives a link that was made without a socket its own. Once.
+  void attach(UniqueDescriptor socket);
   /// `data` stays unchanged until the message is done or withdrawn. @throws TransportError  nothing was taken over
   Sending send(Key key, const void* data, std::size_t bytes);
   /// Sends a copy of the data, and forgets it. @throws TransportError  nothing was taken over
@@ -100,6 +103,7 @@ class Link {
   friend class Sending;
   friend class Receiving;
 
+  void prepare();
   void enqueue(const std::shared_ptr<Outgoing>& message);
   void withdraw(const std::shared_ptr<Outgoing>& message) noexcept;
   Receiving want(std::shared_ptr<Incoming> message);

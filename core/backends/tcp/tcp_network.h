@@ -45,9 +45,9 @@ class TcpNetwork {
     std::uint32_t generation = 0;  ///< of the job
     std::string interface;         ///< FARANDOLE_NETWORK_INTERFACE
     Seconds peer_timeout{60};      ///< FARANDOLE_PEER_TIMEOUT
+    /// For messages: "rank 3 (host node7, pid 4711)"; else "process 3".
+    std::function<std::string(int process)> name = nullptr;
   };
-  /// Unfinished handshakes with callers that are not known to be of the job; the oldest makes room for another one.
-  static constexpr std::size_t kMostCallers = 64;
 
   /// Listens. @throws InvalidArgument  no interface fits the choice   @throws TransportError
   explicit TcpNetwork(Options options);
@@ -73,6 +73,8 @@ class TcpNetwork {
   /// Why nothing comes from that process any more: "the connection was closed", "no answer for 60 s"; empty while
   /// something may. Asked by those that wait for it.
   std::string why_lost(int process);
+  /// How the calls of a process have ended that this one is not connected with; empty: they have not.
+  std::string why_not_connected(int process);
   /// Sleeps until something may have arrived, `milliseconds` at most.
   void rest(int milliseconds);
 

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "local/local_transport.h"
+#include "sockets/link_transport.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
+#include "farandole/core/dtype.h"
 #include "farandole/core/error.h"
 
-namespace farandole::local {
-
-using sockets::Key;
-using sockets::Length;
-using sockets::Receiving;
-using sockets::Sending;
-
+namespace farandole::sockets {
 namespace {
 
 // Communicator, lane, target and source, from the highest bits down; ranks have 20 bits.
@@ -30,19 +24,30 @@ Key key_of(const Channel& channel) {
 
 class SendTransfer final : public Transfer {
  public:
-  explicit SendTransfer(Sending message) : message_(std::move(message)) {}
-  bool test() override { return message_.test(); }
+  SendTransfer(LinkTransport& transport, int target, Sending message)
+      : transport_(transport), target_(target), message_(std::move(message)) {}
+  bool test() override {
+    if (message_.test()) return true;
+    transport_.while_waiting(target_, wait_);
+    return false;
+  }
 
  private:
+  LinkTransport& transport_;
+  const int target_;
   Sending message_;
+  LinkTransport::Wait wait_;
 };
 
 class RecvTransfer final : public Transfer {
  public:
-  RecvTransfer(const Channel& channel, std::size_t bytes, Length length, Receiving message)
-      : channel_(channel), bytes_(bytes), length_(length), message_(std::move(message)) {}
+  RecvTransfer(LinkTransport& transport, const Channel& channel, std::size_t bytes, Length length, Receiving message)
+      : transport_(transport), channel_(channel), bytes_(bytes), length_(length), message_(std::move(message)) {}
   bool test() override {
-    if (!message_.test()) return false;
+    if (!message_.test()) {
+      transport_.while_waiting(channel_.source, wait_);
+      return false;
+    }
     const bool is_shorter = length_ == Length::kAtMost && message_.bytes() < bytes_;
     if (message_.bytes() != bytes_ && !is_shorter) {
       throw TransportError(fmt::format(
@@ -55,19 +60,21 @@ class RecvTransfer final : public Transfer {
   std::size_t came() const override { return message_.bytes(); }
 
  private:
+  LinkTransport& transport_;
   const Channel channel_;
   const std::size_t bytes_;
   const Length length_;
   Receiving message_;
+  LinkTransport::Wait wait_;
 };
 
 }  // namespace
 
-Link& LocalTransport::link_of(const Channel& channel, int peer) const {
+Link& LinkTransport::link_of(const Channel& channel, int peer) {
   const auto is_rank = [this](int rank) { return rank >= 0 && rank < topology_->size(); };
   const bool is_channel = channel.communicator < kMaxCommunicators && channel.lane < kLanes &&
                           is_rank(channel.source) && is_rank(channel.target);
-  Link* link = is_channel ? links_[static_cast<std::size_t>(topology_->rank(peer).process)].get() : nullptr;
+  Link* link = is_channel ? link_with(topology_->rank(peer).process) : nullptr;
   if (link == nullptr) {
     throw InternalError(fmt::format("no such channel: communicator {}, lane {}, from rank {} to rank {} of {}",
                                     channel.communicator, channel.lane, channel.source, channel.target,
@@ -76,36 +83,39 @@ Link& LocalTransport::link_of(const Channel& channel, int peer) const {
   return *link;
 }
 
-std::unique_ptr<Transfer> LocalTransport::send(const Channel& channel, const void* data, std::size_t bytes) {
+std::unique_ptr<Transfer> LinkTransport::send(const Channel& channel, const void* data, std::size_t bytes) {
   Link& link = link_of(channel, channel.target);
-  auto transfer = std::make_unique<SendTransfer>(link.send(key_of(channel), data, bytes));
+  auto transfer = std::make_unique<SendTransfer>(*this, channel.target, link.send(key_of(channel), data, bytes));
   sent_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   return transfer;
 }
 
-std::unique_ptr<Transfer> LocalTransport::recv(const Channel& channel, void* data, std::size_t bytes) {
+std::unique_ptr<Transfer> LinkTransport::recv(const Channel& channel, void* data, std::size_t bytes) {
   Link& link = link_of(channel, channel.source);
-  return std::make_unique<RecvTransfer>(channel, bytes, Length::kExact, link.recv(key_of(channel), data, bytes));
+  return std::make_unique<RecvTransfer>(*this, channel, bytes, Length::kExact, link.recv(key_of(channel), data, bytes));
 }
 
-std::unique_ptr<Transfer> LocalTransport::recv_up_to(const Channel& channel, void* data, std::size_t most) {
+std::unique_ptr<Transfer> LinkTransport::recv_up_to(const Channel& channel, void* data, std::size_t most) {
   Link& link = link_of(channel, channel.source);
-  return std::make_unique<RecvTransfer>(channel, most, Length::kAtMost,
+  return std::make_unique<RecvTransfer>(*this, channel, most, Length::kAtMost,
                                         link.recv(key_of(channel), data, most, Length::kAtMost));
 }
 
-std::unique_ptr<Transfer> LocalTransport::recv_reduce(const Channel& channel, void* out, const void* operand,
-                                                      std::size_t count, DType dtype, ReduceOp op) {
+std::unique_ptr<Transfer> LinkTransport::recv_reduce(const Channel& channel, void* out, const void* operand,
+                                                     std::size_t count, DType dtype, ReduceOp op) {
   Link& link = link_of(channel, channel.source);
-  return std::make_unique<RecvTransfer>(channel, count * size_in_bytes(dtype), Length::kExact,
+  return std::make_unique<RecvTransfer>(*this, channel, count * size_in_bytes(dtype), Length::kExact,
                                         link.recv_reduce(key_of(channel), out, operand, count, dtype, op));
 }
 
-bool LocalTransport::has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) {
+bool LinkTransport::has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) {
+  before_look();
   const Key wanted = key_of({communicator, lane, 0, target});
-  return std::any_of(links_.begin(), links_.end(), [wanted](const std::unique_ptr<Link>& link) {
-    return link && link->has_arrived(wanted, kWithoutSource);
-  });
+  for (int process = 0; process < topology_->process_count(); ++process) {
+    Link* const link = find_link(process);
+    if (link != nullptr && link->has_arrived(wanted, kWithoutSource)) return true;
+  }
+  return false;
 }
 
-}  // namespace farandole::local
+}  // namespace farandole::sockets
