@@ -199,6 +199,9 @@ Verdict TcpNetwork::decide(const Introduction& caller) {
   Peer& peer = peers_[caller.process];
   if (peer.is_connected) return Verdict::kTaken;
   if (peer.call && options_.process < caller.process) return Verdict::kCrossed;
+  // From here on only this connection can become the one of the two processes, unless the caller gives it up.
+  peer.call.reset();
+  peer.next_call = Clock::now() + kCrossedTime;
   return Verdict::kAccepted;
 }
 

@@ -12,7 +12,7 @@ namespace farandole::tcp {
 namespace {
 
 // How often a transfer that waits looks whether its peer is lost.
-constexpr auto kClosedLookInterval = std::chrono::milliseconds(10);
+constexpr auto kLossInterval = std::chrono::milliseconds(10);
 // A process that gives up because another one is lost ends its connections, too. Control messages, which say whose loss
 // was the first, have so long to come before this process draws its own conclusion.
 constexpr auto kLastWords = std::chrono::milliseconds(300);
@@ -29,7 +29,7 @@ void TcpTransport::while_waiting(int peer, Wait& wait) {
   if (now < wait.next_look) return;
   // Nothing is asked of a transfer that has just begun.
   const bool is_first = wait.next_look == Clock::time_point{};
-  wait.next_look = now + kClosedLookInterval;
+  wait.next_look = now + kLossInterval;
   if (is_first) return;
   const std::string why = network_.why_lost(topology().rank(peer).process);
   if (why.empty()) {

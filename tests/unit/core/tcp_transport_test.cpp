@@ -23,7 +23,8 @@ namespace {
 /// Processes of one host each, with two ranks each.
 class TransportJob {
  public:
-  explicit TransportJob(int processes) : job(processes) {
+  explicit TransportJob(int processes, Seconds peer_timeout = Seconds(60))
+      : job(processes, "127.0.0.0/8", peer_timeout) {
     std::vector<ProcessInfo> infos;
     for (int p = 0; p < processes; ++p) infos.push_back({p, 2, 1000 + p, "node" + std::to_string(p)});
     topology.emplace(infos);
@@ -190,6 +191,18 @@ TEST(TcpTransport, AMessageAwaitedFromAProcessThatHasEndedIsAPeerLost) {
   const std::string message = test::message_of<PeerLost>([&] { job.finish(recv); });
   EXPECT_THAT(message, testing::HasSubstr("rank 3 (host node1, pid 1001) is lost"));
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(3));
+}
+
+TEST(TcpTransport, APeerThatDoesNotReadIsLateAndNotLost) {
+  TransportJob job(2, Seconds(1));
+  ASSERT_TRUE(job.job.connect(0, 1));
+  const auto sent = pattern(64 << 20, 5);
+  std::vector<std::uint8_t> came(sent.size());
+  auto send = job.send({1, 0, 0, 2}, sent.data(), sent.size());
+  for (const Deadline silence = Deadline::after(Seconds(2.5)); !silence.passed();) ASSERT_FALSE(send->test());
+  auto recv = job.recv({1, 0, 0, 2}, came.data(), came.size());
+  job.finish(send, recv);
+  EXPECT_EQ(came, sent);
 }
 
 TEST(TcpTransport, WhatAProcessHasSentBeforeItsEndStillComes) {
