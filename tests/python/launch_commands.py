@@ -58,6 +58,10 @@ COMMANDS = [
         "env HYDRA_LAUNCHER_EXTRA_ARGS='-p 2222' L -np 3 -hosts a:2,b:1 -iface eth0 -outfile-pattern /logs/rank.%r.stdout "
         "-errfile-pattern /logs/rank.%r.stderr P",
     ),
+    (
+        "mpich", "-np 1 -H a -i key", {"HYDRA_LAUNCHER_EXTRA_ARGS": "-v"},
+        "env HYDRA_LAUNCHER_EXTRA_ARGS='-v -i key' L -np 1 -hosts a:1 P",
+    ),
     ("intelmpi", "-np 2", {}, "L -np 2 P"),
     ("intelmpi", "-np 3 -H a:2,b:4", {}, "L -host a -n 2 P : -host b -n 1 P"),
     ("slurm:mpich", "-np 4", ALLOCATION, f"env FARANDOLE_MPI=mpich L -n 4 --mpi=pmi2 {ALL} --cpu-bind=none P"),

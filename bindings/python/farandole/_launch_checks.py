@@ -15,9 +15,8 @@ from ._launchers import Launcher, Options, find_launcher, refuse_ranks
 
 _SECONDS_FOR_SSH = 30  # horovodrun's --start-timeout
 _MOST_AT_ONCE = 32
-# Where the launcher finds what to call instead of ssh, and further arguments for it.
+# Where the launcher finds what to call instead of ssh.
 _AGENTS = {"mpirun": "OMPI_MCA_plm_rsh_agent", "mpiexec": "HYDRA_LAUNCHER_EXEC"}
-_ARGUMENTS = {"mpirun": "OMPI_MCA_plm_rsh_args", "mpiexec": "HYDRA_LAUNCHER_EXTRA_ARGS"}
 
 
 def find(options: Options) -> Launcher:
@@ -51,8 +50,8 @@ def _check_ssh(launcher: Launcher, options: Options, environment: Mapping[str, s
     if not remote:
         return
     seconds = options.start_seconds or _SECONDS_FOR_SSH
-    arguments = [*shlex.split(environment.get(_ARGUMENTS[launcher.kind], "")), *ssh_arguments(options)]
-    ssh = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={seconds}", *arguments]
+    ssh = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={seconds}"]
+    ssh += ssh_arguments(launcher, options, environment)
     with ThreadPoolExecutor(min(len(remote), _MOST_AT_ONCE)) as pool:
         answers = [each for each in pool.map(lambda host: _why_unreachable(ssh, host, seconds), remote) if each]
     if answers:

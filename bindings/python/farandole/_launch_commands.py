@@ -52,9 +52,18 @@ def make_command(
     return command
 
 
-def ssh_arguments(options: Options) -> List[str]:
+# Where a launcher finds arguments for ssh that are set for all jobs.
+_SSH_VARIABLES = {"mpirun": "OMPI_MCA_plm_rsh_args", "mpiexec": "HYDRA_LAUNCHER_EXTRA_ARGS"}
+
+
+def _own_ssh_arguments(options: Options) -> List[str]:
     port = ["-p", str(options.ssh_port)] if options.ssh_port else []
     return port + (["-i", options.ssh_identity_file] if options.ssh_identity_file else [])
+
+
+def ssh_arguments(launcher: Launcher, options: Options, environment: Mapping[str, str]) -> List[str]:
+    """What the launcher is to give ssh besides the host: what is set for all jobs, and the port and key of this one."""
+    return [*shlex.split(environment.get(_SSH_VARIABLES[launcher.kind], "")), *_own_ssh_arguments(options)]
 
 
 def _check_slots(launcher: Launcher, options: Options, environment: Mapping[str, str]) -> None:
@@ -94,8 +103,8 @@ def _open_mpi(command: Command, launcher: Launcher, options: Options, environmen
     made += shlex.split(options.binding) if options.binding else ["--bind-to", "none", "--map-by", "slot"]
     if options.tcp_only:
         made += ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp"]
-    if ssh_arguments(options):
-        made += ["--mca", "plm_rsh_args", shlex.join(ssh_arguments(options))]
+    if _own_ssh_arguments(options):
+        made += ["--mca", "plm_rsh_args", shlex.join(ssh_arguments(launcher, options, environment))]
     if options.start_seconds:
         made += ["--mca", "orte_startup_timeout", str(options.start_seconds)]
     if options.network_interfaces:
@@ -124,9 +133,9 @@ def _hydra(command: Command, launcher: Launcher, options: Options, environment: 
         _refuse(launcher, f"way to take several network interfaces ({','.join(options.network_interfaces)})", "name one")
     if options.network_interfaces:
         made += ["-iface", options.network_interfaces[0]]
-    if ssh_arguments(options):
+    if _own_ssh_arguments(options):
         # mpiexec reads it and splits it at blanks.
-        command.settings["HYDRA_LAUNCHER_EXTRA_ARGS"] = " ".join(ssh_arguments(options))
+        command.settings[_SSH_VARIABLES["mpiexec"]] = " ".join(ssh_arguments(launcher, options, environment))
     if options.output_filename:
         stdout, stderr = _output_files(options, "%r")
         made += ["-outfile-pattern", stdout, "-errfile-pattern", stderr]
@@ -170,7 +179,7 @@ def _slurm(command: Command, launcher: Launcher, options: Options, environment: 
     # Which MPI the ranks join: what srun sets does not tell.
     command.settings.setdefault("FARANDOLE_MPI", "openmpi" if launcher.flavour == "openmpi" else "mpich")
     _slurm_network(command, launcher, options)
-    if ssh_arguments(options):
+    if _own_ssh_arguments(options):
         command.notes.append("the port and the key of ssh have no effect: srun starts the ranks by Slurm's daemons")
     if options.start_seconds:
         command.notes.append("--start-timeout has no effect: Slurm has its own limits (scontrol show config | grep Timeout)")
