@@ -331,9 +331,9 @@ has_modules() {
 make_python_environment() {
   local pip=("$python_dir/bin/python" -m pip --disable-pip-version-check install -q)
   make_environment "$python_dir"
-  if ! has_modules numpy ml_dtypes cloudpickle; then
+  if ! has_modules numpy ml_dtypes cloudpickle yaml; then
     echo "setup.sh: installing numpy in $python_dir"
-    "${pip[@]}" numpy ml_dtypes cloudpickle || { say 'no numpy for the Python tests, which will be skipped'; return 0; }
+    "${pip[@]}" numpy ml_dtypes cloudpickle pyyaml || { say 'no numpy for the Python tests, which will be skipped'; return 0; }
   fi
   if ! has_modules tensorflow; then
     echo "setup.sh: installing TensorFlow in $python_dir"
