@@ -34,7 +34,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/tools.sh"
 readonly build_packages=(
   g++ cmake ninja-build ccache
   libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev
-  libfmt-dev libspdlog-dev nlohmann-json3-dev libboost-program-options-dev
+  libfmt-dev libspdlog-dev nlohmann-json3-dev libsodium-dev libboost-program-options-dev
   libgtest-dev libgmock-dev
 )
 readonly python_packages=(python3 python3-venv)
@@ -102,7 +102,7 @@ setup.sh knows the packages of Debian and Ubuntu only. Please install by your sy
   g++ >= $gxx_needed or clang >= $clang_needed, cmake >= $cmake_needed, ninja; ccache if you like
   Open MPI or MPICH, or both, with their compiler wrappers
   Eigen >= 3.4, oneDNN >= 2.5, zlib
-  fmt, spdlog, nlohmann-json >= 3, Boost.Program_options >= 1.74
+  fmt, spdlog, nlohmann-json >= 3, libsodium, Boost.Program_options >= 1.74
   GoogleTest with GoogleMock
   Fashion-MNIST: its four IDX files in one directory, named to farandole-train by --data-dir
   for the Python tests: Python >= 3.9 with numpy and, if you like, TensorFlow 2.16 to 2.21

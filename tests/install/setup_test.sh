@@ -123,7 +123,7 @@ TEXT
 }
 
 readonly needed='g++ cmake ninja-build ccache libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev libfmt-dev
-  libspdlog-dev nlohmann-json3-dev libboost-program-options-dev libgtest-dev libgmock-dev'
+  libspdlog-dev nlohmann-json3-dev libsodium-dev libboost-program-options-dev libgtest-dev libgmock-dev'
 readonly optional='openmpi-bin libopenmpi-dev mpich libmpich-dev dataset-fashion-mnist'
 readonly slurm='slurmctld slurmd slurm-client munge'
 make_templates() {
