@@ -31,14 +31,20 @@ COMMANDS = [
         f"L --allow-run-as-root -np 3 -H a:2,b:1 {FREE} --mca plm_rsh_args '-p 2222 -i key' -x NCCL_DEBUG -x PATH P",
     ),
     (
-        "openmpi", "-np 2 -H a,b --fusion-threshold-mb 2 --log-level debug --timeline-filename 't 1.json'", {"AWS_TOKEN": "s"},
+        "openmpi", "-np 2 -H a,b --fusion-threshold-mb 2 --log-level debug --timeline-filename 't 1.json'",
+        {"AWS_TOKEN": "s"},
         "env FARANDOLE_FUSION_BYTES=2097152 FARANDOLE_LOG=debug FARANDOLE_TIMELINE='t 1.json' L --allow-run-as-root -np 2 "
         f"-H a:1,b:1 {FREE} -x AWS_TOKEN -x FARANDOLE_FUSION_BYTES -x FARANDOLE_LOG -x FARANDOLE_TIMELINE P",
     ),
     (
         "openmpi", "-np 1 --nics eth0,eth1 --tcp --start-timeout 9", {},
-        f"L --allow-run-as-root -np 1 -H localhost:1 {FREE} --mca pml ob1 --mca btl self,tcp --mca orte_startup_timeout 9 "
+        f"env FARANDOLE_NETWORK=tcp L --allow-run-as-root -np 1 -H localhost:1 {FREE} --mca pml ob1 --mca btl self,tcp --mca orte_startup_timeout 9 "
         "--mca btl_tcp_if_include eth0,eth1 --mca oob_tcp_if_include eth0,eth1 P",
+    ),
+    (
+        "openmpi", "-np 2 -H a,b --nics eth0", {},
+        f"env FARANDOLE_NETWORK_INTERFACE=eth0 L --allow-run-as-root -np 2 -H a:1,b:1 {FREE} --mca btl_tcp_if_include eth0 "
+        "--mca oob_tcp_if_include eth0 -x FARANDOLE_NETWORK_INTERFACE P",
     ),
     (
         "openmpi",
@@ -55,15 +61,20 @@ COMMANDS = [
     ("mpich", "-np 2", {}, "L -np 2 P"),
     (
         "mpich", "-np 3 -H a:2,b -p 2222 --network-interface eth0 --output-filename /logs", {},
-        "env HYDRA_LAUNCHER_EXTRA_ARGS='-p 2222' L -np 3 -hosts a:2,b:1 -iface eth0 -outfile-pattern /logs/rank.%r.stdout "
+        "env FARANDOLE_NETWORK_INTERFACE=eth0 HYDRA_LAUNCHER_EXTRA_ARGS='-p 2222' L -np 3 -hosts a:2,b:1 -iface eth0 -outfile-pattern /logs/rank.%r.stdout "
         "-errfile-pattern /logs/rank.%r.stderr P",
     ),
     (
         "mpich", "-np 1 -H a -i key", {"HYDRA_LAUNCHER_EXTRA_ARGS": "-v"},
         "env HYDRA_LAUNCHER_EXTRA_ARGS='-v -i key' L -np 1 -hosts a:1 P",
     ),
+    ("mpich", "-np 1 --tcp", {}, "env FARANDOLE_NETWORK=tcp L -np 1 P"),
     ("intelmpi", "-np 2", {}, "L -np 2 P"),
     ("intelmpi", "-np 3 -H a:2,b:4", {}, "L -host a -n 2 P : -host b -n 1 P"),
+    (
+        "intelmpi", "-np 1 -H a -p 22", {},
+        "env I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS='-p 22' L -host a -n 1 P",
+    ),
     ("slurm:mpich", "-np 4", ALLOCATION, f"env FARANDOLE_MPI=mpich L -n 4 --mpi=pmi2 {ALL} --cpu-bind=none P"),
     (
         "slurm:openmpi", "-np 4 -H a:2,b:2", ALLOCATION,
@@ -76,18 +87,18 @@ COMMANDS = [
     ),
     (
         "slurm:openmpi", "-np 1 --nics eth0 --tcp --mpi-args=--mpi=pmix_v4", {},
-        "env FARANDOLE_MPI=openmpi OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_pml=ob1 "
-        f"L -n 1 --mpi=pmix {ALL} --cpu-bind=none --mpi=pmix_v4 P",
+        "env FARANDOLE_MPI=openmpi FARANDOLE_NETWORK=tcp FARANDOLE_NETWORK_INTERFACE=eth0 OMPI_MCA_btl=self,tcp "
+        f"OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_pml=ob1 L -n 1 --mpi=pmix {ALL} --cpu-bind=none --mpi=pmix_v4 P",
     ),
+    ("slurm:pmix", "-np 2", {}, f"env FARANDOLE_MPI=pmix L -n 2 --mpi=pmix {ALL} --cpu-bind=none P"),
 ]  # fmt: skip
 REFUSED = [
     ("openmpi", "-np 3 -H a:1,b:1", {}, "3 processes were asked for, but a:1,b:1 takes 2"),
     ("openmpi", "-np 0", {}, "at least 1, not 0"),
     ("slurm:mpich", "-np 5", ALLOCATION, r"the allocation 7 takes 4 tasks \(SLURM_TASKS_PER_NODE=2\(x2\)\).*salloc -n 5"),
-    ("slurm:mpich", "-np 1 --nics eth0", {}, "no options for MPI's network"),
     ("slurm:openmpi", "-np 1 -prefix-timestamp", {}, "no timestamps"),
     ("mpich", "-np 1 --nics eth0,eth1", {}, "several network interfaces.*name one"),
-    ("mpich", "-np 1 --tcp", {}, "--launcher mpirun"),
+    ("mpich", "-np 1 -prefix-timestamp", {}, "--launcher mpirun"),
 ]
 # Options with which the program ends, and a part of what it says.
 ERRORS = [
@@ -157,7 +168,9 @@ class CommandsTest(unittest.TestCase):
 
     def test_options_without_effect_of_launchers(self):
         self.assertIn("srun starts the ranks by", make("slurm:mpich", "-np 1 -p 22", {}).notes[0])
-        self.assertEqual(make("openmpi", "-np 1 -p 22", {}).notes, [])
+        self.assertIn("srun tells MPI no network interface", make("slurm:mpich", "-np 1 --nics eth0", {}).notes[0])
+        self.assertIn("eth0,eth1 are for MPI only", make("openmpi", "-np 1 --nics eth0,eth1", {}).notes[0])
+        self.assertEqual(make("openmpi", "-np 1 -p 22 --nics eth0", {}).notes, [])
 
 
 class OptionsTest(unittest.TestCase):
@@ -322,7 +335,9 @@ class LauncherTest(unittest.TestCase):
         self.assertEqual(self.found(), ("mpiexec", "mpich", "mpirun"))
         self.assertEqual(self.found("mpirun"), ("mpirun", "openmpi", "mpiexec"))
         self.assertEqual(self.found(FARANDOLE_MPI="openmpi"), ("mpirun", "openmpi", "mpiexec"))
-        self.assertEqual(self.found(SLURM_JOB_ID="7"), ("srun", "mpich", "srun"))
+        self.assertEqual(self.found(SLURM_JOB_ID="7"), ("srun", "pmix", "srun"))
+        self.assertEqual(self.found(FARANDOLE_MPI="pmix"), ("mpirun", "openmpi", "mpiexec"))
+        self.assertEqual(self.found(SLURM_JOB_ID="7", FARANDOLE_MPI="pmix"), ("srun", "pmix", "srun"))
         self.assertEqual(self.found(SLURM_JOB_ID="7", FARANDOLE_MPI="openmpi"), ("srun", "openmpi", "srun"))
         self.assertEqual(self.found("mpiexec", SLURM_JOB_ID="7"), ("mpiexec", "mpich", "mpirun"))
         self.assertEqual(self.found("srun", plugins=["mpi_openmpi"]), ("srun", "openmpi", "srun"))

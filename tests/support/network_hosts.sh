@@ -44,10 +44,10 @@ attempt() {
   "$@" 2>"$directory/error" || skip "$* failed: $(cat "$directory/error")"
 }
 
-# make_hosts NUMBER: sets `hosts` (1, 2, …), `name` (a host is $name-1), `net` (its address is $net.1), and `directory` for
-# files, which goes when the script ends, as do the hosts; a function remove_more is called then, too.
+# make_hosts NUMBER [RATE]: sets `hosts` (1, 2, …), `name` (a host is $name-1), `net` (its address is $net.1), and `directory` for
+# files, which goes when the script ends, as do the hosts; a function remove_more is called then, too. RATE: what each host may send, as tc writes it.
 make_hosts() {
-  local host
+  local host rate=${2-}
   mapfile -t hosts < <(seq "$1")
   readonly hosts name=fdl$$
   # Addresses from the range for benchmarks of networks (RFC 2544), which no real network uses.
@@ -65,6 +65,8 @@ make_hosts() {
     attempt ip -n "$name-$host" addr add "$net.$host/24" dev eth0
     attempt ip -n "$name-$host" link set eth0 up
     attempt ip -n "$name-$host" link set lo up
+    # A queue of 20 ms, as switches have.
+    [ -z "$rate" ] || attempt ip netns exec "$name-$host" tc qdisc add dev eth0 root tbf rate "$rate" burst 128kb latency 20ms
   done
 }
 

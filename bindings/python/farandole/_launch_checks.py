@@ -16,7 +16,11 @@ from ._launchers import Launcher, Options, find_launcher, refuse_ranks
 _SECONDS_FOR_SSH = 30  # horovodrun's --start-timeout
 _MOST_AT_ONCE = 32
 # Where the launcher finds what to call instead of ssh.
-_AGENTS = {"mpirun": "OMPI_MCA_plm_rsh_agent", "mpiexec": "HYDRA_LAUNCHER_EXEC"}
+_AGENTS = {
+    "openmpi": "OMPI_MCA_plm_rsh_agent",
+    "mpich": "HYDRA_LAUNCHER_EXEC",
+    "intelmpi": "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+}
 
 
 def find(options: Options) -> Launcher:
@@ -41,7 +45,7 @@ def _reaches_by_ssh(launcher: Launcher, environment: Mapping[str, str]) -> bool:
     # Within an allocation mpirun and mpiexec start their daemons by srun.
     if launcher.kind == "srun" or environment.get("SLURM_JOB_ID"):
         return False
-    agent = shlex.split(environment.get(_AGENTS[launcher.kind], "")) or ["ssh"]
+    agent = shlex.split(environment.get(_AGENTS[launcher.flavour], "")) or ["ssh"]
     return os.path.basename(agent[0]) == "ssh"
 
 

@@ -42,6 +42,7 @@ def make_command(
     """
     _check_slots(launcher, options, environment)
     command = Command([launcher.path], dict(options.settings))
+    _choose_network(command, options)
     maker: Callable[[Command, Launcher, Options, Mapping[str, str]], None] = _MAKERS[launcher.kind]
     maker(command, launcher, options, environment)
     command.words += shlex.split(options.arguments or "")
@@ -53,7 +54,11 @@ def make_command(
 
 
 # Where a launcher finds arguments for ssh that are set for all jobs.
-_SSH_VARIABLES = {"mpirun": "OMPI_MCA_plm_rsh_args", "mpiexec": "HYDRA_LAUNCHER_EXTRA_ARGS"}
+_SSH_VARIABLES = {
+    "openmpi": "OMPI_MCA_plm_rsh_args",
+    "mpich": "HYDRA_LAUNCHER_EXTRA_ARGS",
+    "intelmpi": "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",
+}
 
 
 def _own_ssh_arguments(options: Options) -> List[str]:
@@ -63,7 +68,7 @@ def _own_ssh_arguments(options: Options) -> List[str]:
 
 def ssh_arguments(launcher: Launcher, options: Options, environment: Mapping[str, str]) -> List[str]:
     """What the launcher is to give ssh besides the host: what is set for all jobs, and the port and key of this one."""
-    return [*shlex.split(environment.get(_SSH_VARIABLES[launcher.kind], "")), *_own_ssh_arguments(options)]
+    return [*shlex.split(environment.get(_SSH_VARIABLES[launcher.flavour], "")), *_own_ssh_arguments(options)]
 
 
 def _check_slots(launcher: Launcher, options: Options, environment: Mapping[str, str]) -> None:
@@ -84,6 +89,17 @@ def _check_slots(launcher: Launcher, options: Options, environment: Mapping[str,
                 f"tasks (SLURM_TASKS_PER_NODE={environment['SLURM_TASKS_PER_NODE']}); ask for fewer, or allocate more "
                 f"(salloc -n {options.ranks})"
             )
+
+
+def _choose_network(command: Command, options: Options) -> None:
+    """For Farandole's own connections between hosts; what the launcher's MPI needs to know comes besides."""
+    if options.tcp_only:
+        command.settings.setdefault("FARANDOLE_NETWORK", "tcp")
+    if len(options.network_interfaces) == 1:
+        command.settings.setdefault("FARANDOLE_NETWORK_INTERFACE", options.network_interfaces[0])
+    elif options.network_interfaces:
+        names = ",".join(options.network_interfaces)
+        command.notes.append(f"{names} are for MPI only: Farandole's own connections go by the route; name one for both")
 
 
 def _refuse(launcher: Launcher, what: str, instead: str) -> None:
@@ -116,7 +132,7 @@ def _open_mpi(command: Command, launcher: Launcher, options: Options, environmen
         made.append("--timestamp-output")
     if not options.is_local() or (knows_hosts and not options.hosts):
         # A name without a value: mpirun reads the value in its environment.
-        for name in sorted({**environment, **options.settings}):
+        for name in sorted({**environment, **command.settings}):
             if _EXPORTED.fullmatch(name) and not _NOT_EXPORTED.fullmatch(name):
                 made += ["-x", name]
     command.words += made
@@ -135,13 +151,12 @@ def _hydra(command: Command, launcher: Launcher, options: Options, environment: 
         made += ["-iface", options.network_interfaces[0]]
     if _own_ssh_arguments(options):
         # mpiexec reads it and splits it at blanks.
-        command.settings[_SSH_VARIABLES["mpiexec"]] = " ".join(ssh_arguments(launcher, options, environment))
+        command.settings[_SSH_VARIABLES[launcher.flavour]] = " ".join(ssh_arguments(launcher, options, environment))
     if options.output_filename:
         stdout, stderr = _output_files(options, "%r")
         made += ["-outfile-pattern", stdout, "-errfile-pattern", stderr]
-    if options.with_timestamps or options.tcp_only:
-        what = "timestamps for output" if options.with_timestamps else "option for TCP only"
-        _refuse(launcher, what, "Open MPI's mpirun has (--launcher mpirun)")
+    if options.with_timestamps:
+        _refuse(launcher, "timestamps for output", "Open MPI's mpirun has (--launcher mpirun)")
     if options.start_seconds and options.is_local():
         command.notes.append("--start-timeout has no effect: mpiexec starts processes of this host without waiting")
     if launcher.flavour != "intelmpi" or not options.hosts:
@@ -157,7 +172,7 @@ def _argument_sets(options: Options, program: Sequence[str]) -> List[str]:
     return words
 
 
-_PMI = {"openmpi": "pmix", "mpich": "pmi2", "intelmpi": "pmi2"}  # how the ranks of each MPI meet under Slurm
+_PMI = {"openmpi": "pmix", "mpich": "pmi2", "intelmpi": "pmi2", "pmix": "pmix"}  # how the ranks of each MPI meet under Slurm
 
 
 def _slurm(command: Command, launcher: Launcher, options: Options, environment: Mapping[str, str]) -> None:
@@ -177,7 +192,7 @@ def _slurm(command: Command, launcher: Launcher, options: Options, environment: 
     if options.with_timestamps:
         _refuse(launcher, "timestamps for output", "leave the option out, or use --launcher mpirun")
     # Which MPI the ranks join: what srun sets does not tell.
-    command.settings.setdefault("FARANDOLE_MPI", "openmpi" if launcher.flavour == "openmpi" else "mpich")
+    command.settings.setdefault("FARANDOLE_MPI", {"intelmpi": "mpich"}.get(launcher.flavour, launcher.flavour))
     _slurm_network(command, launcher, options)
     if _own_ssh_arguments(options):
         command.notes.append("the port and the key of ssh have no effect: srun starts the ranks by Slurm's daemons")
@@ -188,12 +203,13 @@ def _slurm(command: Command, launcher: Launcher, options: Options, environment: 
 
 def _slurm_network(command: Command, launcher: Launcher, options: Options) -> None:
     """srun has no options for networks, but Open MPI reads the same parameters in the environment of its ranks."""
-    if (options.tcp_only or options.network_interfaces) and launcher.flavour != "openmpi":
-        _refuse(launcher, "options for MPI's network", "set the variables of your MPI instead")
-    if options.tcp_only:
-        command.settings.update(OMPI_MCA_pml="ob1", OMPI_MCA_btl="self,tcp")
-    if options.network_interfaces:
-        command.settings["OMPI_MCA_btl_tcp_if_include"] = ",".join(options.network_interfaces)
+    if launcher.flavour == "openmpi":
+        if options.tcp_only:
+            command.settings.update(OMPI_MCA_pml="ob1", OMPI_MCA_btl="self,tcp")
+        if options.network_interfaces:
+            command.settings["OMPI_MCA_btl_tcp_if_include"] = ",".join(options.network_interfaces)
+    elif options.network_interfaces and launcher.flavour != "pmix":
+        command.notes.append("srun tells MPI no network interface; the interface is for Farandole's own connections")
 
 
 _MAKERS = {"mpirun": _open_mpi, "mpiexec": _hydra, "srun": _slurm}

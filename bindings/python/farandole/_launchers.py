@@ -21,8 +21,9 @@ _BANNERS = {
     "intelmpi": re.compile(r"Intel\(R\) MPI"),
     "mpich": re.compile(r"HYDRA|MPICH", re.IGNORECASE),
 }
-_KIND_OF = {"openmpi": "mpirun", "mpich": "mpiexec", "intelmpi": "mpiexec"}
-_NAMES = {"openmpi": "Open MPI", "mpich": "MPICH", "intelmpi": "Intel MPI"}
+# pmix: ranks without MPI, which meet by the launcher's PMIx server.
+_KIND_OF = {"openmpi": "mpirun", "mpich": "mpiexec", "intelmpi": "mpiexec", "pmix": "mpirun"}
+_NAMES = {"openmpi": "Open MPI", "mpich": "MPICH", "intelmpi": "Intel MPI", "pmix": "a job without MPI"}
 _SECONDS_FOR_A_BANNER = 30
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 # By which a launcher finds its hosts where none are named.
@@ -60,7 +61,7 @@ class Options:
 @dataclass(frozen=True)
 class Launcher:
     kind: str  # one of KINDS
-    flavour: str  # the MPI of the ranks: openmpi, mpich or intelmpi
+    flavour: str  # the MPI of the ranks: openmpi, mpich or intelmpi; of srun also pmix, for none
     path: str
     reason: str = "it was asked for"  # why this one
 
@@ -99,7 +100,7 @@ def _flavour_for_slurm(mpi: str, plugins: List[str]) -> str:
     # MPICH's way of meeting (PMI-2) comes with every Slurm, Open MPI's (PMIx) only with those that were built with it.
     if mpi in _KIND_OF:
         return mpi
-    return "openmpi" if "mpi_openmpi" in plugins and "mpi_mpich" not in plugins else "mpich"
+    return next((each for each in ("mpich", "openmpi") if f"mpi_{each}" in plugins), "pmix")
 
 
 def _find_mpi(environment: Mapping[str, str], wanted: str, mpi: str) -> Launcher:

@@ -123,7 +123,7 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     either.add_argument("-hostfile", "--hostfile", metavar="FILE", help="lines of the form HOST slots=SLOTS or HOST:SLOTS")
     hosts.add_argument(
         "--network-interfaces", "--network-interface", "--nics", dest="network_interfaces", action=_Interfaces,
-        metavar="NAME,…", help="for MPI's messages between hosts",
+        metavar="NAME,…", help="for messages between hosts (one: also sets FARANDOLE_NETWORK_INTERFACE)",
     )  # fmt: skip
     hosts.add_argument("-p", "--ssh-port", type=int, metavar="PORT", help="of all hosts")
     hosts.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="private key")
@@ -139,7 +139,7 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     start.add_argument("--mpi-args", metavar="TEXT", help="further arguments of the launcher: --mpi-args='--report-bindings'")
     start.add_argument("--binding-args", metavar="TEXT", help="arguments of the launcher for binding, instead of: no binding")
-    start.add_argument("--tcp", action="store_true", help="MPI's messages over TCP only (Open MPI)")
+    start.add_argument("--tcp", action="store_true", help="messages between hosts over TCP only: sets FARANDOLE_NETWORK")
     start.add_argument("--mpi", action="store_true", help="accepted: it is so anyway")
 
 
