@@ -96,7 +96,7 @@ start_slurm() {
   on_host 1 slurmctld -D -i >"$directory/slurmctld.out.log" 2>&1 &
   until_true 'two idle nodes' nodes_are_idle
 }
-nodes_are_idle() { on_host 1 sinfo -h -t idle -o %D 2>"$directory/sinfo.log" | grep -qx 2; }
+nodes_are_idle() { [ "$(on_host 1 sinfo -h -t idle -o %D 2>"$directory/sinfo.log")" = 2 ]; }
 
 # on_cluster COMMAND…: as a user of the first node; the output is in $directory/output
 on_cluster() {
@@ -113,7 +113,7 @@ try_srun() {
   local mpi=$1 pmi=$2
   compgen -G "$bin/../lib/*/libfarandole_mpi_$mpi.so" >/dev/null ||
     { echo "left out: srun --mpi=$pmi (no plug-in for $mpi)"; return; }
-  on_host 1 srun --mpi=list 2>&1 | grep -qw "$pmi" || { echo "left out: srun --mpi=$pmi (this Slurm has none)"; return; }
+  grep -qw "$pmi" <<<"$(on_host 1 srun --mpi=list 2>&1)" || { echo "left out: srun --mpi=$pmi (this Slurm has none)"; return; }
   FARANDOLE_MPI=$mpi on_cluster srun -N 2 -n 4 --mpi="$pmi" farandole_expect_hosts 2 || fail "srun --mpi=$pmi: status $?"
   says 'host 1 of 2, local rank 1 of 2'
   echo "srun --mpi=$pmi, $mpi: 4 ranks on 2 nodes"
@@ -144,7 +144,7 @@ on_cluster env CHECKPOINT_DIR="$directory/run" sbatch --parsable --output="$dire
   fail 'sbatch'
 job=$(tail -n1 output)
 restarts() { on_host 1 scontrol show job "$job" | sed -nE 's/.* Restarts=([0-9]+).*/\1/p'; }
-is_over() { on_host 1 scontrol show job "$job" | grep -qE 'JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT)'; }
+is_over() { grep -qE 'JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT)' <<<"$(on_host 1 scontrol show job "$job")"; }
 has_checkpoint() { compgen -G "$directory/run/step-*" >/dev/null || { is_over && fail 'the job is over before it was requeued'; }; }
 until_true 'the first checkpoint' has_checkpoint
 on_host 1 scancel --batch --signal=USR1 "$job"

@@ -15,7 +15,9 @@ std::size_t staging_offset(int size) {
   return sizeof(ShmBlock) + (words + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
-std::size_t block_bytes(int size, int lanes, std::size_t slot_bytes, bool has_rooms) {
+/// Communicators of several hosts have all lanes, and a room in each.
+std::size_t block_bytes(int size, int lanes, std::size_t slot_bytes) {
+  const bool has_rooms = lanes == kLanes;
   const std::size_t lane_bytes = ShmGroup::kExchangeSlots * slot_bytes + (has_rooms ? ShmGroup::kRoomBytes : 0);
   return staging_offset(size) + static_cast<std::size_t>(lanes) * lane_bytes;
 }
@@ -41,7 +43,6 @@ ShmGroup::ShmGroup(const Group& group)
   for (int member = 0; member < group.size(); ++member) {
     if (group.host_of(member) != group.host_of(group.rank)) {
       last_lane_ = kLanes - 1;
-      has_other_hosts_ = true;
       continue;
     }
     const RankInfo& info = topology.rank(group.member(member));
@@ -67,7 +68,7 @@ ShmGroup::~ShmGroup() {
     peers_[static_cast<std::size_t>(peer)].released[rank_].store(1, std::memory_order_release);
   }
   const auto* released = self.released;
-  memory_.retire(block_offset_, block_bytes(size(), lanes(), slot_bytes_, has_other_hosts_),
+  memory_.retire(block_offset_, block_bytes(size(), lanes(), slot_bytes_),
                  [released, count = size()] {
                    return std::all_of(released, released + count,
                                       [](const auto& word) { return word.load(std::memory_order_acquire) != 0; });
@@ -80,7 +81,7 @@ bool ShmGroup::connect() {
   if (found_ == size()) return true;
   if (block_offset_ == 0) {
     try {
-      block_offset_ = memory_.allocate(block_bytes(size(), lanes(), slot_bytes_, has_other_hosts_));
+      block_offset_ = memory_.allocate(block_bytes(size(), lanes(), slot_bytes_));
     } catch (const InvalidArgument& error) {
       // The peers may have room, and would wait for this rank: it must not fail alone.
       throw TransportError(

@@ -207,8 +207,7 @@ class ShmGroup {
   Endpoint& endpoint_;
   SharedMemory& memory_;
   const std::uint16_t id_;
-  std::uint64_t last_lane_ = 1;  // lanes are a power of two
-  bool has_other_hosts_ = false;
+  std::uint64_t last_lane_ = 1;  // lanes are a power of two; all of them if there are other hosts
   const std::size_t slot_bytes_;
   const std::size_t one_shot_bytes_;
   const std::size_t single_copy_bytes_;
