@@ -68,11 +68,10 @@ ShmGroup::~ShmGroup() {
     peers_[static_cast<std::size_t>(peer)].released[rank_].store(1, std::memory_order_release);
   }
   const auto* released = self.released;
-  memory_.retire(block_offset_, block_bytes(size(), lanes(), slot_bytes_),
-                 [released, count = size()] {
-                   return std::all_of(released, released + count,
-                                      [](const auto& word) { return word.load(std::memory_order_acquire) != 0; });
-                 });
+  memory_.retire(block_offset_, block_bytes(size(), lanes(), slot_bytes_), [released, count = size()] {
+    return std::all_of(released, released + count,
+                       [](const auto& word) { return word.load(std::memory_order_acquire) != 0; });
+  });
 }
 
 /// Publishes the own block, then looks for the peers'. A rank completes no operation before all peers have found its
