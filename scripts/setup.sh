@@ -8,7 +8,7 @@ usage() {
 usage: scripts/setup.sh [--dev] [--python DIR [--tensorflow VERSION]] [--print] [--os-release FILE]
 
 Installs what is missing on Debian and Ubuntu, with sudo when not root. Says and does nothing when nothing is missing.
-The data set and a second MPI are left out where they can not be had. Where the system's CMake or g++ is too old, as on
+The data set, a second MPI and, with --dev, Slurm are left out where they can not be had. Where the system's CMake or g++ is too old, as on
 Ubuntu 22.04, CMake comes by pip, into DIR or build/tools, and g++-12 is installed; the last line says how to use them.
 On another system it prints what is needed and fails.
 
@@ -34,7 +34,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/tools.sh"
 readonly build_packages=(
   g++ cmake ninja-build ccache
   libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev
-  libfmt-dev libspdlog-dev nlohmann-json3-dev libboost-program-options-dev
+  libfmt-dev libspdlog-dev nlohmann-json3-dev libsodium-dev libboost-program-options-dev
   libgtest-dev libgmock-dev
 )
 readonly python_packages=(python3 python3-venv)
@@ -44,12 +44,14 @@ declare -rA optional_packages=(
   [openmpi]='openmpi-bin libopenmpi-dev'
   [mpich]='mpich libmpich-dev'
   [data]='dataset-fashion-mnist'
+  [slurm]='slurmctld slurmd slurm-client munge'
 )
-readonly groups=(openmpi mpich data)
+groups=(openmpi mpich data)
 declare -rA loss=(
   [openmpi]='no plug-in for Open MPI is built, and its tests are left out'
   [mpich]='no plug-in for MPICH is built, and its tests are left out'
   [data]='farandole-train and the examples need --data-dir, and the tests that need this data set are skipped'
+  [slurm]='the test of Slurm is skipped'
 )
 readonly apt_install=(apt-get install -y -q --no-install-recommends)
 
@@ -63,7 +65,7 @@ while [ $# -gt 0 ]; do
     --python | --tensorflow | --os-release) [ -n "${2-}" ] || misuse "$1 needs a value; --help says which" ;;
   esac
   case $1 in
-    --dev) wanted+=("${dev_packages[@]}") ;;
+    --dev) wanted+=("${dev_packages[@]}"); groups+=(slurm) ;;
     --python) python_dir=$2; wanted+=("${python_packages[@]}"); shift ;;
     --tensorflow) tensorflow_version=$2; shift ;;
     --print) print_only=yes ;;
@@ -75,6 +77,11 @@ while [ $# -gt 0 ]; do
 done
 [ -z "$tensorflow_version" ] || [ -n "$python_dir" ] ||
   misuse '--tensorflow needs --python DIR, the environment that TensorFlow is installed in'
+optional_names=()
+for group in "${groups[@]}"; do
+  read -ra names <<<"${optional_packages[$group]}"
+  optional_names+=("${names[@]}")
+done
 tensorflow_needed='tensorflow-cpu>=2.16,<2.22'
 [ -z "$tensorflow_version" ] || tensorflow_needed="tensorflow-cpu==$tensorflow_version"
 
@@ -88,25 +95,25 @@ is_debian_like() {
 }
 
 print_needs() {
-  local debian="On Debian these are: ${wanted[*]} ${optional_packages[*]}"
+  local debian="On Debian these are: ${wanted[*]} ${optional_names[*]}"
   [ $print_only = no ] || debian="The packages that are printed have Debian's names."
   cat >&2 <<TEXT
 setup.sh knows the packages of Debian and Ubuntu only. Please install by your system's means:
   g++ >= $gxx_needed or clang >= $clang_needed, cmake >= $cmake_needed, ninja; ccache if you like
   Open MPI or MPICH, or both, with their compiler wrappers
   Eigen >= 3.4, oneDNN >= 2.5, zlib
-  fmt, spdlog, nlohmann-json >= 3, Boost.Program_options >= 1.74
+  fmt, spdlog, nlohmann-json >= 3, libsodium, Boost.Program_options >= 1.74
   GoogleTest with GoogleMock
   Fashion-MNIST: its four IDX files in one directory, named to farandole-train by --data-dir
   for the Python tests: Python >= 3.9 with numpy and, if you like, TensorFlow 2.16 to 2.21
-  to check the code: clang-format 14, clang-tidy 14, iproute2, OpenSSH, pkg-config
+  to check the code: clang-format 14, clang-tidy 14, iproute2, OpenSSH, pkg-config; Slurm and munge if you like
 $debian
 Then set SKIP_SETUP=1, and the other scripts leave this one out.
 TEXT
 }
 
 # All packages that may come to be needed.
-read -ra names_of_all <<<"${wanted[*]} ${optional_packages[*]} $newer_compiler ${python_packages[*]}"
+read -ra names_of_all <<<"${wanted[*]} ${optional_names[*]} $newer_compiler ${python_packages[*]}"
 
 # The state of each package that the system has known.
 declare -A state=()
@@ -324,9 +331,9 @@ has_modules() {
 make_python_environment() {
   local pip=("$python_dir/bin/python" -m pip --disable-pip-version-check install -q)
   make_environment "$python_dir"
-  if ! has_modules numpy ml_dtypes cloudpickle; then
+  if ! has_modules numpy ml_dtypes cloudpickle yaml; then
     echo "setup.sh: installing numpy in $python_dir"
-    "${pip[@]}" numpy ml_dtypes cloudpickle || { say 'no numpy for the Python tests, which will be skipped'; return 0; }
+    "${pip[@]}" numpy ml_dtypes cloudpickle pyyaml || { say 'no numpy for the Python tests, which will be skipped'; return 0; }
   fi
   if ! has_modules tensorflow; then
     echo "setup.sh: installing TensorFlow in $python_dir"
@@ -353,7 +360,7 @@ if [ $print_only = yes ]; then
   else
     print_needs
   fi
-  read -ra names <<<"${wanted[*]} ${optional_packages[*]}"
+  names=("${wanted[@]}" "${optional_names[@]}")
   printf '%s\n' "${names[@]}"
   exit 0
 fi

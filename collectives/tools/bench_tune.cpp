@@ -91,6 +91,7 @@ class Tuner {
   }
 
   Way way(TuningTable table, std::string algorithm, int segments) const;
+  bool can_run(TuningTable table, Collective collective, std::size_t bytes, std::string_view method) const;
   Way shared_memory_way(std::size_t one_shot_bytes, std::size_t slice_bytes) const;
   std::vector<Way> ways_of(Collective collective, const Shape& shape) const;
   std::vector<double> compare(const Shape& shape, std::vector<Way>& ways, bool drop_slow_ones);
@@ -152,6 +153,16 @@ Way Tuner::shared_memory_way(std::size_t one_shot_bytes, std::size_t slice_bytes
 }
 
 /// Every algorithm that can run, in segments of several sizes, and what is no schedule.
+/// Whether the ranks would follow a table that says so.
+bool Tuner::can_run(TuningTable table, Collective collective, std::size_t bytes, std::string_view method) const {
+  table.of(collective) = {{kAnySize, std::string(method), 1, 0}};
+  try {
+    return ranks_.duplicate({.table = &table}).choose(collective, bytes) == method;
+  } catch (const InvalidArgument&) {
+    return false;  // it is for other places of ranks
+  }
+}
+
 std::vector<Way> Tuner::ways_of(Collective collective, const Shape& shape) const {
   std::vector<std::pair<std::string, int>> names;
   const auto add = [&](std::string_view algorithm, int segments) {
@@ -172,9 +183,9 @@ std::vector<Way> Tuner::ways_of(Collective collective, const Shape& shape) const
   empty.entries = {};
   Communicator plain = ranks_.duplicate({.table = &empty});
   const std::string built_in = plain.choose(collective, bytes_of(shape));
-  if (ranks_.shares_memory()) add("shared_memory", 1);
-  // Of an alltoall it is the built-in choice for short vectors only.
-  if (plain.choose(Collective::kAllreduce, 4) == "hierarchical") add("hierarchical", 1);
+  for (const std::string_view method : {"shared_memory", "exchange", "hierarchical"}) {
+    if (can_run(empty, collective, bytes_of(shape), method)) add(method, 1);
+  }
   const bool has_vendor = collective == Collective::kAllreduce && table_.shape.transport == "mpi";
   if (has_vendor && vendor_agrees(options_.dtype, options_.op)) add("vendor", 1);
   std::vector<Way> ways;

@@ -204,6 +204,9 @@ void explain(const std::vector<std::string>& words, std::optional<int> size, too
   } else {
     World world;
     run_replicas(world, [&](Communicator& ranks) { errors.print_errors_of(ranks, [&] { print(ranks); }); });
+    if (world.rank() == 0 && world.topology().host_count() > 1) {
+      fmt::print("Between hosts: {}.\n", world.network_description());
+    }
   }
 }
 

@@ -29,6 +29,17 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
             "has."),
       choice("FARANDOLE_MPI", &S::mpi, {"auto", "openmpi", "mpich", "off"}, kOwn,
              "MPI to join by; `auto` takes the one that is loaded or that started the program, `off` stays alone."),
+      choice("FARANDOLE_NETWORK", &S::network, {"auto", "mpi", "tcp"}, kAll,
+             "What carries messages between the hosts of a job that MPI has started: MPI, or TCP connections of "
+             "Farandole's own; `auto`: those, where all processes can listen and reach the next host and there is no "
+             "faster fabric, which MPI would use."),
+      text(
+          "FARANDOLE_NETWORK_INTERFACE", &S::network_interface, kOwn,
+          "Interface of this host that TCP connections use, by name or network, such as `eth1` or `10.0.0.0/8`; empty: "
+          "by the route."),
+      seconds("FARANDOLE_PEER_TIMEOUT", &S::peer_timeout, 3, kWeek, kAll,
+              "A host that answers nothing on its TCP connections for so long raises PeerLost; one that only is late "
+              "does not."),
       text("FARANDOLE_PLUGIN_DIR", &S::plugin_directory, kOwn,
            "Directory of the plug-ins; empty means beside the library."),
       text("FARANDOLE_HOST_ID", &S::host_id, kOwn,

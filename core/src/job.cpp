@@ -68,6 +68,7 @@ void Job::end() {
 
 void Job::retire() {
   fault_.set_ended(kEnded);
+  connection_.between_hosts.reset();
   connection_.group.reset();
   memory_->unmap_peers();
   one_world_.reset();
@@ -76,7 +77,13 @@ void Job::retire() {
 Transport& Job::route(int peer) {
   if (is_here(peer)) return *inproc_;
   if (group() == nullptr) check_fault();
-  return group()->transport();
+  const bool is_on_this_host = topology_->rank(peer).host_index == topology_->process(process()).host_index;
+  Transport* const between_hosts = is_on_this_host ? nullptr : connection_.between_hosts->transport();
+  return between_hosts != nullptr ? *between_hosts : group()->transport();
+}
+
+std::string Job::network_description() const {
+  return connection_.between_hosts ? connection_.between_hosts->describe() : "none";
 }
 
 Waiter::Options Job::waiting_options(bool progress_thread) const {

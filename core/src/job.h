@@ -15,6 +15,7 @@
 
 #include "farandole/core/world.h"
 #include "farandole/internal/endpoint.h"
+#include "host_network.h"
 #include "inproc/inproc_transport.h"
 #include "job_fault.h"
 #include "one_world.h"
@@ -53,6 +54,8 @@ class Job : public std::enable_shared_from_this<Job> {
   Endpoint& endpoint(int replica) { return *endpoints_[static_cast<std::size_t>(replica)]; }
   bool is_here(int rank) const { return topology_->rank(rank).process == process(); }
   Transport& route(int peer);
+  /// "tcp (auto: …)": what carries messages between hosts, and why.
+  std::string network_description() const;
   SharedMemory& memory() { return *memory_; }
   bool shares_memory(int host_index) const { return shares_memory_[static_cast<std::size_t>(host_index)]; }
   ProcessGroup* group() const { return connection_.group.get(); }
@@ -87,6 +90,7 @@ class Job : public std::enable_shared_from_this<Job> {
     std::string description;              // of the backend
     std::unique_ptr<ProcessGroup> group;  // null: this process alone, or the World has ended; thread-safe
     int process = 0;
+    std::optional<HostNetwork> between_hosts;  // as the group
   };
   void name_in_log(std::string_view who) const;
   void join(const WorldOptions& options);

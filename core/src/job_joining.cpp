@@ -94,8 +94,10 @@ void Job::exchange_peer_info(const WorldOptions& options) {
   agree();
   share_memory(found);
   if (group() == nullptr) return;
-  group()->while_waiting({});
   group()->set_topology(*topology_);
+  connection_.between_hosts.emplace(choose_host_network(settings_, *group(), *topology_));
+  log(LogLevel::kDebug, "messages between hosts go by " + network_description());
+  group()->while_waiting({});
 }
 
 /// Finds the processes of this machine and this host, and makes the memory that those can share.

@@ -39,6 +39,9 @@ const Topology& World::topology() const {
 const Settings& World::settings() const {
   return job().settings();
 }
+std::string World::network_description() const {
+  return job().network_description();
+}
 const std::string& World::backend_description() const {
   return job().backend_description();
 }

@@ -26,6 +26,6 @@ while IFS= read -r library; do
     failures=$((failures + 1))
   done
 done < <(grep -rhoE --include='*.h' --include='*.cpp' '^#include <[A-Za-z0-9_]+/' core collectives ops bindings |
-  sed 's/.*<//; s/\/$//' | sort -u | grep -vxE 'farandole|boost|linux|net|netinet|sys')
+  sed 's/.*<//; s/\/$//' | sort -u | grep -vxE 'farandole|arpa|boost|linux|net|netinet|sys')
 [ "$failures" != 0 ] || echo 'every source names its licence'
 exit "$((failures > 0))"

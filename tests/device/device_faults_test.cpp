@@ -42,6 +42,24 @@ TEST(DeviceFaults, AKernelThatFailsIsADeviceErrorOnAllRanks) {
   });
 }
 
+/// As a device that has fallen off the bus answers.
+TEST(DeviceFaults, ALostDeviceIsADeviceErrorOnAllRanks) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  constexpr int kUnavailable = 46;
+  run_replicas(3, [](Communicator& ranks) {
+    Buffer values = ranks.allocate(1000, DType::kF32, ranks.device());
+    ranks.allreduce(values.view(), ReduceOp::kSum);
+    ranks.barrier();
+    if (ranks.rank() == 0) {
+      ASSERT_TRUE(inject_into_double("cuEventQuery", 0, kUnavailable)) << "this test needs the double";
+    }
+    ranks.barrier();
+    const std::string text = message_of<DeviceError>([&] { ranks.allreduce(values.view(), ReduceOp::kSum); });
+    EXPECT_THAT(text, AllOf(HasSubstr("cuEventQuery"), HasSubstr("rank "), HasSubstr("allreduce of 1000 f32")));
+    EXPECT_THROW(ranks.barrier(), DeviceError);
+  });
+}
+
 TEST(DeviceFaults, AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   run_replicas(std::min(device_count(), 2), [](Communicator& ranks) {
@@ -116,6 +134,19 @@ TEST(DeviceRefusals, DriverTooOld) {
 
 TEST(DeviceRefusals, NcclTooOld) {
   expect_refused<Unsupported>(2, AllOf(HasSubstr("can not take part"), HasSubstr("NCCL")));
+}
+
+/// Processes, of which the second has a newer one.
+TEST(DeviceRefusals, NcclDiffersBetweenRanks) {
+  for_each_group({}, [](Communicator& ranks) {
+    const std::string text = message_of<Unsupported>([&] {
+      Buffer values = ranks.allocate(10, DType::kF32, ranks.device());
+      ranks.allreduce(values.view(), ReduceOp::kSum);
+    });
+    EXPECT_THAT(text, AllOf(HasSubstr("rank 0 "), HasSubstr("NCCL 2.30.7"), HasSubstr("rank 1 "),
+                            HasSubstr("NCCL 2.30.8"), HasSubstr("give all ranks the same")));
+    ranks.barrier();
+  });
 }
 
 TEST(DeviceRefusals, OneDeviceForTwoRanks) {

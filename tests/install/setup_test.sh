@@ -123,8 +123,9 @@ TEXT
 }
 
 readonly needed='g++ cmake ninja-build ccache libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev libfmt-dev
-  libspdlog-dev nlohmann-json3-dev libboost-program-options-dev libgtest-dev libgmock-dev'
+  libspdlog-dev nlohmann-json3-dev libsodium-dev libboost-program-options-dev libgtest-dev libgmock-dev'
 readonly optional='openmpi-bin libopenmpi-dev mpich libmpich-dev dataset-fashion-mnist'
+readonly slurm='slurmctld slurmd slurm-client munge'
 make_templates() {
   mkdir -p bin template/source/{scripts,tests,examples} template/system
   local tool
@@ -153,7 +154,7 @@ system() {
   : >system/targets
   echo 'ID=ubuntu' >system/os-release
   for package in $needed $optional python3 python3-venv clang-format-14 clang-tidy-14 iproute2 openssh-client \
-    openssh-server pkg-config g++-12; do
+    openssh-server pkg-config $slurm g++-12; do
     case $package in
       g++) echo "g++ 4:$2" ;;
       cmake) echo "cmake $3" ;;
@@ -250,6 +251,14 @@ setup 0
 has_lines 1 .
 has 'left out: dataset-fashion-mnist'
 has_no . system/calls
+debian_12 '--dev'
+setup 0 --dev
+has 'iproute2 .*slurmctld slurmd slurm-client munge' system/calls
+debian_12 '--dev without Slurm'
+forget slurmd
+setup 0 --dev
+has_lines 1 'left out: slurmctld slurmd slurm-client munge .apt does not know it.; the test of Slurm is skipped'
+has_no 'slurm|munge' system/calls
 debian_12 'no candidate for one MPI'
 sed -i 's/^libmpich-dev .*/libmpich-dev (none)/' system/known
 setup 0
@@ -393,7 +402,7 @@ debian_12 '--print on another system'
 echo 'ID=fedora' >system/os-release
 rm bin/dpkg-query bin/apt-cache bin/apt-get
 setup 0 --print --dev --python env
-for package in g++ mpich dataset-fashion-mnist python3-venv clang-tidy-14; do
+for package in g++ mpich dataset-fashion-mnist python3-venv clang-tidy-14 slurmd; do
   grep -qxF $package stdout || fail "$package is not printed"
 done
 has_no ' ' stdout

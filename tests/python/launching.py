@@ -16,9 +16,8 @@ import support
 support.need("numpy", "cloudpickle")
 
 import farandole
-from farandole import _mpirun, _run_options, errors
+from farandole import errors
 
-HOSTS = [("a", 2), ("b", 1)]
 SECONDS = 60
 
 
@@ -98,8 +97,6 @@ class FunctionTest(unittest.TestCase):
             farandole.run(print, (sys._getframe(),))
         with self.assertRaisesRegex(errors.InvalidArgument, "either hosts or a hostfile"):
             farandole.run(print, hosts="a", hostfile="b")
-        with self.assertRaisesRegex(errors.InvalidArgument, "rank 1 of a job already"):
-            _mpirun.job_environment(_mpirun.Options(), {"PMI_RANK": "1"})
 
     def test_nothing_is_left(self):
         with tempfile.TemporaryDirectory() as directory:
@@ -120,7 +117,48 @@ class CommandTest(unittest.TestCase):
         done = run("-np", "2", "-H", "localhost:2", "--fusion-threshold-mb", "2", "--verbose", sys.executable, "-c", program)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(sorted(done.stdout.split("\n")), ["", "0 2097152", "1 2097152"])
-        self.assertRegex(done.stderr, r"mpi(run|exec)\S* .*-np 2 ")
+        self.assertRegex(done.stderr, r"2 ranks on localhost:2 by mpi(run|exec) of \S.*, because FARANDOLE_MPI is ")
+        self.assertRegex(done.stderr, r"env FARANDOLE_FUSION_BYTES=2097152 \S*mpi(run|exec)\S* .*-np 2 ")
+
+    def test_a_shell_runs_what_is_printed(self):
+        program = "import os, sys; print(os.environ['FARANDOLE_LOG'], sys.argv[1:])"
+        printed = run("--print", "-np", "1", "--log-level", "ERROR", sys.executable, "-c", program, "a b", "$HOME", "it's")
+        self.assertEqual((printed.returncode, printed.stderr), (0, ""))
+        done = subprocess.run(
+            ["sh", "-c", printed.stdout], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS
+        )
+        self.assertEqual(done.stdout, """error ['a b', '$HOME', "it's"]\n""", done.stderr)
+
+    def test_output_of_each_rank(self):
+        with tempfile.TemporaryDirectory() as directory:
+            done = run("-np", "2", "--output-filename", f"{directory}/logs", "echo", "said")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            said = [
+                os.path.join(place, name) for place, _, names in os.walk(directory) for name in names if "stdout" in name
+            ]
+            self.assertEqual(len(said), 2)
+            for name in said:
+                with open(name) as file:
+                    self.assertEqual(file.read(), "said\n")
+
+    def test_arguments_of_ssh_reach_it(self):
+        with tempfile.TemporaryDirectory() as directory:
+            ssh = os.path.join(directory, "ssh")
+            with open(ssh, "w") as file:
+                # The host is asked whether it answers, and then to start a daemon: there the launcher ends.
+                file.write('#!/bin/sh\necho "$*" >>"$0.log"\ncase $* in *" true") exit 0 ;; esac\nkill -TERM $PPID\n')
+            os.chmod(ssh, 0o755)
+            environment = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}"}
+            run("-np", "1", "-H", "elsewhere.invalid", "-p", "2222", "-i", "key", "true", env=environment)
+            with open(f"{ssh}.log") as file:
+                asked, *started = file.read().splitlines()
+        self.assertTrue(asked.startswith("-o BatchMode=yes") and asked.endswith("elsewhere.invalid true"), asked)
+        self.assertRegex(started[0], r"-p 2222 -i key elsewhere")
+
+    def test_a_host_that_can_not_be_reached(self):
+        done = run("-np", "1", "-H", "elsewhere.invalid", "true")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"elsewhere.invalid: (ssh: Could not resolve.*resolver|there is no ssh on PATH)")
 
     def test_a_timeline(self):
         with tempfile.TemporaryDirectory() as directory:
@@ -156,9 +194,6 @@ class CommandTest(unittest.TestCase):
     def test_texts(self):
         for arguments, text in {
             ("-np", "2"): "the program is missing",
-            ("python", "x.py"): "the number of processes is missing",
-            ("-np", "2", "-H", "a b", "python"): "hosts are written HOST:SLOTS",
-            ("-np", "2", "--host-discovery-script", "x", "python"): "give the hosts with -H or --hostfile",
             ("-np", "2", "--hostfile", "/missing", "python"): "/missing",
         }.items():
             done = run(*arguments)
@@ -200,55 +235,6 @@ class FramesTest(unittest.TestCase):
                 self.assertEqual([(os.path.basename(name), line) for name, line in frames], [
                     ("failing_program.py", "7"), ("failing_program.py", "4")
                 ])  # fmt: skip
-
-
-class OptionsTest(unittest.TestCase):
-    def made(self, flavour, *arguments, names=()):
-        options, program, _ = _run_options.parse([*arguments, "python", "train.py", "-np", "9"])
-        self.assertEqual(program, ["python", "train.py", "-np", "9"])
-        return " ".join(_mpirun.command_line(_mpirun.Launcher(flavour, "mpirun"), options, program, names))
-
-    def test_open_mpi(self):
-        plain = self.made("openmpi", "-np", "2", names=["PATH"])
-        self.assertRegex(plain, r"^mpirun .*-np 2 -H localhost:2 --bind-to none .* python train.py -np 9$")
-        self.assertNotIn("-x", plain)
-        much = self.made(
-            "openmpi", "-np", "3", "-H", "a:2,b", "-p", "2222", "-i", "key", "--network-interfaces", "eth0,eth1",
-            "--output-filename", "/logs", "--mpi-args=--report-bindings", "--tcp",
-            names=["PATH", "SSH_TTY", "BASH_FUNC_x%%", "HOROVOD_TIMELINE"],
-        )  # fmt: skip
-        for part in (
-            "-H a:2,b:1", "plm_rsh_args -p 2222 -i key", "btl_tcp_if_include eth0,eth1", "--output-filename /logs",
-            "-x HOROVOD_TIMELINE -x PATH --report-bindings python", "btl self,tcp",
-        ):  # fmt: skip
-            self.assertIn(part, much)
-
-    def test_mpich(self):
-        much = self.made("mpich", "-np", "3", "-H", "a:2,b", "-p", "2222", "--network-interface", "eth0", names=["PATH"])
-        for part in ("-np 3 -hosts a:2,b:1", "-iface eth0", "HYDRA_LAUNCHER_EXTRA_ARGS -p 2222"):
-            self.assertIn(part, much)
-        with self.assertRaisesRegex(errors.Unsupported, "FARANDOLE_MPI=openmpi"):
-            self.made("mpich", "-np", "1", "--tcp")
-
-    def test_variables(self):
-        options, _, _ = _run_options.parse(
-            ["-np", "1", "--timeline-filename", "t.json", "--no-stall-check", "--no-autotune", "--log-level", "debug", "x"]
-        )
-        self.assertEqual(
-            options.settings,
-            {
-                "HOROVOD_TIMELINE": "t.json",
-                "HOROVOD_STALL_CHECK_DISABLE": "1",
-                "HOROVOD_AUTOTUNE": "0",
-                "HOROVOD_LOG_LEVEL": "debug",
-            },
-        )
-
-    def test_hostfile(self):
-        self.assertEqual(_run_options.parse_hostfile("a slots=2  # two\n\nb\n", "hosts"), HOSTS)
-        self.assertEqual(_run_options.parse_hosts("a:2,b"), HOSTS)
-        with self.assertRaisesRegex(errors.InvalidArgument, re.escape("hosts:2: lines are written HOST slots=SLOTS")):
-            _run_options.parse_hostfile("a\nb many=2", "hosts")
 
 
 if __name__ == "__main__":

@@ -48,8 +48,9 @@ std::vector<std::string> algorithm_names(Collective collective, const Communicat
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective == collective && algorithm.supports(ranks.size())) names.emplace_back(algorithm.name);
   }
-  if (ranks.shares_memory()) names.emplace_back("shared_memory");
-  if (ranks.choose(Collective::kAllreduce, 4) == "hierarchical") names.emplace_back("hierarchical");
+  // By messages short vectors go another way than long ones.
+  names.emplace_back(ranks.shares_memory() ? "shared_memory" : "auto");
+  if (ranks.choose(Collective::kAllreduce, 1 << 20) == "hierarchical") names.emplace_back("hierarchical");
   if (collective == Collective::kAllreduce && ranks.transport() == "mpi") names.emplace_back("vendor");
   return names;
 }

@@ -2,7 +2,7 @@
 """HOROVOD_* variables: those that mean something here are passed on, the others are named once."""
 
 import os
-from typing import Callable, Dict, List, Mapping, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Tuple
 
 _LONGEST = "604800"  # a week: the most that FARANDOLE_WARN_AFTER takes
 
@@ -77,6 +77,11 @@ def translate(environment: Mapping[str, str]) -> Tuple[Dict[str, str], List[str]
         if text and ours not in environment:
             settings.setdefault(ours, text)
     return settings, ignored
+
+
+def setting_of(variable: str) -> Optional[str]:
+    """The setting of Farandole that a HOROVOD_* variable is read as; None if it has no effect."""
+    return _MEANINGS[variable][0] if variable in _MEANINGS else None
 
 
 def apply() -> List[str]:

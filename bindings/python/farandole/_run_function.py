@@ -4,7 +4,6 @@
 import contextlib
 import os
 import pickle
-import shlex
 import shutil
 import subprocess
 import sys
@@ -12,9 +11,9 @@ import tempfile
 import warnings
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from . import _mpirun, _run_options, _run_task, errors
+from . import _launch_checks, _launch_commands, _run_options, _run_task, errors
 
-_SECONDS_TO_END = 10  # that mpirun has to take its ranks down
+_SECONDS_TO_END = 10  # that the launcher has to take its ranks down
 # Runs a program that gets SIGTERM when the process that started it is gone, however that has ended. 1 is PR_SET_PDEATHSIG.
 _WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
@@ -52,26 +51,27 @@ def run(
     *,
     env: Optional[Mapping[str, str]] = None,
 ) -> List[Any]:
-    """Starts a job with mpirun, calls `func(*args, **kwargs)` on each of its ranks and returns what they return, in the
-    order of the ranks. Blocks until the job has ended. Call it in a program that is no rank itself; `func` calls `init`.
+    """Starts a job with the launcher that farandole-run would take, calls `func(*args, **kwargs)` on each of its ranks and
+    returns what they return, in the order of the ranks. Blocks until the job has ended. Call it in a program that is no rank
+    itself; `func` calls `init`.
 
     num_proc, np: number of ranks.
     hosts: "host1:2,host2:2", names with the number of ranks that each takes; without it and `hostfile`, this host.
     hostfile: a file of lines "host slots=2".
     host_discovery_script: is refused, because hosts do not come and go; `hosts` or `hostfile` names them.
-    ssh_port, ssh_identity_file, network_interface ("eth0,eth1"), mpi_args: as mpirun takes them.
+    ssh_port, ssh_identity_file, network_interface ("eth0,eth1"), mpi_args: as the launcher takes them.
     network_interfaces: the older list of names.
-    output_filename: directory of files with the ranks' output, named by mpirun; without it they share this process's.
-    verbose: print mpirun's command line.
+    output_filename: directory of files with the ranks' output, named by the launcher; without it they share this process's.
+    verbose: print the launcher's command line.
     executable: the Python of the ranks, by default this one.
     env: further variables of the ranks' environment, which is this process's else.
-    The others are Horovod's and have no effect: the ranks of a job stay the same, and mpirun starts them.
+    The others are Horovod's and have no effect: the ranks of a job stay the same, and a launcher starts them.
 
     The function, its arguments and the results travel as pickles (cloudpickle's, so that functions of the main program and
     lambdas do) through files that only this user can read: in the directory for temporary files, or, with other hosts, in
     the current one, which they must share.
 
-    Raises RuntimeError with the text of the first error if a rank fails; InvalidArgument; Unsupported without mpirun.
+    Raises RuntimeError with the text of the first error if a rank fails; InvalidArgument; Unsupported without a launcher.
     """
     ranks = np if np is not None and num_proc == 1 else num_proc
     _warn_of_changing_ranks(min_num_proc or min_np, max_num_proc or max_np, ranks)
@@ -88,16 +88,19 @@ def run(
         arguments=mpi_args,
         verbose=bool(verbose),
     )
-    environment = _mpirun.job_environment(options, os.environ)
-    launcher = _mpirun.find_launcher(environment)
-    with _private_directory(None if options.is_local() else os.getcwd()) as directory:
+    launcher = _launch_checks.find(options)
+    is_alone = options.is_local() and not launcher.knows_hosts(os.environ)
+    with _private_directory(None if is_alone else os.getcwd()) as directory:
         _run_task.write_call(directory, func, args, kwargs or {})
         program = _run_task.program(executable or sys.executable, directory)
-        environment["PYTHONPATH"] = _with_this_package(environment.get("PYTHONPATH", ""))
-        command = _mpirun.command_line(launcher, options, program, list(environment))
+        options.settings["PYTHONPATH"] = _with_this_package(
+            options.settings.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        )
+        command = _launch_commands.make_command(launcher, options, program, os.environ)
         if options.verbose:
-            print(shlex.join(command), file=sys.stderr, flush=True)
-        status = _run(command, environment)
+            print(command.text(), file=sys.stderr, flush=True)
+        _launch_checks.prepare(launcher, options, os.environ)
+        status = _run(command.words, {**os.environ, **command.settings})
         return _results(directory, ranks, status, getattr(func, "__name__", repr(func)))
 
 
@@ -113,7 +116,7 @@ def _check_starters(host_discovery_script: Optional[str], use_gloo: Optional[boo
             "hostfile"
         )
     if use_gloo and use_mpi:
-        raise errors.InvalidArgument("give either use_gloo or use_mpi; here mpirun starts the ranks with both")
+        raise errors.InvalidArgument("give either use_gloo or use_mpi; here a launcher of MPI starts the ranks with both")
 
 
 def _names(interfaces: Any) -> Sequence[str]:
@@ -141,7 +144,7 @@ def _run(command: List[str], environment: Dict[str, str]) -> int:
     try:
         return job.wait()
     except BaseException:
-        # Ctrl-C of a terminal has reached mpirun too; other ends of the wait have not.
+        # Ctrl-C of a terminal has reached the launcher too; other ends of the wait have not.
         job.terminate()
         try:
             job.wait(_SECONDS_TO_END)
@@ -162,5 +165,5 @@ def _results(directory: str, ranks: int, status: int, name: str) -> List[Any]:
     if missing or status != 0:
         ended = f"signal {-status}" if status < 0 else f"status {status}"
         which = f"no result came from rank {', '.join(map(str, missing))}" if missing else "all ranks had returned"
-        raise RuntimeError(f"{name}: mpirun ended with {ended}; {which}. What the ranks printed says more")
+        raise RuntimeError(f"{name}: the launcher ended with {ended}; {which}. What the ranks printed says more")
     return [pickle.loads(outcome.result) for outcome in outcomes if outcome is not None]

@@ -13,7 +13,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, Callable, List, Mapping, Optional, Sequence
 
-from . import _code_pickle, _frames, _mpirun, errors
+from . import _code_pickle, _frames, _launchers, errors
 from ._horovod import modules
 
 _CALL = "call"
@@ -73,7 +73,7 @@ def program(executable: str, directory: str) -> List[str]:
 def main() -> None:
     directory = sys.argv.pop(1)
     _frames.hide_starters()
-    rank = _mpirun.own_rank(os.environ)
+    rank = _launchers.own_rank(os.environ)
     if rank is None:
         sys.exit("this module is started by farandole.run, with mpirun")
     _check_private(directory)

@@ -1,38 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts a program as the ranks of a job, with horovodrun's options:
 
-python -m farandole.run -np 2 [-H host1:1,host2:1] [options] python train.py
-python -m farandole.run --help
+farandole-run -np 2 [-H host1:1,host2:1] [options] python train.py
+farandole-run --help
 
-From Python, `farandole.run(function, …)` runs a function on all ranks.
+`python -m farandole.run` is the same. From Python, `farandole.run(function, …)` runs a function on all ranks.
 """
 
 import json
 import os
-import shlex
 import sys
 import types
 from typing import Any, List
 
-from . import _mpirun, _run_function, _run_options, errors
+from . import (
+    _hosts,
+    _launch_checks,
+    _launch_commands,
+    _run_as_horovod,
+    _run_function,
+    _run_options,
+    _run_pages,
+    errors,
+)
 from ._built import info
 
 
-def main(arguments: List[str]) -> None:
-    """Becomes mpirun, so that its status, its signals and its output are those of the job."""
-    options, program, shows_what_is_built = _run_options.parse(arguments)
-    if shows_what_is_built:
+def main(arguments: List[str], name: str) -> None:
+    """Becomes the launcher, so that its status, its signals and its output are those of the job. `name`: this program's."""
+    request = _run_options.parse(arguments, name)
+    if request.action == "check-build":
         print(json.dumps(info(), indent=2, default=str))
+    elif request.action == "man-page":
+        print(_run_pages.manual_page(), end="")
+    elif request.action == "bash-completion":
+        print(_run_pages.bash_completion(), end="")
+    else:
+        try:
+            if request.action == "as-horovod":
+                print(_run_as_horovod.install())
+            else:
+                _start(request, name)
+        except (errors.Error, OSError) as error:
+            sys.exit(f"{name}: {error}")
+
+
+def _start(request: _run_options.Request, name: str) -> None:
+    options, program = request.options, request.program
+    if name == _run_as_horovod.NAME:
+        program = _run_as_horovod.wrapped(program)
+    launcher = _launch_checks.find(options)
+    command = _launch_commands.make_command(launcher, options, program, os.environ)
+    for note in [*request.notes, *command.notes]:
+        print(f"{name}: {note}", file=sys.stderr)
+    if request.action == "print":
+        print(command.text())
         return
-    try:
-        environment = _mpirun.job_environment(options, os.environ)
-        launcher = _mpirun.find_launcher(environment)
-        command = _mpirun.command_line(launcher, options, program, list(environment))
-    except errors.Error as error:
-        sys.exit(f"farandole.run: {error}")
     if options.verbose:
-        print(shlex.join(command), file=sys.stderr, flush=True)
-    os.execvpe(command[0], command, environment)
+        where = f" on {_hosts.text_of(options.hosts)}" if options.hosts else ""
+        print(f"{name}: {options.ranks} ranks{where} by {launcher.described()}", file=sys.stderr)
+        print(command.text(), file=sys.stderr, flush=True)
+    _launch_checks.prepare(launcher, options, os.environ)
+    os.execvpe(command.words[0], command.words, {**os.environ, **command.settings})
+
+
+def farandole_run() -> None:
+    """The program farandole-run."""
+    main(sys.argv[1:], "farandole-run")
+
+
+def horovodrun() -> None:
+    """The program horovodrun, which `farandole-run --as-horovod` installs."""
+    main(sys.argv[1:], _run_as_horovod.NAME)
 
 
 class _CallableModule(types.ModuleType):
@@ -43,6 +82,6 @@ class _CallableModule(types.ModuleType):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1:], "python -m farandole.run")
 else:
     sys.modules[__name__].__class__ = _CallableModule

@@ -168,10 +168,11 @@ void CollectiveOperation::begin_check() {
 
 /// Through the host's memory where there is some: ranks that chose different algorithms must meet in the same place.
 std::unique_ptr<Operation> CollectiveOperation::make_comparison() {
-  if (host_.whole() == nullptr)
-    return std::make_unique<CallComparison>(group_, static_cast<std::uint8_t>(sequence_ % kLanes), sequence_,
-                                            descriptor_);
   const std::uint64_t number = ShmGroup::first_number(sequence_) + static_cast<std::uint64_t>(comparisons_++);
+  if (host_.whole() == nullptr) {
+    const Hierarchy* const hierarchy = host_.hierarchy ? &*host_.hierarchy : nullptr;
+    return CallComparison::make(group_, hierarchy, host_.group.get(), number, descriptor_);
+  }
   auto comparison = std::make_unique<ShmOperation>(group_, *host_.whole(), call_, descriptor_, number,
                                                    ShmOperation::Purpose::kComparison);
   // Of the counts, once they have been exchanged.

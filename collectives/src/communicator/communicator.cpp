@@ -367,7 +367,7 @@ bool Communicator::shares_memory() const {
 
 std::uint64_t Communicator::sent_bytes() const {
   endpoint().check_process();
-  return state().message_route().sent_bytes();
+  return state().sent_bytes();
 }
 
 void Communicator::abort(std::string_view text) {

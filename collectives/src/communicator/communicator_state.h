@@ -2,11 +2,13 @@
 // What the copies of a Communicator share.
 #pragma once
 
-#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <exception>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -39,13 +41,18 @@ class Communicator::State {
   /// For callers that look after faults themselves.
   Endpoint& endpoint() const { return *group_.endpoint; }
 
-  /// One slow link sets the pace of all, and ranks of other processes share one transport: that, if there are any.
-  Transport& message_route() const {
+  /// One slow link sets the pace of all.
+  Transport& message_route() const { return group_.endpoint->route(group_.farthest_member()); }
+  /// Of all transports to other processes; of that within this one, if there are none.
+  std::uint64_t sent_bytes() const {
+    std::set<const Transport*> routes{&message_route()};
     const Topology& topology = group_.endpoint->topology();
     const int here = topology.rank(group_.endpoint->rank()).process;
-    const auto other = std::find_if(group_.members.begin(), group_.members.end(),
-                                    [&](int member) { return topology.rank(member).process != here; });
-    return group_.endpoint->route(other == group_.members.end() ? group_.endpoint->rank() : *other);
+    for (const int member : group_.members) {
+      if (topology.rank(member).process != here) routes.insert(&group_.endpoint->route(member));
+    }
+    return std::accumulate(routes.begin(), routes.end(), std::uint64_t{0},
+                           [](std::uint64_t sum, const Transport* route) { return sum + route->sent_bytes(); });
   }
 
   SelectionQuery query(Collective collective, std::size_t bytes, MemoryKind memory = MemoryKind::kHost) const {

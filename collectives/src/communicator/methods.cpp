@@ -3,6 +3,7 @@
 #include <array>
 
 #include "device/device_operation.h"
+#include "messages/exchange.h"
 #include "messages/hierarchical_operation.h"
 #include "messages/scheduled_collective.h"
 #include "messages/vendor_allreduce.h"
@@ -11,9 +12,9 @@
 namespace farandole {
 
 std::span<const Method* const> methods() {
-  static constexpr std::array<const Method*, 6> kMethods{&kShmMethod,          &kHierarchicalMethod,
-                                                         &kVendorMethod,       &kScheduleMethod,
-                                                         &kDeviceVendorMethod, &kDeviceScheduleMethod};
+  static constexpr std::array<const Method*, 7> kMethods{&kShmMethod,           &kExchangeMethod, &kHierarchicalMethod,
+                                                         &kVendorMethod,        &kScheduleMethod, &kDeviceVendorMethod,
+                                                         &kDeviceScheduleMethod};
   return kMethods;
 }
 

@@ -15,7 +15,7 @@ std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-struct Extent {
+struct DeviceExtent {
   std::uintptr_t address = 0;
   std::size_t count = 0;
   void* pointer() const { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr): a layout
@@ -93,14 +93,14 @@ class DevicePlanner {
   std::uintptr_t layout(const ExecutionPlan::Location& location) const {
     return base(location.memory) - location.first_byte;
   }
-  Extent locate(const Region& region) const {
+  DeviceExtent locate(const Region& region) const {
     std::uintptr_t begin = layout(region.space == Space::kInput ? plan_.input : plan_.data);
     if (region.space == Space::kScratch) begin = memory_ + own_.slot(region.slot);
     return {begin + plan_.offsets[static_cast<std::size_t>(region.first)] * element_bytes_, own_.count_of(region)};
   }
 
-  DeviceTask copy(const Extent& to, const Extent& from) const { return scaled(to, from, 1.0); }
-  DeviceTask scaled(const Extent& to, const Extent& from, double factor) const {
+  DeviceTask copy(const DeviceExtent& to, const DeviceExtent& from) const { return scaled(to, from, 1.0); }
+  DeviceTask scaled(const DeviceExtent& to, const DeviceExtent& from, double factor) const {
     DeviceTask task;
     task.kind = factor == 1.0 ? DeviceTask::Kind::kCopy : DeviceTask::Kind::kScale;
     task.dtype = task.output_dtype = call_.input.dtype;
@@ -110,7 +110,7 @@ class DevicePlanner {
     task.factor = factor;
     return task;
   }
-  DeviceTask reduced(const Extent& to, const Extent& left, const Extent& right) const {
+  DeviceTask reduced(const DeviceExtent& to, const DeviceExtent& left, const DeviceExtent& right) const {
     DeviceTask task = scaled(to, left, 1.0);
     task.kind = DeviceTask::Kind::kReduce;
     task.right = right.pointer();
@@ -120,7 +120,7 @@ class DevicePlanner {
 
   void add_prologue() {
     made_.stages.emplace_back();
-    const Extent from{reinterpret_cast<std::uintptr_t>(call_.input.data), call_.input.count};
+    const DeviceExtent from{reinterpret_cast<std::uintptr_t>(call_.input.data), call_.input.count};
     if (from.count == 0) return;
     made_.stages.back().launches.push_back({scaled({base(plan_.prologue_target), from.count}, from, call_.prescale)});
   }
@@ -139,9 +139,9 @@ class DevicePlanner {
 
   void add_task(int index, std::vector<DeviceTask>& launch) const {
     const Step& step = schedule_.steps[static_cast<std::size_t>(index)];
-    const Extent to = locate(step.target);
+    const DeviceExtent to = locate(step.target);
     if (to.count == 0) return;
-    const Extent bounce{bounced_[static_cast<std::size_t>(index)], to.count};
+    const DeviceExtent bounce{bounced_[static_cast<std::size_t>(index)], to.count};
     switch (step.kind) {
       case StepKind::kRecvReduce:
         launch.push_back(reduced(to, locate(step.operand), bounce));
@@ -153,7 +153,7 @@ class DevicePlanner {
         launch.push_back(reduced(to, locate(step.operand), locate(step.other)));
         break;
       default: {
-        const Extent from = locate(step.operand);
+        const DeviceExtent from = locate(step.operand);
         const double factor = step.kind == StepKind::kFinish ? factor_ : 1.0;
         if (factor != 1.0 || from.address != to.address) launch.push_back(scaled(to, from, factor));
       }
@@ -163,7 +163,7 @@ class DevicePlanner {
   void add_message(int index, std::uintptr_t& bounce, std::vector<DeviceMessage>& messages) {
     const Step& step = schedule_.steps[static_cast<std::size_t>(index)];
     const bool sends = step.kind == StepKind::kSend;
-    Extent extent = locate(sends ? step.operand : step.target);
+    DeviceExtent extent = locate(sends ? step.operand : step.target);
     if (extent.count == 0) return;  // both ends know it
     if (program_.is_bounced[static_cast<std::size_t>(index)]) {
       extent.address = bounced_[static_cast<std::size_t>(index)] = bounce;
@@ -179,7 +179,7 @@ class DevicePlanner {
     if (layout(plan_.input) != layout(plan_.data)) {
       for (int piece = plan_.first_result; piece < plan_.first_result + plan_.result_pieces; ++piece) {
         if (!schedule_.untouched[static_cast<std::size_t>(piece)]) continue;
-        const Extent from = locate({Space::kInput, 0, piece, 1});
+        const DeviceExtent from = locate({Space::kInput, 0, piece, 1});
         if (from.count > 0) untouched.push_back(copy(locate({Space::kData, 0, piece, 1}), from));
       }
     }

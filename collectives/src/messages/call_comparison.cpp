@@ -1,89 +1,159 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "messages/call_comparison.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <numeric>
+#include <set>
 #include <utility>
-
-#include "farandole/core/error.h"
 
 namespace farandole {
 namespace {
 
-bool same(const Descriptor& a, const Descriptor& b) {
-  return std::memcmp(&a, &b, sizeof a) == 0;
+std::uint8_t lane_of_messages(std::uint64_t number) {
+  return static_cast<std::uint8_t>(number / ShmGroup::kNumbers % kLanes);
 }
 
 }  // namespace
 
-CallComparison::CallComparison(const Group& group, std::uint8_t lane, std::uint64_t sequence, const Descriptor& mine)
-    : group_(group), lane_(lane) {
-  known_.lowest = {group.rank, 0, mine};
-  // The digest carries the sequence number, so that ranks whose numbers of calls differ find that, too.
-  known_.lowest.descriptor.digest = mix(mine.digest, sequence);
+std::unique_ptr<CallComparison> CallComparison::make(const Group& group, const Hierarchy* hierarchy, ShmGroup* host,
+                                                     std::uint64_t number, const Descriptor& mine, ShownBlocks blocks) {
+  if (hierarchy == nullptr) return std::make_unique<FlatComparison>(group, number, mine, std::move(blocks));
+  return std::make_unique<TwoLevelComparison>(group, *hierarchy, host, number, mine, std::move(blocks));
 }
 
-void CallComparison::start_round() {
-  const int size = group_.size();
-  const int to = (group_.rank + distance_) % size;
-  const int from = (group_.rank + size - distance_) % size;
-  outgoing_.push_back(std::make_unique<Message>(known_));
-  receive_ = group_.route(from).recv(group_.channel_from(from, lane_), &incoming_, sizeof incoming_);
-  sends_.push_back(group_.route(to).send(group_.channel_to(to, lane_), outgoing_.back().get(), sizeof(Message)));
-  receiving_ = true;
-}
+FlatComparison::FlatComparison(const Group& group, std::uint64_t number, const Descriptor& mine, ShownBlocks blocks)
+    : group_(group),
+      dissemination_(group, lane_of_messages(number), ComparedCalls::of(group.rank, mine, number), group.size(),
+                     std::move(blocks)) {}
 
-void CallComparison::merge(const Entry& entry) {
-  if (entry.rank < 0) return;
-  if (entry.rank >= group_.size()) {
-    throw TransportError(
-        fmt::format("a comparison of calls names rank {} of a communicator of {}", entry.rank, group_.size()));
-  }
-  Entry other = entry;
-  if (other.rank < known_.lowest.rank) std::swap(other, known_.lowest);
-  // `other` is now the higher one; the old pair's differing entry may agree with a new lowest one.
-  if (same(known_.differing.descriptor, known_.lowest.descriptor)) known_.differing.rank = -1;
-  if (same(other.descriptor, known_.lowest.descriptor)) return;
-  if (known_.differing.rank < 0 || other.rank < known_.differing.rank) known_.differing = other;
-}
-
-Operation::State CallComparison::advance() {
-  bool moved = false;
-  while (distance_ < group_.size()) {
-    if (!receiving_) start_round();
-    if (!receive_->test()) return moved ? State::kMoved : State::kWaiting;
-    receive_.reset();
-    receiving_ = false;
-    const Message received = incoming_;
-    merge(received.lowest);
-    merge(received.differing);
-    distance_ *= 2;
-    moved = true;
-  }
-  std::erase_if(sends_, [](const auto& send) { return send->test(); });
-  if (!sends_.empty()) return moved ? State::kMoved : State::kWaiting;
-  judge();
+Operation::State FlatComparison::advance() {
+  const State state = dissemination_.advance();
+  if (state != State::kDone) return state;
+  dissemination_.calls().judge(group_);
+  dissemination_.check_lengths();
   return State::kDone;
 }
 
-void CallComparison::judge() const {
-  const Entry& a = known_.lowest;
-  const Entry& b = known_.differing;
-  if (b.rank >= 0) throw_mismatch(group_, a.rank, a.descriptor, b.rank, b.descriptor);
-  if (a.descriptor.algorithm == Descriptor::kRefused) throw_refused(a.descriptor);
+TwoLevelComparison::TwoLevelComparison(const Group& group, const Hierarchy& hierarchy, ShmGroup* host,
+                                       std::uint64_t number, const Descriptor& mine, ShownBlocks blocks)
+    : group_(group),
+      hierarchy_(hierarchy),
+      host_(host),
+      number_(number),
+      known_(ComparedCalls::of(group.rank, mine, number)),
+      shown_(std::move(blocks)) {
+  if (!shown_.bytes.empty()) place_blocks();
 }
 
-Aftermath CallComparison::withdraw() {
-  auto worst = receive_ ? receive_->withdraw() : Aftermath::kNone;
-  for (const auto& send : sends_) worst = std::max(worst, send->withdraw());
-  return worst;
+/// The blocks of a host side by side in the order of ranks, and hosts in the order of their first ranks' group.
+void TwoLevelComparison::place_blocks() {
+  std::set<int> hosts;
+  for (int rank = 0; rank < group_.size(); ++rank) hosts.insert(group_.host_of(rank));
+  bytes_of_host_.assign(hosts.size(), 0);
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const auto host = std::distance(hosts.begin(), hosts.find(group_.host_of(rank)));
+    std::size_t& bytes = bytes_of_host_[static_cast<std::size_t>(host)];
+    host_of_.push_back(static_cast<int>(host));
+    place_.push_back(bytes);
+    bytes += shown_.bytes_of(rank);
+  }
 }
 
-std::vector<int> CallComparison::waits_for() const {
-  if (!receiving_) return {};
-  return {group_.member((group_.rank + group_.size() - distance_) % group_.size())};
+Operation::State TwoLevelComparison::advance() {
+  for (bool moved = false;; moved = true) {
+    const State state = step();
+    if (state == State::kDone) return state;
+    if (state == State::kWaiting) return moved ? State::kMoved : state;
+  }
+}
+
+Operation::State TwoLevelComparison::step() {
+  switch (phase_) {
+    case Phase::kConnect:
+      if (host_ != nullptr && !host_->connect()) return State::kWaiting;
+      show();
+      return State::kMoved;
+    case Phase::kCollect:
+      if (meeting_ && !meeting_->all_shown()) return State::kWaiting;
+      begin_across();
+      return State::kMoved;
+    case Phase::kAcross:
+      if (const State state = across_->advance(); state != State::kDone) return state;
+      answer();
+      known_.judge(group_);
+      across_->check_lengths();
+      return State::kDone;
+    case Phase::kAwait:
+      if (!meeting_->is_answered()) return State::kWaiting;
+      known_ = std::bit_cast<ComparedCalls>(meeting_->answer());
+      known_.judge(group_);
+      break;
+  }
+  return State::kDone;
+}
+
+void TwoLevelComparison::show() {
+  phase_ = hierarchy_.is_leader ? Phase::kCollect : Phase::kAwait;
+  if (host_ == nullptr) return;
+  meeting_.emplace(*host_, number_);
+  // The first rank's room is for the answer.
+  if (!hierarchy_.is_leader && shown_.bytes_of(group_.rank) > 0) shown_.write(meeting_->room());
+  meeting_->show(std::bit_cast<HostMeeting::Entry>(known_.lowest));
+}
+
+void TwoLevelComparison::begin_across() {
+  for (int local = 0; meeting_ && local < host_->size(); ++local) {
+    ComparedCalls heard;
+    heard.lowest = std::bit_cast<ComparedCalls::Entry>(meeting_->entry_of(local));
+    known_.merge(heard, group_.size());
+  }
+  across_.emplace(hierarchy_.leaders, lane_of_messages(number_), known_, group_.size(), blocks_of_hosts());
+  phase_ = Phase::kAcross;
+}
+
+ShownBlocks TwoLevelComparison::blocks_of_hosts() {
+  ShownBlocks blocks;
+  if (shown_.bytes.empty()) return blocks;
+  blocks.bytes = bytes_of_host_;
+  blocks.write = [this](std::byte* to) {
+    if (shown_.bytes_of(group_.rank) > 0) shown_.write(to);
+    for (int local = 1; host_ != nullptr && local < host_->size(); ++local) {
+      const int rank = host_->member(local);
+      const std::size_t bytes = shown_.bytes_of(rank);
+      if (bytes > 0) std::memcpy(to + place_[static_cast<std::size_t>(rank)], meeting_->room_of(local), bytes);
+    }
+  };
+  return blocks;
+}
+
+void TwoLevelComparison::answer() {
+  known_ = across_->calls();
+  if (!meeting_) return;
+  std::byte* to = meeting_->room();
+  for (std::size_t host = 0; host < bytes_of_host_.size(); ++host) {
+    const std::size_t bytes = bytes_of_host_[host];
+    if (bytes > 0) std::memcpy(to, across_->block(static_cast<int>(host)), bytes);
+    to += bytes;
+  }
+  meeting_->give(std::bit_cast<HostMeeting::Answer>(known_));
+}
+
+const std::byte* TwoLevelComparison::block(int rank) const {
+  const int host = host_of_[static_cast<std::size_t>(rank)];
+  const std::size_t place = place_[static_cast<std::size_t>(rank)];
+  if (across_) return across_->block(host) + place;
+  return meeting_->answered_room() + std::accumulate(bytes_of_host_.begin(), bytes_of_host_.begin() + host, place);
+}
+
+std::vector<int> TwoLevelComparison::waits_for() const {
+  if (across_) return across_->waits_for();
+  if (phase_ == Phase::kAwait) return {group_.member(host_->member(0))};
+  std::vector<int> ranks;
+  if (!meeting_) return ranks;
+  for (const int local : meeting_->missing()) ranks.push_back(group_.member(host_->member(local)));
+  return ranks;
 }
 
 }  // namespace farandole

@@ -1,53 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comparison of calls by messages, where ranks share no memory.
+// The comparison of calls where not all ranks share memory, and the short vectors that travel with it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "messages/dissemination.h"
+#include "messages/hierarchy.h"
 #include "operation/descriptor.h"
 #include "operation/group.h"
 #include "operation/operation.h"
+#include "shared_memory/host_meeting.h"
 
 namespace farandole {
 
-/// Compares {sequence number, descriptor} over all ranks by dissemination: ⌈log₂P⌉ rounds of 64 bytes per rank.
-///
-/// What travels is the descriptor of the lowest rank known, and that of the lowest rank known to differ from it. Both
-/// are minima, so hearing of a rank twice does no harm, and after the last round every rank knows the same two.
-class CallComparison final : public Operation {
+/// Ends once all ranks have called the same. Which messages pass between the ranks does not depend on what they have
+/// called, but for their lengths, so that ranks that disagree about everything still meet.
+class CallComparison : public Operation {
  public:
-  CallComparison(const Group& group, std::uint8_t lane, std::uint64_t sequence, const Descriptor& mine);
+  /// What a rank shows; lives as long as this object. Once the comparison is done.
+  virtual const std::byte* block(int rank) const = 0;
 
-  /// @throws Mismatch  with both descriptions, on every rank
+  // `advance` @throws Mismatch  with both descriptions, on every rank
+
+  /// @param hierarchy, host  as in MethodInputs   @param blocks  by rank of the communicator
+  /// @param number  ShmGroup::first_number of the collective, and one more for its second comparison
+  static std::unique_ptr<CallComparison> make(const Group& group, const Hierarchy* hierarchy, ShmGroup* host,
+                                              std::uint64_t number, const Descriptor& mine, ShownBlocks blocks = {});
+};
+
+/// Among ranks of which no two share memory, or as if.
+class FlatComparison final : public CallComparison {
+ public:
+  FlatComparison(const Group& group, std::uint64_t number, const Descriptor& mine, ShownBlocks blocks = {});
   State advance() override;
-  std::vector<int> waits_for() const override;
-  Aftermath withdraw() override;
+  std::vector<int> waits_for() const override { return dissemination_.waits_for(); }
+  Aftermath withdraw() override { return dissemination_.withdraw(); }
+  const std::byte* block(int rank) const override { return dissemination_.block(rank); }
 
  private:
-  struct Entry {
-    std::int32_t rank = -1;  // -1: none
-    std::uint32_t unused = 0;
-    Descriptor descriptor;
-  };
-  struct Message {
-    Entry lowest, differing;
-  };
-  static_assert(sizeof(Message) == 64);
-  void start_round();
-  void merge(const Entry& entry);
-  void judge() const;
+  const Group& group_;
+  Dissemination dissemination_;
+};
+
+/// Over hosts of several ranks: these show the first of each host what they have called, the first ranks compare, and
+/// each answers its own host. Only the first ranks send messages.
+class TwoLevelComparison final : public CallComparison {
+ public:
+  /// @param blocks  of all ranks together at most ShmGroup::kRoomBytes
+  TwoLevelComparison(const Group& group, const Hierarchy& hierarchy, ShmGroup* host, std::uint64_t number,
+                     const Descriptor& mine, ShownBlocks blocks = {});
+  State advance() override;
+  std::vector<int> waits_for() const override;
+  Aftermath withdraw() override { return across_ ? across_->withdraw() : Aftermath::kNone; }
+  const std::byte* block(int rank) const override;
+
+ private:
+  enum class Phase { kConnect, kCollect, kAcross, kAwait };
+  State step();
+  void place_blocks();
+  void show();
+  void begin_across();
+  ShownBlocks blocks_of_hosts();
+  void answer();
 
   const Group& group_;
-  const std::uint8_t lane_;
-  Message known_;
-  int distance_ = 1;
-  bool receiving_ = false;
-  Message incoming_;
-  std::vector<std::unique_ptr<Message>> outgoing_;  // one per round; stay until sent
-  std::vector<std::unique_ptr<Transfer>> sends_;
-  std::unique_ptr<Transfer> receive_;
+  const Hierarchy& hierarchy_;
+  ShmGroup* const host_;  // null: this rank is alone on its host
+  const std::uint64_t number_;
+  ComparedCalls known_;
+  const ShownBlocks shown_;
+  std::vector<int> host_of_;                // of each rank: which of the first ranks speaks for it
+  std::vector<std::size_t> place_;          // of each rank's block among those of its host
+  std::vector<std::size_t> bytes_of_host_;  // of all its blocks
+  std::optional<HostMeeting> meeting_;
+  std::optional<Dissemination> across_;  // of a first rank
+  Phase phase_ = Phase::kConnect;
 };
 
 }  // namespace farandole

@@ -30,7 +30,7 @@ constexpr double kCopyUsPerByte = 1e-4;
 constexpr double kCopies = 4;
 
 /// Of an alltoall long blocks are faster without the copies that bring them to one message per pair of hosts.
-bool is_faster(const SelectionQuery& query) {
+bool is_cheapest_hierarchy(const SelectionQuery& query) {
   if (query.collective != Collective::kAlltoall) return true;
   if (query.hosts == 0) return false;
   const FloatMode mode;  // the ranks must find the same, whatever mode their threads are in
@@ -94,7 +94,7 @@ constinit const Method kHierarchicalMethod{
           // What ranks do not know of each other they can not plan.
           return query.hosts > 0 && query.bytes != kUnknownBytes;
         },
-    .is_faster = is_faster,
+    .is_cheapest = is_cheapest_hierarchy,
     // Comparisons by messages end in any order; what follows in shared memory begins in the order of the calls.
     .announce =
         [](const MethodInputs& inputs) {

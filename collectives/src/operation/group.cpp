@@ -36,12 +36,21 @@ TuningShape Group::shape() const {
   TuningShape shape{size(), static_cast<int>(found_hosts.size()), ""};
   if (processes.size() < members.size() || size() == 1) shape.transport = endpoint->route(endpoint->rank()).name();
   if (processes.size() == 1) return shape;
-  const int here = topology.rank(endpoint->rank()).process;
-  const auto other =
-      std::find_if(members.begin(), members.end(), [&](int member) { return topology.rank(member).process != here; });
   if (!shape.transport.empty()) shape.transport += "+";
-  shape.transport += endpoint->route(*other).name();
+  shape.transport += endpoint->route(farthest_member()).name();
   return shape;
+}
+
+int Group::farthest_member() const {
+  const Topology& topology = endpoint->topology();
+  const RankInfo& here = topology.rank(endpoint->rank());
+  int other = endpoint->rank();
+  for (const int member : members) {
+    const RankInfo& there = topology.rank(member);
+    if (there.host_index != here.host_index) return member;
+    if (other == endpoint->rank() && there.process != here.process) other = member;
+  }
+  return other;
 }
 
 Group tuned(Group group) {

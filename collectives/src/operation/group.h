@@ -41,6 +41,9 @@ struct Group {
     return endpoint->shares_memory(endpoint->topology().rank(member(index)).host_index);
   }
   Transport& route(int peer) const { return transport != nullptr ? *transport : endpoint->route(member(peer)); }
+  /// The first member on another host than this rank; else the first of another process, else this rank. Its route is
+  /// the slowest one, and of one kind on all ranks.
+  int farthest_member() const;
   Channel channel_to(int peer, std::uint8_t lane) const { return {id, lane, member(rank), member(peer)}; }
   Channel channel_from(int peer, std::uint8_t lane) const { return {id, lane, member(peer), member(rank)}; }
   /// What a table must have been measured on to hold here.

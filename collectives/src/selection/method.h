@@ -27,17 +27,17 @@ struct Method {
   std::string_view needs;  ///< of the communicator: "… needs <this>"
   MemoryKind memory = MemoryKind::kHost;  ///< that it works on
   /// Goes before all methods behind it in the list wherever it is available, unless the caller, a setting or a table
-  /// says otherwise: it was measured to be faster than those behind it, where `is_faster` says so.
+  /// says otherwise. Such methods need no model of their cost: each was measured to be faster than those behind it, at
+  /// least for vectors for which it `is_cheapest`.
   bool is_preferred = false;
-  bool compares_calls = false;   ///< by itself, so that no comparison goes before it
-  bool is_made_at_call = false;  ///< else once the ranks have compared their calls
+  bool (*is_cheapest)(const SelectionQuery& query) = nullptr;  ///< for which it goes before them; null: for all
+  bool compares_calls = false;                                 ///< by itself, so that no comparison goes before it
+  bool is_made_at_call = false;                                ///< else once the ranks have compared their calls
   bool (*supports)(Collective collective);
   /// Whether ranks that are placed like these have what it needs.
   bool (*fits)(const TuningShape& shape);
   /// Whether it can run in this communicator. @param from_table  a table says so, and neither caller nor setting
   bool (*is_available)(const SelectionQuery& query, bool from_table);
-  /// Of a preferred one that is available: true up to some size, or always. Null: always.
-  bool (*is_faster)(const SelectionQuery& query) = nullptr;
   /// Takes the collective's place in the order of calls; null: none is needed. Called in that order, before ranks
   /// compare the call.
   void (*announce)(const MethodInputs& inputs) = nullptr;

@@ -48,7 +48,7 @@ const Method* preferred_method(const SelectionQuery& query) {
   for (const Method* method : methods()) {
     if (!method->is_preferred || method->memory != query.memory) continue;
     if (!method->supports(query.collective) || !method->is_available(query, false)) continue;
-    if (method->is_faster == nullptr || method->is_faster(query)) return method;
+    if (method->is_cheapest == nullptr || method->is_cheapest(query)) return method;
   }
   return nullptr;
 }
@@ -131,6 +131,16 @@ std::vector<Candidate> candidates(const SelectionQuery& query, const Settings& s
   return found;
 }
 
+double cheapest_schedule_us(const SelectionQuery& query) {
+  const FloatMode mode;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.collective != query.collective || !algorithm.supports(query.size)) continue;
+    least = std::min(least, predict_us(algorithm, 1, query));
+  }
+  return least;
+}
+
 std::string describe_no_such_algorithm(Collective collective, std::string_view wanted) {
   const std::vector<std::string_view> names = algorithm_names(collective);
   return fmt::format("there is no algorithm '{}'{}; it must be one of {}", wanted, suggestion(wanted, names),
@@ -186,8 +196,12 @@ Selection select(const SelectionQuery& query, const Settings& settings) {
     return Selection::schedule(algorithm, segments_for(algorithm, query, settings), query.memory);
   }
   if (method->is_available(query, false)) return {method, nullptr, 1};
-  // A rank alone has no peer to share with, and a setting that suits its job must not keep it from running.
-  if (query.size == 1) return select_freely(query, settings);
+  // A rank alone has no peer to share with, and some methods have room for short vectors only: a setting that suits the
+  // rest of the job must not keep these from running.
+  SelectionQuery shorter = query;
+  shorter.bytes = 0;
+  const bool is_too_long = query.forced.empty() && method->is_available(shorter, false);
+  if (query.size == 1 || is_too_long) return select_freely(query, settings);
   throw InvalidArgument(fmt::format("{} by {} needs {}; leave the choice to Farandole (auto)", name(query.collective),
                                     method->name, method->needs));
 }

@@ -72,6 +72,9 @@ std::vector<Candidate> candidates(const SelectionQuery& query, const Settings& s
 /// message.
 double predict_us(const Algorithm& algorithm, int segments, const SelectionQuery& query);
 
+/// Of the cheapest of them without segments: of a vector that is too short for segments to pay.
+double cheapest_schedule_us(const SelectionQuery& query);
+
 /// "there is no algorithm 'rung' (did you mean 'ring'?); it must be one of …", with what this collective knows.
 std::string describe_no_such_algorithm(Collective collective, std::string_view wanted);
 

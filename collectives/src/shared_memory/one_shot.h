@@ -7,6 +7,7 @@
 #include <span>
 
 #include "operation/call.h"
+#include "operation/short_collective.h"
 #include "shared_memory/shm_group.h"
 
 namespace farandole {
@@ -30,30 +31,14 @@ class OneShot {
   void take();
 
  private:
-  Extent part(int local) const;
-  std::size_t shown_by(int local) const;
   /// Whether so many elements are shown in the record.
-  bool fits_record(std::size_t count) const { return bytes(count) <= sizeof(ArrivalRecord::payload); }
-  /// What `local` shows, `count` elements; they stay until this rank has completed the operation.
-  const std::byte* shown(int local, std::size_t count) const {
-    return fits_record(count) ? reinterpret_cast<const std::byte*>(arrival(local).payload.data()) : slot(local);
-  }
+  bool fits_record(std::size_t count) const { return collective_.bytes(count) <= sizeof(ArrivalRecord::payload); }
   std::byte* slot(int local) const { return host_.input_slot(local, lane_, 0); }
   ArrivalRecord& arrival(int local) const { return host_.lane(local, lane_).arrival; }
-  std::size_t bytes(std::size_t count) const { return count * element_bytes_; }
-  /// Whether the rank shows other numbers than those of its input.
-  bool is_scaled() const { return reduces(call_.collective) && call_.prescale != 1.0; }
-  const std::byte* own(Extent at) const;
-  void reduce_from_all(Extent at);
-  void copy_own(Extent at, std::size_t to) const;
-  void copy_from(int local, Extent at, std::size_t to) const;
 
   ShmGroup& host_;
   const int lane_;
-  const Call& call_;
-  const std::span<const std::size_t> firsts_;
-  const std::size_t element_bytes_;
-  const std::size_t total_;
+  const ShortCollective collective_;
 };
 
 enum class Attempt {

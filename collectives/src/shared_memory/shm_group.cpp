@@ -15,8 +15,11 @@ std::size_t staging_offset(int size) {
   return sizeof(ShmBlock) + (words + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
+/// Communicators of several hosts have all lanes, and a room in each.
 std::size_t block_bytes(int size, int lanes, std::size_t slot_bytes) {
-  return staging_offset(size) + static_cast<std::size_t>(lanes) * ShmGroup::kExchangeSlots * slot_bytes;
+  const bool has_rooms = lanes == kLanes;
+  const std::size_t lane_bytes = ShmGroup::kExchangeSlots * slot_bytes + (has_rooms ? ShmGroup::kRoomBytes : 0);
+  return staging_offset(size) + static_cast<std::size_t>(lanes) * lane_bytes;
 }
 
 std::size_t least_single_copy(const Endpoint& endpoint) {
@@ -113,7 +116,9 @@ bool ShmGroup::peer_has_started_next(std::uint64_t number) const {
   for (int local = 0; local < size(); ++local) {
     if (local == rank_) continue;
     // Sequentially consistent: pairs with the nudge of a rank that arrives, see Doorbell::arm.
-    if (lane(local, lane_of(number)).arrival.number.load(std::memory_order_seq_cst) >= number) return true;
+    const ShmBlock::Lane& next = lane(local, lane_of(number));
+    if (next.arrival.number.load(std::memory_order_seq_cst) >= number) return true;
+    if (next.meeting.shown.load(std::memory_order_seq_cst) >= number) return true;
   }
   return false;
 }

@@ -65,6 +65,16 @@ class Progress {
   std::atomic<std::uint64_t> number_, steps_;
 };
 
+/// What a rank shows before a collective over several hosts, and what the first rank of the host answers, see
+/// HostMeeting. `shown` and `answered` only grow.
+struct MeetingRecord {
+  static constexpr std::size_t kEntryWords = 4, kAnswerWords = 8;
+  std::atomic<std::uint64_t> shown;  ///< number of the meeting
+  std::array<std::atomic<std::uint64_t>, kEntryWords> entry;
+  std::atomic<std::uint64_t> answered;  ///< the same
+  std::array<std::atomic<std::uint64_t>, kAnswerWords> answer;
+};
+
 /// A rank's control block: one per communicator. kLineBytes apart, so that no line has two writers.
 struct ShmBlock {
   struct alignas(kLineBytes) Lane {
@@ -72,6 +82,7 @@ struct ShmBlock {
     alignas(kLineBytes) Progress progress;
     /// 1 while this rank reads or writes buffers of its peers in place
     std::atomic<std::uint64_t> touching;
+    alignas(kLineBytes) MeetingRecord meeting;
   };
   struct alignas(kLineBytes) Word {
     std::atomic<std::uint64_t> value;
@@ -125,7 +136,15 @@ class ShmGroup {
     return slot(local, lane, slice % kExchangeSlots);
   }
 
-  /// True if another rank has arrived in operation `number` or a later one of its lane. Never while not connected.
+  /// Memory of a rank for a meeting in this lane; there is none unless the communicator has several hosts.
+  static constexpr std::size_t kRoomBytes = std::size_t{16} << 10;
+  std::byte* room(int local, int lane) const {
+    const auto index = static_cast<std::size_t>(lane);
+    return slot(local, lanes(), 0) + index * kRoomBytes;
+  }
+
+  /// True if another rank has arrived in operation `number` or a later one of its lane, or waits for this one before
+  /// its collective. Never while not connected.
   bool peer_has_started_next(std::uint64_t number) const;
 
   /// What other ranks can reach a buffer by: an address if all are threads of this process, else its place in a window.
@@ -191,7 +210,7 @@ class ShmGroup {
   Endpoint& endpoint_;
   SharedMemory& memory_;
   const std::uint16_t id_;
-  std::uint64_t last_lane_ = 1;  // lanes are a power of two
+  std::uint64_t last_lane_ = 1;  // lanes are a power of two; all of them if there are other hosts
   const std::size_t slot_bytes_;
   const std::size_t one_shot_bytes_;
   const std::size_t single_copy_bytes_;

@@ -73,10 +73,13 @@ NcclGroup::NcclGroup(CudaDevice& device, const NcclApi& api, const DeviceGroupId
 NcclGroup::~NcclGroup() {
   if (communicator_ == nullptr) return;
   const ContextScope scope(device_.context().api, device_.context().context);
-  ncclResult_t result = api_.ncclCommFinalize(communicator_);
-  if (result == ncclSuccess) result = api_.ncclCommDestroy(communicator_);
-  if (result != ncclSuccess) {
-    log(LogLevel::kWarning, fmt::format("{}: the end of its group failed: {}", name_, error_text(result)));
+  const ncclResult_t finalized = api_.ncclCommFinalize(communicator_);
+  // What the group holds goes also where its ranks could not end it together.
+  const ncclResult_t freed =
+      finalized == ncclSuccess ? api_.ncclCommDestroy(communicator_) : api_.ncclCommAbort(communicator_);
+  const ncclResult_t failure = finalized != ncclSuccess ? finalized : freed;
+  if (failure != ncclSuccess) {
+    log(LogLevel::kWarning, fmt::format("{}: the end of its group failed: {}", name_, error_text(failure)));
   }
 }
 

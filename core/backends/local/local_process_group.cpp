@@ -20,6 +20,11 @@
 #include "farandole/internal/stall_monitor.h"
 
 namespace farandole::local {
+
+using sockets::Key;
+using sockets::Receiving;
+using sockets::Sending;
+
 namespace {
 
 // Channels have fewer than 56 bits.

@@ -12,9 +12,9 @@
 #include <string_view>
 
 #include "farandole/sdk/backend.h"
-#include "local/link.h"
 #include "local/local_transport.h"
 #include "local/rendezvous.h"
+#include "sockets/descriptor.h"
 
 namespace farandole::local {
 

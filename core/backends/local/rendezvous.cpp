@@ -59,7 +59,7 @@ Address address_of(const Slot& slot, int process) {
 }
 
 UniqueDescriptor make_socket() {
-  UniqueDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UniqueDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) throw_failed("socket");
   return socket;
 }
@@ -68,6 +68,12 @@ UniqueDescriptor make_socket() {
 bool has_hung_up(const UniqueDescriptor& socket) {
   pollfd entry{socket.get(), 0, 0};
   return ::poll(&entry, 1, 0) > 0 && (entry.revents & POLLHUP) != 0;
+}
+
+/// True if the other end sends no more, whatever of it is still to be read.
+bool has_ended(const UniqueDescriptor& socket) {
+  pollfd entry{socket.get(), POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP)) != 0;
 }
 
 bool is_of_this_user(const UniqueDescriptor& socket) {
@@ -186,19 +192,21 @@ class Gathering {
     if (is_gone) socket_of(process) = UniqueDescriptor();
   }
 
+  /// Takes the hello only, and only whole: messages may follow it.
   /// @param is_gone  set if no process listens, or the one that does sends no hello
   std::optional<Hello> receive_hello(const UniqueDescriptor& socket, bool& is_gone) {
     std::array<std::byte, sizeof(Hello)> packet{};
     ssize_t got = 0;
     // A reset is reported once, and before what was sent until then.
     do {
-      got = recv(socket.get(), packet.data(), packet.size(), MSG_TRUNC);
+      got = recv(socket.get(), packet.data(), packet.size(), MSG_PEEK);
     } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
     is_gone = got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
     if (got <= 0) return std::nullopt;
+    const auto bytes = static_cast<std::size_t>(got);
+    if (bytes < packet.size() && !has_ended(socket)) return std::nullopt;
     try {
-      const auto bytes = static_cast<std::size_t>(got);
-      if (bytes > packet.size()) throw TransportError("more bytes than a hello has");
+      (void)recv(socket.get(), packet.data(), bytes, 0);
       return parse_hello(std::span(packet).first(bytes));
     } catch (const TransportError& error) {
       warn_of_stranger(error.what());

@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "local/descriptor.h"
+#include "sockets/descriptor.h"
 
 namespace farandole::local {
+
+using sockets::UniqueDescriptor;
 
 /// What a process knows of its job before it meets its peers.
 struct Slot {
@@ -23,7 +25,7 @@ struct Slot {
 /// The processes of a job, met.
 struct Rendezvous {
   UniqueDescriptor name;                  ///< keeps other processes from taking this one's number
-  std::vector<UniqueDescriptor> sockets;  ///< by process, SOCK_SEQPACKET, non-blocking; none for this one itself
+  std::vector<UniqueDescriptor> sockets;  ///< by process, SOCK_STREAM, non-blocking; none for this one itself
 };
 
 /// Connects this process with every other of its job. Each listens under a name made of user, job and number, in

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The comparison of calls by messages: every rank raises the same, in whatever order messages arrive.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "farandole/core/error.h"
 #include "farandole/core/world.h"
 #include "messages/call_comparison.h"
 #include "scripted_network.h"
@@ -31,9 +33,41 @@ Descriptor sum_of(std::uint64_t count) {
   return descriptor;
 }
 
+/// Of what each rank shows, by the call of `rank`.
+using Lengths = std::function<std::vector<std::size_t>(int rank)>;
+
+std::byte shown_byte(int rank, std::size_t index) {
+  return static_cast<std::byte>(rank * 31 + static_cast<int>(index) * 7 + 1);
+}
+
+ShownBlocks blocks_of(int rank, const std::vector<std::size_t>& lengths) {
+  ShownBlocks blocks{lengths, nullptr};
+  if (lengths.empty()) return blocks;
+  blocks.write = [rank, bytes = lengths[static_cast<std::size_t>(rank)]](std::byte* to) {
+    for (std::size_t i = 0; i < bytes; ++i) to[i] = shown_byte(rank, i);
+  };
+  return blocks;
+}
+
+/// Whether a rank that has agreed has what all ranks show.
+bool has_all(const CallComparison& comparison, const std::vector<std::size_t>& lengths) {
+  for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
+    const std::byte* const block = comparison.block(static_cast<int>(rank));
+    for (std::size_t i = 0; i < lengths[rank]; ++i) {
+      if (block[i] != shown_byte(static_cast<int>(rank), i)) return false;
+    }
+  }
+  return true;
+}
+
+std::vector<std::size_t> show_nothing(int /*rank*/) {
+  return {};
+}
+
 /// The error of each rank; "" where there is none.
 std::vector<std::string> compare(int size, unsigned seed, const std::function<Descriptor(int)>& descriptor_of,
-                                 const std::function<std::uint64_t(int)>& sequence_of) {
+                                 const std::function<std::uint64_t(int)>& sequence_of,
+                                 const Lengths& lengths_of = show_nothing) {
   WorldOptions options;
   options.replicas = size;
   World world(options);
@@ -47,7 +81,8 @@ std::vector<std::string> compare(int size, unsigned seed, const std::function<De
     group.members.resize(static_cast<std::size_t>(size));
     std::iota(group.members.begin(), group.members.end(), 0);
     group.transport = &network;
-    comparisons.push_back(std::make_unique<CallComparison>(group, 0, sequence_of(rank), descriptor_of(rank)));
+    comparisons.push_back(std::make_unique<FlatComparison>(group, sequence_of(rank), descriptor_of(rank),
+                                                           blocks_of(rank, lengths_of(rank))));
   }
   std::mt19937 random(seed);
   std::vector<std::optional<std::string>> ends(static_cast<std::size_t>(size));
@@ -55,7 +90,9 @@ std::vector<std::string> compare(int size, unsigned seed, const std::function<De
   for (int turns = 0; turns < 10'000; ++turns) {
     const std::size_t rank = random() % ends.size();
     try {
-      if (is_open(rank) && comparisons[rank]->advance() == Operation::State::kDone) ends[rank] = "";
+      if (is_open(rank) && comparisons[rank]->advance() == Operation::State::kDone) {
+        ends[rank] = has_all(*comparisons[rank], lengths_of(static_cast<int>(rank))) ? "" : "it has other data";
+      }
     } catch (const Mismatch& error) {
       ends[rank] = error.what();
     }
@@ -67,7 +104,7 @@ std::vector<std::string> compare(int size, unsigned seed, const std::function<De
 }
 
 std::uint64_t seventh(int /*rank*/) {
-  return 7;
+  return ShmGroup::first_number(7);
 }
 
 TEST(CallComparison, RanksThatCallTheSameGoOn) {
@@ -94,8 +131,56 @@ TEST(CallComparison, AllRanksNameTheSameTwo) {
 
 TEST(CallComparison, ARankThatHasCalledMoreOftenDiffers) {
   const auto errors = compare(
-      3, 1, [](int) { return sum_of(100); }, [](int rank) { return rank == 2 ? std::uint64_t{8} : 7; });
+      3, 1, [](int) { return sum_of(100); }, [](int rank) { return ShmGroup::first_number(rank == 2 ? 11 : 7); });
   EXPECT_THAT(errors, testing::Each(HasSubstr("the number of calls before")));
+}
+
+/// Ranks show nothing, the same, or what only one of them has.
+std::vector<std::size_t> lengths_among(int size, unsigned kind) {
+  std::vector<std::size_t> lengths;
+  for (int rank = 0; rank < size; ++rank) {
+    const auto different = static_cast<std::size_t>(rank * 13 % 5);
+    lengths.push_back(kind == 0 ? 24 : kind == 1 ? different : rank == size / 2 ? 1000 : 0);
+  }
+  return lengths;
+}
+
+TEST(CallComparison, EveryRankHasWhatAllShow) {
+  for (const int size : {2, 3, 4, 5, 6, 7, 8, 13}) {
+    for (unsigned kind = 0; kind < 3; ++kind) {
+      for (unsigned seed = 0; seed < 5; ++seed) {
+        const auto errors = compare(
+            size, seed, [](int) { return sum_of(100); }, seventh, [&](int) { return lengths_among(size, kind); });
+        EXPECT_THAT(errors, testing::Each("")) << size << " ranks, kind " << kind << ", seed " << seed;
+      }
+    }
+  }
+}
+
+/// The odd one has longer or shorter vectors in mind, or those that do not travel with the comparison.
+TEST(CallComparison, RanksThatShowOtherLengthsLearnThatTheirCallsDiffer) {
+  for (const int size : {2, 3, 4, 5, 7, 8}) {
+    for (int odd = 0; odd < size; ++odd) {
+      for (const std::size_t bytes : {std::size_t{0}, std::size_t{8}, std::size_t{4000}}) {
+        const auto errors = compare(
+            size, static_cast<unsigned>(odd), [&](int rank) { return sum_of(rank == odd ? bytes / 4 : 100); }, seventh,
+            [&](int rank) {
+              if (rank == odd && bytes == 0) return std::vector<std::size_t>();
+              return std::vector<std::size_t>(static_cast<std::size_t>(size), rank == odd ? bytes : 400);
+            });
+        EXPECT_EQ(std::set<std::string>(errors.begin(), errors.end()).size(), 1U) << size << " ranks";
+        EXPECT_THAT(errors.front(), HasSubstr(fmt::format("allreduce of {} f32 elements", bytes / 4)));
+      }
+    }
+  }
+}
+
+/// A broken peer: its calls are the same, its data are not.
+TEST(CallComparison, DataOfAnotherLengthIsAnErrorWhereTheCallsAreTheSame) {
+  EXPECT_THROW(compare(
+                   2, 1, [](int) { return sum_of(100); }, seventh,
+                   [](int rank) { return std::vector<std::size_t>(2, rank == 0 ? 400 : 8); }),
+               TransportError);
 }
 
 TEST(CallComparison, EveryFieldCounts) {

@@ -350,7 +350,7 @@ TEST(HierarchicalOperation, RaisesWhenMessagesAreLostAndLeavesNothingBehind) {
 void run_on_hosts(const std::vector<int>& layout, const std::function<void(Communicator&)>& body) {
   run_replicas(static_cast<int>(layout.size()), [&](Communicator& ranks) {
     Communicator hosts = CommunicatorProbe::on_hosts(ranks.duplicate(), layout);
-    ASSERT_EQ(hosts.choose(Collective::kAllreduce, 4), "hierarchical");
+    ASSERT_EQ(hosts.choose(Collective::kAllreduce, 1 << 20), "hierarchical");
     body(hosts);
   });
 }

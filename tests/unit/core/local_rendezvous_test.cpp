@@ -20,9 +20,9 @@
 
 #include "farandole/core/error.h"
 #include "local/local_process_group.h"
-#include "local/packet.h"
 #include "local/rendezvous.h"
 #include "message_of.h"
+#include "sockets/frame.h"
 
 namespace farandole::local {
 namespace {
@@ -135,17 +135,18 @@ class Stranger {
   /// What the process says first, which is right for one of its own job but for the number.
   std::string hello(std::int32_t process) {
     std::string packet(128, '\0');
-    EXPECT_EQ(recv(socket_.get(), packet.data(), packet.size(), 0), 128);
+    EXPECT_EQ(recv(socket_.get(), packet.data(), packet.size(), MSG_WAITALL), 128);
     return packet.replace(0, sizeof process, reinterpret_cast<const char*>(&process), sizeof process);
   }
   void say(const std::string& packet) {
     EXPECT_EQ(send(socket_.get(), packet.data(), packet.size(), MSG_NOSIGNAL), static_cast<ssize_t>(packet.size()));
   }
   /// A whole message.
-  void say(Key key, const std::string& payload) {
-    const PacketHeader header{key, payload.size(), 0};
+  void say(sockets::Key key, const std::string& payload) {
+    const sockets::FrameHeader header{key, payload.size(), 0, payload.size()};
     say(std::string(reinterpret_cast<const char*>(&header), sizeof header) + payload);
   }
+  void say_no_more() { EXPECT_EQ(shutdown(socket_.get(), SHUT_WR), 0); }
   /// True once the process has closed the connection.
   bool is_refused() {
     char byte = 0;
@@ -153,7 +154,7 @@ class Stranger {
   }
 
  private:
-  UniqueDescriptor socket_{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+  UniqueDescriptor socket_{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
 };
 
 TEST(LocalRendezvous, WhoSaysNoHelloIsRefusedAndTheOthersMeet) {
@@ -168,10 +169,10 @@ TEST(LocalRendezvous, WhoSaysNoHelloIsRefusedAndTheOthersMeet) {
     const auto refuse = [](const std::function<std::string(Stranger&)>& hello) {
       Stranger stranger(job("strangers"), 0);
       stranger.say(hello(stranger));
+      stranger.say_no_more();
       EXPECT_TRUE(stranger.is_refused());
     };
     refuse([](Stranger& stranger) { return stranger.hello(1).substr(1); });
-    refuse([](Stranger& stranger) { return stranger.hello(1) + "more"; });
     for (const int process : {-1, 0, 2, 1 << 30}) {
       refuse([process](Stranger& stranger) { return stranger.hello(process); });
     }
@@ -207,7 +208,7 @@ TEST(LocalRendezvous, AControlMessageThatIsNoneNamesItsSender) {
       if (part == 1) {
         Stranger peer(job("control message"), 0);
         peer.say(peer.hello(1));
-        peer.say(Key{1} << 60, sent);
+        peer.say(sockets::Key{1} << 60, sent);
         return "";
       }
       LocalProcessGroup group({job("control message"), 0, 2});

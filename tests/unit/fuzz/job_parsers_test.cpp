@@ -4,10 +4,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "agreement.h"
@@ -15,8 +15,9 @@
 #include "from_peers.h"
 #include "fuzz.h"
 #include "local/hello.h"
-#include "local/link.h"
 #include "request.h"
+#include "socket_pair.h"
+#include "sockets/link.h"
 
 namespace farandole::fuzz {
 namespace {
@@ -26,44 +27,40 @@ std::string raw(const Value& value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-/// A packet of a link, with its length before it.
-std::string packet(std::uint64_t key, std::uint64_t bytes, std::uint64_t offset, const std::string& payload) {
-  const std::string whole = raw(key) + raw(bytes) + raw(offset) + payload;
-  return raw(static_cast<std::uint16_t>(whole.size())) + whole;
+/// A frame of a link.
+std::string frame(std::uint64_t key, std::uint64_t bytes, std::uint64_t offset, const std::string& payload) {
+  return raw(sockets::FrameHeader{key, bytes, offset, payload.size()}) + payload;
 }
 
-/// Lets a process that waits for two messages hear these packets.
-void hear_packets(const std::string& packets) {
-  int ends[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0);
-  const local::UniqueDescriptor peer(ends[0]);
-  std::vector<char> few(8), many(300);
-  local::Link link{local::UniqueDescriptor(ends[1])};
-  std::vector<local::Receiving> receives;
+/// Lets a process that waits for two messages, of which it reduces one, read this stream, as many bytes at a time as
+/// its first byte says.
+void read_stream(const std::string& stream) {
+  test::SocketPair ends = test::unix_socket_pair();
+  std::vector<char> few(8);
+  std::vector<float> sums(75);
+  sockets::Link link(std::move(ends[1]));
+  std::vector<sockets::Receiving> receives;
   receives.push_back(link.recv(1, few.data(), few.size()));
-  receives.push_back(link.recv(2, many.data(), many.size()));
-  for (std::size_t at = 0; at + sizeof(std::uint16_t) <= packets.size();) {
-    std::uint16_t length = 0;
-    std::memcpy(&length, packets.data() + at, sizeof length);
-    at += sizeof length;
-    const std::size_t there = std::min<std::size_t>(length, packets.size() - at);
-    ASSERT_EQ(send(peer.get(), packets.data() + at, there, MSG_NOSIGNAL), static_cast<ssize_t>(there));
-    at += there;
-    for (local::Receiving& receive : receives) (void)receive.test();
+  receives.push_back(link.recv_reduce(2, sums.data(), sums.data(), sums.size(), DType::kF32, ReduceOp::kSum));
+  const std::size_t most = stream.empty() ? 1 : 1 + static_cast<unsigned char>(stream[0]);
+  for (std::size_t at = 0; at < stream.size();) {
+    const std::size_t bytes = std::min(most, stream.size() - at);
+    ASSERT_EQ(send(ends[0].get(), stream.data() + at, bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
+    at += bytes;
+    for (sockets::Receiving& receive : receives) (void)receive.test();
+    (void)link.take(3);
   }
-  (void)link.take(3);
-  (void)link.has_arrived(0, 0);
 }
 
-TEST(Fuzz, Packets) {
-  const std::string first(100, 'a'), second(100, 'b'), third(100, 'c');
+TEST(Fuzz, Frames) {
+  const std::string first(101, 'a'), second(99, 'b'), third(100, 'c');
   const std::string long_message =
-      packet(2, 300, 0, first) + packet(2, 300, 100, second) + packet(3, 5, 0, "hello") + packet(2, 300, 200, third);
+      frame(2, 300, 0, first) + frame(2, 300, 101, second) + frame(3, 5, 0, "hello") + frame(2, 300, 200, third);
   run({.share = 15,
-       .corpus = {packet(1, 8, 0, "01234567"), long_message, packet(3, 0, 0, "") + packet(1, 8, 0, "01234567"),
-                  long_message + long_message},
+       .corpus = {frame(1, 8, 0, "01234567"), long_message, frame(3, 0, 0, "") + frame(1, 8, 0, "01234567"),
+                  long_message + long_message, frame(2, 300, 0, first) + frame(2, 300, 101, "") + long_message},
        .mutate = [](Mutator& mutator, const Corpus& corpus) { return mutator.bytes(corpus); },
-       .parse = hear_packets});
+       .parse = read_stream});
 }
 
 TEST(Fuzz, Hellos) {

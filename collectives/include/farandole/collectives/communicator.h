@@ -199,7 +199,7 @@ class Communicator {
   std::string explain(Collective collective, std::size_t bytes) const;
   /// The name of the algorithm that would run.
   std::string choose(Collective collective, std::size_t bytes, MemoryKind memory = MemoryKind::kHost) const;
-  /// "inproc", "mpi", "local", or "inproc+" one of the last two.
+  /// "inproc", "mpi", "local", "tcp", or "inproc+" one of the last three; of several, the one between hosts.
   std::string transport() const;
   /// What a table of measured choices must have been measured on to hold here.
   TuningShape tuning_shape() const;

@@ -19,7 +19,7 @@ namespace farandole FARANDOLE_API {
 struct TuningShape {
   int ranks = 1;
   int hosts = 1;
-  std::string transport;  ///< of messages: "inproc", "mpi", "local", or "inproc+" one of the last two
+  std::string transport;  ///< of messages: "inproc", "mpi", "local", "tcp", or "inproc+" one of the last three
   bool operator==(const TuningShape&) const = default;
 };
 /// "2 ranks on 1 host, mpi"

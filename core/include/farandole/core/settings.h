@@ -50,6 +50,9 @@ struct Settings {
   bool timeline_cycles = false;
   // Joining a job.
   std::string mpi = "auto";
+  std::string network = "auto";
+  std::string network_interface;
+  Seconds peer_timeout{60};
   std::string plugin_directory;
   std::string host_id;
   std::int64_t rank = -1;

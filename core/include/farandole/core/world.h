@@ -70,6 +70,8 @@ class World {
   const Settings& settings() const;
   /// "Open MPI 4.1.4" or "none", and why.
   const std::string& backend_description() const;
+  /// "tcp (auto: …; connections: 3 of 7 peers)": what carries messages between hosts, and why.
+  std::string network_description() const;
   Endpoint& endpoint(int replica = 0);
 
  private:

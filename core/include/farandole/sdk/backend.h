@@ -124,8 +124,10 @@ class ProcessGroup {
   /// Sleeps until something may have arrived, 1 ms at most. For the thread that joins or leaves the job.
   virtual void rest() = 0;
   /// Called now and then while a blocking call waits; what it throws ends the call, and the group is of no use any
-  /// more.
-  void while_waiting(std::function<void()> look) { while_waiting_ = std::move(look); }
+  /// more. Returns what was called before.
+  std::function<void()> while_waiting(std::function<void()> look) {
+    return std::exchange(while_waiting_, std::move(look));
+  }
   /// The vendor's collectives among `processes` (ascending; collective over them, blocks), or null if there are none.
   /// `id` tells apart what is made for different communicators at the same time.
   virtual std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes, std::uint16_t id) = 0;

@@ -7,7 +7,7 @@
 
 #include "farandole/internal/limits.h"
 
-namespace farandole::local {
+namespace farandole::sockets {
 
 /// Counts the memory of messages that have arrived before anybody asked for them. Thread-safe.
 class KeptBytes {
@@ -36,4 +36,4 @@ class KeptBytes {
   std::atomic<std::size_t> bytes_{0};
 };
 
-}  // namespace farandole::local
+}  // namespace farandole::sockets

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace farandole::local {
+namespace farandole::sockets {
 
 /// Closes its descriptor; -1 is none.
 class UniqueDescriptor {
@@ -28,4 +28,4 @@ class UniqueDescriptor {
   int descriptor_ = -1;
 };
 
-}  // namespace farandole::local
+}  // namespace farandole::sockets

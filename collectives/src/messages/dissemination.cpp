@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "messages/dissemination.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "farandole/core/error.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t kHeadingBytes = sizeof(ComparedCalls);
+static_assert(kHeadingBytes + Dissemination::kMostShownBytes <= kMostUnknownBytes);
+
+}  // namespace
+
+Dissemination::Dissemination(const Group& ranks, std::uint8_t lane, const ComparedCalls& mine, int called,
+                             ShownBlocks blocks)
+    : group_(ranks),
+      lane_(lane),
+      called_(called),
+      shown_(std::move(blocks)),
+      known_(mine),
+      blocks_(static_cast<std::size_t>(ranks.size()), nullptr) {
+  if (bytes_of_run(before(1), ranks.size() - 1) > kMostShownBytes) {
+    throw InternalError(fmt::format("the ranks show more than {} bytes with their calls", kMostShownBytes));
+  }
+}
+
+/// In this round: all that this rank knows, or, in the last one, what the receiver does not have.
+int Dissemination::blocks_sent() const {
+  return std::min(distance_, group_.size() - distance_);
+}
+
+/// Of `count` ranks up to rank `last`.
+std::size_t Dissemination::bytes_of_run(int last, int count) const {
+  std::size_t bytes = 0;
+  for (int i = 0; i < count; ++i) bytes += shown_.bytes_of((last + group_.size() - i) % group_.size());
+  return bytes;
+}
+
+Scratch Dissemination::make_message() const {
+  const int count = blocks_sent();
+  Scratch message(kHeadingBytes + bytes_of_run(group_.rank, count));
+  std::memcpy(message.data(), &known_, kHeadingBytes);
+  std::byte* to = message.data() + kHeadingBytes;
+  for (int i = 0; i < count; ++i) {
+    const int rank = before(i);
+    const std::size_t bytes = shown_.bytes_of(rank);
+    const std::byte* const known = block(rank);
+    if (bytes > 0 && known == nullptr) shown_.write(to);
+    if (bytes > 0 && known != nullptr) std::memcpy(to, known, bytes);
+    to += bytes;
+  }
+  return message;
+}
+
+void Dissemination::start_round() {
+  const int to = (group_.rank + distance_) % group_.size();
+  const int from = before(distance_);
+  messages_.push_back(make_message());
+  const std::byte* const outgoing = messages_.back().data();
+  const std::size_t bytes = messages_.back().size();
+  if (distance_ == 1) blocks_[static_cast<std::size_t>(group_.rank)] = outgoing + kHeadingBytes;
+  messages_.emplace_back(kHeadingBytes + kMostShownBytes);
+  const Scratch& incoming = messages_.back();
+  receive_ = group_.route(from).recv_up_to(group_.channel_from(from, lane_), incoming.data(), incoming.size());
+  sends_.push_back(group_.route(to).send(group_.channel_to(to, lane_), outgoing, bytes));
+}
+
+void Dissemination::end_round() {
+  const int from = before(distance_), count = blocks_sent();
+  const std::size_t came = receive_->came(), expected = kHeadingBytes + bytes_of_run(from, count);
+  receive_.reset();
+  std::byte* at = messages_.back().data();
+  if (came < kHeadingBytes) {
+    throw TransportError(fmt::format("a comparison of calls has at least {} bytes, and {} came from rank {}",
+                                     kHeadingBytes, came, group_.member(from)));
+  }
+  if (came != expected) {
+    // This rank sends it on, and no rank looks at it.
+    has_other_lengths_ = true;
+    std::memset(at + kHeadingBytes, 0, expected - kHeadingBytes);
+  }
+  ComparedCalls heard;
+  std::memcpy(&heard, at, kHeadingBytes);
+  known_.merge(heard, called_);
+  at += kHeadingBytes;
+  for (int i = 0; i < count; ++i) {
+    const int rank = (from + group_.size() - i) % group_.size();
+    blocks_[static_cast<std::size_t>(rank)] = at;
+    at += shown_.bytes_of(rank);
+  }
+  distance_ *= 2;
+}
+
+Operation::State Dissemination::advance() {
+  bool moved = false;
+  while (distance_ < group_.size()) {
+    if (!receive_) start_round();
+    if (!receive_->test()) return moved ? State::kMoved : State::kWaiting;
+    end_round();
+    moved = true;
+  }
+  std::erase_if(sends_, [](const auto& send) { return send->test(); });
+  if (!sends_.empty()) return moved ? State::kMoved : State::kWaiting;
+  return State::kDone;
+}
+
+void Dissemination::check_lengths() const {
+  if (!has_other_lengths_) return;
+  throw TransportError(fmt::format("{}: data of another length came", describe(known_.lowest.descriptor)));
+}
+
+Aftermath Dissemination::withdraw() {
+  auto worst = receive_ ? receive_->withdraw() : Aftermath::kNone;
+  for (const auto& send : sends_) worst = std::max(worst, send->withdraw());
+  return worst;
+}
+
+std::vector<int> Dissemination::waits_for() const {
+  if (!receive_) return {};
+  return {group_.member(before(distance_))};
+}
+
+}  // namespace farandole

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives on short vectors: each rank shows its data to all ranks, and each takes what it needs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "farandole/core/reduce.h"
+#include "operation/call.h"
+
+namespace farandole {
+
+/// What each rank shows of a call, and what one of them takes.
+class ShortCollective {
+ public:
+  /// @param call  outlives this object
+  /// @param firsts  where the part of each rank begins in the whole vector, and the end; empty: parts are equal
+  ShortCollective(const Call& call, int rank, int size, std::span<const std::size_t> firsts = {})
+      : call_(call),
+        rank_(rank),
+        size_(size),
+        firsts_(firsts),
+        element_bytes_(size_in_bytes(call.input.dtype)),
+        total_(firsts.empty() ? total_count(call, size) : firsts.back()) {}
+
+  /// Elements that a rank shows.
+  std::size_t shown_by(int rank) const {
+    switch (call_.collective) {
+      case Collective::kAllgather:
+      case Collective::kGather:
+        return part(rank).count;
+      case Collective::kBroadcast:
+      case Collective::kScatter:
+        return rank == call_.root ? total_ : 0;
+      default:
+        return total_;
+    }
+  }
+  std::size_t bytes(std::size_t count) const { return count * element_bytes_; }
+  /// Copies what this rank shows. @param to  has room for it
+  void show(void* to) const {
+    const std::size_t count = shown_by(rank_);
+    if (is_scaled()) {
+      scale(to, call_.input.data, count, call_.input.dtype, call_.prescale);
+    } else if (count > 0) {
+      std::memcpy(to, call_.input.data, bytes(count));
+    }
+  }
+  /// Writes the result to the call's output. Reads this rank's own data in its input, unless they would be written
+  /// before they are read, or are scaled.
+  /// @param shown     of a rank: where what it shows lies, `shown_by` elements
+  /// @param pointers  memory for one per rank
+  template <class Shown>
+  void take(const Shown& shown, std::span<const void*> pointers) const;
+
+ private:
+  Extent part(int rank) const {
+    if (!firsts_.empty()) return extent_of(firsts_, rank);
+    const std::size_t each = total_ / static_cast<std::size_t>(size_);
+    return {static_cast<std::size_t>(rank) * each, each};
+  }
+  /// Whether the rank shows other numbers than those of its input.
+  bool is_scaled() const { return reduces(call_.collective) && call_.prescale != 1.0; }
+  /// The input's elements `at` are read before the output's first ones are written, or lie elsewhere.
+  bool input_stays(Extent at) const {
+    const auto from = reinterpret_cast<std::uintptr_t>(call_.input.data) + bytes(at.first);
+    const auto to = reinterpret_cast<std::uintptr_t>(call_.output.data);
+    return from == to || from + bytes(at.count) <= to || to + bytes(at.count) <= from;
+  }
+  const std::byte* input_at(Extent at) const {
+    return static_cast<const std::byte*>(call_.input.data) + bytes(at.first);
+  }
+  std::byte* output_at(std::size_t first) const { return static_cast<std::byte*>(call_.output.data) + bytes(first); }
+
+  template <class Shown>
+  void reduce_from_all(const Shown& shown, std::span<const void*> pointers, Extent at) const;
+  /// Elements of this rank's input to the element `to` of the output, before anything else is written there.
+  void copy_own(Extent at, std::size_t to) const {
+    if (at.count > 0) std::memmove(output_at(to), input_at(at), bytes(at.count));
+  }
+  /// Of what `rank` shows, to the element `to` of the output.
+  template <class Shown>
+  void copy_from(const Shown& shown, int rank, Extent at, std::size_t to) const {
+    if (at.count > 0) std::memcpy(output_at(to), shown(rank) + bytes(at.first), bytes(at.count));
+  }
+  template <class Shown>
+  void collect(const Shown& shown) const;
+
+  const Call& call_;
+  const int rank_, size_;
+  const std::span<const std::size_t> firsts_;
+  const std::size_t element_bytes_;
+  const std::size_t total_;
+};
+
+template <class Shown>
+void ShortCollective::take(const Shown& shown, std::span<const void*> pointers) const {
+  switch (call_.collective) {
+    case Collective::kAllreduce:
+      return reduce_from_all(shown, pointers, {0, total_});
+    case Collective::kReduce:
+      if (rank_ == call_.root) reduce_from_all(shown, pointers, {0, total_});
+      return;
+    case Collective::kReduceScatter:
+      return reduce_from_all(shown, pointers, part(rank_));
+    case Collective::kBroadcast:
+      if (rank_ != call_.root) copy_from(shown, call_.root, {0, total_}, 0);
+      return;
+    case Collective::kScatter:
+      return rank_ == call_.root ? copy_own(part(rank_), 0) : copy_from(shown, call_.root, part(rank_), 0);
+    case Collective::kGather:
+      if (rank_ == call_.root) collect(shown);
+      return;
+    case Collective::kAllgather:
+    case Collective::kAlltoall:
+      return collect(shown);
+    case Collective::kBarrier:
+      return;
+  }
+}
+
+/// A part of each rank, side by side.
+template <class Shown>
+void ShortCollective::collect(const Shown& shown) const {
+  const bool shows_one_part = call_.collective != Collective::kAlltoall;
+  const auto taken_from = [&](int rank) { return shows_one_part ? Extent{0, part(rank).count} : part(rank_); };
+  copy_own(taken_from(rank_), part(rank_).first);
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank != rank_) copy_from(shown, rank, taken_from(rank), part(rank).first);
+  }
+}
+
+/// In the order of ranks, so that all ranks find the same bits.
+template <class Shown>
+void ShortCollective::reduce_from_all(const Shown& shown, std::span<const void*> pointers, Extent at) const {
+  for (int rank = 0; rank < size_; ++rank) {
+    const bool is_own = rank == rank_ && !is_scaled() && input_stays(at);
+    pointers[static_cast<std::size_t>(rank)] = is_own ? input_at(at) : shown(rank) + bytes(at.first);
+  }
+  reduce_many(call_.output.data, pointers, at.count, call_.input.dtype, call_.op);
+  const double factor = final_scale(call_, size_);
+  if (factor != 1.0) scale(call_.output.data, call_.output.data, at.count, call_.input.dtype, factor);
+}
+
+}  // namespace farandole

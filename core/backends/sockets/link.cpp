@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sockets/link.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "farandole/core/error.h"
+
+namespace farandole::sockets {
+namespace {
+
+// Short messages pass through it; a long one's first frame has its beginning there.
+constexpr std::size_t kReadAheadBytes = 16 * 1024;
+// What one call reads at most, so that a peer that sends on and on does not hold its caller.
+constexpr std::size_t kMostBytesPerCall = 1024 * 1024;
+// What TCP takes over before it sends it: a short message waits for it.
+constexpr int kUnsentBytes = 256 * 1024;
+
+bool would_block(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOBUFS;
+}
+
+/// Whether the error is how a connection ends, not a mistake in using it.
+bool ends_connection(int error) {
+  return error == EPIPE || error == ECONNRESET || error == ECONNABORTED || error == ETIMEDOUT ||
+         error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
+}
+
+std::string error_text(int error) {
+  return std::generic_category().message(error);
+}
+
+}  // namespace
+
+Sending::~Sending() {
+  if (!message_) return;
+  const std::lock_guard lock(link_.mutex_);
+  link_.withdraw(message_);
+}
+
+bool Sending::test() {
+  if (!message_) return true;
+  const std::lock_guard lock(link_.mutex_);
+  if (!message_->is_done) link_.move();
+  if (!message_->is_done) return false;
+  message_.reset();
+  return true;
+}
+
+Receiving::~Receiving() {
+  if (!message_) return;
+  const std::lock_guard lock(link_.mutex_);
+  link_.inbox_.withdraw(message_);
+}
+
+bool Receiving::test() {
+  if (!message_) return true;
+  const std::lock_guard lock(link_.mutex_);
+  if (!message_->is_done) link_.move();
+  if (!message_->is_done) return false;
+  bytes_ = message_->message_bytes;
+  message_.reset();
+  return true;
+}
+
+Link::Link(UniqueDescriptor socket, std::string peer, KeptBytes& kept)
+    : socket_(std::move(socket)), peer_(std::move(peer)), inbox_(kept), read_ahead_(kReadAheadBytes) {
+  prepare();
+}
+
+void Link::prepare() {
+  // Sockets of other families refuse both, and need neither.
+  const int yes = 1;
+  (void)setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  (void)setsockopt(socket_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
+}
+
+void Link::attach(UniqueDescriptor socket) {
+  const std::lock_guard lock(mutex_);
+  socket_ = std::move(socket);
+  prepare();
+}
+
+Sending Link::send(Key key, const void* data, std::size_t bytes) {
+  auto message = std::make_shared<Outgoing>();
+  message->key = key;
+  message->data = static_cast<const std::byte*>(data);
+  message->bytes = bytes;
+  const std::lock_guard lock(mutex_);
+  enqueue(message);
+  return {*this, std::move(message)};
+}
+
+void Link::post(Key key, const void* data, std::size_t bytes) {
+  auto message = std::make_shared<Outgoing>();
+  const auto* begin = static_cast<const std::byte*>(data);
+  message->key = key;
+  message->kept.assign(begin, begin + bytes);
+  message->data = message->kept.data();
+  message->bytes = bytes;
+  const std::lock_guard lock(mutex_);
+  enqueue(message);
+}
+
+/// Forgets the message if it can not be sent: its owner is notified, and its data may go.
+void Link::enqueue(const std::shared_ptr<Outgoing>& message) {
+  outbox_.add(message);
+  try {
+    flush();
+  } catch (...) {
+    withdraw(message);
+    throw;
+  }
+}
+
+/// Where there is no memory to complete what has begun, the connection cannot go on.
+void Link::withdraw(const std::shared_ptr<Outgoing>& message) noexcept {
+  try {
+    outbox_.withdraw(message);
+  } catch (const std::bad_alloc&) {
+    (void)shutdown(socket_.get(), SHUT_RDWR);
+    outbox_ = Outbox();
+  }
+}
+
+Receiving Link::recv(Key key, void* data, std::size_t bytes, Length length) {
+  auto message = std::make_shared<Incoming>();
+  message->key = key;
+  message->data = static_cast<std::byte*>(data);
+  message->expected = bytes;
+  message->length = length;
+  return want(std::move(message));
+}
+
+Receiving Link::recv_reduce(Key key, void* out, const void* operand, std::size_t count, DType dtype, ReduceOp op) {
+  auto message = std::make_shared<Incoming>();
+  message->key = key;
+  message->data = static_cast<std::byte*>(out);
+  message->expected = count * size_in_bytes(dtype);
+  message->reduction = Reduction{static_cast<const std::byte*>(operand), dtype, op, {}};
+  return want(std::move(message));
+}
+
+Receiving Link::want(std::shared_ptr<Incoming> message) {
+  const std::lock_guard lock(mutex_);
+  inbox_.want(message);
+  return {*this, std::move(message)};
+}
+
+std::optional<std::vector<std::byte>> Link::take(Key key) {
+  const std::lock_guard lock(mutex_);
+  move();
+  return inbox_.take(key);
+}
+
+bool Link::has_arrived(Key key, Key mask) {
+  const std::lock_guard lock(mutex_);
+  move();
+  return inbox_.has_arrived(key, mask);
+}
+
+bool Link::is_flushed() {
+  const std::lock_guard lock(mutex_);
+  flush();
+  if (violation_.empty()) drain();
+  return is_closed_ || outbox_.is_empty();
+}
+
+bool Link::is_closed() {
+  const std::lock_guard lock(mutex_);
+  move();
+  return is_closed_;
+}
+
+std::string Link::end_reason() {
+  const std::lock_guard lock(mutex_);
+  return is_closed_ ? end_reason_ : std::string();
+}
+
+void Link::move() {
+  flush();
+  drain();
+}
+
+void Link::flush() {
+  if (!socket_) return;
+  while (!outbox_.is_empty()) {
+    const auto parts = outbox_.gather();
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
+    const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (would_block(errno)) return;
+      // All that has come is still read; which process died is found out elsewhere.
+      if (ends_connection(errno)) return note_end(errno);
+      throw TransportError(fmt::format("sending to {} failed: {}", peer_, error_text(errno)));
+    }
+    outbox_.advance(static_cast<std::size_t>(sent));
+  }
+}
+
+void Link::drain() {
+  if (!violation_.empty()) throw TransportError(violation_);
+  bool has_more = static_cast<bool>(socket_);
+  for (std::size_t read = 0; has_more && !is_closed_ && read < kMostBytesPerCall;) read += receive(has_more);
+}
+
+/// Reads once: the payload of the frame that has begun to where it is wanted, and what follows it into the read-ahead
+/// buffer. @param has_more  false if the socket had less than it was asked for
+std::size_t Link::receive(bool& has_more) {
+  const std::span<std::byte> target = inbox_.frame_left() > 0 ? inbox_.target() : std::span<std::byte>();
+  const std::span<std::byte> ahead = std::span(read_ahead_).subspan(header_bytes_);
+  std::array<iovec, 2> parts{iovec{target.data(), target.size()}, iovec{ahead.data(), ahead.size()}};
+  const bool is_rest_of_frame = target.size() == inbox_.frame_left();
+  const std::size_t asked = target.size() + (is_rest_of_frame ? ahead.size() : 0);
+  const ssize_t got = readv(socket_.get(), parts.data(), is_rest_of_frame ? 2 : 1);
+  // An error is reported once, and on some sockets before what was sent until then.
+  if (got < 0 && ends_connection(errno)) return note_end(errno), 0;
+  if (got < 0) {
+    has_more = false;
+    if (would_block(errno)) return 0;
+    throw TransportError(fmt::format("receiving from {} failed: {}", peer_, error_text(errno)));
+  }
+  const auto bytes = static_cast<std::size_t>(got);
+  has_more = bytes == asked;
+  if (bytes == 0) return note_end(0), 0;
+  const std::size_t of_target = std::min(bytes, target.size());
+  try {
+    if (of_target > 0) inbox_.filled(of_target);
+    accept(std::span(read_ahead_).first(header_bytes_ + bytes - of_target));
+  } catch (const TransportError& error) {
+    violation_ = fmt::format("{} has sent what no process of this job sends: {}", peer_, error.what());
+    end_reason_ = violation_;
+    is_closed_ = true;
+    throw TransportError(violation_);
+  }
+  return bytes;
+}
+
+/// Frames from the beginning of the read-ahead buffer, the last maybe incomplete.
+void Link::accept(std::span<const std::byte> bytes) {
+  for (;;) {
+    const auto payload = bytes.first(std::min(bytes.size(), inbox_.frame_left()));
+    inbox_.put(payload);
+    bytes = bytes.subspan(payload.size());
+    if (bytes.size() < sizeof(FrameHeader)) break;
+    inbox_.begin_frame(parse_frame_header(bytes.first<sizeof(FrameHeader)>()));
+    bytes = bytes.subspan(sizeof(FrameHeader));
+  }
+  header_bytes_ = bytes.size();
+  std::memmove(read_ahead_.data(), bytes.data(), bytes.size());
+}
+
+/// @param error  that the socket has reported; 0: there is no more to read
+void Link::note_end(int error) {
+  if (error == 0) is_closed_ = true;
+  if (!end_reason_.empty()) return;
+  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
+    end_reason_ = fmt::format("it acknowledged nothing for too long ({})", error_text(error));
+  } else if (error != 0 && error != EPIPE) {
+    end_reason_ = fmt::format("it broke the connection off ({})", error_text(error));
+  } else {
+    const bool is_half = header_bytes_ > 0 || inbox_.is_in_message();
+    end_reason_ = is_half ? "it closed the connection in the middle of a message" : "it closed the connection";
+  }
+}
+
+}  // namespace farandole::sockets

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tcp/address.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <system_error>
+
+#include "farandole/core/error.h"
+#include "sockets/descriptor.h"
+
+namespace farandole::tcp {
+namespace {
+
+std::size_t length_of(const Address& address) {
+  return address.family == 4 ? 4 : 16;
+}
+
+bool share_bits(const Address& one, const Address& other, int bits) {
+  if (one.family != other.family) return false;
+  for (std::size_t i = 0; bits > 0; ++i, bits -= 8) {
+    const int mask = bits >= 8 ? 0xff : (0xff << (8 - bits)) & 0xff;
+    if (((one.bytes[i] ^ other.bytes[i]) & mask) != 0) return false;
+  }
+  return true;
+}
+
+bool is_loopback(const Address& address) {
+  if (address.family == 4) return address.bytes[0] == 127;
+  std::array<std::uint8_t, 16> loopback{};
+  loopback.back() = 1;
+  return address.bytes == loopback;
+}
+
+/// fe80::/10: an address that needs the interface beside it.
+bool is_of_one_link(const Address& address) {
+  return address.family == 6 && address.bytes[0] == 0xfe && (address.bytes[1] & 0xc0) == 0x80;
+}
+
+std::optional<Address> parse_address(const std::string& text) {
+  Address address;
+  for (const auto& [family, number] : {std::pair{AF_INET, 4}, std::pair{AF_INET6, 6}}) {
+    if (inet_pton(family, text.c_str(), address.bytes.data()) != 1) continue;
+    address.family = static_cast<std::uint16_t>(number);
+    return address;
+  }
+  return std::nullopt;
+}
+
+/// "10.0.0.0/8", or one address.
+std::optional<InterfaceAddress> parse_network(std::string_view text) {
+  const auto slash = text.find('/');
+  const auto address = parse_address(std::string(text.substr(0, slash)));
+  if (!address) return std::nullopt;
+  const int most = static_cast<int>(8 * length_of(*address));
+  int bits = most;
+  if (slash != std::string_view::npos) {
+    const std::string_view number = text.substr(slash + 1);
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), bits);
+    if (error != std::errc{} || end != number.data() + number.size() || bits < 0 || bits > most) return std::nullopt;
+  }
+  return InterfaceAddress{"", *address, bits};
+}
+
+/// The address that packets to a far network leave by. Nothing is sent: the kernel only looks for a route.
+std::optional<Address> address_by_route(const char* far) {
+  Address there = *parse_address(far);
+  there.port = 9;
+  sockaddr_storage storage{};
+  const unsigned length = to_sockaddr(there, storage);
+  const sockets::UniqueDescriptor socket(::socket(storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket || connect(socket.get(), reinterpret_cast<const sockaddr*>(&storage), length) != 0) return std::nullopt;
+  sockaddr_storage own{};
+  socklen_t own_length = sizeof own;
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &own_length) != 0) return std::nullopt;
+  Address address = from_sockaddr(reinterpret_cast<const sockaddr&>(own));
+  address.port = 0;
+  return address;
+}
+
+std::vector<Address> by_route(std::span<const InterfaceAddress> all) {
+  std::vector<Address> chosen;
+  for (const InterfaceAddress& own : all) {
+    if (!is_loopback(own.address)) chosen.push_back(own.address);
+  }
+  if (chosen.empty()) {
+    for (const InterfaceAddress& own : all) chosen.push_back(own.address);
+  }
+  // Addresses of documentation networks, which are routed as any far network is.
+  for (const char* far : {"2001:db8::1", "192.0.2.1"}) {
+    const auto leaving = address_by_route(far);
+    const auto found = leaving ? std::find(chosen.begin(), chosen.end(), *leaving) : chosen.end();
+    if (found != chosen.end()) std::rotate(chosen.begin(), found, found + 1);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::string to_text(const Address& address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  inet_ntop(address.family == 4 ? AF_INET : AF_INET6, address.bytes.data(), text, sizeof text);
+  if (address.port == 0) return text;
+  return address.family == 4 ? fmt::format("{}:{}", text, address.port) : fmt::format("[{}]:{}", text, address.port);
+}
+
+Address from_sockaddr(const sockaddr& address) {
+  Address result;
+  if (address.sa_family == AF_INET) {
+    sockaddr_in in{};
+    std::memcpy(&in, &address, sizeof in);
+    result.family = 4;
+    result.port = ntohs(in.sin_port);
+    std::memcpy(result.bytes.data(), &in.sin_addr, 4);
+  } else if (address.sa_family == AF_INET6) {
+    sockaddr_in6 in{};
+    std::memcpy(&in, &address, sizeof in);
+    result.family = 6;
+    result.port = ntohs(in.sin6_port);
+    std::memcpy(result.bytes.data(), &in.sin6_addr, 16);
+  } else {
+    throw InvalidArgument(fmt::format("an address of family {} is neither IPv4 nor IPv6", address.sa_family));
+  }
+  return result;
+}
+
+unsigned to_sockaddr(const Address& address, sockaddr_storage& out) {
+  out = {};
+  if (address.family == 4) {
+    sockaddr_in in{};
+    in.sin_family = AF_INET;
+    in.sin_port = htons(address.port);
+    std::memcpy(&in.sin_addr, address.bytes.data(), 4);
+    std::memcpy(&out, &in, sizeof in);
+    return sizeof in;
+  }
+  sockaddr_in6 in{};
+  in.sin6_family = AF_INET6;
+  in.sin6_port = htons(address.port);
+  std::memcpy(&in.sin6_addr, address.bytes.data(), 16);
+  std::memcpy(&out, &in, sizeof in);
+  return sizeof in;
+}
+
+std::vector<InterfaceAddress> interface_addresses() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) {
+    throw TransportError(fmt::format("the kernel does not tell the addresses of this host (getifaddrs): {}",
+                                     std::generic_category().message(errno)));
+  }
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(first, freeifaddrs);
+  std::vector<InterfaceAddress> found;
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_netmask == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    if (entry->ifa_addr->sa_family != AF_INET && entry->ifa_addr->sa_family != AF_INET6) continue;
+    InterfaceAddress own{entry->ifa_name, from_sockaddr(*entry->ifa_addr), 0};
+    own.address.port = 0;
+    if (is_of_one_link(own.address)) continue;
+    for (const std::uint8_t byte : from_sockaddr(*entry->ifa_netmask).bytes) own.prefix_bits += std::popcount(byte);
+    found.push_back(std::move(own));
+  }
+  return found;
+}
+
+bool is_in_network(const Address& address, const InterfaceAddress& own) {
+  return share_bits(address, own.address, own.prefix_bits);
+}
+
+std::vector<Address> choose_own_addresses(std::span<const InterfaceAddress> all, std::string_view choice) {
+  std::vector<Address> chosen;
+  if (choice.empty()) {
+    chosen = by_route(all);
+  } else {
+    const auto network = parse_network(choice);
+    for (const InterfaceAddress& own : all) {
+      if (own.interface == choice || (network && is_in_network(own.address, *network))) chosen.push_back(own.address);
+    }
+  }
+  if (!chosen.empty()) return chosen;
+  std::string there;
+  for (const InterfaceAddress& own : all) {
+    there += fmt::format("{}{} {}/{}", there.empty() ? "" : ", ", own.interface, to_text(own.address), own.prefix_bits);
+  }
+  throw InvalidArgument(
+      fmt::format("FARANDOLE_NETWORK_INTERFACE is '{}', and no interface of this host that is up has that name or an "
+                  "address of that "
+                  "network; there are: {}",
+                  choice, there.empty() ? "none" : there));
+}
+
+std::vector<Address> order_by_reach(std::span<const Address> of_peer, std::span<const InterfaceAddress> own) {
+  const auto rank = [own](const Address& address) {
+    const auto is_own = [&](const InterfaceAddress& each) { return share_bits(address, each.address, 128); };
+    const auto is_near = [&](const InterfaceAddress& each) { return is_in_network(address, each); };
+    if (std::any_of(own.begin(), own.end(), is_own)) return 2;
+    return std::any_of(own.begin(), own.end(), is_near) ? 0 : 1;
+  };
+  std::vector<Address> ordered(of_peer.begin(), of_peer.end());
+  std::stable_sort(ordered.begin(), ordered.end(),
+                   [&](const Address& one, const Address& other) { return rank(one) < rank(other); });
+  return ordered;
+}
+
+}  // namespace farandole::tcp

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tcp/callers.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "farandole/internal/log.h"
+#include "tcp/stream.h"
+
+namespace farandole::tcp {
+namespace {
+
+constexpr auto kBetweenLines = std::chrono::minutes(1);
+
+}  // namespace
+
+Callers::Callers(UniqueDescriptor listener, const JobKey& key, const Introduction& mine, Seconds peer_timeout)
+    : listener_(std::move(listener)), key_(key), mine_(mine), peer_timeout_(peer_timeout) {}
+
+void Callers::advance(const Decide& decide, const Adopt& adopt) {
+  accept();
+  for (auto each = handshakes_.begin(); each != handshakes_.end();) {
+    each = is_over(*each, decide, adopt) ? handshakes_.erase(each) : std::next(each);
+  }
+}
+
+void Callers::accept() {
+  // At most as many as may wait here, so that a flood of callers can not keep this process.
+  for (std::size_t i = 0; i < kMost; ++i) {
+    UniqueDescriptor socket = accept_caller(listener_, peer_timeout_);
+    if (!socket) return;
+    if (handshakes_.size() >= kMost) {
+      const auto oldest =
+          std::find_if(handshakes_.begin(), handshakes_.end(), [](const Handshake& each) { return !each.is_proven(); });
+      if (oldest == handshakes_.end()) return;
+      handshakes_.erase(oldest);
+      refuse("a caller that had not proved yet to be of the job, to make room for later ones");
+    }
+    handshakes_.push_back(Handshake::answer(std::move(socket), key_, mine_));
+  }
+}
+
+/// True if nothing is left to do for it.
+bool Callers::is_over(Handshake& handshake, const Decide& decide, const Adopt& adopt) {
+  if (handshake.advance() == Handshake::State::kProven) {
+    handshake.decide(decide(handshake.peer()));
+    handshake.advance();
+  }
+  switch (handshake.state()) {
+    case Handshake::State::kDone:
+      adopt(handshake.peer(), handshake.take_socket());
+      return true;
+    case Handshake::State::kRefused:
+      return true;
+    case Handshake::State::kFailed:
+      if (handshake.is_stranger()) refuse(handshake.problem());
+      return true;
+    case Handshake::State::kProven:
+    case Handshake::State::kUnderway:
+      break;
+  }
+  if (!handshake.is_overdue(Clock::now())) return false;
+  refuse("a caller that has not proved in time to be of the job");
+  return true;
+}
+
+void Callers::refuse(std::string_view why) {
+  ++strangers_;
+  const auto now = Clock::now();
+  if (now < next_line_) return;
+  next_line_ = now + kBetweenLines;
+  log(LogLevel::kWarning, fmt::format("process {}: a connection that is none of the job's is refused ({} so far): {}",
+                                      mine_.process, strangers_, why));
+}
+
+void Callers::add_to(std::vector<pollfd>& sockets) const {
+  sockets.push_back({listener_.get(), POLLIN, 0});
+  for (const Handshake& each : handshakes_) sockets.push_back({each.descriptor(), each.awaited_events(), 0});
+}
+
+void Callers::drop_sockets() {
+  const UniqueDescriptor dropped(std::move(listener_));
+  handshakes_.clear();
+}
+
+}  // namespace farandole::tcp

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The door of a process: whoever calls its listening socket must prove to be of the job.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <string_view>
+#include <vector>
+
+#include "farandole/core/settings.h"
+#include "farandole/internal/deadline.h"
+#include "tcp/handshake.h"
+
+struct pollfd;
+
+namespace farandole::tcp {
+
+/// A listening socket, and the handshakes with those that have called it. Strangers are dropped, counted, and logged
+/// once a minute at most. Nothing blocks. Not thread-safe.
+class Callers {
+ public:
+  /// Handshakes with callers that have not proved to be of the job; the oldest makes room for the next.
+  static constexpr std::size_t kMost = 64;
+  using Decide = std::function<Verdict(const Introduction& caller)>;
+  using Adopt = std::function<void(const Introduction& caller, UniqueDescriptor socket)>;
+
+  Callers(UniqueDescriptor listener, const JobKey& key, const Introduction& mine, Seconds peer_timeout);
+
+  /// Accepts callers and goes on with their handshakes.
+  /// @param decide  on each caller that has proved to be of the job; its process and processes may be any numbers. What
+  /// it
+  ///                throws passes through.
+  /// @param adopt   takes each connection whose handshake is done
+  void advance(const Decide& decide, const Adopt& adopt);
+  /// True if there are handshakes that have not ended.
+  bool has_unfinished() const { return !handshakes_.empty(); }
+  std::uint64_t strangers() const { return strangers_; }
+  /// Adds what to look for with poll(2).
+  void add_to(std::vector<pollfd>& sockets) const;
+  /// In a forked child: lets go of the sockets.
+  void drop_sockets();
+
+ private:
+  void accept();
+  bool is_over(Handshake& handshake, const Decide& decide, const Adopt& adopt);
+  void refuse(std::string_view why);
+
+  UniqueDescriptor listener_;
+  const JobKey key_;
+  const Introduction mine_;
+  const Seconds peer_timeout_;
+  std::list<Handshake> handshakes_;  // oldest first
+  std::uint64_t strangers_ = 0;
+  Clock::time_point next_line_{};  // in the log
+};
+
+}  // namespace farandole::tcp

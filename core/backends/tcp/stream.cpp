@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tcp/stream.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "farandole/core/error.h"
+
+namespace farandole::tcp {
+namespace {
+
+constexpr int kOn = 1;
+constexpr int kOff = 0;
+constexpr int kLongestKeepalive = 32767;  // seconds; the kernel takes no more
+
+void set(int socket, int level, int option, int value) {
+  (void)setsockopt(socket, level, option, &value, sizeof value);
+}
+
+/// A third of the time passes in silence, then the kernel asks; what is left is time for answers.
+void set_keepalive(int socket, Seconds peer_timeout) {
+  const int whole = std::max(2, static_cast<int>(std::min(peer_timeout.count(), 1e6)));
+  const int idle = std::clamp(whole / 3, 1, kLongestKeepalive);
+  const int interval = std::clamp(whole / 9, 1, kLongestKeepalive);
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, kOn);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, idle);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, interval);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::clamp((whole - idle) / interval, 1, 127));
+}
+
+/// TCP_USER_TIMEOUT is left alone: the kernel would also end a connection whose peer only does not read for so long,
+/// and a peer that computes is late, not lost.
+void prepare(int socket, Seconds peer_timeout) {
+  set(socket, IPPROTO_TCP, TCP_NODELAY, kOn);
+  set_keepalive(socket, peer_timeout);
+}
+
+UniqueDescriptor try_to_listen(const Address& at, int& error) {
+  sockaddr_storage address{};
+  const unsigned length = to_sockaddr(at, address);
+  UniqueDescriptor socket(::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket && at.family == 6) set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, kOff);
+  if (socket && bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+      listen(socket.get(), SOMAXCONN) == 0) {
+    return socket;
+  }
+  error = errno;
+  return {};
+}
+
+}  // namespace
+
+UniqueDescriptor listen_at(const std::optional<Address>& at) {
+  int error = 0;
+  UniqueDescriptor socket;
+  if (at) {
+    socket = try_to_listen(*at, error);
+  } else {
+    // A socket of IPv6 takes callers by IPv4, too; a kernel without IPv6 has none.
+    socket = try_to_listen(Address{6, 0, {}}, error);
+    if (!socket) socket = try_to_listen(Address{4, 0, {}}, error);
+  }
+  if (!socket) {
+    throw TransportError(fmt::format("this process can not listen at {}: {}", at ? to_text(*at) : "any address",
+                                     std::generic_category().message(error)));
+  }
+  return socket;
+}
+
+std::uint16_t port_of(const UniqueDescriptor& socket) {
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) {
+    throw TransportError(fmt::format("getsockname failed: {}", std::generic_category().message(errno)));
+  }
+  return from_sockaddr(reinterpret_cast<const sockaddr&>(own)).port;
+}
+
+UniqueDescriptor begin_to_connect(const Address& to, const std::optional<Address>& from, Seconds peer_timeout) {
+  sockaddr_storage address{};
+  unsigned length = to_sockaddr(to, address);
+  UniqueDescriptor socket(::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return {};
+  prepare(socket.get(), peer_timeout);
+  if (from && from->family == to.family) {
+    sockaddr_storage own{};
+    const unsigned own_length = to_sockaddr(*from, own);
+    set(socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, kOn);
+    if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&own), own_length) != 0) return {};
+  }
+  const int result = connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length);
+  if (result != 0 && errno != EINPROGRESS) return {};
+  return socket;
+}
+
+UniqueDescriptor accept_caller(const UniqueDescriptor& listener, Seconds peer_timeout) {
+  UniqueDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket) prepare(socket.get(), peer_timeout);
+  return socket;
+}
+
+bool is_silent(int socket, Seconds peer_timeout) {
+  constexpr double kNearly = 0.9;
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
+  const bool asks = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
+  return asks && info.tcpi_last_ack_recv >= 1000.0 * kNearly * peer_timeout.count();
+}
+
+}  // namespace farandole::tcp

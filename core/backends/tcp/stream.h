@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// TCP sockets as the job's connections need them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "farandole/core/settings.h"
+#include "sockets/descriptor.h"
+#include "tcp/address.h"
+
+namespace farandole::tcp {
+
+using sockets::UniqueDescriptor;
+
+/// Listens, without blocking. @param at  port 0: one that is free; null: at all addresses of this host, IPv4 and IPv6
+/// @throws TransportError  names the address
+UniqueDescriptor listen_at(const std::optional<Address>& at);
+/// The port that a socket has.
+std::uint16_t port_of(const UniqueDescriptor& socket);
+/// Begins to connect; errno says why there is none. @param from  the own address to use
+UniqueDescriptor begin_to_connect(const Address& to, const std::optional<Address>& from, Seconds peer_timeout);
+/// The next caller, if there is one.
+UniqueDescriptor accept_caller(const UniqueDescriptor& listener, Seconds peer_timeout);
+/// True if the kernel has something to send over the connection, asks for an answer, and has had none for nearly
+/// `peer_timeout`. A peer that does not read is not silent: its kernel answers. Where nothing is to be sent the
+/// socket's keepalive finds the same, and closes it.
+bool is_silent(int socket, Seconds peer_timeout);
+
+}  // namespace farandole::tcp

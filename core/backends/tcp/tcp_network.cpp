@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tcp/tcp_network.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "farandole/core/error.h"
+#include "farandole/internal/forked_children.h"
+#include "farandole/internal/log.h"
+#include "tcp/stream.h"
+
+namespace farandole::tcp {
+namespace {
+
+// How often a process that makes no connection looks for callers.
+constexpr auto kLookInterval = std::chrono::milliseconds(2);
+// How long an address may leave a call without an answer of its kernel before the next one is tried.
+constexpr auto kConnectTime = std::chrono::seconds(3);
+constexpr auto kBetweenCalls = std::chrono::milliseconds(50);
+// A called end that calls itself, or has taken a connection up, is given so long to come.
+constexpr auto kCrossedTime = std::chrono::seconds(1);
+// A process listens from before its addresses are known until it ends: one that refuses calls for so long has ended.
+constexpr auto kRefusedTime = std::chrono::seconds(2);
+
+void drop_in_child(TcpNetwork& network) {
+  network.drop_sockets();
+}
+using NetworksInChildren = ForkedChildren<TcpNetwork, drop_in_child>;
+
+bool is_none(const Address& address) {
+  return address.family == 0;
+}
+
+}  // namespace
+
+TcpNetwork::TcpNetwork(Options options)
+    : options_(std::move(options)),
+      interfaces_(interface_addresses()),
+      links_(static_cast<std::size_t>(options_.processes)) {
+  const std::vector<Address> chosen = choose_own_addresses(interfaces_, options_.interface);
+  if (!options_.interface.empty()) source_ = chosen.front();
+  UniqueDescriptor listener = listen_at(source_);
+  const std::size_t count = source_ ? 1 : std::min(chosen.size(), ListenAddresses::kMost);
+  for (std::size_t i = 0; i < count; ++i) {
+    own_.addresses[i] = chosen[i];
+    own_.addresses[i].port = port_of(listener);
+  }
+  callers_.emplace(std::move(listener), options_.key, introduction(), options_.peer_timeout);
+  NetworksInChildren::add(this);
+}
+
+TcpNetwork::~TcpNetwork() {
+  NetworksInChildren::remove(this);
+}
+
+Introduction TcpNetwork::introduction() const {
+  return {options_.job, options_.process, options_.processes, options_.generation, Purpose::kMessages};
+}
+
+std::string TcpNetwork::name_of(int process) const {
+  return options_.name ? options_.name(process) : fmt::format("process {}", process);
+}
+
+void TcpNetwork::set_addresses(int process, const ListenAddresses& addresses) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Address> known(addresses.addresses.begin(), addresses.addresses.end());
+  std::erase_if(known, is_none);
+  peers_[process].addresses = order_by_reach(known, interfaces_);
+}
+
+Link& TcpNetwork::link(int process) {
+  if (Link* const known = find(process)) return *known;
+  {
+    const std::lock_guard lock(mutex_);
+    link_of(process);
+    peers_[process].is_wanted = true;
+    is_connecting_.store(true, std::memory_order_relaxed);
+  }
+  advance();
+  return *find(process);
+}
+
+/// The link, made if there is none.
+Link& TcpNetwork::link_of(int process) {
+  if (Link* const known = find(process)) return *known;
+  owned_.push_back(std::make_unique<Link>(UniqueDescriptor(), name_of(process)));
+  links_[static_cast<std::size_t>(process)].store(owned_.back().get(), std::memory_order_release);
+  return *owned_.back();
+}
+
+bool TcpNetwork::is_connected(int process) {
+  const std::lock_guard lock(mutex_);
+  const auto found = peers_.find(process);
+  return found != peers_.end() && found->second.is_connected;
+}
+
+bool TcpNetwork::is_due() {
+  if (is_connecting_.load(std::memory_order_relaxed)) return true;
+  const Clock::rep now = coarse_now().time_since_epoch().count();
+  if (now < next_look_.load(std::memory_order_relaxed)) return false;
+  next_look_.store(now + Clock::duration(kLookInterval).count(), std::memory_order_relaxed);
+  return true;
+}
+
+void TcpNetwork::advance() {
+  if (!is_due()) return;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
+  callers_->advance(
+      [this](const Introduction& caller) { return decide(caller); },
+      [this](const Introduction& caller, UniqueDescriptor socket) { connect(caller.process, std::move(socket)); });
+  strangers_.store(callers_->strangers(), std::memory_order_relaxed);
+  const auto now = Clock::now();
+  bool is_connecting = callers_->has_unfinished();
+  for (auto& [process, peer] : peers_) {
+    if (!peer.is_wanted || peer.is_connected || !peer.lost.empty()) continue;
+    go_on(process, peer, now);
+    is_connecting = is_connecting || !peer.is_connected;
+  }
+  is_connecting_.store(is_connecting, std::memory_order_relaxed);
+}
+
+/// Goes on with this process's call of the peer, or begins one.
+void TcpNetwork::go_on(int process, Peer& peer, Clock::time_point now) {
+  if (!peer.call) {
+    if (now >= peer.next_call && !peer.addresses.empty()) call(process, peer, now);
+    if (!peer.call) return;
+  }
+  switch (peer.call->advance()) {
+    case Handshake::State::kDone:
+      connect(process, peer.call->take_socket());
+      return;
+    case Handshake::State::kRefused:
+      // The peer's own call comes, or has come already.
+      peer.problem = peer.call->verdict() == Verdict::kMisfit ? "it has another number of processes"
+                                                              : "it calls this process itself";
+      peer.call.reset();
+      peer.next_call = now + kCrossedTime;
+      return;
+    case Handshake::State::kFailed:
+      call_failed(process, peer, peer.call->problem(), now);
+      return;
+    case Handshake::State::kProven:
+    case Handshake::State::kUnderway:
+      break;
+  }
+  if (!peer.call->is_connected() && now - peer.call_start >= kConnectTime) {
+    call_failed(process, peer, "no answer", now);
+  }
+}
+
+void TcpNetwork::call(int process, Peer& peer, Clock::time_point now) {
+  const Address& to = peer.addresses[peer.next_address];
+  UniqueDescriptor socket = begin_to_connect(to, source_, options_.peer_timeout);
+  if (!socket) {
+    call_failed(process, peer, std::generic_category().message(errno), now);
+    return;
+  }
+  peer.call = std::make_unique<Handshake>(Handshake::call(std::move(socket), options_.key, introduction(), process));
+  peer.call_start = now;
+}
+
+void TcpNetwork::call_failed(int process, Peer& peer, std::string problem, Clock::time_point now) {
+  // A peer that computes leaves its callers waiting; such a wait is no failure.
+  const bool was_there = peer.call != nullptr && peer.call->is_connected() && now - peer.call_start >= kConnectTime;
+  peer.call.reset();
+  peer.problem = fmt::format("{}: {}", to_text(peer.addresses[peer.next_address]), problem);
+  log(LogLevel::kDebug, fmt::format("calling {} at {}", name_of(process), peer.problem));
+  if (was_there) peer.failing_since.reset();
+  if (!was_there && !peer.failing_since) peer.failing_since = now;
+  peer.is_refused = problem == std::generic_category().message(ECONNREFUSED);
+  peer.next_address = (peer.next_address + 1) % peer.addresses.size();
+  peer.next_call = now + (peer.next_address == 0 ? kBetweenCalls : std::chrono::milliseconds(0));
+  look_for_loss(process, peer, now);
+}
+
+void TcpNetwork::look_for_loss(int process, Peer& peer, Clock::time_point now) {
+  if (!peer.failing_since) return;
+  const auto failing = now - *peer.failing_since;
+  if (peer.is_refused && failing >= kRefusedTime) {
+    peer.lost = fmt::format("it does not listen any more ({})", peer.problem);
+  } else if (failing >= options_.peer_timeout) {
+    peer.lost = fmt::format("no connection could be made within {} s (FARANDOLE_PEER_TIMEOUT): {}",
+                            options_.peer_timeout.count(), peer.problem);
+  }
+  if (!peer.lost.empty()) log(LogLevel::kDebug, fmt::format("{} is lost: {}", name_of(process), peer.lost));
+}
+
+Verdict TcpNetwork::decide(const Introduction& caller) {
+  if (caller.processes != options_.processes || caller.process < 0 || caller.process >= options_.processes ||
+      caller.process == options_.process) {
+    return Verdict::kMisfit;
+  }
+  Peer& peer = peers_[caller.process];
+  if (peer.is_connected) return Verdict::kTaken;
+  if (peer.call && options_.process < caller.process) return Verdict::kCrossed;
+  // From here on only this connection can become the one of the two processes, unless the caller gives it up.
+  peer.call.reset();
+  peer.next_call = Clock::now() + kCrossedTime;
+  return Verdict::kAccepted;
+}
+
+void TcpNetwork::connect(int process, UniqueDescriptor socket) {
+  Peer& peer = peers_[process];
+  if (peer.is_connected) return;
+  peer.is_connected = true;
+  peer.call.reset();
+  link_of(process).attach(std::move(socket));
+  connections_.fetch_add(1, std::memory_order_relaxed);
+  log(LogLevel::kDebug, fmt::format("connected with {}; {}", name_of(process), describe()));
+}
+
+std::string TcpNetwork::why_lost(int process) {
+  Link* const link = find(process);
+  if (link != nullptr && link->is_closed()) return link->end_reason();
+  const std::lock_guard lock(mutex_);
+  const auto found = peers_.find(process);
+  if (found == peers_.end()) return {};
+  const Peer& peer = found->second;
+  if (peer.is_connected && is_silent(link->descriptor(), options_.peer_timeout)) {
+    return fmt::format("nothing came from its host for {} s (FARANDOLE_PEER_TIMEOUT)", options_.peer_timeout.count());
+  }
+  return peer.lost;
+}
+
+std::string TcpNetwork::why_not_connected(int process) {
+  const std::lock_guard lock(mutex_);
+  const auto found = peers_.find(process);
+  if (found == peers_.end() || found->second.is_connected) return {};
+  const Peer& peer = found->second;
+  if (!peer.lost.empty()) return peer.lost;
+  return peer.problem.empty() ? "it does not answer" : peer.problem;
+}
+
+void TcpNetwork::rest(int milliseconds) {
+  std::vector<pollfd> sockets;
+  {
+    const std::lock_guard lock(mutex_);
+    callers_->add_to(sockets);
+    for (const auto& [process, peer] : peers_) {
+      if (peer.call) sockets.push_back({peer.call->descriptor(), peer.call->awaited_events(), 0});
+      if (peer.is_connected) sockets.push_back({find(process)->descriptor(), POLLIN, 0});
+    }
+  }
+  ::poll(sockets.data(), sockets.size(), milliseconds);
+}
+
+std::string TcpNetwork::describe() const {
+  return fmt::format("connections: {} of {} peers", connections(), options_.processes - 1);
+}
+
+void TcpNetwork::drop_sockets() {
+  // Another thread of the parent may have been at work here at the fork; then what it was changing stays as it was.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
+  callers_->drop_sockets();
+  for (auto& [process, peer] : peers_) peer.call.reset();
+  for (const auto& link : owned_) link->drop_socket();
+}
+
+}  // namespace farandole::tcp

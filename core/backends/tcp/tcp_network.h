@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connections between the processes of a job, made when they are first used.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farandole/core/settings.h"
+#include "farandole/internal/deadline.h"
+#include "sockets/link.h"
+#include "tcp/address.h"
+#include "tcp/callers.h"
+#include "tcp/handshake.h"
+#include "tcp/job_key.h"
+
+namespace farandole::tcp {
+
+using sockets::Link;
+
+/// Where a process listens, best first. Processes send each other theirs as these bytes.
+struct ListenAddresses {
+  static constexpr std::size_t kMost = 6;
+  std::array<Address, kMost> addresses{};  ///< those with family 0 are none
+};
+
+/// A listening socket, and a Link with each process that this one has exchanged anything with. Whichever of two
+/// processes wants the other first calls it; if both call at once, the call of the lower process counts. Strangers are
+/// dropped and counted, and never disturb the job. There is no thread: whoever waits for a link calls `advance`.
+/// Thread-safe.
+class TcpNetwork {
+ public:
+  struct Options {
+    int process = 0;
+    int processes = 1;
+    JobKey key{};
+    std::uint64_t job = 0;         ///< number of the job
+    std::uint32_t generation = 0;  ///< of the job
+    std::string interface;         ///< FARANDOLE_NETWORK_INTERFACE
+    Seconds peer_timeout{60};      ///< FARANDOLE_PEER_TIMEOUT
+    /// For messages: "rank 3 (host node7, pid 4711)"; else "process 3".
+    std::function<std::string(int process)> name = nullptr;
+  };
+
+  /// Listens. @throws InvalidArgument  no interface fits the choice   @throws TransportError
+  explicit TcpNetwork(Options options);
+  TcpNetwork(const TcpNetwork&) = delete;
+  TcpNetwork& operator=(const TcpNetwork&) = delete;
+  ~TcpNetwork();
+
+  int process() const { return options_.process; }
+  int processes() const { return options_.processes; }
+  /// For the other processes.
+  const ListenAddresses& listens_at() const { return own_; }
+  /// Where `process` listens. May come after the first `link` of that process, which waits for it.
+  void set_addresses(int process, const ListenAddresses& addresses);
+
+  /// The link with another process. The first call of either process connects them; what is sent before that waits in
+  /// the link. Never blocks. Valid as long as the network.
+  Link& link(int process);
+  /// The link with another process, if there is one already, connected or not.
+  Link* find(int process) const { return links_[static_cast<std::size_t>(process)].load(std::memory_order_acquire); }
+  bool is_connected(int process);
+  /// Answers callers, and goes on with connections that are being made. Never blocks. Cheap if there is nothing to do.
+  void advance();
+  /// Why nothing comes from that process any more: "the connection was closed", "no answer for 60 s"; empty while
+  /// something may. Asked by those that wait for it.
+  std::string why_lost(int process);
+  /// How the calls of a process have ended that this one is not connected with; empty: they have not.
+  std::string why_not_connected(int process);
+  /// Sleeps until something may have arrived, `milliseconds` at most.
+  void rest(int milliseconds);
+
+  /// "connections: 3 of 7 peers"
+  std::string describe() const;
+  int connections() const { return connections_.load(std::memory_order_relaxed); }
+  /// Callers that were dropped because they are not of the job.
+  std::uint64_t strangers() const { return strangers_.load(std::memory_order_relaxed); }
+  /// In a forked child, which has one thread: lets go of the sockets.
+  void drop_sockets();
+
+ private:
+  /// Another process that this one wants to be connected with, or is.
+  struct Peer {
+    std::vector<Address> addresses;  // in the order in which they are tried
+    std::size_t next_address = 0;
+    std::unique_ptr<Handshake> call;  // of this process
+    Clock::time_point call_start{};
+    Clock::time_point next_call{};
+    std::optional<Clock::time_point> failing_since;
+    std::string problem;  // of the last call
+    std::string lost;
+    bool is_refused = false;  // the last call
+    bool is_wanted = false;
+    bool is_connected = false;
+  };
+  bool is_due();
+  Link& link_of(int process);
+  void go_on(int process, Peer& peer, Clock::time_point now);
+  void call(int process, Peer& peer, Clock::time_point now);
+  void call_failed(int process, Peer& peer, std::string problem, Clock::time_point now);
+  void look_for_loss(int process, Peer& peer, Clock::time_point now);
+  Verdict decide(const Introduction& caller);
+  void connect(int process, UniqueDescriptor socket);
+  Introduction introduction() const;
+  std::string name_of(int process) const;
+
+  const Options options_;
+  const std::vector<InterfaceAddress> interfaces_;
+  ListenAddresses own_;
+  std::optional<Address> source_;  // of connections, where an interface was chosen
+  std::vector<std::atomic<Link*>> links_;
+  std::atomic<int> connections_{0};
+  std::atomic<std::uint64_t> strangers_{0};
+  std::atomic<bool> is_connecting_{false};  // something is under way that should be looked at often
+  std::atomic<Clock::rep> next_look_{0};
+  std::mutex mutex_;  // guards what follows
+  std::optional<Callers> callers_;
+  std::map<int, Peer> peers_;
+  std::vector<std::unique_ptr<Link>> owned_;
+};
+
+}  // namespace farandole::tcp

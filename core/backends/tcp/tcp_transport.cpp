@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tcp/tcp_transport.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <string>
+
+#include "farandole/core/error.h"
+
+namespace farandole::tcp {
+namespace {
+
+// How often a transfer that waits looks whether its peer is lost.
+constexpr auto kLossInterval = std::chrono::milliseconds(10);
+// A process that gives up because another one is lost ends its connections, too. Control messages, which say whose loss
+// was the first, have so long to come before this process draws its own conclusion.
+constexpr auto kLastWords = std::chrono::milliseconds(300);
+
+}  // namespace
+
+Link* TcpTransport::link_with(int process) {
+  return process == network_.process() ? nullptr : &network_.link(process);
+}
+
+void TcpTransport::while_waiting(int peer, Wait& wait) {
+  network_.advance();
+  const auto now = coarse_now();
+  if (now < wait.next_look) return;
+  // Nothing is asked of a transfer that has just begun.
+  const bool is_first = wait.next_look == Clock::time_point{};
+  wait.next_look = now + kLossInterval;
+  if (is_first) return;
+  const std::string why = network_.why_lost(topology().rank(peer).process);
+  if (why.empty()) {
+    wait.lost_since.reset();
+  } else if (!wait.lost_since) {
+    wait.lost_since = now;
+  } else if (now - *wait.lost_since >= kLastWords) {
+    throw PeerLost(fmt::format("{} is lost: {}", topology().describe(peer), why));
+  }
+}
+
+}  // namespace farandole::tcp

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_network.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "farandole/internal/deadline.h"
+#include "farandole/internal/log.h"
+
+namespace farandole {
+namespace {
+
+// Much longer than a process of a job that is not ready yet needs; a firewall that drops packets costs this, once.
+constexpr auto kReachTime = std::chrono::seconds(10);
+
+/// What process 0 makes for all.
+struct Secret {
+  tcp::JobKey key{};
+  std::uint64_t job = 0;
+};
+
+/// Where a process listens, or why it does not.
+struct Offer {
+  tcp::ListenAddresses addresses;
+  char fabric[32] = {};  // a faster network than TCP's
+  char problem[256] = {};
+};
+
+struct Outcome {
+  char problem[256] = {};
+};
+
+template <class Part>
+std::vector<Part> gather_parts(ProcessGroup& group, const Part& mine) {
+  std::vector<Part> all(static_cast<std::size_t>(group.process_count()));
+  group.allgather(&mine, all.data(), sizeof mine);
+  return all;
+}
+
+template <std::size_t kSize>
+void put(char (&to)[kSize], std::string_view text) {
+  text.copy(to, kSize - 1);
+}
+
+template <std::size_t kSize>
+std::string text_of(const char (&from)[kSize]) {
+  return {from, strnlen(from, kSize)};
+}
+
+/// The first process of which `text` is not empty: "rank 3 (host node7, pid 4711): …".
+template <class Part, std::size_t kSize>
+std::string first_of(const std::vector<Part>& parts, char (Part::*text)[kSize], const Topology& topology) {
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const std::string said = text_of(parts[p].*text);
+    if (!said.empty())
+      return fmt::format("{}: {}", topology.describe(topology.first_rank_of(static_cast<int>(p))), said);
+  }
+  return {};
+}
+
+/// An InfiniBand, RoCE or Slingshot device that is in use.
+std::string find_fabric() {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  for (const auto& device : fs::directory_iterator("/sys/class/infiniband", none)) {
+    for (const auto& port : fs::directory_iterator(device.path() / "ports", none)) {
+      std::string state;
+      std::getline(std::ifstream(port.path() / "state"), state);
+      if (state.find("ACTIVE") != std::string::npos) return device.path().filename();
+    }
+  }
+  for (const auto& device : fs::directory_iterator("/sys/class/cxi", none)) return device.path().filename();
+  return {};
+}
+
+/// A process of the next host; each process has one of its own as far as there are so many.
+int neighbour_of(int process, const Topology& topology) {
+  std::vector<std::vector<int>> hosts(static_cast<std::size_t>(topology.host_count()));
+  for (int p = 0; p < topology.process_count(); ++p) {
+    hosts[static_cast<std::size_t>(topology.process(p).host_index)].push_back(p);
+  }
+  const auto host = static_cast<std::size_t>(topology.process(process).host_index);
+  const std::vector<int>& here = hosts[host];
+  const std::vector<int>& next = hosts[(host + 1) % hosts.size()];
+  const auto place = static_cast<std::size_t>(std::find(here.begin(), here.end(), process) - here.begin());
+  return next[place % next.size()];
+}
+
+/// Connects with another process. Returns why that does not work.
+std::string reach(tcp::TcpNetwork& network, int process) {
+  const Deadline deadline = Deadline::after(kReachTime);
+  network.link(process);
+  while (!network.is_connected(process)) {
+    if (!network.why_lost(process).empty() || deadline.passed()) return network.why_not_connected(process);
+    network.advance();
+    network.rest(1);
+  }
+  return {};
+}
+
+/// Joins the network; every process takes every part in it, whatever has happened to it before.
+class Joining {
+ public:
+  Joining(const Settings& settings, ProcessGroup& group, const Topology& topology)
+      : settings_(settings), group_(group), topology_(topology) {}
+
+  HostNetwork run() {
+    const Secret secret = share_secret();
+    const std::vector<Offer> offers = listen(secret);
+    const std::string fabric = is_auto() ? first_of(offers, &Offer::fabric, topology_) : "";
+    if (!fabric.empty())
+      return HostNetwork(fmt::format("{} (auto: a faster fabric is there, {})", group_name(), fabric));
+    std::string problem = first_of(offers, &Offer::problem, topology_);
+    if (!problem.empty()) return refuse(problem);
+    for (int p = 0; p < topology_.process_count(); ++p) {
+      if (p != group_.process()) network_->set_addresses(p, offers[static_cast<std::size_t>(p)].addresses);
+    }
+    problem = first_of(reach_neighbour(), &Outcome::problem, topology_);
+    if (!problem.empty()) return refuse(problem);
+    return {std::move(network_), topology_,
+            fmt::format("{}: {} hosts; this process listens at {}", settings_.network, topology_.host_count(),
+                        tcp::to_text(offers[static_cast<std::size_t>(group_.process())].addresses.addresses.front()))};
+  }
+
+ private:
+  bool is_auto() const { return settings_.network == "auto"; }
+  std::string group_name() const { return std::string(group_.transport().name()); }
+
+  Secret share_secret() {
+    Secret mine;
+    if (group_.process() == 0) {
+      mine.key = tcp::make_job_key();
+      std::memcpy(&mine.job, tcp::random_256_bits().data(), sizeof mine.job);
+    }
+    return gather_parts(group_, mine).front();
+  }
+
+  std::vector<Offer> listen(const Secret& secret) {
+    Offer mine;
+    put(mine.fabric, find_fabric());
+    try {
+      network_ = std::make_unique<tcp::TcpNetwork>(tcp::TcpNetwork::Options{
+          group_.process(), group_.process_count(), secret.key, secret.job, /*generation=*/0,
+          settings_.network_interface, settings_.peer_timeout,
+          [topology = topology_](int process) { return topology.describe(topology.first_rank_of(process)); }});
+      mine.addresses = network_->listens_at();
+    } catch (const Error& error) {
+      put(mine.problem, error.what());
+    }
+    return gather_parts(group_, mine);
+  }
+
+  /// While a process waits for what the others have found out it answers their calls.
+  std::vector<Outcome> reach_neighbour() {
+    Outcome mine;
+    const int neighbour = neighbour_of(group_.process(), topology_);
+    const std::string why = reach(*network_, neighbour);
+    if (!why.empty()) {
+      put(mine.problem,
+          fmt::format("{} can not be reached: {}", topology_.describe(topology_.first_rank_of(neighbour)), why));
+    }
+    auto before = group_.while_waiting({});
+    group_.while_waiting([this, &before] {
+      if (before) before();
+      network_->advance();
+    });
+    try {
+      const std::vector<Outcome> all = gather_parts(group_, mine);
+      group_.while_waiting(std::move(before));
+      return all;
+    } catch (...) {
+      group_.while_waiting({});
+      throw;
+    }
+  }
+
+  HostNetwork refuse(const std::string& problem) {
+    if (!is_auto()) {
+      throw Unsupported(
+          fmt::format("FARANDOLE_NETWORK is {}, but not all processes of this job can use it; {}; "
+                      "FARANDOLE_NETWORK_INTERFACE chooses "
+                      "another network of the hosts, FARANDOLE_NETWORK=mpi the one of MPI",
+                      settings_.network, problem));
+    }
+    if (group_.process() == 0) {
+      log(LogLevel::kWarning,
+          fmt::format(
+              "messages between hosts go by {}, because not all processes can use TCP; {}; "
+              "FARANDOLE_NETWORK_INTERFACE chooses another network of the hosts, FARANDOLE_NETWORK=mpi ends this "
+              "attempt and warning",
+              group_name(), problem));
+    }
+    return HostNetwork(fmt::format("{} (auto: tcp can not be used; {})", group_name(), problem));
+  }
+
+  const Settings& settings_;
+  ProcessGroup& group_;
+  const Topology& topology_;
+  std::unique_ptr<tcp::TcpNetwork> network_;
+};
+
+}  // namespace
+
+HostNetwork::HostNetwork(std::unique_ptr<tcp::TcpNetwork> network, const Topology& topology, std::string why)
+    : description_(std::move(why)),
+      network_(std::move(network)),
+      transport_(std::make_unique<tcp::TcpTransport>(*network_)) {
+  transport_->set_topology(topology);
+}
+
+std::string HostNetwork::describe() const {
+  return network_ ? fmt::format("tcp ({}; {})", description_, network_->describe()) : description_;
+}
+
+HostNetwork choose_host_network(const Settings& settings, ProcessGroup& group, const Topology& topology) {
+  const std::string_view own = group.transport().name();
+  if (topology.host_count() == 1) return HostNetwork("none (one host)");
+  if (own == "tcp") return HostNetwork("tcp (the processes have met over it)");
+  if (settings.network == "mpi") return HostNetwork(fmt::format("{} (FARANDOLE_NETWORK=mpi)", own));
+  return Joining(settings, group, topology).run();
+}
+
+}  // namespace farandole

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Sourced by tests on several hosts: network namespaces of this machine, joined by a bridge, each with a name and /dev/shm of
+# its own. They share one /proc, so FARANDOLE_HOST_ID must tell them apart. Needs root and iproute2; where hosts can not be
+# made, the test is skipped with the reason (exit status 77). Nothing is left behind.
+
+skip() {
+  echo "skipped: $*"
+  exit 77
+}
+
+# need_tools TOOL…: those of a test on several hosts, for which it must be root
+need_tools() {
+  local tool
+  [ "$(id -u)" = 0 ] || skip "network namespaces need root"
+  export PATH=$PATH:/usr/sbin:/sbin
+  for tool in ip nsenter unshare "$@"; do
+    command -v "$tool" >/dev/null || skip "there is no $tool; scripts/setup.sh --dev installs it"
+  done
+}
+
+# shellcheck disable=SC2317  # called by the trap
+remove_hosts() {
+  local host pids
+  # Even if nobody reads the output any more; and no word about the processes that are killed here.
+  trap '' PIPE
+  exec >/dev/null 2>&1
+  for host in "${hosts[@]}"; do
+    # Whatever runs in the namespace was started here.
+    pids=$(ip netns pids "$name-$host" || true)
+    # shellcheck disable=SC2086  # a list
+    [ -z "$pids" ] || kill -KILL $pids || true
+    ip netns del "$name-$host" || true
+    ip link del "$name-v$host" || true
+  done
+  if declare -F remove_more; then remove_more || true; fi
+  if [ "$made_run_sshd" = yes ]; then rmdir /run/sshd || true; fi
+  wait
+  ip link del "$name" || true
+  rm -rf "$directory"
+}
+
+attempt() {
+  "$@" 2>"$directory/error" || skip "$* failed: $(cat "$directory/error")"
+}
+
+# make_hosts NUMBER [RATE]: sets `hosts` (1, 2, …), `name` (a host is $name-1), `net` (its address is $net.1), and `directory` for
+# files, which goes when the script ends, as do the hosts; a function remove_more is called then, too. RATE: what each host may send, as tc writes it.
+make_hosts() {
+  local host rate=${2-}
+  mapfile -t hosts < <(seq "$1")
+  readonly hosts name=fdl$$
+  # Addresses from the range for benchmarks of networks (RFC 2544), which no real network uses.
+  readonly net=198.18.$(($$ % 250))
+  directory=$(mktemp -d)
+  host_pids=() made_run_sshd=no
+  trap remove_hosts EXIT
+  trap 'exit 130' INT TERM HUP
+  attempt ip link add "$name" type bridge
+  attempt ip link set "$name" up
+  for host in "${hosts[@]}"; do
+    attempt ip netns add "$name-$host"
+    attempt ip link add "$name-v$host" type veth peer name eth0 netns "$name-$host"
+    attempt ip link set "$name-v$host" master "$name" up
+    attempt ip -n "$name-$host" addr add "$net.$host/24" dev eth0
+    attempt ip -n "$name-$host" link set eth0 up
+    attempt ip -n "$name-$host" link set lo up
+    # A queue of 20 ms, as switches have.
+    [ -z "$rate" ] || attempt ip netns exec "$name-$host" tc qdisc add dev eth0 root tbf rate "$rate" burst 128kb latency 20ms
+  done
+}
+
+# start_on_host HOST COMMAND…: in the background, in namespaces for mounts and its name that belong to it
+start_on_host() {
+  local host=$1
+  shift
+  # Each command replaces the one before, so that the process in the background is the last one itself.
+  # shellcheck disable=SC2016  # expanded by that shell
+  ip netns exec "$name-$host" unshare --mount --uts sh -c '
+    hostname "$1" && mount -t tmpfs tmpfs /dev/shm && shift && exec "$@"' _ "$name-$host" "$@" &
+  host_pids[host]=$!
+}
+
+# on_host HOST COMMAND…: beside what start_on_host has started
+on_host() {
+  local host=$1
+  shift
+  nsenter --target "${host_pids[host]}" --net --mount --uts "$@"
+}
+
+# start_sshds: on each host, for root with the key "$directory/user_key"; sets `ssh`, the arguments to reach them
+start_sshds() {
+  local host
+  if [ ! -d /run/sshd ]; then mkdir /run/sshd; made_run_sshd=yes; fi
+  ssh-keygen -q -t ed25519 -N '' -f "$directory/user_key"
+  ssh-keygen -q -t ed25519 -N '' -f "$directory/host_key"
+  for host in "${hosts[@]}"; do
+    start_on_host "$host" \
+      "$(command -v sshd)" -D -f /dev/null -h "$directory/host_key" -o PidFile=none -o UsePAM=no -o StrictModes=no \
+      -o ListenAddress="$net.$host" -o AuthorizedKeysFile="$directory/user_key.pub" -o PermitRootLogin=yes
+  done
+  ssh=(-i "$directory/user_key" -o BatchMode=yes -o ConnectTimeout=10 -o ConnectionAttempts=10
+    -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR)
+  for host in "${hosts[@]}"; do
+    ip netns exec "$name-1" ssh "${ssh[@]}" "$net.$host" true || skip "root can not log in by ssh"
+  done
+}
+
+# write_rank_script: "$directory/rank" runs a program as a rank of the host that it is on
+write_rank_script() {
+  cat >"$directory/rank" <<'END'
+#!/bin/sh
+FARANDOLE_HOST_ID=$(hostname) exec "$@"
+END
+  chmod +x "$directory/rank"
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handshake of a new connection, with a relay between the two ends that records and changes what passes.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "tcp/handshake.h"
+
+namespace farandole::tcp {
+namespace {
+
+using State = Handshake::State;
+constexpr int kCaller = 1;
+constexpr int kCalled = 2;
+
+Introduction introduce(int process) {
+  return {/*job=*/77, process, /*processes=*/4, /*generation=*/5, Purpose::kMessages};
+}
+
+/// Two sockets that are connected with each other: one for an end, one for the relay.
+std::pair<UniqueDescriptor, UniqueDescriptor> make_pair_of_sockets() {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
+  return {UniqueDescriptor(ends[0]), UniqueDescriptor(ends[1])};
+}
+
+std::string read_all(const UniqueDescriptor& socket) {
+  std::string bytes(4096, '\0');
+  const ssize_t got = recv(socket.get(), bytes.data(), bytes.size(), 0);
+  bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return bytes;
+}
+
+void write_all(const UniqueDescriptor& socket, const std::string& bytes) {
+  if (!bytes.empty()) (void)!send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+}
+
+/// A caller and a called end, and what lies between them.
+class Conversation {
+ public:
+  using Change = std::function<std::string(std::string)>;
+  explicit Conversation(const Introduction& caller = introduce(kCaller),
+                        const Introduction& called = introduce(kCalled))
+      : Conversation(key(), key(), caller, called) {}
+  Conversation(const JobKey& callers_key, const JobKey& called_key, const Introduction& caller = introduce(kCaller),
+               const Introduction& called = introduce(kCalled)) {
+    auto [callers_end, callers_line] = make_pair_of_sockets();
+    auto [called_end, called_line] = make_pair_of_sockets();
+    callers_line_ = std::move(callers_line);
+    called_line_ = std::move(called_line);
+    caller_.emplace(Handshake::call(std::move(callers_end), callers_key, caller, kCalled));
+    called_.emplace(Handshake::answer(std::move(called_end), called_key, called));
+  }
+  static JobKey key() {
+    static const JobKey all = make_job_key();
+    return all;
+  }
+
+  /// Lets both go as far as they can.
+  void run(Verdict verdict = Verdict::kAccepted, const Change& up = nullptr, const Change& down = nullptr) {
+    for (int turn = 0; turn < 6; ++turn) {
+      caller_->advance();
+      pass(callers_line_, called_line_, up, sent_up_);
+      if (called_->advance() == State::kProven) {
+        was_proven_ = true;
+        called_->decide(verdict);
+        called_->advance();
+      }
+      pass(called_line_, callers_line_, down, sent_down_);
+    }
+  }
+  Handshake& caller() { return *caller_; }
+  Handshake& called() { return *called_; }
+  bool was_proven() const { return was_proven_; }
+  /// What the caller has sent.
+  const std::string& sent_up() const { return sent_up_; }
+
+ private:
+  static void pass(const UniqueDescriptor& from, const UniqueDescriptor& to, const Change& change,
+                   std::string& record) {
+    const std::string bytes = read_all(from);
+    record += bytes;
+    write_all(to, change && !bytes.empty() ? change(bytes) : bytes);
+  }
+
+  std::optional<Handshake> caller_, called_;
+  UniqueDescriptor callers_line_, called_line_;
+  std::string sent_up_, sent_down_;
+  bool was_proven_ = false;
+};
+
+/// A called end by itself, and the line to it.
+struct Called {
+  Called() {
+    auto [end, far] = make_pair_of_sockets();
+    line = std::move(far);
+    handshake.emplace(Handshake::answer(std::move(end), Conversation::key(), introduce(kCalled)));
+  }
+  State hear(const std::string& bytes) {
+    write_all(line, bytes);
+    return handshake->advance();
+  }
+  UniqueDescriptor line;
+  std::optional<Handshake> handshake;
+};
+
+TEST(TcpHandshake, EachEndLearnsOfTheOther) {
+  Conversation conversation;
+  conversation.run();
+  EXPECT_EQ(conversation.caller().state(), State::kDone) << conversation.caller().problem();
+  EXPECT_EQ(conversation.called().state(), State::kDone) << conversation.called().problem();
+  EXPECT_EQ(conversation.caller().peer(), introduce(kCalled));
+  EXPECT_EQ(conversation.called().peer(), introduce(kCaller));
+}
+
+TEST(TcpHandshake, ReadsNothingThatComesAfterIt) {
+  Conversation conversation;
+  conversation.run(Verdict::kAccepted, [](std::string bytes) { return bytes.size() == 1 ? bytes + "data" : bytes; });
+  ASSERT_EQ(conversation.called().state(), State::kDone);
+  EXPECT_EQ(read_all(conversation.called().take_socket()), "data");
+}
+
+TEST(TcpHandshake, TheCallerIsToldAVerdictThatRefusesIt) {
+  for (const Verdict verdict : {Verdict::kCrossed, Verdict::kTaken, Verdict::kMisfit}) {
+    Conversation conversation;
+    conversation.run(verdict);
+    EXPECT_EQ(conversation.caller().state(), State::kRefused);
+    EXPECT_EQ(conversation.caller().verdict(), verdict);
+    EXPECT_EQ(conversation.called().state(), State::kRefused);
+  }
+}
+
+TEST(TcpHandshake, DifferentNumbersOfProcessesAreForTheOwnerToSee) {
+  Introduction larger = introduce(kCaller);
+  larger.processes = 9;
+  Conversation conversation(larger);
+  conversation.run(Verdict::kMisfit);
+  EXPECT_EQ(conversation.called().peer().processes, 9);
+  EXPECT_EQ(conversation.caller().peer().processes, 4);
+}
+
+TEST(TcpHandshake, AWrongKeyIsAStrangers) {
+  Conversation conversation(make_job_key(), Conversation::key());
+  conversation.run();
+  EXPECT_EQ(conversation.called().state(), State::kFailed);
+  EXPECT_TRUE(conversation.called().is_stranger());
+  EXPECT_FALSE(conversation.was_proven());
+  EXPECT_NE(conversation.caller().state(), State::kDone);
+}
+
+TEST(TcpHandshake, AnImpostorIsFoundOutByTheCaller) {
+  // It passes on what the right process says, and then accepts in its own name: the verdict is part of the proof.
+  Conversation conversation;
+  conversation.run(Verdict::kCrossed, nullptr, [](std::string bytes) {
+    if (bytes.size() == 33) bytes[0] = static_cast<char>(Verdict::kAccepted);
+    return bytes;
+  });
+  EXPECT_EQ(conversation.caller().state(), State::kFailed);
+  EXPECT_TRUE(conversation.caller().is_stranger());
+}
+
+TEST(TcpHandshake, ARecordedHandshakeProvesNothing) {
+  Conversation first;
+  first.run();
+  ASSERT_EQ(first.called().state(), State::kDone);
+  Called second;
+  EXPECT_EQ(second.hear(first.sent_up()), State::kFailed);
+  EXPECT_TRUE(second.handshake->is_stranger());
+}
+
+TEST(TcpHandshake, WhatAnEndHasSaidProvesNothingWhenItIsSentBack) {
+  // To the called end, by a caller without a key.
+  Called called;
+  called.handshake->advance();
+  EXPECT_NE(called.hear(read_all(called.line)), State::kProven);
+  EXPECT_NE(called.hear(std::string(32, '\0')), State::kProven);
+  EXPECT_EQ(called.handshake->state(), State::kFailed);
+  // To the caller, by a called end without a key.
+  auto [end, line] = make_pair_of_sockets();
+  Handshake caller = Handshake::call(std::move(end), Conversation::key(), introduce(kCaller), kCalled);
+  caller.advance();
+  write_all(line, read_all(line));
+  EXPECT_EQ(caller.advance(), State::kFailed);
+}
+
+TEST(TcpHandshake, RefusesWhatIsForAnotherJobGenerationOrPurpose) {
+  for (const auto& change : std::vector<std::function<void(Introduction&)>>{
+           [](Introduction& each) { each.job = 78; }, [](Introduction& each) { each.generation = 4; },
+           [](Introduction& each) { each.purpose = Purpose::kRendezvous; }}) {
+    Introduction other = introduce(kCaller);
+    change(other);
+    Conversation conversation(other);
+    conversation.run();
+    EXPECT_EQ(conversation.called().state(), State::kFailed);
+    EXPECT_TRUE(conversation.called().is_stranger());
+  }
+}
+
+TEST(TcpHandshake, AnotherProcessOfTheJobThanTheOneCalledIsNoStranger) {
+  Conversation conversation(introduce(kCaller), introduce(3));
+  conversation.run();
+  EXPECT_EQ(conversation.called().state(), State::kFailed);
+  EXPECT_FALSE(conversation.called().is_stranger());
+  EXPECT_THAT(conversation.called().problem(), testing::HasSubstr("process 2 was called"));
+}
+
+TEST(TcpHandshake, SomethingElseThanAHandshakeIsAStrangers) {
+  Called called;
+  EXPECT_EQ(called.hear("GET / HTTP/1.1\r\nHost: node7\r\n" + std::string(100, ' ')), State::kFailed);
+  EXPECT_TRUE(called.handshake->is_stranger());
+}
+
+TEST(TcpHandshake, AConnectionThatEndsEarlyFails) {
+  Called called;
+  EXPECT_EQ(called.hear("farandol"), State::kUnderway);
+  { const UniqueDescriptor closed(std::move(called.line)); }
+  EXPECT_EQ(called.handshake->advance(), State::kFailed);
+  EXPECT_FALSE(called.handshake->is_stranger());
+}
+
+TEST(TcpHandshake, ACallerThatStaysUnprovenIsOverdue) {
+  Called called;
+  called.hear("far");
+  EXPECT_FALSE(called.handshake->is_overdue(Clock::now()));
+  EXPECT_TRUE(called.handshake->is_overdue(Clock::now() + Handshake::kDeadline));
+  Conversation proven;
+  proven.run();
+  EXPECT_FALSE(proven.called().is_overdue(Clock::now() + Handshake::kDeadline));
+}
+
+TEST(TcpHandshake, BytesMayComeOneByOne) {
+  Called called;
+  auto [end, line] = make_pair_of_sockets();
+  Handshake caller = Handshake::call(std::move(end), Conversation::key(), introduce(kCaller), kCalled);
+  const auto trickle = [](const UniqueDescriptor& from, const UniqueDescriptor& to, Handshake& receiver) {
+    for (const char byte : read_all(from)) {
+      write_all(to, std::string(1, byte));
+      receiver.advance();
+    }
+  };
+  for (int turn = 0; turn < 6; ++turn) {
+    caller.advance();
+    trickle(line, called.line, *called.handshake);
+    if (called.handshake->state() == State::kProven) called.handshake->decide(Verdict::kAccepted);
+    called.handshake->advance();
+    trickle(called.line, line, caller);
+  }
+  EXPECT_EQ(caller.state(), State::kDone);
+  EXPECT_EQ(called.handshake->state(), State::kDone);
+}
+
+TEST(TcpHandshake, NoChangedByteGetsPastIt) {
+  const char* given = std::getenv("FARANDOLE_SEED");
+  const auto seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  std::mt19937_64 random(seed);
+  SCOPED_TRACE("FARANDOLE_SEED=" + std::to_string(seed));
+  const auto change = [&random](std::string bytes) {
+    const std::size_t at = random() % bytes.size();
+    switch (random() % 4) {
+      case 0:
+        bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+        break;
+      case 1:
+        bytes.erase(at, 1 + random() % 8);
+        break;
+      case 2:
+        bytes.insert(at, 1, static_cast<char>(bytes[at] + 1));
+        break;
+      default:
+        for (char& byte : bytes) byte = static_cast<char>(random());
+    }
+    return bytes;
+  };
+  for (int input = 0; input < 10'000; ++input) {
+    Conversation conversation;
+    // The confirmation, of one byte, is after the proofs.
+    const auto before_confirmation = [&](std::string bytes) { return bytes.size() == 1 ? bytes : change(bytes); };
+    const bool is_up = input % 2 == 0;
+    conversation.run(Verdict::kAccepted, is_up ? before_confirmation : Conversation::Change(),
+                     is_up ? Conversation::Change() : change);
+    ASSERT_FALSE(is_up && conversation.was_proven()) << "input " << input;
+    ASSERT_NE(conversation.caller().state(), State::kDone) << "input " << input;
+  }
+}
+
+}  // namespace
+}  // namespace farandole::tcp

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections between processes, made when they are first used.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "tcp/stream.h"
+#include "tcp_job.h"
+
+namespace farandole::tcp {
+namespace {
+
+/// Sends a number from each to the other, and compares.
+void exchange(TcpJob& job, int one, int other) {
+  const std::int64_t sent[2] = {100 + one, 100 + other};
+  std::int64_t came[2] = {};
+  auto send_one = job[one].link(other).send(1, &sent[0], sizeof sent[0]);
+  auto send_other = job[other].link(one).send(1, &sent[1], sizeof sent[1]);
+  auto recv_one = job[one].link(other).recv(1, &came[0], sizeof came[0]);
+  auto recv_other = job[other].link(one).recv(1, &came[1], sizeof came[1]);
+  EXPECT_TRUE(job.until([&] { return send_one.test() && send_other.test() && recv_one.test() && recv_other.test(); }));
+  EXPECT_EQ(came[0], sent[1]);
+  EXPECT_EQ(came[1], sent[0]);
+}
+
+UniqueDescriptor call_as_stranger(const TcpNetwork& network) {
+  return begin_to_connect(network.listens_at().addresses.front(), std::nullopt, Seconds(60));
+}
+
+TEST(TcpNetwork, AConnectionIsMadeWhenItIsFirstUsed) {
+  TcpJob job(3);
+  for (int p = 0; p < 3; ++p) EXPECT_EQ(job[p].connections(), 0);
+  EXPECT_EQ(job[0].find(1), nullptr);
+  exchange(job, 0, 1);
+  EXPECT_EQ(job[0].connections(), 1);
+  EXPECT_EQ(job[1].connections(), 1);
+  EXPECT_EQ(job[2].connections(), 0);
+  EXPECT_EQ(job[0].describe(), "connections: 1 of 2 peers");
+}
+
+TEST(TcpNetwork, TheHigherProcessMayCallAsWell) {
+  TcpJob job(2);
+  const std::int64_t sent = 5;
+  auto send = job[1].link(0).send(1, &sent, sizeof sent);
+  std::int64_t came = 0;
+  ASSERT_TRUE(job.until([&] { return send.test() && job[0].is_connected(1); }));
+  auto recv = job[0].link(1).recv(1, &came, sizeof came);
+  EXPECT_TRUE(job.until([&] { return recv.test(); }));
+  EXPECT_EQ(came, sent);
+}
+
+TEST(TcpNetwork, OneConnectionCountsWhereBothCallAtOnce) {
+  for (int times = 0; times < 50; ++times) {
+    TcpJob job(2);
+    job[times % 2].link(1 - times % 2);
+    job[1 - times % 2].link(times % 2);
+    exchange(job, 0, 1);
+    EXPECT_EQ(job[0].connections(), 1);
+    EXPECT_EQ(job[1].connections(), 1);
+  }
+}
+
+TEST(TcpNetwork, GoesByIpVersion6AsWell) {
+  TcpJob job(2, "::1/128");
+  exchange(job, 0, 1);
+}
+
+TEST(TcpNetwork, AProcessWithoutAChoiceListensAtAllItsAddresses) {
+  TcpJob job(2, "");
+  exchange(job, 0, 1);
+}
+
+TEST(TcpNetwork, ThreadsMayUseItTogether) {
+  constexpr int kProcesses = 5;
+  TcpJob job(kProcesses);
+  std::vector<std::thread> threads;
+  for (int me = 0; me < kProcesses; ++me) {
+    threads.emplace_back([&job, me] {
+      const std::int64_t sent = 100 + me;
+      std::vector<std::int64_t> came(kProcesses);
+      std::vector<sockets::Sending> sends;
+      std::vector<sockets::Receiving> receives;
+      for (int p = 0; p < kProcesses; ++p) {
+        if (p == me) continue;
+        sends.push_back(job[me].link(p).send(1, &sent, sizeof sent));
+        receives.push_back(job[me].link(p).recv(1, &came[static_cast<std::size_t>(p)], sizeof sent));
+      }
+      const auto finish = [&](auto& transfer) {
+        const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+        while (!transfer.test() && !deadline.passed()) {
+          job[me].advance();
+          std::this_thread::yield();
+        }
+        EXPECT_TRUE(transfer.test());
+      };
+      for (auto& each : sends) finish(each);
+      for (auto& each : receives) finish(each);
+      for (int p = 0; p < kProcesses; ++p) {
+        if (p != me) {
+          EXPECT_EQ(came[static_cast<std::size_t>(p)], 100 + p);
+        }
+      }
+      // A process that is done here still answers the calls of the others.
+      while (job[me].connections() < kProcesses - 1) job[me].advance();
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  for (int p = 0; p < kProcesses; ++p) EXPECT_EQ(job[p].connections(), kProcesses - 1);
+}
+
+TEST(TcpNetwork, StrangersAreDroppedAndCountedWhileTheJobGoesOn) {
+  TcpJob job(2);
+  const UniqueDescriptor garbage = call_as_stranger(job[1]);
+  const std::string request = "GET / HTTP/1.1\r\n" + std::string(200, 'x');
+  ASSERT_TRUE(job.until([&] { return send(garbage.get(), request.data(), request.size(), MSG_NOSIGNAL) > 0; }));
+  const auto other_job = job.make(0, 2, make_job_key());
+  other_job->set_addresses(1, job[1].listens_at());
+  other_job->link(1);
+  ASSERT_TRUE(job.until([&] {
+    other_job->advance();
+    return job[1].strangers() >= 2;
+  }));
+  EXPECT_FALSE(other_job->is_connected(1));
+  exchange(job, 0, 1);
+}
+
+TEST(TcpNetwork, SilentStrangersInAnyNumberKeepNobodyOut) {
+  TcpJob job(2);
+  std::vector<UniqueDescriptor> silent;
+  for (std::size_t i = 0; i < 3 * Callers::kMost; ++i) {
+    silent.push_back(call_as_stranger(job[1]));
+    job[1].advance();
+  }
+  exchange(job, 0, 1);
+  EXPECT_TRUE(job.until([&] { return job[1].strangers() >= 2 * Callers::kMost - 1; }));
+}
+
+TEST(TcpNetwork, ALostConnectionIsKnownToBeSo) {
+  TcpJob job(2);
+  exchange(job, 0, 1);
+  EXPECT_EQ(job[0].why_lost(1), "");
+  job.end(1);
+  EXPECT_TRUE(job.until([&] { return !job[0].why_lost(1).empty(); }));
+}
+
+TEST(TcpNetwork, AProcessThatHasEndedBeforeTheFirstUseIsLost) {
+  TcpJob job(2);
+  job.end(1);
+  job[0].link(1);
+  ASSERT_TRUE(job.until([&] { return !job[0].why_lost(1).empty(); }));
+  EXPECT_THAT(job[0].why_lost(1), testing::HasSubstr("does not listen any more"));
+}
+
+TEST(TcpNetwork, NoConnectionWithinThePeerTimeoutIsALoss) {
+  TcpJob job(2, "127.0.0.0/8", Seconds(0.5));
+  // It has another key, so that no handshake succeeds.
+  const auto other_job = job.make(1, 2, make_job_key());
+  job[0].set_addresses(1, other_job->listens_at());
+  job[0].link(1);
+  ASSERT_TRUE(job.until([&] {
+    other_job->advance();
+    return !job[0].why_lost(1).empty();
+  }));
+  EXPECT_THAT(job[0].why_lost(1), testing::HasSubstr("FARANDOLE_PEER_TIMEOUT"));
+}
+
+TEST(TcpNetwork, TriesThePeersAddressesOneAfterTheOther) {
+  TcpJob job(2);
+  ListenAddresses several;
+  several.addresses[0] = job[0].listens_at().addresses.front();  // its own
+  several.addresses[1] = job[1].listens_at().addresses.front();
+  job[0].set_addresses(1, several);
+  exchange(job, 0, 1);
+}
+
+TEST(TcpNetwork, AddressesMayComeAfterTheFirstUse) {
+  TcpJob job(2);
+  const auto late = job.make(0, 2, job.key());
+  const std::int64_t sent = 9;
+  auto send = late->link(1).send(1, &sent, sizeof sent);
+  late->advance();
+  EXPECT_FALSE(send.test());
+  late->set_addresses(1, job[1].listens_at());
+  EXPECT_TRUE(job.until([&] {
+    late->advance();
+    return send.test();
+  }));
+}
+
+TEST(TcpNetwork, ProcessesOfJobsOfDifferentSizesDoNotMeet) {
+  TcpJob job(2);
+  const auto larger = job.make(0, 3, job.key());
+  larger->set_addresses(1, job[1].listens_at());
+  larger->link(1);
+  ASSERT_TRUE(job.until([&] {
+    larger->advance();
+    return larger->why_not_connected(1) != "it does not answer";
+  }));
+  EXPECT_EQ(larger->why_not_connected(1), "it has another number of processes");
+  EXPECT_EQ(job[1].connections(), 0);
+}
+
+}  // namespace
+}  // namespace farandole::tcp
