@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstring>
 #include <numeric>
-#include <set>
 #include <utility>
 
 namespace farandole {
@@ -47,17 +46,16 @@ TwoLevelComparison::TwoLevelComparison(const Group& group, const Hierarchy& hier
   if (!shown_.bytes.empty()) place_blocks();
 }
 
-/// The blocks of a host side by side in the order of ranks, and hosts in the order of their first ranks' group.
+/// The blocks of a host side by side in the order of ranks.
 void TwoLevelComparison::place_blocks() {
-  std::set<int> hosts;
-  for (int rank = 0; rank < group_.size(); ++rank) hosts.insert(group_.host_of(rank));
-  bytes_of_host_.assign(hosts.size(), 0);
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    const auto host = std::distance(hosts.begin(), hosts.find(group_.host_of(rank)));
-    std::size_t& bytes = bytes_of_host_[static_cast<std::size_t>(host)];
-    host_of_.push_back(static_cast<int>(host));
-    place_.push_back(bytes);
-    bytes += shown_.bytes_of(rank);
+  place_.assign(static_cast<std::size_t>(group_.size()), 0);
+  for (const std::vector<int>& ranks : hierarchy_.hosts) {
+    std::size_t bytes = 0;
+    for (const int rank : ranks) {
+      place_[static_cast<std::size_t>(rank)] = bytes;
+      bytes += shown_.bytes_of(rank);
+    }
+    bytes_of_host_.push_back(bytes);
   }
 }
 
@@ -95,11 +93,11 @@ Operation::State TwoLevelComparison::step() {
 }
 
 void TwoLevelComparison::show() {
-  phase_ = hierarchy_.is_leader ? Phase::kCollect : Phase::kAwait;
+  phase_ = is_first() ? Phase::kCollect : Phase::kAwait;
   if (host_ == nullptr) return;
   meeting_.emplace(*host_, number_);
   // The first rank's room is for the answer.
-  if (!hierarchy_.is_leader && shown_.bytes_of(group_.rank) > 0) shown_.write(meeting_->room());
+  if (!is_first() && shown_.bytes_of(group_.rank) > 0) shown_.write(meeting_->room());
   meeting_->show(std::bit_cast<HostMeeting::Entry>(known_.lowest));
 }
 
@@ -109,7 +107,10 @@ void TwoLevelComparison::begin_across() {
     heard.lowest = std::bit_cast<ComparedCalls::Entry>(meeting_->entry_of(local));
     known_.merge(heard, group_.size());
   }
-  across_.emplace(hierarchy_.leaders, lane_of_messages(number_), known_, group_.size(), blocks_of_hosts());
+  std::vector<int> first_ranks;
+  for (const std::vector<int>& ranks : hierarchy_.hosts) first_ranks.push_back(ranks.front());
+  first_ranks_ = group_across(group_, first_ranks);
+  across_.emplace(first_ranks_, lane_of_messages(number_), known_, group_.size(), blocks_of_hosts());
   phase_ = Phase::kAcross;
 }
 
@@ -141,7 +142,7 @@ void TwoLevelComparison::answer() {
 }
 
 const std::byte* TwoLevelComparison::block(int rank) const {
-  const int host = host_of_[static_cast<std::size_t>(rank)];
+  const int host = hierarchy_.place_of(rank).host;
   const std::size_t place = place_[static_cast<std::size_t>(rank)];
   if (across_) return across_->block(host) + place;
   return meeting_->answered_room() + std::accumulate(bytes_of_host_.begin(), bytes_of_host_.begin() + host, place);

@@ -60,6 +60,7 @@ class TwoLevelComparison final : public CallComparison {
 
  private:
   enum class Phase { kConnect, kCollect, kAcross, kAwait };
+  bool is_first() const { return hierarchy_.local == 0; }
   State step();
   void place_blocks();
   void show();
@@ -73,10 +74,10 @@ class TwoLevelComparison final : public CallComparison {
   const std::uint64_t number_;
   ComparedCalls known_;
   const ShownBlocks shown_;
-  std::vector<int> host_of_;                // of each rank: which of the first ranks speaks for it
   std::vector<std::size_t> place_;          // of each rank's block among those of its host
   std::vector<std::size_t> bytes_of_host_;  // of all its blocks
   std::optional<HostMeeting> meeting_;
+  Group first_ranks_;                    // of all hosts, once they compare
   std::optional<Dissemination> across_;  // of a first rank
   Phase phase_ = Phase::kConnect;
 };

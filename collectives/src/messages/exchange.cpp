@@ -74,7 +74,8 @@ Exchange::Exchange(const Group& group, const Hierarchy* hierarchy, ShmGroup* hos
     : group_(group),
       firsts_(call.is_uneven() ? parts_of(call, group.size()).offsets() : std::vector<std::size_t>{}),
       collective_(call, group.rank, group.size(), firsts_),
-      comparison_(CallComparison::make(group, hierarchy, host, ShmGroup::first_number(sequence), descriptor, blocks())) {}
+      comparison_(
+          CallComparison::make(group, hierarchy, host, ShmGroup::first_number(sequence), descriptor, blocks())) {}
 
 ShownBlocks Exchange::blocks() const {
   ShownBlocks blocks;

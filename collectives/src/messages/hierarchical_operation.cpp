@@ -62,19 +62,6 @@ bool forwards(const Algorithm& algorithm) {
   }
 }
 
-Group group_across(const Group& group, const std::vector<int>& ranks) {
-  Group across;
-  across.endpoint = group.endpoint;
-  across.id = group.id;
-  across.transport = group.transport;
-  across.rank = -1;
-  for (const int rank : ranks) {
-    if (rank == group.rank) across.rank = across.size();
-    across.members.push_back(group.member(rank));
-  }
-  return across;
-}
-
 /// An average is a sum, scaled once all has been added.
 ReduceOp inner_op(const Call& call) {
   return call.op == ReduceOp::kAverage ? ReduceOp::kSum : call.op;
@@ -87,6 +74,7 @@ constinit const Method kHierarchicalMethod{
     .number = 0xfc,
     .needs = "several hosts, one of them with several ranks, and FARANDOLE_SHARED_MEMORY on",
     .is_preferred = true,
+    .is_cheapest = is_cheapest_hierarchy,
     .supports = [](Collective) { return true; },
     .fits = [](const TuningShape& shape) { return shape.hosts > 1 && shape.ranks > shape.hosts; },
     .is_available =
@@ -94,7 +82,6 @@ constinit const Method kHierarchicalMethod{
           // What ranks do not know of each other they can not plan.
           return query.hosts > 0 && query.bytes != kUnknownBytes;
         },
-    .is_cheapest = is_cheapest_hierarchy,
     // Comparisons by messages end in any order; what follows in shared memory begins in the order of the calls.
     .announce =
         [](const MethodInputs& inputs) {

@@ -73,9 +73,9 @@ class SlicePlanner {
     };
     std::size_t first = 0;
     for (const std::size_t count : query.counts) {
-      skipped_.push_back(part(count, slice));
-      counts_.push_back(part(count, slice + 1) - part(count, slice));
-      firsts_.push_back(first + skipped_.back());
+      blocks_.skipped.push_back(part(count, slice));
+      blocks_.counts.push_back(part(count, slice + 1) - part(count, slice));
+      blocks_.firsts.push_back(first + blocks_.skipped.back());
       first += count;
     }
     const Offsets slices = balanced_offsets(query.count, query.slices, 1, query.granularity);
@@ -147,7 +147,7 @@ class SlicePlanner {
   }
 
   // Blocks.
-  std::size_t block(int of) const { return counts_[static_cast<std::size_t>(of)]; }
+  std::size_t block(int of) const { return blocks_.counts[static_cast<std::size_t>(of)]; }
   std::size_t blocks(const std::vector<int>& ranks) const {
     std::size_t total = 0;
     for (const int of : ranks) total += block(of);
@@ -155,11 +155,11 @@ class SlicePlanner {
   }
   /// A rank's block of this slice, in memory that holds the blocks of all.
   Range block_in(PlanMemory memory, int of) const {
-    return {{memory, firsts_[static_cast<std::size_t>(of)]}, block(of)};
+    return {{memory, blocks_.firsts[static_cast<std::size_t>(of)]}, block(of)};
   }
   /// This rank's, in memory that holds no other.
   Range own_block_in(PlanMemory memory) const {
-    return {{memory, skipped_[static_cast<std::size_t>(rank())]}, block(rank())};
+    return {{memory, blocks_.skipped[static_cast<std::size_t>(rank())]}, block(rank())};
   }
   /// Elements that a carrier has for each host, or has from it.
   std::vector<std::size_t> carried(int carrier) const {
@@ -462,12 +462,12 @@ class SlicePlanner {
     return ranks;
   }
   std::vector<std::size_t> times_block(std::vector<std::size_t> numbers) const {
-    for (std::size_t& number : numbers) number *= counts_.front();
+    for (std::size_t& number : numbers) number *= blocks_.counts.front();
     return numbers;
   }
   /// Blocks in memory that is ordered by three indices, the first one changing slowest.
   Range block_at(const Range& all, std::size_t index) const {
-    return {behind(all.place, index * counts_.front()), counts_.front()};
+    return {behind(all.place, index * blocks_.counts.front()), blocks_.counts.front()};
   }
 
   void plan_alltoall() {
@@ -484,7 +484,7 @@ class SlicePlanner {
     for (int carrier = 0; carrier < query_.carriers; ++carrier) to_carriers.push_back(assigned_everywhere(carrier));
     const std::size_t from_each = carries() ? assigned_everywhere(carrier_) : 0;
     const auto locals = static_cast<std::size_t>(hierarchy_.local_size());
-    const Range all = scratch(from_each * locals * counts_.front());
+    const Range all = scratch(from_each * locals * blocks_.counts.front());
     HierarchicalPhase& phase = inside(0, Collective::kAlltoall, sent, all, times_block(by_local(to_carriers)));
     phase.recv_counts = times_block(std::vector<std::size_t>(locals, from_each));
     drop_equal_counts(phase);
@@ -513,7 +513,7 @@ class SlicePlanner {
       receives.push_back(static_cast<std::size_t>(hierarchy_.local_size(host)) * here);
       for (const int from : hierarchy_.ranks_of(host)) order.push_back(block_in(PlanMemory::kOutput, from));
     }
-    const Range received = all_carry_here() ? joined_results(order) : scratch(sum(receives) * counts_.front());
+    const Range received = all_carry_here() ? joined_results(order) : scratch(sum(receives) * blocks_.counts.front());
     HierarchicalPhase& phase = across(own, received, times_block(sends), 0);
     phase.recv_counts = times_block(receives);
     drop_equal_counts(phase);
@@ -523,7 +523,7 @@ class SlicePlanner {
     const auto locals = static_cast<std::size_t>(hierarchy_.local_size());
     std::vector<std::size_t> sends(locals), receives(locals);
     std::vector<Range> order;
-    const std::size_t size = counts_.size();
+    const std::size_t size = blocks_.counts.size();
     const std::vector<int> here = carries() ? assigned(host_, carrier_) : std::vector<int>{};
     for (std::size_t index = 0; index < here.size(); ++index) {
       sends[static_cast<std::size_t>(hierarchy_.place_of(here[index]).local)] = size;
@@ -558,10 +558,14 @@ class SlicePlanner {
   std::vector<std::vector<int>> carriers_;  // of each host, local ranks in ascending order
   int carrier_ = -1;                        // that this rank is; -1: none
   Hierarchy::Place root_{-1, -1};
-  std::vector<std::size_t> skipped_, counts_, firsts_;  // of each rank's block: what earlier slices have, and this one
-  Extent whole_;                                        // of the vector
-  Offsets parts_;                                       // of it, for the carriers
-  std::vector<PlanCopy> before_, results_;              // of the next phase
+  struct Blocks {
+    std::vector<std::size_t> skipped, counts,
+        firsts;  // what earlier slices have, what this one has, and where that begins
+  };
+  Blocks blocks_;                           // by rank
+  Extent whole_;                            // of the vector
+  Offsets parts_;                           // of it, for the carriers
+  std::vector<PlanCopy> before_, results_;  // of the next phase
   bool is_prescaled_ = false;
   std::vector<StagedPhase> phases_;
 };

@@ -47,4 +47,17 @@ std::optional<Hierarchy> Hierarchy::of(const Group& group) {
   return hierarchy;
 }
 
+Group group_across(const Group& group, const std::vector<int>& ranks) {
+  Group across;
+  across.endpoint = group.endpoint;
+  across.id = group.id;
+  across.transport = group.transport;
+  across.rank = -1;
+  for (const int rank : ranks) {
+    if (rank == group.rank) across.rank = across.size();
+    across.members.push_back(group.member(rank));
+  }
+  return across;
+}
+
 }  // namespace farandole

@@ -32,4 +32,7 @@ struct Hierarchy {
   static std::optional<Hierarchy> of(const Group& group);
 };
 
+/// These ranks of the group, for messages among them; `rank` is -1 where this one is none of them.
+Group group_across(const Group& group, const std::vector<int>& ranks);
+
 }  // namespace farandole

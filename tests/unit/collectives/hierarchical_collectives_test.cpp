@@ -181,7 +181,8 @@ TEST(HierarchicalCollectives, ReduceScatterAndScatterFromEveryRoot) {
 }
 
 TEST(HierarchicalCollectives, AlltoallAndInPlace) {
-  for_each_layout([](Communicator& ranks) {
+  for_each_layout([](Communicator& hosts) {
+    Communicator ranks = CommunicatorProbe::measured(std::move(hosts), Collective::kAlltoall, "hierarchical");
     ASSERT_EQ(ranks.choose(Collective::kAlltoall, 0), "hierarchical");
     const auto size = static_cast<std::size_t>(ranks.size());
     for (const std::size_t each : {0, 1, 3, 97}) {
