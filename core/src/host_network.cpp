@@ -175,7 +175,7 @@ class Joining {
       network_->advance();
     });
     try {
-      const std::vector<Outcome> all = gather_parts(group_, mine);
+      std::vector<Outcome> all = gather_parts(group_, mine);
       group_.while_waiting(std::move(before));
       return all;
     } catch (...) {

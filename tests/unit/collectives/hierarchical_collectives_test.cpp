@@ -241,7 +241,8 @@ TEST(HierarchicalCollectives, ManyKindsAreInFlightTogether) {
       works.push_back(ranks.broadcast_async(sent, root));
       works.push_back(ranks.reduce_scatter_async(all, part, ReduceOp::kMax));
       std::for_each(works.rbegin(), works.rend(), [](Work& work) { work.wait(); });
-      const auto total = static_cast<float>(size * (size - 1) / 2 + size * static_cast<std::size_t>(round));
+      const std::size_t sum_of_ranks = size * (size - 1) / 2;
+      const auto total = static_cast<float>(sum_of_ranks + size * static_cast<std::size_t>(round));
       ASSERT_EQ(added, std::vector<float>(kCount, total));
       ASSERT_EQ(sent, std::vector<float>(kCount, static_cast<float>(root + round)));
       ASSERT_EQ(part, std::vector<float>(100, static_cast<float>(ranks.size() - 1 + round)));

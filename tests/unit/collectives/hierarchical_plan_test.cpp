@@ -254,7 +254,7 @@ class PlannedRanks {
     const Values& from = memory(rank, place.memory);
     EXPECT_LE(place.first + count, from.size());
     const auto first = from.begin() + static_cast<std::ptrdiff_t>(place.first);
-    const Values values(first, first + static_cast<std::ptrdiff_t>(count));
+    Values values(first, first + static_cast<std::ptrdiff_t>(count));
     EXPECT_EQ(std::count(values.begin(), values.end(), kUnwritten), 0) << "rank " << rank << " reads what is not there";
     return values;
   }

@@ -45,7 +45,7 @@ TEST(TcpAddress, TextAndSocketAddressSayTheSame) {
 }
 
 TEST(TcpAddress, ANetworkEndsInsideAByte) {
-  const InterfaceAddress own = kInterfaces[4];
+  const InterfaceAddress& own = kInterfaces[4];
   EXPECT_TRUE(is_in_network(v4(10, 1, 15, 9), own));
   EXPECT_FALSE(is_in_network(v4(10, 1, 16, 9), own));
   EXPECT_FALSE(is_in_network(v6(10, 9), own));

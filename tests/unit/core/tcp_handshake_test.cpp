@@ -123,7 +123,8 @@ TEST(TcpHandshake, EachEndLearnsOfTheOther) {
 
 TEST(TcpHandshake, ReadsNothingThatComesAfterIt) {
   Conversation conversation;
-  conversation.run(Verdict::kAccepted, [](std::string bytes) { return bytes.size() == 1 ? bytes + "data" : bytes; });
+  conversation.run(Verdict::kAccepted,
+                   [](const std::string& bytes) { return bytes.size() == 1 ? bytes + "data" : bytes; });
   ASSERT_EQ(conversation.called().state(), State::kDone);
   EXPECT_EQ(read_all(conversation.called().take_socket()), "data");
 }
@@ -282,7 +283,9 @@ TEST(TcpHandshake, NoChangedByteGetsPastIt) {
   for (int input = 0; input < 10'000; ++input) {
     Conversation conversation;
     // The confirmation, of one byte, is after the proofs.
-    const auto before_confirmation = [&](std::string bytes) { return bytes.size() == 1 ? bytes : change(bytes); };
+    const auto before_confirmation = [&](const std::string& bytes) {
+      return bytes.size() == 1 ? bytes : change(bytes);
+    };
     const bool is_up = input % 2 == 0;
     conversation.run(Verdict::kAccepted, is_up ? before_confirmation : Conversation::Change(),
                      is_up ? Conversation::Change() : change);
