@@ -34,7 +34,6 @@ remove_hosts() {
     ip link del "$name-v$host" || true
   done
   if declare -F remove_more; then remove_more || true; fi
-  if [ "$made_run_sshd" = yes ]; then rmdir /run/sshd || true; fi
   wait
   ip link del "$name" || true
   rm -rf "$directory"
@@ -53,7 +52,7 @@ make_hosts() {
   # Addresses from the range for benchmarks of networks (RFC 2544), which no real network uses.
   readonly net=198.18.$(($$ % 250))
   directory=$(mktemp -d)
-  host_pids=() made_run_sshd=no
+  host_pids=()
   trap remove_hosts EXIT
   trap 'exit 130' INT TERM HUP
   attempt ip link add "$name" type bridge
@@ -91,11 +90,12 @@ on_host() {
 # start_sshds: on each host, for root with the key "$directory/user_key"; sets `ssh`, the arguments to reach them
 start_sshds() {
   local host
-  if [ ! -d /run/sshd ]; then mkdir /run/sshd; made_run_sshd=yes; fi
   ssh-keygen -q -t ed25519 -N '' -f "$directory/user_key"
   ssh-keygen -q -t ed25519 -N '' -f "$directory/host_key"
   for host in "${hosts[@]}"; do
-    start_on_host "$host" \
+    # sshd insists on /run/sshd: in a /run of the host's own, so that no test takes it away from another one.
+    # shellcheck disable=SC2016  # expanded by that shell
+    start_on_host "$host" sh -c 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$0" "$@"' \
       "$(command -v sshd)" -D -f /dev/null -h "$directory/host_key" -o PidFile=none -o UsePAM=no -o StrictModes=no \
       -o ListenAddress="$net.$host" -o AuthorizedKeysFile="$directory/user_key.pub" -o PermitRootLogin=yes
   done
