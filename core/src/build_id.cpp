@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/fixed_text.h"
 #include "farandole/internal/shared_memory.h"
 #include "farandole/internal/waiter.h"
 #include "farandole/sdk/backend.h"
@@ -29,10 +30,9 @@ constexpr std::uint32_t shared_layout() {
 }
 
 std::string describe(std::span<const BuildClaim> claims, std::size_t process) {
-  const auto text = [](const auto& field) { return std::string_view(field, strnlen(field, sizeof field)); };
   const BuildClaim& claim = claims[process];
-  return fmt::format("process {} (host {}, pid {}) runs Farandole {}", process, text(claim.hostname), claim.pid,
-                     text(claim.layout));
+  return fmt::format("process {} (host {}, pid {}) runs Farandole {}", process, text_of(claim.hostname), claim.pid,
+                     text_of(claim.layout));
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ const char* layout_id() {
 
 BuildClaim own_build_claim() {
   BuildClaim claim;
-  std::string_view(layout_id()).copy(claim.layout, sizeof claim.layout - 1);
+  write_text(claim.layout, layout_id());
   if (gethostname(claim.hostname, sizeof claim.hostname - 1) != 0) std::strcpy(claim.hostname, "unknown");
   claim.pid = getpid();
   return claim;

@@ -15,7 +15,9 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
+#include "farandole/internal/fixed_text.h"
 #include "farandole/internal/log.h"
+#include "gather_parts.h"
 
 namespace farandole {
 namespace {
@@ -39,23 +41,6 @@ struct Offer {
 struct Outcome {
   char problem[256] = {};
 };
-
-template <class Part>
-std::vector<Part> gather_parts(ProcessGroup& group, const Part& mine) {
-  std::vector<Part> all(static_cast<std::size_t>(group.process_count()));
-  group.allgather(&mine, all.data(), sizeof mine);
-  return all;
-}
-
-template <std::size_t kSize>
-void put(char (&to)[kSize], std::string_view text) {
-  text.copy(to, kSize - 1);
-}
-
-template <std::size_t kSize>
-std::string text_of(const char (&from)[kSize]) {
-  return {from, strnlen(from, kSize)};
-}
 
 /// The first process of which `text` is not empty: "rank 3 (host node7, pid 4711): …".
 template <class Part, std::size_t kSize>
@@ -147,7 +132,7 @@ class Joining {
 
   std::vector<Offer> listen(const Secret& secret) {
     Offer mine;
-    put(mine.fabric, find_fabric());
+    write_text(mine.fabric, find_fabric());
     try {
       network_ = std::make_unique<tcp::TcpNetwork>(tcp::TcpNetwork::Options{
           group_.process(), group_.process_count(), secret.key, secret.job, /*generation=*/0,
@@ -155,7 +140,7 @@ class Joining {
           [topology = topology_](int process) { return topology.describe(topology.first_rank_of(process)); }});
       mine.addresses = network_->listens_at();
     } catch (const Error& error) {
-      put(mine.problem, error.what());
+      write_text(mine.problem, error.what());
     }
     return gather_parts(group_, mine);
   }
@@ -166,8 +151,8 @@ class Joining {
     const int neighbour = neighbour_of(group_.process(), topology_);
     const std::string why = reach(*network_, neighbour);
     if (!why.empty()) {
-      put(mine.problem,
-          fmt::format("{} can not be reached: {}", topology_.describe(topology_.first_rank_of(neighbour)), why));
+      write_text(mine.problem,
+                 fmt::format("{} can not be reached: {}", topology_.describe(topology_.first_rank_of(neighbour)), why));
     }
     auto before = group_.while_waiting({});
     group_.while_waiting([this, &before] {

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "agreement.h"
+#include "farandole/internal/fixed_text.h"
 #include "farandole/internal/log.h"
 #include "from_peers.h"
+#include "gather_parts.h"
 #include "job.h"
 
 namespace farandole {
@@ -59,9 +61,7 @@ void Job::check_size(const WorldOptions& options, int launched_size) const {
 /// What each process passes, by process. Collective over the job's processes.
 template <class Part>
 std::vector<Part> Job::gather(const Part& mine) const {
-  std::vector<Part> all(group() != nullptr ? static_cast<std::size_t>(group()->process_count()) : 1, mine);
-  if (group() != nullptr) group()->allgather(&mine, all.data(), sizeof mine);
-  return all;
+  return group() != nullptr ? gather_parts(*group(), mine) : std::vector<Part>{mine};
 }
 
 void Job::exchange_peer_info(const WorldOptions& options) {
@@ -145,7 +145,7 @@ void Job::share_memory(std::span<const Surroundings> all) {
   };
   Outcome mine;
   const auto note = [&mine](const std::string& problem) {
-    if (mine.problem[0] == '\0') problem.copy(mine.problem, sizeof mine.problem - 1);
+    if (mine.problem[0] == '\0') write_text(mine.problem, problem);
   };
   note(memory_->problem());
   for (int p = 0; p < topology_->process_count(); ++p) {

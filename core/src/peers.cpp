@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <set>
 #include <string_view>
 
+#include "farandole/internal/fixed_text.h"
 #include "farandole/internal/log.h"
 #include "farandole/internal/stall_monitor.h"
 #include "from_peers.h"
@@ -28,12 +28,8 @@ ControlMessage make_control_message(ControlMessage::Kind kind, int process, int 
   control.kind = kind;
   control.process = process;
   control.rank = rank;
-  text.copy(control.text, sizeof control.text - 1);
+  write_text(control.text, text);
   return control;
-}
-
-std::string text_of(const ControlMessage& control) {
-  return {control.text, strnlen(control.text, sizeof control.text)};
 }
 
 }  // namespace
@@ -85,7 +81,7 @@ void Peers::throw_if_a_process_has_died() {
   if (dead.empty()) return;
   while (const auto control = group().poll()) {
     if (control->kind == ControlMessage::Kind::kFault)
-      throw_error(static_cast<ErrorKind>(control->error_kind), text_of(*control));
+      throw_error(static_cast<ErrorKind>(control->error_kind), text_of(control->text));
   }
   throw PeerLost(fmt::format("joining the job: {} died; its own output may say why",
                              topology_.describe(topology_.first_rank_of(*dead.begin()))));
@@ -136,7 +132,7 @@ void Peers::handle(const ControlMessage& control) {
   check_control_message(control, topology_);
   switch (control.kind) {
     case ControlMessage::Kind::kFault:
-      job_.poison(control.rank, static_cast<ErrorKind>(control.error_kind), text_of(control), false);
+      job_.poison(control.rank, static_cast<ErrorKind>(control.error_kind), text_of(control.text), false);
       break;
     case ControlMessage::Kind::kLeave:
     case ControlMessage::Kind::kAllLeave:

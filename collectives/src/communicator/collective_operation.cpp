@@ -124,10 +124,8 @@ void CollectiveOperation::end_phase() {
 }
 
 MethodInputs CollectiveOperation::inputs() const {
-  return {group_,        host_.group.get(), host_.hierarchy ? &*host_.hierarchy : nullptr,
-          slots_.vendor, slots_.devices,    call_,
-          selection_,    descriptor_,       sequence_,
-          has_arrived_};
+  return {group_, host_.group.get(), host_.hosts(), slots_.vendor, slots_.devices,
+          call_,  selection_,        descriptor_,   sequence_,     has_arrived_};
 }
 
 void CollectiveOperation::begin_run() {
@@ -170,8 +168,7 @@ void CollectiveOperation::begin_check() {
 std::unique_ptr<Operation> CollectiveOperation::make_comparison() {
   const std::uint64_t number = ShmGroup::first_number(sequence_) + static_cast<std::uint64_t>(comparisons_++);
   if (host_.whole() == nullptr) {
-    const Hierarchy* const hierarchy = host_.hierarchy ? &*host_.hierarchy : nullptr;
-    return CallComparison::make(group_, hierarchy, host_.group.get(), number, descriptor_);
+    return CallComparison::make(group_, host_.hosts(), host_.group.get(), number, descriptor_);
   }
   auto comparison = std::make_unique<ShmOperation>(group_, *host_.whole(), call_, descriptor_, number,
                                                    ShmOperation::Purpose::kComparison);

@@ -25,6 +25,8 @@ namespace farandole {
 struct ShmContext {
   std::unique_ptr<ShmGroup> group;     ///< of this host; null: this rank is alone there, or memory is not shared
   std::optional<Hierarchy> hierarchy;  ///< several hosts; else all ranks live on this one
+  /// Null: all ranks live on one host.
+  const Hierarchy* hosts() const { return hierarchy ? &*hierarchy : nullptr; }
   /// The group, if all ranks are in it.
   ShmGroup* whole() const { return hierarchy ? nullptr : group.get(); }
 };

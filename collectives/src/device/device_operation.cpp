@@ -68,7 +68,7 @@ class VendorWork final : public DeviceWork {
     if (call.collective == Collective::kReduceScatter) collective_.count = call.output.count;
     if (call.collective == Collective::kAlltoall) collective_.count /= static_cast<std::size_t>(group.size());
     collective_.dtype = call.input.dtype;
-    collective_.op = call.op == ReduceOp::kAverage ? ReduceOp::kSum : call.op;
+    collective_.op = combining_op(call);
     collective_.root = call.root;
   }
 

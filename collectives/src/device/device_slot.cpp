@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/fixed_text.h"
 #include "messages/scheduled_collective.h"
 
 namespace farandole {
@@ -16,11 +17,6 @@ namespace {
 
 // Up to so many ranks are all connected when a group is made; more connect when an algorithm first needs it.
 constexpr int kFullMesh = 16;
-
-template <std::size_t kSize>
-void write_text(std::array<char, kSize>& to, std::string_view text) {
-  std::memcpy(to.data(), text.data(), std::min(text.size(), kSize - 1));
-}
 
 }  // namespace
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 namespace farandole {
@@ -48,14 +47,16 @@ TwoLevelComparison::TwoLevelComparison(const Group& group, const Hierarchy& hier
 
 /// The blocks of a host side by side in the order of ranks.
 void TwoLevelComparison::place_blocks() {
-  place_.assign(static_cast<std::size_t>(group_.size()), 0);
-  for (const std::vector<int>& ranks : hierarchy_.hosts) {
+  places_.resize(static_cast<std::size_t>(group_.size()));
+  std::size_t before = 0;
+  for (int host = 0; host < hierarchy_.host_count(); ++host) {
     std::size_t bytes = 0;
-    for (const int rank : ranks) {
-      place_[static_cast<std::size_t>(rank)] = bytes;
+    for (const int rank : hierarchy_.ranks_of(host)) {
+      places_[static_cast<std::size_t>(rank)] = {host, bytes, before + bytes};
       bytes += shown_.bytes_of(rank);
     }
     bytes_of_host_.push_back(bytes);
+    before += bytes;
   }
 }
 
@@ -123,7 +124,7 @@ ShownBlocks TwoLevelComparison::blocks_of_hosts() {
     for (int local = 1; host_ != nullptr && local < host_->size(); ++local) {
       const int rank = host_->member(local);
       const std::size_t bytes = shown_.bytes_of(rank);
-      if (bytes > 0) std::memcpy(to + place_[static_cast<std::size_t>(rank)], meeting_->room_of(local), bytes);
+      if (bytes > 0) std::memcpy(to + places_[static_cast<std::size_t>(rank)].in_host, meeting_->room_of(local), bytes);
     }
   };
   return blocks;
@@ -142,10 +143,9 @@ void TwoLevelComparison::answer() {
 }
 
 const std::byte* TwoLevelComparison::block(int rank) const {
-  const int host = hierarchy_.place_of(rank).host;
-  const std::size_t place = place_[static_cast<std::size_t>(rank)];
-  if (across_) return across_->block(host) + place;
-  return meeting_->answered_room() + std::accumulate(bytes_of_host_.begin(), bytes_of_host_.begin() + host, place);
+  const Place& place = places_[static_cast<std::size_t>(rank)];
+  if (across_) return across_->block(place.host) + place.in_host;
+  return meeting_->answered_room() + place.in_answer;
 }
 
 std::vector<int> TwoLevelComparison::waits_for() const {

@@ -74,7 +74,12 @@ class TwoLevelComparison final : public CallComparison {
   const std::uint64_t number_;
   ComparedCalls known_;
   const ShownBlocks shown_;
-  std::vector<std::size_t> place_;          // of each rank's block among those of its host
+  /// Where a rank's block lies.
+  struct Place {
+    int host = 0;
+    std::size_t in_host = 0, in_answer = 0;  ///< bytes before it among its host's blocks, and among all
+  };
+  std::vector<Place> places_;               // by rank
   std::vector<std::size_t> bytes_of_host_;  // of all its blocks
   std::optional<HostMeeting> meeting_;
   Group first_ranks_;                    // of all hosts, once they compare

@@ -62,11 +62,6 @@ bool forwards(const Algorithm& algorithm) {
   }
 }
 
-/// An average is a sum, scaled once all has been added.
-ReduceOp inner_op(const Call& call) {
-  return call.op == ReduceOp::kAverage ? ReduceOp::kSum : call.op;
-}
-
 }  // namespace
 
 constinit const Method kHierarchicalMethod{
@@ -200,7 +195,7 @@ Call HierarchicalOperation::call_of(const HierarchicalPhase& phase) const {
   Call call;
   call.collective = phase.collective;
   call.root = phase.root;
-  call.op = inner_op(call_);
+  call.op = combining_op(call_);
   call.input = {at(phase.input), phase.input_count, call_.input.dtype};
   call.output = {const_cast<std::byte*>(at(phase.output)), phase.output_count, call_.input.dtype};
   call.counts = phase.counts;

@@ -91,6 +91,10 @@ inline std::size_t total_count(const Call& call, int size) {
       return call.input.count;
   }
 }
+/// What the ranks combine their elements by: of an average the sum, which is scaled once all has been added.
+inline ReduceOp combining_op(const Call& call) {
+  return call.op == ReduceOp::kAverage ? ReduceOp::kSum : call.op;
+}
 /// What results are multiplied by: the caller's factor, and for averages one over the number of ranks.
 double final_scale(const Call& call, int size);
 

@@ -16,7 +16,7 @@ class TcpTransport final : public sockets::LinkTransport {
   explicit TcpTransport(TcpNetwork& network) : network_(network) {}
 
   std::string_view name() const override { return "tcp"; }
-  /// Measured orders of magnitude over a 10 Gbit/s network.
+  /// An order of magnitude of a 10 Gbit/s network, not measured.
   LinkCost cost() const override { return {15.0, 1e6 / 1.2e9}; }
   void while_waiting(int peer, Wait& wait) override;
 

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texts of bounded length, as processes send them to each other.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace farandole {
+
+/// Writes as much of the text as fits before a zero byte. `to` is all zero before.
+template <std::size_t kSize>
+void write_text(char (&to)[kSize], std::string_view text) {
+  text.copy(to, kSize - 1);
+}
+template <std::size_t kSize>
+void write_text(std::array<char, kSize>& to, std::string_view text) {
+  text.copy(to.data(), kSize - 1);
+}
+
+/// The text in such an array, which may come from a peer: it ends with the array at the latest.
+template <std::size_t kSize>
+std::string text_of(const char (&from)[kSize]) {
+  return {from, strnlen(from, kSize)};
+}
+
+}  // namespace farandole
