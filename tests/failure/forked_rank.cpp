@@ -2,34 +2,29 @@
 // A program whose ranks fork in the middle of a job. usage: forked_rank CASE
 //
 // What the child does is the case; the rank meanwhile goes on with collectives and checks their results, and the child
-// must end in time, with the status of its case, without a word on standard error. Every process has a deadline: who
-// hangs is ended by SIGALRM, and the test fails.
+// must end in time, with the status of its case, without a word on standard error. Every process has a deadline:
+// SIGALRM ends a process that hangs, and the test fails.
 #include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
-#include "farandole/engine.h"
 #include "farandole/gradients/gradient_averager.h"
 #include "farandole/internal/log.h"
+#include "forked_child.h"
 
 namespace {
 
-using farandole::Buffer;
+using namespace farandole::test;
 using farandole::Communicator;
 using farandole::DType;
 using farandole::InvalidArgument;
@@ -37,83 +32,6 @@ using farandole::ReduceOp;
 using farandole::Work;
 using farandole::World;
 using farandole::WorldOptions;
-
-constexpr unsigned kDeadlineSeconds = 30;
-constexpr int kGood = 0, kBad = 2, kReturned = 3, kExited = 4, kThrew = 5;
-
-/// Thrown in a child, through whatever is on its stack.
-struct ThrownByChild : std::runtime_error {
-  ThrownByChild() : std::runtime_error("thrown by the child") {}
-};
-
-void need(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
-
-/// A forked child: its standard error goes to the parent, which expects none.
-struct Child {
-  pid_t pid = 0;
-  int standard_error = -1;
-
-  /// 0 in the child, as fork.
-  static Child make() {
-    int ends[2] = {-1, -1};
-    need(pipe(ends) == 0, "pipe");
-    const pid_t pid = fork();
-    need(pid >= 0, "fork");
-    if (pid > 0) {
-      close(ends[1]);
-      return {pid, ends[0]};
-    }
-    alarm(kDeadlineSeconds);
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[0]);
-    close(ends[1]);
-    return {};
-  }
-  bool is_here() const { return pid == 0; }
-  /// The end of the child, which must be this one. @param text  what it says; empty: nothing at all
-  void expect(int wanted, const std::string& text = {}) const {
-    std::string said;
-    char part[256];
-    for (ssize_t got = 0; (got = read(standard_error, part, sizeof part)) > 0;) said.append(part, got);
-    close(standard_error);
-    int status = 0;
-    need(waitpid(pid, &status, 0) == pid, "waitpid");
-    need(text.empty() ? said.empty() : said.find(text) != std::string::npos, "the child said: " + said);
-    need(WIFEXITED(status), "the child was ended by signal " + std::to_string(WTERMSIG(status)));
-    need(WEXITSTATUS(status) == wanted,
-         "the child ended with " + std::to_string(WEXITSTATUS(status)) + " instead of " + std::to_string(wanted));
-  }
-};
-
-void check_collectives(Communicator& ranks, int times = 20) {
-  for (int i = 0; i < times; ++i) {
-    for (const std::size_t count : {std::size_t{1}, std::size_t{100'000}}) {
-      std::vector<float> data(count, static_cast<float>(ranks.rank() + i));
-      ranks.allreduce(data, ReduceOp::kSum);
-      const auto size = static_cast<float>(ranks.size());
-      const float expected = size * (size - 1) / 2 + size * static_cast<float>(i);
-      need(data.front() == expected && data.back() == expected, "an allreduce is wrong after the fork");
-    }
-    ranks.barrier();
-  }
-}
-
-/// What `call` throws must be that this process is no rank.
-void expect_refused(const char* name, const std::function<void()>& call) {
-  const std::string own = "this process (pid " + std::to_string(getpid()) + ")";
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    const std::string text = error.what();
-    for (const std::string& part : {own, std::string("forked from rank "), std::string("host ")}) {
-      need(text.find(part) != std::string::npos, std::string(name) + ": " + text);
-    }
-    return;
-  }
-  throw std::runtime_error(std::string(name) + " worked in a forked child");
-}
 
 /// Every call to a communicator and what hangs on it. In the child.
 void expect_all_refused(World& world, Communicator& ranks) {
@@ -436,120 +354,6 @@ int child_alone() {
   return kGood;
 }
 
-// ---- The engine's C interface --------------------------------------------------------------------------------------
-
-std::string text_of(farandole_error* error) {
-  std::string text = error != nullptr ? farandole_error_text(error) : "no error";
-  farandole_error_free(error);
-  return text;
-}
-
-void mark_done(void* flag, const farandole_result* result) {
-  __atomic_store_n(static_cast<int32_t*>(flag), result->error == nullptr ? 1 : -1, __ATOMIC_RELEASE);
-}
-
-void never_joined(void* /*context*/, const farandole_error* /*error*/, int32_t /*last_rank*/) {}
-
-int engine_allreduce(const char* name, float* value, int32_t* flag, farandole_error** error) {
-  const int64_t shape[] = {1};
-  farandole_tensor tensor{};
-  tensor.struct_bytes = sizeof tensor;
-  tensor.dtype = FARANDOLE_F32;
-  tensor.dimensions = 1;
-  tensor.shape = shape;
-  tensor.input = value;
-  tensor.output = value;
-  tensor.context = flag;
-  tensor.done = mark_done;
-  farandole_request request{};
-  request.struct_bytes = sizeof request;
-  request.name = name;
-  request.collective = FARANDOLE_ALLREDUCE;
-  request.op = FARANDOLE_SUM;
-  request.prescale = request.postscale = 1.0;
-  request.tensors = &tensor;
-  request.tensor_count = 1;
-  return farandole_submit(&request, error);
-}
-
-void check_engine(const char* name) {
-  farandole_place place{};
-  place.struct_bytes = sizeof place;
-  farandole_get_place(&place);
-  float value = 1.0F;
-  int32_t flag = 0;
-  farandole_error* error = nullptr;
-  if (engine_allreduce(name, &value, &flag, &error) != 0) throw std::runtime_error(text_of(error));
-  farandole_wait_until(&flag);
-  need(flag == 1 && value == static_cast<float>(place.size), "the engine's allreduce is wrong");
-}
-
-void expect_no_engine() {
-  need(farandole_is_initialized() == 0, "a forked child is initialized");
-  farandole_place place{};
-  place.struct_bytes = sizeof place;
-  farandole_get_place(&place);
-  need(place.rank == -1 && place.size == -1, "a forked child has a place");
-  const int32_t no_flag = 0;
-  farandole_wait_until(&no_flag);
-  farandole_abort("a child aborts");
-  need(farandole_window_allocate(1 << 20) == nullptr, "a forked child gets a window");
-  need(farandole_process_sets(nullptr, 0) == 0 && farandole_generation(0) == 0, "a forked child has process sets");
-  farandole_text_free(farandole_describe());
-  need(farandole_check_not_forked(nullptr) == 1, "a forked child is not told so");
-  float value = 1.0F;
-  int32_t flag = 0, set = 0;
-  const std::map<const char*, std::function<int(farandole_error**)>> calls{
-      {"farandole_submit", [&](farandole_error** error) { return engine_allreduce("a", &value, &flag, error); }},
-      {"farandole_join", [&](farandole_error** error) { return farandole_join(0, nullptr, never_joined, error); }},
-      {"farandole_add_process_set",
-       [&](farandole_error** error) { return farandole_add_process_set(&set, 1, &set, error); }},
-      {"farandole_remove_process_set", [&](farandole_error** error) { return farandole_remove_process_set(1, error); }},
-  };
-  for (const auto& [name, call] : calls) {
-    expect_refused(name, [&, call = call] {
-      farandole_error* error = nullptr;
-      if (call(&error) == 0) return;
-      const auto kind = farandole_error_get_kind(error);
-      const std::string text = text_of(error);
-      need(kind == FARANDOLE_INVALID_ARGUMENT, text);
-      throw InvalidArgument(text);
-    });
-  }
-  need(farandole_shutdown(nullptr) == 0, "leaving in a forked child is an error");
-}
-
-/// Threads submit while children are made, so that the engine's mutexes are held at some forks.
-int engine() {
-  farandole_error* error = nullptr;
-  if (farandole_init(nullptr, &error) != 0) throw std::runtime_error(text_of(error));
-  void* const window = farandole_window_allocate(1 << 20);
-  check_engine("before");
-  std::jthread submitter([] {
-    for (int i = 0; i < 1000; ++i) check_engine(("background" + std::to_string(i)).c_str());
-  });
-  for (int i = 0; i < 20; ++i) {
-    const Child child = Child::make();
-    if (child.is_here()) {
-      expect_no_engine();
-      need(window == nullptr || farandole_window_free(window) == 1, "a window of the parent is not known");
-      if (i % 2 == 0) std::exit(kExited);
-      // A job of its own, without the variables for one: of this process.
-      if (farandole_init(nullptr, &error) != 0) throw std::runtime_error(text_of(error));
-      check_engine("in the child");
-      need(farandole_shutdown(nullptr) == 0, "leaving the child's own job");
-      expect_no_engine();
-      std::exit(kExited);
-    }
-    child.expect(kExited);
-  }
-  submitter.join();
-  check_engine("after");
-  farandole_window_free(window);
-  if (farandole_shutdown(&error) != 0) throw std::runtime_error(text_of(error));
-  return kGood;
-}
-
 int run(const std::string& name) {
   const std::map<std::string, std::function<int()>> cases{
       {"returns", child_returns},
@@ -567,7 +371,7 @@ int run(const std::string& name) {
       {"replica_thread_throws", [] { return replicas_fork(1, true); }},
       {"joins", child_joins},
       {"alone", child_alone},
-      {"engine", engine},
+      {"engine", fork_with_engine},
   };
   return cases.at(name)();
 }

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the cases of forked_rank share: children and what is expected of them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include "farandole/collectives/communicator.h"
+
+namespace farandole::test {
+
+constexpr unsigned kDeadlineSeconds = 30;
+constexpr int kGood = 0, kBad = 2, kReturned = 3, kExited = 4, kThrew = 5;
+
+/// Thrown in a child, through whatever is on its stack.
+struct ThrownByChild : std::runtime_error {
+  ThrownByChild() : std::runtime_error("thrown by the child") {}
+};
+
+/// @throws std::runtime_error  with `what`: the condition does not hold
+void need(bool condition, const std::string& what);
+
+/// A forked child: its standard error goes to the parent, which expects none.
+struct Child {
+  pid_t pid = 0;
+  int standard_error = -1;
+
+  /// 0 in the child, as fork.
+  static Child make();
+  bool is_here() const { return pid == 0; }
+  /// The end of the child, which must be this one. @param text  what it says; empty: nothing at all
+  void expect(int wanted, const std::string& text = {}) const;
+};
+
+void check_collectives(Communicator& ranks, int times = 20);
+/// What `call` throws must be that this process is no rank.
+void expect_refused(const char* name, const std::function<void()>& call);
+
+/// The case of the engine's C interface. Returns the status of its process, in the child also.
+int fork_with_engine();
+
+}  // namespace farandole::test
