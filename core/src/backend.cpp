@@ -248,7 +248,7 @@ BackendChoice choose_backend(const Settings& settings, const JoinOptions& option
   if (const auto reason = why_child()) {
     if (!options.mpi_communicator) return {{}, *reason, 0};
     throw InvalidArgument(
-        fmt::format("an MPI communicator was passed, but this process (pid {}) was {}: MPI belongs to that one",
+        fmt::format("an MPI communicator was passed, but this process (pid {}) was {}: MPI belongs to its parent",
                     getpid(), *reason));
   }
   const std::vector<LoadedMpi> mpis = loaded_mpis();

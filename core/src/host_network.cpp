@@ -145,7 +145,7 @@ class Joining {
     return gather_parts(group_, mine);
   }
 
-  /// While a process waits for what the others have found out it answers their calls.
+  /// While a process waits for what its peers have found out, it answers their calls.
   std::vector<Outcome> reach_neighbour() {
     Outcome mine;
     const int neighbour = neighbour_of(group_.process(), topology_);

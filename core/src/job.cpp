@@ -44,8 +44,8 @@ Job::Job(const WorldOptions& options)
   JobsInChildren::add(this);
 }
 
-void Job::name_in_log(std::string_view who) const {
-  if (one_world_->names_the_log()) configure_log(parse_log_level(settings_.log_level), who);
+void Job::name_in_log(std::string_view process_name) const {
+  if (one_world_->names_the_log()) configure_log(parse_log_level(settings_.log_level), process_name);
 }
 
 Job::~Job() {

@@ -85,14 +85,14 @@ class Job : public std::enable_shared_from_this<Job> {
  private:
   struct PeerInfo;
   struct Surroundings;
-  /// What joins this process with the others.
+  /// What joins this process with its peers.
   struct Connection {
     std::string description;              // of the backend
     std::unique_ptr<ProcessGroup> group;  // null: this process alone, or the World has ended; thread-safe
     int process = 0;
     std::optional<HostNetwork> between_hosts;  // as the group
   };
-  void name_in_log(std::string_view who) const;
+  void name_in_log(std::string_view process_name) const;
   void join(const WorldOptions& options);
   template <class Part>
   std::vector<Part> gather(const Part& mine) const;

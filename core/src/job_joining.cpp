@@ -70,7 +70,7 @@ void Job::exchange_peer_info(const WorldOptions& options) {
   const HostProof proof(settings_.host_id, /*publishes=*/may_share);
   const std::vector<PeerInfo> all = gather(PeerInfo{proof.claim(), allowed_cores(), own_identity(), options.replicas});
   for (std::size_t p = 0; p < all.size(); ++p) check_claim(static_cast<int>(p), all[p].claim, all[p].replicas);
-  // The proofs must stay open until everybody has looked: this gathering is also that barrier.
+  // The proofs must stay open until all processes have looked: this gathering is also that barrier.
   const std::vector<Surroundings> found = gather(find_surroundings(proof, all, may_share));
 
   std::vector<int> neighbours;

@@ -95,7 +95,8 @@ std::string Liveness::watch(int process, const ProcessIdentity& identity) {
   if (!tries_pidfd_ && !tries_proc_) return {};
   static const std::uint64_t own_namespace = own_identity().pid_namespace;
   if (identity.pid_namespace != own_namespace && identity.pid_namespace != 0 && own_namespace != 0) {
-    return "it lives in another PID namespace, where numbers of processes mean others: start the ranks of a host in "
+    return "it lives in another PID namespace, where the same number means another process: start the ranks of a host "
+           "in "
            "one "
            "(docker run --pid=host, shareProcessNamespace in Kubernetes)";
   }

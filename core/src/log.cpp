@@ -25,14 +25,14 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return kTheirs[static_cast<std::size_t>(level)];
 }
 
-std::string pattern(std::string_view who) {
+std::string pattern(std::string_view process_name) {
   std::string text = "%Y-%m-%d %H:%M:%S.%e farandole %l";
-  if (!who.empty()) text += " [";
-  for (const char character : who) {
+  if (!process_name.empty()) text += " [";
+  for (const char character : process_name) {
     // A percent sign in a host name is no pattern of spdlog's.
     text += character == '%' ? "%%" : std::string(1, character);
   }
-  return text + (who.empty() ? ": %v" : "]: %v");
+  return text + (process_name.empty() ? ": %v" : "]: %v");
 }
 
 /// The sink's, which a forked child must find free.
@@ -54,8 +54,8 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-void configure_log(LogLevel level, std::string_view who) {
-  logger().set_pattern(pattern(who));
+void configure_log(LogLevel level, std::string_view process_name) {
+  logger().set_pattern(pattern(process_name));
   logger().set_level(to_spdlog(level));
 }
 

@@ -37,7 +37,7 @@ OneWorld::OneWorld(bool is_alone) : is_alone_(is_alone) {
     place = membership->place;
   }
   throw InvalidArgument(fmt::format(
-      "a second World: this process {}, and has one World at a time; use that one, or end it first (the engine's with "
+      "a second World: this process {}, and has one World at a time; use it, or end it first (the engine's with "
       "farandole_shutdown, in Python farandole.shutdown()); Worlds of this process alone may live beside it "
       "(WorldOptions::alone, run_replicas(n, ...))",
       place.empty() ? "is joining a job in another thread" : "is " + place + " already"));

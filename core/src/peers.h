@@ -19,8 +19,8 @@ namespace farandole {
 
 class Job;
 
-/// What a process knows of its peers. Whichever thread of it looks reads their control messages; a fault that one of
-/// them reports poisons the job, and so does the death of one. Thread-safe but for `watch` and `leave`.
+/// What a process knows of its peers. Any thread of the process may look, and reads their control messages then; a
+/// fault that a peer reports poisons the job, and so does a peer's death. Thread-safe but for `watch` and `leave`.
 class Peers {
  public:
   /// @param job  knows its topology and its process group, and outlives this

@@ -42,7 +42,7 @@ struct ReplicaThreads {
   std::vector<std::jthread> threads;
 };
 
-/// In a child that was forked from a replica's thread, which is all that there is of it: nobody is left to catch the
+/// In a child that was forked from a replica's thread, which is the child's only thread: no caller is left to catch the
 /// exception that is being handled.
 [[noreturn]] void end_child(const Endpoint& endpoint) {
   log(LogLevel::kError, fmt::format("a process that was forked from {} ends with an exception: {}",

@@ -14,9 +14,9 @@
 
 namespace farandole {
 
-/// The device group of a communicator is made by its first device operation, in that one's turn: all ranks tell each
-/// other which device and which libraries they have, rank 0 an id, and then join. A rank that can not take part says so
-/// there, and all ranks raise the same. One thread at a time (the work queue's lock).
+/// The device group of a communicator is made by its first device operation, when that operation's turn has come: all
+/// ranks tell each other which device and which libraries they have, rank 0 an id, and then join. A rank that can not
+/// take part says so there, and all ranks raise the same. One thread at a time (the work queue's lock).
 class DeviceSlot {
  public:
   explicit DeviceSlot(const Group& group);

@@ -9,8 +9,8 @@
 
 namespace farandole {
 
-/// The call of the lowest rank known, and that of the lowest rank known to differ from it. Both are minima, so hearing
-/// of a rank twice does no harm, and whoever has heard of all ranks knows the same two.
+/// The call of the lowest rank known, and that of the lowest rank known to differ from it. Both are minima, so a rank
+/// may be merged twice, and every rank that has merged all ranks knows the same two.
 struct ComparedCalls {
   struct Entry {
     std::int32_t rank = -1;  ///< in the communicator; -1: none

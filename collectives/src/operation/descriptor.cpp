@@ -89,8 +89,8 @@ std::uint64_t mix(std::uint64_t digest, std::uint64_t value) {
 
 void throw_mismatch(const Group& group, int rank, const Descriptor& called, int other_rank,
                     const Descriptor& other_called) {
-  const auto description = [&](int who, const Descriptor& what) {
-    return group.endpoint->topology().describe(group.member(who)) + " called " + describe(what);
+  const auto description = [&](int caller, const Descriptor& what) {
+    return group.endpoint->topology().describe(group.member(caller)) + " called " + describe(what);
   };
   std::string_view hint = "every rank must make the same calls in the same order; no data was touched";
   if (describe(called) == describe(other_called)) {

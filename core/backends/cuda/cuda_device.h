@@ -19,7 +19,7 @@ namespace farandole::cuda {
 
 class CudaDevice final : public Device {
  public:
-  /// Makes the device's primary context, which takes some 100 ms and 300 MB of the device if nobody has it yet, and
+  /// Makes the device's primary context, which takes some 100 ms and 300 MB of the device if it does not exist yet, and
   /// loads all kernels: to load one later could wait for a collective that is on its way.
   /// @param api, nccl  outlive the device   @throws DeviceError
   CudaDevice(const CudaApi& api, Nccl& nccl, DeviceInfo info, const KernelImage& image);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that is released is kept for the next one who asks for as much: the driver's own calls may wait for the
+// Memory that is released is kept for the next request of as many bytes: the driver's own calls may wait for the
 // device.
 #pragma once
 

@@ -23,7 +23,7 @@ namespace farandole::mpi {
 /// no.
 ///
 /// Threads: with MPI_THREAD_SERIALIZED every call is made under one lock of the process, and none of them blocks; with
-/// MPI_THREAD_MULTIPLE everybody calls MPI freely, and with less only the main thread does. Const after construction
+/// MPI_THREAD_MULTIPLE any thread calls MPI, and with less only the main thread does. Const after construction
 /// except `state_` (atomic) and `kept_` (mutex).
 class MpiSession {
  public:

@@ -259,17 +259,18 @@ class MpiVendorCollectives final : public VendorCollectives {
 std::unique_ptr<VendorCollectives> make_vendor_collectives(MpiSession& session, std::span<const int> processes,
                                                            std::uint16_t id, std::size_t part_count) {
   const auto guard = session.enter("MPI_Comm_create_group");
-  MPI_Group everybody = MPI_GROUP_NULL;
+  MPI_Group all_processes = MPI_GROUP_NULL;
   MPI_Group members = MPI_GROUP_NULL;
   MPI_Comm communicator = MPI_COMM_NULL;
-  check(MPI_Comm_group(session.control_messages(), &everybody), "MPI_Comm_group");
-  check(MPI_Group_incl(everybody, static_cast<int>(processes.size()), processes.data(), &members), "MPI_Group_incl");
+  check(MPI_Comm_group(session.control_messages(), &all_processes), "MPI_Comm_group");
+  check(MPI_Group_incl(all_processes, static_cast<int>(processes.size()), processes.data(), &members),
+        "MPI_Group_incl");
   // The tag keeps creations apart that run at the same time in different threads, and from control messages. Open MPI
   // sends with it, so that the communicator of the messages, whose tags are channels, would lose messages to it.
   const int tag = kControlTag + 1 + id;
   check(MPI_Comm_create_group(session.control_messages(), members, tag, &communicator), "MPI_Comm_create_group");
   MPI_Group_free(&members);
-  MPI_Group_free(&everybody);
+  MPI_Group_free(&all_processes);
   check(MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   return std::make_unique<MpiVendorCollectives>(session, communicator, part_count);
 }

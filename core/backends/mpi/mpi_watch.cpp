@@ -42,7 +42,7 @@ void Watch::run(const std::stop_token& stop, const Times& times) {
       stall.check([&] {
         return fmt::format(
             "joining the job: waiting for {:.1f} s until MPI has brought all processes together, and MPI does not say "
-            "who is missing; every process that the launcher has started must create a farandole::World "
+            "which of them is missing; every process that the launcher has started must create a farandole::World "
             "(farandole.init() in Python), and none may be stopped",
             stall.waited().count());
       });

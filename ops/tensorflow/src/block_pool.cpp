@@ -140,7 +140,8 @@ void BlockPool::adopt(void* memory, std::size_t bytes, Kind kind) {
   if (address > highest_window_.load(std::memory_order_relaxed)) highest_window_.store(address);
 }
 
-// Relaxed loads are enough: who frees a block has got it from who allocated it, by a way that orders the two.
+// Relaxed loads are enough: the thread that frees a block has got it from the thread that allocated it, by a way that
+// orders the two.
 bool BlockPool::may_be_block(const void* memory) const {
   const auto address = reinterpret_cast<uintptr_t>(memory);
   return address % kPageBytes == 0 || (address >= lowest_window_.load(std::memory_order_relaxed) &&

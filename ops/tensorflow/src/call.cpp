@@ -434,7 +434,7 @@ void Call::cancelled() {
 
 void Call::finish() {
   const std::shared_ptr<Call> held = std::move(self_);
-  // Not DeregisterCallback: that one waits for the callback, which may be what runs us.
+  // Not DeregisterCallback: it waits for the callback, which may be what runs this function.
   if (token_ != CancellationManager::kInvalidToken) context_->cancellation_manager()->TryDeregisterCallback(token_);
   if (!options_.outcome.ok()) status_ = options_.outcome;
   if (status_.ok()) {

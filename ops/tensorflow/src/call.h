@@ -62,16 +62,16 @@ void refuse(const CallOptions& options, int64_t step_id, const absl::Status& sta
 ///
 /// Cancellation. TensorFlow cancels the pending ops of a step when one op of it has failed, and when the caller asks.
 /// What has been submitted runs to its end all the same, because the other ranks count on it; what has not been
-/// submitted does not start. Who ends the wait:
+/// submitted does not start. What ends the wait:
 /// - Another op of the step has failed, or the data is at its end: the other ranks know nothing of it and submit what
-///   they owe. If this rank then gives up, its uncaught exception aborts the job and ends the others' waiting.
+///   they owe. If this rank then gives up, its uncaught exception aborts the job and so ends the waiting ranks' calls.
 /// - The ranks disagree about a collective of ours: all were told the same, so the step fails on all of them, and some
 ///   may never come to this call. The engine ends it at once: calls of a function carry the generation in which their
 ///   step began (farandole_generation), and all of them fail together. So this call can not meet what a later step
 ///   submits either.
 /// - The same in another process set: the engine knows nothing of it in this one. Ranks that had submitted this call
-///   finish it with us; if others do not come to it for ten seconds, the job is aborted with a text that says so,
-///   because a hang would say nothing.
+///   finish it with us; if the remaining ranks do not submit it within ten seconds, the job is aborted with a text that
+///   says so, because a hang would say nothing.
 /// - Ctrl-C: Python's watcher (_interrupt.py) calls farandole_abort, and every pending call ends at once.
 ///
 /// Made by one thread, and then used by the engine's callbacks; `mutex_` guards what several of them write.

@@ -58,7 +58,7 @@ class BackendTest : public testing::Test {
     settings_.size = 2;
     settings_.job = "of the children";
     return alone.plugin.empty() && alone.reason.find("forked from process") != std::string::npos &&
-           refusal.find("MPI belongs to that one") != std::string::npos && choose().plugin == "local";
+           refusal.find("MPI belongs to its parent") != std::string::npos && choose().plugin == "local";
   }
 
   static void expect_contains(const std::string& text, std::initializer_list<std::string> parts) {

@@ -43,7 +43,7 @@ struct WorldOptions {
 /// nothing is restricted.
 ///
 /// One World at a time per process; Worlds that are `alone` may live beside it, in any number. It ends when it is
-/// destroyed, after what is still pending has completed. Communicators that outlive it know who their ranks were; all
+/// destroyed, after what is still pending has completed. Communicators that outlive it know which ranks they had; all
 /// else that is asked of them raises InvalidArgument.
 ///
 /// A process that is forked from a rank is no rank. Everything that belongs to a World throws InvalidArgument there and

@@ -32,7 +32,7 @@ class ProcessState {
   };
 
  public:
-  /// The state, and nobody else's as long as this lives: for moments, as in hold_at_forks.
+  /// Holds the state's mutex as long as it lives: for moments, as in hold_at_forks.
   class Access {
    public:
     explicit Access(Guarded& guarded) : lock_(guarded.mutex), state_(guarded.state) {}

@@ -12,7 +12,7 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
 /// Sets the level and what identifies this process in each line: its first rank and host, as soon as a World knows
 /// them. Thread-safe.
-void configure_log(LogLevel level, std::string_view who);
+void configure_log(LogLevel level, std::string_view process_name);
 LogLevel parse_log_level(std::string_view text);
 void log(LogLevel level, std::string_view message);
 
