@@ -17,12 +17,11 @@ namespace {
 // Parts of a vector that pass through the phases one behind the other: shorter ones cost more in waiting than they
 // gain.
 constexpr std::size_t kSliceBytes = std::size_t{1} << 20;
-constexpr int kMostSlices = 8;
-static_assert(most_inside_phases(kMostSlices) <= static_cast<int>(ShmGroup::kNumbers));
+static_assert(kMostInsidePhases <= static_cast<int>(ShmGroup::kNumbers));
 
-bool is_sliced(Collective collective) {
-  return collective == Collective::kAllreduce || collective == Collective::kBroadcast ||
-         collective == Collective::kAllgather;
+bool is_sliced(Collective collective, const Hierarchy& hierarchy) {
+  if (collective == Collective::kAllgather) return !gathers_by_host(hierarchy);
+  return collective == Collective::kAllreduce || collective == Collective::kBroadcast;
 }
 
 /// A copy of what a rank sends and receives in an alltoall by hosts, twice each, against messages between all ranks.
@@ -113,7 +112,7 @@ HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarch
   const bool keeps_blocks =
       !query.counts.empty() && !is_rooted(call.collective) && most * hierarchy.host_count() == size;
   if (bytes > one_shot_bytes || keeps_blocks) query.carriers = most;
-  if (is_sliced(call.collective)) {
+  if (is_sliced(call.collective, hierarchy)) {
     query.slices = static_cast<int>(std::clamp<std::size_t>(bytes / kSliceBytes, 1, kMostSlices));
   }
   return query;

@@ -90,11 +90,12 @@ class SlicePlanner {
     for (int carrier = 0; carrier < carriers_.count(); ++carrier) totals.push_back(sum(carried(carrier)));
     return totals;
   }
-  std::vector<std::size_t> local_blocks() const {
+  std::vector<std::size_t> blocks_of(const std::vector<int>& ranks) const {
     std::vector<std::size_t> counts;
-    for (const int of : hierarchy_.ranks_of(host_)) counts.push_back(layout_.block(of));
+    for (const int of : ranks) counts.push_back(layout_.block(of));
     return counts;
   }
+  std::vector<std::size_t> local_blocks() const { return blocks_of(hierarchy_.ranks_of(host_)); }
   /// The blocks in the order in which carriers have them: by carrier, by host, by rank.
   std::vector<Range> carried_order(PlanMemory memory) const {
     std::vector<Range> ranges;
@@ -235,6 +236,8 @@ class SlicePlanner {
   }
 
   void plan_allgather() {
+    if (query_.slices == 1 && !is_single() && carriers_.all_carry() && gathers_by_host(hierarchy_))
+      return plan_allgather_by_host();
     const Range own = collect();
     const std::vector<std::size_t> by_carrier = carried_by_each();
     if (is_single()) {
@@ -250,6 +253,30 @@ class SlicePlanner {
     if (carries()) across_blocks(own, received);
     const Range whole = phases_.joined_results(carried_order(PlanMemory::kOutput));
     share(received, whole, by_carrier);
+  }
+
+  /// Every rank carries its own block, and the blocks of a host lie side by side. The blocks of this host need not wait
+  /// for those of the other hosts.
+  void plan_allgather_by_host() {
+    const Range own = own_block_in(PlanMemory::kInput);
+    const std::vector<std::size_t> counts = carried(carriers_.own());
+    const Range received = phases_.scratch(sum(counts));
+    across_blocks(own, received);
+    std::size_t before = 0;
+    for (int host = 0; host < hierarchy_.host_count(); ++host) {
+      const std::size_t count = counts[static_cast<std::size_t>(host)];
+      const Range of_host{behind(received.place, before), count};
+      before += count;
+      const bool is_here = host == host_;
+      HierarchicalPhase& phase =
+          phases_.inside(is_here ? 0 : 2, Collective::kAllgather, is_here ? own : of_host,
+                         blocks_of_host_in(PlanMemory::kOutput, host), blocks_of(hierarchy_.ranks_of(host)));
+      phase.after = is_here ? -1 : 0;
+    }
+  }
+  Range blocks_of_host_in(PlanMemory memory, int host) const {
+    const std::vector<int>& ranks = hierarchy_.ranks_of(host);
+    return {layout_.block_in(memory, ranks.front()).place, layout_.blocks(ranks)};
   }
 
   void plan_reduce_scatter() {
@@ -400,6 +427,10 @@ class SlicePlanner {
 };
 
 }  // namespace
+
+bool gathers_by_host(const Hierarchy& hierarchy) {
+  return hierarchy.is_regular() && hierarchy.host_count() <= kMostInsidePhases;
+}
 
 HierarchicalPlan plan_hierarchical(const HierarchicalQuery& query, const Hierarchy& hierarchy) {
   HierarchicalPlan plan;

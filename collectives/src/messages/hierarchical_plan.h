@@ -72,9 +72,13 @@ struct HierarchicalQuery {
 /// allreduce, reduce and reduce_scatter what the algorithm across makes of one vector per host.
 HierarchicalPlan plan_hierarchical(const HierarchicalQuery& query, const Hierarchy& hierarchy);
 
-/// Inside phases of a plan at most, of so many slices.
-constexpr int most_inside_phases(int slices) {
-  return 2 * slices;
-}
+/// Inside phases of a plan at most.
+constexpr int kMostInsidePhases = 16;
+/// Slices of a plan at most: each may have two inside phases.
+constexpr int kMostSlices = kMostInsidePhases / 2;
+
+/// True if an allgather among these hosts gives each host's blocks to the local ranks in a phase of their own, straight
+/// to their places in the output. Such a plan has one slice.
+bool gathers_by_host(const Hierarchy& hierarchy);
 
 }  // namespace farandole

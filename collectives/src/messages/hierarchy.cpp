@@ -12,6 +12,13 @@ int Hierarchy::least_local_size() const {
   return static_cast<int>(smallest->size());
 }
 
+bool Hierarchy::is_regular() const {
+  const std::size_t each = hosts.front().size();
+  return std::all_of(hosts.begin(), hosts.end(), [each](const std::vector<int>& ranks) {
+    return ranks.size() == each && ranks.back() - ranks.front() == static_cast<int>(each) - 1;
+  });
+}
+
 Hierarchy::Place Hierarchy::place_of(int rank) const {
   for (int index = 0; index < host_count(); ++index) {
     const std::vector<int>& ranks = ranks_of(index);

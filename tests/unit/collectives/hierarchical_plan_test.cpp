@@ -360,7 +360,7 @@ void expect_right(const HierarchicalQuery& query, const std::vector<int>& hosts)
   PlannedRanks ranks(query, hosts);
   ASSERT_TRUE(ranks.run()) << "ranks wait for each other";
   ASSERT_EQ(ranks.difference(), "");
-  EXPECT_LE(ranks.most_inside_phases(), static_cast<std::size_t>(most_inside_phases(query.slices)));
+  EXPECT_LE(ranks.most_inside_phases(), static_cast<std::size_t>(kMostInsidePhases));
   const Hierarchy hierarchy = Hierarchy::of(hosts, 0);
   if (!query.counts.empty() && query.collective != Collective::kReduceScatter) {
     for (int from = 0; from < hierarchy.host_count(); ++from) {
@@ -454,6 +454,24 @@ TEST(HierarchicalPlan, RanksThatCarryTheirOwnBlocksDoNotCollectThem) {
   EXPECT_EQ(plan.phases[0].input, (PlanPlace{PlanMemory::kInput, 0}));
   EXPECT_EQ(plan.phases[1].output, (PlanPlace{PlanMemory::kOutput, 0}));
   EXPECT_TRUE(plan.phases[1].results.empty());
+}
+
+TEST(HierarchicalPlan, ThisHostsBlocksNeedNotWaitForTheOtherHosts) {
+  HierarchicalQuery query;
+  query.collective = Collective::kAllgather;
+  query.counts = {3, 3, 3, 3};
+  query.carriers = 2;
+  const HierarchicalPlan plan = plan_hierarchical(query, Hierarchy::of({0, 0, 1, 1}, 2));
+  ASSERT_EQ(plan.phases.size(), 3U);
+  EXPECT_EQ(plan.scratch_count, 6U) << "what comes across, and no more";
+  int free = 0;
+  for (const HierarchicalPhase& phase : plan.phases) {
+    EXPECT_TRUE(phase.before.empty() && phase.results.empty()) << "nothing is copied beside the phases";
+    if (phase.where == HierarchicalPhase::Where::kAcross || phase.after >= 0) continue;
+    ++free;
+    EXPECT_EQ(phase.output, (PlanPlace{PlanMemory::kOutput, 6}));
+  }
+  EXPECT_EQ(free, 1);
 }
 
 TEST(HierarchicalPlan, ASliceIsAcrossWhileTheNextOneIsInside) {
