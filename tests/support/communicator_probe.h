@@ -28,6 +28,13 @@ class CommunicatorProbe {
   static Communicator on_hosts(Communicator unused, const std::vector<int>& hosts) {
     return changed(std::move(unused), [&](Group& group) { group.hosts = hosts; });
   }
+  /// The same, whose messages all go by this transport. @param transport  outlives the communicator
+  static Communicator on_hosts_by(Communicator unused, const std::vector<int>& hosts, Transport& transport) {
+    return changed(std::move(unused), [&](Group& group) {
+      group.hosts = hosts;
+      group.transport = &transport;
+    });
+  }
   /// The communicator, which nobody has used yet, with a table that has measured this algorithm to be the fastest.
   static Communicator measured(Communicator unused, Collective collective, const std::string& algorithm) {
     return changed(std::move(unused), [&](Group& group) {

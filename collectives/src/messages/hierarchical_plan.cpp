@@ -2,6 +2,7 @@
 #include "messages/hierarchical_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -78,7 +79,8 @@ class SlicePlanner {
       blocks_.firsts.push_back(first + blocks_.skipped.back());
       first += count;
     }
-    const Offsets slices = balanced_offsets(query.count, query.slices, 1, query.granularity);
+    const Offsets slices =
+        balanced_offsets(query.count, query.slices, 1, std::max(query.granularity, query.slice_granularity));
     whole_ = extent_of(slices, slice);
     parts_ = balanced_offsets(whole_.count, query.carriers, 1, query.granularity);
     for (std::size_t& offset : parts_) offset += whole_.first;
@@ -589,14 +591,11 @@ HierarchicalPlan plan_hierarchical(const HierarchicalQuery& query, const Hierarc
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.slice + a.staged.stage, a.slice) < std::pair(b.slice + b.staged.stage, b.slice);
   });
+  std::map<std::pair<int, int>, int> places;  // of the phase of a slice, in the plan
+  for (const Entry& entry : entries) places[{entry.slice, entry.index}] = static_cast<int>(places.size());
   for (const Entry& entry : entries) {
     HierarchicalPhase phase = entry.staged.phase;
-    if (phase.after >= 0) {
-      const auto before = std::find_if(entries.begin(), entries.end(), [&](const Entry& other) {
-        return other.slice == entry.slice && other.index == entry.staged.phase.after;
-      });
-      phase.after = static_cast<int>(before - entries.begin());
-    }
+    if (phase.after >= 0) phase.after = places.at({entry.slice, phase.after});
     plan.phases.push_back(std::move(phase));
   }
   const std::vector<int> own = carriers_of(query, hierarchy, hierarchy.host);
