@@ -10,8 +10,8 @@
 #include <new>
 #include <type_traits>
 
-#include "farandole/collectives/device_collective.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/device_collective.h"
 
 namespace farandole::bench {
 namespace {

@@ -6,19 +6,23 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "communicator_probe.h"
+#include "driver_function.h"
 #include "farandole/core/error.h"
 #include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
 #include "values.h"
 #include "variable.h"
+#include "wrapped_transport.h"
 
 namespace farandole::test {
 namespace {
@@ -36,6 +40,14 @@ const std::vector<std::vector<int>>& layouts() {
   return all;
 }
 
+/// Where the ranks of a job live.
+std::vector<int> hosts_of(Communicator& ranks) {
+  const std::vector<std::int32_t> own{ranks.host_index()};
+  std::vector<std::int32_t> all(static_cast<std::size_t>(ranks.size()));
+  ranks.allgather(own, all);
+  return {all.begin(), all.end()};
+}
+
 /// Calls `body` on communicators whose ranks count as living on these hosts, with several slices for little data.
 void for_each_device_layout(const std::function<void(Communicator&, const std::vector<int>&)>& body,
                             std::size_t most_ranks = 8) {
@@ -48,9 +60,10 @@ void for_each_device_layout(const std::function<void(Communicator&, const std::v
   }
   for (const auto& [size, of_size] : by_size) sizes.push_back(size);
   for_each_device_group(sizes, [&](Communicator& ranks) {
-    const auto found = by_size.find(ranks.size());
-    if (found == by_size.end()) return;
-    for (const std::vector<int>& layout : found->second) {
+    std::vector<std::vector<int>> wanted;
+    if (const auto found = by_size.find(ranks.size()); found != by_size.end()) wanted = found->second;
+    if (ranks.host_count() > 1) wanted = {hosts_of(ranks)};
+    for (const std::vector<int>& layout : wanted) {
       SCOPED_TRACE(testing::PrintToString(layout));
       Communicator hosts = CommunicatorProbe::on_hosts(ranks.duplicate(), layout);
       body(hosts, layout);
@@ -71,7 +84,7 @@ Buffer exact_values(int rank, std::size_t count, DType dtype, ReduceOp op) {
 
 struct HierarchyCase {
   Collective collective = Collective::kAllreduce;
-  std::size_t count = 0;  // of the vector; of allgather of each part
+  std::size_t count = 0;  // of the vector; of allgather and reduce_scatter of each part
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   bool in_place = false;
@@ -90,18 +103,23 @@ void run_case(Communicator& ranks, const HierarchyCase& c, BufferView input, Buf
     counts.push_back(c.count + 3 * static_cast<std::size_t>(rank));
   }
   if (c.collective == Collective::kAllreduce) return ranks.allreduce(input, output, c.op, options);
-  if (c.collective == Collective::kBroadcast) return ranks.broadcast(output, ranks.size() / 2, algorithm);
+  const int root = ranks.size() / 2;
+  if (c.collective == Collective::kReduce) return ranks.reduce(input, output, c.op, root, options);
+  if (c.collective == Collective::kReduceScatter) return ranks.reduce_scatter(input, output, c.op, counts, options);
+  if (c.collective == Collective::kBroadcast) return ranks.broadcast(output, root, algorithm);
   return ranks.allgather(input, output, counts, algorithm);
 }
 
 void check_case(Communicator& ranks, const HierarchyCase& c) {
   const auto size = static_cast<std::size_t>(ranks.size()), rank = static_cast<std::size_t>(ranks.rank());
-  const bool gathers = c.collective == Collective::kAllgather;
-  const std::size_t own = c.count + (c.uneven ? 3 * rank : 0);
-  const std::size_t all = gathers ? c.count * size + (c.uneven ? 3 * size * (size - 1) / 2 : 0) : c.count;
+  const bool has_parts = c.collective == Collective::kAllgather || c.collective == Collective::kReduceScatter;
+  const std::size_t part = c.count + (c.uneven ? 3 * rank : 0);
+  const std::size_t all = has_parts ? c.count * size + (c.uneven ? 3 * size * (size - 1) / 2 : 0) : c.count;
+  const bool gathers = c.collective == Collective::kAllgather, scatters = c.collective == Collective::kReduceScatter;
+  const std::size_t own = gathers ? part : all;  // elements of the input
   const std::size_t place = gathers ? c.count * rank + (c.uneven ? 3 * rank * (rank - 1) / 2 : 0) : 0;
   Buffer input = exact_values(ranks.rank(), own, c.dtype, c.op);
-  Buffer output = exact_values(ranks.rank() + 1, all, c.dtype, c.op);
+  Buffer output = exact_values(ranks.rank() + 1, scatters ? part : all, c.dtype, c.op);
   if (c.in_place && own > 0) {
     std::memcpy(static_cast<std::byte*>(output.view().data) + place * size_in_bytes(c.dtype), input.view().data,
                 input.view().size_in_bytes());
@@ -111,8 +129,8 @@ void check_case(Communicator& ranks, const HierarchyCase& c) {
     return {static_cast<std::byte*>(out.view().data) + place * size_in_bytes(c.dtype), own, c.dtype, out.view().space};
   };
   Buffer device_input = to_device(ranks, input.view()), device_output = to_device(ranks, output.view());
-  run_case(ranks, c, input_of(input, output), output.view(),
-           c.collective == Collective::kBroadcast ? "binomial" : "ring");
+  const bool is_tree = c.collective == Collective::kBroadcast || c.collective == Collective::kReduce;
+  run_case(ranks, c, input_of(input, output), output.view(), is_tree ? "binomial" : "ring");
   run_case(ranks, c, input_of(device_input, device_output), device_output.view(), "hierarchical");
   const Buffer came = to_host(ranks, device_output.view()), stayed = to_host(ranks, device_input.view());
   const auto same = [](const Buffer& one, const Buffer& other) {
@@ -132,11 +150,15 @@ TEST(DeviceHierarchy, EveryLayoutAndCount) {
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, size - 1, std::size_t{977}, kSeveralSlices}) {
       for (const bool in_place : {false, true}) {
         check_case(ranks, {Collective::kAllreduce, count, DType::kI32, ReduceOp::kSum, in_place});
-        check_case(ranks, {Collective::kBroadcast, count, DType::kI32});
+        check_case(ranks, {Collective::kReduce, count, DType::kI32, ReduceOp::kSum, in_place});
         check_case(ranks, {Collective::kAllgather, count / size, DType::kI32, ReduceOp::kSum, in_place});
       }
+      check_case(ranks, {Collective::kBroadcast, count, DType::kI32});
+      check_case(ranks, {Collective::kReduceScatter, count / size, DType::kI32});
     }
-    check_case(ranks, {.collective = Collective::kAllgather, .count = 701, .dtype = DType::kF64, .uneven = true});
+    for (const Collective collective : {Collective::kAllgather, Collective::kReduceScatter}) {
+      check_case(ranks, {.collective = collective, .count = 701, .dtype = DType::kF64, .uneven = true});
+    }
   });
 }
 
@@ -222,6 +244,58 @@ TEST(DeviceHierarchy, IsOrderedWithTheCallersStream) {
         }
       },
       /*most_ranks=*/4);
+}
+
+/// As with an MPI that takes addresses on devices: kernels add up, and nothing is copied to the host.
+TEST(DeviceHierarchy, MessagesOfDeviceMemoryNeedNoCopies) {
+  for_each_device_layout([](Communicator& ranks, const std::vector<int>& layout) {
+    if (is_launched()) return;  // messages between processes do not take the double's memory
+    std::optional<WrappedTransport> transport;
+    Communicator direct =
+        CommunicatorProbe::on_hosts_by(ranks.duplicate(), layout, [&](Transport& usual) -> Transport& {
+          const DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
+          return transport.emplace(usual, runtime, WrappedTransport::Options{.takes_device_memory = true});
+        });
+    const auto size = static_cast<std::size_t>(ranks.size());
+    for (const std::size_t count : {std::size_t{1}, size - 1, std::size_t{977}, kSeveralSlices}) {
+      for (const bool in_place : {false, true}) {
+        check_case(direct, {Collective::kAllreduce, count, DType::kI32, ReduceOp::kSum, in_place});
+        check_case(direct, {Collective::kAllgather, count / size, DType::kI32, ReduceOp::kSum, in_place});
+      }
+      check_case(direct, {Collective::kBroadcast, count, DType::kI32});
+      check_case(direct, {Collective::kReduce, count, DType::kI32});
+      check_case(direct, {Collective::kReduceScatter, count / size, DType::kI32});
+      check_case(direct, {Collective::kAllreduce, count, DType::kBF16, ReduceOp::kAverage, false, 2, 3});
+    }
+    // The first rank of each host exchanges something whatever the layout.
+    const bool meets =
+        std::find(layout.begin(), layout.end(), layout[static_cast<std::size_t>(ranks.rank())]) - layout.begin() ==
+        ranks.rank();
+    EXPECT_TRUE(!meets || transport->of_device_memory() > 0);
+    EXPECT_EQ(transport->without_device(), 0);
+    direct.barrier();
+  });
+}
+
+/// However long the vector is, and again for the next one.
+TEST(DeviceHierarchy, PinnedMemoryIsBoundedAndUsedAgain) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  auto* const calls_of = find_in_driver<unsigned long(const char*)>("fake_device_calls");
+  if (calls_of == nullptr) GTEST_SKIP() << "only the double counts calls";
+  if (is_launched()) GTEST_SKIP() << "counts the calls of all ranks";
+  const Variable slices("FARANDOLE_DEVICE_SLICE_BYTES", kSliceBytes);
+  const unsigned long before = calls_of("cuMemHostAlloc");
+  for_each_device_group({4}, [&](Communicator& ranks) {
+    Communicator hosts = CommunicatorProbe::on_hosts(ranks.duplicate(), {0, 0, 1, 1});
+    ReduceOptions options;
+    options.algorithm = "hierarchical";
+    for (int repetition = 0; repetition < 5; ++repetition) {
+      Buffer values = ranks.allocate(20 * kSeveralSlices, DType::kF32, ranks.device());
+      hosts.allreduce(values.view(), ReduceOp::kSum, options);
+    }
+  });
+  const unsigned long made = calls_of("cuMemHostAlloc") - before;
+  EXPECT_LE(made, 4U * 3U);
 }
 
 TEST(DeviceHierarchy, ASettingForcesItWhereThereAreHostsAndACallSaysWhyNot) {

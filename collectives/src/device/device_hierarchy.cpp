@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "device/device_exchange.h"
-#include "farandole/collectives/device_collective.h"
+#include "farandole/internal/device_collective.h"
 #include "messages/scheduled_collective.h"
 
 namespace farandole {
@@ -62,13 +62,16 @@ HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& h
   const auto carriers = static_cast<std::size_t>(query.carriers);
   // Slices but the last have equal parts, as the vendor's collectives want them.
   query.slice_granularity = carriers * std::max<std::size_t>(1, kSliceAlignment / element_bytes);
-  if (call.collective == Collective::kAllgather) {
+  if (call.collective == Collective::kAllgather || call.collective == Collective::kReduceScatter) {
     query.counts = parts_of(call, size).to_vector();
   } else {
     query.count = call.input.count;
   }
   const std::size_t part_bytes = total_count(call, size) * element_bytes / carriers;
-  query.slices = static_cast<int>(std::clamp<std::size_t>(part_bytes / slice_bytes, 1, kMostDeviceSlices));
+  // A slice of uneven blocks could be written, in place, where a later one still reads.
+  const bool is_sliced = call.collective != Collective::kReduceScatter || !call.is_uneven();
+  if (is_sliced)
+    query.slices = static_cast<int>(std::clamp<std::size_t>(part_bytes / slice_bytes, 1, kMostDeviceSlices));
   return query;
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "device/device_hierarchy.h"
-#include "farandole/collectives/device_collective.h"
+#include "farandole/internal/device_collective.h"
 #include "messages/scheduled_collective.h"
 
 namespace farandole {
@@ -59,10 +59,7 @@ constinit const Method kDeviceHierarchicalMethod{
     .memory = MemoryKind::kCuda,
     .is_made_at_call = true,
     .supports =
-        [](Collective collective) {
-          return collective == Collective::kAllreduce || collective == Collective::kBroadcast ||
-                 collective == Collective::kAllgather;
-        },
+        [](Collective collective) { return collective != Collective::kAlltoall && has_vendor_collective(collective); },
     .fits = [](const TuningShape&) { return false; },
     .is_available = [](const SelectionQuery& query, bool) { return query.hosts > 1; },
     .make = make_device_operation<DeviceOperation::Way::kHierarchical>,

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "device/device_plan.h"
-#include "farandole/collectives/device_collective.h"
+#include "farandole/internal/device_collective.h"
 
 namespace farandole {
 namespace {
