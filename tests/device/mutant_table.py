@@ -116,11 +116,9 @@ MUTANTS = [
            "device.launch({&task, 1}, stream);", "device.launch({&task, 1}, StreamView(nullptr, device.space()));", FACTORS),
     # Hierarchical: what the host does between two parts of the stream.
     Mutant("exchanged-before-it-is-out", "the wait until a slice is in pinned memory", HIERARCHY,
-           "if (!step.copying_out->is_done() || !step.is_out->is_complete()) return State::kWaiting;", "", LAYOUTS),
-    Mutant("copied-in-before-it-is-exchanged", "the wait for the messages of a slice", HIERARCHY,
-           "if (const State state = step.exchange->advance(); state != State::kDone) return state;\n  step.exchange.reset();",
-           "copy_in(step);\n  if (const State state = step.exchange->advance(); state != State::kDone) return state;\n"
-           "  step.exchange.reset();", LAYOUTS),
+           "if (!step.is_out->is_complete()) return State::kWaiting;", "", LAYOUTS),
+    Mutant("copied-in-before-it-is-exchanged", "that a slice is copied in once its messages have come", HIERARCHY,
+           "step.exchange = make_exchange(step);", "step.exchange = make_exchange(step);\n    copy_in(step);", LAYOUTS),
     Mutant("shared-before-it-is-in", "the wait for copies in, of what follows inside the host", HIERARCHY,
            "if (in != nullptr) device.wait(stream, *in);\n    launch(device, before, stream);\n    work",
            "launch(device, before, stream);\n    work", LAYOUTS),

@@ -166,10 +166,7 @@ void HierarchicalDeviceRun::make_steps() {
 Operation::State HierarchicalDeviceRun::advance() {
   bool moved = false;
   for (bool again = true; again;) {
-    while (!jobs_.empty() && jobs_.front()->is_done()) {
-      jobs_.front()->check();
-      jobs_.pop_front();
-    }
+    check_jobs();
     const bool begins_inside = begin_inside(), begins_across = begin_across();
     again = begins_inside || begins_across || advance_exchange() == State::kMoved;
     moved = moved || again;
@@ -180,6 +177,13 @@ Operation::State HierarchicalDeviceRun::advance() {
   }
   if (has_given_all_ && jobs_.empty()) return State::kDone;
   return moved ? State::kMoved : State::kWaiting;
+}
+
+void HierarchicalDeviceRun::check_jobs() {
+  while (!jobs_.empty() && jobs_.front()->is_done()) {
+    jobs_.front()->check();
+    jobs_.pop_front();
+  }
 }
 
 /// In the order of the plan, so that the ranks of the host enqueue alike.
@@ -235,7 +239,9 @@ Operation::State HierarchicalDeviceRun::advance_exchange() {
   if (outside_.ended == outside_.begun) return State::kWaiting;
   Step& step = *outside_.steps[outside_.ended];
   if (step.exchange == nullptr) {
-    if (!step.copying_out->is_done() || !step.is_out->is_complete()) return State::kWaiting;
+    if (!step.copying_out->is_done()) return State::kWaiting;
+    check_jobs();  // of a job that has failed, and of those behind it, no event was recorded
+    if (!step.is_out->is_complete()) return State::kWaiting;
     if (step.after != nullptr) release_before(*step.after);
     step.exchange = make_exchange(step);
   }

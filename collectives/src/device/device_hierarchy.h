@@ -54,6 +54,8 @@ class HierarchicalDeviceRun final : public DeviceRun {
   void copy_in(Step& step);
   void end();
   void make_steps();
+  /// @throws Error  what a job has failed with
+  void check_jobs();
   void release_before(const Step& step);
   std::shared_ptr<DeviceWork> make_inside_work(const Call& call);
   std::vector<DeviceTask> tasks_of(const std::vector<PlanCopy>& copies) const;
