@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/device_collective.h"
 
 namespace farandole::bench {
 namespace {
@@ -131,30 +132,12 @@ std::function<void()> call_of(Communicator& ranks, const Options& options, Colle
 }
 
 DeviceCollective nccl_call(const Options& options, const Shape& shape, ConstBufferView source, BufferView target) {
-  using Kind = DeviceCollective::Kind;
-  DeviceCollective call;
-  switch (shape.collective) {
-    case Collective::kAllreduce:
-      call.kind = Kind::kAllreduce;
-      break;
-    case Collective::kBroadcast:
-      call.kind = Kind::kBroadcast;
-      break;
-    case Collective::kReduce:
-      call.kind = Kind::kReduce;
-      break;
-    case Collective::kAllgather:
-      call.kind = Kind::kAllgather;
-      break;
-    case Collective::kReduceScatter:
-      call.kind = Kind::kReduceScatter;
-      break;
-    case Collective::kAlltoall:
-      call.kind = Kind::kAlltoall;
-      break;
-    default:
-      throw InvalidArgument(fmt::format("--peer nccl: NCCL has no {}; name other collectives", name(shape.collective)));
+  const auto kind = device_collective_of(shape.collective);
+  if (!kind) {
+    throw InvalidArgument(fmt::format("--peer nccl: NCCL has no {}; name other collectives", name(shape.collective)));
   }
+  DeviceCollective call;
+  call.kind = *kind;
   call.input = source.data;
   call.output = target.data;
   call.count = has_parts(shape.collective) ? shape.part : shape.count;

@@ -49,7 +49,9 @@ tools::Program describe_program() {
       ("explain", po::value<std::vector<std::string>>()->multitoken()->value_name("COLLECTIVE BYTES"),
        "say which algorithm would run in this job and why, e.g. allreduce 1MiB; also under mpirun")  //
       ("size", po::value<std::string>()->value_name("N"),
-       "with --explain: for a job of N ranks that are threads of one process");
+       "with --explain: for a job of N ranks that are threads of one process")  //
+      ("memory", po::value<std::string>()->value_name("host|device"),
+       "with --explain: for vectors in this memory; host by default");
   tools::add_common_options(options);
   program.values = {{"COLLECTIVE", tools::collective_names()}};
   program.examples = {{"farandole-info --explain allreduce 1MiB --size 4", "Which algorithm four threads would use:"},
@@ -190,14 +192,21 @@ void print_settings(const Settings& settings, const std::string& format) {
   }
 }
 
-void explain(const std::vector<std::string>& words, std::optional<int> size, tools::ErrorReport& errors) {
+MemoryKind parse_memory(const std::string& text) {
+  if (text == "host") return MemoryKind::kHost;
+  if (text == "device") return MemoryKind::kCuda;
+  throw InvalidArgument(fmt::format("--memory is '{}'; it must be host or device.", text));
+}
+
+void explain(const std::vector<std::string>& words, MemoryKind memory, std::optional<int> size,
+             tools::ErrorReport& errors) {
   if (words.size() != 2) {
     throw InvalidArgument("--explain needs a collective and a number of bytes, e.g. --explain allreduce 1MiB.");
   }
   const Collective collective = parse_collective(words[0]);
   const auto bytes = static_cast<std::size_t>(parse_bytes(words[1]));
   const auto print = [&](Communicator& communicator) {
-    if (communicator.rank() == 0) fmt::print("{}", communicator.explain(collective, bytes));
+    if (communicator.rank() == 0) fmt::print("{}", communicator.explain(collective, bytes, memory));
   };
   if (size) {
     run_replicas(*size, print);
@@ -215,7 +224,10 @@ void run(const po::variables_map& options, tools::ErrorReport& errors) {
   if (options.count("json") + options.count("config") + options.count("explain") > 1) {
     throw InvalidArgument("--json, --config and --explain print different things; give one of them.");
   }
-  if (options.count("size") != 0 && !with_explain) throw InvalidArgument("--size is only of use with --explain.");
+  for (const char* const name : {"size", "memory"}) {
+    if (options.count(name) == 0 || with_explain) continue;
+    throw InvalidArgument(fmt::format("--{} is only of use with --explain.", name));
+  }
   // The table as documentation does not depend on the environment, and can be had while that is wrong.
   if (options.count("config") != 0 && options["config"].as<std::string>() == "markdown") {
     print_settings(Settings{}, "markdown");
@@ -226,6 +238,7 @@ void run(const po::variables_map& options, tools::ErrorReport& errors) {
     print_settings(settings, options["config"].as<std::string>());
   } else if (with_explain) {
     explain(options["explain"].as<std::vector<std::string>>(),
+            parse_memory(options.count("memory") != 0 ? options["memory"].as<std::string>() : "host"),
             options.count("size") != 0
                 ? std::optional(tools::parse_number(options["size"].as<std::string>(), 1, kMaxReplicas, "--size"))
                 : std::nullopt,

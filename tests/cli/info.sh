@@ -9,7 +9,7 @@ docs=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../docs" && pwd)
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 
 # Options.
-offers 'json config explain size' "$info"
+offers 'json config explain size memory' "$info"
 refused "no option '--explian'.*mean '--explain'" "$info" --explian allreduce 1M
 refused "no option '--conf'.*mean '--config'" "$info" --conf
 refused "'stray' belongs to no option" "$info" stray
@@ -17,6 +17,8 @@ refused "'stray' belongs to no option" "$info" --config=text stray
 refused "--config is 'xml'; it must be text or markdown" "$info" --config xml
 refused '--json, --config and --explain .*give one' "$info" --json --config
 refused '--size is only of use with --explain' "$info" --size 4
+refused '--memory is only of use with --explain' "$info" --memory device
+refused "--memory is 'gpu'; it must be host or device" "$info" --explain allreduce 1M --memory gpu
 refused "argument for option '--explain' is missing" "$info" --explain
 refused '--explain needs a collective and a number of bytes, e\.g\.' "$info" --explain allreduce
 refused '--explain needs a collective and a number of bytes, e\.g\.' "$info" --explain allreduce 1M 2M

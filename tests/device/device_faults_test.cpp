@@ -12,10 +12,13 @@
 #include <string>
 
 #include "broken_device.h"
+#include "communicator_probe.h"
 #include "farandole/core/error.h"
 #include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
+#include "variable.h"
+#include "wrapped_transport.h"
 
 namespace farandole::test {
 namespace {
@@ -89,6 +92,39 @@ TEST(DeviceFaults, AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline) {
     // Before there is no memory, all that is free goes back to the driver: what a stream still uses is not free.
     EXPECT_THROW((void)device.allocate(std::size_t{1} << 40), DeviceError);
   });
+}
+
+/// Four ranks on two pretended hosts, in the middle of a hierarchical allreduce. @param rank  whose messages go wrong
+template <class Kind>
+void expect_network_fault(int rank, const WrappedTransport::Options& wrong,
+                          const ::testing::Matcher<const std::string&>& text) {
+  const Variable slices("FARANDOLE_DEVICE_SLICE_BYTES", "4096");
+  run_replicas(4, [&](Communicator& ranks) {
+    std::optional<WrappedTransport> transport;
+    Communicator hosts =
+        CommunicatorProbe::on_hosts_by(ranks.duplicate(), {0, 0, 1, 1}, [&](Transport& usual) -> Transport& {
+          const DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
+          const bool is_wrong = ranks.rank() == rank;
+          return transport.emplace(usual, runtime, is_wrong ? wrong : WrappedTransport::Options{});
+        });
+    Buffer values = ranks.allocate(20'000, DType::kF32, ranks.device());
+    ReduceOptions options;
+    options.algorithm = "hierarchical";
+    const std::string came = message_of<Kind>([&] { hosts.allreduce(values.view(), ReduceOp::kSum, options); });
+    EXPECT_THAT(came, AllOf(text, HasSubstr("allreduce of 20000 f32 elements in device memory, sum, hierarchical")));
+    EXPECT_THROW(ranks.barrier(), Kind);
+  });
+}
+
+TEST(DeviceFaults, ANetworkThatFailsBetweenSlicesIsATransportErrorOnAllRanks) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  expect_network_fault<TransportError>(1, {.fails_at = 6},
+                                       AllOf(HasSubstr("rank 1 "), HasSubstr("the network is down")));
+}
+
+TEST(DeviceFaults, ASliceThatNeverComesIsATimeoutOnAllRanks) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  expect_network_fault<Timeout>(3, {.hangs_from = 6}, HasSubstr("waiting for"));
 }
 
 TEST(DeviceFaults, NoMemoryLeftSaysHowMuchWasAskedAndIsFree) {

@@ -33,9 +33,16 @@ VALUES = Test("DeviceCollectives.AveragesAndUnevenPartsOfEveryCollective")
 STUCK = Test("DeviceFaults.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline", program="farandole_device_faults",
              deadline_s=2)
 FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
+LAYOUTS = Test("DeviceHierarchy.EveryLayoutAndCount")
+LAYOUTS_WITHOUT_COPIES = Test("DeviceHierarchy.MessagesOfDeviceMemoryNeedNoCopies")
+HOSTS_AND_STREAM = Test("DeviceHierarchy.IsOrderedWithTheCallersStream")
+HOST_ORDERS = Test("DeviceHierarchy.OthersAreInFlightInDifferentOrders")
 GRADIENTS = Test("DeviceGradients.WithoutAStreamAreThereAfterWait")
 
 OPERATION = "collectives/src/device/device_operation.cpp"
+WORK = "collectives/src/device/device_work.cpp"
+HIERARCHY = "collectives/src/device/device_hierarchy.cpp"
+EXCHANGE = "collectives/src/device/device_exchange.cpp"
 CONTEXT = "collectives/src/device/device_context.cpp"
 ORDER = "collectives/src/device/device_order.cpp"
 PLAN = "collectives/src/device/device_plan.cpp"
@@ -46,8 +53,8 @@ GROUP = "core/backends/cuda/nccl_group.cpp"
 
 MUTANTS = [
     # A missing event wait.
-    Mutant("collective-before-its-input", "the collective's wait for what is in the caller's stream", OPERATION,
-           "device.wait(stream, *ready);", "", STREAM),
+    Mutant("collective-before-its-input", "the collective's wait for what is in the caller's stream", WORK,
+           "device.wait(stream, *events.ready);", "", STREAM),
     Mutant("event-of-another-stream", "the caller's stream: the event is recorded in the default one", OPERATION,
            "call_.stream.valid() ? call_.stream : StreamView(nullptr, device.space())",
            "StreamView(nullptr, device.space())", STREAM),
@@ -61,7 +68,7 @@ MUTANTS = [
            "const Where done{step.round + 1, -1};", "const Where done{step.round, -1};", VALUES),
     Mutant("one-bounce-memory-for-a-round", "the bounce memory of each message of a round", PLAN,
            "bounce += aligned(extent.count * element_bytes_);", "", VALUES),
-    Mutant("messages-before-their-kernels", "that a round sends what kernels have made before", OPERATION,
+    Mutant("messages-before-their-kernels", "that a round sends what kernels have made before", WORK,
            "for (const std::vector<DeviceTask>& launch : stage.launches) device.launch(launch, stream);\n"
            "      if (!stage.messages.empty()) devices->exchange(stage.messages, stream);",
            "if (!stage.messages.empty()) devices->exchange(stage.messages, stream);\n"
@@ -70,10 +77,10 @@ MUTANTS = [
            'check(api_.ncclGroupStart(), "ncclGroupStart");', "return enqueue();", VALUES),
     # Completion told too early.
     Mutant("done-when-enqueued", "the look whether the device has done it", OPERATION,
-           "if (!done_->is_complete()) {", "if (false) {", STREAM),
-    Mutant("completion-before-the-work", "the work, of what completion comes after", OPERATION,
-           "work->enqueue(device, devices, stream);\n    device.record(*done, stream);",
-           "device.record(*done, stream);\n    work->enqueue(device, devices, stream);", STREAM),
+           "if (!events_.done->is_complete()) {", "if (false) {", STREAM),
+    Mutant("completion-before-the-work", "the work, of what completion comes after", WORK,
+           "work->enqueue(device, devices, stream);\n              device.record(*events.done, stream);",
+           "device.record(*events.done, stream);\n              work->enqueue(device, devices, stream);", STREAM),
     Mutant("pending-is-complete", "the difference between pending and complete events",
            "core/backends/cuda/cuda_event.cpp", "if (result == CUDA_ERROR_NOT_READY) return false;",
            "if (result == CUDA_ERROR_NOT_READY) return true;", STREAM),
@@ -93,8 +100,8 @@ MUTANTS = [
     Mutant("agreed-times-are-forgotten", "that proposals are later than what was agreed", ORDER,
            "latest_ = std::max(latest_, agreed);", "", ORDERS),
     # An allocation freed while in use.
-    Mutant("scratch-free-when-enqueued", "that an operation keeps its memory until the device has done it", OPERATION,
-           "enqueuing_->check();", "enqueuing_->check();\n      work_.reset();", ALLOCATED),
+    Mutant("scratch-free-when-enqueued", "that an operation keeps its memory until the device has done it", WORK,
+           "enqueuing_->check();", "enqueuing_->check();\n    work_.reset();", ALLOCATED),
     Mutant("scratch-free-after-a-fault", "that an operation that failed keeps what the device may still use", OPERATION,
            "slot_.context().abandon();\n  return Aftermath::kWritten;",
            "slot_.context().abandon();\n  return Aftermath::kNone;", STUCK),
@@ -102,9 +109,29 @@ MUTANTS = [
     Mutant("kernels-in-the-default-stream", "the stream of a kernel", DEVICE,
            "1, shape.block_threads, 1, 1, 0, handle_of(stream), parameters",
            "1, shape.block_threads, 1, 1, 0, nullptr, parameters", VALUES),
-    Mutant("messages-in-the-default-stream", "the stream of messages", OPERATION,
+    Mutant("messages-in-the-default-stream", "the stream of messages", WORK,
            "devices->exchange(stage.messages, stream)",
            "devices->exchange(stage.messages, StreamView(nullptr, device.space()))", VALUES),
-    Mutant("scaled-in-the-default-stream", "the stream of what scales for the vendor's collective", OPERATION,
+    Mutant("scaled-in-the-default-stream", "the stream of what scales for the vendor's collective", WORK,
            "device.launch({&task, 1}, stream);", "device.launch({&task, 1}, StreamView(nullptr, device.space()));", FACTORS),
+    # Hierarchical: what the host does between two parts of the stream.
+    Mutant("exchanged-before-it-is-out", "the wait until a slice is in pinned memory", HIERARCHY,
+           "if (!step.is_out->is_complete()) return State::kWaiting;", "", LAYOUTS),
+    Mutant("copied-in-before-it-is-exchanged", "that a slice is copied in once its messages have come", HIERARCHY,
+           "step.exchange = make_exchange(step);", "step.exchange = make_exchange(step);\n    copy_in(step);", LAYOUTS),
+    Mutant("shared-before-it-is-in", "the wait for copies in, of what follows inside the host", HIERARCHY,
+           "if (in != nullptr) device.wait(stream, *in);\n    launch(device, before, stream);\n    work",
+           "launch(device, before, stream);\n    work", LAYOUTS),
+    Mutant("copied-out-before-it-is-reduced", "the wait of copies out for what is done inside the host", HIERARCHY,
+           "device.wait(stream, *after);", "", LAYOUTS),
+    Mutant("one-pinned-slice", "a place of its own in pinned memory for each slice on its way", HIERARCHY,
+           "pinned_[step.place % pinned_.size()]", "pinned_[0]", LAYOUTS),
+    Mutant("done-before-the-last-copy-in", "the wait for copies in, of what completion comes after", HIERARCHY,
+           "if (last != nullptr) device.wait(stream, *last);", "", HOSTS_AND_STREAM),
+    Mutant("hierarchy-before-its-input", "the wait of what is done inside the host for the caller's stream", HIERARCHY,
+           "on.wait(stream, *ready);", "", HOSTS_AND_STREAM),
+    Mutant("turn-given-away-between-slices", "that an operation keeps its turn until all of it is enqueued", OPERATION,
+           "if (run_->has_given_all()) slot_.context()", "slot_.context()", HOST_ORDERS),
+    Mutant("sent-before-it-is-computed", "the wait for kernels before messages of device memory", EXCHANGE,
+           "if (!computed_->is_complete()) return false;", "", LAYOUTS_WITHOUT_COPIES),
 ]

@@ -7,6 +7,7 @@ test that must fail then, on the double of tests/support/host_device. Says of ea
 with 1 if one is not found or no longer applies, or if a test fails without a change. The build is Ninja's, by g++ or clang,
 and stays as it is: what is compiled and linked anew lies in a temporary directory.
 """
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from typing import Dict, List, NamedTuple, Tuple
 
@@ -27,6 +29,8 @@ LIBRARY = "libfarandole.so"
 PLUGIN = "tests/unit/cuda/plugins/libfarandole_cuda.so"
 # What streams do when is drawn, and differs from run to run.
 ATTEMPTS = 3
+# Compilers, and tests whose ranks mostly wait, that run beside each other.
+MOST_AT_A_TIME = 2
 TEST_LIMIT_S = 60
 # Ranks that wait for each other in a circle give up.
 MUTANT_DEADLINE_S = 2
@@ -81,6 +85,7 @@ class Build:
         entries = json.loads(subprocess.check_output([ninja.group(1), "-t", "compdb", "-x"], cwd=directory, text=True))
         self.edges = {each["output"]: Edge(each["output"], each["command"], each["file"]) for each in entries}
         self.rests: Dict[str, pathlib.Path] = {}  # of unity sources, by the source that each lacks
+        self.making_rest = {mutant.source: threading.Lock() for mutant in MUTANTS}
 
     def linking(self, is_plugin: bool) -> Edge:
         if is_plugin:
@@ -119,9 +124,10 @@ class Build:
         made = [self.compile(edge, mutant.name, text, source.parent)]
         if unity:
             # What is compiled together with the source is so without it, once for all mutants of the source.
-            if mutant.source not in self.rests:
-                rest = replaced(unity, f'#include "{source}"', "")
-                self.rests[mutant.source] = self.compile(edge, f"without_{source.stem}", rest, source.parent)
+            with self.making_rest[mutant.source]:
+                if mutant.source not in self.rests:
+                    rest = replaced(unity, f'#include "{source}"', "")
+                    self.rests[mutant.source] = self.compile(edge, f"without_{source.stem}", rest, source.parent)
             made.append(self.rests[mutant.source])
         return edge.output, " ".join(map(str, made))
 
@@ -222,7 +228,8 @@ def main(arguments: List[str]) -> int:
         except Problem as problem:
             print(problem)
             return 1
-        found = [is_found(build, mutant) for mutant in mutants]
+        with concurrent.futures.ThreadPoolExecutor(min(MOST_AT_A_TIME, os.cpu_count() or 1)) as pool:
+            found = list(pool.map(lambda mutant: is_found(build, mutant), mutants))
     print(f"{sum(found)} of {len(found)} mutants are found")
     return int(not all(found))
 

@@ -8,7 +8,14 @@ namespace farandole {
 namespace {
 
 /// What has chosen: a setting, the table, or the built-in rules; and what became of the table.
-std::string explain_reason(const SelectionQuery& asked, const Group& group, const std::string& forced) {
+std::string explain_reason(const SelectionQuery& asked, const Selection& selection, const Group& group,
+                           const std::string& forced) {
+  if (asked.memory != MemoryKind::kHost) {
+    if (forced == selection.name()) return fmt::format("forced by a setting ({})", forced);
+    const Method* const method = find_method(asked.collective, forced, asked.memory);
+    if (forced == "auto" || method == nullptr) return "chosen by Farandole";
+    return fmt::format("chosen by Farandole, because {}, which a setting forces, needs {}", forced, method->needs);
+  }
   const TuningTable* const table = group.table.get();
   if (forced != "auto") {
     return fmt::format("forced by a setting ({}){}", forced,
@@ -35,23 +42,25 @@ std::string explain_reason(const SelectionQuery& asked, const Group& group, cons
 
 }  // namespace
 
-std::string Communicator::explain(Collective collective, std::size_t bytes) const {
-  const SelectionQuery asked = state().query(collective, bytes);
+std::string Communicator::explain(Collective collective, std::size_t bytes, MemoryKind memory) const {
+  const SelectionQuery asked = state().query(collective, bytes, memory);
   const Selection selection = state().select(asked);
-  std::string text =
-      fmt::format("{} of {} bytes among {} ranks: {}", name(collective), bytes, size(), selection.name());
+  const bool on_host = memory == MemoryKind::kHost;
+  std::string text = fmt::format("{} of {} bytes {}among {} ranks: {}", name(collective), bytes,
+                                 on_host ? "" : "of device memory ", size(), selection.name());
   if (selection.algorithm != nullptr) {
     text += fmt::format(", {} segment{}", selection.segments, selection.segments == 1 ? "" : "s");
   }
   const std::string& forced = forced_algorithm(collective, settings());
-  text += fmt::format("\n{}", explain_reason(asked, state().group(), forced));
+  text += fmt::format("\n{}", explain_reason(asked, selection, state().group(), forced));
   const bool by_messages = selection.method->explain == nullptr;
   if (!by_messages) {
-    text += (state().group().table ? "\n" : ": ") + selection.method->explain(collective, bytes, state().group());
+    text += (state().group().table && on_host ? "\n" : ": ") +
+            selection.method->explain(collective, bytes, state().group());
   }
   text += "\n";
   text += fmt::format("{} {} ({} us per message, {} GB/s) the cost model expects:\n",
-                      by_messages ? "Over" : "By messages, over", transport(), asked.link.latency_us,
+                      by_messages ? "Over" : "By messages, over", on_host ? transport() : "NCCL", asked.link.latency_us,
                       1e-3 / asked.link.us_per_byte);
   for (const Candidate& candidate : candidates(asked, settings())) {
     text += fmt::format("  {:<22} {:>3} segments {:>14.2f} us predicted\n", candidate.algorithm->name,

@@ -2,6 +2,7 @@
 #include "communicator/communicator_state.h"
 
 #include "communicator/validate.h"
+#include "device/device_work.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/forked_children.h"
 
@@ -32,19 +33,6 @@ std::array<ShortVectors, kCollectiveCount> Communicator::State::select_short_vec
   }
   return found;
 }
-
-namespace {
-
-/// NCCL knows neither bool nor 16-bit integers nor parts of different lengths, and its minimum and maximum say nothing
-/// of NaNs.
-bool device_vendor_agrees(const Call& call) {
-  const DType dtype = call.input.dtype;
-  if (dtype == DType::kBool || dtype == DType::kI16 || dtype == DType::kU16 || call.is_uneven()) return false;
-  const bool looks_at_nan = call.op == ReduceOp::kMin || call.op == ReduceOp::kMax;
-  return !reduces(call.collective) || !is_floating_point(dtype) || !looks_at_nan;
-}
-
-}  // namespace
 
 Selection Communicator::State::select(const Call& call) {
   // Ranks that exchange uneven parts do not know each other's sizes, and must select alike: as above every table.

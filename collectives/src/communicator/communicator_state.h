@@ -64,6 +64,7 @@ class Communicator::State {
     asked.memory = memory;
     if (memory != MemoryKind::kHost) {
       asked.link = kDeviceLink;
+      asked.hosts = queue_->device_hosts();
       return asked;
     }
     asked.shares_memory = queue_->shares_memory();
@@ -98,9 +99,6 @@ class Communicator::State {
   /// Validates and selects.
   Prepared prepare(const Call& call);
   Selection select(const Call& call);
-
-  /// Of a group of messages between devices, for the choice of algorithms: an order of magnitude, measured nowhere.
-  static constexpr LinkCost kDeviceLink{.latency_us = 15.0, .us_per_byte = 1e-5};
 
   const Group group_;
   const int exceptions_at_start_ = std::uncaught_exceptions();

@@ -12,9 +12,9 @@
 namespace farandole {
 
 std::span<const Method* const> methods() {
-  static constexpr std::array<const Method*, 7> kMethods{&kShmMethod,           &kExchangeMethod, &kHierarchicalMethod,
-                                                         &kVendorMethod,        &kScheduleMethod, &kDeviceVendorMethod,
-                                                         &kDeviceScheduleMethod};
+  static constexpr std::array<const Method*, 8> kMethods{
+      &kShmMethod,      &kExchangeMethod,     &kHierarchicalMethod,       &kVendorMethod,
+      &kScheduleMethod, &kDeviceVendorMethod, &kDeviceHierarchicalMethod, &kDeviceScheduleMethod};
   return kMethods;
 }
 

@@ -90,6 +90,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   bool shares_memory() const { return host_.whole() != nullptr; }
   /// Several, if the ranks meet in shared memory on each; else 0.
   int hosts() const { return host_.hierarchy ? host_.hierarchy->host_count() : 0; }
+  /// Of ranks' devices: several, or 0.
+  int device_hosts() const { return devices_.hierarchy() != nullptr ? devices_.hierarchy()->host_count() : 0; }
 
  private:
   std::uint64_t next_sequence();

@@ -86,6 +86,12 @@ DeviceContext::~DeviceContext() {
   });
 }
 
+DeviceContext::CopyStreams DeviceContext::copy_streams() {
+  const std::lock_guard lock(mutex_);
+  if (!copy_streams_.out.valid()) copy_streams_ = {device_.make_stream(), device_.make_stream()};
+  return copy_streams_;
+}
+
 Buffer DeviceContext::allocate(std::size_t count, DType dtype) {
   if (count == 0)
     return Buffer(
@@ -121,7 +127,7 @@ void DeviceContext::remove(DeviceOrder::Ticket ticket) {
 
 void DeviceContext::add(const std::shared_ptr<DeviceGroup>& group, DeviceOrder::Time made) {
   const std::lock_guard lock(mutex_);
-  groups_[made] = group;
+  groups_.emplace(made, group);
 }
 
 void DeviceContext::abandon() {

@@ -31,6 +31,11 @@ class DeviceContext {
   const DeviceRuntime& runtime() const { return runtime_; }
   /// Of collectives; ordered with others by events only.
   StreamView stream() const { return stream_; }
+  /// Of copies to and from pinned memory, which go on beside collectives; made by the first call. @throws DeviceError
+  struct CopyStreams {
+    StreamView out, in;
+  };
+  CopyStreams copy_streams();
   DeviceThread& thread() { return thread_; }
   /// Zeroed memory of the device, which goes back to its pool. Blocks until it is zero.
   Buffer allocate(std::size_t count, DType dtype);
@@ -43,7 +48,7 @@ class DeviceContext {
 
   /// A communicator has a group, which stays until all communicators of this rank have ended: a vendor waits, when a
   /// group ends, for its other ranks, so that groups must end in one order. @param made  the agreed time of the
-  /// operation that made it: the same on all its ranks, and of no other group of this rank
+  /// operation that made it: the same on all its ranks; those of one time are added in the order of operations
   void add(const std::shared_ptr<DeviceGroup>& group, DeviceOrder::Time made);
   /// The job has failed: what is on its way is aborted by a thread that is left behind, because that may block for
   /// ever. Does not block.
@@ -55,9 +60,10 @@ class DeviceContext {
   Device& device_;
   const StreamView stream_;
   const StreamView zeroing_stream_;  // of new memory: it must not wait for collectives that peers have not called
-  mutable std::mutex mutex_;         // guards the next three
+  mutable std::mutex mutex_;         // guards the next four
   DeviceOrder order_;
-  std::map<DeviceOrder::Time, std::shared_ptr<DeviceGroup>> groups_;
+  std::multimap<DeviceOrder::Time, std::shared_ptr<DeviceGroup>> groups_;
+  CopyStreams copy_streams_;
   bool is_abandoned_ = false;
   DeviceThread thread_;
 };

@@ -5,7 +5,8 @@
 
 #include <utility>
 
-#include "device/device_plan.h"
+#include "device/device_hierarchy.h"
+#include "farandole/internal/device_collective.h"
 #include "messages/scheduled_collective.h"
 
 namespace farandole {
@@ -13,110 +14,24 @@ namespace {
 
 constexpr auto kGroupCheckInterval = std::chrono::milliseconds(1);
 
-/// Memory of the device that goes back to its pool.
-class DeviceScratch {
- public:
-  DeviceScratch(Device& device, std::size_t bytes)
-      : device_(device), memory_(bytes > 0 ? device.allocate(bytes) : nullptr) {}
-  ~DeviceScratch() {
-    if (memory_ != nullptr) device_.release(memory_);
-  }
-  DeviceScratch(const DeviceScratch&) = delete;
-  DeviceScratch& operator=(const DeviceScratch&) = delete;
-  void* data() const { return memory_; }
-
- private:
-  Device& device_;
-  void* const memory_;
-};
-
-/// A schedule: launches and groups of messages.
-class ScheduledWork final : public DeviceWork {
- public:
-  ScheduledWork(Device& device, const Group& group, const Call& call, const Selection& selection)
-      : execution_(plan_execution(call, selection, group.rank, group.size())),
-        memory_(device, device_memory_needed(execution_, call.input.dtype)),
-        plan_(make_device_plan(execution_, call, group.size(), memory_.data())) {}
-
-  void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
-    for (const DevicePlan::Stage& stage : plan_.stages) {
-      for (const std::vector<DeviceTask>& launch : stage.launches) device.launch(launch, stream);
-      if (!stage.messages.empty()) devices->exchange(stage.messages, stream);
-    }
-  }
-
- private:
-  const ExecutionPlan execution_;
-  const DeviceScratch memory_;
-  const DevicePlan plan_;
-};
-
-/// The vendor's own collective, between what scales.
-class VendorWork final : public DeviceWork {
- public:
-  VendorWork(Device& device, const Group& group, const Call& call)
-      : call_(call),
-        factor_(final_scale(call, group.size())),
-        is_staged_(call.prescale != 1.0 ||
-                   (call.collective == Collective::kAlltoall && call.input.data == call.output.data)),
-        staged_(device, is_staged_ ? call.input.size_in_bytes() : 0),
-        is_root_(call.root < 0 || call.root == group.rank) {
-    collective_.kind = kind_of(call.collective);
-    collective_.input = is_staged_ ? staged_.data() : call.input.data;
-    collective_.output = call.output.data;
-    collective_.count = call.input.count;
-    if (call.collective == Collective::kReduceScatter) collective_.count = call.output.count;
-    if (call.collective == Collective::kAlltoall) collective_.count /= static_cast<std::size_t>(group.size());
-    collective_.dtype = call.input.dtype;
-    collective_.op = combining_op(call);
-    collective_.root = call.root;
-  }
-
-  void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
-    if (is_staged_) scale(device, staged_.data(), call_.input, call_.prescale, stream);
-    devices->run(collective_, stream);
-    if (factor_ != 1.0 && is_root_) scale(device, call_.output.data, call_.output, factor_, stream);
-  }
-
-  static DeviceCollective::Kind kind_of(Collective collective) {
-    switch (collective) {
-      case Collective::kBroadcast:
-        return DeviceCollective::Kind::kBroadcast;
-      case Collective::kReduce:
-        return DeviceCollective::Kind::kReduce;
-      case Collective::kAllgather:
-        return DeviceCollective::Kind::kAllgather;
-      case Collective::kReduceScatter:
-        return DeviceCollective::Kind::kReduceScatter;
-      case Collective::kAlltoall:
-        return DeviceCollective::Kind::kAlltoall;
-      default:
-        return DeviceCollective::Kind::kAllreduce;
-    }
-  }
-
- private:
-  static void scale(Device& device, void* output, const ConstBufferView& input, double factor, StreamView stream) {
-    DeviceTask task;
-    task.kind = factor == 1.0 ? DeviceTask::Kind::kCopy : DeviceTask::Kind::kScale;
-    task.dtype = task.output_dtype = input.dtype;
-    task.output = output;
-    task.left = input.data;
-    task.count = input.count;
-    task.factor = factor;
-    device.launch({&task, 1}, stream);
-  }
-
-  const Call& call_;
-  const double factor_;
-  const bool is_staged_;  // scaled, or overwritten by the output
-  const DeviceScratch staged_;
-  const bool is_root_;
-  DeviceCollective collective_;
-};
-
 std::string explain_vendor(Collective, std::size_t, const Group&) {
   return "NCCL's own collective; NCCL has measured what it chooses";
+}
+
+std::string explain_hierarchical_devices(Collective, std::size_t, const Group& group) {
+  return fmt::format(
+      "NCCL inside each host; across hosts ranks of each host, as many as the smallest one has, each exchange a part "
+      "with their counterparts by messages, in slices of {} bytes through pinned memory",
+      group.endpoint->settings().device_slice_bytes);
+}
+
+bool has_vendor_collective(Collective collective) {
+  return device_collective_of(collective).has_value();
+}
+
+template <DeviceOperation::Way kWay>
+std::unique_ptr<Operation> make_device_operation(const MethodInputs& inputs) {
+  return std::make_unique<DeviceOperation>(inputs, kWay);
 }
 
 }  // namespace
@@ -128,17 +43,27 @@ constinit const Method kDeviceVendorMethod{
     .memory = MemoryKind::kCuda,
     .is_preferred = true,
     .is_made_at_call = true,
-    .supports =
-        [](Collective collective) {
-          return collective != Collective::kBarrier && collective != Collective::kGather &&
-                 collective != Collective::kScatter;
-        },
+    .supports = has_vendor_collective,
     .fits = [](const TuningShape&) { return false; },
     .is_available = [](const SelectionQuery& query, bool) { return query.size > 1 && query.vendor_agrees; },
-    .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
-      return std::make_unique<DeviceOperation>(inputs, /*by_vendor=*/true);
-    },
+    .make = make_device_operation<DeviceOperation::Way::kVendor>,
     .explain = explain_vendor,
+};
+
+// Not preferred: NCCL crosses hosts itself, and no machine has measured which of the two is faster. Whether NCCL can be
+// brought up over hosts is known in the first operation's turn only, too late for a choice that all ranks make alike.
+constinit const Method kDeviceHierarchicalMethod{
+    .name = "hierarchical",
+    .number = 0xf9,
+    .needs = "several hosts",
+    .memory = MemoryKind::kCuda,
+    .is_made_at_call = true,
+    .supports =
+        [](Collective collective) { return collective != Collective::kAlltoall && has_vendor_collective(collective); },
+    .fits = [](const TuningShape&) { return false; },
+    .is_available = [](const SelectionQuery& query, bool) { return query.hosts > 1; },
+    .make = make_device_operation<DeviceOperation::Way::kHierarchical>,
+    .explain = explain_hierarchical_devices,
 };
 
 constinit const Method kDeviceScheduleMethod{
@@ -150,24 +75,21 @@ constinit const Method kDeviceScheduleMethod{
     .supports = [](Collective) { return true; },
     .fits = [](const TuningShape&) { return false; },
     .is_available = [](const SelectionQuery&, bool) { return true; },
-    .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
-      return std::make_unique<DeviceOperation>(inputs, /*by_vendor=*/false);
-    },
+    .make = make_device_operation<DeviceOperation::Way::kSchedule>,
 };
 
-DeviceOperation::DeviceOperation(const MethodInputs& inputs, bool by_vendor)
+DeviceOperation::DeviceOperation(const MethodInputs& inputs, Way way)
     : group_(inputs.group),
       slot_(inputs.devices),
       call_(inputs.call),
       selection_(inputs.selection),
-      by_vendor_(by_vendor),
+      way_(way),
       ticket_{inputs.group.id, inputs.sequence} {
   time_ = slot_.context().propose(ticket_);
   try {
     Device& device = slot_.context().device();
-    ready_ = device.make_event();
-    done_ = device.make_event();
-    device.record(*ready_, call_.stream.valid() ? call_.stream : StreamView(nullptr, device.space()));
+    events_ = {device.make_event(), device.make_event()};
+    device.record(*events_.ready, call_.stream.valid() ? call_.stream : StreamView(nullptr, device.space()));
   } catch (const Error& error) {
     failure_ = error;
   }
@@ -197,17 +119,18 @@ Operation::State DeviceOperation::advance() {
       phase_ = Phase::kBringUp;
       [[fallthrough]];
     case Phase::kBringUp:
-      if (!slot_.bring_up(ticket_.sequence, time_)) break;
-      enqueue();
+      if (!slot_.bring_up(reach(), ticket_.sequence, time_)) break;
+      run_ = make_run();
       phase_ = Phase::kEnqueue;
       [[fallthrough]];
     case Phase::kEnqueue:
-      if (!enqueuing_->is_done()) break;
-      enqueuing_->check();
+      if (const State state = advance_run(); state != State::kDone) {
+        return phase_ == before ? state : State::kMoved;
+      }
       phase_ = Phase::kRun;
       [[fallthrough]];
     case Phase::kRun:
-      if (!done_->is_complete()) {
+      if (!events_.done->is_complete()) {
         check_group(Clock::now());
         break;
       }
@@ -230,48 +153,64 @@ void DeviceOperation::begin_agreement() {
   agreement_ = std::make_unique<ScheduledCollective>(group_, call, Selection::schedule(doubling, 1), ticket_.sequence);
 }
 
-void DeviceOperation::enqueue() {
+std::unique_ptr<DeviceRun> DeviceOperation::make_run() {
   DeviceContext& context = slot_.context();
-  if (by_vendor_) {
-    work_ = std::make_shared<VendorWork>(context.device(), group_, call_);
-  } else {
-    work_ = std::make_shared<ScheduledWork>(context.device(), group_, call_, selection_);
+  switch (way_) {
+    case Way::kVendor:
+      return run_in_one_go(context, slot_.devices(reach()),
+                           make_vendor_work(context.device(), group_.rank, group_.size(), call_), events_);
+    case Way::kHierarchical:
+      return std::make_unique<HierarchicalDeviceRun>(slot_, call_, ticket_.sequence, events_);
+    case Way::kSchedule:
+      break;
   }
-  // The device's thread works in the order of turns, so that the next operation may have its own.
-  enqueuing_ = context.thread().run([work = work_, ready = ready_, done = done_, &device = context.device(),
-                                     devices = slot_.devices(), stream = context.stream()] {
-    device.wait(stream, *ready);
-    work->enqueue(device, devices, stream);
-    device.record(*done, stream);
-  });
-  context.remove(ticket_);
+  return run_in_one_go(context, slot_.devices(reach()),
+                       make_scheduled_work(context.device(), group_.rank, group_.size(), call_, selection_), events_);
+}
+
+Operation::State DeviceOperation::advance_run() {
+  const State state = run_->advance();
+  if (run_->has_given_all()) slot_.context().remove(ticket_);
+  if (state == State::kWaiting) check_group(Clock::now());
+  return state;
 }
 
 void DeviceOperation::check_group(Clock::time_point now) {
-  if (now < next_check_ || slot_.devices() == nullptr) return;
+  DeviceGroup* const devices = slot_.devices(reach());
+  if (now < next_check_ || devices == nullptr) return;
   next_check_ = now + kGroupCheckInterval;
-  const std::string error = slot_.devices()->asynchronous_error();
+  const std::string error = devices->asynchronous_error();
   if (!error.empty()) {
     throw DeviceError(fmt::format("device {}: {}", slot_.context().device().info().ordinal, error));
   }
 }
 
 std::vector<int> DeviceOperation::waits_for() const {
-  if (phase_ == Phase::kAgree && agreement_) return agreement_->waits_for();
-  if (phase_ == Phase::kBringUp) return slot_.waits_for();
-  return phase_ == Phase::kRun ? group_.members : std::vector<int>{};
+  switch (phase_) {
+    case Phase::kAgree:
+      return agreement_ ? agreement_->waits_for() : std::vector<int>{};
+    case Phase::kBringUp:
+      return slot_.waits_for();
+    case Phase::kEnqueue:
+      return run_->waits_for();
+    case Phase::kRun:
+      return slot_.members(reach());
+    default:
+      return {};
+  }
 }
 
 Aftermath DeviceOperation::withdraw() {
   if (agreement_) return agreement_->withdraw();
   if (phase_ == Phase::kBringUp) return slot_.withdraw();
   if (phase_ != Phase::kEnqueue && phase_ != Phase::kRun) return Aftermath::kNone;
+  run_->withdraw();  // whatever becomes of its messages, all of it is kept
   slot_.context().abandon();
   return Aftermath::kWritten;
 }
 
 std::shared_ptr<DeviceEvent> DeviceOperation::enqueued() const {
-  return phase_ == Phase::kRun ? done_ : nullptr;
+  return phase_ == Phase::kRun ? events_.done : nullptr;
 }
 
 }  // namespace farandole

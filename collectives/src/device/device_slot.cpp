@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,12 @@ namespace {
 
 // Up to so many ranks are all connected when a group is made; more connect when an algorithm first needs it.
 constexpr int kFullMesh = 16;
+
+std::optional<Hierarchy> hierarchy_of(const Group& group) {
+  Hierarchy hierarchy = Hierarchy::by_host(group);
+  if (hierarchy.host_count() < 2) return std::nullopt;
+  return hierarchy;
+}
 
 }  // namespace
 
@@ -43,7 +50,9 @@ class DeviceSlot::Exchange final : public Operation {
   std::unique_ptr<ScheduledCollective> gathering_;
 };
 
-DeviceSlot::DeviceSlot(const Group& group) : group_(group) {}
+DeviceSlot::DeviceSlot(const Group& group) : group_(group), hierarchy_(hierarchy_of(group)) {
+  if (group.size() == 1) level(DeviceReach::kAll).is_up = true;
+}
 DeviceSlot::~DeviceSlot() = default;
 
 DeviceContext& DeviceSlot::context() {
@@ -51,33 +60,57 @@ DeviceContext& DeviceSlot::context() {
   return *context_;
 }
 
-bool DeviceSlot::bring_up(std::uint64_t sequence, DeviceOrder::Time made) {
-  if (is_up()) return true;
+std::vector<int> DeviceSlot::ranks_with(int rank, DeviceReach reach) const {
+  if (reach == DeviceReach::kHost && hierarchy_) return hierarchy_->ranks_of(hierarchy_->place_of(rank).host);
+  std::vector<int> ranks(group_.members.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::vector<int> DeviceSlot::members(DeviceReach reach) const {
+  std::vector<int> members;
+  for (const int rank : ranks_with(group_.rank, reach)) members.push_back(group_.member(rank));
+  return members;
+}
+
+bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder::Time made) {
+  Level& own = level(reach);
+  if (own.is_up) return true;
   if (joining_ == nullptr) {
-    if (exchange_ == nullptr) exchange_ = std::make_unique<Exchange>(group_, make_claim(), sequence);
+    if (exchange_ == nullptr) exchange_ = std::make_unique<Exchange>(group_, make_claim(reach), sequence);
     if (exchange_->advance() != Operation::State::kDone) return false;
     const auto exchange = std::exchange(exchange_, nullptr);
-    check(exchange->claims());
-    begin_joining(exchange->claims().front().id);
+    check(exchange->claims(), reach);
+    sends_device_memory_ = std::all_of(exchange->claims().begin(), exchange->claims().end(),
+                                       [](const Claim& claim) { return claim.sends_device_memory != 0; });
+    own.is_up = ranks_with(group_.rank, reach).size() == 1;
+    if (own.is_up) return true;
+    begin_joining(exchange->claims(), reach);
   }
   if (!joining_->is_done()) return false;
   const auto joining = std::exchange(joining_, nullptr);
   joining->check();
-  devices_ = std::move(*joined_);
-  context().add(devices_, made);
+  own.devices = std::move(*joined_);
+  own.is_up = true;
+  context().add(own.devices, made);
   return true;
 }
 
-DeviceSlot::Claim DeviceSlot::make_claim() {
+DeviceSlot::Claim DeviceSlot::make_claim(DeviceReach reach) {
   DeviceContext& own = context();
   const RankInfo& self = group_.endpoint->topology().rank(group_.endpoint->rank());
+  const std::vector<int> ranks = ranks_with(group_.rank, reach);
   Claim claim;
   claim.host = self.host_index;
   claim.ordinal = own.device().info().ordinal;
+  if (hierarchy_) {
+    const int elsewhere = hierarchy_->ranks_of((hierarchy_->host + 1) % hierarchy_->host_count()).front();
+    claim.sends_device_memory = group_.route(elsewhere).can_send(own.space().kind) ? 1 : 0;
+  }
   write_text(claim.identity, own.device().info().identity);
   write_text(claim.version, own.runtime().version());
-  write_text(claim.problem, own.runtime().collectives_missing());
-  if (group_.rank == 0 && claim.problem[0] == '\0') {
+  if (ranks.size() > 1) write_text(claim.problem, own.runtime().collectives_missing());
+  if (ranks.size() > 1 && group_.rank == ranks.front() && claim.problem[0] == '\0') {
     try {
       claim.id = own.device().make_group_id();
     } catch (const Error& error) {
@@ -88,7 +121,7 @@ DeviceSlot::Claim DeviceSlot::make_claim() {
 }
 
 /// All ranks have the same claims, and so come to the same end.
-void DeviceSlot::check(const std::vector<Claim>& claims) const {
+void DeviceSlot::check(const std::vector<Claim>& claims, DeviceReach reach) const {
   const auto describe = [&](std::size_t rank) {
     return group_.endpoint->topology().describe(group_.member(static_cast<int>(rank)));
   };
@@ -98,9 +131,10 @@ void DeviceSlot::check(const std::vector<Claim>& claims) const {
       throw Unsupported(
           fmt::format("{} can not take part in collectives on devices: {}", describe(rank), claim.problem.data()));
     }
-    if (claim.version != claims.front().version) {
-      throw Unsupported(fmt::format("{} has {}, and {} has {}; give all ranks the same", describe(0),
-                                    claims.front().version.data(), describe(rank), claim.version.data()));
+    const auto first = static_cast<std::size_t>(ranks_with(static_cast<int>(rank), reach).front());
+    if (claim.version != claims[first].version) {
+      throw Unsupported(fmt::format("{} has {}, and {} has {}; give all ranks the same", describe(first),
+                                    claims[first].version.data(), describe(rank), claim.version.data()));
     }
     for (std::size_t other = 0; other < rank; ++other) {
       if (claims[other].host != claim.host || claims[other].identity != claim.identity) continue;
@@ -113,9 +147,12 @@ void DeviceSlot::check(const std::vector<Claim>& claims) const {
   }
 }
 
-void DeviceSlot::begin_joining(const DeviceGroupId& id) {
+void DeviceSlot::begin_joining(const std::vector<Claim>& claims, DeviceReach reach) {
+  const std::vector<int> ranks = ranks_with(group_.rank, reach);
+  const auto place = std::find(ranks.begin(), ranks.end(), group_.rank) - ranks.begin();
   joined_ = std::make_shared<std::unique_ptr<DeviceGroup>>();
-  joining_ = context().thread().run([joined = joined_, id, rank = group_.rank, size = group_.size(),
+  joining_ = context().thread().run([joined = joined_, id = claims[static_cast<std::size_t>(ranks.front())].id,
+                                     rank = static_cast<int>(place), size = static_cast<int>(ranks.size()),
                                      &device = context().device(), stream = context().stream()] {
     auto made = device.join_group(id, rank, size);
     std::vector<int> peers;
@@ -141,7 +178,7 @@ Aftermath DeviceSlot::withdraw() {
 }
 
 void DeviceSlot::close() {
-  devices_.reset();
+  for (Level& each : levels_) each.devices.reset();
   context_.reset();
 }
 

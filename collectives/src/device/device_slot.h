@@ -9,14 +9,22 @@
 #include <vector>
 
 #include "device/device_context.h"
+#include "messages/hierarchy.h"
 #include "operation/group.h"
 #include "operation/operation.h"
 
 namespace farandole {
 
-/// The device group of a communicator is made by its first device operation, when that operation's turn has come: all
-/// ranks tell each other which device and which libraries they have, rank 0 an id, and then join. A rank that can not
-/// take part says so there, and all ranks raise the same. One thread at a time (the work queue's lock).
+/// Which ranks of a communicator a group of devices has.
+enum class DeviceReach : std::uint8_t {
+  kAll,
+  kHost,  ///< those of this host
+};
+
+/// A device group of a communicator is made by the first device operation that needs it, when its turn has come:
+/// all ranks tell each other which device and which libraries they have, the first rank of each group an id, and then
+/// join. A rank that can not take part says so there, and all ranks raise the same. One thread at a time (the work
+/// queue's lock).
 class DeviceSlot {
  public:
   explicit DeviceSlot(const Group& group);
@@ -24,15 +32,20 @@ class DeviceSlot {
   DeviceSlot(const DeviceSlot&) = delete;
   DeviceSlot& operator=(const DeviceSlot&) = delete;
 
+  const Group& group() const { return group_; }
   /// Opens the rank's device, if it is not open. @throws InvalidArgument  there is none
   DeviceContext& context();
-  /// True if a device operation of this communicator can run without `bring_up`.
-  bool is_up() const { return devices_ != nullptr || group_.size() == 1; }
+  /// Of several hosts; else null.
+  const Hierarchy* hierarchy() const { return hierarchy_ ? &*hierarchy_ : nullptr; }
   /// Null where the rank is alone.
-  DeviceGroup* devices() const { return devices_.get(); }
+  DeviceGroup* devices(DeviceReach reach) const { return level(reach).devices.get(); }
+  /// Ranks of the job that are in that group.
+  std::vector<int> members(DeviceReach reach) const;
+  /// True if all ranks say that messages between hosts take device memory as it is. Known once kHost is up.
+  bool sends_device_memory() const { return sends_device_memory_; }
   /// Moves on until the group is there; never blocks. @param sequence, made  of the operation in whose turn it is
   /// @returns  false: to be called again   @throws Unsupported, DeviceError  on all ranks alike
-  bool bring_up(std::uint64_t sequence, DeviceOrder::Time made);
+  bool bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder::Time made);
   /// Ranks that `bring_up` waits for.
   std::vector<int> waits_for() const;
   /// Gives `bring_up` up, see Operation.
@@ -43,20 +56,32 @@ class DeviceSlot {
  private:
   /// What a rank says of itself. Compared bytewise where it must be the same.
   struct Claim {
-    DeviceGroupId id{};  ///< of rank 0
+    DeviceGroupId id{};  ///< of the first rank of a group
     std::array<char, 64> identity{};
     std::array<char, 128> version{};
     std::array<char, 512> problem{};  ///< why this rank can not take part
     std::int32_t host = 0, ordinal = 0;
+    std::uint64_t sends_device_memory = 0;
+  };
+  struct Level {
+    std::shared_ptr<DeviceGroup> devices;
+    bool is_up = false;
   };
   class Exchange;
-  Claim make_claim();
-  void check(const std::vector<Claim>& claims) const;
-  void begin_joining(const DeviceGroupId& id);
+  Level& level(DeviceReach reach) { return levels_[static_cast<std::size_t>(reach)]; }
+  const Level& level(DeviceReach reach) const { return levels_[static_cast<std::size_t>(reach)]; }
+  /// The ranks of the communicator that are in `rank`'s group.
+  std::vector<int> ranks_with(int rank, DeviceReach reach) const;
+  Claim make_claim(DeviceReach reach);
+  void check(const std::vector<Claim>& claims, DeviceReach reach) const;
+  void begin_joining(const std::vector<Claim>& claims, DeviceReach reach);
 
   const Group& group_;
+  const std::optional<Hierarchy> hierarchy_;
   std::shared_ptr<DeviceContext> context_;
-  std::shared_ptr<DeviceGroup> devices_;
+  std::array<Level, 2> levels_;
+  bool sends_device_memory_ = false;
+  // Of the group that is being made.
   std::unique_ptr<Exchange> exchange_;  // of claims
   /// Of the device's thread, which may be left behind in it.
   std::shared_ptr<std::unique_ptr<DeviceGroup>> joined_;

@@ -81,7 +81,8 @@ SliceLayout::SliceLayout(const HierarchicalQuery& query, int slice) {
     firsts_.push_back(first + skipped_.back());
     first += count;
   }
-  whole_ = extent_of(balanced_offsets(query.count, query.slices, 1, query.granularity), slice);
+  const std::size_t granularity = std::max(query.granularity, query.slice_granularity);
+  whole_ = extent_of(balanced_offsets(query.count, query.slices, 1, granularity), slice);
   parts_ = balanced_offsets(whole_.count, query.carriers, 1, query.granularity);
   for (std::size_t& offset : parts_) offset += whole_.first;
 }

@@ -48,19 +48,6 @@ std::string explain_hierarchical(Collective collective, std::size_t bytes, const
   return text + "ranks of each host, as many as the smallest one has, each exchange a part with their counterparts";
 }
 
-/// Of these algorithms a byte may cross to a host more often than once.
-bool forwards(const Algorithm& algorithm) {
-  switch (algorithm.collective) {
-    case Collective::kBroadcast:
-      return algorithm.name == "scatter_allgather";
-    case Collective::kGather:
-    case Collective::kScatter:
-      return algorithm.name == "binomial";
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 constinit const Method kHierarchicalMethod{
@@ -128,6 +115,7 @@ HierarchicalOperation::HierarchicalOperation(const Group& group, const Hierarchy
       plan_(plan_hierarchical(hierarchical_query(call, hierarchy, group.size(), group.one_shot_bytes), hierarchy)),
       across_(group_across(group, plan_.across)),
       scratch_(plan_.scratch_count * size_in_bytes(call.input.dtype)),
+      memory_{call.input.data, call.output.data, scratch_.data(), size_in_bytes(call.input.dtype)},
       is_complete_(plan_.phases.size()) {
   for (std::size_t index = 0; index < plan_.phases.size(); ++index) {
     tracks_[static_cast<std::size_t>(plan_.phases[index].where)].phases.push_back(index);
@@ -164,44 +152,15 @@ Operation::State HierarchicalOperation::advance(Track& track) {
 
 std::unique_ptr<Operation> HierarchicalOperation::begin(const HierarchicalPhase& phase, Track& track) {
   copy(phase.before);
-  track.call = call_of(phase);
+  track.call = call_of(phase, call_, group_.size(), memory_);
   return phase.where == Where::kInside ? begin_inside(track) : begin_across(phase, track.call);
-}
-
-const std::byte* HierarchicalOperation::at(const PlanPlace& place) const {
-  const std::size_t first = place.first * size_in_bytes(call_.input.dtype);
-  switch (place.memory) {
-    case PlanPlace::Memory::kInput:
-      return static_cast<const std::byte*>(call_.input.data) + first;
-    case PlanPlace::Memory::kOutput:
-      return static_cast<const std::byte*>(call_.output.data) + first;
-    case PlanPlace::Memory::kScratch:
-      return scratch_.data() + first;
-    case PlanPlace::Memory::kNone:
-      break;
-  }
-  return nullptr;
 }
 
 void HierarchicalOperation::copy(const std::vector<PlanCopy>& copies) const {
   for (const PlanCopy& one : copies) {
     if (one.count == 0) continue;
-    std::memcpy(const_cast<std::byte*>(at(one.to)), at(one.from), one.count * size_in_bytes(call_.input.dtype));
+    std::memcpy(memory_.at(one.to), memory_.at(one.from), one.count * memory_.element_bytes);
   }
-}
-
-Call HierarchicalOperation::call_of(const HierarchicalPhase& phase) const {
-  Call call;
-  call.collective = phase.collective;
-  call.root = phase.root;
-  call.op = combining_op(call_);
-  call.input = {at(phase.input), phase.input_count, call_.input.dtype};
-  call.output = {const_cast<std::byte*>(at(phase.output)), phase.output_count, call_.input.dtype};
-  call.counts = phase.counts;
-  call.recv_counts = phase.recv_counts;
-  if (phase.prescales) call.prescale = call_.prescale;
-  if (phase.postscales) call.postscale = final_scale(call_, group_.size());
-  return call;
 }
 
 std::unique_ptr<Operation> HierarchicalOperation::begin_inside(const Track& track) {
@@ -216,15 +175,8 @@ std::unique_ptr<Operation> HierarchicalOperation::begin_inside(const Track& trac
 }
 
 std::unique_ptr<Operation> HierarchicalOperation::begin_across(const HierarchicalPhase& phase, const Call& call) {
-  SelectionQuery query;
-  query.collective = call.collective;
-  query.bytes = phase.total * size_in_bytes(call.input.dtype);
-  query.size = across_.size();
-  query.link = across_.route(across_.rank == 0 ? 1 : 0).cost();
-  const std::vector<Candidate> all = candidates(query, group_.endpoint->settings());
-  const auto chosen =
-      std::find_if(all.begin(), all.end(), [](const Candidate& one) { return !forwards(*one.algorithm); });
-  return std::make_unique<ScheduledCollective>(across_, call, Selection::schedule(*chosen->algorithm, chosen->segments),
+  const std::size_t bytes = phase.total * size_in_bytes(call.input.dtype);
+  return std::make_unique<ScheduledCollective>(across_, call, select_across(across_, call.collective, bytes),
                                                sequence_);
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "messages/hierarchical_call.h"
 #include "messages/hierarchical_plan.h"
 #include "messages/hierarchy.h"
 #include "operation/call.h"
@@ -51,8 +52,6 @@ class HierarchicalOperation final : public Operation {
   std::unique_ptr<Operation> begin(const HierarchicalPhase& phase, Track& track);
   std::unique_ptr<Operation> begin_inside(const Track& track);
   std::unique_ptr<Operation> begin_across(const HierarchicalPhase& phase, const Call& call);
-  Call call_of(const HierarchicalPhase& phase) const;
-  const std::byte* at(const PlanPlace& place) const;
   void copy(const std::vector<PlanCopy>& copies) const;
 
   const Group& group_;
@@ -63,6 +62,7 @@ class HierarchicalOperation final : public Operation {
   const HierarchicalPlan plan_;
   Group across_;  ///< the ranks that this one meets across hosts
   const Scratch scratch_;
+  const PlanMemory memory_;
   std::vector<bool> is_complete_;  // by phase
   std::array<Track, 2> tracks_;    // inside and across; last: they end before their memory goes
 };

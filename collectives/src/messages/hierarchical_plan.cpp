@@ -2,6 +2,7 @@
 #include "messages/hierarchical_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -12,7 +13,7 @@
 namespace farandole {
 namespace {
 
-using PlanMemory = PlanPlace::Memory;
+using PlaceMemory = PlanPlace::Memory;
 using Range = PlanRange;
 
 std::size_t sum(const std::vector<std::size_t>& counts) {
@@ -76,7 +77,7 @@ class SlicePlanner {
   const std::vector<int>& assigned_here() const { return carriers_.assigned(host_, carriers_.own()); }
 
   // Blocks.
-  Range own_block_in(PlanMemory memory) const { return layout_.lone_block_in(memory, rank()); }
+  Range own_block_in(PlaceMemory memory) const { return layout_.lone_block_in(memory, rank()); }
   /// Elements that a carrier has for each host, or has from it.
   std::vector<std::size_t> carried(int carrier) const {
     std::vector<std::size_t> by_host;
@@ -97,7 +98,7 @@ class SlicePlanner {
   }
   std::vector<std::size_t> local_blocks() const { return blocks_of(hierarchy_.ranks_of(host_)); }
   /// The blocks in the order in which carriers have them: by carrier, by host, by rank.
-  std::vector<Range> carried_order(PlanMemory memory) const {
+  std::vector<Range> carried_order(PlaceMemory memory) const {
     std::vector<Range> ranges;
     for (int carrier = 0; carrier < carriers_.count(); ++carrier) {
       for (int host = 0; host < hierarchy_.host_count(); ++host) {
@@ -108,8 +109,8 @@ class SlicePlanner {
   }
 
   // Parts of vectors.
-  Range own_part_in(PlanMemory memory) const { return layout_.part_in(memory, carriers_.own()); }
-  Range whole_in(PlanMemory memory) const { return layout_.whole_in(memory); }
+  Range own_part_in(PlaceMemory memory) const { return layout_.part_in(memory, carriers_.own()); }
+  Range whole_in(PlaceMemory memory) const { return layout_.whole_in(memory); }
 
   HierarchicalPhase& across(const Range& input, const Range& output, std::vector<std::size_t> counts,
                             std::size_t total) {
@@ -118,7 +119,7 @@ class SlicePlanner {
   /// Vectors, of which each carrier has a part.
   HierarchicalPhase& across(const Range& input, const Range& output) {
     return across(input, output, {},
-                  layout_.whole_in(PlanMemory::kNone).count / static_cast<std::size_t>(carriers_.count()));
+                  layout_.whole_in(PlaceMemory::kNone).count / static_cast<std::size_t>(carriers_.count()));
   }
   HierarchicalPhase& across_blocks(const Range& input, const Range& output) {
     std::vector<std::size_t> counts = carried(carriers_.own());
@@ -145,7 +146,7 @@ class SlicePlanner {
   }
   /// Brings the blocks of this host's ranks to its carriers. Returns where this one has its own.
   Range collect() {
-    const Range own = own_block_in(PlanMemory::kInput);
+    const Range own = own_block_in(PlaceMemory::kInput);
     if (carriers_.all_carry_here()) return own;
     const std::vector<std::size_t> counts = local_blocks();
     const Range all = phases_.scratch(sum(counts));
@@ -158,13 +159,13 @@ class SlicePlanner {
   }
   /// Where a carrier receives the blocks of this host.
   Range received_blocks() {
-    if (carriers_.all_carry_here()) return own_block_in(PlanMemory::kOutput);
+    if (carriers_.all_carry_here()) return own_block_in(PlaceMemory::kOutput);
     return phases_.scratch(carries() ? layout_.blocks(assigned_here()) : 0);
   }
   /// Gives the ranks of this host the blocks that its carriers have received.
   void distribute(const Range& received) {
     if (carriers_.all_carry_here()) return;
-    const Range own = own_block_in(PlanMemory::kOutput);
+    const Range own = own_block_in(PlaceMemory::kOutput);
     if (is_single()) {
       phases_.inside(2, Collective::kScatter, carries() ? received : Range{}, own, local_blocks(),
                      carriers_.local_of(0));
@@ -201,14 +202,14 @@ class SlicePlanner {
   }
 
   void plan_allreduce() {
-    const Range input = whole_in(PlanMemory::kInput), own = own_part_in(PlanMemory::kOutput);
+    const Range input = whole_in(PlaceMemory::kInput), own = own_part_in(PlaceMemory::kOutput);
     if (has_peers()) reduce_inside(input, own, layout_.part_counts());
     if (carries()) across(has_peers() ? own : input, own);
-    share(own, whole_in(PlanMemory::kOutput), layout_.part_counts());
+    share(own, whole_in(PlaceMemory::kOutput), layout_.part_counts());
   }
 
   void plan_broadcast() {
-    const Range whole = whole_in(PlanMemory::kOutput), own = own_part_in(PlanMemory::kOutput);
+    const Range whole = whole_in(PlaceMemory::kOutput), own = own_part_in(PlaceMemory::kOutput);
     if (is_at_root_host() && !is_single()) phases_.inside(0, Collective::kBroadcast, whole, whole, {}, root_.local);
     if (carries()) across(own, own);
     if (is_at_root_host() && !is_single()) return;
@@ -218,13 +219,13 @@ class SlicePlanner {
   }
 
   void plan_reduce() {
-    const Range whole = whole_in(PlanMemory::kInput);
+    const Range whole = whole_in(PlaceMemory::kInput);
     Range own = whole;
     if (has_peers()) {
-      own = phases_.scratch(own_part_in(PlanMemory::kInput).count);
+      own = phases_.scratch(own_part_in(PlaceMemory::kInput).count);
       reduce_inside(whole, own, layout_.part_counts());
     }
-    const Range result = whole_in(PlanMemory::kOutput);
+    const Range result = whole_in(PlaceMemory::kOutput);
     const bool is_result = is_root() && is_single();
     Range reduced;
     if (is_at_root_host() && carries()) reduced = is_result ? result : own;
@@ -241,7 +242,7 @@ class SlicePlanner {
     const Range own = collect();
     const std::vector<std::size_t> by_carrier = carried_by_each();
     if (is_single()) {
-      const Range whole = phases_.joined_results(carried_order(PlanMemory::kOutput));
+      const Range whole = phases_.joined_results(carried_order(PlaceMemory::kOutput));
       // The last phase knows the result.
       std::vector<PlanCopy> results = phases_.take_results();
       if (carries()) across_blocks(own, whole);
@@ -251,14 +252,14 @@ class SlicePlanner {
     }
     const Range received = phases_.scratch(carries() ? by_carrier[static_cast<std::size_t>(carriers_.own())] : 0);
     if (carries()) across_blocks(own, received);
-    const Range whole = phases_.joined_results(carried_order(PlanMemory::kOutput));
+    const Range whole = phases_.joined_results(carried_order(PlaceMemory::kOutput));
     share(received, whole, by_carrier);
   }
 
   /// Every rank carries its own block, and the blocks of a host lie side by side. The blocks of this host need not wait
   /// for those of the other hosts.
   void plan_allgather_by_host() {
-    const Range own = own_block_in(PlanMemory::kInput);
+    const Range own = own_block_in(PlaceMemory::kInput);
     const std::vector<std::size_t> counts = carried(carriers_.own());
     const Range received = phases_.scratch(sum(counts));
     across_blocks(own, received);
@@ -270,18 +271,18 @@ class SlicePlanner {
       const bool is_here = host == host_;
       HierarchicalPhase& phase =
           phases_.inside(is_here ? 0 : 2, Collective::kAllgather, is_here ? own : of_host,
-                         blocks_of_host_in(PlanMemory::kOutput, host), blocks_of(hierarchy_.ranks_of(host)));
+                         blocks_of_host_in(PlaceMemory::kOutput, host), blocks_of(hierarchy_.ranks_of(host)));
       phase.after = is_here ? -1 : 0;
     }
   }
-  Range blocks_of_host_in(PlanMemory memory, int host) const {
+  Range blocks_of_host_in(PlaceMemory memory, int host) const {
     const std::vector<int>& ranks = hierarchy_.ranks_of(host);
     return {layout_.block_in(memory, ranks.front()).place, layout_.blocks(ranks)};
   }
 
   void plan_reduce_scatter() {
     const std::vector<std::size_t> by_carrier = carried_by_each();
-    Range own = phases_.joined(carried_order(PlanMemory::kInput));
+    Range own = phases_.joined(carried_order(PlaceMemory::kInput));
     if (has_peers()) {
       const Range whole = own;
       own = phases_.scratch(carries() ? by_carrier[static_cast<std::size_t>(carriers_.own())] : 0);
@@ -296,7 +297,7 @@ class SlicePlanner {
     const Range own = collect();
     if (is_at_root_host() && is_single()) {
       if (carries()) {
-        const Range whole = phases_.joined_results(carried_order(PlanMemory::kOutput));
+        const Range whole = phases_.joined_results(carried_order(PlaceMemory::kOutput));
         across_blocks(own, whole);
       }
       return;
@@ -305,13 +306,13 @@ class SlicePlanner {
     if (carries() && is_at_root_host()) received = phases_.scratch(sum(carried(carriers_.own())));
     if (carries()) across_blocks(own, received);
     if (!is_at_root_host()) return;
-    const Range whole = is_root() ? phases_.joined_results(carried_order(PlanMemory::kOutput)) : Range{};
+    const Range whole = is_root() ? phases_.joined_results(carried_order(PlaceMemory::kOutput)) : Range{};
     phases_.inside(2, Collective::kGather, received, whole, carriers_.by_local(carried_by_each()), root_.local);
   }
 
   void plan_scatter() {
     Range own;
-    if (is_root()) own = phases_.joined(carried_order(PlanMemory::kInput));
+    if (is_root()) own = phases_.joined(carried_order(PlaceMemory::kInput));
     if (is_at_root_host() && !is_single()) {
       const Range whole = own;
       own = phases_.scratch(carries() ? sum(carried(carriers_.own())) : 0);
@@ -341,7 +342,7 @@ class SlicePlanner {
   }
   /// Where a carrier has what this host sends: by host, by local rank, by rank of that host.
   Range collect_exchanged() {
-    const Range sent = phases_.joined(carried_order(PlanMemory::kInput));
+    const Range sent = phases_.joined(carried_order(PlaceMemory::kInput));
     if (!has_peers()) return sent;
     std::vector<std::size_t> to_carriers;
     for (int carrier = 0; carrier < carriers_.count(); ++carrier)
@@ -377,7 +378,7 @@ class SlicePlanner {
       sends.push_back(static_cast<std::size_t>(hierarchy_.local_size()) *
                       carriers_.assigned(host, carriers_.own()).size());
       receives.push_back(static_cast<std::size_t>(hierarchy_.local_size(host)) * here);
-      for (const int from : hierarchy_.ranks_of(host)) order.push_back(layout_.block_in(PlanMemory::kOutput, from));
+      for (const int from : hierarchy_.ranks_of(host)) order.push_back(layout_.block_in(PlaceMemory::kOutput, from));
     }
     const Range received =
         carriers_.all_carry_here() ? phases_.joined_results(order) : phases_.scratch(sum(receives) * layout_.block(0));
@@ -404,7 +405,7 @@ class SlicePlanner {
     const Range sent = phases_.joined(order);
     std::vector<Range> targets;
     for (int host = 0; host < hierarchy_.host_count(); ++host) {
-      for (const int from : hierarchy_.ranks_of(host)) targets.push_back(layout_.block_in(PlanMemory::kOutput, from));
+      for (const int from : hierarchy_.ranks_of(host)) targets.push_back(layout_.block_in(PlaceMemory::kOutput, from));
     }
     const Range result = phases_.joined_results(targets);
     HierarchicalPhase& phase = phases_.inside(2, Collective::kAlltoall, sent, result, times_block(sends));
@@ -450,14 +451,11 @@ HierarchicalPlan plan_hierarchical(const HierarchicalQuery& query, const Hierarc
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.slice + a.staged.stage, a.slice) < std::pair(b.slice + b.staged.stage, b.slice);
   });
+  std::map<std::pair<int, int>, int> places;  // of the phase of a slice, in the plan
+  for (const Entry& entry : entries) places[{entry.slice, entry.index}] = static_cast<int>(places.size());
   for (const Entry& entry : entries) {
     HierarchicalPhase phase = entry.staged.phase;
-    if (phase.after >= 0) {
-      const auto before = std::find_if(entries.begin(), entries.end(), [&](const Entry& other) {
-        return other.slice == entry.slice && other.index == entry.staged.phase.after;
-      });
-      phase.after = static_cast<int>(before - entries.begin());
-    }
+    if (phase.after >= 0) phase.after = places.at({entry.slice, phase.after});
     plan.phases.push_back(std::move(phase));
   }
   plan.across = carriers.met();

@@ -59,8 +59,9 @@ struct HierarchicalQuery {
   std::vector<std::size_t>
       counts;                   ///< else of each rank's block; of an alltoall, whose blocks are equal, of each block
   std::size_t granularity = 1;  ///< elements that stay together where a vector is cut
-  int carriers = 1;             ///< ranks of each host that send to other hosts: at most those of the smallest one
-  int slices = 1;               ///< parts of the vector that pass through the phases one behind the other
+  std::size_t slice_granularity = 0;  ///< where it is cut into slices, if more of them stay together then; else 0
+  int carriers = 1;  ///< ranks of each host that send to other hosts: at most those of the smallest one
+  int slices = 1;    ///< parts of the vector that pass through the phases one behind the other
 };
 
 /// Across hosts carrier c of a host meets carrier c of each other host, and carries its part of the vector, or the

@@ -41,14 +41,16 @@ Hierarchy Hierarchy::of(const std::vector<int>& host_of_rank, int rank) {
   return hierarchy;
 }
 
-std::optional<Hierarchy> Hierarchy::of(const Group& group) {
+Hierarchy Hierarchy::by_host(const Group& group) {
   std::vector<int> host_of_rank;
+  for (int index = 0; index < group.size(); ++index) host_of_rank.push_back(group.host_of(index));
+  return of(host_of_rank, group.rank);
+}
+
+std::optional<Hierarchy> Hierarchy::of(const Group& group) {
   bool all_share = true;
-  for (int index = 0; index < group.size(); ++index) {
-    host_of_rank.push_back(group.host_of(index));
-    all_share = all_share && group.shares_memory(index);
-  }
-  Hierarchy hierarchy = of(host_of_rank, group.rank);
+  for (int index = 0; index < group.size(); ++index) all_share = all_share && group.shares_memory(index);
+  Hierarchy hierarchy = by_host(group);
   const int hosts = hierarchy.host_count();
   if (hosts < 2 || hosts == group.size() || !all_share) return std::nullopt;
   return hierarchy;

@@ -30,6 +30,8 @@ struct Hierarchy {
 
   /// @param host_of_rank  a number for each rank's host; hosts are in the order of these numbers
   static Hierarchy of(const std::vector<int>& host_of_rank, int rank);
+  /// Whatever memory they share.
+  static Hierarchy by_host(const Group& group);
   /// Nothing if the ranks live on one host, or on hosts of one rank each, or some host's ranks share no memory.
   static std::optional<Hierarchy> of(const Group& group);
 };

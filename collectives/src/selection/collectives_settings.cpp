@@ -50,6 +50,10 @@ SettingRows collectives_settings() {
             "In shared memory, results of more bytes, of all ranks of a host together, are written by non-temporal "
             "stores, unless they take the place of the input; so are large ones that were last written so many bytes "
             "ago."),
+      bytes(
+          "FARANDOLE_DEVICE_SLICE_BYTES", &S::device_slice_bytes, 64, kGiB, kAll,
+          "Hierarchical collectives on device memory copy what a rank exchanges with other hosts through pinned memory "
+          "in slices of this size; a few of them are on their way together."),
       text(
           "FARANDOLE_TUNING", &S::tuning, kAll,
           "File of measured choices, made by `farandole-bench --tune` and read by rank 0; a setting above that differs "

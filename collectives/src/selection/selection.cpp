@@ -179,18 +179,21 @@ Selection select(const SelectionQuery& query, const Settings& settings) {
   const std::string_view forced =
       query.forced.empty() ? std::string_view(forced_algorithm(query.collective, settings)) : query.forced;
   if (forced == "auto") return select_freely(query, settings);
-  // A setting that suits the collectives on one kind of memory must not keep those on the other from running.
-  const bool names_another =
-      find_method(query.collective, forced, query.memory) == nullptr &&
+  const Method* const method = find_method(query.collective, forced, query.memory);
+  const bool is_of_other_memory =
       find_method(query.collective, forced,
                   query.memory == MemoryKind::kHost ? MemoryKind::kCuda : MemoryKind::kHost) != nullptr;
-  if (names_another && query.forced.empty()) return select_freely(query, settings);
-  if (names_another) {
+  // A setting that suits the collectives on one kind of memory must not keep those on the other from running.
+  const bool is_unavailable =
+      query.memory == MemoryKind::kCuda && method != nullptr && !method->is_available(query, false);
+  if (is_of_other_memory && query.forced.empty() && (method == nullptr || is_unavailable)) {
+    return select_freely(query, settings);
+  }
+  if (is_of_other_memory && method == nullptr) {
     throw InvalidArgument(fmt::format("{} by {} does not work on {}; leave the choice to Farandole (auto)",
                                       name(query.collective), forced,
                                       query.memory == MemoryKind::kHost ? "host memory" : "device memory"));
   }
-  const Method* const method = find_method(query.collective, forced, query.memory);
   if (method == nullptr) {
     const Algorithm& algorithm = find_or_explain(query, forced);
     return Selection::schedule(algorithm, segments_for(algorithm, query, settings), query.memory);

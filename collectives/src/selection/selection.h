@@ -25,6 +25,9 @@ struct Selection {
   static Selection schedule(const Algorithm& algorithm, int segments, MemoryKind memory = MemoryKind::kHost);
 };
 
+/// Of a group of messages between devices, for the choice of algorithms: an order of magnitude, measured nowhere.
+inline constexpr LinkCost kDeviceLink{.latency_us = 15.0, .us_per_byte = 1e-5};
+
 /// More than any entry of a table reaches.
 inline constexpr std::size_t kUnknownBytes = std::numeric_limits<std::size_t>::max();
 
@@ -35,7 +38,7 @@ struct SelectionQuery {
   int size = 1;
   LinkCost link;
   bool shares_memory = false;          ///< all ranks live on one host and can reach each other's memory
-  int hosts = 0;                       ///< several, whose ranks reach each other's memory inside each; else 0
+  int hosts = 0;                       ///< several; of calls on host memory only if ranks share it inside each; else 0
   std::string_view forced;             ///< by the caller; empty: the setting's
   int segments = 0;                    ///< by the caller; 0: from the size
   const TuningTable* table = nullptr;  ///< measured on ranks like these, if there is one

@@ -70,6 +70,11 @@ void CudaDevice::bind_thread() {
   device_.check(device_.api.cuCtxSetCurrent(device_.context), "cuCtxSetCurrent");
 }
 
+void CudaDevice::run_bound(const std::function<void()>& calls) {
+  const ContextScope scope(device_.api, device_.context);
+  calls();
+}
+
 MemoryPool::Source CudaDevice::device_memory() {
   return {[this](std::size_t bytes) -> void* {
             const ContextScope scope(device_.api, device_.context);

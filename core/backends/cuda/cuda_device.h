@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -26,6 +27,7 @@ class CudaDevice final : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   void bind_thread() override;
+  void run_bound(const std::function<void()>& calls) override;
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override { memory_.release(memory); }
   void* allocate_pinned(std::size_t bytes) override;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi_transport.h"
 
+#ifdef OPEN_MPI
+#include <mpi-ext.h>
+#endif
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +23,23 @@ namespace {
 // Measured orders of magnitude: both ends on one host, and over a 10 Gbit/s network.
 constexpr LinkCost kHostCost{1.0, 1e6 / 8e9};
 constexpr LinkCost kNetworkCost{20.0, 1e6 / 1.2e9};
+
+/// Whether this MPI says that it takes addresses on CUDA devices.
+bool is_cuda_aware(const MpiSession& session) {
+#if defined(MPIX_CUDA_AWARE_SUPPORT) || defined(MPIX_GPU_SUPPORT_CUDA)
+  const auto guard = session.enter("the query of CUDA's support");
+#endif
+#ifdef MPIX_CUDA_AWARE_SUPPORT
+  return MPIX_Query_cuda_support() != 0;
+#elif defined(MPIX_GPU_SUPPORT_CUDA)
+  int is_supported = 0;
+  check(MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &is_supported), "MPIX_GPU_query_support");
+  return is_supported != 0;
+#else
+  (void)session;
+  return false;
+#endif
+}
 
 /// A message under way: one request per part, completed in order.
 class MpiTransfer : public Transfer {
@@ -179,6 +200,7 @@ TagLayout::TagLayout(int most_replicas, int tag_upper_bound)
 MpiTransport::MpiTransport(MpiSession& session, std::size_t slice_bytes)
     : session_(session),
       part_bytes_(std::min<std::size_t>(slice_bytes, INT_MAX)),
+      takes_device_memory_(is_cuda_aware(session)),
       tags_(1, session.runtime().tag_upper_bound) {}
 
 void MpiTransport::set_topology(const Topology& topology) {

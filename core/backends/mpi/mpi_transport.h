@@ -47,6 +47,7 @@ class MpiTransport final : public Transport {
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
   std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) override;
   bool is_polled() const override { return true; }
+  bool can_send(MemoryKind kind) const override { return kind == MemoryKind::kHost || takes_device_memory_; }
   bool has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) override;
   LinkCost cost() const override { return cost_; }
   std::uint64_t sent_bytes() const override { return sent_bytes_.load(std::memory_order_relaxed); }
@@ -60,6 +61,7 @@ class MpiTransport final : public Transport {
 
   MpiSession& session_;
   const std::size_t part_bytes_;
+  const bool takes_device_memory_;  // as this MPI says
   // Written by `set_topology`, const afterwards.
   std::vector<Slot> slots_;
   int most_replicas_ = 1;

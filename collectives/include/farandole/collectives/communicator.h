@@ -196,7 +196,7 @@ class Communicator {
   bool shares_memory() const;
 
   /// What would run for this call and why, for farandole-info --explain.
-  std::string explain(Collective collective, std::size_t bytes) const;
+  std::string explain(Collective collective, std::size_t bytes, MemoryKind memory = MemoryKind::kHost) const;
   /// The name of the algorithm that would run.
   std::string choose(Collective collective, std::size_t bytes, MemoryKind memory = MemoryKind::kHost) const;
   /// "inproc", "mpi", "local", "tcp", or "inproc+" one of the last three; of several, the one between hosts.

@@ -63,6 +63,7 @@ struct Settings {
   std::string device = "auto";
   std::string cuda_library;
   std::string nccl_library;
+  std::int64_t device_slice_bytes = 1 << 20;
   // This process.
   bool tensorflow_windows = true;
   std::string log_level = "warning";

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -112,6 +113,9 @@ class Device {
   MemorySpace space() const { return {MemoryKind::kCuda, static_cast<std::uint16_t>(info().ordinal)}; }
   /// Makes the device that of the calling thread. The other calls do so themselves where they must.
   virtual void bind_thread() = 0;
+  /// Runs `calls` with the device as that of the calling thread, which has its own one again afterwards: for libraries
+  /// that ask the vendor on which device they are, as MPI does. Passes on what `calls` throws.
+  virtual void run_bound(const std::function<void()>& calls) = 0;
 
   /// Memory of the device, aligned to 256 bytes, not initialised; from a pool that keeps what is released. Does not
   /// wait for the device unless the pool must grow. @throws DeviceError  there is no more; names what was asked and is

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string_view>
 
+#include "farandole/core/buffer.h"
 #include "farandole/core/dtype.h"
 #include "farandole/core/export.h"
 
@@ -69,6 +70,9 @@ class Transport {
   virtual std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand,
                                                 std::size_t count, DType dtype, ReduceOp op);
   virtual bool fuses_reduction() const { return false; }
+  /// True if `send` and `recv` take memory of this kind as it is. For device memory, the thread that calls them, and
+  /// tests what they return, has the device as its own (Device::run_bound). Constant once the job is joined.
+  virtual bool can_send(MemoryKind kind) const { return kind == MemoryKind::kHost; }
   /// True if a message for `target`, a rank of this process, has arrived in a lane, and no receive has been posted for
   /// it. Never blocks. @throws TransportError
   virtual bool has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) = 0;

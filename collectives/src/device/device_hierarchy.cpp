@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device_hierarchy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "device/device_exchange.h"
+#include "farandole/internal/device_collective.h"
+#include "messages/scheduled_collective.h"
+
+namespace farandole {
+namespace {
+
+// One slice is exchanged while the one behind it is copied out and the one before it is copied in.
+constexpr std::size_t kPinnedSlices = 3;
+// Of a plan. Longer vectors have longer slices: a plan takes memory for each.
+constexpr std::size_t kMostDeviceSlices = 1024;
+// What kernels and the vendor read and write fastest begins at multiples of it.
+constexpr std::size_t kSliceAlignment = 256;
+
+std::size_t aligned_slice(std::size_t bytes) {
+  return (bytes + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
+}
+
+bool are_equal(const std::vector<std::size_t>& counts) {
+  return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+}
+
+/// In pinned memory.
+bool is_in_place(const HierarchicalPhase& phase) {
+  return phase.collective == Collective::kAllreduce || phase.input == phase.output;
+}
+
+Selection select_inside(const Call& call, int size, const Settings& settings) {
+  SelectionQuery query;
+  query.collective = call.collective;
+  query.bytes = total_count(call, size) * size_in_bytes(call.input.dtype);
+  query.size = size;
+  query.link = kDeviceLink;
+  query.memory = MemoryKind::kCuda;
+  const Candidate best = candidates(query, settings).front();
+  return Selection::schedule(*best.algorithm, best.segments, query.memory);
+}
+
+std::size_t slice_bytes_of(const Group& group) {
+  return static_cast<std::size_t>(group.endpoint->settings().device_slice_bytes);
+}
+
+void launch(Device& device, const std::vector<DeviceTask>& tasks, StreamView stream) {
+  if (!tasks.empty()) device.launch(tasks, stream);
+}
+
+}  // namespace
+
+HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& hierarchy, int size,
+                                            std::size_t slice_bytes) {
+  HierarchicalQuery query;
+  const std::size_t element_bytes = size_in_bytes(call.input.dtype);
+  query.collective = call.collective;
+  query.root = call.root;
+  query.carriers = hierarchy.least_local_size();
+  const auto carriers = static_cast<std::size_t>(query.carriers);
+  // Slices but the last have equal parts, as the vendor's collectives want them.
+  query.slice_granularity = carriers * std::max<std::size_t>(1, kSliceAlignment / element_bytes);
+  if (call.collective == Collective::kAllgather || call.collective == Collective::kReduceScatter) {
+    query.counts = parts_of(call, size).to_vector();
+  } else {
+    query.count = call.input.count;
+  }
+  const std::size_t part_bytes = total_count(call, size) * element_bytes / carriers;
+  // A slice of uneven blocks could be written, in place, where a later one still reads.
+  const bool is_sliced = call.collective != Collective::kReduceScatter || !call.is_uneven();
+  if (is_sliced)
+    query.slices = static_cast<int>(std::clamp<std::size_t>(part_bytes / slice_bytes, 1, kMostDeviceSlices));
+  return query;
+}
+
+/// Memory of the host that the device copies to and from.
+class HierarchicalDeviceRun::Pinned {
+ public:
+  Pinned(Device& device, std::size_t bytes)
+      : device_(device), memory_(bytes > 0 ? device.allocate_pinned(bytes) : nullptr) {}
+  ~Pinned() {
+    if (memory_ != nullptr) device_.release_pinned(memory_);
+  }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  std::byte* data() const { return static_cast<std::byte*>(memory_); }
+
+ private:
+  Device& device_;
+  void* const memory_;
+};
+
+/// A phase of the plan.
+struct HierarchicalDeviceRun::Step {
+  const HierarchicalPhase* phase = nullptr;
+  Step* after = nullptr;  ///< that must be enqueued, or exchanged, before this one begins
+  std::size_t place = 0;  ///< in its track
+  Call call;              ///< on device memory
+  /// Recorded behind it: inside, in the stream of collectives; across, in that of copies in.
+  std::shared_ptr<DeviceEvent> done;
+  bool has_given_all = false;  ///< `done` is recorded, or will be by the device's thread
+  // Inside.
+  std::shared_ptr<DeviceWork> work;
+  // Across. What is sent and received, where the rank that runs it has some.
+  std::byte *sent = nullptr, *received = nullptr;
+  std::size_t sent_bytes = 0, received_bytes = 0;
+  std::shared_ptr<DeviceEvent> is_out;  ///< recorded behind the copy out
+  std::shared_ptr<const DeviceJob> copying_out;
+  std::unique_ptr<Operation> exchange;
+};
+
+HierarchicalDeviceRun::HierarchicalDeviceRun(DeviceSlot& slot, const Call& call, std::uint64_t sequence,
+                                             const DeviceEvents& events)
+    : slot_(slot),
+      call_(call),
+      sequence_(sequence),
+      events_(events),
+      plan_(plan_hierarchical(
+          device_hierarchical_query(call, *slot.hierarchy(), slot.group().size(), slice_bytes_of(slot.group())),
+          *slot.hierarchy())),
+      across_(group_across(slot.group(), plan_.across)),
+      scratch_(slot.context().device(), plan_.scratch_count * size_in_bytes(call.input.dtype)),
+      memory_{call.input.data, call.output.data, scratch_.data(), size_in_bytes(call.input.dtype)} {
+  make_steps();
+}
+
+HierarchicalDeviceRun::~HierarchicalDeviceRun() = default;
+
+void HierarchicalDeviceRun::make_steps() {
+  Device& device = slot_.context().device();
+  std::size_t pinned_bytes = 0;
+  for (const HierarchicalPhase& phase : plan_.phases) {
+    Step& step = *steps_.emplace_back(std::make_unique<Step>());
+    step.phase = &phase;
+    if (phase.after >= 0) step.after = steps_[static_cast<std::size_t>(phase.after)].get();
+    step.call = call_of(phase, call_, slot_.group().size(), memory_);
+    step.done = device.make_event();
+    Track& track = phase.where == HierarchicalPhase::Where::kInside ? inside_ : outside_;
+    step.place = track.steps.size();
+    track.steps.push_back(&step);
+    if (phase.where == HierarchicalPhase::Where::kInside) {
+      // As the vendor's collectives want them.
+      if (are_equal(phase.counts)) step.call.counts = {};
+      continue;
+    }
+    step.is_out = device.make_event();
+    const bool broadcasts = phase.collective == Collective::kBroadcast;
+    const bool is_root = broadcasts && phase.root == across_.rank;
+    if (!broadcasts || is_root) step.sent_bytes = step.call.input.size_in_bytes();
+    if (!is_root) step.received_bytes = step.call.output.size_in_bytes();
+    if (slot_.sends_device_memory()) {
+      step.sent_bytes = step.received_bytes = 0;
+      continue;
+    }
+    const std::size_t received_at = is_in_place(phase) ? 0 : aligned_slice(step.call.input.size_in_bytes());
+    pinned_bytes =
+        std::max({pinned_bytes, received_at + step.call.output.size_in_bytes(), step.call.input.size_in_bytes()});
+  }
+  pinned_.resize(std::min(kPinnedSlices, outside_.steps.size()));
+  for (auto& each : pinned_) each = std::make_unique<Pinned>(device, pinned_bytes);
+  give([ready = events_.ready, stream = slot_.context().stream()](Device& on) { on.wait(stream, *ready); });
+}
+
+Operation::State HierarchicalDeviceRun::advance() {
+  bool moved = false;
+  for (bool again = true; again;) {
+    check_jobs();
+    const bool begins_inside = begin_inside(), begins_across = begin_across();
+    again = begins_inside || begins_across || advance_exchange() == State::kMoved;
+    moved = moved || again;
+  }
+  if (!has_given_all_ && inside_.is_begun() && outside_.ended == outside_.steps.size()) {
+    end();
+    return State::kMoved;
+  }
+  if (has_given_all_ && jobs_.empty()) return State::kDone;
+  return moved ? State::kMoved : State::kWaiting;
+}
+
+void HierarchicalDeviceRun::check_jobs() {
+  while (!jobs_.empty() && jobs_.front()->is_done()) {
+    jobs_.front()->check();
+    jobs_.pop_front();
+  }
+}
+
+/// In the order of the plan, so that the ranks of the host enqueue alike.
+bool HierarchicalDeviceRun::begin_inside() {
+  if (inside_.is_begun()) return false;
+  Step& step = *inside_.steps[inside_.begun];
+  if (step.after != nullptr && !step.after->has_given_all) return false;
+  step.work = make_inside_work(step.call);
+  // An inside phase before it lies before it in the stream.
+  const bool comes_in = step.after != nullptr && step.after->phase->where == HierarchicalPhase::Where::kAcross;
+  give([work = step.work, before = tasks_of(step.phase->before), results = tasks_of(step.phase->results),
+        in = comes_in ? step.after->done : nullptr, done = step.done, devices = slot_.devices(DeviceReach::kHost),
+        stream = slot_.context().stream()](Device& device) {
+    if (in != nullptr) device.wait(stream, *in);
+    launch(device, before, stream);
+    work->enqueue(device, devices, stream);
+    launch(device, results, stream);
+    device.record(*done, stream);
+  });
+  step.has_given_all = true;
+  ++inside_.begun;
+  return true;
+}
+
+/// Copies out, as far as there is pinned memory.
+bool HierarchicalDeviceRun::begin_across() {
+  if (outside_.is_begun() || outside_.begun == outside_.ended + pinned_.size()) return false;
+  Step& step = *outside_.steps[outside_.begun];
+  if (step.after != nullptr && !step.after->has_given_all) return false;
+  if (std::byte* const pinned = pinned_[step.place % pinned_.size()]->data(); pinned != nullptr) {
+    step.sent = pinned;
+    step.received = is_in_place(*step.phase) ? pinned : pinned + aligned_slice(step.call.input.size_in_bytes());
+  }
+  // What was in this pinned memory before has been copied in.
+  const bool is_reused = step.place >= pinned_.size();
+  const auto in = is_reused ? outside_.steps[step.place - pinned_.size()]->done : nullptr;
+  give([before = tasks_of(step.phase->before), after = step.after != nullptr ? step.after->done : events_.ready, in,
+        sent = step.sent, input = step.call.input.data, bytes = step.sent_bytes, is_out = step.is_out,
+        stream = slot_.context().copy_streams().out](Device& device) {
+    device.wait(stream, *after);
+    if (in != nullptr) device.wait(stream, *in);
+    launch(device, before, stream);
+    device.copy(sent, input, bytes, stream);
+    device.record(*is_out, stream);
+  });
+  step.copying_out = jobs_.back();
+  ++outside_.begun;
+  return true;
+}
+
+/// One after another: their messages take the same channels.
+Operation::State HierarchicalDeviceRun::advance_exchange() {
+  if (outside_.ended == outside_.begun) return State::kWaiting;
+  Step& step = *outside_.steps[outside_.ended];
+  if (step.exchange == nullptr) {
+    if (!step.copying_out->is_done()) return State::kWaiting;
+    check_jobs();  // of a job that has failed, and of those behind it, no event was recorded
+    if (!step.is_out->is_complete()) return State::kWaiting;
+    if (step.after != nullptr) release_before(*step.after);
+    step.exchange = make_exchange(step);
+  }
+  if (const State state = step.exchange->advance(); state != State::kDone) return state;
+  step.exchange.reset();
+  copy_in(step);
+  ++outside_.ended;
+  return State::kMoved;
+}
+
+std::unique_ptr<Operation> HierarchicalDeviceRun::make_exchange(const Step& step) {
+  DeviceContext& context = slot_.context();
+  Call call = step.call;
+  const Selection selection = select_across(across_, call.collective, step.phase->total * memory_.element_bytes);
+  if (slot_.sends_device_memory()) {
+    return std::make_unique<DeviceExchange>(context, context.copy_streams().in, across_, call, selection, sequence_);
+  }
+  call.input = {step.sent, call.input.count, call.input.dtype};
+  call.output = {step.received, call.output.count, call.input.dtype};
+  return std::make_unique<ScheduledCollective>(across_, call, selection, sequence_);
+}
+
+void HierarchicalDeviceRun::copy_in(Step& step) {
+  give([output = step.call.output.data, received = step.received, bytes = step.received_bytes,
+        results = tasks_of(step.phase->results), done = step.done,
+        stream = slot_.context().copy_streams().in](Device& device) {
+    device.copy(output, received, bytes, stream);
+    launch(device, results, stream);
+    device.record(*done, stream);
+  });
+  step.has_given_all = true;
+}
+
+/// What was enqueued last in the stream of copies in, and in that of collectives, ends last.
+void HierarchicalDeviceRun::end() {
+  give([last = outside_.steps.empty() ? nullptr : outside_.steps.back()->done, done = events_.done,
+        stream = slot_.context().stream()](Device& device) {
+    if (last != nullptr) device.wait(stream, *last);
+    device.record(*done, stream);
+  });
+  has_given_all_ = true;
+}
+
+/// The device has done this phase inside the host, and so all before it.
+void HierarchicalDeviceRun::release_before(const Step& step) {
+  if (step.work == nullptr) return;
+  for (; inside_.ended <= step.place; ++inside_.ended) inside_.steps[inside_.ended]->work.reset();
+}
+
+std::shared_ptr<DeviceWork> HierarchicalDeviceRun::make_inside_work(const Call& call) {
+  Device& device = slot_.context().device();
+  const Hierarchy& hierarchy = *slot_.hierarchy();
+  if (device_collective_of(call.collective) && device_vendor_agrees(call)) {
+    return make_vendor_work(device, hierarchy.local, hierarchy.local_size(), call);
+  }
+  return make_scheduled_work(device, hierarchy.local, hierarchy.local_size(), call,
+                             select_inside(call, hierarchy.local_size(), slot_.group().endpoint->settings()));
+}
+
+std::vector<DeviceTask> HierarchicalDeviceRun::tasks_of(const std::vector<PlanCopy>& copies) const {
+  std::vector<DeviceTask> tasks;
+  for (const PlanCopy& copy : copies) {
+    if (copy.count == 0) continue;
+    DeviceTask& task = tasks.emplace_back();
+    task.dtype = task.output_dtype = call_.input.dtype;
+    task.output = memory_.at(copy.to);
+    task.left = memory_.at(copy.from);
+    task.count = copy.count;
+  }
+  return tasks;
+}
+
+void HierarchicalDeviceRun::give(std::function<void(Device& device)> work) {
+  jobs_.push_back(slot_.context().thread().run(
+      [work = std::move(work), &device = slot_.context().device(), has_failed = has_failed_] {
+        if (*has_failed) return;
+        *has_failed = true;
+        work(device);
+        *has_failed = false;
+      }));
+}
+
+std::vector<int> HierarchicalDeviceRun::waits_for() const {
+  const bool exchanges = outside_.ended < outside_.begun && outside_.steps[outside_.ended]->exchange != nullptr;
+  return exchanges ? outside_.steps[outside_.ended]->exchange->waits_for() : slot_.members(DeviceReach::kHost);
+}
+
+Aftermath HierarchicalDeviceRun::withdraw() {
+  for (const Step* step : outside_.steps) {
+    if (step->exchange != nullptr) step->exchange->withdraw();
+  }
+  return Aftermath::kWritten;
+}
+
+}  // namespace farandole

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device_work.h"
+
+#include <utility>
+
+#include "device/device_plan.h"
+#include "farandole/internal/device_collective.h"
+
+namespace farandole {
+namespace {
+
+class ScheduledWork final : public DeviceWork {
+ public:
+  ScheduledWork(Device& device, int rank, int size, const Call& call, const Selection& selection)
+      : execution_(plan_execution(call, selection, rank, size)),
+        memory_(device, device_memory_needed(execution_, call.input.dtype)),
+        plan_(make_device_plan(execution_, call, size, memory_.data())) {}
+
+  void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
+    for (const DevicePlan::Stage& stage : plan_.stages) {
+      for (const std::vector<DeviceTask>& launch : stage.launches) device.launch(launch, stream);
+      if (!stage.messages.empty()) devices->exchange(stage.messages, stream);
+    }
+  }
+
+ private:
+  const ExecutionPlan execution_;
+  const DeviceScratch memory_;
+  const DevicePlan plan_;
+};
+
+class VendorWork final : public DeviceWork {
+ public:
+  VendorWork(Device& device, int rank, int size, const Call& call)
+      : call_(call),
+        factor_(final_scale(call, size)),
+        is_staged_(call.prescale != 1.0 ||
+                   (call.collective == Collective::kAlltoall && call.input.data == call.output.data)),
+        staged_(device, is_staged_ ? call.input.size_in_bytes() : 0),
+        is_root_(call.root < 0 || call.root == rank) {
+    collective_.kind = *device_collective_of(call.collective);
+    collective_.input = is_staged_ ? staged_.data() : call.input.data;
+    collective_.output = call.output.data;
+    collective_.count = call.input.count;
+    if (call.collective == Collective::kReduceScatter) collective_.count = call.output.count;
+    if (call.collective == Collective::kAlltoall) collective_.count /= static_cast<std::size_t>(size);
+    collective_.dtype = call.input.dtype;
+    collective_.op = combining_op(call);
+    collective_.root = call.root;
+  }
+
+  void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
+    if (is_staged_) scale(device, staged_.data(), call_.input, call_.prescale, stream);
+    devices->run(collective_, stream);
+    if (factor_ != 1.0 && is_root_) scale(device, call_.output.data, call_.output, factor_, stream);
+  }
+
+ private:
+  static void scale(Device& device, void* output, const ConstBufferView& input, double factor, StreamView stream) {
+    DeviceTask task;
+    task.kind = factor == 1.0 ? DeviceTask::Kind::kCopy : DeviceTask::Kind::kScale;
+    task.dtype = task.output_dtype = input.dtype;
+    task.output = output;
+    task.left = input.data;
+    task.count = input.count;
+    task.factor = factor;
+    device.launch({&task, 1}, stream);
+  }
+
+  const Call& call_;
+  const double factor_;
+  const bool is_staged_;  // scaled, or overwritten by the output
+  const DeviceScratch staged_;
+  const bool is_root_;
+  DeviceCollective collective_;
+};
+
+/// The device's thread works in the order of turns, so that the next operation may have its own.
+class RunInOneGo final : public DeviceRun {
+ public:
+  RunInOneGo(DeviceContext& context, DeviceGroup* devices, std::shared_ptr<DeviceWork> work, const DeviceEvents& events)
+      : work_(std::move(work)),
+        enqueuing_(context.thread().run(
+            [work = work_, events, &device = context.device(), devices, stream = context.stream()] {
+              device.wait(stream, *events.ready);
+              work->enqueue(device, devices, stream);
+              device.record(*events.done, stream);
+            })) {}
+
+  State advance() override {
+    if (!enqueuing_->is_done()) return State::kWaiting;
+    enqueuing_->check();
+    return State::kDone;
+  }
+  bool has_given_all() const override { return true; }
+  std::vector<int> waits_for() const override { return {}; }
+  Aftermath withdraw() override { return Aftermath::kNone; }
+
+ private:
+  std::shared_ptr<DeviceWork> work_;
+  std::shared_ptr<const DeviceJob> enqueuing_;
+};
+
+}  // namespace
+
+bool device_vendor_agrees(const Call& call) {
+  const DType dtype = call.input.dtype;
+  if (dtype == DType::kBool || dtype == DType::kI16 || dtype == DType::kU16 || call.is_uneven()) return false;
+  const bool looks_at_nan = call.op == ReduceOp::kMin || call.op == ReduceOp::kMax;
+  return !reduces(call.collective) || !is_floating_point(dtype) || !looks_at_nan;
+}
+
+std::shared_ptr<DeviceWork> make_vendor_work(Device& device, int rank, int size, const Call& call) {
+  return std::make_shared<VendorWork>(device, rank, size, call);
+}
+
+std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int size, const Call& call,
+                                                const Selection& selection) {
+  return std::make_shared<ScheduledWork>(device, rank, size, call, selection);
+}
+
+std::unique_ptr<DeviceRun> run_in_one_go(DeviceContext& context, DeviceGroup* devices, std::shared_ptr<DeviceWork> work,
+                                         const DeviceEvents& events) {
+  return std::make_unique<RunInOneGo>(context, devices, std::move(work), events);
+}
+
+}  // namespace farandole

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "messages/hierarchical_call.h"
+
+#include <algorithm>
+
+namespace farandole {
+namespace {
+
+/// Of these algorithms a byte may cross to a host more often than once.
+bool forwards(const Algorithm& algorithm) {
+  switch (algorithm.collective) {
+    case Collective::kBroadcast:
+      return algorithm.name == "scatter_allgather";
+    case Collective::kGather:
+    case Collective::kScatter:
+      return algorithm.name == "binomial";
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::byte* PlanMemory::at(const PlanPlace& place) const {
+  const std::size_t first = place.first * element_bytes;
+  switch (place.memory) {
+    case PlanPlace::Memory::kInput:
+      return static_cast<std::byte*>(const_cast<void*>(input)) + first;
+    case PlanPlace::Memory::kOutput:
+      return static_cast<std::byte*>(output) + first;
+    case PlanPlace::Memory::kScratch:
+      return static_cast<std::byte*>(scratch) + first;
+    case PlanPlace::Memory::kNone:
+      break;
+  }
+  return nullptr;
+}
+
+Call call_of(const HierarchicalPhase& phase, const Call& whole, int size, const PlanMemory& memory) {
+  Call call;
+  call.collective = phase.collective;
+  call.root = phase.root;
+  call.op = combining_op(whole);
+  call.input = {memory.at(phase.input), phase.input_count, whole.input.dtype, whole.input.space};
+  call.output = {memory.at(phase.output), phase.output_count, whole.input.dtype, whole.input.space};
+  call.counts = phase.counts;
+  call.recv_counts = phase.recv_counts;
+  if (phase.prescales) call.prescale = whole.prescale;
+  if (phase.postscales) call.postscale = final_scale(whole, size);
+  return call;
+}
+
+Selection select_across(const Group& across, Collective collective, std::size_t bytes) {
+  SelectionQuery query;
+  query.collective = collective;
+  query.bytes = bytes;
+  query.size = across.size();
+  query.link = across.route(across.rank == 0 ? 1 : 0).cost();
+  const std::vector<Candidate> all = candidates(query, across.endpoint->settings());
+  const auto chosen =
+      std::find_if(all.begin(), all.end(), [](const Candidate& one) { return !forwards(*one.algorithm); });
+  return Selection::schedule(*chosen->algorithm, chosen->segments);
+}
+
+}  // namespace farandole
