@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "bench.h"
 #include "bench_beside.h"
@@ -35,13 +36,19 @@ struct Company {
   Beside* beside = nullptr;
 };
 
+/// Measured calls that follow each other closely would keep the threads of the other allreduce from the cores.
+void run_beside(Beside& beside) {
+  beside.keep_running();
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 /// Alternates sample by sample, so that whatever else the machine does meets both alike. Then each sample begins with a
 /// call that is not timed: otherwise each would pay for what the other has put into the caches.
-void take_samples(Communicator& ranks, int samples, int calls, Contender& ours, Contender* peer,
-                  Beside* beside, Result& result) {
+void take_samples(Communicator& ranks, int samples, int calls, Contender& ours, Contender* peer, Beside* beside,
+                  Result& result) {
   std::vector<double> our_times, peer_times;
   for (int i = -samples / 10 - 2; i < samples; ++i) {
-    if (beside != nullptr) beside->keep_running();
+    if (beside != nullptr) run_beside(*beside);
     if (peer != nullptr) ours.call();
     const double our_time = time_calls(ranks, ours, calls);
     if (i >= 0) our_times.push_back(our_time);
@@ -80,8 +87,8 @@ Result measure(Communicator& ranks, const Options& options, const Company& compa
                       name(collective), result.bytes, company.peer->version, wrong));
     }
   }
-  take_samples(ranks, samples_for(options, result.bytes), calls_for(result.bytes), ours, theirs ? &*theirs : nullptr,
-               company.beside, result);
+  take_samples(ranks, samples_for(options, result.bytes), company.beside != nullptr ? 1 : calls_for(result.bytes), ours,
+               theirs ? &*theirs : nullptr, company.beside, result);
   return result;
 }
 

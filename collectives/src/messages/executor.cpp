@@ -111,16 +111,16 @@ void Executor::start_message(int index, const Step& step) {
   Pending pending{index, {}, nullptr};
   if (step.kind == StepKind::kSend) {
     const Located from = locate(step.operand);
-    pending.transfer =
-        route.send(group_.channel_to(step.peer, execution_.lane), pointer(from.address), from.count * element_bytes_);
+    pending.transfer = route.send(group_.channel_to(step.peer, execution_.lane, execution_.traffic),
+                                  pointer(from.address), from.count * element_bytes_);
   } else if (step.kind == StepKind::kRecv) {
     const Located to = locate(step.target);
-    pending.transfer =
-        route.recv(group_.channel_from(step.peer, execution_.lane), pointer(to.address), to.count * element_bytes_);
+    pending.transfer = route.recv(group_.channel_from(step.peer, execution_.lane, execution_.traffic),
+                                  pointer(to.address), to.count * element_bytes_);
   } else if (route.fuses_reduction()) {
     const Located to = locate(step.target);
     pending.transfer =
-        route.recv_reduce(group_.channel_from(step.peer, execution_.lane), pointer(to.address),
+        route.recv_reduce(group_.channel_from(step.peer, execution_.lane, execution_.traffic), pointer(to.address),
                           pointer(locate(step.operand).address), to.count, execution_.dtype, execution_.op);
   } else {
     const std::size_t bytes = locate(step.target).count * element_bytes_;
@@ -129,7 +129,8 @@ void Executor::start_message(int index, const Step& step) {
       spare_.pop_back();
     }
     if (pending.bounce.size() < bytes) pending.bounce = Scratch(bytes);
-    pending.transfer = route.recv(group_.channel_from(step.peer, execution_.lane), pending.bounce.data(), bytes);
+    pending.transfer =
+        route.recv(group_.channel_from(step.peer, execution_.lane, execution_.traffic), pending.bounce.data(), bytes);
   }
   pending_.push_back(std::move(pending));
 }

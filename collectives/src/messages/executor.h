@@ -31,6 +31,7 @@ struct Execution {
   int first_result = 0;      ///< the pieces that make up the result: those of them that no step writes are copied
   int result_pieces = 0;     ///< from the input at the end
   std::uint8_t lane = 0;
+  Traffic traffic = Traffic::kShort;
 };
 
 /// Follows the dependencies of the schedule: starts each step as soon as what it waits for is complete, and messages of

@@ -230,8 +230,8 @@ std::unique_ptr<Operation> HierarchicalOperation::begin_across(const Hierarchica
   const std::vector<Candidate> all = candidates(query, group_.endpoint->settings());
   const auto chosen =
       std::find_if(all.begin(), all.end(), [](const Candidate& one) { return !forwards(*one.algorithm); });
-  return std::make_unique<ScheduledCollective>(across_, call, Selection::schedule(*chosen->algorithm, chosen->segments),
-                                               sequence_);
+  return std::make_unique<ScheduledCollective>(across_, call, query.bytes,
+                                               Selection::schedule(*chosen->algorithm, chosen->segments), sequence_);
 }
 
 std::vector<int> HierarchicalOperation::waits_for() const {

@@ -18,11 +18,11 @@ class TcpTransport final : public sockets::LinkTransport {
   std::string_view name() const override { return "tcp"; }
   /// Measured orders of magnitude over a 10 Gbit/s network.
   LinkCost cost() const override { return {15.0, 1e6 / 1.2e9}; }
-  void while_waiting(int peer, Wait& wait) override;
+  void while_waiting(int peer, Traffic traffic, Wait& wait) override;
 
  private:
-  Link* link_with(int process) override;
-  Link* find_link(int process) const override { return network_.find(process); }
+  Link* link_with(int process, Traffic traffic) override;
+  Link* find_link(int process, Traffic traffic) const override { return network_.find(process, traffic); }
   void before_look() override { network_.advance(); }
 
   TcpNetwork& network_;
