@@ -137,14 +137,20 @@ void Executor::start_message(int index, const Step& step) {
 
 bool Executor::test_pending() {
   bool moved = false;
+  waiting_.clear();
   for (std::size_t i = 0; i < pending_.size();) {
-    if (!pending_[i].transfer->test()) {
+    const Step& step = schedule_.steps[static_cast<std::size_t>(pending_[i].step)];
+    // Messages of a channel are pending in its order: behind one that waits none is asked, which would be a system
+    // call.
+    const std::pair channel(step.peer, step.kind == StepKind::kSend);
+    const bool is_behind = std::find(waiting_.begin(), waiting_.end(), channel) != waiting_.end();
+    if (is_behind || !pending_[i].transfer->test()) {
+      if (!is_behind) waiting_.push_back(channel);
       ++i;
       continue;
     }
     Pending done = std::move(pending_[i]);
     pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
-    const Step& step = schedule_.steps[static_cast<std::size_t>(done.step)];
     if (done.bounce.size() > 0) {
       const Located to = locate(step.target);
       reduce(pointer(to.address), pointer(locate(step.operand).address), done.bounce.data(), to.count, execution_.dtype,

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "farandole/core/buffer.h"
@@ -75,9 +76,10 @@ class Executor final : public Operation {
   std::vector<int> unmet_;
   std::deque<int> ready_;
   std::vector<Pending> pending_;
-  std::map<int, int> bounces_;  // unfused receives in flight, by peer
-  std::vector<Scratch> spare_;  // bounce memory to reuse
-  std::size_t left_;            // steps that are not complete
+  std::vector<std::pair<int, bool>> waiting_;  // of a look at `pending_`: channels that wait, by peer and direction
+  std::map<int, int> bounces_;                 // unfused receives in flight, by peer
+  std::vector<Scratch> spare_;                 // bounce memory to reuse
+  std::size_t left_;                           // steps that are not complete
 };
 
 }  // namespace farandole
