@@ -12,7 +12,6 @@
 #include "farandole/collectives/tuning.h"
 #include "farandole/core/settings.h"
 #include "farandole/sdk/transport.h"
-#include "operation/call.h"
 #include "selection/method.h"
 
 namespace farandole {
@@ -28,12 +27,6 @@ struct Selection {
 
 /// More than any entry of a table reaches.
 inline constexpr std::size_t kUnknownBytes = std::numeric_limits<std::size_t>::max();
-
-/// Bytes of the whole vector that the ranks choose for. Those that exchange uneven parts do not know each other's
-/// sizes, and must choose alike: as above every table.
-inline std::size_t selected_bytes(const Call& call, int size) {
-  return call.exchanges_counts() ? kUnknownBytes : total_count(call, size) * size_in_bytes(call.input.dtype);
-}
 
 /// What is to be chosen for.
 struct SelectionQuery {
