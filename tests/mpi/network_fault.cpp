@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -61,15 +62,32 @@ void fail_on_rank_1(const std::string& fault, double peer_timeout) {
   cut_link(fault == "stalled" ? kStallSeconds : static_cast<int>(2 * peer_timeout));
 }
 
-/// Vectors of all lengths over both connections. @throws Error
+/// Packets that `lose_packets` has cost this host.
+std::int64_t lost_packets() {
+  std::FILE* const table = popen("iptables -nvxL INPUT | awk '$3 == \"DROP\" {print $1}'", "r");
+  long long count = 0;
+  if (table == nullptr || std::fscanf(table, "%lld", &count) != 1) count = 0;
+  if (table != nullptr) pclose(table);
+  return count;
+}
+
+/// Vectors of all lengths over both connections, until enough packets are lost. @throws Error
 void use_lossy_network(farandole::Communicator& ranks) {
-  for (int i = 0; i < 200; ++i) {
-    std::vector<float> data(std::size_t{1} << (i % 20), static_cast<float>(i + ranks.rank()));
-    ranks.allreduce(data, farandole::ReduceOp::kSum);
-    const auto wrong =
-        std::count_if(data.begin(), data.end(), [i](float x) { return x != static_cast<float>(2 * i + 1); });
-    if (wrong > 0) throw farandole::InternalError(std::to_string(wrong) + " elements are wrong");
+  constexpr int kRounds = 200;
+  constexpr std::int64_t kEnough = 20;
+  std::vector<std::int64_t> lost{0};
+  for (int round = 0; round < kRounds && lost[0] < kEnough; ++round) {
+    for (int i = 0; i < 20; ++i) {
+      std::vector<float> data(std::size_t{1} << i, static_cast<float>(i + ranks.rank()));
+      ranks.allreduce(data, farandole::ReduceOp::kSum);
+      const auto sum = static_cast<float>(2 * i + 1);
+      const auto wrong = std::count_if(data.begin(), data.end(), [sum](float x) { return x != sum; });
+      if (wrong > 0) throw farandole::InternalError(std::to_string(wrong) + " elements are wrong");
+    }
+    lost[0] = ranks.rank() == 1 ? lost_packets() : 0;
+    ranks.allreduce(lost, farandole::ReduceOp::kMax);
   }
+  if (lost[0] < kEnough) throw farandole::InternalError("only " + std::to_string(lost[0]) + " packets were lost");
 }
 
 void use_network(farandole::Communicator& ranks, const std::string& fault) {
