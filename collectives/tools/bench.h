@@ -31,7 +31,8 @@ struct Options {
   bool in_place = true, out_of_place = true;
   bool check = true;
   Memory memory = Memory::kUser;
-  int pairs = 1;  ///< of input and output, which the calls go round
+  int pairs = 1;                 ///< of input and output, which the calls go round
+  std::size_t beside_bytes = 0;  ///< of an allreduce that runs at the same time; 0: none
   bool with_peer = false;
   bool peer_is_nccl = false;  ///< else MPI
   bool mpi_from_any_thread = true;

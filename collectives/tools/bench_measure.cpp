@@ -6,8 +6,10 @@
 #include <cstring>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "bench.h"
+#include "bench_beside.h"
 #include "bench_case.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
@@ -27,11 +29,26 @@ Times summary(std::vector<double>& samples) {
   return {samples[samples.size() / 2], samples[std::min(samples.size() - 1, samples.size() * 99 / 100)]};
 }
 
+/// What takes part in every case, beside the ranks. Null: there is none.
+struct Company {
+  const Peer* peer = nullptr;
+  NcclPeer* nccl = nullptr;  ///< where that is the peer
+  Beside* beside = nullptr;
+};
+
+/// Measured calls that follow each other closely would keep the threads of the other allreduce from the cores.
+void run_beside(Beside& beside) {
+  beside.keep_running();
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 /// Alternates sample by sample, so that whatever else the machine does meets both alike. Then each sample begins with a
 /// call that is not timed: otherwise each would pay for what the other has put into the caches.
-void take_samples(Communicator& ranks, int samples, int calls, Contender& ours, Contender* peer, Result& result) {
+void take_samples(Communicator& ranks, int samples, int calls, Contender& ours, Contender* peer, Beside* beside,
+                  Result& result) {
   std::vector<double> our_times, peer_times;
   for (int i = -samples / 10 - 2; i < samples; ++i) {
+    if (beside != nullptr) run_beside(*beside);
     if (peer != nullptr) ours.call();
     const double our_time = time_calls(ranks, ours, calls);
     if (i >= 0) our_times.push_back(our_time);
@@ -45,7 +62,7 @@ void take_samples(Communicator& ranks, int samples, int calls, Contender& ours, 
 }
 
 /// One case. Collective over `ranks`.
-Result measure(Communicator& ranks, const Options& options, const Peer* peer, NcclPeer* nccl, Collective collective,
+Result measure(Communicator& ranks, const Options& options, const Company& company, Collective collective,
                const std::string& algorithm, std::size_t bytes, bool in_place) {
   const Shape shape = shape_of(ranks, options, collective, bytes, in_place);
   Result result;
@@ -61,17 +78,17 @@ Result measure(Communicator& ranks, const Options& options, const Peer* peer, Nc
   Contender ours = Contender::farandole(ranks, options, shape, algorithm);
   result.wrong = ours.try_all(ranks, options);
   std::optional<Contender> theirs;
-  if (peer != nullptr) {
-    theirs = nccl != nullptr ? Contender::nccl(ranks, options, shape, *nccl)
-                             : Contender::vendor(ranks, options, shape, *peer->collectives);
+  if (company.peer != nullptr) {
+    theirs = company.nccl != nullptr ? Contender::nccl(ranks, options, shape, *company.nccl)
+                                     : Contender::vendor(ranks, options, shape, *company.peer->collectives);
     if (const long long wrong = theirs->try_all(ranks, options); wrong > 0) {
       throw InternalError(
           fmt::format("{} of {} bytes by {}: {} elements are wrong, so that there is nothing to compare with",
-                      name(collective), result.bytes, peer->version, wrong));
+                      name(collective), result.bytes, company.peer->version, wrong));
     }
   }
-  take_samples(ranks, samples_for(options, result.bytes), calls_for(result.bytes), ours, theirs ? &*theirs : nullptr,
-               result);
+  take_samples(ranks, samples_for(options, result.bytes), company.beside != nullptr ? 1 : calls_for(result.bytes), ours,
+               theirs ? &*theirs : nullptr, company.beside, result);
   return result;
 }
 
@@ -171,7 +188,9 @@ std::vector<Result> run(Communicator& ranks, const Options& options, const Peer*
   std::vector<Result> results;
   std::optional<NcclPeer> opened;
   if (peer != nullptr && options.peer_is_nccl) opened.emplace(ranks);
-  NcclPeer* const nccl = opened ? &*opened : nullptr;
+  std::optional<Beside> beside;
+  if (options.beside_bytes > 0) beside.emplace(ranks, options.beside_bytes);
+  const Company company{peer, opened ? &*opened : nullptr, beside ? &*beside : nullptr};
   const std::vector<std::string> automatic{""};
   for (const Collective collective : options.collectives) {
     for (const std::string& algorithm : options.algorithms.empty() ? automatic : options.algorithms) {
@@ -180,11 +199,11 @@ std::vector<Result> run(Communicator& ranks, const Options& options, const Peer*
         const auto bytes = static_cast<std::size_t>(next);
         std::optional<Result> apart, in_place;
         if (options.measures(collective, false)) {
-          apart = measure(ranks, options, peer, nccl, collective, algorithm, bytes, false);
+          apart = measure(ranks, options, company, collective, algorithm, bytes, false);
           results.push_back(*apart);
         }
         if (options.measures(collective, true)) {
-          in_place = measure(ranks, options, peer, nccl, collective, algorithm, bytes, true);
+          in_place = measure(ranks, options, company, collective, algorithm, bytes, true);
           results.push_back(*in_place);
         }
         if (ranks.rank() == 0) print_line(options, apart ? &*apart : nullptr, in_place ? &*in_place : nullptr);
@@ -192,6 +211,7 @@ std::vector<Result> run(Communicator& ranks, const Options& options, const Peer*
       }
     }
   }
+  if (beside) beside->finish();
   return results;
 }
 

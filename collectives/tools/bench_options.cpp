@@ -53,6 +53,10 @@ void add_memory(po::options_description_easy_init add) {
       "ordinary memory, memory that all ranks of the host have mapped, or memory of each rank's device");
   add("rotate-buffers", number("N", 1),
       "go round that many pairs of input and output, so that their data is no longer in the caches");
+  add("beside", word("BYTES"),
+      "measure while an asynchronous allreduce of that many bytes runs on another communicator of the same ranks, "
+      "again "
+      "and again");
 }
 
 void add_comparison(po::options_description_easy_init add) {
@@ -104,7 +108,14 @@ void read_comparison(const po::variables_map& values, Options& options) {
     throw InvalidArgument(
         fmt::format("--rotate-buffers is {}; it must be 1 … {} pairs of buffers", options.pairs, kMaxPairs));
   }
+  if (values.contains("beside")) {
+    options.beside_bytes = static_cast<std::size_t>(parse_bytes(values["beside"].as<std::string>()));
+    if (options.beside_bytes == 0) throw InvalidArgument("--beside is 0; it must be at least 1 byte");
+  }
   options.with_peer = values.contains("peer");
+  if (options.with_peer && options.beside_bytes > 0) {
+    throw InvalidArgument("--beside does not go with --peer, whose collectives know nothing of ours");
+  }
   options.peer_is_nccl = options.with_peer && !is_first(values, "peer", "mpi", "nccl");
   const bool with_mpi = options.with_peer && !options.peer_is_nccl;
   if (options.with_peer && options.peer_is_nccl != (options.memory == Memory::kDevice)) {
@@ -133,7 +144,7 @@ void read_tuning(const po::variables_map& values, Options& options) {
     return;
   }
   options.tune_file = values["tune"].as<std::string>();
-  for (const char* other : {"algorithm", "json", "peer"}) {
+  for (const char* other : {"algorithm", "beside", "json", "peer"}) {
     if (values.contains(other)) {
       throw InvalidArgument(fmt::format("--{} does not go with --tune, which measures all algorithms", other));
     }

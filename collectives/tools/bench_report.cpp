@@ -48,6 +48,9 @@ void print_header(const Options& options, const Communicator& ranks, const Peer*
              name(options.op), options.root);
   fmt::print("# memory: {}, {} pair{}\n", describe(options.memory), options.pairs,
              options.pairs == 1 ? " of buffers" : "s of buffers, in turn");
+  if (options.beside_bytes > 0) {
+    fmt::print("# beside: an allreduce of {} bytes on another communicator\n", options.beside_bytes);
+  }
   fmt::print(
       "# time: median of calls after a barrier, on rank 0; algbw, busbw: GB/s as nccl-tests define them; #wrong: "
       "elements, all ranks\n");
@@ -84,6 +87,7 @@ std::string to_json(const Options& options, const Peer* peer, const std::vector<
                             {"op", name(options.op)},
                             {"memory", name(options.memory)},
                             {"buffer_pairs", options.pairs},
+                            {"beside_bytes", options.beside_bytes},
                             {"in_place", result.in_place},
                             {"p50_us", result.ours.p50_us},
                             {"p99_us", result.ours.p99_us},

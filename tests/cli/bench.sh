@@ -10,7 +10,7 @@ quick=(--max-bytes 64 --iterations 3)
 
 # Options.
 offers 'collective algorithm min-bytes max-bytes factor dtype op root replicas iterations place memory rotate-buffers
-  peer mpi-threads no-check json tune tune-seconds' "$bench"
+  peer mpi-threads beside no-check json tune tune-seconds' "$bench"
 refused 'colective.*Did you mean.*--collective' "$bench" --colective allreduce
 refused . "$bench" stray
 
@@ -28,6 +28,9 @@ refused '--factor .*1' "$bench" --factor 1
 refused '--factor' "$bench" --factor x
 refused '--root .*2.* 0 .*1' "$bench" --replicas 2 "${quick[@]}" --root 2
 for replicas in 0 65; do refused "replicas.* $replicas.* 1 .*64" "$bench" --replicas $replicas; done
+refused "--beside is 0; it must be at least 1" "$bench" --beside 0
+refused '--beside does not go with --peer' "$bench" --beside 1K --peer mpi
+refused '--beside does not go with --tune' "$bench" --replicas 2 --tune t.json --beside 1K
 refused "--place .*'over'.* in, out or both" "$bench" --place over
 refused 'FARANDOLE_ALREDUCE .*did you mean FARANDOLE_ALLREDUCE' env FARANDOLE_ALREDUCE=ring "$bench"
 
@@ -63,6 +66,9 @@ has_lines 2 'dtype="i64"'
 has_lines 2 'op="max"'
 has_no 'in_place=true'
 measures 3 "$bench" --replicas 2 "${quick[@]}" --place in --no-check
+# While another allreduce runs.
+measures 6 "$bench" --replicas 2 "${quick[@]}" --beside 1MiB
+has_lines 6 'beside_bytes=1048576'
 if [ $# -gt 0 ]; then measures 2 "$@" "$bench" --min-bytes 64 "${quick[@]}"; fi
 
 # A file that cannot be written is noticed before anything is measured, and so is one that can only be opened at the end.

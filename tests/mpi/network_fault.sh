@@ -10,10 +10,17 @@ export OMPI_MCA_orte_enable_recovery=1
 set -- env FARANDOLE_NETWORK=tcp FARANDOLE_PEER_TIMEOUT=6
 # The receiver has nothing to send then, so that only the socket's keepalive can find out.
 [ "$fault" != cut_receiving ] || set -- "$@" FARANDOLE_CHECK=off
+# Longer than the link stalls, and TCP then takes to try again.
+[ "$fault" != stalled ] || set -- "$@" FARANDOLE_PEER_TIMEOUT=30
+if [ "$fault" = lossy ]; then
+  PATH=$PATH:/usr/sbin:/sbin
+  command -v iptables >/dev/null || { echo "skipped: there is no iptables"; exit 77; }
+fi
 output=$("$here/two_hosts.sh" "$launcher" 1 60 "$@" "$program" "$fault" 2>&1)
 status=$?
 echo "$output"
 [ $status != 77 ] || exit 77
+! grep -q 'no packets can be lost here' <<<"$output" || { echo "skipped: iptables has no statistic match here"; exit 77; }
 case $fault in
   # Rank 1 is dead, or its broadcast is done as soon as the kernel has its data.
   killed | cut_receiving) ranks='0' ;;

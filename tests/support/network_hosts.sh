@@ -43,6 +43,12 @@ attempt() {
   "$@" 2>"$directory/error" || skip "$* failed: $(cat "$directory/error")"
 }
 
+# limit_rate HOST RATE: the queue before the link is the one that Linux gives a network card, which knows priorities.
+limit_rate() {
+  attempt ip netns exec "$name-$1" tc qdisc add dev eth0 root handle 1: tbf rate "$2" burst 128kb latency 20ms
+  attempt ip netns exec "$name-$1" tc qdisc add dev eth0 parent 1:1 pfifo_fast
+}
+
 # make_hosts NUMBER [RATE]: sets `hosts` (1, 2, …), `name` (a host is $name-1), `net` (its address is $net.1), and `directory` for
 # files, which goes when the script ends, as do the hosts; a function remove_more is called then, too. RATE: what each host may send, as tc writes it.
 make_hosts() {
@@ -64,8 +70,7 @@ make_hosts() {
     attempt ip -n "$name-$host" addr add "$net.$host/24" dev eth0
     attempt ip -n "$name-$host" link set eth0 up
     attempt ip -n "$name-$host" link set lo up
-    # A queue of 20 ms, as switches have.
-    [ -z "$rate" ] || attempt ip netns exec "$name-$host" tc qdisc add dev eth0 root tbf rate "$rate" burst 128kb latency 20ms
+    [ -z "$rate" ] || limit_rate "$host" "$rate"
   done
 }
 

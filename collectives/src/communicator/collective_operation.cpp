@@ -142,8 +142,8 @@ void CollectiveOperation::begin_count_exchange() {
   exchange.collective = Collective::kAlltoall;
   exchange.input = {counts_.sent.data(), counts.size(), DType::kI64};
   exchange.output = {counts_.received.data(), counts.size(), DType::kI64};
-  running_ =
-      std::make_unique<ScheduledCollective>(group_, exchange, Selection::schedule(*selection_.algorithm, 1), sequence_);
+  running_ = std::make_unique<ScheduledCollective>(group_, exchange, selected_bytes(exchange, group_.size()),
+                                                   Selection::schedule(*selection_.algorithm, 1), sequence_);
 }
 
 void CollectiveOperation::end_count_exchange() {

@@ -35,9 +35,7 @@ std::array<ShortVectors, kCollectiveCount> Communicator::State::select_short_vec
 }
 
 Selection Communicator::State::select(const Call& call) {
-  // Ranks that exchange uneven parts do not know each other's sizes, and must select alike: as above every table.
-  const std::size_t bytes =
-      call.exchanges_counts() ? kUnknownBytes : total_count(call, group_.size()) * size_in_bytes(call.input.dtype);
+  const std::size_t bytes = selected_bytes(call, group_.size());
   const MemoryKind memory = call.input.space.kind;
   const bool is_free = call.algorithm.empty() && call.segments == 0 && memory == MemoryKind::kHost;
   const ShortVectors& known = short_vectors_[static_cast<std::size_t>(call.collective)];

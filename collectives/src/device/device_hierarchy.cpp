@@ -255,13 +255,14 @@ Operation::State HierarchicalDeviceRun::advance_exchange() {
 std::unique_ptr<Operation> HierarchicalDeviceRun::make_exchange(const Step& step) {
   DeviceContext& context = slot_.context();
   Call call = step.call;
-  const Selection selection = select_across(across_, call.collective, step.phase->total * memory_.element_bytes);
+  const std::size_t bytes = step.phase->total * memory_.element_bytes;
+  const Selection selection = select_across(across_, call.collective, bytes);
   if (slot_.sends_device_memory()) {
     return std::make_unique<DeviceExchange>(context, context.copy_streams().in, across_, call, selection, sequence_);
   }
   call.input = {step.sent, call.input.count, call.input.dtype};
   call.output = {step.received, call.output.count, call.input.dtype};
-  return std::make_unique<ScheduledCollective>(across_, call, selection, sequence_);
+  return std::make_unique<ScheduledCollective>(across_, call, bytes, selection, sequence_);
 }
 
 void HierarchicalDeviceRun::copy_in(Step& step) {

@@ -150,7 +150,8 @@ void DeviceOperation::begin_agreement() {
   call.output = {&time_, 1, DType::kI64};
   call.op = ReduceOp::kMax;
   const Algorithm& doubling = *find_algorithm(Collective::kAllreduce, "recursive_doubling");
-  agreement_ = std::make_unique<ScheduledCollective>(group_, call, Selection::schedule(doubling, 1), ticket_.sequence);
+  agreement_ = std::make_unique<ScheduledCollective>(group_, call, selected_bytes(call, group_.size()),
+                                                     Selection::schedule(doubling, 1), ticket_.sequence);
 }
 
 std::unique_ptr<DeviceRun> DeviceOperation::make_run() {

@@ -37,7 +37,8 @@ class DeviceSlot::Exchange final : public Operation {
     call.input = {&own_, sizeof own_, DType::kU8};
     call.output = {claims_.data(), claims_.size() * sizeof own_, DType::kU8};
     const Algorithm& ring = *find_algorithm(Collective::kAllgather, "ring");
-    gathering_ = std::make_unique<ScheduledCollective>(group, call, Selection::schedule(ring, 1), sequence);
+    gathering_ = std::make_unique<ScheduledCollective>(group, call, selected_bytes(call, group.size()),
+                                                       Selection::schedule(ring, 1), sequence);
   }
   State advance() override { return gathering_->advance(); }
   std::vector<int> waits_for() const override { return gathering_->waits_for(); }

@@ -111,16 +111,16 @@ void Executor::start_message(int index, const Step& step) {
   Pending pending{index, {}, nullptr};
   if (step.kind == StepKind::kSend) {
     const Located from = locate(step.operand);
-    pending.transfer =
-        route.send(group_.channel_to(step.peer, execution_.lane), pointer(from.address), from.count * element_bytes_);
+    pending.transfer = route.send(group_.channel_to(step.peer, execution_.lane, execution_.traffic),
+                                  pointer(from.address), from.count * element_bytes_);
   } else if (step.kind == StepKind::kRecv) {
     const Located to = locate(step.target);
-    pending.transfer =
-        route.recv(group_.channel_from(step.peer, execution_.lane), pointer(to.address), to.count * element_bytes_);
+    pending.transfer = route.recv(group_.channel_from(step.peer, execution_.lane, execution_.traffic),
+                                  pointer(to.address), to.count * element_bytes_);
   } else if (route.fuses_reduction()) {
     const Located to = locate(step.target);
     pending.transfer =
-        route.recv_reduce(group_.channel_from(step.peer, execution_.lane), pointer(to.address),
+        route.recv_reduce(group_.channel_from(step.peer, execution_.lane, execution_.traffic), pointer(to.address),
                           pointer(locate(step.operand).address), to.count, execution_.dtype, execution_.op);
   } else {
     const std::size_t bytes = locate(step.target).count * element_bytes_;
@@ -129,21 +129,28 @@ void Executor::start_message(int index, const Step& step) {
       spare_.pop_back();
     }
     if (pending.bounce.size() < bytes) pending.bounce = Scratch(bytes);
-    pending.transfer = route.recv(group_.channel_from(step.peer, execution_.lane), pending.bounce.data(), bytes);
+    pending.transfer =
+        route.recv(group_.channel_from(step.peer, execution_.lane, execution_.traffic), pending.bounce.data(), bytes);
   }
   pending_.push_back(std::move(pending));
 }
 
 bool Executor::test_pending() {
   bool moved = false;
+  waiting_.clear();
   for (std::size_t i = 0; i < pending_.size();) {
-    if (!pending_[i].transfer->test()) {
+    const Step& step = schedule_.steps[static_cast<std::size_t>(pending_[i].step)];
+    // Messages of a channel are pending in its order: behind one that waits none is asked, which would be a system
+    // call.
+    const std::pair channel(step.peer, step.kind == StepKind::kSend);
+    const bool is_behind = std::find(waiting_.begin(), waiting_.end(), channel) != waiting_.end();
+    if (is_behind || !pending_[i].transfer->test()) {
+      if (!is_behind) waiting_.push_back(channel);
       ++i;
       continue;
     }
     Pending done = std::move(pending_[i]);
     pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
-    const Step& step = schedule_.steps[static_cast<std::size_t>(done.step)];
     if (done.bounce.size() > 0) {
       const Located to = locate(step.target);
       reduce(pointer(to.address), pointer(locate(step.operand).address), done.bounce.data(), to.count, execution_.dtype,

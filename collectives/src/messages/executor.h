@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "farandole/core/buffer.h"
@@ -31,6 +32,7 @@ struct Execution {
   int first_result = 0;      ///< the pieces that make up the result: those of them that no step writes are copied
   int result_pieces = 0;     ///< from the input at the end
   std::uint8_t lane = 0;
+  Traffic traffic = Traffic::kShort;
 };
 
 /// Follows the dependencies of the schedule: starts each step as soon as what it waits for is complete, and messages of
@@ -74,9 +76,10 @@ class Executor final : public Operation {
   std::vector<int> unmet_;
   std::deque<int> ready_;
   std::vector<Pending> pending_;
-  std::map<int, int> bounces_;  // unfused receives in flight, by peer
-  std::vector<Scratch> spare_;  // bounce memory to reuse
-  std::size_t left_;            // steps that are not complete
+  std::vector<std::pair<int, bool>> waiting_;  // of a look at `pending_`: channels that wait, by peer and direction
+  std::map<int, int> bounces_;                 // unfused receives in flight, by peer
+  std::vector<Scratch> spare_;                 // bounce memory to reuse
+  std::size_t left_;                           // steps that are not complete
 };
 
 }  // namespace farandole

@@ -176,7 +176,7 @@ std::unique_ptr<Operation> HierarchicalOperation::begin_inside(const Track& trac
 
 std::unique_ptr<Operation> HierarchicalOperation::begin_across(const HierarchicalPhase& phase, const Call& call) {
   const std::size_t bytes = phase.total * size_in_bytes(call.input.dtype);
-  return std::make_unique<ScheduledCollective>(across_, call, select_across(across_, call.collective, bytes),
+  return std::make_unique<ScheduledCollective>(across_, call, bytes, select_across(across_, call.collective, bytes),
                                                sequence_);
 }
 

@@ -19,7 +19,9 @@ extern const Method kScheduleMethod;
 class ScheduledCollective final : public Operation {
  public:
   /// @param call  need not outlive the constructor; its buffers do. Its root and its ranks are those of `group`.
-  ScheduledCollective(const Group& group, const Call& call, const Selection& selection, std::uint64_t sequence);
+  /// @param bytes  of the whole vector: what the ranks have selected for; the same on all of them
+  ScheduledCollective(const Group& group, const Call& call, std::size_t bytes, const Selection& selection,
+                      std::uint64_t sequence);
 
   State advance() override;
   std::vector<int> waits_for() const override { return executor_->waits_for(); }

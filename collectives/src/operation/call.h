@@ -11,6 +11,7 @@
 #include "farandole/collectives/algorithms.h"
 #include "farandole/core/buffer.h"
 #include "farandole/core/stream.h"
+#include "selection/selection.h"
 
 namespace farandole {
 
@@ -90,6 +91,11 @@ inline std::size_t total_count(const Call& call, int size) {
     default:
       return call.input.count;
   }
+}
+/// Bytes of the whole vector that the ranks choose for. Those that exchange uneven parts do not know each other's
+/// sizes, and must choose alike: as above every table.
+inline std::size_t selected_bytes(const Call& call, int size) {
+  return call.exchanges_counts() ? kUnknownBytes : total_count(call, size) * size_in_bytes(call.input.dtype);
 }
 /// What the ranks combine their elements by: of an average the sum, which is scaled once all has been added.
 inline ReduceOp combining_op(const Call& call) {

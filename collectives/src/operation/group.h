@@ -44,8 +44,12 @@ struct Group {
   /// The first member on another host than this rank; else the first of another process, else this rank. Its route is
   /// the slowest one, and of one kind on all ranks.
   int farthest_member() const;
-  Channel channel_to(int peer, std::uint8_t lane) const { return {id, lane, member(rank), member(peer)}; }
-  Channel channel_from(int peer, std::uint8_t lane) const { return {id, lane, member(peer), member(rank)}; }
+  Channel channel_to(int peer, std::uint8_t lane, Traffic traffic = Traffic::kShort) const {
+    return {id, lane, member(rank), member(peer), traffic};
+  }
+  Channel channel_from(int peer, std::uint8_t lane, Traffic traffic = Traffic::kShort) const {
+    return {id, lane, member(peer), member(rank), traffic};
+  }
   /// What a table must have been measured on to hold here.
   TuningShape shape() const;
 };

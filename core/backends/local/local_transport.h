@@ -24,8 +24,11 @@ class LocalTransport final : public sockets::LinkTransport {
   LinkCost cost() const override { return {5.0, 1e6 / 2e9}; }
 
  private:
-  Link* link_with(int process) override { return find_link(process); }
-  Link* find_link(int process) const override { return links_[static_cast<std::size_t>(process)].get(); }
+  // One connection carries all: a host's own has little in it that could be waited for.
+  Link* link_with(int process, Traffic) override { return links_[static_cast<std::size_t>(process)].get(); }
+  Link* find_link(int process, Traffic traffic) const override {
+    return traffic == Traffic::kShort ? links_[static_cast<std::size_t>(process)].get() : nullptr;
+  }
 
   const Links& links_;
 };

@@ -74,8 +74,12 @@ bool Receiving::test() {
   return true;
 }
 
-Link::Link(UniqueDescriptor socket, std::string peer, KeptBytes& kept)
-    : socket_(std::move(socket)), peer_(std::move(peer)), inbox_(kept), read_ahead_(kReadAheadBytes) {
+Link::Link(UniqueDescriptor socket, std::string peer, KeptBytes& kept, std::size_t frame_bytes)
+    : socket_(std::move(socket)),
+      peer_(std::move(peer)),
+      outbox_(frame_bytes),
+      inbox_(kept),
+      read_ahead_(kReadAheadBytes) {
   prepare();
 }
 
@@ -130,7 +134,7 @@ void Link::withdraw(const std::shared_ptr<Outgoing>& message) noexcept {
     outbox_.withdraw(message);
   } catch (const std::bad_alloc&) {
     (void)shutdown(socket_.get(), SHUT_RDWR);
-    outbox_ = Outbox();
+    outbox_ = Outbox();  // nothing is written any more
   }
 }
 

@@ -68,8 +68,9 @@ class Link {
  public:
   /// @param peer  for messages: "process 3"
   /// @param socket  none: messages wait until `attach` brings one
+  /// @param frame_bytes  the most payload of a frame that this end sends, up to kFrameBytes
   explicit Link(UniqueDescriptor socket, std::string peer = "another process",
-                KeptBytes& kept = KeptBytes::of_this_process());
+                KeptBytes& kept = KeptBytes::of_this_process(), std::size_t frame_bytes = kFrameBytes);
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 

@@ -24,17 +24,18 @@ Key key_of(const Channel& channel) {
 
 class SendTransfer final : public Transfer {
  public:
-  SendTransfer(LinkTransport& transport, int target, Sending message)
-      : transport_(transport), target_(target), message_(std::move(message)) {}
+  SendTransfer(LinkTransport& transport, const Channel& channel, Sending message)
+      : transport_(transport), target_(channel.target), traffic_(channel.traffic), message_(std::move(message)) {}
   bool test() override {
     if (message_.test()) return true;
-    transport_.while_waiting(target_, wait_);
+    transport_.while_waiting(target_, traffic_, wait_);
     return false;
   }
 
  private:
   LinkTransport& transport_;
   const int target_;
+  const Traffic traffic_;
   Sending message_;
   LinkTransport::Wait wait_;
 };
@@ -45,7 +46,7 @@ class RecvTransfer final : public Transfer {
       : transport_(transport), channel_(channel), bytes_(bytes), length_(length), message_(std::move(message)) {}
   bool test() override {
     if (!message_.test()) {
-      transport_.while_waiting(channel_.source, wait_);
+      transport_.while_waiting(channel_.source, channel_.traffic, wait_);
       return false;
     }
     const bool is_shorter = length_ == Length::kAtMost && message_.bytes() < bytes_;
@@ -74,7 +75,7 @@ Link& LinkTransport::link_of(const Channel& channel, int peer) {
   const auto is_rank = [this](int rank) { return rank >= 0 && rank < topology_->size(); };
   const bool is_channel = channel.communicator < kMaxCommunicators && channel.lane < kLanes &&
                           is_rank(channel.source) && is_rank(channel.target);
-  Link* link = is_channel ? link_with(topology_->rank(peer).process) : nullptr;
+  Link* link = is_channel ? link_with(topology_->rank(peer).process, channel.traffic) : nullptr;
   if (link == nullptr) {
     throw InternalError(fmt::format("no such channel: communicator {}, lane {}, from rank {} to rank {} of {}",
                                     channel.communicator, channel.lane, channel.source, channel.target,
@@ -85,7 +86,7 @@ Link& LinkTransport::link_of(const Channel& channel, int peer) {
 
 std::unique_ptr<Transfer> LinkTransport::send(const Channel& channel, const void* data, std::size_t bytes) {
   Link& link = link_of(channel, channel.target);
-  auto transfer = std::make_unique<SendTransfer>(*this, channel.target, link.send(key_of(channel), data, bytes));
+  auto transfer = std::make_unique<SendTransfer>(*this, channel, link.send(key_of(channel), data, bytes));
   sent_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   return transfer;
 }
@@ -112,8 +113,10 @@ bool LinkTransport::has_arrived(std::uint16_t communicator, std::uint8_t lane, i
   before_look();
   const Key wanted = key_of({communicator, lane, 0, target});
   for (int process = 0; process < topology_->process_count(); ++process) {
-    Link* const link = find_link(process);
-    if (link != nullptr && link->has_arrived(wanted, kWithoutSource)) return true;
+    for (const Traffic traffic : {Traffic::kShort, Traffic::kLong}) {
+      Link* const link = find_link(process, traffic);
+      if (link != nullptr && link->has_arrived(wanted, kWithoutSource)) return true;
+    }
   }
   return false;
 }

@@ -37,14 +37,15 @@ class LinkTransport : public Transport {
     std::optional<Clock::time_point> lost_since;
   };
   /// A transfer from or to `peer`, a rank, was tested and is not complete. @throws PeerLost
-  virtual void while_waiting(int /*peer*/, Wait& /*wait*/) {}
+  virtual void while_waiting(int /*peer*/, Traffic /*traffic*/, Wait& /*wait*/) {}
 
  protected:
   const Topology& topology() const { return *topology_; }
-  /// The link with another process; null: there can be none.
-  virtual Link* link_with(int process) = 0;
-  /// The link with another process, if there is one now.
-  virtual Link* find_link(int process) const = 0;
+  /// The link with another process for that traffic; null: there can be none.
+  virtual Link* link_with(int process, Traffic traffic) = 0;
+  /// The link with another process that is for that traffic alone, or for all, where kShort is asked for; if there is
+  /// one now.
+  virtual Link* find_link(int process, Traffic traffic) const = 0;
   /// Before links are looked at.
   virtual void before_look() {}
 

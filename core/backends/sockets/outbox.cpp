@@ -45,7 +45,7 @@ void Outbox::withdraw(const std::shared_ptr<Outgoing>& message) {
 }
 
 std::span<iovec> Outbox::gather() {
-  while (!chains_.empty() && unwritten_ < kFrameBytes && frames_.size() < kMostFrames) add_frame();
+  while (!chains_.empty() && unwritten_ < frame_bytes_ && frames_.size() < kMostFrames) add_frame();
   parts_.clear();
   for (const Frame& frame : frames_) {
     const std::size_t of_header = std::min(frame.written, sizeof frame.header);
@@ -65,7 +65,7 @@ std::span<iovec> Outbox::gather() {
 void Outbox::add_frame() {
   Chain& chain = chains_.front();
   const std::shared_ptr<Outgoing>& message = chain.messages.front();
-  const std::size_t bytes = std::min(kFrameBytes, message->bytes - message->framed);
+  const std::size_t bytes = std::min(frame_bytes_, message->bytes - message->framed);
   frames_.push_back({{chain.key, message->bytes, message->framed, bytes}, message->data + message->framed, 0, message});
   unwritten_ += frames_.back().bytes();
   message->framed += bytes;

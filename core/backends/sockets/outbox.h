@@ -29,6 +29,9 @@ struct Outgoing {
 /// short message does not wait for a long one of another key. Touches no socket. Not thread-safe.
 class Outbox {
  public:
+  /// @param frame_bytes  the most payload of a frame, up to kFrameBytes
+  explicit Outbox(std::size_t frame_bytes = kFrameBytes) : frame_bytes_(frame_bytes) {}
+
   bool is_empty() const { return frames_.empty() && chains_.empty(); }
   void add(const std::shared_ptr<Outgoing>& message);
   /// The message's data are not read any more: the frame that the socket has a part of is completed from a copy. If the
@@ -58,6 +61,7 @@ class Outbox {
 
   void add_frame();
 
+  std::size_t frame_bytes_;
   std::deque<Frame> frames_;   ///< made, and not all written; the socket can have a part of the first
   std::list<Chain> chains_;    ///< in the order of their turns
   std::size_t unwritten_ = 0;  ///< bytes of `frames_` that the socket does not have

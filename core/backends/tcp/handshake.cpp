@@ -16,7 +16,7 @@ namespace farandole::tcp {
 namespace {
 
 constexpr std::array<char, 8> kMagic{'f', 'a', 'r', 'a', 'n', 'd', 'o', 'l'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 // What the caller sends last, so that the called end does not take up a connection that the caller has given up.
 constexpr std::uint8_t kConfirmation = 1;
 

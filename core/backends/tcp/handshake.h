@@ -18,8 +18,8 @@ namespace farandole::tcp {
 using sockets::UniqueDescriptor;
 
 /// What a connection is for.
-enum class Purpose : std::uint32_t {
-  kMessages = 1,    ///< a Link between two processes
+enum class Purpose : std::uint16_t {
+  kMessages = 1,    ///< a Link between two processes, one of several
   kRendezvous = 2,  ///< a process calls the one at which the job meets
 };
 
@@ -30,6 +30,7 @@ struct Introduction {
   std::int32_t processes = 0;
   std::uint32_t generation = 0;  ///< of the job: a restarted job is the next one
   Purpose purpose = Purpose::kMessages;
+  std::uint16_t connection = 0;  ///< of those between the two processes, that the caller makes; of the called end: 0
   bool operator==(const Introduction&) const = default;
 };
 

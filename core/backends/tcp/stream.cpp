@@ -2,6 +2,7 @@
 #include "tcp/stream.h"
 
 #include <fmt/format.h>
+#include <linux/pkt_sched.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -103,6 +104,10 @@ UniqueDescriptor accept_caller(const UniqueDescriptor& listener, Seconds peer_ti
   UniqueDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket) prepare(socket.get(), peer_timeout);
   return socket;
+}
+
+void set_interactive(int socket) {
+  set(socket, SOL_SOCKET, SO_PRIORITY, TC_PRIO_INTERACTIVE);
 }
 
 bool is_silent(int socket, Seconds peer_timeout) {

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -32,6 +33,18 @@ void drop_in_child(TcpNetwork& network) {
 }
 using NetworksInChildren = ForkedChildren<TcpNetwork, drop_in_child>;
 
+constexpr std::array kAllTraffic{Traffic::kShort, Traffic::kLong};
+static_assert(kAllTraffic.size() == kTraffics);
+
+/// Of the connection that a caller makes, which `decide` has looked at.
+Traffic traffic_of(const Introduction& caller) {
+  return static_cast<Traffic>(caller.connection);
+}
+
+Traffic other_than(Traffic traffic) {
+  return traffic == Traffic::kShort ? Traffic::kLong : Traffic::kShort;
+}
+
 bool is_none(const Address& address) {
   return address.family == 0;
 }
@@ -41,7 +54,7 @@ bool is_none(const Address& address) {
 TcpNetwork::TcpNetwork(Options options)
     : options_(std::move(options)),
       interfaces_(interface_addresses()),
-      links_(static_cast<std::size_t>(options_.processes)) {
+      links_(static_cast<std::size_t>(options_.processes) * kTraffics) {
   const std::vector<Address> chosen = choose_own_addresses(interfaces_, options_.interface);
   if (!options_.interface.empty()) source_ = chosen.front();
   UniqueDescriptor listener = listen_at(source_);
@@ -50,7 +63,7 @@ TcpNetwork::TcpNetwork(Options options)
     own_.addresses[i] = chosen[i];
     own_.addresses[i].port = port_of(listener);
   }
-  callers_.emplace(std::move(listener), options_.key, introduction(), options_.peer_timeout);
+  callers_.emplace(std::move(listener), options_.key, introduction(Traffic::kShort), options_.peer_timeout);
   NetworksInChildren::add(this);
 }
 
@@ -58,8 +71,9 @@ TcpNetwork::~TcpNetwork() {
   NetworksInChildren::remove(this);
 }
 
-Introduction TcpNetwork::introduction() const {
-  return {options_.job, options_.process, options_.processes, options_.generation, Purpose::kMessages};
+Introduction TcpNetwork::introduction(Traffic traffic) const {
+  return {options_.job,        options_.process,   options_.processes,
+          options_.generation, Purpose::kMessages, static_cast<std::uint16_t>(traffic)};
 }
 
 std::string TcpNetwork::name_of(int process) const {
@@ -70,32 +84,32 @@ void TcpNetwork::set_addresses(int process, const ListenAddresses& addresses) {
   const std::lock_guard lock(mutex_);
   std::vector<Address> known(addresses.addresses.begin(), addresses.addresses.end());
   std::erase_if(known, is_none);
-  peers_[process].addresses = order_by_reach(known, interfaces_);
+  for (const Traffic traffic : kAllTraffic) peers_[{process, traffic}].addresses = order_by_reach(known, interfaces_);
 }
 
-Link& TcpNetwork::link(int process) {
-  if (Link* const known = find(process)) return *known;
+Link& TcpNetwork::link(int process, Traffic traffic) {
+  if (Link* const known = find(process, traffic)) return *known;
   {
     const std::lock_guard lock(mutex_);
-    link_of(process);
-    peers_[process].is_wanted = true;
+    link_of({process, traffic});
+    peers_[{process, traffic}].is_wanted = true;
     is_connecting_.store(true, std::memory_order_relaxed);
   }
   advance();
-  return *find(process);
+  return *find(process, traffic);
 }
 
 /// The link, made if there is none.
-Link& TcpNetwork::link_of(int process) {
-  if (Link* const known = find(process)) return *known;
-  owned_.push_back(std::make_unique<Link>(UniqueDescriptor(), name_of(process)));
-  links_[static_cast<std::size_t>(process)].store(owned_.back().get(), std::memory_order_release);
+Link& TcpNetwork::link_of(PeerId id) {
+  if (Link* const known = find(id.process, id.traffic)) return *known;
+  owned_.push_back(std::make_unique<Link>(UniqueDescriptor(), name_of(id.process)));
+  links_[place_of(id)].store(owned_.back().get(), std::memory_order_release);
   return *owned_.back();
 }
 
-bool TcpNetwork::is_connected(int process) {
+bool TcpNetwork::is_connected(int process, Traffic traffic) {
   const std::lock_guard lock(mutex_);
-  const auto found = peers_.find(process);
+  const auto found = peers_.find({process, traffic});
   return found != peers_.end() && found->second.is_connected;
 }
 
@@ -111,29 +125,30 @@ void TcpNetwork::advance() {
   if (!is_due()) return;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
-  callers_->advance(
-      [this](const Introduction& caller) { return decide(caller); },
-      [this](const Introduction& caller, UniqueDescriptor socket) { connect(caller.process, std::move(socket)); });
+  callers_->advance([this](const Introduction& caller) { return decide(caller); },
+                    [this](const Introduction& caller, UniqueDescriptor socket) {
+                      connect({caller.process, traffic_of(caller)}, std::move(socket));
+                    });
   strangers_.store(callers_->strangers(), std::memory_order_relaxed);
   const auto now = Clock::now();
   bool is_connecting = callers_->has_unfinished();
-  for (auto& [process, peer] : peers_) {
+  for (auto& [id, peer] : peers_) {
     if (!peer.is_wanted || peer.is_connected || !peer.lost.empty()) continue;
-    go_on(process, peer, now);
+    go_on(id, peer, now);
     is_connecting = is_connecting || !peer.is_connected;
   }
   is_connecting_.store(is_connecting, std::memory_order_relaxed);
 }
 
 /// Goes on with this process's call of the peer, or begins one.
-void TcpNetwork::go_on(int process, Peer& peer, Clock::time_point now) {
+void TcpNetwork::go_on(PeerId id, Peer& peer, Clock::time_point now) {
   if (!peer.call) {
-    if (now >= peer.next_call && !peer.addresses.empty()) call(process, peer, now);
+    if (now >= peer.next_call && !peer.addresses.empty()) call(id, peer, now);
     if (!peer.call) return;
   }
   switch (peer.call->advance()) {
     case Handshake::State::kDone:
-      connect(process, peer.call->take_socket());
+      connect(id, peer.call->take_socket());
       return;
     case Handshake::State::kRefused:
       // The peer's own call comes, or has come already.
@@ -143,43 +158,44 @@ void TcpNetwork::go_on(int process, Peer& peer, Clock::time_point now) {
       peer.next_call = now + kCrossedTime;
       return;
     case Handshake::State::kFailed:
-      call_failed(process, peer, peer.call->problem(), now);
+      call_failed(id, peer, peer.call->problem(), now);
       return;
     case Handshake::State::kProven:
     case Handshake::State::kUnderway:
       break;
   }
   if (!peer.call->is_connected() && now - peer.call_start >= kConnectTime) {
-    call_failed(process, peer, "no answer", now);
+    call_failed(id, peer, "no answer", now);
   }
 }
 
-void TcpNetwork::call(int process, Peer& peer, Clock::time_point now) {
+void TcpNetwork::call(PeerId id, Peer& peer, Clock::time_point now) {
   const Address& to = peer.addresses[peer.next_address];
   UniqueDescriptor socket = begin_to_connect(to, source_, options_.peer_timeout);
   if (!socket) {
-    call_failed(process, peer, std::generic_category().message(errno), now);
+    call_failed(id, peer, std::generic_category().message(errno), now);
     return;
   }
-  peer.call = std::make_unique<Handshake>(Handshake::call(std::move(socket), options_.key, introduction(), process));
+  peer.call = std::make_unique<Handshake>(
+      Handshake::call(std::move(socket), options_.key, introduction(id.traffic), id.process));
   peer.call_start = now;
 }
 
-void TcpNetwork::call_failed(int process, Peer& peer, std::string problem, Clock::time_point now) {
+void TcpNetwork::call_failed(PeerId id, Peer& peer, std::string problem, Clock::time_point now) {
   // A peer that computes leaves its callers waiting; such a wait is no failure.
   const bool was_there = peer.call != nullptr && peer.call->is_connected() && now - peer.call_start >= kConnectTime;
   peer.call.reset();
   peer.problem = fmt::format("{}: {}", to_text(peer.addresses[peer.next_address]), problem);
-  log(LogLevel::kDebug, fmt::format("calling {} at {}", name_of(process), peer.problem));
+  log(LogLevel::kDebug, fmt::format("calling {} at {}", name_of(id.process), peer.problem));
   if (was_there) peer.failing_since.reset();
   if (!was_there && !peer.failing_since) peer.failing_since = now;
   peer.is_refused = problem == std::generic_category().message(ECONNREFUSED);
   peer.next_address = (peer.next_address + 1) % peer.addresses.size();
   peer.next_call = now + (peer.next_address == 0 ? kBetweenCalls : std::chrono::milliseconds(0));
-  look_for_loss(process, peer, now);
+  look_for_loss(id, peer, now);
 }
 
-void TcpNetwork::look_for_loss(int process, Peer& peer, Clock::time_point now) {
+void TcpNetwork::look_for_loss(PeerId id, Peer& peer, Clock::time_point now) {
   if (!peer.failing_since) return;
   const auto failing = now - *peer.failing_since;
   if (peer.is_refused && failing >= kRefusedTime) {
@@ -188,15 +204,15 @@ void TcpNetwork::look_for_loss(int process, Peer& peer, Clock::time_point now) {
     peer.lost = fmt::format("no connection could be made within {} s (FARANDOLE_PEER_TIMEOUT): {}",
                             options_.peer_timeout.count(), peer.problem);
   }
-  if (!peer.lost.empty()) log(LogLevel::kDebug, fmt::format("{} is lost: {}", name_of(process), peer.lost));
+  if (!peer.lost.empty()) log(LogLevel::kDebug, fmt::format("{} is lost: {}", name_of(id.process), peer.lost));
 }
 
 Verdict TcpNetwork::decide(const Introduction& caller) {
   if (caller.processes != options_.processes || caller.process < 0 || caller.process >= options_.processes ||
-      caller.process == options_.process) {
+      caller.process == options_.process || caller.connection >= kTraffics) {
     return Verdict::kMisfit;
   }
-  Peer& peer = peers_[caller.process];
+  Peer& peer = peers_[{caller.process, traffic_of(caller)}];
   if (peer.is_connected) return Verdict::kTaken;
   if (peer.call && options_.process < caller.process) return Verdict::kCrossed;
   // From here on only this connection can become the one of the two processes, unless the caller gives it up.
@@ -205,21 +221,32 @@ Verdict TcpNetwork::decide(const Introduction& caller) {
   return Verdict::kAccepted;
 }
 
-void TcpNetwork::connect(int process, UniqueDescriptor socket) {
-  Peer& peer = peers_[process];
+void TcpNetwork::connect(PeerId id, UniqueDescriptor socket) {
+  Peer& peer = peers_[id];
   if (peer.is_connected) return;
   peer.is_connected = true;
   peer.call.reset();
-  link_of(process).attach(std::move(socket));
-  connections_.fetch_add(1, std::memory_order_relaxed);
-  log(LogLevel::kDebug, fmt::format("connected with {}; {}", name_of(process), describe()));
+  if (id.traffic == Traffic::kShort) set_interactive(socket.get());
+  link_of(id).attach(std::move(socket));
+  connections_[static_cast<std::size_t>(id.traffic)].fetch_add(1, std::memory_order_relaxed);
+  log(LogLevel::kDebug, fmt::format("connected with {}; {}", name_of(id.process), describe()));
 }
 
-std::string TcpNetwork::why_lost(int process) {
-  Link* const link = find(process);
+std::string TcpNetwork::why_lost(int process, Traffic traffic) {
+  Link* const link = find(process, traffic);
   if (link != nullptr && link->is_closed()) return link->end_reason();
+  // A connection brings its own end, behind all that was sent over it.
+  if (is_connected(process, traffic)) return why_peer_lost({process, traffic});
+  Link* const other = find(process, other_than(traffic));
+  if (other != nullptr && other->is_closed()) return other->end_reason();
+  return why_peer_lost({process, traffic});
+}
+
+/// Where its connection, if there is one, has not ended.
+std::string TcpNetwork::why_peer_lost(PeerId id) {
+  Link* const link = find(id.process, id.traffic);
   const std::lock_guard lock(mutex_);
-  const auto found = peers_.find(process);
+  const auto found = peers_.find(id);
   if (found == peers_.end()) return {};
   const Peer& peer = found->second;
   if (peer.is_connected && is_silent(link->descriptor(), options_.peer_timeout)) {
@@ -230,7 +257,7 @@ std::string TcpNetwork::why_lost(int process) {
 
 std::string TcpNetwork::why_not_connected(int process) {
   const std::lock_guard lock(mutex_);
-  const auto found = peers_.find(process);
+  const auto found = peers_.find({process, Traffic::kShort});
   if (found == peers_.end() || found->second.is_connected) return {};
   const Peer& peer = found->second;
   if (!peer.lost.empty()) return peer.lost;
@@ -242,16 +269,18 @@ void TcpNetwork::rest(int milliseconds) {
   {
     const std::lock_guard lock(mutex_);
     callers_->add_to(sockets);
-    for (const auto& [process, peer] : peers_) {
+    for (const auto& [id, peer] : peers_) {
       if (peer.call) sockets.push_back({peer.call->descriptor(), peer.call->awaited_events(), 0});
-      if (peer.is_connected) sockets.push_back({find(process)->descriptor(), POLLIN, 0});
+      if (peer.is_connected) sockets.push_back({find(id.process, id.traffic)->descriptor(), POLLIN, 0});
     }
   }
   ::poll(sockets.data(), sockets.size(), milliseconds);
 }
 
 std::string TcpNetwork::describe() const {
-  return fmt::format("connections: {} of {} peers", connections(), options_.processes - 1);
+  std::string text = fmt::format("connections: {} of {} peers", connections(), options_.processes - 1);
+  if (const int more = connections(Traffic::kLong); more > 0) text += fmt::format(", {} for long vectors", more);
+  return text;
 }
 
 void TcpNetwork::drop_sockets() {
@@ -259,7 +288,7 @@ void TcpNetwork::drop_sockets() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
   callers_->drop_sockets();
-  for (auto& [process, peer] : peers_) peer.call.reset();
+  for (auto& [id, peer] : peers_) peer.call.reset();
   for (const auto& link : owned_) link->drop_socket();
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,6 +16,7 @@
 
 #include "farandole/core/settings.h"
 #include "farandole/internal/deadline.h"
+#include "farandole/sdk/transport.h"
 #include "sockets/link.h"
 #include "tcp/address.h"
 #include "tcp/callers.h"
@@ -31,10 +33,10 @@ struct ListenAddresses {
   std::array<Address, kMost> addresses{};  ///< those with family 0 are none
 };
 
-/// A listening socket, and a Link with each process that this one has exchanged anything with. Whichever of two
-/// processes wants the other first calls it; if both call at once, the call of the lower process counts. Strangers are
-/// dropped and counted, and never disturb the job. There is no thread: whoever waits for a link calls `advance`.
-/// Thread-safe.
+/// A listening socket, and a Link for each traffic with each process that this one has exchanged such with: what is
+/// short does not wait for what is long in the buffers of one connection. Whichever of two processes wants the other
+/// first calls it; if both call at once, the call of the lower process counts. Strangers are dropped and counted, and
+/// never disturb the job. There is no thread: whoever waits for a link calls `advance`. Thread-safe.
 class TcpNetwork {
  public:
   struct Options {
@@ -62,32 +64,43 @@ class TcpNetwork {
   /// Where `process` listens. May come after the first `link` of that process, which waits for it.
   void set_addresses(int process, const ListenAddresses& addresses);
 
-  /// The link with another process. The first call of either process connects them; what is sent before that waits in
-  /// the link. Never blocks. Valid as long as the network.
-  Link& link(int process);
-  /// The link with another process, if there is one already, connected or not.
-  Link* find(int process) const { return links_[static_cast<std::size_t>(process)].load(std::memory_order_acquire); }
-  bool is_connected(int process);
+  /// The link with another process for that traffic. The first call of either process connects them; what is sent
+  /// before that waits in the link. Never blocks. Valid as long as the network.
+  Link& link(int process, Traffic traffic = Traffic::kShort);
+  /// The same link, if there is one already, connected or not.
+  Link* find(int process, Traffic traffic = Traffic::kShort) const {
+    return links_[place_of({process, traffic})].load(std::memory_order_acquire);
+  }
+  bool is_connected(int process, Traffic traffic = Traffic::kShort);
   /// Answers callers, and goes on with connections that are being made. Never blocks. Cheap if there is nothing to do.
   void advance();
-  /// Why nothing comes from that process any more: "the connection was closed", "no answer for 60 s"; empty while
-  /// something may. Asked by those that wait for it.
-  std::string why_lost(int process);
-  /// How the calls of a process have ended that this one is not connected with; empty: they have not.
+  /// Why nothing of that traffic comes from that process any more: "the connection was closed", "no answer for 60 s";
+  /// empty while something may. Asked by those that wait for it.
+  std::string why_lost(int process, Traffic traffic = Traffic::kShort);
+  /// How the calls for short traffic of a process have ended that this one is not connected with; empty: they have not.
   std::string why_not_connected(int process);
   /// Sleeps until something may have arrived, `milliseconds` at most.
   void rest(int milliseconds);
 
-  /// "connections: 3 of 7 peers"
+  /// "connections: 3 of 7 peers, 1 for long vectors"
   std::string describe() const;
-  int connections() const { return connections_.load(std::memory_order_relaxed); }
+  /// That are made, with all processes.
+  int connections(Traffic traffic = Traffic::kShort) const {
+    return connections_[static_cast<std::size_t>(traffic)].load(std::memory_order_relaxed);
+  }
   /// Callers that were dropped because they are not of the job.
   std::uint64_t strangers() const { return strangers_.load(std::memory_order_relaxed); }
   /// In a forked child, which has one thread: lets go of the sockets.
   void drop_sockets();
 
  private:
-  /// Another process that this one wants to be connected with, or is.
+  /// A connection of this process, by its other end.
+  struct PeerId {
+    int process = 0;
+    Traffic traffic = Traffic::kShort;
+    auto operator<=>(const PeerId&) const = default;
+  };
+  /// The other end of a connection that this process wants to have, or has.
   struct Peer {
     std::vector<Address> addresses;  // in the order in which they are tried
     std::size_t next_address = 0;
@@ -102,28 +115,32 @@ class TcpNetwork {
     bool is_connected = false;
   };
   bool is_due();
-  Link& link_of(int process);
-  void go_on(int process, Peer& peer, Clock::time_point now);
-  void call(int process, Peer& peer, Clock::time_point now);
-  void call_failed(int process, Peer& peer, std::string problem, Clock::time_point now);
-  void look_for_loss(int process, Peer& peer, Clock::time_point now);
+  static std::size_t place_of(PeerId id) {
+    return static_cast<std::size_t>(id.process) * kTraffics + static_cast<std::size_t>(id.traffic);
+  }
+  Link& link_of(PeerId id);
+  void go_on(PeerId id, Peer& peer, Clock::time_point now);
+  void call(PeerId id, Peer& peer, Clock::time_point now);
+  void call_failed(PeerId id, Peer& peer, std::string problem, Clock::time_point now);
+  void look_for_loss(PeerId id, Peer& peer, Clock::time_point now);
   Verdict decide(const Introduction& caller);
-  void connect(int process, UniqueDescriptor socket);
-  Introduction introduction() const;
+  void connect(PeerId id, UniqueDescriptor socket);
+  std::string why_peer_lost(PeerId id);
+  Introduction introduction(Traffic traffic) const;
   std::string name_of(int process) const;
 
   const Options options_;
   const std::vector<InterfaceAddress> interfaces_;
   ListenAddresses own_;
-  std::optional<Address> source_;  // of connections, where an interface was chosen
-  std::vector<std::atomic<Link*>> links_;
-  std::atomic<int> connections_{0};
+  std::optional<Address> source_;          // of connections, where an interface was chosen
+  std::vector<std::atomic<Link*>> links_;  // by place_of
+  std::array<std::atomic<int>, kTraffics> connections_{};
   std::atomic<std::uint64_t> strangers_{0};
   std::atomic<bool> is_connecting_{false};  // something is under way that should be looked at often
   std::atomic<Clock::rep> next_look_{0};
   std::mutex mutex_;  // guards what follows
   std::optional<Callers> callers_;
-  std::map<int, Peer> peers_;
+  std::map<PeerId, Peer> peers_;
   std::vector<std::unique_ptr<Link>> owned_;
 };
 

@@ -19,11 +19,11 @@ constexpr auto kLastWords = std::chrono::milliseconds(300);
 
 }  // namespace
 
-Link* TcpTransport::link_with(int process) {
-  return process == network_.process() ? nullptr : &network_.link(process);
+Link* TcpTransport::link_with(int process, Traffic traffic) {
+  return process == network_.process() ? nullptr : &network_.link(process, traffic);
 }
 
-void TcpTransport::while_waiting(int peer, Wait& wait) {
+void TcpTransport::while_waiting(int peer, Traffic traffic, Wait& wait) {
   network_.advance();
   const auto now = coarse_now();
   if (now < wait.next_look) return;
@@ -31,7 +31,7 @@ void TcpTransport::while_waiting(int peer, Wait& wait) {
   const bool is_first = wait.next_look == Clock::time_point{};
   wait.next_look = now + kLossInterval;
   if (is_first) return;
-  const std::string why = network_.why_lost(topology().rank(peer).process);
+  const std::string why = network_.why_lost(topology().rank(peer).process, traffic);
   if (why.empty()) {
     wait.lost_since.reset();
   } else if (!wait.lost_since) {

@@ -262,6 +262,17 @@ TEST(HierarchicalOperation, ShortVectorsCrossByLeadersAndLongOnesByAll) {
   }
 }
 
+TEST(HierarchicalOperation, LongVectorsAreLongTraffic) {
+  for (const std::size_t count : {1000, 200'000}) {
+    Hosts hosts({0, 1, 0, 1});
+    std::mt19937 random(1);
+    Reduction reduction(hosts, 1, {count});
+    ASSERT_TRUE(reduction.run(random));
+    EXPECT_EQ(hosts.network().has_sent(Traffic::kShort), count == 1000);
+    EXPECT_EQ(hosts.network().has_sent(Traffic::kLong), count != 1000);
+  }
+}
+
 /// Whether the first half of the first collective counts as completed on all ranks, and the second one.
 void expect_completed(Hosts& hosts, bool first_half, bool second_half) {
   for (int rank = 0; rank < hosts.size(); ++rank) {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -81,6 +82,11 @@ class ScriptedNetwork final : public Transport {
     for (const auto& [channel, messages] : sends_) ranks.insert(std::get<2>(channel));
     return ranks;
   }
+  /// Whether something of that traffic has been sent.
+  bool has_sent(Traffic traffic) const {
+    return std::any_of(sends_.begin(), sends_.end(),
+                       [&](const auto& sent) { return std::get<4>(sent.first) == traffic; });
+  }
   /// Receives that a rank of the job has posted, and that have not been delivered.
   std::size_t receives_of(int rank) const {
     std::size_t count = 0;
@@ -94,7 +100,7 @@ class ScriptedNetwork final : public Transport {
     std::size_t came = 0;
   };
   using Move = std::function<const void*(const void*, std::size_t)>;
-  using Key = std::tuple<std::uint16_t, std::uint8_t, int, int>;
+  using Key = std::tuple<std::uint16_t, std::uint8_t, int, int, Traffic>;
   struct Message {
     std::size_t bytes;
     bool exact;
@@ -122,7 +128,7 @@ class ScriptedNetwork final : public Transport {
   };
 
   static Key key(const Channel& channel) {
-    return {channel.communicator, channel.lane, channel.source, channel.target};
+    return {channel.communicator, channel.lane, channel.source, channel.target, channel.traffic};
   }
   std::unique_ptr<Transfer> post(std::deque<Message>& queue, std::size_t bytes, Move move, bool exact = true) {
     queue.push_back({bytes, exact, std::move(move), std::make_shared<State>()});

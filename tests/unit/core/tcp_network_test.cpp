@@ -18,13 +18,13 @@ namespace farandole::tcp {
 namespace {
 
 /// Sends a number from each to the other, and compares.
-void exchange(TcpJob& job, int one, int other) {
+void exchange(TcpJob& job, int one, int other, Traffic traffic = Traffic::kShort) {
   const std::int64_t sent[2] = {100 + one, 100 + other};
   std::int64_t came[2] = {};
-  auto send_one = job[one].link(other).send(1, &sent[0], sizeof sent[0]);
-  auto send_other = job[other].link(one).send(1, &sent[1], sizeof sent[1]);
-  auto recv_one = job[one].link(other).recv(1, &came[0], sizeof came[0]);
-  auto recv_other = job[other].link(one).recv(1, &came[1], sizeof came[1]);
+  auto send_one = job[one].link(other, traffic).send(1, &sent[0], sizeof sent[0]);
+  auto send_other = job[other].link(one, traffic).send(1, &sent[1], sizeof sent[1]);
+  auto recv_one = job[one].link(other, traffic).recv(1, &came[0], sizeof came[0]);
+  auto recv_other = job[other].link(one, traffic).recv(1, &came[1], sizeof came[1]);
   EXPECT_TRUE(job.until([&] { return send_one.test() && send_other.test() && recv_one.test() && recv_other.test(); }));
   EXPECT_EQ(came[0], sent[1]);
   EXPECT_EQ(came[1], sent[0]);
@@ -65,6 +65,63 @@ TEST(TcpNetwork, OneConnectionCountsWhereBothCallAtOnce) {
     EXPECT_EQ(job[0].connections(), 1);
     EXPECT_EQ(job[1].connections(), 1);
   }
+}
+
+TEST(TcpNetwork, LongTrafficHasAConnectionOfItsOwn) {
+  TcpJob job(2);
+  exchange(job, 0, 1);
+  EXPECT_EQ(job[0].find(1, Traffic::kLong), nullptr) << "nothing long has been sent";
+  exchange(job, 0, 1, Traffic::kLong);
+  EXPECT_NE(job[0].find(1, Traffic::kLong), job[0].find(1));
+  for (int p = 0; p < 2; ++p) {
+    EXPECT_EQ(job[p].connections(), 1);
+    EXPECT_EQ(job[p].connections(Traffic::kLong), 1);
+  }
+  EXPECT_EQ(job[0].describe(), "connections: 1 of 1 peers, 1 for long vectors");
+}
+
+TEST(TcpNetwork, BothConnectionsMayBeMadeAtOnce) {
+  for (int times = 0; times < 50; ++times) {
+    TcpJob job(2);
+    for (const Traffic traffic : {Traffic::kLong, Traffic::kShort}) {
+      job[times % 2].link(1 - times % 2, traffic);
+      job[1 - times % 2].link(times % 2, traffic);
+    }
+    exchange(job, 0, 1, Traffic::kLong);
+    exchange(job, 0, 1);
+    EXPECT_EQ(job[0].connections(Traffic::kLong), 1);
+    EXPECT_EQ(job[1].connections(Traffic::kLong), 1);
+  }
+}
+
+TEST(TcpNetwork, APeerThatHasEndedIsLostBeforeItsSecondConnectionIsMade) {
+  TcpJob job(2);
+  exchange(job, 0, 1);
+  job.end(1);
+  job[0].link(1, Traffic::kLong);
+  ASSERT_TRUE(job.until([&] { return !job[0].why_lost(1, Traffic::kLong).empty(); }));
+  EXPECT_EQ(job[0].why_lost(1, Traffic::kLong), "it closed the connection");
+}
+
+// The end of one connection may overtake what the other still brings.
+TEST(TcpNetwork, AConnectionIsNotLostWithTheOther) {
+  TcpJob job(2);
+  exchange(job, 0, 1);
+  exchange(job, 0, 1, Traffic::kLong);
+  ASSERT_EQ(shutdown(job[1].find(0)->descriptor(), SHUT_RDWR), 0);
+  ASSERT_TRUE(job.until([&] { return !job[0].why_lost(1).empty(); }));
+  EXPECT_EQ(job[0].why_lost(1, Traffic::kLong), "");
+  job.end(1);
+  EXPECT_TRUE(job.until([&] { return !job[0].why_lost(1, Traffic::kLong).empty(); }));
+}
+
+TEST(TcpNetwork, AConnectionThatThereIsNotIsRefused) {
+  TcpJob job(2);
+  Introduction caller{7, 0, 2, 0, Purpose::kMessages, /*connection=*/kTraffics};
+  Handshake handshake = Handshake::call(
+      begin_to_connect(job[1].listens_at().addresses.front(), std::nullopt, Seconds(60)), job.key(), caller, 1);
+  ASSERT_TRUE(job.until([&] { return handshake.advance() == Handshake::State::kRefused; }));
+  EXPECT_EQ(handshake.verdict(), Verdict::kMisfit);
 }
 
 TEST(TcpNetwork, GoesByIpVersion6AsWell) {

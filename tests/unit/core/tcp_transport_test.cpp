@@ -165,6 +165,28 @@ TEST(TcpTransport, SeesWhetherAMessageHasArrived) {
   auto recv = job.recv({1, 0, 1, 2}, &came, sizeof came);
   job.finish(recv);
   EXPECT_FALSE(job.of(2).has_arrived(1, 0, 2));
+  auto send_long = job.send({1, 0, 1, 2, Traffic::kLong}, &sent, sizeof sent);
+  EXPECT_TRUE(job.job.until([&] { return send_long->test() && job.of(2).has_arrived(1, 0, 2); }));
+}
+
+TEST(TcpTransport, WhatIsShortDoesNotWaitForWhatIsLong) {
+  TransportJob job(2);
+  const auto long_sent = pattern(64 << 20, 5);
+  std::vector<std::uint8_t> long_came(long_sent.size());
+  const Channel long_channel{1, 0, 0, 2, Traffic::kLong};
+  auto send_long = job.send(long_channel, long_sent.data(), long_sent.size());
+  auto recv_long = job.recv(long_channel, long_came.data(), long_came.size());
+  ASSERT_TRUE(job.job.until([&] { return job.job[1].is_connected(0, Traffic::kLong) && !send_long->test(); }));
+  // Neither end looks at what is long now.
+  const int sent = 9;
+  int came = 0;
+  auto send = job.send({1, 0, 0, 2}, &sent, sizeof sent);
+  auto recv = job.recv({1, 0, 0, 2}, &came, sizeof came);
+  job.finish(send, recv);
+  EXPECT_EQ(came, sent);
+  EXPECT_FALSE(send_long->test());
+  job.finish(send_long, recv_long);
+  EXPECT_EQ(long_came, long_sent);
 }
 
 TEST(TcpTransport, AMessageThatIsWithdrawnDoesNoHarm) {

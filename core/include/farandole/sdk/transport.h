@@ -16,12 +16,21 @@ namespace farandole FARANDOLE_API {
 inline constexpr int kLanes = 4;                ///< operations of one communicator that may be in flight together
 inline constexpr int kMaxCommunicators = 4096;  ///< ids per rank; recycled
 
-/// A one-way, first-in-first-out path between two ranks of the job.
+/// What the messages of a channel are part of.
+enum class Traffic : std::uint8_t {
+  kShort,  ///< comparisons of calls, and collectives on short vectors
+  kLong,  ///< collectives on long vectors; where a transport has a way of its own for them, others do not wait for them
+};
+inline constexpr int kTraffics = 2;
+
+/// A one-way, first-in-first-out path between two ranks of the job. Both ends begin the messages of a lane in one
+/// order, whatever their traffic, so that a transport may carry both kinds one behind the other.
 struct Channel {
   std::uint16_t communicator = 0;
   std::uint8_t lane = 0;
   int source = 0;  ///< rank in the job
   int target = 0;  ///< rank in the job
+  Traffic traffic = Traffic::kShort;
 };
 
 /// What may still happen to the memory of a message that was withdrawn.
@@ -73,8 +82,8 @@ class Transport {
   /// True if `send` and `recv` take memory of this kind as it is. For device memory, the thread that calls them, and
   /// tests what they return, has the device as its own (Device::run_bound). Constant once the job is joined.
   virtual bool can_send(MemoryKind kind) const { return kind == MemoryKind::kHost; }
-  /// True if a message for `target`, a rank of this process, has arrived in a lane, and no receive has been posted for
-  /// it. Never blocks. @throws TransportError
+  /// True if a message for `target`, a rank of this process, has arrived in a lane, of either traffic, and no receive
+  /// has been posted for it. Never blocks. @throws TransportError
   virtual bool has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) = 0;
   /// True if completion is only seen by polling (MPI); bounds the sleeps of threads that wait.
   virtual bool is_polled() const { return false; }
