@@ -127,7 +127,8 @@ std::string only_available(const Settings& settings, const MpiLauncher& launcher
 }
 
 /// No MPI is initialised: the launcher, the libmpi that the program was linked with, and FARANDOLE_MPI must agree.
-BackendChoice choose_by_environment(const Settings& settings, const std::vector<LoadedMpi>& mpis, const Launch& launch) {
+BackendChoice choose_by_environment(const Settings& settings, const std::vector<LoadedMpi>& mpis,
+                                    const Launch& launch) {
   const MpiLauncher& launcher = launch.mpi;
   const std::string forced = forced_plugin(settings);
   const bool knows = launcher.is_certain && !launcher.plugin.empty();
@@ -186,9 +187,8 @@ BackendChoice choose_backend(const Settings& settings, const JoinOptions& option
   }
   if (child) {
     if (!options.mpi_communicator) return {{}, *child, 0, {}};
-    throw InvalidArgument(
-        fmt::format("an MPI communicator was passed, but this process (pid {}) was {}: MPI belongs to that one",
-                    getpid(), *child));
+    throw InvalidArgument(fmt::format(
+        "an MPI communicator was passed, but this process (pid {}) was {}: MPI belongs to that one", getpid(), *child));
   }
   if (options.mpi_communicator) return choose_for_communicator(settings, mpis);
   if (launch.way == Launch::Way::kNone) return {{}, launch.reason, 0, {}};

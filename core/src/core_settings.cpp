@@ -28,7 +28,8 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
             "Most memory that the windows of a host's ranks take together; 0: what the machine, or the control group, "
             "has."),
       choice("FARANDOLE_MPI", &S::mpi, {"auto", "openmpi", "mpich", "off"}, kOwn,
-             "MPI to join by; `auto` takes the one that is loaded or that started the program, `off` none: jobs without MPI "
+             "MPI to join by; `auto` takes the one that is loaded or that started the program, `off` none: jobs "
+             "without MPI "
              "are joined all the same."),
       choice("FARANDOLE_NETWORK", &S::network, {"auto", "mpi", "tcp"}, kAll,
              "What carries messages between the hosts of a job that MPI has started: MPI, or TCP connections of "
@@ -45,9 +46,10 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
            "Directory of the plug-ins; empty means beside the library."),
       text("FARANDOLE_HOST_ID", &S::host_id, kOwn,
            "Processes with different texts count as being on different hosts, to try multi-host jobs on one machine."),
-      number("FARANDOLE_RANK", &S::rank, -1, kMostRanks - 1, kOwn,
-             "Number of this process in a job that no MPI starts, with FARANDOLE_SIZE and either FARANDOLE_RENDEZVOUS or, "
-             "on one host, FARANDOLE_JOB; -1 means not set."),
+      number(
+          "FARANDOLE_RANK", &S::rank, -1, kMostRanks - 1, kOwn,
+          "Number of this process in a job that no MPI starts, with FARANDOLE_SIZE and either FARANDOLE_RENDEZVOUS or, "
+          "on one host, FARANDOLE_JOB; -1 means not set."),
       number("FARANDOLE_SIZE", &S::size, -1, kMostRanks, kOwn,
              "Number of processes in a job that no MPI starts; -1 means not set."),
       text("FARANDOLE_JOB", &S::job, kOwn,
@@ -57,7 +59,8 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
            "Host and port at which the processes of a job over several hosts meet, such as `node1:29500`: the host of "
            "rank 0, and a port of which one of the next 8 is free, too."),
       text("FARANDOLE_JOB_KEY_FILE", &S::job_key_file, kOwn,
-           "File with the key of a job that no MPI starts, 64 hexadecimal digits: of this user, with mode 0600, no link."),
+           "File with the key of a job that no MPI starts, 64 hexadecimal digits: of this user, with mode 0600, no "
+           "link."),
       number("FARANDOLE_JOB_KEY_FD", &S::job_key_descriptor, -1, 1 << 20, kOwn,
              "Open descriptor from which the key of such a job is read, and which is closed then; -1 means not set."),
       secret("FARANDOLE_JOB_KEY", &S::job_key,

@@ -57,8 +57,8 @@ MpiLauncher find_mpi_launcher(const Variables& read) {
   const bool is_slurm = is_set(read, "SLURM_STEP_ID") && is_set(read, "SLURM_PROCID");
   for (const char* name : {"PMI_RANK", "PMI_SIZE"}) {
     if (!is_set(read, name)) continue;
-    return {kMpich,    fmt::format("{} is set", name), rank_of(read, "PMI_RANK"), size_of(read, "PMI_SIZE"),
-            !is_slurm, is_slurm};
+    return {kMpich,  fmt::format("{} is set", name), rank_of(read, "PMI_RANK"), size_of(read, "PMI_SIZE"), !is_slurm,
+            is_slurm};
   }
   const int slurm_size = is_slurm ? size_of(read, "SLURM_NTASKS") : 0;
   if (is_set(read, "PMIX_RANK")) {
@@ -120,9 +120,8 @@ bool is_told_its_rank(const Settings& settings, const TorchVariables& torch) {
 }
 
 std::string told_text(const Settings& settings) {
-  return settings.rendezvous.empty()
-             ? fmt::format("{} of {} in {}", settings.rank, settings.size, settings.job)
-             : fmt::format("{} of {} at {}", settings.rank, settings.size, settings.rendezvous);
+  return settings.rendezvous.empty() ? fmt::format("{} of {} in {}", settings.rank, settings.size, settings.job)
+                                     : fmt::format("{} of {} at {}", settings.rank, settings.size, settings.rendezvous);
 }
 
 bool is_forced(const Settings& settings) {
@@ -136,7 +135,8 @@ Launch launch_as_told(const Settings& settings, const LaunchFacts& facts) {
     const auto shown = [](const std::string& text) { return text.empty() ? "not set" : fmt::format("'{}'", text); };
     const auto number = [](std::int64_t value) { return value < 0 ? "not set" : std::to_string(value); };
     throw InvalidArgument(fmt::format(
-        "FARANDOLE_RANK is {}, FARANDOLE_SIZE {}, FARANDOLE_RENDEZVOUS {} and FARANDOLE_JOB {}: a job that no MPI starts "
+        "FARANDOLE_RANK is {}, FARANDOLE_SIZE {}, FARANDOLE_RENDEZVOUS {} and FARANDOLE_JOB {}: a job that no MPI "
+        "starts "
         "needs the first two, and FARANDOLE_RENDEZVOUS=host:port over several hosts or FARANDOLE_JOB on one; or start "
         "the program with mpirun or torchrun, without them",
         number(settings.rank), number(settings.size), shown(settings.rendezvous), shown(settings.job)));
@@ -164,7 +164,8 @@ std::string agree_with_mpi(const MpiLauncher& mpi, const TorchVariables& torch) 
     const auto shown = [](int number, int none) { return number == none ? "unknown" : std::to_string(number); };
     throw InvalidArgument(fmt::format(
         "{} are set, as torchrun does, but {}, by which this is rank {} of {}: unset those that have not started this "
-        "process, or set FARANDOLE_MPI=off to join by RANK and MASTER_ADDR, FARANDOLE_MPI=openmpi or mpich to join by MPI",
+        "process, or set FARANDOLE_MPI=off to join by RANK and MASTER_ADDR, FARANDOLE_MPI=openmpi or mpich to join by "
+        "MPI",
         torch.shown(), mpi.evidence, shown(mpi.rank, -1), shown(mpi.size, 0)));
   }
   return ", which RANK and WORLD_SIZE agree with";
@@ -185,8 +186,8 @@ struct Parent {
 
 /// What the variables of launchers make of this process; the user has not said anything.
 /// @param has_torch  RANK and its companions are there, and are not those of the parent
-Launch launch_as_started(const Settings& settings, const Variables& read, const LaunchFacts& facts, const Parent& parent,
-                         const TorchVariables& torch, bool has_torch) {
+Launch launch_as_started(const Settings& settings, const Variables& read, const LaunchFacts& facts,
+                         const Parent& parent, const TorchVariables& torch, bool has_torch) {
   const bool is_inherited = !parent.pid.empty();
   const bool may_use_mpi = settings.mpi != "off";
   const bool is_running = facts.has_communicator || (facts.is_mpi_running && may_use_mpi);
@@ -194,7 +195,8 @@ Launch launch_as_started(const Settings& settings, const Variables& read, const 
   if (may_use_mpi && !is_inherited) launch.mpi = find_mpi_launcher(read);
   const bool is_started = !launch.mpi.evidence.empty();
   const bool is_within_step = launch.mpi.is_slurm && is_set(read, "TORCHELASTIC_RUN_ID");
-  const bool has_mpi = is_running || (is_forced(settings) && !is_inherited) || (is_started && !(has_torch && is_within_step));
+  const bool has_mpi =
+      is_running || (is_forced(settings) && !is_inherited) || (is_started && !(has_torch && is_within_step));
   if (has_mpi) {
     launch.way = Launch::Way::kMpi;
     if (!has_torch) return launch;
@@ -210,15 +212,17 @@ Launch launch_as_started(const Settings& settings, const Variables& read, const 
   if (has_torch) {
     launch.way = Launch::Way::kTcp;
     launch.launched = torch.parse();
-    launch.reason = fmt::format("RANK is {} of {} at {}{}", launch.launched.process, launch.launched.processes,
-                                launch.launched.rendezvous, is_within_step ? ", by torchrun within a step of Slurm" : "");
+    launch.reason =
+        fmt::format("RANK is {} of {} at {}{}", launch.launched.process, launch.launched.processes,
+                    launch.launched.rendezvous, is_within_step ? ", by torchrun within a step of Slurm" : "");
     return launch;
   }
   if (is_inherited) {
-    launch.reason = fmt::format("the launcher's variables are inherited from process {}, which has joined the job", parent.pid);
+    launch.reason =
+        fmt::format("the launcher's variables are inherited from process {}, which has joined the job", parent.pid);
   } else {
-    launch.reason = (may_use_mpi ? "no launcher's variables, and no initialised MPI" : "FARANDOLE_MPI=off") +
-                    torch.why_ignored();
+    launch.reason =
+        (may_use_mpi ? "no launcher's variables, and no initialised MPI" : "FARANDOLE_MPI=off") + torch.why_ignored();
   }
   return launch;
 }

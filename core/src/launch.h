@@ -50,8 +50,9 @@ struct Launch {
 ///   2. a communicator that was passed, or an initialised MPI, unless FARANDOLE_MPI=off
 ///   3. an MPI launcher's or Slurm's variables, or FARANDOLE_MPI=openmpi or mpich
 ///   4. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, all four, as torchrun sets them (tcp)
-/// Variables that this process has inherited from one that has joined by them do not count. Where 2 or 3 and 4 are there, they
-/// must say the same, but for torchrun within a step of Slurm: there 4 counts, because srun has started torchrun.
+/// Variables that this process has inherited from one that has joined by them do not count. Where 2 or 3 and 4 are
+/// there, they must say the same, but for torchrun within a step of Slurm: there 4 counts, because srun has started
+/// torchrun.
 /// @throws InvalidArgument  variables contradict each other, or some are missing; shows them
 Launch find_launch(const Settings& settings, const Variables& read, const LaunchFacts& facts);
 

@@ -12,8 +12,8 @@ namespace farandole::sockets {
 
 /// Its kind and its text, of which 4 KiB at most.
 std::string encode_error(const Error& error);
-/// @param sender  for messages: "process 0"   @throws Error  the error that was told   @throws TransportError  these bytes
-/// are none
+/// @param sender  for messages: "process 0"   @throws Error  the error that was told   @throws TransportError  these
+/// bytes are none
 [[noreturn]] void throw_encoded_error(std::span<const std::byte> bytes, const std::string& sender);
 
 }  // namespace farandole::sockets

@@ -30,10 +30,10 @@ class SocketProcessGroup : public ProcessGroup {
   int process_count() const override { return processes_; }
   ThreadUse thread_use() const override { return ThreadUse::kAnyThread; }
   std::string thread_advice() const override { return {}; }
-  /// 2 ceil(log2(processes)) messages in a row, the longest of processes * bytes. What ends it here, with an error, ends
-  /// it with the same error in all processes.
-  /// @throws PeerLost  names the process that has gone, however far it is   @throws Timeout  names the process that does
-  /// not come
+  /// 2 ceil(log2(processes)) messages in a row, the longest of processes * bytes. What ends it here, with an error,
+  /// ends it with the same error in all processes.
+  /// @throws PeerLost  names the process that has gone, however far it is   @throws Timeout  names the process that
+  /// does not come
   void allgather(const void* mine, void* all, std::size_t bytes) override;
   void post(int process, const ControlMessage& control) override;
   std::optional<ControlMessage> poll() override;

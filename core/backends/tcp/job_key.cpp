@@ -47,9 +47,10 @@ JobKey parse_key(std::string_view text, std::string_view source) {
   const char* end = nullptr;
   const bool is_hex = sodium_hex2bin(key.data(), key.size(), text.data(), text.size(), nullptr, &bytes, &end) == 0;
   if (!is_hex || text.size() != kDigits || bytes != key.size() || end != text.data() + text.size()) {
-    refuse(source, fmt::format("must be {} hexadecimal digits, such as `openssl rand -hex 32` prints; it has {}{}", kDigits,
-                               text.size() > kDigits ? "more characters" : fmt::format("{} characters", text.size()),
-                               text.size() == kDigits ? ", of which not all are such digits" : ""));
+    refuse(source,
+           fmt::format("must be {} hexadecimal digits, such as `openssl rand -hex 32` prints; it has {}{}", kDigits,
+                       text.size() > kDigits ? "more characters" : fmt::format("{} characters", text.size()),
+                       text.size() == kDigits ? ", of which not all are such digits" : ""));
   }
   return key;
 }
@@ -98,8 +99,8 @@ void scrub(const char* name) {
 std::array<unsigned char, 32> hash(std::string_view purpose, const JobName& name) {
   const std::string text = fmt::format("{}\n{}\n{}", purpose, name.rendezvous, name.job);
   std::array<unsigned char, 32> bits{};
-  crypto_generichash(bits.data(), bits.size(), reinterpret_cast<const unsigned char*>(text.data()), text.size(), nullptr,
-                     0);
+  crypto_generichash(bits.data(), bits.size(), reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                     nullptr, 0);
   return bits;
 }
 
@@ -151,13 +152,14 @@ std::uint64_t job_number(const JobName& name) {
 JobKey read_job_key(const Settings& settings, const JobName& name) {
   const std::vector<std::string_view> ways = ways_of(settings);
   if (ways.size() > 1) {
-    throw InvalidArgument(fmt::format("{} are set, and each gives the job a key; keep one of them",
-                                      fmt::join(ways, " and ")));
+    throw InvalidArgument(
+        fmt::format("{} are set, and each gives the job a key; keep one of them", fmt::join(ways, " and ")));
   }
   if (ways.empty()) {
     if (const auto kept = *KeyOfThisProcess::access()) return *kept;
     throw InvalidArgument(
-        "a job that no MPI starts needs a key that all its processes have and nobody else: 64 hexadecimal digits (openssl "
+        "a job that no MPI starts needs a key that all its processes have and nobody else: 64 hexadecimal digits "
+        "(openssl "
         "rand -hex 32) in the file of FARANDOLE_JOB_KEY_FILE, with mode 0600, or in the variable FARANDOLE_JOB_KEY, or "
         "from the descriptor FARANDOLE_JOB_KEY_FD; or set FARANDOLE_TRUST_NETWORK=on, if everybody who can reach the "
         "ports of this job may join it");

@@ -125,10 +125,10 @@ void receive(const Slot& slot, TcpNetwork& network) {
       if (host.has_found_itself()) second.reset();
       look_for_second(second);
       stall.check([&] {
-        return fmt::format("joining the job: process 0 of {} waits at {}: {}; each must be started with its own number, "
-                           "the same number of processes, the same rendezvous ({}) and the same key",
-                           slot.processes, at, host.describe_missing(),
-                           slot.rendezvous.empty() ? "of the launcher" : slot.rendezvous);
+        return fmt::format(
+            "joining the job: process 0 of {} waits at {}: {}; each must be started with its own number, "
+            "the same number of processes, the same rendezvous ({}) and the same key",
+            slot.processes, at, host.describe_missing(), slot.rendezvous.empty() ? "of the launcher" : slot.rendezvous);
       });
     }
   } catch (const Error& error) {
@@ -157,8 +157,8 @@ void call(const Slot& slot, TcpNetwork& network) {
 }  // namespace
 
 TcpNetwork::Options network_options(const Slot& slot) {
-  return {slot.process,   slot.processes,    slot.key, slot.job, slot.generation,
-          slot.interface, slot.peer_timeout, nullptr};
+  return {slot.process,    slot.processes, slot.key,          slot.job,
+          slot.generation, slot.interface, slot.peer_timeout, nullptr};
 }
 
 void meet(const Slot& slot, TcpNetwork& network) {

@@ -81,7 +81,8 @@ UniqueDescriptor Caller::go_on(Door& door, Clock::time_point now) {
     case Handshake::State::kFailed:
       fail(door,
            door.call->is_connected()
-               ? fmt::format("{} (a program of another job listens there, or one with another key)", door.call->problem())
+               ? fmt::format("{} (a program of another job listens there, or one with another key)",
+                             door.call->problem())
                : door.call->problem(),
            now);
       return {};
@@ -126,9 +127,10 @@ bool Caller::hear() {
   // What process 0 said last may have come since.
   constexpr sockets::Key kAll = ~sockets::Key{0};
   if (link_->has_arrived(kRefusal, kAll) || link_->has_arrived(kNeighbours, kAll)) return false;
-  throw PeerLost(fmt::format("joining the job: process 0 at {} has gone before all had met ({}; {}); its own output may "
-                             "say why",
-                             to_text(at_), link_->end_reason(), missing_.empty() ? "nobody was missing" : missing_));
+  throw PeerLost(
+      fmt::format("joining the job: process 0 at {} has gone before all had met ({}; {}); its own output may "
+                  "say why",
+                  to_text(at_), link_->end_reason(), missing_.empty() ? "nobody was missing" : missing_));
 }
 
 std::string Caller::describe_wait() const {
@@ -136,9 +138,8 @@ std::string Caller::describe_wait() const {
   if (doors_.empty()) return problem_;
   // A door where nobody listens tells less than one where somebody does.
   const std::string refused = std::generic_category().message(ECONNREFUSED);
-  const auto telling = std::find_if(doors_.begin(), doors_.end(), [&](const Door& door) {
-    return !door.problem.empty() && door.problem != refused;
-  });
+  const auto telling = std::find_if(doors_.begin(), doors_.end(),
+                                    [&](const Door& door) { return !door.problem.empty() && door.problem != refused; });
   const Door& door = telling != doors_.end() ? *telling : doors_.front();
   return fmt::format("process 0 does not answer at {}{}: {}", to_text(doors_.front().at),
                      doors_.size() == 1 ? "" : fmt::format(" and {} more ports and addresses", doors_.size() - 1),

@@ -164,7 +164,8 @@ void Host::refuse(const Error& error) {
       ::poll(sockets.data(), sockets.size(), 1);
     }
   } catch (const TransportError& problem) {
-    log(LogLevel::kError, fmt::format("not all processes of the job were told why it does not start: {}", problem.what()));
+    log(LogLevel::kError,
+        fmt::format("not all processes of the job were told why it does not start: {}", problem.what()));
   }
 }
 

@@ -32,8 +32,8 @@ std::string describe_missing(std::span<const int> processes) {
   const auto named = processes.first(std::min(processes.size(), kMostNamed));
   const std::string more =
       named.size() < processes.size() ? fmt::format(" and {} more", processes.size() - named.size()) : "";
-  return fmt::format("{} {}{} {} not come", processes.size() == 1 ? "process" : "processes", fmt::join(named, ", "), more,
-                     processes.size() == 1 ? "has" : "have");
+  return fmt::format("{} {}{} {} not come", processes.size() == 1 ? "process" : "processes", fmt::join(named, ", "),
+                     more, processes.size() == 1 ? "has" : "have");
 }
 
 Request parse_request(std::span<const std::byte> bytes) {

@@ -13,8 +13,8 @@ namespace farandole::tcp {
 
 using sockets::UniqueDescriptor;
 
-/// Listens, without blocking. @param at  null: at all addresses of this host, IPv4 and IPv6   @param port  0: one that is
-/// free   @throws TransportError  names the address
+/// Listens, without blocking. @param at  null: at all addresses of this host, IPv4 and IPv6   @param port  0: one that
+/// is free   @throws TransportError  names the address
 UniqueDescriptor listen_at(const std::optional<Address>& at, std::uint16_t port = 0);
 /// The port that a socket has.
 std::uint16_t port_of(const UniqueDescriptor& socket);

@@ -142,8 +142,8 @@ TEST(Launch, SaysWhereAndWhich) {
 }
 
 TEST(Launch, ShowsBothWhereLaunchersContradictEachOther) {
-  for (const Environment& mpi : {open_mpi("1", "2"), open_mpi("0", "4"), slurm("3", "4"),
-                                 Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}}) {
+  for (const Environment& mpi :
+       {open_mpi("1", "2"), open_mpi("0", "4"), slurm("3", "4"), Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}}) {
     EXPECT_THAT(message_of<InvalidArgument>([&] { launch(torch() + mpi); }),
                 AllOf(HasSubstr("RANK=1, WORLD_SIZE=4, MASTER_ADDR=node1 and MASTER_PORT=29500"),
                       HasSubstr("this is rank"), HasSubstr("FARANDOLE_MPI=off")));
@@ -155,7 +155,9 @@ TEST(Launch, SaysWhatIsMissing) {
   EXPECT_THAT(message_of<InvalidArgument>([] { launch(kTold); }),
               AllOf(HasSubstr("FARANDOLE_RANK is 2"), HasSubstr("FARANDOLE_SIZE 3"),
                     HasSubstr("FARANDOLE_RENDEZVOUS not set"), HasSubstr("FARANDOLE_JOB not set")));
-  EXPECT_THAT(message_of<InvalidArgument>([] { launch({{"FARANDOLE_RENDEZVOUS", "a:1"}}); }),
+  EXPECT_THAT(message_of<InvalidArgument>([] {
+                launch({{"FARANDOLE_RENDEZVOUS", "a:1"}});
+              }),
               AllOf(HasSubstr("FARANDOLE_RANK is not set"), HasSubstr("FARANDOLE_RENDEZVOUS 'a:1'")));
   EXPECT_THAT(launch({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).reason,
               HasSubstr("without MASTER_ADDR and MASTER_PORT no job is made of RANK and WORLD_SIZE"));

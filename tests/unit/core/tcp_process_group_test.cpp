@@ -106,8 +106,7 @@ TEST(TcpProcessGroup, WhoStopsIsNamedToAllAtTheDeadline) {
   const auto errors = side_by_side<std::string>(8, [&](int process) -> std::string {
     TcpProcessGroup group(slots[process]);
     // Process 7, three levels below process 0, does not come to the next gathering, and is there all the time.
-    std::string error =
-        process == 7 ? "for process 7," : message_of<Timeout>([&] { gather(group, process); });
+    std::string error = process == 7 ? "for process 7," : message_of<Timeout>([&] { gather(group, process); });
     done.arrive_and_wait();
     return error;
   });
@@ -119,11 +118,12 @@ TEST(TcpProcessGroup, WaitingEndsOnAllWithWhatOneSeesMeanwhile) {
   const auto errors = side_by_side<std::string>(4, [&](int process) -> std::string {
     TcpProcessGroup group(slots[process]);
     if (process == 1) group.while_waiting([] { throw PeerLost("rank 9 died"); });
-    if (process == 3) return message_of<PeerLost>([&] {
-      // Comes when the others have given up.
-      while (group.network().connections() > 0 && !group.is_gone(2)) group.rest();
-      gather(group, process);
-    });
+    if (process == 3)
+      return message_of<PeerLost>([&] {
+        // Comes when the others have given up.
+        while (group.network().connections() > 0 && !group.is_gone(2)) group.rest();
+        gather(group, process);
+      });
     return message_of<PeerLost>([&] { gather(group, process); });
   });
   EXPECT_THAT(errors, Each(HasSubstr("rank 9 died")));

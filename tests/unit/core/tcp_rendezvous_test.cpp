@@ -102,8 +102,7 @@ TEST(TcpRendezvous, WithoutAFreePortProcess0Fails) {
       // somebody else has taken it
     }
   }
-  EXPECT_THAT(message_of<TransportError>([&] { met(slots[0]); }),
-              HasSubstr(std::to_string(slots.port() + kMorePorts)));
+  EXPECT_THAT(message_of<TransportError>([&] { met(slots[0]); }), HasSubstr(std::to_string(slots.port() + kMorePorts)));
 }
 
 TEST(TcpRendezvous, TheLaterProcessesMayComeFirst) {
@@ -172,9 +171,8 @@ void call_with_other_build(const Slot& slot) {
   TcpNetwork network(network_options(slot));
   rendezvous::Request request{own_build_claim(), network.listens_at(), 1};
   request.build.layout[0] = 'x';
-  rendezvous::Caller caller(slot, network, request, [&](std::string& problem) {
-    return resolve(parse_rendezvous(slot.rendezvous), problem);
-  });
+  rendezvous::Caller caller(slot, network, request,
+                            [&](std::string& problem) { return resolve(parse_rendezvous(slot.rendezvous), problem); });
   while (!caller.advance()) std::this_thread::yield();
 }
 
@@ -233,8 +231,9 @@ TEST(TcpRendezvous, StrangersAreCountedAndKeepNobodyOut) {
   std::vector<Slot> theirs{other_key, other_job, other_generation};
   for (const Slot& slot : theirs) {
     networks.push_back(std::make_unique<TcpNetwork>(network_options(slot)));
-    strangers.emplace_back(slot, *networks.back(), rendezvous::Request{own_build_claim(), {}, 2},
-                           [&slot](std::string& problem) { return resolve(parse_rendezvous(slot.rendezvous), problem); });
+    strangers.emplace_back(
+        slot, *networks.back(), rendezvous::Request{own_build_claim(), {}, 2},
+        [&slot](std::string& problem) { return resolve(parse_rendezvous(slot.rendezvous), problem); });
   }
   const UniqueDescriptor garbage = begin_to_connect(host_address(slots.port()), std::nullopt, Seconds(60));
   const std::string request = "GET / HTTP/1.1\r\n" + std::string(200, 'x');
@@ -258,7 +257,8 @@ TEST(TcpRendezvous, ThePointIsAHostAndAPort) {
   EXPECT_EQ(parse_rendezvous("node1:29500").host, "node1");
   EXPECT_EQ(parse_rendezvous("node1:29500").port, 29500);
   EXPECT_EQ(parse_rendezvous("[2001:db8::1]:1").host, "2001:db8::1");
-  for (const char* wrong : {"", "node1", "node1:", ":29500", "node1:0", "node1:65536", "node1:1x", "2001:db8::1:29500"}) {
+  for (const char* wrong :
+       {"", "node1", "node1:", ":29500", "node1:0", "node1:65536", "node1:1x", "2001:db8::1:29500"}) {
     EXPECT_THAT(message_of<InvalidArgument>([&] { parse_rendezvous(wrong); }),
                 AllOf(HasSubstr(fmt::format("'{}'", wrong)), HasSubstr("host:port")));
   }

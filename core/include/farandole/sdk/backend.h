@@ -214,8 +214,8 @@ struct BackendChoice {
 /// companions, else FARANDOLE_MPI. docs/clusters.md has the rule.
 /// @throws InvalidArgument  these contradict each other, or one of the companions is missing
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options);
-/// Loads a plug-in (once per process); "local" and "tcp" are part of the library. @throws Unsupported  not built or not loadable;
-/// the message says which and where it looked.
+/// Loads a plug-in (once per process); "local" and "tcp" are part of the library. @throws Unsupported  not built or not
+/// loadable; the message says which and where it looked.
 Backend& load_backend(std::string_view plugin, const Settings& settings);
 /// The plug-ins that can be found, by name.
 std::vector<std::string> available_backends(const Settings& settings);
