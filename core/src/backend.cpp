@@ -86,7 +86,8 @@ std::string forced_plugin(const Settings& settings) {
   return settings.mpi == "auto" || settings.mpi == "off" ? std::string() : "mpi_" + settings.mpi;
 }
 
-BackendChoice choose_for_communicator(const Settings& settings, const std::vector<LoadedMpi>& mpis) {
+BackendChoice choose_for_communicator(const Settings& settings, const std::vector<LoadedMpi>& mpis,
+                                      const Launch& launch) {
   const auto mpi = std::find_if(mpis.begin(), mpis.end(), [](const LoadedMpi& each) { return each.is_running; });
   if (mpi == mpis.end()) {
     throw InvalidArgument(
@@ -98,7 +99,8 @@ BackendChoice choose_for_communicator(const Settings& settings, const std::vecto
     contradiction(settings,
                   fmt::format("the communicator that was passed belongs to {} ({})", product(mpi->plugin), mpi->path));
   }
-  return {std::string(mpi->plugin), fmt::format("a communicator of {} was passed", product(mpi->plugin)), 0, {}};
+  return {std::string(mpi->plugin), fmt::format("a communicator of {} was passed", product(mpi->plugin)), 0,
+          launch.launched};
 }
 
 /// An MPI is initialised already: it is joined, whatever started the program.
@@ -190,7 +192,7 @@ BackendChoice choose_backend(const Settings& settings, const JoinOptions& option
     throw InvalidArgument(fmt::format(
         "an MPI communicator was passed, but this process (pid {}) was {}: MPI belongs to that one", getpid(), *child));
   }
-  if (options.mpi_communicator) return choose_for_communicator(settings, mpis);
+  if (options.mpi_communicator) return choose_for_communicator(settings, mpis, launch);
   if (launch.way == Launch::Way::kNone) return {{}, launch.reason, 0, {}};
   if (running != mpis.end()) return choose_running(settings, *running, launch);
   return choose_by_environment(settings, mpis, launch);

@@ -74,21 +74,25 @@ std::vector<Address> parse_shared(std::string_view text, const TcpNetwork& netwo
   return network.by_reach(all);
 }
 
-/// All ports at which process 0 may be. It asks about itself, too, to find out whether there is a second one: then
-/// without those of this host from `own_port` on.
-rendezvous::Caller::Places places_of(const Slot& slot, std::optional<std::uint16_t> own_port) {
-  return [point = parse_rendezvous(slot.rendezvous), own_port](std::string& problem) {
-    std::vector<Address> all;
-    const std::vector<InterfaceAddress> own = interface_addresses();
-    for (Address at : resolve(point, problem)) {
-      const bool is_here = is_of_this_host(at, own);
-      for (int more = 0; more <= kMorePorts && point.port + more <= kLastPort; ++more) {
-        at.port = static_cast<std::uint16_t>(point.port + more);
-        if (!own_port || !is_here || at.port < *own_port) all.push_back(at);
-      }
+/// All ports at which process 0 may be.
+std::vector<Address> find_places(const RendezvousPoint& point, std::string& problem) {
+  std::vector<Address> all;
+  for (Address at : resolve(point, problem)) {
+    for (int port = point.port; port <= std::min(point.port + kMorePorts, kLastPort); ++port) {
+      at.port = static_cast<std::uint16_t>(port);
+      all.push_back(at);
     }
-    return all;
-  };
+  }
+  return all;
+}
+
+/// Where another process 0 may be, seen from one that listens at `own_port`: on this host it has found a lower port.
+std::vector<Address> find_places_of_second(const RendezvousPoint& point, std::uint16_t own_port) {
+  std::string problem;
+  std::vector<Address> all = find_places(point, problem);
+  const std::vector<InterfaceAddress> own = interface_addresses();
+  std::erase_if(all, [&](const Address& at) { return is_of_this_host(at, own) && at.port >= own_port; });
+  return all;
 }
 
 template <class Party>
@@ -117,7 +121,12 @@ void receive(const Slot& slot, TcpNetwork& network) {
   const rendezvous::Request own = make_request(network);
   rendezvous::Host host(slot, network, own, std::move(listener));
   std::optional<rendezvous::Caller> second;
-  if (!slot.rendezvous.empty()) second.emplace(slot, network, own, places_of(slot, port));
+  if (!slot.rendezvous.empty()) {
+    // Looked up once: while the name service takes its time no call is answered.
+    second.emplace(
+        slot, network, own,
+        [places = find_places_of_second(parse_rendezvous(slot.rendezvous), port)](std::string&) { return places; });
+  }
   log(LogLevel::kDebug, fmt::format("process 0 of {} listens for the others at {}", slot.processes, at));
   StallMonitor stall(slot.warn_after, slot.timeout);
   try {
@@ -142,7 +151,7 @@ void call(const Slot& slot, TcpNetwork& network) {
   if (slot.rendezvous.empty()) {
     places = [found = parse_shared(slot.share({}), network)](std::string&) { return found; };
   } else {
-    places = places_of(slot, std::nullopt);
+    places = [point = parse_rendezvous(slot.rendezvous)](std::string& problem) { return find_places(point, problem); };
   }
   rendezvous::Caller caller(slot, network, make_request(network), std::move(places));
   StallMonitor stall(slot.warn_after, slot.timeout);
