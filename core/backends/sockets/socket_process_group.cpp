@@ -219,6 +219,8 @@ void SocketProcessGroup::tell_neighbours(const Error& error) {
 
 void SocketProcessGroup::post(int process, const ControlMessage& control) {
   if (process != process_) {
+    // It tells all.
+    if (control.kind == ControlMessage::Kind::kFault) has_passed_on_.store(true, std::memory_order_relaxed);
     link_with(process).post(kControlMessage, &control, sizeof control);
     return;
   }
@@ -230,13 +232,29 @@ std::optional<ControlMessage> SocketProcessGroup::poll_any() {
   advance();
   for (int p = 0; p < processes_; ++p) {
     Link* const link = find_link(p);
-    if (const auto bytes = link != nullptr ? link->take(kControlMessage) : std::nullopt)
-      return parse_control_message(*bytes, p);
+    const auto bytes = link != nullptr ? link->take(kControlMessage) : std::nullopt;
+    if (!bytes) continue;
+    const ControlMessage control = parse_control_message(*bytes, p);
+    if (control.kind == ControlMessage::Kind::kFault) pass_on(control);
+    return control;
   }
   if (to_self_.empty()) return std::nullopt;
   const ControlMessage control = to_self_.front();
   to_self_.pop_front();
   return control;
+}
+
+void SocketProcessGroup::pass_on(ControlMessage fault) {
+  if (has_passed_on_.exchange(true, std::memory_order_relaxed)) return;
+  const int sender = std::exchange(fault.process, process_);
+  for (int p = 0; p < processes_; ++p) {
+    if (p == process_ || p == sender || !is_watched_by(p)) continue;
+    try {
+      post(p, fault);
+    } catch (const Error& error) {
+      log(LogLevel::kDebug, fmt::format("process {} was not told of a fault: {}", p, error.what()));
+    }
+  }
 }
 
 std::optional<ControlMessage> SocketProcessGroup::poll() {

@@ -2,6 +2,7 @@
 // What process groups over sockets have in common, on one host and on several.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -19,8 +20,9 @@
 
 namespace farandole::sockets {
 
-/// Control messages go directly from process to process; an allgather goes up and down the binomial tree, so that it
-/// needs no other links than the tree's.
+/// Control messages go directly from process to process, and who gets one about a fault passes it on to those that
+/// would see this process end; an allgather goes up and down the binomial tree, so that it needs no other links than
+/// the tree's.
 class SocketProcessGroup : public ProcessGroup {
  public:
   SocketProcessGroup(const SocketProcessGroup&) = delete;
@@ -55,6 +57,9 @@ class SocketProcessGroup : public ProcessGroup {
   virtual Link* find_link(int process) = 0;
   /// Why nothing comes from a process any more with which there is a link; empty while something may.
   virtual std::string why_lost(int process) = 0;
+  /// Whether another process finds out by itself when this one ends: it must be told of a fault before that, or it
+  /// would take this process for the one that was lost first.
+  virtual bool is_watched_by(int process) { return find_link(process) != nullptr; }
   /// Goes on with links that are being made.
   virtual void advance() {}
   /// For the destructor of the class that owns the links: what was posted last, a fault maybe, should still leave; a
@@ -71,14 +76,16 @@ class SocketProcessGroup : public ProcessGroup {
   void tell_whom_it_waits_for(Gathering& gathering);
   void tell_neighbours(const Error& error);
   std::optional<ControlMessage> poll_any();
+  void pass_on(ControlMessage fault);
 
   const int process_;
   const int processes_;
   const Seconds warn_after_, timeout_;
   const BinomialTree tree_;
-  const std::vector<int> neighbours_;  // in the tree
-  std::uint64_t gatherings_ = 0;       // that have begun; of the thread that joins the job
-  std::mutex mutex_;                   // guards what follows
+  const std::vector<int> neighbours_;       // in the tree
+  std::uint64_t gatherings_ = 0;            // that have begun; of the thread that joins the job
+  std::atomic<bool> has_passed_on_{false};  // a fault: once is enough
+  std::mutex mutex_;                        // guards what follows
   std::deque<ControlMessage> to_self_;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "farandole/sdk/backend.h"
 #include "sockets/socket_process_group.h"
@@ -21,7 +22,7 @@ class TcpProcessGroup final : public sockets::SocketProcessGroup {
   ~TcpProcessGroup() override;
 
   Transport& transport() override { return transport_; }
-  void set_topology(const Topology& topology) override { transport_.set_topology(topology); }
+  void set_topology(const Topology& topology) override;
   void rest() override;
   const TcpNetwork& network() const { return network_; }
 
@@ -29,10 +30,12 @@ class TcpProcessGroup final : public sockets::SocketProcessGroup {
   Link& link_with(int process) override { return network_.link(process); }
   Link* find_link(int process) override { return network_.find(process); }
   std::string why_lost(int process) override { return network_.why_lost(process); }
+  bool is_watched_by(int process) override;
   void advance() override { network_.advance(); }
 
   TcpNetwork network_;
   TcpTransport transport_{network_};
+  std::vector<bool> is_here_;  // by process: on this host; written by `set_topology`, const afterwards
 };
 
 }  // namespace farandole::tcp

@@ -5,6 +5,7 @@
 
 #include <latch>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -127,6 +128,31 @@ TEST(TcpProcessGroup, WaitingEndsOnAllWithWhatOneSeesMeanwhile) {
     return message_of<PeerLost>([&] { gather(group, process); });
   });
   EXPECT_THAT(errors, Each(HasSubstr("rank 9 died")));
+}
+
+/// Process 0 is told of a fault and ends; process 1, its neighbour, would take process 0 for the one that was lost.
+TEST(TcpProcessGroup, WhoIsToldOfAFaultPassesItOnBeforeItEnds) {
+  const SlotsOfJob slots(3);
+  side_by_side<int>(3, [&](int process) {
+    TcpProcessGroup group(slots[process]);
+    if (process == 2) {
+      ControlMessage fault;
+      fault.process = 2;
+      std::string("rank 9 died").copy(fault.text, sizeof fault.text - 1);
+      group.post(0, fault);
+      while (!group.is_gone(0)) group.rest();
+      return 0;
+    }
+    std::optional<ControlMessage> told;
+    while (!told && !group.is_gone(process == 1 ? 0 : 2)) {
+      told = group.poll();
+      if (!told) group.rest();
+    }
+    EXPECT_TRUE(told);
+    EXPECT_STREQ(told ? told->text : "", "rank 9 died");
+    EXPECT_EQ(told ? told->process : -1, process == 1 ? 0 : 2);
+    return 0;
+  });
 }
 
 TEST(TcpProcessGroup, AProcessIsGoneOnceItsControlMessagesAreRead) {
