@@ -21,6 +21,8 @@ namespace {
 // A process that was met and goes before all have met has had its reasons, which its peers may be about to find, too.
 constexpr auto kGoneTime = std::chrono::milliseconds(300);
 constexpr auto kRefusalTime = std::chrono::seconds(1);
+// Processes that are started together come within so long of each other.
+constexpr auto kLateTime = std::chrono::milliseconds(500);
 // How often those that wait are told which processes have not come: in time for their own warnings and errors.
 constexpr Seconds kBetweenWords{1};
 constexpr double kPartOfWait = 0.2;
@@ -46,12 +48,16 @@ Host::Host(const Slot& slot, TcpNetwork& network, const Request& own, UniqueDesc
   requests_[0] = own;
 }
 
-bool Host::advance() {
+void Host::accept() {
   callers_.advance([](const Introduction&) { return Verdict::kAccepted; },
                    [this](const Introduction& caller, UniqueDescriptor socket) {
                      const std::string name = fmt::format("process {}", caller.process);
                      guests_.push_back({caller, std::make_unique<sockets::Link>(std::move(socket), name, kept_)});
                    });
+}
+
+bool Host::advance() {
+  accept();
   for (auto guest = guests_.begin(); guest != guests_.end();) {
     guest = guest->has_met || hear(*guest) ? std::next(guest) : guests_.erase(guest);
   }
@@ -155,12 +161,18 @@ bool Host::is_flushed() {
 
 void Host::refuse(const Error& error) {
   const std::string refusal = sockets::encode_error(error);
+  const Deadline late = Deadline::after(kLateTime);
   const Deadline deadline = Deadline::after(kRefusalTime);
+  const auto are_all_here = [this] { return guests_.size() + 1 >= static_cast<std::size_t>(slot_.processes); };
   try {
-    for (const Guest& guest : guests_) guest.link->post(kRefusal, refusal.data(), refusal.size());
-    while (!is_flushed() && !deadline.passed()) {
+    while (!deadline.passed()) {
+      accept();
+      for (Guest& guest : guests_) {
+        if (!std::exchange(guest.is_refused, true)) guest.link->post(kRefusal, refusal.data(), refusal.size());
+      }
+      if (is_flushed() && (are_all_here() || late.passed())) return;
       std::vector<pollfd> sockets;
-      for (const Guest& guest : guests_) sockets.push_back({guest.link->descriptor(), POLLIN, 0});
+      add_to(sockets);
       ::poll(sockets.data(), sockets.size(), 1);
     }
   } catch (const TransportError& problem) {

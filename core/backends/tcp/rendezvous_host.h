@@ -34,7 +34,8 @@ class Host {
   std::string describe_missing() const;
   /// True once a call of this process itself has come.
   bool has_found_itself() const { return has_found_itself_; }
-  /// The job does not start: tells all that have come so. For a second at most.
+  /// The job does not start: tells all that have come why, and those that come within half a second. Blocks for a
+  /// second at most.
   void refuse(const Error& error);
   /// Callers that were dropped because they are not of the job.
   std::uint64_t strangers() const { return callers_.strangers(); }
@@ -47,7 +48,9 @@ class Host {
     Introduction introduction;
     std::unique_ptr<sockets::Link> link;
     bool has_met = false;  ///< its request has come
+    bool is_refused = false;
   };
+  void accept();
   bool hear(Guest& guest);
   void meet(Guest& guest, const Request& request);
   void look_for_gone(Clock::time_point now);

@@ -146,7 +146,7 @@ TEST(TcpRendezvous, AllMustBeToldTheSameSize) {
     return message_of<InvalidArgument>([&] { met(slot); });
   });
   const std::string pid = std::to_string(getpid());
-  for (const std::string& error : {errors[0], errors[2]}) {
+  for (const std::string& error : errors) {
     EXPECT_THAT(error, AllOf(HasSubstr("process 0 (host"), HasSubstr("as one of 3 processes"),
                              HasSubstr("process 2 (host"), HasSubstr("as one of 4"), HasSubstr("pid " + pid)));
   }
@@ -183,6 +183,27 @@ TEST(TcpRendezvous, AllMustRunTheSameBuild) {
   });
   EXPECT_THAT(errors, testing::Each(AllOf(HasSubstr("process 0 (host"), HasSubstr("process 2 (host"),
                                           HasSubstr("must run the same build"))));
+}
+
+TEST(TcpRendezvous, WhoComesAMomentLaterIsToldAsWell) {
+  const SlotsOfJob slots(3);
+  std::latch has_called(1);
+  const auto errors = side_by_side<std::string>(3, [&](int p) {
+    Slot slot = slots[p];
+    if (p == 1) slot.processes = 4;
+    if (p == 2) has_called.wait();
+    std::string error = message_of<InvalidArgument>([&] {
+      if (p != 1) return (void)met(slot);
+      try {
+        met(slot);
+      } catch (...) {
+        has_called.count_down();  // process 0 has refused it
+        throw;
+      }
+    });
+    return error;
+  });
+  EXPECT_THAT(errors, testing::Each(HasSubstr("process 1 (host")));
 }
 
 /// Process 2 has met process 0 and goes, before process 3 comes.
