@@ -17,7 +17,7 @@ std::optional<World>& joined() {
 }  // namespace
 
 bool is_launched() {
-  constexpr std::array kSizes{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "FARANDOLE_SIZE"};
+  constexpr std::array kSizes{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "FARANDOLE_SIZE", "WORLD_SIZE"};
   return std::any_of(kSizes.begin(), kSizes.end(), [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
