@@ -53,6 +53,9 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
       text("FARANDOLE_JOB", &S::job, kOwn,
            "Name of a job that no MPI starts: the same for all its processes, and no other job of the same user at the "
            "time."),
+      text("FARANDOLE_PMIX_LIBRARY", &S::pmix_library, kOwn,
+           "File of PMIx; empty means the one that the process has loaded, else the libpmix.so.2 that the loader, or a "
+           "look into the directories of Debian and Open MPI, finds."),
       choice("FARANDOLE_CUDA", &S::cuda, {"auto", "off"}, kOwn,
              "Whether CUDA's devices are used; `auto`: where the plug-in, a driver and a device are there; `off` loads "
              "nothing of CUDA."),

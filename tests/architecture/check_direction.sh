@@ -57,8 +57,8 @@ for backend in core/backends/*/; do
 done
 
 # Vendors, the network, third parties.
-vendor='mpi\.h|nccl\.h|cuda_runtime|cuda\.h|cublas|cudnn|tensorflow/'
-for directory in core/include core/internal core/src core/backends/{inproc,shm,local,sockets} collectives \
+vendor='mpi\.h|pmix(_[a-z]+)?\.h|nccl\.h|cuda_runtime|cuda\.h|cublas|cudnn|tensorflow/'
+for directory in core/include core/internal core/src core/backends/{inproc,shm,local,sockets,tcp} collectives \
                  ops/engine ops/gradients ops/trainer/include ops/trainer/src ops/trainer/tools; do
   refuse "$directory" "$vendor" 'a vendor header outside its room'
 done
@@ -69,11 +69,11 @@ done
 refuse core/backends/cuda "$vendor" 'a header of a vendor in the plug-in for CUDA'
 # Nobody else calls these functions. Comments may name them.
 names=$(grep -rnE --include='*.h' --include='*.cpp' '^[^/]*\b(cu[A-Z][A-Za-z]+|nccl[A-Z][A-Za-z]+) ?\(' core/include core/internal core/src \
-             core/backends/{inproc,shm,local,sockets,mpi} collectives ops/engine ops/gradients ops/tensorflow ops/trainer/{include,src,tools})
+             core/backends/{inproc,shm,local,sockets,tcp,mpi,pmix} collectives ops/engine ops/gradients ops/tensorflow ops/trainer/{include,src,tools})
 [ -z "$names" ] || { echo "functions of CUDA or NCCL outside their room:"; echo "$names"; failures=$((failures + 1)); }
 # Addresses of interfaces, by which core/src/topology.cpp knows a machine, are no sockets.
 network='sys/(socket|un|epoll)\.h|netinet/tcp|arpa/'
-for directory in core/include core/internal core/src core/backends/{inproc,shm,mpi,cuda} collectives ops; do
+for directory in core/include core/internal core/src core/backends/{inproc,shm,mpi,pmix,cuda} collectives ops; do
   refuse "$directory" "$network" 'sockets belong to core/backends/sockets and what is built on it'
 done
 third_party='fmt/|spdlog/|nlohmann/|boost/|Eigen/|dnnl|oneapi/|zlib|omp\.h'

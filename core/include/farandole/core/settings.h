@@ -58,6 +58,7 @@ struct Settings {
   std::int64_t rank = -1;
   std::int64_t size = -1;
   std::string job;
+  std::string pmix_library;
   // Devices.
   std::string cuda = "auto";
   std::string device = "auto";
