@@ -28,7 +28,9 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
             "Most memory that the windows of a host's ranks take together; 0: what the machine, or the control group, "
             "has."),
       choice("FARANDOLE_MPI", &S::mpi, {"auto", "openmpi", "mpich", "off"}, kOwn,
-             "MPI to join by; `auto` takes the one that is loaded or that started the program, `off` stays alone."),
+             "MPI to join by; `auto` takes the one that is loaded or that started the program, `off` none: jobs "
+             "without MPI "
+             "are joined all the same."),
       choice("FARANDOLE_NETWORK", &S::network, {"auto", "mpi", "tcp"}, kAll,
              "What carries messages between the hosts of a job that MPI has started: MPI, or TCP connections of "
              "Farandole's own; `auto`: those, where all processes can listen and reach the next host and there is no "
@@ -46,13 +48,27 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
            "Processes with different texts count as being on different hosts, to try multi-host jobs on one machine."),
       number(
           "FARANDOLE_RANK", &S::rank, -1, kMostRanks - 1, kOwn,
-          "Number of this process in a job of one host that no MPI starts, with FARANDOLE_SIZE and FARANDOLE_JOB; -1 "
-          "means not set."),
+          "Number of this process in a job that no MPI starts, with FARANDOLE_SIZE and either FARANDOLE_RENDEZVOUS or, "
+          "on one host, FARANDOLE_JOB; -1 means not set."),
       number("FARANDOLE_SIZE", &S::size, -1, kMostRanks, kOwn,
              "Number of processes in a job that no MPI starts; -1 means not set."),
       text("FARANDOLE_JOB", &S::job, kOwn,
-           "Name of a job that no MPI starts: the same for all its processes, and no other job of the same user at the "
-           "time."),
+           "Name of a job that no MPI starts: the same for all its processes, and no other job of the same user, or at "
+           "the same address, at the time."),
+      text("FARANDOLE_RENDEZVOUS", &S::rendezvous, kOwn,
+           "Host and port at which the processes of a job over several hosts meet, such as `node1:29500`: the host of "
+           "rank 0, and a port of which one of the next 8 is free, too."),
+      text("FARANDOLE_JOB_KEY_FILE", &S::job_key_file, kOwn,
+           "File with the key of a job that no MPI starts, 64 hexadecimal digits: of this user, with mode 0600, no "
+           "link."),
+      number("FARANDOLE_JOB_KEY_FD", &S::job_key_descriptor, -1, 1 << 20, kOwn,
+             "Open descriptor from which the key of such a job is read, and which is closed then; -1 means not set."),
+      secret("FARANDOLE_JOB_KEY", &S::job_key,
+             "The key of such a job itself; the variable is removed when it has been read, and nobody is shown the "
+             "value."),
+      flag("FARANDOLE_TRUST_NETWORK", &S::trust_network, kOwn,
+           "Whether such a job may do without a key: whoever reaches a port of the job can then join it, read its data "
+           "and send it wrong ones."),
       text("FARANDOLE_PMIX_LIBRARY", &S::pmix_library, kOwn,
            "File of PMIx; empty means the one that the process has loaded, else the libpmix.so.2 that the loader, or a "
            "look into the directories of Debian and Open MPI, finds."),

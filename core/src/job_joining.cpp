@@ -10,6 +10,7 @@
 #include "farandole/internal/log.h"
 #include "from_peers.h"
 #include "job.h"
+#include "launch.h"
 
 namespace farandole {
 
@@ -28,14 +29,18 @@ struct Job::Surroundings {
 };
 
 void Job::join(const WorldOptions& options) {
-  const JoinOptions join_options{options.mpi_communicator, options.mpi_from_any_thread};
+  JoinOptions join_options{options.mpi_communicator, options.mpi_from_any_thread, {}};
   BackendChoice choice;
   if (!options.alone) choice = choose_backend(settings_, join_options);
   if (choice.plugin.empty()) {
     connection_.description = "none (" + (options.alone ? "this process alone" : choice.reason) + ")";
+    log(LogLevel::kDebug, "joining no job: " + connection_.description);
   } else {
     Backend& backend = load_backend(choice.plugin, settings_);
+    join_options.launched = choice.launched;
+    log(LogLevel::kDebug, fmt::format("joining the job by {}: {}", choice.plugin, choice.reason));
     connection_.group = backend.join(settings_, join_options);
+    mark_joined(choice.launched);
     connection_.process = group()->process();
     connection_.description = fmt::format("{} ({})", backend.version(), choice.reason);
     if (options.replicas > 1 && group()->thread_use() == ThreadUse::kMainThreadOnly) {
@@ -51,7 +56,7 @@ void Job::check_size(const WorldOptions& options, int launched_size) const {
   if (!options.alone && launched_size > 0 && launched_size != processes && settings_.mpi != "off") {
     throw InvalidArgument(fmt::format(
         "the launcher started {} processes, but {} sees {}: the program was started by the launcher of another MPI; "
-        "start it with the mpirun that belongs to this MPI, or set FARANDOLE_MPI",
+        "start it with the mpirun that belongs to this MPI, or set FARANDOLE_MPI (`off` where no MPI shall be used)",
         launched_size, backend_description(), processes));
   }
 }

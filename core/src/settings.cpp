@@ -208,6 +208,7 @@ Settings Settings::parse(std::span<const std::string> variables) {
 }
 
 std::string value_text(const Settings& settings, const SettingInfo& info) {
+  if (info.secret && !(settings.*std::get<std::string Settings::*>(info.member)).empty()) return "(secret)";
   return std::visit(
       Overloaded{[&](std::string Settings::*member) { return settings.*member; },
                  [&](std::int64_t Settings::*member) {

@@ -27,11 +27,11 @@ case $fault in
   late)     status=ok   text='not in it yet: rank 1 .*does not answer' ;;
   lingers)  status=ok   text='leaving the job: waiting for .*still in it: rank 1 ' ;;
   # Where processes meet without MPI they know who is missing.
-  joins_late) status=ok text='joining the job: waiting for |waits for process 1; each' ;;
-  absent)   status=fail text='deadline of 1 s .*(joining the job: waiting for |waits for process 1; each)' bound=$hang_bound ;;
+  joins_late) status=ok text='joining the job: waiting for |waits for process 1; each|process 1 has not come; each' ;;
+  absent)   status=fail text='deadline of 1 s .*(joining the job: waiting for |waits for process 1; each|process 1 has not come; each)' bound=$hang_bound ;;
   # Rank 0 waits in the middle of joining, for a file that the test makes.
   killed_agreeing) status=fail text='joining the job: rank 1 .*died|process 1 .* has gone' ;;
-  killed_joining) status=fail text='process 1 has gone before|signal 9|KILLED BY SIGNAL|EXIT CODE: 9' ;;
+  killed_joining) status=fail text='process 1 (.*pid.* )?has gone before|signal 9|KILLED BY SIGNAL|EXIT CODE: 9' ;;
   killed_leaving) status=fail text='leaving the job failed: .*rank 1 .*died|signal 9|KILLED BY SIGNAL|EXIT CODE: 9' ;;
   # No fault, but one would not be noticed.
   unwatched) status=ok text="if one of 2 of the 2 other processes of this host dies, .*: pidfd_open is refused .*allow it in the sandbox" ;;
@@ -89,7 +89,7 @@ case $fault in
     until_said 'joining the job: '; kill_rank_1
     until_ended 2; touch "$work/come"; echo '{}' >"$work/table" ;;
   killed_joining)
-    until_said 'joining the job: waiting for |waits for process'; kill_rank_1; until_ended 0; touch "$work/come" ;;
+    until_said 'joining the job: waiting for |waits for process|has not come'; kill_rank_1; until_ended 0; touch "$work/come" ;;
   killed_leaving)
     # Rank 2 leaves, too, and finds out; rank 0 comes later.
     until_said 'rank 1 .*leaving the job: waiting'; kill_rank_1

@@ -49,7 +49,7 @@ class Scene {
 
 /// Of this process, which need not have joined yet.
 std::string rank_of_launcher() {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "FARANDOLE_RANK"}) {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "FARANDOLE_RANK", "RANK"}) {
     const char* const rank = std::getenv(variable);
     if (rank != nullptr) return rank;
   }

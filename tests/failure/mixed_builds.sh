@@ -16,7 +16,7 @@ find "$other" -type f -exec env LC_ALL=C sed -i "s/$revision/000000000000/g" {} 
 
 export FARANDOLE_HOST_ID=farandole-mixed-$$
 output=$(timeout --kill-after=5 $refuse_bound "$@" bash -c '
-  [ "${OMPI_COMM_WORLD_RANK-${PMI_RANK-$FARANDOLE_RANK}}" != 1 ] || export LD_LIBRARY_PATH=$1
+  [ "${OMPI_COMM_WORLD_RANK-${PMI_RANK-${FARANDOLE_RANK-$RANK}}}" != 1 ] || export LD_LIBRARY_PATH=$1
   exec "$2" killed' bash "$other" "$program" 2>&1 </dev/null)
 came=$?
 echo "$output"

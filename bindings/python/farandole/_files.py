@@ -22,7 +22,11 @@ def header_dir() -> Path:
     raise ImportError("farandole/engine.h is not in the package; reinstall Farandole")
 
 
+# What launchers call the number of a process.
+_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "FARANDOLE_RANK", "RANK")
+
+
 def is_first_rank() -> bool:
     """Whether this is rank 0, or no job's, as far as launchers tell a process that has not joined yet."""
-    ranks = (os.environ.get(name) for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "FARANDOLE_RANK"))
+    ranks = (os.environ.get(name) for name in _RANKS)
     return next((rank for rank in ranks if rank), "0") == "0"

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -25,13 +24,12 @@
 #include "farandole/internal/stall_monitor.h"
 #include "farandole/sdk/backend.h"
 #include "local/hello.h"
+#include "sockets/open_files.h"
 
 namespace farandole::local {
 namespace {
 
 constexpr std::size_t kLongestJob = 64;
-// What a program has open beside the connections, with room for pidfds of the other processes.
-constexpr rlim_t kOtherDescriptors = 64;
 // Nothing tells that a name has come into being, so it is looked for again.
 constexpr int kRetryMs = 5;
 
@@ -293,21 +291,6 @@ class Gathering {
   bool has_warned_ = false;
 };
 
-/// A connection with each other process needs a descriptor: asks for as many as may be had.
-void provide_descriptors(const Slot& slot) {
-  const auto needed = static_cast<rlim_t>(slot.processes) + kOtherDescriptors;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-  if (limit.rlim_max < needed) {
-    throw InvalidArgument(fmt::format(
-        "job '{}' has {} processes, and each needs {} open files for the connections with all others; this one "
-        "may have {} (ulimit -n -H); raise that limit, or start the job with mpirun",
-        slot.job, slot.processes, needed, limit.rlim_max));
-  }
-  limit.rlim_cur = needed;
-  (void)setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 }  // namespace
 
 Rendezvous meet(const Slot& slot) {
@@ -315,7 +298,7 @@ Rendezvous meet(const Slot& slot) {
     throw InvalidArgument(
         fmt::format("FARANDOLE_JOB has {} characters; it must have 1 to {}", slot.job.size(), kLongestJob));
   }
-  provide_descriptors(slot);
+  sockets::provide_descriptors(slot.processes, fmt::format("job '{}'", slot.job));
   return Gathering(slot).run();
 }
 

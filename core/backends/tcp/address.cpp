@@ -177,6 +177,11 @@ bool is_in_network(const Address& address, const InterfaceAddress& own) {
   return share_bits(address, own.address, own.prefix_bits);
 }
 
+bool is_of_this_host(const Address& address, std::span<const InterfaceAddress> own) {
+  const auto is_same = [&](const InterfaceAddress& each) { return share_bits(address, each.address, 128); };
+  return is_loopback(address) || std::any_of(own.begin(), own.end(), is_same);
+}
+
 std::vector<Address> choose_own_addresses(std::span<const InterfaceAddress> all, std::string_view choice) {
   std::vector<Address> chosen;
   if (choice.empty()) {

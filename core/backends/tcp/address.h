@@ -43,6 +43,9 @@ std::vector<InterfaceAddress> interface_addresses();
 /// True if the address lies in the network of `own`.
 bool is_in_network(const Address& address, const InterfaceAddress& own);
 
+/// True if the address is one of `own`, whatever its port, or of a loopback network.
+bool is_of_this_host(const Address& address, std::span<const InterfaceAddress> own);
+
 /// Those of `all` that a job may use, best first.
 /// @param choice  FARANDOLE_NETWORK_INTERFACE: the name of an interface ("eth1"), or a network ("10.0.0.0/8",
 ///                "2001:db8::/32"); empty: by the route, i.e. the address that packets to other networks leave by comes

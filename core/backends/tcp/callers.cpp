@@ -31,10 +31,10 @@ void Callers::advance(const Decide& decide, const Adopt& adopt) {
 
 void Callers::accept() {
   // At most as many as may wait here, so that a flood of callers can not keep this process.
-  for (std::size_t i = 0; i < kMost; ++i) {
+  for (std::size_t i = 0; i < most(); ++i) {
     UniqueDescriptor socket = accept_caller(listener_, peer_timeout_);
     if (!socket) return;
-    if (handshakes_.size() >= kMost) {
+    if (handshakes_.size() >= most()) {
       const auto oldest =
           std::find_if(handshakes_.begin(), handshakes_.end(), [](const Handshake& each) { return !each.is_proven(); });
       if (oldest == handshakes_.end()) return;

@@ -20,7 +20,8 @@ namespace farandole::tcp {
 /// once a minute at most. Nothing blocks. Not thread-safe.
 class Callers {
  public:
-  /// Handshakes with callers that have not proved to be of the job; the oldest makes room for the next.
+  /// Handshakes with callers that have not proved to be of the job, beside one for each process of the job, so that all
+  /// of those can call at once; the oldest makes room for the next.
   static constexpr std::size_t kMost = 64;
   using Decide = std::function<Verdict(const Introduction& caller)>;
   using Adopt = std::function<void(const Introduction& caller, UniqueDescriptor socket)>;
@@ -42,6 +43,7 @@ class Callers {
   void drop_sockets();
 
  private:
+  std::size_t most() const { return kMost + static_cast<std::size_t>(mine_.processes); }
   void accept();
   bool is_over(Handshake& handshake, const Decide& decide, const Adopt& adopt);
   void refuse(std::string_view why);

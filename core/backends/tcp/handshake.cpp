@@ -145,9 +145,11 @@ void Handshake::take_opening() {
   }
   const Introduction& them = theirs_.introduction;
   const Introduction& us = mine_.introduction;
-  if (them.job != us.job || them.generation != us.generation || them.purpose != us.purpose) {
-    return fail("the handshake of another job, or of a connection for another purpose", /*is_stranger=*/true);
+  if (them.job != us.job || them.generation != us.generation) {
+    return fail("the handshake of another job, or of another start of this one", /*is_stranger=*/true);
   }
+  // A caller that looks for the rendezvous may have tried a port at which another process of the job listens.
+  if (them.purpose != us.purpose) return fail("the handshake of a connection for another purpose", false);
   // A caller may have tried an address that another process of the job has, too.
   const int called = is_caller_ ? them.process : us.process;
   if (mine_.called != called || theirs_.called != called) {

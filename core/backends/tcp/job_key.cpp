@@ -1,15 +1,134 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tcp/job_key.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sodium.h>
 #include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/forked_children.h"
+#include "sockets/descriptor.h"
 
 namespace farandole::tcp {
+namespace {
+
+constexpr const char* kKeyVariable = "FARANDOLE_JOB_KEY";
+constexpr const char* kDescriptorVariable = "FARANDOLE_JOB_KEY_FD";
+constexpr std::size_t kDigits = 2 * std::tuple_size_v<JobKey>;
+// Of a text with a key: the digits and the end of the line. One more shows that there is too much.
+constexpr std::size_t kMostText = kDigits + 3;
+
+void keep_key(std::optional<JobKey>& /*key*/) {}
+/// The key whose source is gone once it has been read.
+using KeyOfThisProcess = ProcessState<std::optional<JobKey>, keep_key>;
+
+[[noreturn]] void refuse(std::string_view source, std::string_view why) {
+  throw InvalidArgument(fmt::format("the key of the job, {}, {}", source, why));
+}
+
+/// 64 digits, and maybe the end of a line.
+JobKey parse_key(std::string_view text, std::string_view source) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
+  JobKey key{};
+  std::size_t bytes = 0;
+  const char* end = nullptr;
+  const bool is_hex = sodium_hex2bin(key.data(), key.size(), text.data(), text.size(), nullptr, &bytes, &end) == 0;
+  if (!is_hex || text.size() != kDigits || bytes != key.size() || end != text.data() + text.size()) {
+    refuse(source,
+           fmt::format("must be {} hexadecimal digits, such as `openssl rand -hex 32` prints; it has {}{}", kDigits,
+                       text.size() > kDigits ? "more characters" : fmt::format("{} characters", text.size()),
+                       text.size() == kDigits ? ", of which not all are such digits" : ""));
+  }
+  return key;
+}
+
+JobKey read_key(const sockets::UniqueDescriptor& from, std::string_view source) {
+  std::array<char, kMostText> text{};
+  std::size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = read(from.get(), text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) refuse(source, fmt::format("can not be read: {}", std::generic_category().message(errno)));
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  const JobKey key = parse_key(std::string_view(text.data(), size), source);
+  sodium_memzero(text.data(), text.size());
+  return key;
+}
+
+JobKey read_key_file(const std::string& name) {
+  const std::string source = fmt::format("FARANDOLE_JOB_KEY_FILE={}", name);
+  // Does not wait for the writer of a pipe.
+  const sockets::UniqueDescriptor file(open(name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file && errno == ELOOP) refuse(source, "is a symbolic link; it must be the file itself");
+  if (!file) refuse(source, fmt::format("can not be opened: {}", std::generic_category().message(errno)));
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) refuse(source, "is no regular file");
+  if (status.st_uid != geteuid()) {
+    refuse(source, fmt::format("belongs to user {}; it must belong to user {}, who runs this process", status.st_uid,
+                               geteuid()));
+  }
+  if ((status.st_mode & 07077U) != 0) {
+    refuse(source, fmt::format("has mode {:04o}; it must have mode 0600, so that no other user can read it",
+                               status.st_mode & 07777U));
+  }
+  return read_key(file, source);
+}
+
+/// Removes a variable, and overwrites its value, which /proc/<pid>/environ would show.
+void scrub(const char* name) {
+  if (char* const value = getenv(name)) sodium_memzero(value, std::strlen(value));
+  unsetenv(name);
+}
+
+/// 256 bits that everybody can compute.
+std::array<unsigned char, 32> hash(std::string_view purpose, const JobName& name) {
+  const std::string text = fmt::format("{}\n{}\n{}", purpose, name.rendezvous, name.job);
+  std::array<unsigned char, 32> bits{};
+  crypto_generichash(bits.data(), bits.size(), reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                     nullptr, 0);
+  return bits;
+}
+
+std::vector<std::string_view> ways_of(const Settings& settings) {
+  std::vector<std::string_view> ways;
+  if (settings.job_key_descriptor >= 0) ways.emplace_back(kDescriptorVariable);
+  if (!settings.job_key_file.empty()) ways.emplace_back("FARANDOLE_JOB_KEY_FILE");
+  if (!settings.job_key.empty()) ways.emplace_back(kKeyVariable);
+  if (settings.trust_network) ways.emplace_back("FARANDOLE_TRUST_NETWORK=on");
+  return ways;
+}
+
+/// By the one way that is given.
+JobKey read_from(const Settings& settings, const JobName& name) {
+  if (settings.job_key_descriptor >= 0) {
+    const sockets::UniqueDescriptor inherited(static_cast<int>(settings.job_key_descriptor));
+    unsetenv(kDescriptorVariable);
+    return read_key(inherited, fmt::format("{}={}", kDescriptorVariable, settings.job_key_descriptor));
+  }
+  if (!settings.job_key_file.empty()) return read_key_file(settings.job_key_file);
+  if (!settings.job_key.empty()) {
+    scrub(kKeyVariable);
+    return parse_key(settings.job_key, kKeyVariable);
+  }
+  return hash("key of a job that trusts its network", name);
+}
+
+}  // namespace
 
 std::array<unsigned char, 32> random_256_bits() {
   std::array<unsigned char, 32> bits{};
@@ -22,6 +141,32 @@ std::array<unsigned char, 32> random_256_bits() {
                     std::generic_category().message(errno)));
   }
   return bits;
+}
+
+std::uint64_t job_number(const JobName& name) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, hash("number of a job", name).data(), sizeof number);
+  return number;
+}
+
+JobKey read_job_key(const Settings& settings, const JobName& name) {
+  const std::vector<std::string_view> ways = ways_of(settings);
+  if (ways.size() > 1) {
+    throw InvalidArgument(
+        fmt::format("{} are set, and each gives the job a key; keep one of them", fmt::join(ways, " and ")));
+  }
+  if (ways.empty()) {
+    if (const auto kept = *KeyOfThisProcess::access()) return *kept;
+    throw InvalidArgument(
+        "a job that no MPI starts needs a key that all its processes have and nobody else: 64 hexadecimal digits "
+        "(openssl "
+        "rand -hex 32) in the file of FARANDOLE_JOB_KEY_FILE, with mode 0600, or in the variable FARANDOLE_JOB_KEY, or "
+        "from the descriptor FARANDOLE_JOB_KEY_FD; or set FARANDOLE_TRUST_NETWORK=on, if everybody who can reach the "
+        "ports of this job may join it");
+  }
+  const JobKey key = read_from(settings, name);
+  if (!settings.trust_network && settings.job_key_file.empty()) *KeyOfThisProcess::access() = key;
+  return key;
 }
 
 }  // namespace farandole::tcp

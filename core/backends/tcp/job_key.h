@@ -3,6 +3,10 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <string>
+
+#include "farandole/core/settings.h"
 
 namespace farandole::tcp {
 
@@ -15,5 +19,20 @@ std::array<unsigned char, 32> random_256_bits();
 inline JobKey make_job_key() {
   return random_256_bits();
 }
+
+/// What tells a job that no MPI has started from other jobs.
+struct JobName {
+  std::string rendezvous;  ///< "node1:29500"
+  std::string job;         ///< FARANDOLE_JOB; may be empty
+};
+std::uint64_t job_number(const JobName& name);
+
+/// The key of a job that no MPI has started, by one of four ways: FARANDOLE_JOB_KEY_FD, FARANDOLE_JOB_KEY_FILE,
+/// FARANDOLE_JOB_KEY, or FARANDOLE_TRUST_NETWORK=on, which is a key that everybody can compute from the name, and so no
+/// protection. What programs that this process starts must not have is taken away at the first call: the descriptor is
+/// closed, and the variables with it and with the key itself are removed; later calls return the same key.
+/// @throws InvalidArgument  none of the four, or several; or a file that another user can read or has made; or it holds
+/// no key. No message shows any of a key
+JobKey read_job_key(const Settings& settings, const JobName& name);
 
 }  // namespace farandole::tcp

@@ -46,6 +46,8 @@ UniqueDescriptor try_to_listen(const Address& at, int& error) {
   const unsigned length = to_sockaddr(at, address);
   UniqueDescriptor socket(::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket && at.family == 6) set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, kOff);
+  // A port that is asked for is not taken by connections of the past, only by a socket that listens.
+  if (socket && at.port != 0) set(socket.get(), SOL_SOCKET, SO_REUSEADDR, kOn);
   if (socket && bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
       listen(socket.get(), SOMAXCONN) == 0) {
     return socket;
@@ -56,18 +58,19 @@ UniqueDescriptor try_to_listen(const Address& at, int& error) {
 
 }  // namespace
 
-UniqueDescriptor listen_at(const std::optional<Address>& at) {
+UniqueDescriptor listen_at(const std::optional<Address>& at, std::uint16_t port) {
   int error = 0;
   UniqueDescriptor socket;
   if (at) {
-    socket = try_to_listen(*at, error);
+    socket = try_to_listen(Address{at->family, port, at->bytes}, error);
   } else {
     // A socket of IPv6 takes callers by IPv4, too; a kernel without IPv6 has none.
-    socket = try_to_listen(Address{6, 0, {}}, error);
-    if (!socket) socket = try_to_listen(Address{4, 0, {}}, error);
+    socket = try_to_listen(Address{6, port, {}}, error);
+    if (!socket && error != EADDRINUSE) socket = try_to_listen(Address{4, port, {}}, error);
   }
   if (!socket) {
-    throw TransportError(fmt::format("this process can not listen at {}: {}", at ? to_text(*at) : "any address",
+    throw TransportError(fmt::format("this process can not listen at {}{}: {}", at ? to_text(*at) : "any address",
+                                     port == 0 ? "" : fmt::format(", port {}", port),
                                      std::generic_category().message(error)));
   }
   return socket;

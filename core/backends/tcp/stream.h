@@ -13,9 +13,9 @@ namespace farandole::tcp {
 
 using sockets::UniqueDescriptor;
 
-/// Listens, without blocking. @param at  port 0: one that is free; null: at all addresses of this host, IPv4 and IPv6
-/// @throws TransportError  names the address
-UniqueDescriptor listen_at(const std::optional<Address>& at);
+/// Listens, without blocking. @param at  null: at all addresses of this host, IPv4 and IPv6   @param port  0: one that
+/// is free   @throws TransportError  names the address
+UniqueDescriptor listen_at(const std::optional<Address>& at, std::uint16_t port = 0);
 /// The port that a socket has.
 std::uint16_t port_of(const UniqueDescriptor& socket);
 /// Begins to connect; errno says why there is none. @param from  the own address to use

@@ -68,9 +68,13 @@ std::string TcpNetwork::name_of(int process) const {
 
 void TcpNetwork::set_addresses(int process, const ListenAddresses& addresses) {
   const std::lock_guard lock(mutex_);
+  peers_[process].addresses = by_reach(addresses);
+}
+
+std::vector<Address> TcpNetwork::by_reach(const ListenAddresses& addresses) const {
   std::vector<Address> known(addresses.addresses.begin(), addresses.addresses.end());
   std::erase_if(known, is_none);
-  peers_[process].addresses = order_by_reach(known, interfaces_);
+  return order_by_reach(known, interfaces_);
 }
 
 Link& TcpNetwork::link(int process) {

@@ -59,6 +59,10 @@ class TcpNetwork {
   int processes() const { return options_.processes; }
   /// For the other processes.
   const ListenAddresses& listens_at() const { return own_; }
+  /// The address that connections go out from, where an interface was chosen.
+  const std::optional<Address>& source() const { return source_; }
+  /// In the order in which this host should try them.
+  std::vector<Address> by_reach(const ListenAddresses& addresses) const;
   /// Where `process` listens. May come after the first `link` of that process, which waits for it.
   void set_addresses(int process, const ListenAddresses& addresses);
 

@@ -24,7 +24,7 @@ using tools::ErrorReport;
 
 /// The rank that the launcher gave this process, for errors before the job is joined.
 int launched_rank() {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "FARANDOLE_RANK"}) {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "FARANDOLE_RANK", "RANK"}) {
     if (const char* value = std::getenv(variable)) return std::atoi(value);
   }
   return 0;

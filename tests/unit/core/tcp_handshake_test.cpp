@@ -192,10 +192,9 @@ TEST(TcpHandshake, WhatAnEndHasSaidProvesNothingWhenItIsSentBack) {
   EXPECT_EQ(caller.advance(), State::kFailed);
 }
 
-TEST(TcpHandshake, RefusesWhatIsForAnotherJobGenerationOrPurpose) {
+TEST(TcpHandshake, RefusesWhatIsForAnotherJobOrGeneration) {
   for (const auto& change : std::vector<std::function<void(Introduction&)>>{
-           [](Introduction& each) { each.job = 78; }, [](Introduction& each) { each.generation = 4; },
-           [](Introduction& each) { each.purpose = Purpose::kRendezvous; }}) {
+           [](Introduction& each) { each.job = 78; }, [](Introduction& each) { each.generation = 4; }}) {
     Introduction other = introduce(kCaller);
     change(other);
     Conversation conversation(other);
@@ -203,6 +202,16 @@ TEST(TcpHandshake, RefusesWhatIsForAnotherJobGenerationOrPurpose) {
     EXPECT_EQ(conversation.called().state(), State::kFailed);
     EXPECT_TRUE(conversation.called().is_stranger());
   }
+}
+
+TEST(TcpHandshake, WhatIsForAnotherPurposeIsRefusedAndNoStranger) {
+  Introduction other = introduce(kCaller);
+  other.purpose = Purpose::kRendezvous;
+  Conversation conversation(other);
+  conversation.run();
+  EXPECT_EQ(conversation.called().state(), State::kFailed);
+  EXPECT_FALSE(conversation.called().is_stranger());
+  EXPECT_FALSE(conversation.was_proven());
 }
 
 TEST(TcpHandshake, AnotherProcessOfTheJobThanTheOneCalledIsNoStranger) {

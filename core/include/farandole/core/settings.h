@@ -58,6 +58,11 @@ struct Settings {
   std::int64_t rank = -1;
   std::int64_t size = -1;
   std::string job;
+  std::string rendezvous;
+  std::string job_key;
+  std::string job_key_file;
+  std::int64_t job_key_descriptor = -1;
+  bool trust_network = false;
   std::string pmix_library;
   // Devices.
   std::string cuda = "auto";
@@ -88,12 +93,13 @@ struct SettingInfo {
   std::vector<std::string_view> choices;  ///< for texts with a fixed set of values, else empty
   bool agreed = false;                    ///< rank 0's value holds for all ranks
   std::string_view meaning;
+  bool secret = false;  ///< nobody is shown the value
 };
 
 /// Every setting, in the order of the documentation. Each layer of the library contributes its rows.
 std::span<const SettingInfo> settings_table();
 
-/// The value of one setting as text, in the form that its variable accepts.
+/// The value of one setting as text, in the form that its variable accepts; "(secret)" for one that is.
 std::string value_text(const Settings& settings, const SettingInfo& info);
 
 /// What the variable accepts: "one of auto, ring", "bytes from 64 to 1GiB".

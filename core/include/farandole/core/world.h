@@ -31,7 +31,8 @@ struct WorldOptions {
 };
 
 /// Joins the job that it finds: one started by mpirun or Slurm through the MPI plug-in, an MPI that the program has
-/// initialised itself, or, on one host, processes that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB were given to;
+/// initialised itself, or processes that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_RENDEZVOUS (on one host
+/// FARANDOLE_JOB), or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT were given to;
 /// without them the job is this process alone. Leaves it when destroyed: waits for the other
 /// processes if all is well, and tells them if an exception is on its way through.
 ///

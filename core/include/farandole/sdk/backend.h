@@ -144,11 +144,23 @@ class ProcessGroup {
   std::function<void()> while_waiting_;
 };
 
+/// What a process knows of its job before it meets its peers, where no MPI has started it.
+struct LaunchedAs {
+  int process = 0;    ///< this process's number
+  int processes = 0;  ///< how many there are; 0: nothing is known
+  /// Where process 0 listens: "node1:29500". Empty: all processes are on this host, or an MPI knows.
+  std::string rendezvous;
+  std::uint32_t generation = 0;  ///< of the job: a restarted job is the next one
+  /// All of it, for programs that this process starts and that inherit the variables: "0 of 2 at node1:29500".
+  std::string text;
+};
+
 /// How a World wants to join.
 struct JoinOptions {
   /// Fortran handle (MPI_Comm_c2f) of a communicator of the caller's; else all processes of the job.
   std::optional<int> mpi_communicator;
   bool many_threads = true;  ///< ask the vendor for use from any thread; else for a program of one thread
+  LaunchedAs launched;       ///< of the BackendChoice
 };
 
 /// One way to join a job.
@@ -193,15 +205,17 @@ void check_same_build(std::span<const BuildClaim> claims);
 
 /// How this process should join, and how that was found out.
 struct BackendChoice {
-  std::string plugin;  ///< "mpi_openmpi", "mpi_mpich", "local", or empty for a job of one process
+  std::string plugin;  ///< "mpi_openmpi", "mpi_mpich", "local", "tcp", or empty for a job of one process
   std::string reason;
   int launched_size = 0;  ///< processes that the launcher says it started; 0 if it says nothing
+  LaunchedAs launched;
 };
-/// FARANDOLE_RANK and its companions, else a loaded libmpi, else the launcher's variables, else FARANDOLE_MPI.
+/// FARANDOLE_RANK and its companions, else a loaded libmpi, else the MPI launcher's variables, else RANK and its
+/// companions, else FARANDOLE_MPI. docs/clusters.md has the rule.
 /// @throws InvalidArgument  these contradict each other, or one of the companions is missing
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options);
-/// Loads a plug-in (once per process); "local" is part of the library. @throws Unsupported  not built or not loadable;
-/// the message says which and where it looked.
+/// Loads a plug-in (once per process); "local" and "tcp" are part of the library. @throws Unsupported  not built or not
+/// loadable; the message says which and where it looked.
 Backend& load_backend(std::string_view plugin, const Settings& settings);
 /// The plug-ins that can be found, by name.
 std::vector<std::string> available_backends(const Settings& settings);

@@ -31,6 +31,12 @@ inline SettingInfo text(std::string_view variable, std::string Settings::*member
                         std::string_view meaning) {
   return choice(variable, member, {}, scope, meaning);
 }
+/// Each process's own, and shown to nobody.
+inline SettingInfo secret(std::string_view variable, std::string Settings::*member, std::string_view meaning) {
+  SettingInfo info = text(variable, member, Scope::kOwn, meaning);
+  info.secret = true;
+  return info;
+}
 inline SettingInfo flag(std::string_view variable, bool Settings::*member, Scope scope, std::string_view meaning) {
   return {variable, member, "", 0, 0, {}, scope == Scope::kAllRanks, meaning};
 }

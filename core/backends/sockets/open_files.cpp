@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sockets/open_files.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include "farandole/core/error.h"
+
+namespace farandole::sockets {
+namespace {
+
+// What a program has open beside the connections, with room for pidfds of the other processes.
+constexpr rlim_t kOtherDescriptors = 64;
+
+}  // namespace
+
+void provide_descriptors(int connections, std::string_view job) {
+  const auto needed = static_cast<rlim_t>(connections) + kOtherDescriptors;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  if (limit.rlim_max < needed) {
+    throw InvalidArgument(
+        fmt::format("{} needs {} open files in this process for its connections with the other processes; this one "
+                    "may have {} (ulimit -n -H); raise that limit, or start the job with mpirun",
+                    job, needed, limit.rlim_max));
+  }
+  limit.rlim_cur = needed;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace farandole::sockets

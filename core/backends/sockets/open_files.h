@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Descriptors for the connections of a process.
+#pragma once
+
+#include <string_view>
+
+namespace farandole::sockets {
+
+/// Each connection needs a descriptor: raises the soft limit of open files where that is too low.
+/// @param connections  most that this process may have at a time   @param job  for messages: "job 'train'"
+/// @throws InvalidArgument  the hard limit is lower
+void provide_descriptors(int connections, std::string_view job);
+
+}  // namespace farandole::sockets

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process that looks for process 0, and says where it listens.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farandole/internal/deadline.h"
+#include "sockets/kept_bytes.h"
+#include "sockets/link.h"
+#include "tcp/handshake.h"
+#include "tcp/rendezvous.h"
+#include "tcp/rendezvous_messages.h"
+
+struct pollfd;
+
+namespace farandole::tcp::rendezvous {
+
+/// Calls all addresses and ports at which process 0 may be, side by side; who answers as process 0 of the job is it.
+/// Nothing blocks but the name service. Not thread-safe.
+class Caller {
+ public:
+  /// Where process 0 may be, as far as it is known now. @param problem  set if nowhere
+  using Places = std::function<std::vector<Address>(std::string& problem)>;
+
+  Caller(const Slot& slot, TcpNetwork& network, const Request& request, Places places);
+
+  /// Goes on. True once process 0 has said where the neighbours listen, and the network knows.
+  /// @throws PeerLost  process 0 has gone   @throws Error  as process 0 says   @throws TransportError
+  bool advance();
+  /// "process 0 does not answer at 10.0.0.1:29500: Connection refused"; "processes 3, 7 have not come"
+  std::string describe_wait() const;
+  /// Adds what to look for with poll(2).
+  void add_to(std::vector<pollfd>& sockets) const;
+
+ private:
+  /// One address that is called again and again.
+  struct Door {
+    Address at;
+    std::optional<Handshake> call;
+    Clock::time_point start{};
+    Clock::time_point next{};
+    Clock::duration pause{};
+    std::string problem;  // of the last call
+  };
+  void look_for_places(Clock::time_point now);
+  UniqueDescriptor go_on(Door& door, Clock::time_point now);
+  void fail(Door& door, std::string problem, Clock::time_point now) const;
+  void enter(Door& door, UniqueDescriptor socket);
+  bool hear();
+
+  const Slot slot_;
+  TcpNetwork& network_;
+  const Request request_;
+  const Places places_;
+  std::vector<Door> doors_;
+  std::string problem_;  // of the places
+  Clock::time_point next_look_{};
+  sockets::KeptBytes kept_{4 * kMostBytes};
+  std::unique_ptr<sockets::Link> link_;  // with process 0
+  Address at_;                           // process 0
+  std::string missing_;                  // what process 0 has said of other processes
+};
+
+}  // namespace farandole::tcp::rendezvous

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tcp/tcp_process_group.h"
+
+#include <cstddef>
+#include <vector>
+
+namespace farandole::tcp {
+
+TcpProcessGroup::TcpProcessGroup(const Slot& slot)
+    : SocketProcessGroup(slot.process, slot.processes, slot.warn_after, slot.timeout), network_(network_options(slot)) {
+  meet(slot, network_);
+  std::vector<ListenAddresses> all(static_cast<std::size_t>(slot.processes));
+  allgather(&network_.listens_at(), all.data(), sizeof(ListenAddresses));
+  for (int p = 0; p < slot.processes; ++p) {
+    if (p != slot.process) network_.set_addresses(p, all[static_cast<std::size_t>(p)]);
+  }
+}
+
+TcpProcessGroup::~TcpProcessGroup() {
+  flush_at_end();
+}
+
+void TcpProcessGroup::set_topology(const Topology& topology) {
+  for (int p = 0; p < topology.process_count(); ++p) {
+    is_here_.push_back(topology.process(p).host_index == topology.process(process()).host_index);
+  }
+  transport_.set_topology(topology);
+}
+
+/// Processes of one host see each other's end, whether they have a connection or not.
+bool TcpProcessGroup::is_watched_by(int process) {
+  return find_link(process) != nullptr || (!is_here_.empty() && is_here_[static_cast<std::size_t>(process)]);
+}
+
+void TcpProcessGroup::rest() {
+  network_.advance();
+  network_.rest(1);
+}
+
+}  // namespace farandole::tcp

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job over several hosts that no MPI started.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "farandole/sdk/backend.h"
+#include "sockets/socket_process_group.h"
+#include "tcp/rendezvous.h"
+#include "tcp/tcp_network.h"
+#include "tcp/tcp_transport.h"
+
+namespace farandole::tcp {
+
+/// Everything between processes goes over TCP connections, which are made when they are first used: those of the
+/// binomial tree while the job is joined, so that there is no full mesh. Forked children let go of them (TcpNetwork).
+class TcpProcessGroup final : public sockets::SocketProcessGroup {
+ public:
+  /// Blocks until all processes have met, and know where each listens. @throws Error  see `meet` and `allgather`
+  explicit TcpProcessGroup(const Slot& slot);
+  ~TcpProcessGroup() override;
+
+  Transport& transport() override { return transport_; }
+  void set_topology(const Topology& topology) override;
+  void rest() override;
+  const TcpNetwork& network() const { return network_; }
+
+ private:
+  Link& link_with(int process) override { return network_.link(process); }
+  Link* find_link(int process) override { return network_.find(process); }
+  std::string why_lost(int process) override { return network_.why_lost(process); }
+  bool is_watched_by(int process) override;
+  void advance() override { network_.advance(); }
+
+  TcpNetwork network_;
+  TcpTransport transport_{network_};
+  std::vector<bool> is_here_;  // by process: on this host; written by `set_topology`, const afterwards
+};
+
+}  // namespace farandole::tcp

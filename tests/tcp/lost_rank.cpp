@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that reduce until one of them is killed; each of the others says what it raises. two_hosts.sh looks for that.
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+#include "farandole/core/error.h"
+
+int main() {
+  try {
+    farandole::World world;
+    farandole::Communicator ranks = farandole::Communicator::of_world(world);
+    std::vector<float> data(1000, 1.0F);
+    ranks.allreduce(data, farandole::ReduceOp::kMax);
+    std::printf("joined %d\n", getpid());
+    std::fflush(stdout);
+    for (;;) ranks.allreduce(data, farandole::ReduceOp::kMax);
+  } catch (const farandole::Error& error) {
+    std::printf("%s: %s\n", std::string(name(error.kind())).c_str(), error.what());
+  }
+  return 0;
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs a program without MPI on two hosts that are network namespaces of this machine (tests/support/network_hosts.sh), by
+# the variables that torchrun sets: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The port is taken, as by torchrun's store.
+#
+# usage, as root: two_hosts.sh [--kill RANK] RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
+#   --kill RANK  kills that rank when all have said "joined PROCESS_ID", and expects that each of the others says within 3 s that it
+#                is lost: "PeerLost: … rank RANK …"
+# Needs iproute2. Exit status 77: not possible here, with the reason. Leaves nothing behind.
+set -euo pipefail
+killed=
+if [ "${1-}" = --kill ]; then killed=$2; shift 2; fi
+ranks_per_host=$1 seconds=$2
+shift 2
+# shellcheck source=tests/support/network_hosts.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../support/network_hosts.sh"
+need_tools python3
+make_hosts 2
+write_rank_script
+size=$((${#hosts[@]} * ranks_per_host))
+for host in "${hosts[@]}"; do start_on_host "$host" sleep infinity; done
+# Until the namespaces of each host are there.
+for host in "${hosts[@]}"; do until [ "$(on_host "$host" hostname 2>/dev/null)" = "$name-$host" ]; do sleep 0.02; done; done
+start_store() {
+  on_host 1 python3 -c 'import socket, sys, time
+store = socket.create_server(("", 29500)); print("listens", flush=True); time.sleep(3600)' >"$directory/store" &
+  until grep -q listens "$directory/store"; do sleep 0.02; done
+}
+start_store
+
+umask 077
+od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$directory/key"
+pids=()
+for ((rank = 0; rank < size; ++rank)); do
+  on_host $((rank / ranks_per_host + 1)) timeout --kill-after=5 "$seconds" env RANK="$rank" WORLD_SIZE="$size" \
+    MASTER_ADDR="$net.1" MASTER_PORT=29500 FARANDOLE_JOB_KEY_FILE="$directory/key" \
+    "$directory/rank" "$@" </dev/null >"$directory/output.$rank" 2>&1 &
+  pids[rank]=$!
+done
+kill_rank() {
+  local rank
+  for ((rank = 0; rank < size; ++rank)); do
+    until grep -q '^joined' "$directory/output.$rank" || ! kill -0 "${pids[rank]}" 2>/dev/null; do sleep 0.02; done
+  done
+  kill -KILL "$(sed -n 's/^joined //p' "$directory/output.$killed")"
+}
+status=0
+[ -z "$killed" ] || kill_rank
+start=$EPOCHREALTIME
+for ((rank = 0; rank < size; ++rank)); do
+  came=0
+  wait "${pids[rank]}" || came=$?
+  [ "$came" != 124 ] || echo "two_hosts.sh: rank $rank took longer than $seconds s"
+  if [ -n "$killed" ]; then
+    if [ "$rank" != "$killed" ] && ! grep -qE "PeerLost: .*rank $killed " "$directory/output.$rank"; then
+      echo "FAIL: rank $rank does not name rank $killed"
+      status=1
+    fi
+  elif [ $status = 0 ]; then
+    status=$came
+  fi
+done
+took=$(awk -v from="$start" -v to="$EPOCHREALTIME" 'BEGIN { print to - from }')
+for ((rank = 0; rank < size; ++rank)); do sed "s/^/[$rank] /" "$directory/output.$rank"; done
+if [ -n "$killed" ] && awk -v took="$took" 'BEGIN { exit !(took > 3) }'; then
+  echo "FAIL: the last rank ended $took s after rank $killed was killed; the bound is 3 s"
+  status=1
+fi
+exit $status

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the key of a job that no MPI starts comes from.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "farandole/core/error.h"
+#include "farandole/core/settings.h"
+#include "message_of.h"
+#include "tcp/job_key.h"
+
+namespace farandole::tcp {
+namespace {
+
+using test::message_of;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const JobName kName{"node1:29500", ""};
+const std::string kDigits = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+JobKey key_of_digits() {
+  JobKey key{};
+  for (std::size_t i = 0; i < key.size(); ++i) key[i] = static_cast<unsigned char>(0x11 * (i % 16));
+  return key;
+}
+
+class TcpJobKey : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = std::filesystem::path(testing::TempDir()) / ("farandole-key-test-" + std::to_string(getpid()));
+    std::filesystem::create_directories(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string put_file(const std::string& name, const std::string& text, mode_t mode = 0600) const {
+    const std::string file = (directory_ / name).string();
+    std::ofstream(file) << text;
+    chmod(file.c_str(), mode);
+    return file;
+  }
+  JobKey read_file(const std::string& file) const {
+    Settings settings;
+    settings.job_key_file = file;
+    return read_job_key(settings, kName);
+  }
+  std::string refusal_of(const std::string& file) const {
+    return message_of<InvalidArgument>([&] { read_file(file); });
+  }
+
+  std::filesystem::path directory_;
+};
+
+// First, because a key from a variable or a descriptor is kept.
+TEST_F(TcpJobKey, WithoutOneAllWaysAreListed) {
+  EXPECT_THAT(message_of<InvalidArgument>([] { read_job_key(Settings(), kName); }),
+              AllOf(HasSubstr("FARANDOLE_JOB_KEY_FILE"), HasSubstr("FARANDOLE_JOB_KEY,"),
+                    HasSubstr("FARANDOLE_JOB_KEY_FD"), HasSubstr("FARANDOLE_TRUST_NETWORK=on")));
+}
+
+TEST_F(TcpJobKey, ComesFromAFile) {
+  EXPECT_EQ(read_file(put_file("key", kDigits)), key_of_digits());
+  EXPECT_EQ(read_file(put_file("with end of line", kDigits + "\n")), key_of_digits());
+  EXPECT_EQ(read_file(put_file("read only", kDigits, 0400)), key_of_digits());
+}
+
+TEST_F(TcpJobKey, AFileThatIsNotSafeIsRefused) {
+  EXPECT_THAT(refusal_of(put_file("group", kDigits, 0640)), HasSubstr("has mode 0640; it must have mode 0600"));
+  EXPECT_THAT(refusal_of(put_file("world", kDigits, 0602)), HasSubstr("has mode 0602"));
+  std::filesystem::create_symlink(put_file("target", kDigits), directory_ / "link");
+  EXPECT_THAT(refusal_of((directory_ / "link").string()), HasSubstr("symbolic link"));
+  EXPECT_THAT(refusal_of(directory_.string()), HasSubstr("no regular file"));
+  ASSERT_EQ(mkfifo((directory_ / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(refusal_of((directory_ / "pipe").string()), HasSubstr("no regular file"));
+  EXPECT_THAT(refusal_of((directory_ / "missing").string()), HasSubstr("can not be opened"));
+  if (geteuid() == 0) {
+    const std::string foreign = put_file("foreign", kDigits);
+    ASSERT_EQ(chown(foreign.c_str(), 12345, 12345), 0);
+    EXPECT_THAT(refusal_of(foreign), HasSubstr("belongs to user 12345"));
+  }
+}
+
+TEST_F(TcpJobKey, WhatIsNoKeyIsRefusedAndNotShown) {
+  for (const std::string& wrong :
+       {std::string(), kDigits.substr(1), kDigits + "0", "g" + kDigits.substr(1), kDigits + std::string(1000, 'f')}) {
+    const std::string refusal = refusal_of(put_file("wrong", wrong));
+    EXPECT_THAT(refusal, AllOf(HasSubstr("64 hexadecimal digits"), Not(HasSubstr("2233445566"))));
+  }
+}
+
+TEST_F(TcpJobKey, SeveralWaysAreAnError) {
+  Settings settings;
+  settings.job_key_file = put_file("key", kDigits);
+  settings.trust_network = true;
+  settings.job_key = kDigits;
+  EXPECT_THAT(message_of<InvalidArgument>([&] { read_job_key(settings, kName); }),
+              AllOf(HasSubstr("FARANDOLE_JOB_KEY_FILE and FARANDOLE_JOB_KEY and FARANDOLE_TRUST_NETWORK=on are set"),
+                    Not(HasSubstr(kDigits))));
+}
+
+TEST_F(TcpJobKey, WithoutProtectionItComesFromTheName) {
+  Settings settings;
+  settings.trust_network = true;
+  const JobKey key = read_job_key(settings, kName);
+  EXPECT_EQ(read_job_key(settings, kName), key);
+  EXPECT_NE(read_job_key(settings, {"node1:29501", ""}), key);
+  EXPECT_NE(read_job_key(settings, {"node1:29500", "other"}), key);
+}
+
+TEST_F(TcpJobKey, TheNumberOfAJobComesFromItsName) {
+  EXPECT_EQ(job_number(kName), job_number({"node1:29500", ""}));
+  EXPECT_NE(job_number(kName), job_number({"node1:29501", ""}));
+  EXPECT_NE(job_number(kName), job_number({"node1:29500", "other"}));
+}
+
+TEST_F(TcpJobKey, TheVariableIsScrubbedAndTheKeyKept) {
+  setenv("FARANDOLE_JOB_KEY", kDigits.c_str(), 1);
+  const char* const value = getenv("FARANDOLE_JOB_KEY");
+  EXPECT_EQ(read_job_key(Settings::from_environment(), kName), key_of_digits());
+  EXPECT_EQ(getenv("FARANDOLE_JOB_KEY"), nullptr);
+  EXPECT_EQ(std::string(value), "") << "it is still in the environment's memory";
+  EXPECT_EQ(read_job_key(Settings::from_environment(), kName), key_of_digits()) << "the process joins again";
+}
+
+TEST_F(TcpJobKey, TheDescriptorIsReadAndClosed) {
+  int ends[2] = {};
+  ASSERT_EQ(pipe(ends), 0);
+  const std::string digits = "ff" + kDigits.substr(2);
+  ASSERT_EQ(write(ends[1], digits.data(), digits.size()), static_cast<ssize_t>(digits.size()));
+  close(ends[1]);
+  setenv("FARANDOLE_JOB_KEY_FD", std::to_string(ends[0]).c_str(), 1);
+  const JobKey key = read_job_key(Settings::from_environment(), kName);
+  EXPECT_EQ(key[0], 0xff);
+  EXPECT_EQ(fcntl(ends[0], F_GETFD), -1);
+  EXPECT_EQ(getenv("FARANDOLE_JOB_KEY_FD"), nullptr);
+  EXPECT_EQ(read_job_key(Settings::from_environment(), kName), key);
+}
+
+TEST_F(TcpJobKey, NobodyIsShownTheValue) {
+  const Settings settings = Settings::parse(std::vector<std::string>{"FARANDOLE_JOB_KEY=" + kDigits});
+  EXPECT_EQ(settings.job_key, kDigits);
+  for (const SettingInfo& info : settings_table()) {
+    EXPECT_THAT(value_text(settings, info), Not(HasSubstr(kDigits.substr(0, 8)))) << info.variable;
+    if (info.variable == "FARANDOLE_JOB_KEY") {
+      EXPECT_EQ(value_text(settings, info), "(secret)");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace farandole::tcp

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs over TCP whose processes are threads of a test.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tcp/rendezvous.h"
+#include "tcp/stream.h"
+
+namespace farandole::tcp {
+
+/// What `body` returns for each process, run side by side.
+template <class Result>
+std::vector<Result> side_by_side(int processes, const std::function<Result(int)>& body) {
+  std::vector<std::future<Result>> running;
+  for (int p = 0; p < processes; ++p) running.push_back(std::async(std::launch::async, body, p));
+  std::vector<Result> results;
+  for (auto& each : running) results.push_back(each.get());
+  return results;
+}
+
+/// Loopback of IPv4.
+inline Address host_address(std::uint16_t port) {
+  return {4, port, {127, 0, 0, 1}};
+}
+
+/// The slots of one job, with a port and a key of its own.
+class SlotsOfJob {
+ public:
+  explicit SlotsOfJob(int processes) : processes_(processes), port_(port_of(listen_at(std::nullopt))) {}
+
+  std::uint16_t port() const { return port_; }
+  Slot operator[](int process) const {
+    Slot slot;
+    slot.process = process;
+    slot.processes = processes_;
+    slot.key = key_;
+    slot.job = 7;
+    slot.rendezvous = "127.0.0.1:" + std::to_string(port_);
+    slot.timeout = timeout;
+    return slot;
+  }
+
+  Seconds timeout{60};  ///< the watchdog of each test
+
+ private:
+  const int processes_;
+  const std::uint16_t port_;  // free a moment ago; if it is not any more the next one is taken
+  const JobKey key_ = make_job_key();
+};
+
+}  // namespace farandole::tcp
