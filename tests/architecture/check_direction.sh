@@ -38,7 +38,7 @@ refuse examples '\.\./|(core|collectives|ops)/src|farandole/(sdk|internal)/' 'ex
 # Inside collectives.
 one_way collectives/src algorithms schedule selection operation shared_memory messages device communicator
 
-# Inside core: backends know the headers, each by itself, and sockets where they are built on them; the job knows the
+# Inside core: backends know the headers, each by itself, and sockets or tcp where they are built on them; the job knows the
 # backends.
 for directory in core/include/farandole/core collectives/include ops/engine/include ops/gradients/include ops/trainer/include; do
   refuse "$directory" 'farandole/(sdk|internal)/' 'a public header must not need one for plug-ins, or one that is not installed'
@@ -52,7 +52,10 @@ for backend in core/backends/*/; do
   backend=$(basename "$backend")
   refuse "core/backends/$backend" "$jobs" 'a backend must not look at the job'
   others=$(for other in core/backends/*/; do basename "$other"; done | grep -vx "$backend" | paste -sd '|')
-  case $backend in local | tcp) others=${others/|sockets/} ;; esac
+  case $backend in
+    local | tcp) others=${others/|sockets/} ;;
+    pmix) others=${others/|sockets|tcp/} ;;
+  esac
   refuse "core/backends/$backend" "($others)/" 'a backend must not look at another one'
 done
 

@@ -129,6 +129,8 @@ try_pmix() {
     srun -N 2 -n 4 --mpi=pmix "$bin/farandole_pmix_share" >"$directory/output" 2>&1 </dev/null || fail "PMIx: status $?"
   on_cluster env FARANDOLE_TIMEOUT=1 srun -K -N 2 -n 3 --mpi=pmix farandole_pmix_share . absent && fail 'PMIx: process 0 never comes'
   says 'Timeout: .*process [12] of 3 has been waiting for .* for process 0'
+  FARANDOLE_MPI=pmix on_cluster srun -N 2 -n 4 --mpi=pmix farandole_expect_hosts 2 || fail "FARANDOLE_MPI=pmix: status $?"
+  says 'host 1 of 2, local rank 1 of 2'
   echo 'srun --mpi=pmix, without MPI: 4 processes on 2 nodes have shared; process 0 that never comes is a Timeout'
 }
 try_pmix

@@ -154,6 +154,7 @@ void run(const World& world, Communicator& communicator, std::chrono::millisecon
         at_first, then, at_last, world.network_description().c_str());
   }
   if (std::chrono::milliseconds(joined_ms) > allowed) throw std::runtime_error("joining has taken too long");
+  if (then == 0) throw std::runtime_error("no connection with another host is seen: are they hosts of their own?");
   if (then >= elsewhere) throw std::runtime_error("a process is connected with each process of other hosts");
 }
 
