@@ -116,5 +116,6 @@ if(NOT TARGET spdlog::spdlog_header_only)
 endif()
 
 include(FarandoleMpi)
+include(FarandolePmix)
 include(FarandoleCuda)
 include(FarandolePython)

@@ -17,6 +17,7 @@ function(farandole_three_way_option name help)
 endfunction()
 
 farandole_three_way_option(FARANDOLE_WITH_MPI "Build the plug-ins for Open MPI and MPICH")
+farandole_three_way_option(FARANDOLE_WITH_PMIX "Join jobs that PMIx launchers start")
 farandole_three_way_option(FARANDOLE_WITH_CUDA "Build the plug-in for CUDA")
 farandole_three_way_option(FARANDOLE_WITH_TENSORFLOW "Build the TensorFlow ops")
 # A project that contains this one seldom wants its Python package.

@@ -8,7 +8,7 @@ usage() {
 usage: scripts/setup.sh [--dev] [--python DIR [--tensorflow VERSION]] [--print] [--os-release FILE]
 
 Installs what is missing on Debian and Ubuntu, with sudo when not root. Says and does nothing when nothing is missing.
-The data set, a second MPI and, with --dev, Slurm are left out where they can not be had. Where the system's CMake or g++ is too old, as on
+The data set, a second MPI, PMIx and, with --dev, Slurm are left out where they can not be had. Where the system's CMake or g++ is too old, as on
 Ubuntu 22.04, CMake comes by pip, into DIR or build/tools, and g++-12 is installed; the last line says how to use them.
 On another system it prints what is needed and fails.
 
@@ -43,13 +43,15 @@ readonly dev_packages=(clang-format-14 clang-tidy-14 iproute2 openssh-client ope
 declare -rA optional_packages=(
   [openmpi]='openmpi-bin libopenmpi-dev'
   [mpich]='mpich libmpich-dev'
+  [pmix]='libpmix-dev'
   [data]='dataset-fashion-mnist'
   [slurm]='slurmctld slurmd slurm-client munge'
 )
-groups=(openmpi mpich data)
+groups=(openmpi mpich pmix data)
 declare -rA loss=(
   [openmpi]='no plug-in for Open MPI is built, and its tests are left out'
   [mpich]='no plug-in for MPICH is built, and its tests are left out'
+  [pmix]='programs without MPI do not join the jobs of srun --mpi=pmix'
   [data]='farandole-train and the examples need --data-dir, and the tests that need this data set are skipped'
   [slurm]='the test of Slurm is skipped'
 )
@@ -102,6 +104,7 @@ setup.sh knows the packages of Debian and Ubuntu only. Please install by your sy
   g++ >= $gxx_needed or clang >= $clang_needed, cmake >= $cmake_needed, ninja; ccache if you like
   Open MPI or MPICH, or both, with their compiler wrappers
   Eigen >= 3.4, oneDNN >= 2.5, zlib
+  PMIx with its header, if you like
   fmt, spdlog, nlohmann-json >= 3, libsodium, Boost.Program_options >= 1.74
   GoogleTest with GoogleMock
   Fashion-MNIST: its four IDX files in one directory, named to farandole-train by --data-dir

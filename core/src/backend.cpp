@@ -19,6 +19,7 @@
 #include "launch.h"
 #include "local/local_process_group.h"
 #include "plugin.h"
+#include "pmix/pmix_backend.h"
 #include "tcp/tcp_backend.h"
 
 namespace farandole {
@@ -28,6 +29,7 @@ namespace {
 constexpr std::array kPlugins{kOpenMpi, kMpich};
 constexpr std::string_view kLocal = "local";
 constexpr std::string_view kTcp = "tcp";
+constexpr std::string_view kPmix = "pmix";
 constexpr PluginKind kBackendPlugin{"farandole_backend_v1", "farandole_backend_build_id",
                                     "build Farandole where the development files of that MPI are installed"};
 
@@ -187,6 +189,9 @@ BackendChoice choose_backend(const Settings& settings, const JoinOptions& option
     return {std::string(launch.way == Launch::Way::kLocal ? kLocal : kTcp), launch.reason, launch.launched.processes,
             launch.launched};
   }
+  if (launch.way == Launch::Way::kPmix && !child) {
+    return {std::string(kPmix), launch.reason, /*launched_size=*/0, launch.launched};
+  }
   if (child) {
     if (!options.mpi_communicator) return {{}, *child, 0, {}};
     throw InvalidArgument(
@@ -204,6 +209,10 @@ Backend& load_backend(std::string_view plugin, const Settings& settings) {
   if (plugin == kLocal || plugin == kTcp) {
     remember_joining();
     return plugin == kLocal ? local::local_backend() : tcp::tcp_backend();
+  }
+  if (plugin == kPmix) {
+    remember_joining();
+    return pmix::pmix_backend();
   }
   static std::mutex mutex;
   static std::map<std::string, Backend*, std::less<>> backends;

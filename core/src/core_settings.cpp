@@ -27,10 +27,12 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
       bytes("FARANDOLE_WINDOW_BYTES", &S::window_bytes, 0, kGiB * kGiB, kOwn,
             "Most memory that the windows of a host's ranks take together; 0: what the machine, or the control group, "
             "has."),
-      choice("FARANDOLE_MPI", &S::mpi, {"auto", "openmpi", "mpich", "off"}, kOwn,
-             "MPI to join by; `auto` takes the one that is loaded or that started the program, `off` none: jobs "
-             "without MPI "
-             "are joined all the same."),
+      choice(
+          "FARANDOLE_MPI", &S::mpi, {"auto", "openmpi", "mpich", "pmix", "off"}, kOwn,
+          "MPI to join by; `auto` takes the one that is loaded or that started the program, `pmix` none: the "
+          "launcher's "
+          "PMIx (`srun --mpi=pmix`, or mpirun of Open MPI) tells the processes their numbers; `off` none: jobs without "
+          "MPI are joined all the same."),
       choice("FARANDOLE_NETWORK", &S::network, {"auto", "mpi", "tcp"}, kAll,
              "What carries messages between the hosts of a job that MPI has started: MPI, or TCP connections of "
              "Farandole's own; `auto`: those, where all processes can listen and reach the next host and there is no "
@@ -69,6 +71,9 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
       flag("FARANDOLE_TRUST_NETWORK", &S::trust_network, kOwn,
            "Whether such a job may do without a key: whoever reaches a port of the job can then join it, read its data "
            "and send it wrong ones."),
+      text("FARANDOLE_PMIX_LIBRARY", &S::pmix_library, kOwn,
+           "File of PMIx; empty means the one that the process has loaded, else the libpmix.so.2 that the loader, or a "
+           "look into the directories of Debian and Open MPI, finds."),
       choice("FARANDOLE_CUDA", &S::cuda, {"auto", "off"}, kOwn,
              "Whether CUDA's devices are used; `auto`: where the plug-in, a driver and a device are there; `off` loads "
              "nothing of CUDA."),

@@ -25,12 +25,6 @@ namespace {
 // Much longer than a process of a job that is not ready yet needs; a firewall that drops packets costs this, once.
 constexpr auto kReachTime = std::chrono::seconds(10);
 
-/// What process 0 makes for all.
-struct Secret {
-  tcp::JobKey key{};
-  std::uint64_t job = 0;
-};
-
 /// Where a process listens, or why it does not.
 struct Offer {
   tcp::ListenAddresses addresses;
@@ -100,7 +94,7 @@ class Joining {
       : settings_(settings), group_(group), topology_(topology) {}
 
   HostNetwork run() {
-    const Secret secret = share_secret();
+    const tcp::JobSecret secret = share_secret();
     const std::vector<Offer> offers = listen(secret);
     const std::string fabric = is_auto() ? first_of(offers, &Offer::fabric, topology_) : "";
     if (!fabric.empty())
@@ -121,16 +115,12 @@ class Joining {
   bool is_auto() const { return settings_.network == "auto"; }
   std::string group_name() const { return std::string(group_.transport().name()); }
 
-  Secret share_secret() {
-    Secret mine;
-    if (group_.process() == 0) {
-      mine.key = tcp::make_job_key();
-      std::memcpy(&mine.job, tcp::random_256_bits().data(), sizeof mine.job);
-    }
+  tcp::JobSecret share_secret() {
+    const tcp::JobSecret mine = group_.process() == 0 ? tcp::make_job_secret() : tcp::JobSecret{};
     return gather_parts(group_, mine).front();
   }
 
-  std::vector<Offer> listen(const Secret& secret) {
+  std::vector<Offer> listen(const tcp::JobSecret& secret) {
     Offer mine;
     write_text(mine.fabric, find_fabric());
     try {

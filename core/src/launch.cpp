@@ -184,11 +184,26 @@ struct Parent {
   }
 };
 
+/// The user says that PMIx knows what this process is.
+Launch launch_by_pmix(const Variables& read, const LaunchFacts& facts) {
+  if (facts.has_communicator || facts.is_mpi_running) {
+    throw InvalidArgument(
+        fmt::format("FARANDOLE_MPI=pmix, which is for programs without MPI, but {}; unset FARANDOLE_MPI",
+                    facts.has_communicator ? "an MPI communicator was passed" : "this process has initialised an MPI"));
+  }
+  Launch launch;
+  launch.way = Launch::Way::kPmix;
+  launch.reason = "FARANDOLE_MPI=pmix";
+  launch.launched.text = fmt::format("{} in {} by PMIx", text_of(read, "PMIX_RANK"), text_of(read, "PMIX_NAMESPACE"));
+  return launch;
+}
+
 /// What the variables of launchers make of this process; the user has not said anything.
 /// @param has_torch  RANK and its companions are there, and are not those of the parent
 Launch launch_as_started(const Settings& settings, const Variables& read, const LaunchFacts& facts,
                          const Parent& parent, const TorchVariables& torch, bool has_torch) {
   const bool is_inherited = !parent.pid.empty();
+  if (settings.mpi == "pmix" && !is_inherited) return launch_by_pmix(read, facts);
   const bool may_use_mpi = settings.mpi != "off";
   const bool is_running = facts.has_communicator || (facts.is_mpi_running && may_use_mpi);
   Launch launch;

@@ -38,20 +38,22 @@ struct LaunchFacts {
 
 /// The outcome.
 struct Launch {
-  enum class Way { kNone, kMpi, kLocal, kTcp };
+  enum class Way { kNone, kMpi, kLocal, kTcp, kPmix };
   Way way = Way::kNone;
   std::string reason;   ///< for people; kMpi: only what has to be added to the evidence
   MpiLauncher mpi;      ///< where it counts
-  LaunchedAs launched;  ///< kLocal and kTcp; kMpi: its text, if the other variables say the same
+  LaunchedAs launched;  ///< kLocal and kTcp; kPmix: its text, because PMIx knows the rest; kMpi: its text, if the other
+                        ///< variables say the same
 };
 
 /// Decides, first match first:
 ///   1. FARANDOLE_RANK and FARANDOLE_SIZE, with FARANDOLE_RENDEZVOUS (tcp) or FARANDOLE_JOB (this host)
-///   2. a communicator that was passed, or an initialised MPI, unless FARANDOLE_MPI=off
-///   3. an MPI launcher's or Slurm's variables, or FARANDOLE_MPI=openmpi or mpich
-///   4. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, all four, as torchrun sets them (tcp)
-/// Variables that this process has inherited from one that has joined by them do not count. Where 2 or 3 and 4 are
-/// there, they must say the same, but for torchrun within a step of Slurm: there 4 counts, because srun has started
+///   2. FARANDOLE_MPI=pmix: what PMIx says
+///   3. a communicator that was passed, or an initialised MPI, unless FARANDOLE_MPI=off
+///   4. an MPI launcher's or Slurm's variables, or FARANDOLE_MPI=openmpi or mpich
+///   5. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, all four, as torchrun sets them (tcp)
+/// Variables that this process has inherited from one that has joined by them do not count. Where 3 or 4 and 5 are
+/// there, they must say the same, but for torchrun within a step of Slurm: there 5 counts, because srun has started
 /// torchrun.
 /// @throws InvalidArgument  variables contradict each other, or some are missing; shows them
 Launch find_launch(const Settings& settings, const Variables& read, const LaunchFacts& facts);

@@ -38,7 +38,7 @@ refuse examples '\.\./|(core|collectives|ops)/src|farandole/(sdk|internal)/' 'ex
 # Inside collectives.
 one_way collectives/src algorithms schedule selection operation shared_memory messages device communicator
 
-# Inside core: backends know the headers, each by itself, and sockets where they are built on them; the job knows the
+# Inside core: backends know the headers, each by itself, and sockets or tcp where they are built on them; the job knows the
 # backends.
 for directory in core/include/farandole/core collectives/include ops/engine/include ops/gradients/include ops/trainer/include; do
   refuse "$directory" 'farandole/(sdk|internal)/' 'a public header must not need one for plug-ins, or one that is not installed'
@@ -52,13 +52,16 @@ for backend in core/backends/*/; do
   backend=$(basename "$backend")
   refuse "core/backends/$backend" "$jobs" 'a backend must not look at the job'
   others=$(for other in core/backends/*/; do basename "$other"; done | grep -vx "$backend" | paste -sd '|')
-  case $backend in local | tcp) others=${others/|sockets/} ;; esac
+  case $backend in
+    local | tcp) others=${others/|sockets/} ;;
+    pmix) others=${others/|sockets|tcp/} ;;
+  esac
   refuse "core/backends/$backend" "($others)/" 'a backend must not look at another one'
 done
 
 # Vendors, the network, third parties.
-vendor='mpi\.h|nccl\.h|cuda_runtime|cuda\.h|cublas|cudnn|tensorflow/'
-for directory in core/include core/internal core/src core/backends/{inproc,shm,local,sockets} collectives \
+vendor='mpi\.h|pmix(_[a-z]+)?\.h|nccl\.h|cuda_runtime|cuda\.h|cublas|cudnn|tensorflow/'
+for directory in core/include core/internal core/src core/backends/{inproc,shm,local,sockets,tcp} collectives \
                  ops/engine ops/gradients ops/trainer/include ops/trainer/src ops/trainer/tools; do
   refuse "$directory" "$vendor" 'a vendor header outside its room'
 done
@@ -69,11 +72,11 @@ done
 refuse core/backends/cuda "$vendor" 'a header of a vendor in the plug-in for CUDA'
 # Nobody else calls these functions. Comments may name them.
 names=$(grep -rnE --include='*.h' --include='*.cpp' '^[^/]*\b(cu[A-Z][A-Za-z]+|nccl[A-Z][A-Za-z]+) ?\(' core/include core/internal core/src \
-             core/backends/{inproc,shm,local,sockets,mpi} collectives ops/engine ops/gradients ops/tensorflow ops/trainer/{include,src,tools})
+             core/backends/{inproc,shm,local,sockets,tcp,mpi,pmix} collectives ops/engine ops/gradients ops/tensorflow ops/trainer/{include,src,tools})
 [ -z "$names" ] || { echo "functions of CUDA or NCCL outside their room:"; echo "$names"; failures=$((failures + 1)); }
 # Addresses of interfaces, by which core/src/topology.cpp knows a machine, are no sockets.
 network='sys/(socket|un|epoll)\.h|netinet/tcp|arpa/'
-for directory in core/include core/internal core/src core/backends/{inproc,shm,mpi,cuda} collectives ops; do
+for directory in core/include core/internal core/src core/backends/{inproc,shm,mpi,pmix,cuda} collectives ops; do
   refuse "$directory" "$network" 'sockets belong to core/backends/sockets and what is built on it'
 done
 third_party='fmt/|spdlog/|nlohmann/|boost/|Eigen/|dnnl|oneapi/|zlib|omp\.h'

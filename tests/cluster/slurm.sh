@@ -121,6 +121,20 @@ try_srun() {
 try_srun mpich pmi2
 try_srun openmpi pmix
 
+# Without MPI.
+try_pmix() {
+  [ -x "$bin/farandole_pmix_share" ] || { echo 'left out: PMIx without MPI (there is no farandole_pmix_share)'; return; }
+  grep -qw pmix <<<"$(on_host 1 srun --mpi=list 2>&1)" || { echo 'left out: PMIx without MPI (this Slurm has none)'; return; }
+  on_host 1 timeout --kill-after=5 $seconds "$source_dir/tests/pmix/share.sh" 4 - \
+    srun -N 2 -n 4 --mpi=pmix "$bin/farandole_pmix_share" >"$directory/output" 2>&1 </dev/null || fail "PMIx: status $?"
+  on_cluster env FARANDOLE_TIMEOUT=1 srun -K -N 2 -n 3 --mpi=pmix farandole_pmix_share . absent && fail 'PMIx: process 0 never comes'
+  says 'Timeout: .*process [12] of 3 has been waiting for .* for process 0'
+  FARANDOLE_MPI=pmix on_cluster srun -N 2 -n 4 --mpi=pmix farandole_expect_hosts 2 || fail "FARANDOLE_MPI=pmix: status $?"
+  says 'host 1 of 2, local rank 1 of 2'
+  echo 'srun --mpi=pmix, without MPI: 4 processes on 2 nodes have shared; process 0 that never comes is a Timeout'
+}
+try_pmix
+
 if [ -n "$python" ] && "$python" -c 'import numpy' 2>/dev/null; then
   on_cluster salloc -N 2 -n 4 "$python" -m farandole.run --verbose -np 3 -H "${nodes[1]}:2,${nodes[0]}:2" \
     farandole_expect_hosts 2 || fail "farandole-run: status $?"

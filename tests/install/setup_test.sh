@@ -124,7 +124,7 @@ TEXT
 
 readonly needed='g++ cmake ninja-build ccache libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev libfmt-dev
   libspdlog-dev nlohmann-json3-dev libsodium-dev libboost-program-options-dev libgtest-dev libgmock-dev'
-readonly optional='openmpi-bin libopenmpi-dev mpich libmpich-dev dataset-fashion-mnist'
+readonly optional='openmpi-bin libopenmpi-dev mpich libmpich-dev libpmix-dev dataset-fashion-mnist'
 readonly slurm='slurmctld slurmd slurm-client munge'
 make_templates() {
   mkdir -p bin template/source/{scripts,tests,examples} template/system
@@ -200,7 +200,7 @@ has 'pip .*tensorflow-cpu==2.16.2' system/calls
 
 debian_12 'all is new'
 setup 0
-readonly all='g\+\+ cmake .*libgmock-dev openmpi-bin libopenmpi-dev mpich libmpich-dev dataset-fashion-mnist'
+readonly all='g\+\+ cmake .*libgmock-dev openmpi-bin libopenmpi-dev mpich libmpich-dev libpmix-dev dataset-fashion-mnist'
 has "^setup.sh: installing $all$"
 has_lines 1 .
 called install
@@ -245,7 +245,7 @@ debian_12 'no data set'
 forget dataset-fashion-mnist
 setup 0
 has_lines 1 'left out: dataset-fashion-mnist .apt does not know it.; .*--data-dir'
-has 'libmpich-dev$' system/calls
+has 'libpmix-dev$' system/calls
 name='no data set, again'
 setup 0
 has_lines 1 .
@@ -263,7 +263,7 @@ debian_12 'no candidate for one MPI'
 sed -i 's/^libmpich-dev .*/libmpich-dev (none)/' system/known
 setup 0
 has_lines 1 'left out: mpich libmpich-dev .*no plug-in for MPICH is built, and its tests are left out'
-has 'libopenmpi-dev dataset' system/calls
+has 'libopenmpi-dev libpmix-dev dataset' system/calls
 has_no 'mpich' system/calls
 debian_12 'no Open MPI'
 forget 'openmpi-bin|libopenmpi-dev'
@@ -305,7 +305,7 @@ touch system/password
 forget dataset-fashion-mnist
 setup 1
 has 'sudo wants a password, and nobody is there to give it. As root, run:$'
-has_lines 1 "^  apt-get $install .*libmpich-dev$"
+has_lines 1 "^  apt-get $install .*libpmix-dev$"
 has_lines 1 'left out: dataset-fashion-mnist'
 name='sudo wants a password, at a terminal'
 ends 0 script -qec "$BASH source/scripts/setup.sh --os-release system/os-release" /dev/null

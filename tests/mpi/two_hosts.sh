@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a program with Open MPI on two hosts that are network namespaces of this machine, joined by a bridge, each with an
+# Runs a program with Open MPI on two hosts, or more, that are network namespaces of this machine, joined by a bridge, each with an
 # sshd, name and /dev/shm of its own. They share one /proc, so FARANDOLE_HOST_ID tells them apart.
 #
-# usage, as root: two_hosts.sh [--rate RATE] LAUNCHER RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
+# usage, as root: two_hosts.sh [--hosts NUMBER] [--rate RATE] LAUNCHER RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
 #   --rate RATE  what each host may send, as tc writes it: 1gbit, 100mbit. Default: as fast as the kernel copies.
 # Needs iproute2 and openssh-server. Exit status 77: not possible here, with the reason. Leaves nothing behind.
 set -euo pipefail
-rate=
+number=2 rate=
+if [ "${1-}" = --hosts ]; then number=$2; shift 2; fi
 if [ "${1-}" = --rate ]; then rate=$2; shift 2; fi
 launcher=$1 ranks_per_host=$2 seconds=$3
 shift 3
 # shellcheck source=tests/support/network_hosts.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../support/network_hosts.sh"
 need_tools sshd ssh ssh-keygen
-make_hosts 2 "$rate"
+make_hosts "$number" "$rate"
 start_sshds
 for host in "${hosts[@]}"; do echo "$net.$host slots=$ranks_per_host" >>"$directory/hosts"; done
 

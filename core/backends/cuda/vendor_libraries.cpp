@@ -9,6 +9,7 @@
 #include "cuda/cuda_error.h"
 #include "cuda/nccl_versions.h"
 #include "farandole/internal/loaded_libraries.h"
+#include "farandole/internal/vendor_functions.h"
 
 namespace farandole::cuda {
 
@@ -16,13 +17,6 @@ namespace {
 
 constexpr const char* kDriver = "libcuda.so.1";
 constexpr const char* kNccl = "libnccl.so.2";
-
-/// Sets `function` to what the library exports by this name, or notes the name where it is the first that is missing.
-template <class Function>
-void find_function(void* library, const char* name, Function*& function, std::string& missing) {
-  function = reinterpret_cast<Function*>(dlsym(library, name));
-  if (function == nullptr && missing.empty()) missing = name;
-}
 
 std::string fill(CudaApi& api, void* library) {
   std::string missing;
@@ -42,17 +36,12 @@ std::string fill(NcclApi& api, void* library) {
   return missing;
 }
 
-/// Its symbols stay out of the way of another copy that the process may have.
-void* load(const std::string& path) {
-  return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-}
-
 }  // namespace
 
 CudaLibrary load_cuda(const std::string& path) {
   CudaLibrary cuda;
   cuda.path = path.empty() ? kDriver : path;
-  void* const library = load(cuda.path);
+  void* const library = load_vendor_library(cuda.path);
   if (library == nullptr) {
     cuda.problem = fmt::format("{}: {}", path.empty() ? "no NVIDIA driver" : "FARANDOLE_CUDA_LIBRARY", dlerror());
     return cuda;
@@ -78,7 +67,7 @@ NcclLibrary load_nccl(const std::string& path) {
     const std::vector<std::string> loaded = loaded_libraries({"libnccl.so"});
     file = loaded.empty() ? kNccl : loaded.front();
   }
-  void* const library = load(file);
+  void* const library = load_vendor_library(file);
   if (library == nullptr) {
     nccl.problem = fmt::format(
         "{}: {}; install NCCL (libnccl2, or nvidia-nccl-cu13 by pip), or name its file in "

@@ -94,6 +94,8 @@ void Link::attach(UniqueDescriptor socket) {
   const std::lock_guard lock(mutex_);
   socket_ = std::move(socket);
   prepare();
+  // Whoever has sent something may wait for another peer now, and look at that peer's link only.
+  flush();
 }
 
 Sending Link::send(Key key, const void* data, std::size_t bytes) {

@@ -74,7 +74,7 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  /// Gives a link that was made without a socket its own. Once.
+  /// Gives a link that was made without a socket its own, and sends what has waited for it. Once.
   void attach(UniqueDescriptor socket);
   /// `data` stays unchanged until the message is done or withdrawn. @throws TransportError  nothing was taken over
   Sending send(Key key, const void* data, std::size_t bytes);

@@ -169,4 +169,10 @@ JobKey read_job_key(const Settings& settings, const JobName& name) {
   return key;
 }
 
+JobSecret make_job_secret() {
+  JobSecret secret{make_job_key(), 0};
+  std::memcpy(&secret.job, random_256_bits().data(), sizeof secret.job);
+  return secret;
+}
+
 }  // namespace farandole::tcp

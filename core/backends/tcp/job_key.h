@@ -20,6 +20,15 @@ inline JobKey make_job_key() {
   return random_256_bits();
 }
 
+/// What process 0 makes for all processes where MPI or PMIx can tell them. Sent as these bytes.
+struct JobSecret {
+  JobKey key{};
+  std::uint64_t job = 0;  ///< number of the job
+};
+static_assert(sizeof(JobSecret) == 40);
+/// A new one. @throws TransportError  the kernel has no random numbers
+JobSecret make_job_secret();
+
 /// What tells a job that no MPI has started from other jobs.
 struct JobName {
   std::string rendezvous;  ///< "node1:29500"

@@ -66,6 +66,7 @@ struct Case {
 
 const Environment kTold{{"FARANDOLE_RANK", "2"}, {"FARANDOLE_SIZE", "3"}};
 const Environment kElastic{{"TORCHELASTIC_RUN_ID", "none"}};
+const Environment kPmix{{"FARANDOLE_MPI", "pmix"}, {"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "job7"}};
 const Environment kNoMpi{{"FARANDOLE_MPI", "off"}};
 
 Environment inherited(const std::string& as) {
@@ -87,6 +88,10 @@ std::vector<Case> cases() {
       {"srun", slurm(), Way::kMpi, ""},
       {"a batch script", {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}, Way::kNone, ""},
       {"FARANDOLE_MPI", {{"FARANDOLE_MPI", "openmpi"}}, Way::kMpi, ""},
+      {"PMIx is asked for", kPmix, Way::kPmix, "1 in job7 by PMIx"},
+      {"PMIx is asked for, and torch's are there", kPmix + torch(), Way::kPmix, "1 in job7 by PMIx"},
+      {"PMIx is asked for, whatever has started it", {{"FARANDOLE_MPI", "pmix"}}, Way::kPmix, " in  by PMIx"},
+      {"a child of one that joined by PMIx", kPmix + inherited("1 in job7 by PMIx"), Way::kNone, ""},
       {"mpirun, and no MPI", open_mpi() + kNoMpi, Way::kNone, ""},
       {"torchrun", torch(), Way::kTcp, "1 of 4 at node1:29500"},
       {"torchrun by IPv6", torch() + Environment{{"MASTER_ADDR", "fd00::1"}}, Way::kTcp, "1 of 4 at [fd00::1]:29500"},
@@ -191,6 +196,21 @@ TEST(Launch, AnInitialisedMpiIsJoined) {
                 launch(kTold + Environment{{"FARANDOLE_RENDEZVOUS", "a:1"}, {"FARANDOLE_MPI", "mpich"}});
               }),
               HasSubstr("FARANDOLE_MPI=mpich"));
+}
+
+TEST(Launch, PmixIsForProgramsWithoutMpi) {
+  EXPECT_THAT(message_of<InvalidArgument>([] {
+                launch(kPmix, {kOwn, true, false});
+              }),
+              AllOf(HasSubstr("FARANDOLE_MPI=pmix"), HasSubstr("has initialised an MPI")));
+  EXPECT_THAT(message_of<InvalidArgument>([] {
+                launch(kPmix, {kOwn, false, true});
+              }),
+              HasSubstr("an MPI communicator was passed"));
+  EXPECT_THAT(message_of<InvalidArgument>([] {
+                launch(kPmix + kTold + Environment{{"FARANDOLE_JOB", "j"}});
+              }),
+              AllOf(HasSubstr("FARANDOLE_RANK is set"), HasSubstr("FARANDOLE_MPI=pmix")));
 }
 
 }  // namespace

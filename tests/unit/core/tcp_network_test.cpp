@@ -45,6 +45,17 @@ TEST(TcpNetwork, AConnectionIsMadeWhenItIsFirstUsed) {
   EXPECT_EQ(job[0].describe(), "connections: 1 of 2 peers");
 }
 
+TEST(TcpNetwork, WhatWasSentBeforeTheConnectionGoesWithIt) {
+  TcpJob job(2);
+  const std::int64_t sent = 5;
+  std::int64_t came = 0;
+  const auto send = job[0].link(1).send(1, &sent, sizeof sent);
+  auto recv = job[1].link(0).recv(1, &came, sizeof came);
+  // The sender waits for something else, and does not look at its message.
+  EXPECT_TRUE(job.until([&] { return recv.test(); }));
+  EXPECT_EQ(came, sent);
+}
+
 TEST(TcpNetwork, TheHigherProcessMayCallAsWell) {
   TcpJob job(2);
   const std::int64_t sent = 5;

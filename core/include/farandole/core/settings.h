@@ -63,6 +63,7 @@ struct Settings {
   std::string job_key_file;
   std::int64_t job_key_descriptor = -1;
   bool trust_network = false;
+  std::string pmix_library;
   // Devices.
   std::string cuda = "auto";
   std::string device = "auto";

@@ -205,7 +205,7 @@ void check_same_build(std::span<const BuildClaim> claims);
 
 /// How this process should join, and how that was found out.
 struct BackendChoice {
-  std::string plugin;  ///< "mpi_openmpi", "mpi_mpich", "local", "tcp", or empty for a job of one process
+  std::string plugin;  ///< "mpi_openmpi", "mpi_mpich", "local", "tcp", "pmix", or empty for a job of one process
   std::string reason;
   int launched_size = 0;  ///< processes that the launcher says it started; 0 if it says nothing
   LaunchedAs launched;
@@ -214,8 +214,8 @@ struct BackendChoice {
 /// companions, else FARANDOLE_MPI. docs/clusters.md has the rule.
 /// @throws InvalidArgument  these contradict each other, or one of the companions is missing
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options);
-/// Loads a plug-in (once per process); "local" and "tcp" are part of the library. @throws Unsupported  not built or not
-/// loadable; the message says which and where it looked.
+/// Loads a plug-in (once per process); "local", "tcp" and "pmix" are part of the library. @throws Unsupported  not
+/// built or not loadable; the message says which and where it looked.
 Backend& load_backend(std::string_view plugin, const Settings& settings);
 /// The plug-ins that can be found, by name.
 std::vector<std::string> available_backends(const Settings& settings);

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmix/pmix_backend.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "farandole/core/error.h"
+#include "pmix/pmix_client.h"
+#include "tcp/job_key.h"
+#include "tcp/rendezvous.h"
+#include "tcp/tcp_process_group.h"
+
+namespace farandole::pmix {
+namespace {
+
+/// Process 0 makes the secret, and PMIx tells all processes.
+tcp::JobSecret share_secret(PmixClient& client) {
+  tcp::JobSecret secret;
+  std::string text;
+  if (client.process() == 0) {
+    secret = tcp::make_job_secret();
+    text.assign(reinterpret_cast<const char*>(&secret), sizeof secret);
+  }
+  text = client.share(text);
+  if (text.size() != sizeof secret) {
+    throw TransportError(
+        fmt::format("{} brings {} bytes of the job's secret, which has {}: process 0 runs another build",
+                    client.describe(), text.size(), sizeof secret));
+  }
+  std::memcpy(&secret, text.data(), sizeof secret);
+  return secret;
+}
+
+class PmixBackend final : public Backend {
+ public:
+  std::string_view name() const override { return "pmix"; }
+  std::string version() const override { return version_; }
+  std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) override {
+    const std::unique_ptr<PmixClient> client = PmixClient::join(settings);
+    version_ = "TCP connections, by " + client->describe();
+    const tcp::JobSecret secret = share_secret(*client);
+    tcp::Slot slot;
+    slot.process = client->process();
+    slot.processes = client->processes();
+    slot.key = secret.key;
+    slot.job = secret.job;
+    slot.generation = options.launched.generation;
+    // Process 0 meets all processes by what it shares here, so that none has yet to get it when process 0 goes on.
+    slot.share = [&client](std::string_view of_process_0) { return client->share(of_process_0); };
+    slot.interface = settings.network_interface;
+    slot.peer_timeout = settings.peer_timeout;
+    slot.warn_after = settings.warn_after;
+    slot.timeout = settings.timeout;
+    return std::make_unique<tcp::TcpProcessGroup>(slot);
+  }
+
+ private:
+  std::string version_ = "TCP connections, by PMIx";  // written by `join`, of which there is one at a time
+};
+
+}  // namespace
+
+Backend& pmix_backend() {
+  static PmixBackend backend;
+  return backend;
+}
+
+}  // namespace farandole::pmix

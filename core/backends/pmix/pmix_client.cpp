@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmix/pmix_client.h"
+
+#include <fmt/format.h>
+#include <pmix.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "farandole/core/error.h"
+#include "farandole/internal/stall_monitor.h"
+#include "pmix/pmix_library.h"
+
+namespace farandole::pmix {
+namespace {
+
+constexpr std::uint32_t kMostProcesses = 1 << 20;
+
+/// What a PMIx_Get_nb brings. It has two owners: the caller that waits, and the callback of PMIx's
+/// progress thread, which may come long after the caller has given up.
+class Answer {
+ public:
+  /// Nothing that is thrown may pass through PMIx: a callback without memory for the value leaves a status.
+  void come(pmix_status_t status, const pmix_value_t* value) noexcept {
+    std::string bytes;
+    std::uint32_t number = 0;
+    try {
+      if (value != nullptr && value->type == PMIX_BYTE_OBJECT) bytes.assign(value->data.bo.bytes, value->data.bo.size);
+      if (value != nullptr && value->type == PMIX_UINT32) number = value->data.uint32;
+    } catch (...) {
+      status = PMIX_ERR_NOMEM;
+    }
+    const std::lock_guard lock(mutex_);
+    bytes_ = std::move(bytes);
+    number_ = number;
+    status_ = status;
+    has_come_.notify_one();
+  }
+  /// True if it comes within that time.
+  bool wait_for(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return has_come_.wait_for(lock, time, [this] { return status_.has_value(); });
+  }
+  // Once the answer has come; empty, or 0, where it is of another kind.
+  pmix_status_t status() const { return *status_; }
+  std::string take_bytes() { return std::move(bytes_); }
+  std::uint32_t number() const { return number_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable has_come_;
+  std::optional<pmix_status_t> status_;
+  std::string bytes_;
+  std::uint32_t number_ = 0;
+};
+
+void value_came(pmix_status_t status, pmix_value_t* value, void* answer) {
+  const std::unique_ptr<std::shared_ptr<Answer>> owned(static_cast<std::shared_ptr<Answer>*>(answer));
+  (*owned)->come(status, value);
+}
+
+/// This process's connection with the PMIx server of its host: one, from the first join to the end of the process. A
+/// process that leaves PMIx and comes back loses what is asked of it meanwhile, as servers count it out (Open MPI 4.1.4
+/// and Slurm 22.05 with PMIx 4.2.2).
+class Connection {
+ public:
+  /// @throws Unsupported, TransportError
+  explicit Connection(const std::string& library) : library_(load_pmix(library)) {
+    check(api().PMIx_Init(&self_, nullptr, 0), "PMIx_Init");
+  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  ~Connection() = default;
+  /// At the end of the process. Not in a forked child: the connection is the parent's, and so is the thread that
+  /// answers.
+  void end() noexcept {
+    if (is_own()) api().PMIx_Finalize(nullptr, 0);
+  }
+
+  bool is_own() const { return getpid() == pid_; }
+  pid_t pid() const { return pid_; }
+  const PmixApi& api() const { return library_.api; }
+  const pmix_proc_t& self() const { return self_; }
+  /// Each text that is shared has a name of its own at the servers.
+  std::string next_name() { return fmt::format("farandole.{}", shared_.fetch_add(1, std::memory_order_relaxed)); }
+  std::string describe() const { return fmt::format("{}, namespace {}", library_.describe(), self_.nspace); }
+  void check(pmix_status_t status, std::string_view function) const {
+    if (status == PMIX_SUCCESS) return;
+    throw TransportError(fmt::format("{} of {} failed: {} ({})", function, library_.describe(),
+                                     api().PMIx_Error_string(status), status));
+  }
+
+ private:
+  const PmixLibrary library_;
+  const pid_t pid_ = getpid();
+  pmix_proc_t self_{};
+  std::atomic<int> shared_{0};  // texts; only a number
+};
+
+Connection& connect(const std::string& library) {
+  // Never destroyed: PMIx's thread may use it until the end.
+  static Connection& connection = *new Connection(library);
+  [[maybe_unused]] static const int ends = std::atexit([] { connection.end(); });
+  return connection;
+}
+
+class Client final : public PmixClient {
+ public:
+  Client(Connection& connection, const Settings& settings)
+      : connection_(connection), warn_after_(settings.warn_after), timeout_(settings.timeout) {
+    find_processes();
+  }
+
+  int process() const override { return static_cast<int>(connection_.self().rank); }
+  int processes() const override { return processes_; }
+  std::string job() const override { return connection_.self().nspace; }
+  std::string share(std::string_view of_process_0) override;
+  std::string describe() const override { return connection_.describe(); }
+
+ private:
+  void find_processes();
+  /// Tells the servers what this process has to say under this name.
+  void put(const std::string& name, std::string_view text) const;
+  /// What process 0 puts under this name, once it has.
+  std::string get(const std::string& name) const;
+  /// Asks the servers once, and waits for the answer, which may be that there is none.
+  /// @param what  is waited for   @throws Timeout, TransportError
+  std::shared_ptr<Answer> ask(pmix_rank_t rank, const std::string& name, StallMonitor& stall,
+                              std::string_view what) const;
+  /// Says what is due. @throws Timeout
+  void check_stall(StallMonitor& stall, std::string_view what) const;
+
+  Connection& connection_;
+  const Seconds warn_after_, timeout_;
+  int processes_ = 0;
+};
+
+std::shared_ptr<Answer> Client::ask(pmix_rank_t rank, const std::string& name, StallMonitor& stall,
+                                    std::string_view what) const {
+  constexpr auto kLook = std::chrono::milliseconds(50);
+  pmix_proc_t of = connection_.self();
+  of.rank = rank;
+  auto answer = std::make_shared<Answer>();
+  auto owned = std::make_unique<std::shared_ptr<Answer>>(answer);
+  connection_.check(connection_.api().PMIx_Get_nb(&of, name.c_str(), nullptr, 0, value_came, owned.get()),
+                    "PMIx_Get_nb of " + name);
+  (void)owned.release();  // the callback has it now
+  while (!answer->wait_for(kLook)) check_stall(stall, what);
+  return answer;
+}
+
+void Client::check_stall(StallMonitor& stall, std::string_view what) const {
+  stall.check([&] {
+    return fmt::format("joining the job by {}: process {} of {} has been waiting for {:.1f} s for {}", describe(),
+                       process(), processes_ > 0 ? std::to_string(processes_) : "an unknown number",
+                       stall.waited().count(), what);
+  });
+}
+
+void Client::find_processes() {
+  StallMonitor stall(warn_after_, timeout_);
+  const auto size = ask(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, stall, "the number of processes, from its PMIx server");
+  connection_.check(size->status(), "PMIx_Get_nb of " PMIX_JOB_SIZE);
+  if (size->number() <= connection_.self().rank || size->number() > kMostProcesses) {
+    throw TransportError(
+        fmt::format("{} says that this is process {} of {}", describe(), connection_.self().rank, size->number()));
+  }
+  processes_ = static_cast<int>(size->number());
+}
+
+void Client::put(const std::string& name, std::string_view text) const {
+  std::string bytes(text);
+  pmix_value_t value{};
+  value.type = PMIX_BYTE_OBJECT;
+  value.data.bo.bytes = bytes.data();
+  value.data.bo.size = bytes.size();
+  connection_.check(connection_.api().PMIx_Put(PMIX_GLOBAL, name.c_str(), &value), "PMIx_Put");
+  connection_.check(connection_.api().PMIx_Commit(), "PMIx_Commit");
+}
+
+std::string Client::get(const std::string& name) const {
+  constexpr auto kRetry = std::chrono::milliseconds(20);
+  constexpr std::string_view kWhat = "process 0, which has not started, is stopped, or has failed";
+  StallMonitor stall(warn_after_, timeout_);
+  while (true) {
+    const auto answer = ask(/*rank=*/0, name, stall, kWhat);
+    if (answer->status() == PMIX_SUCCESS) return answer->take_bytes();
+    // A server waits for the first text of a process, and may say of the next ones that they are not there yet.
+    if (answer->status() != PMIX_ERR_NOT_FOUND) connection_.check(answer->status(), "PMIx_Get_nb of " + name);
+    check_stall(stall, kWhat);
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+std::string Client::share(std::string_view of_process_0) {
+  if (of_process_0.size() > kMostSharedBytes) {
+    throw InvalidArgument(
+        fmt::format("{} bytes are to be shared by PMIx; at most {} can be", of_process_0.size(), kMostSharedBytes));
+  }
+  const std::string name = connection_.next_name();
+  if (process() != 0) return get(name);
+  put(name, of_process_0);
+  return std::string(of_process_0);
+}
+
+}  // namespace
+
+std::unique_ptr<PmixClient> PmixClient::join(const Settings& settings) {
+  for (const char* const variable : {"PMIX_NAMESPACE", "PMIX_RANK"}) {
+    if (std::getenv(variable) != nullptr) continue;
+    throw InvalidArgument(
+        fmt::format("no PMIx launcher has started this process: {} is not set; start the program with srun --mpi=pmix, "
+                    "or with the mpirun of Open MPI",
+                    variable));
+  }
+  Connection& connection = connect(settings.pmix_library);
+  if (!connection.is_own()) {
+    throw InvalidArgument(fmt::format("process {} was forked from process {}, to which the place in the job belongs",
+                                      getpid(), connection.pid()));
+  }
+  return std::make_unique<Client>(connection, settings);
+}
+
+}  // namespace farandole::pmix
