@@ -94,7 +94,7 @@ void Link::attach(UniqueDescriptor socket) {
   const std::lock_guard lock(mutex_);
   socket_ = std::move(socket);
   prepare();
-  // Whoever has sent something may wait for another peer now, and look at that peer's link only.
+  // A rank that has sent something may wait for another peer now, and look only at the link with that peer.
   flush();
 }
 
