@@ -42,7 +42,7 @@ class TcpJobKey : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(directory_); }
 
   std::string put_file(const std::string& name, const std::string& text, mode_t mode = 0600) const {
-    const std::string file = (directory_ / name).string();
+    std::string file = (directory_ / name).string();
     std::ofstream(file) << text;
     chmod(file.c_str(), mode);
     return file;
