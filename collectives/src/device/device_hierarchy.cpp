@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/device_exchange.h"
+#include "device/device_plan.h"
 #include "farandole/internal/device_collective.h"
 #include "messages/scheduled_collective.h"
 
@@ -15,12 +16,6 @@ namespace {
 constexpr std::size_t kPinnedSlices = 3;
 // Of a plan. Longer vectors have longer slices: a plan takes memory for each.
 constexpr std::size_t kMostDeviceSlices = 1024;
-// What kernels and the vendor read and write fastest begins at multiples of it.
-constexpr std::size_t kSliceAlignment = 256;
-
-std::size_t aligned_slice(std::size_t bytes) {
-  return (bytes + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
-}
 
 bool are_equal(const std::vector<std::size_t>& counts) {
   return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
@@ -61,7 +56,7 @@ HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& h
   query.carriers = hierarchy.least_local_size();
   const auto carriers = static_cast<std::size_t>(query.carriers);
   // Slices but the last have equal parts, as the vendor's collectives want them.
-  query.slice_granularity = carriers * std::max<std::size_t>(1, kSliceAlignment / element_bytes);
+  query.slice_granularity = carriers * std::max<std::size_t>(1, kDeviceAlignment / element_bytes);
   if (call.collective == Collective::kAllgather || call.collective == Collective::kReduceScatter) {
     query.counts = parts_of(call, size).to_vector();
   } else {
@@ -154,7 +149,7 @@ void HierarchicalDeviceRun::make_steps() {
       step.sent_bytes = step.received_bytes = 0;
       continue;
     }
-    const std::size_t received_at = is_in_place(phase) ? 0 : aligned_slice(step.call.input.size_in_bytes());
+    const std::size_t received_at = is_in_place(phase) ? 0 : device_aligned(step.call.input.size_in_bytes());
     pinned_bytes =
         std::max({pinned_bytes, received_at + step.call.output.size_in_bytes(), step.call.input.size_in_bytes()});
   }
@@ -215,7 +210,7 @@ bool HierarchicalDeviceRun::begin_across() {
   if (step.after != nullptr && !step.after->has_given_all) return false;
   if (std::byte* const pinned = pinned_[step.place % pinned_.size()]->data(); pinned != nullptr) {
     step.sent = pinned;
-    step.received = is_in_place(*step.phase) ? pinned : pinned + aligned_slice(step.call.input.size_in_bytes());
+    step.received = is_in_place(*step.phase) ? pinned : pinned + device_aligned(step.call.input.size_in_bytes());
   }
   // What was in this pinned memory before has been copied in.
   const bool is_reused = step.place >= pinned_.size();

@@ -10,11 +10,6 @@ namespace {
 
 using Memory = ExecutionPlan::Memory;
 
-constexpr std::size_t kAlignment = 256;
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 struct DeviceExtent {
   std::uintptr_t address = 0;
   std::size_t count = 0;
@@ -26,16 +21,16 @@ class OwnMemory {
  public:
   OwnMemory(const ExecutionPlan& plan, std::size_t element_bytes) : plan_(plan), element_bytes_(element_bytes) {
     const Schedule& schedule = plan.prepared->schedule;
-    slot_bytes_ = aligned(plan.offsets.back() * element_bytes);
+    slot_bytes_ = device_aligned(plan.offsets.back() * element_bytes);
     bounce_ = slot_bytes_ * static_cast<std::size_t>(schedule.scratch_slots);
     staged_ = bounce_ + most_bounced();
-    whole_ = staged_ + aligned(plan.staged_bytes);
+    whole_ = staged_ + device_aligned(plan.staged_bytes);
   }
   std::size_t slot(int number) const { return slot_bytes_ * static_cast<std::size_t>(number); }
   std::size_t bounce() const { return bounce_; }
   std::size_t staged() const { return staged_; }
   std::size_t whole() const { return whole_; }
-  std::size_t bytes() const { return whole_ + aligned(plan_.whole_bytes); }
+  std::size_t bytes() const { return whole_ + device_aligned(plan_.whole_bytes); }
   std::size_t count_of(const Region& region) const {
     const auto first = static_cast<std::size_t>(region.first);
     return plan_.offsets[first + static_cast<std::size_t>(region.count)] - plan_.offsets[first];
@@ -51,7 +46,7 @@ class OwnMemory {
       std::size_t bytes = 0;
       for (const int index : stage.messages) {
         if (!program.is_bounced[static_cast<std::size_t>(index)]) continue;
-        bytes += aligned(count_of(schedule.steps[static_cast<std::size_t>(index)].target) * element_bytes_);
+        bytes += device_aligned(count_of(schedule.steps[static_cast<std::size_t>(index)].target) * element_bytes_);
       }
       most = std::max(most, bytes);
     }
@@ -167,7 +162,7 @@ class DevicePlanner {
     if (extent.count == 0) return;  // both ends know it
     if (program_.is_bounced[static_cast<std::size_t>(index)]) {
       extent.address = bounced_[static_cast<std::size_t>(index)] = bounce;
-      bounce += aligned(extent.count * element_bytes_);
+      bounce += device_aligned(extent.count * element_bytes_);
     }
     messages.push_back({sends ? DeviceMessage::Kind::kSend : DeviceMessage::Kind::kReceive, step.peer, extent.pointer(),
                         extent.count * element_bytes_});

@@ -21,10 +21,17 @@ struct DevicePlan {
   std::vector<Stage> stages;
 };
 
+/// What kernels and the vendor read and write fastest begins at multiples of so many bytes.
+inline constexpr std::size_t kDeviceAlignment = 256;
+constexpr std::size_t device_aligned(std::size_t bytes) {
+  return (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
+}
+
 /// Bytes of device memory that an operation needs for itself: scratch slots, bounce memory, staged input, whole vector.
 std::size_t device_memory_needed(const ExecutionPlan& plan, DType dtype);
 
-/// Pure: reads no memory. @param memory  as many bytes as needed, aligned to 256   @param size  of the communicator
+/// Pure: reads no memory. @param memory  as many bytes as needed, aligned to kDeviceAlignment   @param size  of the
+/// communicator
 DevicePlan make_device_plan(const ExecutionPlan& plan, const Call& call, int size, void* memory);
 
 }  // namespace farandole

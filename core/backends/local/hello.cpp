@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/fixed_text.h"
 #include "farandole/sdk/backend.h"
 
 namespace farandole::local {
@@ -17,7 +17,7 @@ Hello make_hello(int process, int processes) {
   hello.process = process;
   hello.processes = processes;
   hello.pid = getpid();
-  std::string_view(layout_id()).copy(hello.layout, sizeof hello.layout - 1);
+  write_text(hello.layout, layout_id());
   return hello;
 }
 
@@ -31,9 +31,7 @@ Hello parse_hello(std::span<const std::byte> packet) {
   if (hello.process < 0 || hello.process >= hello.processes || hello.pid <= 0) {
     throw TransportError(fmt::format("process {} of {} with pid {}", hello.process, hello.processes, hello.pid));
   }
-  const std::string_view layout(hello.layout, strnlen(hello.layout, sizeof hello.layout));
-  const bool is_text = std::all_of(layout.begin(), layout.end(), [](char byte) { return byte >= ' ' && byte <= '~'; });
-  if (layout.size() == sizeof hello.layout || !is_text) throw TransportError("a layout that is no text");
+  if (!is_text(hello.layout)) throw TransportError("a layout that is no text");
   return hello;
 }
 

@@ -43,7 +43,7 @@ class PmixBackend final : public Backend {
     const std::unique_ptr<PmixClient> client = PmixClient::join(settings);
     version_ = "TCP connections, by " + client->describe();
     const tcp::JobSecret secret = share_secret(*client);
-    tcp::Slot slot;
+    tcp::Slot slot = tcp::make_slot(settings);
     slot.process = client->process();
     slot.processes = client->processes();
     slot.key = secret.key;
@@ -51,10 +51,6 @@ class PmixBackend final : public Backend {
     slot.generation = options.launched.generation;
     // Process 0 meets all processes by what it shares here, so that none has yet to get it when process 0 goes on.
     slot.share = [&client](std::string_view of_process_0) { return client->share(of_process_0); };
-    slot.interface = settings.network_interface;
-    slot.peer_timeout = settings.peer_timeout;
-    slot.warn_after = settings.warn_after;
-    slot.timeout = settings.timeout;
     return std::make_unique<tcp::TcpProcessGroup>(slot);
   }
 

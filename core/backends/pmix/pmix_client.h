@@ -36,8 +36,8 @@ class PmixClient {
   /// name at the time.
   virtual std::string job() const = 0;
   /// Returns the text of process 0 in every process; the other processes pass an empty one. It may hold any bytes, and
-  /// whoever may talk to the launcher's servers can read it: the user of the job.
-  /// Collective over the processes of the job, each calls as often as the others. Blocks until process 0 has called; no
+  /// every program of the job's user that may talk to the launcher's servers can read it.
+  /// Collective over the processes of the job, all of which call as often. Blocks until process 0 has called; no
   /// process waits for any other. The servers forget what process 0 has shared when it ends: before that it must know
   /// by other means that all processes have got it.
   /// @throws Timeout  process 0 has not called within FARANDOLE_TIMEOUT   @throws TransportError  as `join`

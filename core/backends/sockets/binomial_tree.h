@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The binomial tree over the processes of a job: whom each one is connected with before anything else.
+// The binomial tree over the processes of a job: each process connects with its neighbours in it first.
 #pragma once
 
 #include <algorithm>

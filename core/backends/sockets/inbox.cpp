@@ -103,7 +103,7 @@ void Inbox::begin_frame(const FrameHeader& header) {
   arrived.back().kept.resize(arrived.back().came + frame_left_);
 }
 
-/// Whoever wants it does not get it, and goes on waiting until the job learns why it was withdrawn.
+/// The transfer that wants it goes on waiting until the job learns why the message was withdrawn.
 void Inbox::drop_last(Line& line) {
   const Arrival& last = line.arrived.back();
   if (!last.into) let_go(kMessageOverhead + last.kept.size());

@@ -24,10 +24,10 @@ namespace {
 constexpr Key kControlMessage = Key{1} << 60;
 constexpr Key kGathered = Key{2} << 60;
 constexpr Key kGatheringFault = Key{3} << 60;  // an encoded error
-constexpr Key kWaits = Key{4} << 60;           // whom the sender waits for: a Waits
+constexpr Key kWaits = Key{4} << 60;           // the processes that the sender waits for: a Waits
 
 constexpr auto kFlushTime = std::chrono::seconds(1);
-// How often a process tells whom it waits for: in time for the warnings and errors of those that wait for itself.
+// How often a process announces the processes that it waits for: in time for its neighbours' warnings and errors.
 constexpr Seconds kBetweenWords{1};
 constexpr double kPartOfWait = 0.2;
 
@@ -59,7 +59,7 @@ struct SocketProcessGroup::Gathering {
   Clock::time_point next_word = Clock::now() + pause;
   std::list<Awaited> incoming{};
   std::list<std::pair<int, Sending>> outgoing{};
-  std::map<int, std::vector<int>> waits{};  // by neighbour: whom it waits for
+  std::map<int, std::vector<int>> waits{};  // by neighbour: the processes it waits for
 
   bool awaits(int process) const {
     return std::any_of(incoming.begin(), incoming.end(), [&](const Awaited& each) { return each.from == process; });
@@ -158,7 +158,7 @@ void SocketProcessGroup::finish(Gathering& gathering) {
 /// @throws Error  that another process has told, or of `while_waiting`   @throws Timeout
 void SocketProcessGroup::look(Gathering& gathering) {
   for (const int neighbour : neighbours_) look_at(gathering, neighbour);
-  tell_whom_it_waits_for(gathering);
+  announce_late(gathering);
   look_while_waiting();
   gathering.stall.check([&] {
     const std::vector<int> late = gathering.late();
@@ -189,7 +189,7 @@ void SocketProcessGroup::look_at(Gathering& gathering, int neighbour) {
 }
 
 /// So that a process that waits for this one knows which process is late.
-void SocketProcessGroup::tell_whom_it_waits_for(Gathering& gathering) {
+void SocketProcessGroup::announce_late(Gathering& gathering) {
   const auto now = Clock::now();
   if (now < gathering.next_word) return;
   gathering.next_word = now + gathering.pause;

@@ -20,9 +20,9 @@
 
 namespace farandole::sockets {
 
-/// Control messages go directly from process to process, and who gets one about a fault passes it on to those that
-/// would see this process end; an allgather goes up and down the binomial tree, so that it needs no other links than
-/// the tree's.
+/// Control messages go directly from process to process. A process that is told of a fault passes it on to the
+/// processes that would see it end; an allgather goes up and down the binomial tree, so that it needs no other links
+/// than the tree's.
 class SocketProcessGroup : public ProcessGroup {
  public:
   SocketProcessGroup(const SocketProcessGroup&) = delete;
@@ -73,7 +73,7 @@ class SocketProcessGroup : public ProcessGroup {
   void finish(Gathering& gathering);
   void look(Gathering& gathering);
   void look_at(Gathering& gathering, int neighbour);
-  void tell_whom_it_waits_for(Gathering& gathering);
+  void announce_late(Gathering& gathering);
   void tell_neighbours(const Error& error);
   std::optional<ControlMessage> poll_any();
   void pass_on(ControlMessage fault);

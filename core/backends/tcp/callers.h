@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door of a process: whoever calls its listening socket must prove to be of the job.
+// The door of a process: every caller of its listening socket must prove to be of the job.
 #pragma once
 
 #include <cstdint>

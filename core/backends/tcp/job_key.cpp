@@ -95,7 +95,7 @@ void scrub(const char* name) {
   unsetenv(name);
 }
 
-/// 256 bits that everybody can compute.
+/// 256 bits that any program can compute.
 std::array<unsigned char, 32> hash(std::string_view purpose, const JobName& name) {
   const std::string text = fmt::format("{}\n{}\n{}", purpose, name.rendezvous, name.job);
   std::array<unsigned char, 32> bits{};

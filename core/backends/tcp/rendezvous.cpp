@@ -165,6 +165,15 @@ void call(const Slot& slot, TcpNetwork& network) {
 
 }  // namespace
 
+Slot make_slot(const Settings& settings) {
+  Slot slot;
+  slot.interface = settings.network_interface;
+  slot.peer_timeout = settings.peer_timeout;
+  slot.warn_after = settings.warn_after;
+  slot.timeout = settings.timeout;
+  return slot;
+}
+
 TcpNetwork::Options network_options(const Slot& slot) {
   return {slot.process,    slot.processes, slot.key,          slot.job,
           slot.generation, slot.interface, slot.peer_timeout, nullptr};

@@ -35,6 +35,9 @@ struct Slot {
   Seconds timeout{0};        ///< 0: waits for ever
 };
 
+/// A slot with what the settings say: the interface, and how long to wait. A launcher knows the rest.
+Slot make_slot(const Settings& settings);
+
 /// Ports after that of the rendezvous which process 0 may take: torchrun's own store sits on MASTER_PORT.
 inline constexpr int kMorePorts = 8;
 

@@ -136,7 +136,7 @@ bool Caller::hear() {
 std::string Caller::describe_wait() const {
   if (link_) return missing_.empty() ? fmt::format("process 0 at {} says no more", to_text(at_)) : missing_;
   if (doors_.empty()) return problem_;
-  // A door where nobody listens tells less than one where somebody does.
+  // A port at which no program listens tells less than one that has answered.
   const std::string refused = std::generic_category().message(ECONNREFUSED);
   const auto telling = std::find_if(doors_.begin(), doors_.end(),
                                     [&](const Door& door) { return !door.problem.empty() && door.problem != refused; });

@@ -20,8 +20,8 @@ struct pollfd;
 
 namespace farandole::tcp::rendezvous {
 
-/// Calls all addresses and ports at which process 0 may be, side by side; who answers as process 0 of the job is it.
-/// Nothing blocks but the name service. Not thread-safe.
+/// Calls all addresses and ports at which process 0 may be, side by side; the program that answers as process 0 of the
+/// job is it. Nothing blocks but the name service. Not thread-safe.
 class Caller {
  public:
   /// Where process 0 may be, as far as it is known now. @param problem  set if nowhere

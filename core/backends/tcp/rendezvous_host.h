@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Process 0, at which the others of a job meet.
+// Process 0, at which the processes of a job meet.
 #pragma once
 
 #include <functional>

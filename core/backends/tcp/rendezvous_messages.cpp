@@ -7,20 +7,14 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
-#include <string_view>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/fixed_text.h"
 
 namespace farandole::tcp::rendezvous {
 namespace {
 
 constexpr std::size_t kMostNamed = 16;
-
-template <std::size_t kSize>
-bool is_text(const char (&field)[kSize]) {
-  const std::string_view text(field, strnlen(field, kSize));
-  return text.size() < kSize && std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
-}
 
 }  // namespace
 

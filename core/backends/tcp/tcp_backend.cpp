@@ -17,18 +17,14 @@ class TcpBackend final : public Backend {
   std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) override {
     const LaunchedAs& launched = options.launched;
     const JobName name{launched.rendezvous, settings.job};
-    Slot slot;
+    Slot slot = make_slot(settings);
     slot.process = launched.process;
     slot.processes = launched.processes;
-    // A process without peers opens its door to nobody.
+    // No other process may connect with one that has no peers.
     slot.key = launched.processes == 1 ? make_job_key() : read_job_key(settings, name);
     slot.job = job_number(name);
     slot.generation = launched.generation;
     slot.rendezvous = launched.rendezvous;
-    slot.interface = settings.network_interface;
-    slot.peer_timeout = settings.peer_timeout;
-    slot.warn_after = settings.warn_after;
-    slot.timeout = settings.timeout;
     return std::make_unique<TcpProcessGroup>(slot);
   }
 };

@@ -81,8 +81,9 @@ std::string TcpNetwork::name_of(int process) const {
 }
 
 void TcpNetwork::set_addresses(int process, const ListenAddresses& addresses) {
+  const std::vector<Address> known = by_reach(addresses);
   const std::lock_guard lock(mutex_);
-  for (const Traffic traffic : kAllTraffic) peers_[{process, traffic}].addresses = by_reach(addresses);
+  for (const Traffic traffic : kAllTraffic) peers_[{process, traffic}].addresses = known;
 }
 
 std::vector<Address> TcpNetwork::by_reach(const ListenAddresses& addresses) const {

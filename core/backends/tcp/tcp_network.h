@@ -36,7 +36,7 @@ struct ListenAddresses {
 /// A listening socket, and a Link for each traffic with each process that this one has exchanged such with: what is
 /// short does not wait for what is long in the buffers of one connection. Whichever of two processes wants the other
 /// first calls it; if both call at once, the call of the lower process counts. Strangers are dropped and counted, and
-/// never disturb the job. There is no thread: whoever waits for a link calls `advance`. Thread-safe.
+/// never disturb the job. There is no thread: a thread that waits for a link calls `advance`. Thread-safe.
 class TcpNetwork {
  public:
   struct Options {
@@ -79,7 +79,7 @@ class TcpNetwork {
   /// Answers callers, and goes on with connections that are being made. Never blocks. Cheap if there is nothing to do.
   void advance();
   /// Why nothing of that traffic comes from that process any more: "the connection was closed", "no answer for 60 s";
-  /// empty while something may. Asked by those that wait for it.
+  /// empty while something may. Asked by transfers that wait for it.
   std::string why_lost(int process, Traffic traffic = Traffic::kShort);
   /// How the calls for short traffic of a process have ended that this one is not connected with; empty: they have not.
   std::string why_not_connected(int process);

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <future>
 #include <latch>
 #include <memory>
 #include <optional>
@@ -22,27 +21,19 @@
 #include "local/local_process_group.h"
 #include "local/rendezvous.h"
 #include "message_of.h"
+#include "side_by_side.h"
 #include "sockets/frame.h"
 
 namespace farandole::local {
 namespace {
 
 using test::message_of;
+using test::side_by_side;
 using testing::AllOf;
 using testing::HasSubstr;
 
 std::string job(const std::string& name) {
   return name + "-" + std::to_string(getpid());
-}
-
-/// What `body` returns for each process, run side by side.
-template <class Result>
-std::vector<Result> side_by_side(int processes, const std::function<Result(int)>& body) {
-  std::vector<std::future<Result>> running;
-  for (int p = 0; p < processes; ++p) running.push_back(std::async(std::launch::async, body, p));
-  std::vector<Result> results;
-  for (auto& each : running) results.push_back(each.get());
-  return results;
 }
 
 TEST(LocalRendezvous, AllMeetAndTellEachOther) {

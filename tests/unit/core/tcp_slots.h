@@ -2,27 +2,18 @@
 // Jobs over TCP whose processes are threads of a test.
 #pragma once
 
-#include <functional>
-#include <future>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "side_by_side.h"
 #include "tcp/rendezvous.h"
 #include "tcp/stream.h"
 
 namespace farandole::tcp {
 
-/// What `body` returns for each process, run side by side.
-template <class Result>
-std::vector<Result> side_by_side(int processes, const std::function<Result(int)>& body) {
-  std::vector<std::future<Result>> running;
-  for (int p = 0; p < processes; ++p) running.push_back(std::async(std::launch::async, body, p));
-  std::vector<Result> results;
-  for (auto& each : running) results.push_back(each.get());
-  return results;
-}
+using test::side_by_side;
 
 /// Loopback of IPv4.
 inline Address host_address(std::uint16_t port) {
