@@ -67,7 +67,7 @@ MUTANTS = [
     Mutant("reduced-before-it-is-received", "that what a round receives is there after the round", PROGRAM,
            "const Where done{step.round + 1, -1};", "const Where done{step.round, -1};", VALUES),
     Mutant("one-bounce-memory-for-a-round", "the bounce memory of each message of a round", PLAN,
-           "bounce += aligned(extent.count * element_bytes_);", "", VALUES),
+           "bounce += device_aligned(extent.count * element_bytes_);", "", VALUES),
     Mutant("messages-before-their-kernels", "that a round sends what kernels have made before", WORK,
            "for (const std::vector<DeviceTask>& launch : stage.launches) device.launch(launch, stream);\n"
            "      if (!stage.messages.empty()) devices->exchange(stage.messages, stream);",

@@ -55,7 +55,9 @@ refused "there can be no kernels for GPUs: nvcc was not found. Install nvcc" -DF
 refused "kernels for GPUs: $(type -P false) can not compile C++20" -DFARANDOLE_WITH_CUDA=ON "-DFARANDOLE_NVCC=$(type -P false)"
 configure without_nvcc -DFARANDOLE_NVCC= || fail "AUTO insists on nvcc"
 grep -q 'CUDA .*no kernels for GPUs: nvcc was not found' "$work/log" || fail "nothing says why there are no kernels for GPUs"
-refused "there is no pmix.h" -DFARANDOLE_WITH_PMIX=ON "-DFARANDOLE_PMIX_HEADERS=FARANDOLE_PMIX_HEADERS-NOTFOUND" -DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF
+refused "there is no pmix.h in /nowhere" -DFARANDOLE_WITH_PMIX=ON -DFARANDOLE_PMIX_HEADERS=/nowhere
+configure without_pmix -DFARANDOLE_PMIX_HEADERS=/nowhere || fail "AUTO insists on PMIx"
+grep -q 'PMIx .*there is no pmix.h in /nowhere' "$work/log" || fail "nothing says why there is no PMIx"
 configure without_cuda -DFARANDOLE_WITH_CUDA=OFF || fail "not configured without CUDA"
 ! grep -q 'kernels_fatbin' "$work/without_cuda/compile_commands.json" || fail "FARANDOLE_WITH_CUDA=OFF builds the plug-in for CUDA"
 
