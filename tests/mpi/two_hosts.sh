@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a program with Open MPI on two hosts, or more, that are network namespaces of this machine, joined by a bridge, each with an
+# Runs a program with Open MPI or MPICH on two hosts, or more, that are network namespaces of this machine, joined by a bridge, each with an
 # sshd, name and /dev/shm of its own. They share one /proc, so FARANDOLE_HOST_ID tells them apart.
 #
 # usage, as root: two_hosts.sh [--hosts NUMBER] [--rate RATE] LAUNCHER RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
@@ -17,13 +17,23 @@ source "$(dirname "${BASH_SOURCE[0]}")/../support/network_hosts.sh"
 need_tools sshd ssh ssh-keygen
 make_hosts "$number" "$rate"
 start_sshds
-for host in "${hosts[@]}"; do echo "$net.$host slots=$ranks_per_host" >>"$directory/hosts"; done
-
 write_rank_script
+ranks=$((${#hosts[@]} * ranks_per_host))
+case $launcher in
+  *mpich)
+    printf "$net.%s:$ranks_per_host\n" "${hosts[@]}" >"$directory/hosts"
+    printf '#!/bin/sh\nexec ssh %s "$@"\n' "${ssh[*]}" >"$directory/ssh"
+    chmod +x "$directory/ssh"
+    # The hosts are one machine, which MPICH and UCX would notice and use.
+    export MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self
+    launch=("$launcher" -f "$directory/hosts" -launcher ssh -launcher-exec "$directory/ssh" -iface eth0 -n "$ranks") ;;
+  *)
+    printf "$net.%s slots=$ranks_per_host\n" "${hosts[@]}" >"$directory/hosts"
+    launch=("$launcher" --allow-run-as-root --hostfile "$directory/hosts" --bind-to none --map-by node
+            --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 -np "$ranks") ;;
+esac
 status=0
 OMPI_MCA_plm_rsh_args="${ssh[*]}" on_host 1 timeout --kill-after=5 "$seconds" \
-  "$launcher" --allow-run-as-root --hostfile "$directory/hosts" --bind-to none --map-by node \
-  --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
-  -np $((${#hosts[@]} * ranks_per_host)) "$directory/rank" "$@" </dev/null || status=$?
+  "${launch[@]}" "$directory/rank" "$@" </dev/null || status=$?
 [ $status != 124 ] || echo "two_hosts.sh: it took longer than $seconds s"
 exit $status
