@@ -123,7 +123,7 @@ class Link {
   UniqueDescriptor socket_;
   const std::string peer_;
   std::atomic<bool> has_waiting_{false};  ///< messages for a socket that was full
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;                      // guards what follows
   Outbox outbox_;
   Inbox inbox_;
   std::vector<std::byte> read_ahead_;  ///< frames that are read before it is known whose they are
