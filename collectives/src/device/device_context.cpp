@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <map>
 #include <system_error>
 #include <thread>
@@ -46,6 +47,8 @@ struct Contexts {
   };
   std::mutex mutex;
   std::map<const Endpoint*, Entry> by_endpoint;  // of ranks that have communicators
+  /// Of jobs that have failed. Kept for ever, because a thread that is left behind may be inside of one.
+  std::deque<std::vector<DeviceContext::Group>> abandoned;
   static Contexts& of_process() {
     static auto* contexts = new Contexts;  // never destroyed: communicators may outlive static objects
     return *contexts;
@@ -160,11 +163,12 @@ void DeviceContext::abandon() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_abandoned_, true)) return;
   thread_.leave_behind();
-  // Kept for ever: the thread that is left behind may be inside of one.
-  auto* const groups = new std::vector<Group>(std::exchange(groups_, {}));
+  Contexts& contexts = Contexts::of_process();
+  const std::lock_guard contexts_lock(contexts.mutex);
+  const std::vector<Group>& groups = contexts.abandoned.emplace_back(std::exchange(groups_, {}));
   try {
-    std::thread([groups] {
-      for (const Group& group : *groups) group.devices->abort();
+    std::thread([&groups] {
+      for (const Group& group : groups) group.devices->abort();
     }).detach();
   } catch (const std::system_error& error) {
     log(LogLevel::kWarning,
