@@ -329,8 +329,8 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
   }
 }
 
-/// A vendor that misses a peer reports an error of the device, and may be the first to see that the peer's process ends.
-/// That a rank is dead, and which, says more: the first fault of a job is the one that its ranks raise.
+/// A vendor that misses a peer reports an error of the device, and may be the first to see that the peer's process
+/// ends. That a rank is dead, and which, says more: the first fault of a job is the one that its ranks raise.
 void WorkQueue::find_dead_peers() const {
   try {
     for (const auto end = Clock::now() + kEndOfAProcess; !group_.endpoint->has_fault() && Clock::now() < end;) {
