@@ -16,6 +16,9 @@ namespace farandole::bench {
 
 enum class Memory { kUser, kWindow, kDevice };
 std::string_view name(Memory memory);
+inline MemoryKind kind_of(Memory memory) {
+  return memory == Memory::kDevice ? MemoryKind::kCuda : MemoryKind::kHost;
+}
 
 /// More than 15 members: one for each option of the command line.
 struct Options {

@@ -69,8 +69,7 @@ Result measure(Communicator& ranks, const Options& options, const Company& compa
   result.collective = collective;
   result.count = shape.count;
   result.bytes = shape.count * size_in_bytes(options.dtype);
-  const MemoryKind memory = options.memory == Memory::kDevice ? MemoryKind::kCuda : MemoryKind::kHost;
-  result.algorithm = algorithm.empty() ? ranks.choose(collective, result.bytes, memory) : algorithm;
+  result.algorithm = algorithm.empty() ? ranks.choose(collective, result.bytes, kind_of(options.memory)) : algorithm;
   result.transport = options.memory == Memory::kDevice ? "nccl" : ranks.transport();
   result.ranks = ranks.size();
   result.in_place = in_place;

@@ -151,6 +151,15 @@ void read_tuning(const po::variables_map& values, Options& options) {
   }
 }
 
+/// What has no memory can be measured on none. @param are_named  by the caller, one by one
+void read_device_tuning(bool are_named, Options& options) {
+  if (options.tune_file.empty() || options.memory != Memory::kDevice) return;
+  const std::size_t left_out = std::erase(options.collectives, Collective::kBarrier);
+  if (left_out > 0 && are_named) {
+    throw InvalidArgument("--tune with --memory device does not measure barrier, which has no memory; leave it out");
+  }
+}
+
 }  // namespace
 
 tools::Program describe_program() {
@@ -215,6 +224,7 @@ Options options_from(const po::variables_map& values) {
   options.in_place = place != "out";
   options.out_of_place = place != "in";
   read_comparison(values, options);
+  read_device_tuning(/*are_named=*/collective != "all", options);
   if (values.contains("json")) options.json_file = values["json"].as<std::string>();
   constexpr double kLargestFactor = 1e9;
   if (!(options.factor > 1 && options.factor <= kLargestFactor)) {

@@ -13,6 +13,7 @@
 #include "farandole/core/error.h"
 #include "farandole/core/version.h"
 #include "farandole/internal/deadline.h"
+#include "farandole/internal/device_collective.h"
 
 namespace farandole::bench {
 namespace {
@@ -65,7 +66,10 @@ double median(std::vector<double> samples) {
 class Tuner {
  public:
   Tuner(Communicator& ranks, const Options& options)
-      : ranks_(ranks), options_(options), budget_(options.tune_seconds, total_weight()) {
+      : ranks_(ranks),
+        options_(options),
+        memory_(kind_of(options.memory)),
+        budget_(options.tune_seconds, total_weight()) {
     table_.shape = ranks.tuning_shape();
     table_.version = version();
   }
@@ -93,6 +97,8 @@ class Tuner {
   Way way(TuningTable table, std::string algorithm, int segments) const;
   bool can_run(TuningTable table, Collective collective, std::size_t bytes, std::string_view method) const;
   Way shared_memory_way(std::size_t one_shot_bytes, std::size_t slice_bytes) const;
+  /// The names of what is no schedule and can run.
+  std::vector<std::string_view> methods_of(Collective collective, std::size_t bytes) const;
   std::vector<Way> ways_of(Collective collective, const Shape& shape) const;
   std::vector<double> compare(const Shape& shape, std::vector<Way>& ways, bool drop_slow_ones);
   bool take_round(std::vector<Runner>& runners, std::size_t bytes);
@@ -102,6 +108,7 @@ class Tuner {
 
   Communicator& ranks_;
   const Options& options_;
+  const MemoryKind memory_;
   TuningTable table_;
   Budget budget_;
   bool time_is_up_ = false;  // the same on all ranks
@@ -109,7 +116,7 @@ class Tuner {
 
 std::vector<std::size_t> Tuner::limit_sizes(std::size_t from, std::size_t to, std::size_t factor) const {
   std::vector<std::size_t> sizes;
-  if (!ranks_.shares_memory()) return sizes;
+  if (!ranks_.shares_memory() || memory_ != MemoryKind::kHost) return sizes;
   for (std::size_t bytes = from; bytes <= std::min(to, options_.max_bytes); bytes *= factor) {
     if (bytes >= options_.min_bytes) sizes.push_back(bytes);
   }
@@ -152,17 +159,32 @@ Way Tuner::shared_memory_way(std::size_t one_shot_bytes, std::size_t slice_bytes
   return way(std::move(table), "shared_memory", 1);
 }
 
-/// Every algorithm that can run, in segments of several sizes, and what is no schedule.
 /// Whether the ranks would follow a table that says so.
 bool Tuner::can_run(TuningTable table, Collective collective, std::size_t bytes, std::string_view method) const {
-  table.of(collective) = {{kAnySize, std::string(method), 1, 0}};
+  table.of(collective, memory_) = {{kAnySize, std::string(method), 1, 0}};
   try {
-    return ranks_.duplicate({.table = &table}).choose(collective, bytes) == method;
+    return ranks_.duplicate({.table = &table}).choose(collective, bytes, memory_) == method;
   } catch (const InvalidArgument&) {
     return false;  // it is for other places of ranks
   }
 }
 
+std::vector<std::string_view> Tuner::methods_of(Collective collective, std::size_t bytes) const {
+  std::vector<std::string_view> names{"shared_memory", "exchange", "hierarchical"};
+  bool has_vendor = collective == Collective::kAllreduce && table_.shape.transport == "mpi" &&
+                    vendor_agrees(options_.dtype, options_.op);
+  if (memory_ != MemoryKind::kHost) {
+    names = {"hierarchical"};
+    has_vendor = device_vendor_agrees(collective, options_.dtype, options_.op);
+  }
+  if (has_vendor) names.push_back("vendor");
+  TuningTable empty = table_;
+  empty.entries = empty.device_entries = {};
+  std::erase_if(names, [&](std::string_view method) { return !can_run(empty, collective, bytes, method); });
+  return names;
+}
+
+/// Every algorithm that can run, in segments of several sizes, and what is no schedule.
 std::vector<Way> Tuner::ways_of(Collective collective, const Shape& shape) const {
   std::vector<std::pair<std::string, int>> names;
   const auto add = [&](std::string_view algorithm, int segments) {
@@ -180,18 +202,14 @@ std::vector<Way> Tuner::ways_of(Collective collective, const Shape& shape) const
   }
   // Without a table the communicator's own choice is the built-in one.
   TuningTable empty = table_;
-  empty.entries = {};
+  empty.entries = empty.device_entries = {};
   Communicator plain = ranks_.duplicate({.table = &empty});
-  const std::string built_in = plain.choose(collective, bytes_of(shape));
-  for (const std::string_view method : {"shared_memory", "exchange", "hierarchical"}) {
-    if (can_run(empty, collective, bytes_of(shape), method)) add(method, 1);
-  }
-  const bool has_vendor = collective == Collective::kAllreduce && table_.shape.transport == "mpi";
-  if (has_vendor && vendor_agrees(options_.dtype, options_.op)) add("vendor", 1);
+  const std::string built_in = plain.choose(collective, bytes_of(shape), memory_);
+  for (const std::string_view method : methods_of(collective, bytes_of(shape))) add(method, 1);
   std::vector<Way> ways;
   for (const auto& [algorithm, segments] : names) {
     TuningTable table = empty;
-    table.of(collective) = {{kAnySize, algorithm, segments, 0}};
+    table.of(collective, memory_) = {{kAnySize, algorithm, segments, 0}};
     ways.push_back(way(std::move(table), algorithm, segments));
     // The first one of a name has the usual segments.
     ways.back().is_built_in =
@@ -315,7 +333,7 @@ bool Tuner::tune(const Shape& shape, const Shape* next) {
   const auto low = static_cast<double>(bytes);
   const double high = next != nullptr ? static_cast<double>(bytes_of(*next)) : low * options_.factor;
   constexpr double kTimeDigits = 1000;
-  table_.of(collective)
+  table_.of(collective, memory_)
       .push_back({static_cast<std::size_t>(std::sqrt(low * high)), ways[best].algorithm, ways[best].segments,
                   std::round(times[best] * kTimeDigits) / kTimeDigits});
   say("{} of {} bytes: {}, {} segment{}, {:.2f} us{}\n", name(collective), bytes, ways[best].algorithm,
@@ -325,8 +343,8 @@ bool Tuner::tune(const Shape& shape, const Shape* next) {
 }
 
 TuningTable Tuner::run() {
-  say("# farandole-bench --tune: {}, type {}, op {}, for about {} s\n", describe(table_.shape), name(options_.dtype),
-      name(options_.op), options_.tune_seconds);
+  say("# farandole-bench --tune: {}, memory {}, type {}, op {}, for about {} s\n", describe(table_.shape),
+      name(options_.memory), name(options_.dtype), name(options_.op), options_.tune_seconds);
   find_one_shot_bytes();
   find_slice_bytes();
   std::vector<std::vector<Shape>> ladders;
@@ -356,7 +374,8 @@ void check_tunable(const Settings& settings, const Options& options, int ranks) 
   };
   // What is forced goes before every table, so that all ways would be the same one.
   for (const SettingInfo& info : settings_table()) {
-    const bool is_limit = info.variable == "FARANDOLE_ONE_SHOT_BYTES" || info.variable == "FARANDOLE_SLICE_BYTES";
+    const bool is_limit = options.memory != Memory::kDevice &&
+                          (info.variable == "FARANDOLE_ONE_SHOT_BYTES" || info.variable == "FARANDOLE_SLICE_BYTES");
     const bool is_changed = value_text(settings, info) != value_text(Settings{}, info);
     if (is_limit && is_changed) refuse(info.variable);
     for (const Collective collective : options.collectives) {

@@ -21,15 +21,20 @@ std::string describe(MemorySpace space) {
   return space.is_host() ? "host memory" : fmt::format("memory of CUDA device {}", space.ordinal);
 }
 
-Buffer::Buffer(std::size_t count, DType dtype) : count_(count), dtype_(dtype) {
-  const std::size_t element_bytes = farandole::size_in_bytes(dtype);
+std::size_t allocated_bytes(std::size_t count, DType dtype) {
+  const std::size_t element_bytes = size_in_bytes(dtype);
   constexpr std::size_t kLargest = static_cast<std::size_t>(PTRDIFF_MAX) - kAlignmentBytes;
   if (count > kLargest / element_bytes) {
     throw InvalidArgument(fmt::format("a buffer of {} {} elements does not fit in the address space; at most {} do.",
                                       count, name(dtype), kLargest / element_bytes));
   }
+  return count * element_bytes;
+}
+
+Buffer::Buffer(std::size_t count, DType dtype) : count_(count), dtype_(dtype) {
+  const std::size_t wanted_bytes = allocated_bytes(count, dtype);
   if (count == 0) return;
-  const std::size_t bytes = (count * element_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+  const std::size_t bytes = (wanted_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
   memory_.reset(std::aligned_alloc(kAlignmentBytes, bytes));
   if (!memory_) throw std::bad_alloc();
   std::memset(memory_.get(), 0, bytes);

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls on device memory as programs make them: streams, asynchronous calls, several communicators, wrong arguments.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "driver_function.h"
+#include "fake_device.h"
 #include "farandole/core/error.h"
+#include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
 
 namespace farandole::test {
 namespace {
+
+using ::testing::HasSubstr;
 
 Buffer filled(Communicator& ranks, std::size_t count, float value) {
   const std::vector<float> host(count, value);
@@ -170,6 +177,118 @@ TEST(DeviceCalls, AddressesThatLieElsewhereThanTheViewSaysAreRefusedOnAllRanks) 
     ranks.allreduce(device.view(), ReduceOp::kSum);
     EXPECT_EQ(first_of(ranks, device), static_cast<float>(ranks.size()));
   });
+}
+
+/// @param call  on the rank that is wrong   @param right  on its peers, to whom it is a mismatch
+template <class Call>
+void expect_refused_by_rank_0(Communicator& ranks, BufferView right, const std::string& text, const Call& call) {
+  if (ranks.rank() == 0) {
+    EXPECT_THAT(message_of<InvalidArgument>(call), HasSubstr(text));
+  } else {
+    EXPECT_THROW(ranks.allreduce(right, ReduceOp::kSum), Mismatch);
+  }
+}
+
+TEST(DeviceCalls, AViewThatCannotBeReadIsRefusedBeforeTheDeviceTouchesIt) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    constexpr std::size_t kCount = 10'000;
+    Buffer values = ranks.allocate(kCount, DType::kF32, ranks.device());
+    void* const data = values.view().data;
+    const auto refused = [&](const std::string& text, const BufferView& view) {
+      expect_refused_by_rank_0(ranks, values.view(), text, [&] { ranks.allreduce(view, ReduceOp::kSum); });
+      ranks.allreduce(values.view(), ReduceOp::kSum);
+    };
+    // Bytes where elements are expected. What lies behind the memory is another one's, or none.
+    refused("a number of elements, not of bytes", {data, std::size_t{1} << 40, DType::kF32, ranks.device()});
+    refused("at a multiple of 4 bytes", {static_cast<std::byte*>(data) + 2, kCount - 1, DType::kF32, ranks.device()});
+    // Memory that the program has freed.
+    Device& device = device_of(ranks);
+    device.bind_thread();
+    auto* const allocate = find_in_driver<int(std::uint64_t*, std::size_t)>("cuMemAlloc_v2");
+    auto* const release = find_in_driver<int(std::uint64_t)>("cuMemFree_v2");
+    std::uint64_t memory = 0;
+    ASSERT_EQ(allocate(&memory, kCount * sizeof(float)), 0);
+    ASSERT_EQ(release(memory), 0);
+    refused("its address is in host memory",
+            {reinterpret_cast<void*>(memory), kCount, DType::kF32, ranks.device()});  // NOLINT: CUDA's addresses
+    EXPECT_THAT(
+        message_of<InvalidArgument>([&] { (void)ranks.allocate(std::size_t{1} << 62, DType::kF32, ranks.device()); }),
+        HasSubstr("does not fit in the address space"));
+  });
+}
+
+TEST(DeviceCalls, RanksWithoutElementsOrWithoutAnOutputNeedNoDeviceMemory) {
+  for_each_device_group({2, 3}, [](Communicator& ranks) {
+    constexpr std::size_t kEach = 100;
+    const auto size = static_cast<std::size_t>(ranks.size());
+    const bool is_last = ranks.rank() + 1 == ranks.size();
+    Buffer own = filled(ranks, kEach, static_cast<float>(ranks.rank() + 1));
+    Buffer all = ranks.allocate(kEach * size, DType::kF32, ranks.device());
+    std::vector<std::size_t> counts(size, kEach);
+    counts.back() = 0;
+    const BufferView nothing(nullptr, 0, DType::kF32);
+    ranks.allgather(is_last ? nothing : own.view(), all.view().part(0, kEach * (size - 1)), counts);
+    EXPECT_EQ(first_of(ranks, all), 1);
+    ranks.reduce_scatter(all.view().part(0, kEach * (size - 1)), is_last ? nothing : own.view(), ReduceOp::kSum,
+                         counts);
+    // What a rank that is not the root passes as an output is ignored, wherever it lies.
+    std::vector<float> ignored(kEach * size, 7);
+    ranks.gather(own.view(), is_last ? all.view() : BufferView(ignored), ranks.size() - 1);
+    ranks.reduce(own.view(), is_last ? all.view().part(0, kEach) : BufferView(ignored), ReduceOp::kMax,
+                 ranks.size() - 1);
+    EXPECT_EQ(ignored, std::vector<float>(kEach * size, 7));
+  });
+}
+
+TEST(DeviceCalls, AStreamThatIsCapturedIntoAGraphIsRefused) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  auto* const capture = find_in_driver<decltype(fake_device_capture)>("fake_device_capture");
+  if (capture == nullptr) GTEST_SKIP() << "only the double pretends captures";
+  for_each_device_group({2}, [&](Communicator& ranks) {
+    Device& device = device_of(ranks);
+    device.bind_thread();
+    Buffer values = filled(ranks, 100, 1);
+    auto* const make_stream = find_in_driver<int(void**, unsigned)>("cuStreamCreate");
+    void* blocking = nullptr;  // one that the default stream waits for
+    ASSERT_EQ(make_stream(&blocking, 0), 0);
+    for (const StreamView captured : {device.make_stream(), StreamView(blocking, ranks.device())}) {
+      if (ranks.rank() == 0) capture(captured.handle, 1);
+      ReduceOptions options;
+      options.stream = captured;
+      expect_refused_by_rank_0(ranks, values.view(), "the stream is captured into a graph",
+                               [&] { ranks.allreduce(values.view(), ReduceOp::kSum, options); });
+      if (captured.handle == blocking) {
+        expect_refused_by_rank_0(ranks, values.view(), "work of the device's default stream is captured",
+                                 [&] { ranks.allreduce(values.view(), ReduceOp::kSum); });
+      }
+      if (ranks.rank() == 0) capture(captured.handle, 0);
+      ranks.allreduce(values.view(), ReduceOp::kSum, options);
+    }
+    device.synchronize(StreamView(blocking, ranks.device()));
+  });
+}
+
+/// A vendor's communicator takes memory of the device, and long to make.
+TEST(DeviceCalls, CommunicatorsOfTheSameRanksUseOneGroupAndOneContext) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  auto* const calls_of = find_in_driver<unsigned long(const char*)>("fake_device_calls");
+  if (calls_of == nullptr) GTEST_SKIP() << "only the double counts calls";
+  if (is_launched()) GTEST_SKIP() << "counts the calls of all ranks";
+  const unsigned long groups = calls_of("ncclCommInitRankConfig"), streams = calls_of("cuStreamCreate");
+  for_each_device_group({3}, [](Communicator& ranks) {
+    for (int repetition = 0; repetition < 3; ++repetition) {
+      // Nothing but this one uses the device, which stays open all the same.
+      Communicator same = ranks.duplicate();
+      Buffer values = filled(same, 100, static_cast<float>(ranks.rank() + 1));
+      same.allreduce(values.view(), ReduceOp::kSum);
+      EXPECT_EQ(first_of(same, values), sum_of_ranks(ranks));
+      Communicator reversed = ranks.split(0, -ranks.rank());
+      reversed.broadcast(values.view(), 0);
+      EXPECT_EQ(first_of(reversed, values), sum_of_ranks(ranks));
+    }
+  });
+  EXPECT_EQ(calls_of("ncclCommInitRankConfig") - groups, 2U * 3U);
+  EXPECT_EQ(calls_of("cuStreamCreate") - streams, 2U * 3U);
 }
 
 TEST(DeviceCalls, AStreamOfAnotherPlaceDoesNotWait) {

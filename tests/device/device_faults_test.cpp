@@ -127,6 +127,25 @@ TEST(DeviceFaults, ASliceThatNeverComesIsATimeoutOnAllRanks) {
   expect_network_fault<Timeout>(3, {.hangs_from = 6}, HasSubstr("waiting for"));
 }
 
+/// The processes of a job, of which rank 3 is killed. The peer whose messages do not come on may be on its host or not.
+TEST(DeviceFaults, ARankThatIsKilledBetweenSlicesIsAPeerLostOnItsPeers) {
+  if (!is_launched()) GTEST_SKIP() << "needs a job of processes";
+  for_each_group({}, [](Communicator& ranks) {
+    std::optional<WrappedTransport> transport;
+    Communicator hosts =
+        CommunicatorProbe::on_hosts_by(ranks.duplicate(), {0, 0, 1, 1}, [&](Transport& usual) -> Transport& {
+          const DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
+          return transport.emplace(usual, runtime, WrappedTransport::Options{.dies_at = ranks.rank() == 3 ? 6 : 0});
+        });
+    Buffer values = ranks.allocate(20'000, DType::kF32, ranks.device());
+    ReduceOptions options;
+    options.algorithm = "hierarchical";
+    const std::string came = message_of<PeerLost>([&] { hosts.allreduce(values.view(), ReduceOp::kSum, options); });
+    EXPECT_THAT(came, HasSubstr("rank 3 "));
+    EXPECT_THROW(ranks.barrier(), PeerLost);
+  });
+}
+
 TEST(DeviceFaults, NoMemoryLeftSaysHowMuchWasAskedAndIsFree) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   run_replicas(1, [](Communicator& ranks) {

@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +50,17 @@ std::vector<int> hosts_of(Communicator& ranks) {
   return {all.begin(), all.end()};
 }
 
+/// For ranks that are to count as living on these hosts: with a table that has measured alltoall, which names no
+/// algorithm, to be hierarchical.
+Communicator duplicate_for(Communicator& ranks, const std::vector<int>& layout) {
+  TuningTable table;
+  table.shape = ranks.tuning_shape();
+  table.shape.hosts = static_cast<int>(std::set<int>(layout.begin(), layout.end()).size());
+  constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
+  table.of(Collective::kAlltoall, MemoryKind::kCuda) = {{kAnySize, "hierarchical", 1, 0}};
+  return ranks.duplicate({.table = &table});
+}
+
 /// Calls `body` on communicators whose ranks count as living on these hosts, with several slices for little data.
 void for_each_device_layout(const std::function<void(Communicator&, const std::vector<int>&)>& body,
                             std::size_t most_ranks = 8) {
@@ -65,7 +78,7 @@ void for_each_device_layout(const std::function<void(Communicator&, const std::v
     if (ranks.host_count() > 1) wanted = {hosts_of(ranks)};
     for (const std::vector<int>& layout : wanted) {
       SCOPED_TRACE(testing::PrintToString(layout));
-      Communicator hosts = CommunicatorProbe::on_hosts(ranks.duplicate(), layout);
+      Communicator hosts = CommunicatorProbe::on_hosts(duplicate_for(ranks, layout), layout);
       body(hosts, layout);
     }
   });
@@ -84,7 +97,7 @@ Buffer exact_values(int rank, std::size_t count, DType dtype, ReduceOp op) {
 
 struct HierarchyCase {
   Collective collective = Collective::kAllreduce;
-  std::size_t count = 0;  // of the vector; of allgather and reduce_scatter of each part
+  std::size_t count = 0;  // of the vector; of collectives that have parts of each part
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   bool in_place = false;
@@ -102,20 +115,48 @@ void run_case(Communicator& ranks, const HierarchyCase& c, BufferView input, Buf
   for (int rank = 0; c.uneven && rank < ranks.size(); ++rank) {
     counts.push_back(c.count + 3 * static_cast<std::size_t>(rank));
   }
-  if (c.collective == Collective::kAllreduce) return ranks.allreduce(input, output, c.op, options);
   const int root = ranks.size() / 2;
-  if (c.collective == Collective::kReduce) return ranks.reduce(input, output, c.op, root, options);
-  if (c.collective == Collective::kReduceScatter) return ranks.reduce_scatter(input, output, c.op, counts, options);
-  if (c.collective == Collective::kBroadcast) return ranks.broadcast(output, root, algorithm);
-  return ranks.allgather(input, output, counts, algorithm);
+  switch (c.collective) {
+    case Collective::kAllreduce:
+      return ranks.allreduce(input, output, c.op, options);
+    case Collective::kReduce:
+      return ranks.reduce(input, output, c.op, root, options);
+    case Collective::kReduceScatter:
+      return ranks.reduce_scatter(input, output, c.op, counts, options);
+    case Collective::kBroadcast:
+      return ranks.broadcast(output, root, algorithm);
+    case Collective::kGather:
+      return ranks.gather(input, output, root, counts, algorithm);
+    case Collective::kScatter:
+      return ranks.scatter(input, output, root, counts, algorithm);
+    case Collective::kAlltoall:
+      return ranks.alltoall(input, output);
+    default:
+      return ranks.allgather(input, output, counts, algorithm);
+  }
+}
+
+/// A schedule, on host memory.
+const char* schedule_of(Collective collective) {
+  switch (collective) {
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+      return "binomial";
+    case Collective::kGather:
+    case Collective::kScatter:
+      return "linear";
+    default:
+      return "ring";
+  }
 }
 
 void check_case(Communicator& ranks, const HierarchyCase& c) {
   const auto size = static_cast<std::size_t>(ranks.size()), rank = static_cast<std::size_t>(ranks.rank());
-  const bool has_parts = c.collective == Collective::kAllgather || c.collective == Collective::kReduceScatter;
+  const bool gathers = c.collective == Collective::kAllgather || c.collective == Collective::kGather;
+  const bool scatters = c.collective == Collective::kReduceScatter || c.collective == Collective::kScatter;
+  const bool has_parts = gathers || scatters || c.collective == Collective::kAlltoall;
   const std::size_t part = c.count + (c.uneven ? 3 * rank : 0);
   const std::size_t all = has_parts ? c.count * size + (c.uneven ? 3 * size * (size - 1) / 2 : 0) : c.count;
-  const bool gathers = c.collective == Collective::kAllgather, scatters = c.collective == Collective::kReduceScatter;
   const std::size_t own = gathers ? part : all;  // elements of the input
   const std::size_t place = gathers ? c.count * rank + (c.uneven ? 3 * rank * (rank - 1) / 2 : 0) : 0;
   Buffer input = exact_values(ranks.rank(), own, c.dtype, c.op);
@@ -129,19 +170,14 @@ void check_case(Communicator& ranks, const HierarchyCase& c) {
     return {static_cast<std::byte*>(out.view().data) + place * size_in_bytes(c.dtype), own, c.dtype, out.view().space};
   };
   Buffer device_input = to_device(ranks, input.view()), device_output = to_device(ranks, output.view());
-  const bool is_tree = c.collective == Collective::kBroadcast || c.collective == Collective::kReduce;
-  run_case(ranks, c, input_of(input, output), output.view(), is_tree ? "binomial" : "ring");
+  run_case(ranks, c, input_of(input, output), output.view(), schedule_of(c.collective));
   run_case(ranks, c, input_of(device_input, device_output), device_output.view(), "hierarchical");
   const Buffer came = to_host(ranks, device_output.view()), stayed = to_host(ranks, device_input.view());
-  const auto same = [](const Buffer& one, const Buffer& other) {
-    const std::size_t bytes = one.view().size_in_bytes();
-    return bytes == 0 || std::memcmp(one.view().data, other.view().data, bytes) == 0;
-  };
   const std::string what =
       fmt::format("{} of {} {} {}, in place {}, uneven {}, factors {} {}, rank {}", name(c.collective), c.count,
                   name(c.dtype), name(c.op), c.in_place, c.uneven, c.prescale, c.postscale, rank);
-  EXPECT_TRUE(same(came, output)) << what;
-  EXPECT_TRUE(same(stayed, input)) << "input of " << what;
+  EXPECT_TRUE(same_bits(came.view(), output.view())) << what;
+  EXPECT_TRUE(same_bits(stayed.view(), input.view())) << "input of " << what;
 }
 
 TEST(DeviceHierarchy, EveryLayoutAndCount) {
@@ -151,12 +187,17 @@ TEST(DeviceHierarchy, EveryLayoutAndCount) {
       for (const bool in_place : {false, true}) {
         check_case(ranks, {Collective::kAllreduce, count, DType::kI32, ReduceOp::kSum, in_place});
         check_case(ranks, {Collective::kReduce, count, DType::kI32, ReduceOp::kSum, in_place});
-        check_case(ranks, {Collective::kAllgather, count / size, DType::kI32, ReduceOp::kSum, in_place});
+        for (const Collective collective : {Collective::kAllgather, Collective::kGather, Collective::kAlltoall}) {
+          check_case(ranks, {collective, count / size, DType::kI32, ReduceOp::kSum, in_place});
+        }
       }
       check_case(ranks, {Collective::kBroadcast, count, DType::kI32});
       check_case(ranks, {Collective::kReduceScatter, count / size, DType::kI32});
+      check_case(ranks, {Collective::kScatter, count / size, DType::kI32});
     }
-    for (const Collective collective : {Collective::kAllgather, Collective::kReduceScatter}) {
+    EXPECT_EQ(ranks.choose(Collective::kAlltoall, 1000, MemoryKind::kCuda), "hierarchical");
+    for (const Collective collective :
+         {Collective::kAllgather, Collective::kReduceScatter, Collective::kGather, Collective::kScatter}) {
       check_case(ranks, {.collective = collective, .count = 701, .dtype = DType::kF64, .uneven = true});
     }
   });
@@ -252,7 +293,7 @@ TEST(DeviceHierarchy, MessagesOfDeviceMemoryNeedNoCopies) {
     if (is_launched()) return;  // messages between processes do not take the double's memory
     std::optional<WrappedTransport> transport;
     Communicator direct =
-        CommunicatorProbe::on_hosts_by(ranks.duplicate(), layout, [&](Transport& usual) -> Transport& {
+        CommunicatorProbe::on_hosts_by(duplicate_for(ranks, layout), layout, [&](Transport& usual) -> Transport& {
           const DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
           return transport.emplace(usual, runtime, WrappedTransport::Options{.takes_device_memory = true});
         });
@@ -260,11 +301,14 @@ TEST(DeviceHierarchy, MessagesOfDeviceMemoryNeedNoCopies) {
     for (const std::size_t count : {std::size_t{1}, size - 1, std::size_t{977}, kSeveralSlices}) {
       for (const bool in_place : {false, true}) {
         check_case(direct, {Collective::kAllreduce, count, DType::kI32, ReduceOp::kSum, in_place});
-        check_case(direct, {Collective::kAllgather, count / size, DType::kI32, ReduceOp::kSum, in_place});
+        for (const Collective collective : {Collective::kAllgather, Collective::kGather, Collective::kAlltoall}) {
+          check_case(direct, {collective, count / size, DType::kI32, ReduceOp::kSum, in_place});
+        }
       }
       check_case(direct, {Collective::kBroadcast, count, DType::kI32});
       check_case(direct, {Collective::kReduce, count, DType::kI32});
       check_case(direct, {Collective::kReduceScatter, count / size, DType::kI32});
+      check_case(direct, {Collective::kScatter, count / size, DType::kI32});
       check_case(direct, {Collective::kAllreduce, count, DType::kBF16, ReduceOp::kAverage, false, 2, 3});
     }
     // The first rank of each host exchanges something whatever the layout.
@@ -298,6 +342,22 @@ TEST(DeviceHierarchy, PinnedMemoryIsBoundedAndUsedAgain) {
   EXPECT_LE(made, 4U * 3U);
   constexpr unsigned long kLeastSlices = 200;  // of 468 KiB per carrier; that they begin at aligned places costs some
   EXPECT_GE(calls_of("ncclReduceScatter") - reduced_before, 4U * 5U * kLeastSlices);
+}
+
+/// The least that the setting takes, and more than any vector has.
+TEST(DeviceHierarchy, SlicesMayBeAsShortOrAsLongAsTheSettingAllows) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  for (const char* const bytes : {"256", "1GiB"}) {
+    const Variable slices("FARANDOLE_DEVICE_SLICE_BYTES", bytes);
+    for_each_device_group({4}, [](Communicator& ranks) {
+      if (is_launched()) return;  // settings were read when the job was joined
+      const std::vector<int> layout{0, 0, 1, 1};
+      Communicator hosts = CommunicatorProbe::on_hosts(duplicate_for(ranks, layout), layout);
+      for (const Collective collective : {Collective::kAllreduce, Collective::kScatter, Collective::kAlltoall}) {
+        check_case(hosts, {collective, 5000, DType::kF32});
+      }
+    });
+  }
 }
 
 TEST(DeviceHierarchy, ASettingForcesItWhereThereAreHostsAndACallSaysWhyNot) {

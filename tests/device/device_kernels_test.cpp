@@ -23,10 +23,6 @@ struct Extent {
 };
 constexpr std::array kExtents{Extent{1, 0}, Extent{17, 1}, Extent{1003, 0}, Extent{4099, 3}, Extent{300'007, 0}};
 
-bool same_bits(ConstBufferView one, ConstBufferView other) {
-  return one.size_in_bytes() == other.size_in_bytes() && std::memcmp(one.data, other.data, one.size_in_bytes()) == 0;
-}
-
 /// Runs `task` on device copies of `left` and `right`, and compares its output with `wanted`, which is on the host.
 void check_task(Communicator& ranks, DeviceTask task, const Buffer& left, const Buffer& right, const Buffer& wanted,
                 std::size_t shift, const std::string& what) {

@@ -8,6 +8,7 @@ with 1 if one is not found or no longer applies, or if a test fails without a ch
 and stays as it is: what is compiled and linked anew lies in a temporary directory.
 """
 import concurrent.futures
+import functools
 import json
 import os
 import pathlib
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from typing import Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
 
 sys.dont_write_bytecode = True  # the sources stay as they are, too
 from mutant_table import MUTANTS, Mutant, Test  # noqa: E402
@@ -39,6 +40,9 @@ MUTANT_FLAGS = "-O0 -g0 -w"
 LINK_FLAGS = "-Wl,--strip-debug"
 REASON = re.compile(r"fake device misuse: .*|watchdog: .*|^C\+\+ exception .*|^(?!unknown file).*: Failure$|.*Assertion .*",
                     re.MULTILINE)
+
+
+T = TypeVar("T")
 
 
 class Problem(Exception):
@@ -84,8 +88,22 @@ class Build:
             raise Problem(f"{directory} was not built by Ninja")
         entries = json.loads(subprocess.check_output([ninja.group(1), "-t", "compdb", "-x"], cwd=directory, text=True))
         self.edges = {each["output"]: Edge(each["output"], each["command"], each["file"]) for each in entries}
-        self.rests: Dict[str, pathlib.Path] = {}  # of unity sources, by the source that each lacks
-        self.making_rest = {mutant.source: threading.Lock() for mutant in MUTANTS}
+        self.sources = [SOURCE_DIRECTORY / source for source in dict.fromkeys(mutant.source for mutant in MUTANTS)]
+        self.shared: Dict[str, "concurrent.futures.Future[Any]"] = {}
+        self.sharing = threading.Lock()
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` returns, or raises, for the first thread that asks for it by this name."""
+        with self.sharing:
+            is_first = name not in self.shared
+            future = self.shared.setdefault(name, concurrent.futures.Future())
+        if is_first:
+            try:
+                future.set_result(make())
+            except Exception as problem:  # pylint: disable=broad-except
+                future.set_exception(problem)
+        result: T = future.result()
+        return result
 
     def linking(self, is_plugin: bool) -> Edge:
         if is_plugin:
@@ -93,7 +111,7 @@ class Build:
         return next(edge for output, edge in self.edges.items()
                     if output.startswith(f"lib/{LIBRARY}") and " -shared " in edge.command)
 
-    def compiling(self, source: pathlib.Path, library: Edge) -> Tuple[Edge, str]:
+    def find(self, source: pathlib.Path, library: Edge) -> Tuple[Optional[Edge], str]:
         """What compiles the source, and the text of the unity source that includes it, if there is one."""
         for word in library.command.split():
             edge = self.edges.get(word)
@@ -105,16 +123,56 @@ class Build:
                 text = (self.directory / edge.source).read_text(encoding="utf-8")
                 if f'#include "{source}"' in text:
                     return edge, text
-        raise Problem(f"no object of {library.output} is compiled from {source}")
+        return None, ""
+
+    def compiling(self, source: pathlib.Path, library: Edge) -> Tuple[Edge, str]:
+        edge, text = self.find(source, library)
+        if edge is None:
+            raise Problem(f"no object of {library.output} is compiled from {source}")
+        return edge, text
+
+    def preamble(self, edge: Edge) -> pathlib.Path:
+        """The headers of all sources that `edge` and its like compile. They are compiled once, ahead of the sources."""
+
+        def key(each: Edge) -> str:
+            return each.command.replace(each.output, "").replace(each.source, "")
+
+        def make() -> pathlib.Path:
+            libraries = [self.linking(is_plugin) for is_plugin in (False, True)]
+            found = [(source, self.find(source, library)[0]) for source in self.sources for library in libraries]
+            sources = [source for source, other in found if other is not None and key(other) == key(edge)]
+            lines = [line for source in sources for line in source.read_text(encoding="utf-8").splitlines()
+                     if line.startswith("#include ")]
+            header = self.scratch / f"preamble_{len(self.shared)}.h"
+            header.write_text("\n".join(dict.fromkeys(lines)) + "\n", encoding="utf-8")
+            paths = " ".join(f"-iquote {path}" for path in dict.fromkeys(source.parent for source in sources))
+            command = edge.command.replace(edge.output, f"{header}.gch")
+            run_command(replaced(command, f" -c {edge.source}", f" {MUTANT_FLAGS} {paths} -x c++-header -c {header}"),
+                        self.directory)
+            return header
+
+        return self.once(f"preamble of {key(edge)}", make)
 
     def compile(self, edge: Edge, name: str, text: str, include: pathlib.Path) -> pathlib.Path:
         """An object of `text`, made as `edge` makes its own."""
         source, compiled = self.scratch / f"{name}.cpp", self.scratch / f"{name}.o"
         source.write_text(text, encoding="utf-8")
         command = edge.command.replace(edge.output, str(compiled))
-        flags = f"{MUTANT_FLAGS} -iquote {include}"
+        flags = f"{MUTANT_FLAGS} -iquote {include} -include {self.preamble(edge)}"
         run_command(replaced(command, f" -c {edge.source}", f" {flags} -c {source}"), self.directory)
         return compiled
+
+    def rests(self, source: pathlib.Path, edge: Edge, unity: str) -> List[Callable[[], pathlib.Path]]:
+        """What is compiled together with the source, once for all mutants: each source that has mutants by itself."""
+        apart = [each for each in self.sources if f'#include "{each}"' in unity]
+        text = unity
+        for each in apart:
+            text = replaced(text, f'#include "{each}"', "")
+        named = {f"without_mutants_{abs(hash(edge.source))}": (text, source.parent)} if "#include" in text else {}
+        named.update({f"unchanged_{each.stem}": (each.read_text(encoding="utf-8"), each.parent)
+                      for each in apart if each != source})
+        return [functools.partial(self.once, name, functools.partial(self.compile, edge, name, *rest))
+                for name, rest in named.items()]
 
     def objects(self, mutant: Mutant, library: Edge) -> Tuple[str, str]:
         """The object of the build that has the source, and what takes its place."""
@@ -122,13 +180,7 @@ class Build:
         text = replaced(source.read_text(encoding="utf-8"), mutant.before, mutant.after)
         edge, unity = self.compiling(source, library)
         made = [self.compile(edge, mutant.name, text, source.parent)]
-        if unity:
-            # What is compiled together with the source is so without it, once for all mutants of the source.
-            with self.making_rest[mutant.source]:
-                if mutant.source not in self.rests:
-                    rest = replaced(unity, f'#include "{source}"', "")
-                    self.rests[mutant.source] = self.compile(edge, f"without_{source.stem}", rest, source.parent)
-            made.append(self.rests[mutant.source])
+        made += [make() for make in self.rests(source, edge, unity)]
         return edge.output, " ".join(map(str, made))
 
     def link(self, mutant: Mutant) -> pathlib.Path:
@@ -186,17 +238,34 @@ class Build:
         return Outcome(process.returncode == 0, reason.group()[:200] if reason else f"status {process.returncode}", output)
 
 
-def check_without_change(build: Build, mutants: List[Mutant]) -> None:
-    for test in dict.fromkeys(mutant.test for mutant in mutants):
-        outcome = build.run(test, build.environment())
-        if not outcome.passes:
-            raise Problem(f"{test.filter} fails without a change:\n{outcome.output}")
+def check_without_change(build: Build, test: Test) -> float:
+    """Seconds that the test takes."""
+    start = time.monotonic()
+    outcome = build.run(test, build.environment())
+    if not outcome.passes:
+        raise Problem(f"{test.filter} fails without a change:\n{outcome.output}")
+    return time.monotonic() - start
+
+
+def prepare(build: Build, mutants: List[Mutant], pool: concurrent.futures.Executor) -> Dict[Test, float]:
+    """Compiles what mutants share, and runs all tests without a change. Returns how long each takes."""
+    makes = []
+    for mutant in mutants:
+        source = SOURCE_DIRECTORY / mutant.source
+        makes += build.rests(source, *build.compiling(source, build.linking(mutant.is_in_plugin)))
+    compiled = [pool.submit(make) for make in makes]
+    tests = list(dict.fromkeys(mutant.test for mutant in mutants))
+    seconds = dict(zip(tests, pool.map(functools.partial(check_without_change, build), tests)))
+    for each in compiled:
+        each.result()
+    return seconds
 
 
 def is_found(build: Build, mutant: Mutant) -> bool:
     start = time.monotonic()
     try:
         environment = build.environment_with(mutant, build.link(mutant))
+        built = time.monotonic()
         for attempt in range(1, ATTEMPTS + 1):
             outcome = build.run(mutant.test, {**environment, "FAKE_DEVICE_SEED": str(attempt)})
             if not outcome.passes:
@@ -204,7 +273,7 @@ def is_found(build: Build, mutant: Mutant) -> bool:
     except Problem as problem:
         print(f"NOT APPLIED  {mutant.name} ({mutant.source}): {problem}", flush=True)
         return False
-    seconds = f"{time.monotonic() - start:.1f} s"
+    seconds = f"built in {built - start:.1f} s, run in {time.monotonic() - built:.1f} s"
     if outcome.passes:
         print(f"NOT FOUND    {mutant.name}: {mutant.leaves_out}; {mutant.test.filter} passes\n{outcome.output}", flush=True)
         return False
@@ -222,14 +291,19 @@ def main(arguments: List[str]) -> int:
         return 2
     mutants = [mutant for mutant in MUTANTS if mutant.name in arguments[1:] or not arguments[1:]]
     with tempfile.TemporaryDirectory(prefix="farandole-mutants-") as scratch:
-        try:
-            build = Build(pathlib.Path(arguments[0]).resolve(), pathlib.Path(scratch))
-            check_without_change(build, mutants)
-        except Problem as problem:
-            print(problem)
-            return 1
         with concurrent.futures.ThreadPoolExecutor(min(MOST_AT_A_TIME, os.cpu_count() or 1)) as pool:
-            found = list(pool.map(lambda mutant: is_found(build, mutant), mutants))
+            start = time.monotonic()
+            try:
+                build = Build(pathlib.Path(arguments[0]).resolve(), pathlib.Path(scratch))
+                seconds = prepare(build, mutants, pool)
+            except Problem as problem:
+                print(problem)
+                return 1
+            print(f"compiled what mutants share, and ran their tests without a change, in {time.monotonic() - start:.1f} s",
+                  flush=True)
+            # The longest first, so that none of them is left to run alone at the end.
+            mutants.sort(key=lambda mutant: -seconds[mutant.test])
+            found = list(pool.map(functools.partial(is_found, build), mutants))
     print(f"{sum(found)} of {len(found)} mutants are found")
     return int(not all(found))
 

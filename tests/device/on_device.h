@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -39,6 +40,12 @@ inline Buffer to_host(Communicator& ranks, ConstBufferView view) {
   Buffer host(view.count, view.dtype);
   copy_now(device_of(ranks), host.view().data, view.data, view.size_in_bytes());
   return host;
+}
+
+/// Both in ordinary memory.
+inline bool same_bits(ConstBufferView one, ConstBufferView other) {
+  const std::size_t bytes = one.size_in_bytes();
+  return bytes == other.size_in_bytes() && (bytes == 0 || std::memcmp(one.data, other.data, bytes) == 0);
 }
 
 /// Why there are no collectives on device memory here; empty if there are. The same on all ranks.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport that hands on to another one, says that it takes device memory, and fails when it is told to.
+// A transport that hands on to another one, says that it takes device memory, and fails or kills its process when it is
+// told to.
 #pragma once
 
 #include <atomic>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,6 +24,7 @@ class WrappedTransport final : public Transport {
   struct Options {
     bool takes_device_memory = false;
     int fails_at = 0;    ///< the n-th long message that is sent is a TransportError; 0: none
+    int dies_at = 0;     ///< at the n-th long message that is sent the process is killed; 0: at none
     int hangs_from = 0;  ///< the n-th long message that is received never comes; 0: none
   };
   WrappedTransport(Transport& inner, const DeviceRuntime& runtime, Options options)
@@ -31,7 +34,11 @@ class WrappedTransport final : public Transport {
   bool can_send(MemoryKind kind) const override { return kind == MemoryKind::kHost || options_.takes_device_memory; }
   std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override {
     count(data, bytes);
-    if (bytes >= kLongBytes && ++sent_ == options_.fails_at) throw TransportError("the network is down");
+    if (bytes >= kLongBytes) {
+      const int sent = ++sent_;
+      if (sent == options_.fails_at) throw TransportError("the network is down");
+      if (sent == options_.dies_at) std::raise(SIGKILL);
+    }
     return inner_.send(channel, data, bytes);
   }
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override {

@@ -98,8 +98,14 @@ Call movement(Collective collective, ConstBufferView input, BufferView output, i
   return call;
 }
 
-Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options) {
-  Call call = reduction(Collective::kReduce, input, output, op, options);
+/// Of a rank whose output is ignored: none, whatever the caller passes and wherever that lies.
+BufferView no_output(ConstBufferView input) {
+  return {nullptr, 0, input.dtype, input.space};
+}
+
+Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options,
+                 int rank) {
+  Call call = reduction(Collective::kReduce, input, rank == root ? output : no_output(input), op, options);
   call.root = root;
   return call;
 }
@@ -109,6 +115,12 @@ Call reduce_scatter_call(ConstBufferView input, BufferView output, ReduceOp op, 
   Call call = reduction(Collective::kReduceScatter, input, output, op, options);
   call.counts = counts;
   return call;
+}
+
+Call gather_call(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
+                 std::string_view algorithm, StreamView stream, int rank) {
+  return movement(Collective::kGather, input, rank == root ? output : no_output(input), root, counts, algorithm,
+                  stream);
 }
 
 /// Only the root has an input; the type of the other ranks' is that of the output.
@@ -144,11 +156,11 @@ Work Communicator::broadcast_async(BufferView values, int root, std::string_view
 
 void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root,
                           const ReduceOptions& options) {
-  state().run(reduce_call(input, output, op, root, options));
+  state().run(reduce_call(input, output, op, root, options, rank()));
 }
 Work Communicator::reduce_async(ConstBufferView input, BufferView output, ReduceOp op, int root,
                                 const ReduceOptions& options) {
-  return state().start(reduce_call(input, output, op, root, options));
+  return state().start(reduce_call(input, output, op, root, options, rank()));
 }
 
 void Communicator::allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
@@ -171,11 +183,11 @@ Work Communicator::reduce_scatter_async(ConstBufferView input, BufferView output
 
 void Communicator::gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
                           std::string_view algorithm, StreamView stream) {
-  state().run(movement(Collective::kGather, input, output, root, counts, algorithm, stream));
+  state().run(gather_call(input, output, root, counts, algorithm, stream, rank()));
 }
 Work Communicator::gather_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
                                 std::string_view algorithm, StreamView stream) {
-  return state().start(movement(Collective::kGather, input, output, root, counts, algorithm, stream));
+  return state().start(gather_call(input, output, root, counts, algorithm, stream, rank()));
 }
 
 void Communicator::scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,

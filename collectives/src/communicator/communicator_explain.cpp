@@ -10,32 +10,35 @@ namespace {
 /// What has chosen: a setting, the table, or the built-in rules; and what became of the table.
 std::string explain_reason(const SelectionQuery& asked, const Selection& selection, const Group& group,
                            const std::string& forced) {
-  if (asked.memory != MemoryKind::kHost) {
-    if (forced == selection.name()) return fmt::format("forced by a setting ({})", forced);
-    const Method* const method = find_method(asked.collective, forced, asked.memory);
-    if (forced == "auto" || method == nullptr) return "chosen by Farandole";
-    return fmt::format("chosen by Farandole, because {}, which a setting forces, needs {}", forced, method->needs);
-  }
+  const bool on_host = asked.memory == MemoryKind::kHost;
   const TuningTable* const table = group.table.get();
-  if (forced != "auto") {
+  // On device memory a setting that cannot hold is passed over.
+  if (on_host ? forced != "auto" : forced == selection.name()) {
     return fmt::format("forced by a setting ({}){}", forced,
                        table == nullptr ? "" : fmt::format(", which goes before the table {}", table->file));
   }
-  if (table == nullptr) return "chosen by Farandole";
   if (const TuningTable::Entry* entry = measured_entry(asked)) {
     return fmt::format("chosen by the table {}: {} us were measured for up to {} bytes, with Farandole {} on {}",
                        table->file, entry->time_us, entry->up_to_bytes, table->version, describe(table->shape));
   }
+  if (const Method* const method = find_method(asked.collective, forced, asked.memory)) {
+    return fmt::format("chosen by Farandole, because {}, which a setting forces, needs {}", forced, method->needs);
+  }
+  if (table == nullptr) return "chosen by Farandole";
+  const std::vector<TuningTable::Entry>& entries = table->of(asked.collective, asked.memory);
+  const std::string called = fmt::format("{}{}", name(asked.collective), on_host ? "" : " of device memory");
   std::string why;
   if (!group.table_fits) {
     why = fmt::format("is for {}, and this is {}", describe(table->shape), describe(group.shape()));
-  } else if (const auto* entry = table->find(asked.collective, asked.bytes)) {
-    why = fmt::format("says {}, but the ranks share no memory here", entry->algorithm);
-  } else if (table->of(asked.collective).empty()) {
-    why = fmt::format("has nothing for {}", name(asked.collective));
+  } else if (const auto* entry = table->find(asked.collective, asked.bytes, asked.memory)) {
+    const Method* const method = find_method(asked.collective, entry->algorithm, asked.memory);
+    why = fmt::format(
+        "says {}, but {}", entry->algorithm,
+        on_host || method == nullptr ? "the ranks share no memory here" : fmt::format("that needs {}", method->needs));
+  } else if (entries.empty()) {
+    why = fmt::format("has nothing for {}", called);
   } else {
-    why =
-        fmt::format("ends at {} bytes for {}", table->of(asked.collective).back().up_to_bytes, name(asked.collective));
+    why = fmt::format("ends at {} bytes for {}", entries.back().up_to_bytes, called);
   }
   return fmt::format("chosen by Farandole, because the table {} {}", table->file, why);
 }
@@ -55,8 +58,7 @@ std::string Communicator::explain(Collective collective, std::size_t bytes, Memo
   text += fmt::format("\n{}", explain_reason(asked, selection, state().group(), forced));
   const bool by_messages = selection.method->explain == nullptr;
   if (!by_messages) {
-    text += (state().group().table && on_host ? "\n" : ": ") +
-            selection.method->explain(collective, bytes, state().group());
+    text += (state().group().table ? "\n" : ": ") + selection.method->explain(collective, bytes, state().group());
   }
   text += "\n";
   text += fmt::format("{} {} ({} us per message, {} GB/s) the cost model expects:\n",

@@ -36,7 +36,7 @@ std::array<ShortVectors, kCollectiveCount> Communicator::State::select_short_vec
 
 Selection Communicator::State::select(const Call& call) {
   const std::size_t bytes = selected_bytes(call, group_.size());
-  const MemoryKind memory = call.input.space.kind;
+  const MemoryKind memory = space_of(call).kind;
   const bool is_free = call.algorithm.empty() && call.segments == 0 && memory == MemoryKind::kHost;
   const ShortVectors& known = short_vectors_[static_cast<std::size_t>(call.collective)];
   if (is_free && bytes < known.below_bytes) return known.selection;

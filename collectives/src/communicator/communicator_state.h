@@ -62,6 +62,7 @@ class Communicator::State {
     asked.size = group_.size();
     asked.link = link_;
     asked.memory = memory;
+    asked.table = group_.table_fits ? group_.table.get() : nullptr;
     if (memory != MemoryKind::kHost) {
       asked.link = kDeviceLink;
       asked.hosts = queue_->device_hosts();
@@ -69,7 +70,6 @@ class Communicator::State {
     }
     asked.shares_memory = queue_->shares_memory();
     asked.hosts = queue_->hosts();
-    asked.table = group_.table_fits ? group_.table.get() : nullptr;
     return asked;
   }
 

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "farandole/core/error.h"
@@ -26,13 +28,41 @@ void require_memory(std::string_view what, const void* data, std::size_t count) 
   }
 }
 
+/// The first and the last byte are where the view says: a view that is too long, as where bytes are taken for elements,
+/// mostly ends in no memory at all.
 void require_address_in(const Call& call, const DeviceRuntime& runtime, std::string_view what,
                         const ConstBufferView& view) {
   if (view.data == nullptr || view.count == 0) return;
   const MemorySpace found = runtime.space_of(view.data);
-  if (found == view.space) return;
-  throw InvalidArgument(fmt::format("{}: {} is said to be in {}, but its address is in {}", name(call.collective), what,
-                                    describe(view.space), describe(found)));
+  if (found != view.space) {
+    throw InvalidArgument(fmt::format("{}: {} is said to be in {}, but its address is in {}", name(call.collective),
+                                      what, describe(view.space), describe(found)));
+  }
+  if (view.space.is_host()) return;
+  const MemorySpace end = runtime.space_of(static_cast<const std::byte*>(view.data) + view.size_in_bytes() - 1);
+  if (end != view.space) {
+    throw InvalidArgument(
+        fmt::format("{}: {} has {} {} elements, which are more than there is memory at its address; "
+                    "expected a number of elements, not of bytes, of memory that was not freed",
+                    name(call.collective), what, view.count, name(view.dtype)));
+  }
+  // A kernel that reads an element across two words ends the device's context.
+  if (reinterpret_cast<std::uintptr_t>(view.data) % size_in_bytes(view.dtype) != 0) {
+    throw InvalidArgument(
+        fmt::format("{}: expected {} in device memory at a multiple of {} bytes, the size of {}, got "
+                    "address {}",
+                    name(call.collective), what, size_in_bytes(view.dtype), name(view.dtype), view.data));
+  }
+}
+
+/// What a stream captures would run again with each launch of the graph, on the ranks that launch it only.
+void require_no_capture(const Call& call, Device& device) {
+  const StreamView stream = call.stream.valid() ? call.stream : StreamView(nullptr, device.space());
+  if (!device.is_capturing(stream)) return;
+  throw InvalidArgument(
+      fmt::format("{}: {} is captured into a graph, and collectives cannot be: end the capture before "
+                  "the call, or call it outside of the graph",
+                  name(call.collective), call.stream.valid() ? "the stream" : "work of the device's default stream"));
 }
 
 [[noreturn]] void refuse_space(const Call& call, std::string_view what, MemorySpace space,
@@ -43,11 +73,10 @@ void require_address_in(const Call& call, const DeviceRuntime& runtime, std::str
 
 /// All memory of a call is the host's, or of this rank's device.
 void validate_spaces(const Call& call, DeviceSlot& devices) {
-  const bool has_input = call.input.data != nullptr, has_output = call.output.data != nullptr;
-  if (has_input && has_output && call.output.space != call.input.space) {
+  if (call.input.count > 0 && call.output.count > 0 && call.output.space != call.input.space) {
     refuse_space(call, "output", call.output.space, describe(call.input.space) + ", where the input is");
   }
-  const MemorySpace space = has_input ? call.input.space : call.output.space;
+  const MemorySpace space = space_of(call);
   if (!space.is_host()) {
     const MemorySpace own = devices.context().space();
     const auto describe_own = [&] { return describe(own) + ", the device of this rank"; };
@@ -55,6 +84,7 @@ void validate_spaces(const Call& call, DeviceSlot& devices) {
     if (call.stream.valid() && call.stream.space != own) {
       refuse_space(call, "a stream", call.stream.space, describe_own());
     }
+    require_no_capture(call, devices.context().device());
   } else if (call.stream.valid()) {
     refuse_space(call, "buffers", space, describe(call.stream.space) + ", where the stream is");
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -20,6 +21,8 @@ constexpr auto kFirstQuestion = std::chrono::milliseconds(500);
 constexpr auto kNextQuestion = std::chrono::seconds(1);
 // Messages of a rank that shut down cleanly may still be on their way for this long.
 constexpr Seconds kGoodbye{1.0};
+// From the moment when a process closes its connections to the one when it is seen to be dead.
+constexpr auto kEndOfAProcess = std::chrono::milliseconds(20);
 constexpr std::string_view kStillWritten =
     "; a message to this rank had begun and could not be withdrawn, so that the output of this call may still be "
     "written: neither use nor free its memory, and end the process";
@@ -315,6 +318,7 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
     return;
   }
   Endpoint& endpoint = *group_.endpoint;
+  if (failure.kind == ErrorKind::kDeviceError) find_dead_peers();
   endpoint.poison(failure.kind, fmt::format("{} in collective {} of communicator {} ({}): {}",
                                             endpoint.topology().describe(endpoint.rank()), work.sequence, group_.id,
                                             describe(work.descriptor), failure.text));
@@ -322,6 +326,19 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
     endpoint.check_fault();
   } catch (const Error& fault) {
     fail_all({fault.kind(), fault.what()});
+  }
+}
+
+/// A vendor that misses a peer reports an error of the device, and may be the first to see that the peer's process
+/// ends. That a rank is dead, and which, says more: the first fault of a job is the one that its ranks raise.
+void WorkQueue::find_dead_peers() const {
+  try {
+    for (const auto end = Clock::now() + kEndOfAProcess; !group_.endpoint->has_fault() && Clock::now() < end;) {
+      group_.endpoint->poll_health();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  } catch (const std::exception&) {
+    // What failed is raised all the same.
   }
 }
 

@@ -110,6 +110,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void end(Work::State& work, std::optional<Failure> failure);
   void fail(Work::State& work, const Failure& failure);
   void fail_all(const Failure& failure);
+  void find_dead_peers() const;
   /// Warns about, and bounds, waiting; asks which ranks are missing. For slow paths.
   void check_stall(Work::State& work, Clock::time_point now);
   void ask(Work::State& work, Clock::time_point now, bool also_others);

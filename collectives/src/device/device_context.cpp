@@ -3,9 +3,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <atomic>
+#include <deque>
+#include <map>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/device_choice.h"
@@ -35,10 +39,16 @@ Device& open_device(DeviceRuntime& runtime, const Endpoint& endpoint) {
 
 std::atomic<const DeviceRuntime*> opened_runtime{nullptr};  // lives until the process ends
 
-/// The contexts of this process, while a communicator holds them.
+/// The contexts of this process.
 struct Contexts {
+  struct Entry {
+    int holds = 0;
+    std::shared_ptr<DeviceContext> context;  // null until it is opened
+  };
   std::mutex mutex;
-  std::map<const Endpoint*, std::weak_ptr<DeviceContext>> by_endpoint;
+  std::map<const Endpoint*, Entry> by_endpoint;  // of ranks that have communicators
+  /// Of jobs that have failed. Kept for ever, because a thread that is left behind may be inside of one.
+  std::deque<std::vector<DeviceContext::Group>> abandoned;
   static Contexts& of_process() {
     static auto* contexts = new Contexts;  // never destroyed: communicators may outlive static objects
     return *contexts;
@@ -47,16 +57,28 @@ struct Contexts {
 
 }  // namespace
 
-std::shared_ptr<DeviceContext> DeviceContext::of(const std::shared_ptr<Endpoint>& endpoint) {
+DeviceContext::Hold::Hold(std::shared_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {
   Contexts& contexts = Contexts::of_process();
   const std::lock_guard lock(contexts.mutex);
-  std::weak_ptr<DeviceContext>& known = contexts.by_endpoint[endpoint.get()];
-  if (auto context = known.lock()) return context;
-  std::erase_if(contexts.by_endpoint,
-                [&](const auto& each) { return each.first != endpoint.get() && each.second.expired(); });
-  auto context = std::make_shared<DeviceContext>(endpoint);
-  contexts.by_endpoint[endpoint.get()] = context;
-  return context;
+  ++contexts.by_endpoint[endpoint_.get()].holds;
+}
+
+DeviceContext::Hold::~Hold() {
+  std::shared_ptr<DeviceContext> last;  // ends after the lock, because that may block
+  Contexts& contexts = Contexts::of_process();
+  const std::lock_guard lock(contexts.mutex);
+  Contexts::Entry& entry = contexts.by_endpoint.at(endpoint_.get());
+  if (--entry.holds > 0) return;
+  last = std::move(entry.context);
+  contexts.by_endpoint.erase(endpoint_.get());
+}
+
+DeviceContext& DeviceContext::Hold::context() {
+  Contexts& contexts = Contexts::of_process();
+  const std::lock_guard lock(contexts.mutex);
+  std::shared_ptr<DeviceContext>& context = contexts.by_endpoint.at(endpoint_.get()).context;
+  if (context == nullptr) context = std::make_shared<DeviceContext>(endpoint_);
+  return *context;
 }
 
 const DeviceRuntime* DeviceContext::opened() {
@@ -82,7 +104,7 @@ DeviceContext::~DeviceContext() {
   const std::lock_guard lock(mutex_);
   if (is_abandoned_) return;
   thread_.run([groups = std::move(groups_)]() mutable {
-    while (!groups.empty()) groups.erase(groups.begin());  // in the order of their times
+    for (Group& group : groups) group.devices.reset();
   });
 }
 
@@ -96,7 +118,7 @@ Buffer DeviceContext::allocate(std::size_t count, DType dtype) {
   if (count == 0)
     return Buffer(
         nullptr, 0, dtype, [](void*) {}, space());
-  const std::size_t bytes = count * size_in_bytes(dtype);
+  const std::size_t bytes = allocated_bytes(count, dtype);
   // The device lives until the process ends.
   Buffer buffer(
       device_.allocate(bytes), count, dtype, [&device = device_](void* memory) { device.release(memory); }, space());
@@ -125,22 +147,28 @@ void DeviceContext::remove(DeviceOrder::Ticket ticket) {
   order_.remove(ticket);
 }
 
-void DeviceContext::add(const std::shared_ptr<DeviceGroup>& group, DeviceOrder::Time made) {
+void DeviceContext::add(Group group) {
   const std::lock_guard lock(mutex_);
-  groups_.emplace(made, group);
+  groups_.push_back(std::move(group));
+}
+
+DeviceContext::Group DeviceContext::group_of(const std::vector<int>& members) const {
+  const std::lock_guard lock(mutex_);
+  const auto last =
+      std::find_if(groups_.rbegin(), groups_.rend(), [&](const Group& group) { return group.members == members; });
+  return last == groups_.rend() ? Group{} : *last;
 }
 
 void DeviceContext::abandon() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_abandoned_, true)) return;
   thread_.leave_behind();
-  // Kept for ever: the thread that is left behind may be inside of one.
-  auto* const groups = new std::vector<std::shared_ptr<DeviceGroup>>;
-  for (auto& [made, group] : groups_) groups->push_back(std::move(group));
-  groups_.clear();
+  Contexts& contexts = Contexts::of_process();
+  const std::lock_guard contexts_lock(contexts.mutex);
+  const std::vector<Group>& groups = contexts.abandoned.emplace_back(std::exchange(groups_, {}));
   try {
-    std::thread([groups] {
-      for (const auto& group : *groups) group->abort();
+    std::thread([&groups] {
+      for (const Group& group : groups) group.devices->abort();
     }).detach();
   } catch (const std::system_error& error) {
     log(LogLevel::kWarning,

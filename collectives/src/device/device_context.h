@@ -2,9 +2,9 @@
 // A rank's device: what the communicators of the rank share of it.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "device/device_order.h"
 #include "device/device_thread.h"
@@ -13,14 +13,28 @@
 
 namespace farandole {
 
-/// Opened by the first use of a device on this rank, and shared by its communicators. Thread-safe.
+/// Opened by the first use of a device on this rank, and shared by its communicators. It ends with the last of these,
+/// whether they use devices or not: its groups end then, for which a vendor waits for all ranks of each. Thread-safe.
 ///
 /// All device operations of a rank run on one stream, one after another, in the order of DeviceOrder, and one thread
 /// makes all calls that enqueue them.
 class DeviceContext {
  public:
-  /// @throws InvalidArgument  there is no device for this rank: says why, and what to do
-  static std::shared_ptr<DeviceContext> of(const std::shared_ptr<Endpoint>& endpoint);
+  /// What each communicator of a rank has from its beginning to its end, so that the context stays once it is open.
+  class Hold {
+   public:
+    explicit Hold(std::shared_ptr<Endpoint> endpoint);
+    /// The rank's last one ends the context, which may block until peers end theirs.
+    ~Hold();
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    /// Opens the device, if it is not open. @throws InvalidArgument  there is none for this rank: says why, and what to
+    /// do
+    DeviceContext& context();
+
+   private:
+    const std::shared_ptr<Endpoint> endpoint_;
+  };
   /// The runtime, if this process has opened a device; else null. One relaxed load.
   static const DeviceRuntime* opened();
   explicit DeviceContext(std::shared_ptr<Endpoint> endpoint);
@@ -37,7 +51,8 @@ class DeviceContext {
   };
   CopyStreams copy_streams();
   DeviceThread& thread() { return thread_; }
-  /// Zeroed memory of the device, which goes back to its pool. Blocks until it is zero.
+  /// Zeroed memory of the device, which goes back to its pool. Blocks until it is zero. @throws InvalidArgument,
+  /// DeviceError  there is not so much
   Buffer allocate(std::size_t count, DType dtype);
 
   // The order of operations, see DeviceOrder.
@@ -46,10 +61,17 @@ class DeviceContext {
   bool is_next(DeviceOrder::Ticket ticket) const;
   void remove(DeviceOrder::Ticket ticket);
 
-  /// A communicator has a group, which stays until all communicators of this rank have ended: a vendor waits, when a
-  /// group ends, for its other ranks, so that groups must end in one order. @param made  the agreed time of the
-  /// operation that made it: the same on all its ranks; those of one time are added in the order of operations
-  void add(const std::shared_ptr<DeviceGroup>& group, DeviceOrder::Time made);
+  /// The devices of some ranks, for all communicators of the same ranks in the same order.
+  struct Group {
+    std::vector<int> members;    ///< ranks of the job
+    DeviceOrder::Time made = 0;  ///< the agreed time of the operation that made it: the same on all its ranks
+    std::shared_ptr<DeviceGroup> devices;
+  };
+  /// A group that was made in the turn of an operation. It stays until the context ends: a vendor waits, when a group
+  /// ends, for its other ranks, so that groups must end in one order, that of turns.
+  void add(Group group);
+  /// The last one of these ranks; one without devices if there is none.
+  Group group_of(const std::vector<int>& members) const;
   /// The job has failed: what is on its way is aborted by a thread that is left behind, because that may block for
   /// ever. Does not block.
   void abandon();
@@ -62,7 +84,7 @@ class DeviceContext {
   const StreamView zeroing_stream_;  // of new memory: it must not wait for collectives that peers have not called
   mutable std::mutex mutex_;         // guards the next four
   DeviceOrder order_;
-  std::multimap<DeviceOrder::Time, std::shared_ptr<DeviceGroup>> groups_;
+  std::vector<Group> groups_;  // in the order of turns
   CopyStreams copy_streams_;
   bool is_abandoned_ = false;
   DeviceThread thread_;

@@ -29,7 +29,7 @@ bool is_in_place(const HierarchicalPhase& phase) {
 Selection select_inside(const Call& call, int size, const Settings& settings) {
   SelectionQuery query;
   query.collective = call.collective;
-  query.bytes = total_count(call, size) * size_in_bytes(call.input.dtype);
+  query.bytes = selected_bytes(call, size);
   query.size = size;
   query.link = kDeviceLink;
   query.memory = MemoryKind::kCuda;
@@ -57,12 +57,21 @@ HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& h
   const auto carriers = static_cast<std::size_t>(query.carriers);
   // Slices but the last have equal parts, as the vendor's collectives want them.
   query.slice_granularity = carriers * std::max<std::size_t>(1, kDeviceAlignment / element_bytes);
-  if (call.collective == Collective::kAllgather || call.collective == Collective::kReduceScatter) {
-    query.counts = parts_of(call, size).to_vector();
-  } else {
-    query.count = call.input.count;
+  std::size_t carried_bytes = total_count(call, size) * element_bytes;
+  switch (call.collective) {
+    case Collective::kAllreduce:
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+      query.count = call.input.count;
+      break;
+    case Collective::kAlltoall:
+      // The carriers of a host have a vector of each of its ranks.
+      carried_bytes *= static_cast<std::size_t>(hierarchy.most_local_size());
+      [[fallthrough]];
+    default:
+      query.counts = parts_of(call, size).to_vector();
   }
-  const std::size_t part_bytes = total_count(call, size) * element_bytes / carriers;
+  const std::size_t part_bytes = carried_bytes / carriers;
   // A slice of uneven blocks could be written, in place, where a later one still reads.
   const bool is_sliced = call.collective != Collective::kReduceScatter || !call.is_uneven();
   if (is_sliced)
@@ -137,7 +146,7 @@ void HierarchicalDeviceRun::make_steps() {
     track.steps.push_back(&step);
     if (phase.where == HierarchicalPhase::Where::kInside) {
       // As the vendor's collectives want them.
-      if (are_equal(phase.counts)) step.call.counts = {};
+      if (are_equal(phase.counts) && are_equal(phase.recv_counts)) step.call.counts = step.call.recv_counts = {};
       continue;
     }
     step.is_out = device.make_event();

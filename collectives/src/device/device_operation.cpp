@@ -44,7 +44,7 @@ constinit const Method kDeviceVendorMethod{
     .is_preferred = true,
     .is_made_at_call = true,
     .supports = has_vendor_collective,
-    .fits = [](const TuningShape&) { return false; },
+    .fits = [](const TuningShape& shape) { return shape.ranks > 1; },
     .is_available = [](const SelectionQuery& query, bool) { return query.size > 1 && query.vendor_agrees; },
     .make = make_device_operation<DeviceOperation::Way::kVendor>,
     .explain = explain_vendor,
@@ -58,10 +58,10 @@ constinit const Method kDeviceHierarchicalMethod{
     .needs = "several hosts",
     .memory = MemoryKind::kCuda,
     .is_made_at_call = true,
-    .supports =
-        [](Collective collective) { return collective != Collective::kAlltoall && has_vendor_collective(collective); },
-    .fits = [](const TuningShape&) { return false; },
-    .is_available = [](const SelectionQuery& query, bool) { return query.hosts > 1; },
+    .supports = [](Collective collective) { return collective != Collective::kBarrier; },
+    .fits = [](const TuningShape& shape) { return shape.hosts > 1; },
+    // What ranks do not know of each other they can not plan.
+    .is_available = [](const SelectionQuery& query, bool) { return query.hosts > 1 && query.bytes != kUnknownBytes; },
     .make = make_device_operation<DeviceOperation::Way::kHierarchical>,
     .explain = explain_hierarchical_devices,
 };

@@ -51,13 +51,14 @@ class DeviceSlot::Exchange final : public Operation {
   std::unique_ptr<ScheduledCollective> gathering_;
 };
 
-DeviceSlot::DeviceSlot(const Group& group) : group_(group), hierarchy_(hierarchy_of(group)) {
+DeviceSlot::DeviceSlot(const Group& group)
+    : group_(group), hierarchy_(hierarchy_of(group)), hold_(std::in_place, group.endpoint) {
   if (group.size() == 1) level(DeviceReach::kAll).is_up = true;
 }
 DeviceSlot::~DeviceSlot() = default;
 
 DeviceContext& DeviceSlot::context() {
-  if (context_ == nullptr) context_ = DeviceContext::of(group_.endpoint);
+  if (context_ == nullptr) context_ = &hold_->context();
   return *context_;
 }
 
@@ -78,13 +79,22 @@ bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder
   Level& own = level(reach);
   if (own.is_up) return true;
   if (joining_ == nullptr) {
-    if (exchange_ == nullptr) exchange_ = std::make_unique<Exchange>(group_, make_claim(reach), sequence);
+    if (exchange_ == nullptr) {
+      known_ = may_share_ ? context().group_of(members(reach)) : DeviceContext::Group{};
+      exchange_ = std::make_unique<Exchange>(group_, make_claim(reach), sequence);
+    }
     if (exchange_->advance() != Operation::State::kDone) return false;
     const auto exchange = std::exchange(exchange_, nullptr);
     check(exchange->claims(), reach);
+    if (!are_decided(exchange->claims(), reach)) {
+      may_share_ = false;
+      return false;
+    }
     sends_device_memory_ = std::all_of(exchange->claims().begin(), exchange->claims().end(),
                                        [](const Claim& claim) { return claim.sends_device_memory != 0; });
-    own.is_up = ranks_with(group_.rank, reach).size() == 1;
+    const bool is_there = have_group(exchange->claims(), group_.rank, reach);
+    if (is_there) own.devices = std::move(known_.devices);
+    own.is_up = is_there || ranks_with(group_.rank, reach).size() == 1;
     if (own.is_up) return true;
     begin_joining(exchange->claims(), reach);
   }
@@ -93,7 +103,23 @@ bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder
   joining->check();
   own.devices = std::move(*joined_);
   own.is_up = true;
-  context().add(own.devices, made);
+  context().add({members(reach), made, own.devices});
+  return true;
+}
+
+bool DeviceSlot::have_group(const std::vector<Claim>& claims, int rank, DeviceReach reach) const {
+  const std::vector<int> ranks = ranks_with(rank, reach);
+  const DeviceOrder::Time made = claims[static_cast<std::size_t>(rank)].made;
+  return made != 0 && std::all_of(ranks.begin(), ranks.end(),
+                                  [&](int other) { return claims[static_cast<std::size_t>(other)].made == made; });
+}
+
+bool DeviceSlot::are_decided(const std::vector<Claim>& claims, DeviceReach reach) const {
+  // A rank that has no group from before has made an id for a new one, if it is the first.
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const auto first = static_cast<std::size_t>(ranks_with(rank, reach).front());
+    if (claims[first].made != 0 && !have_group(claims, rank, reach)) return false;
+  }
   return true;
 }
 
@@ -110,8 +136,10 @@ DeviceSlot::Claim DeviceSlot::make_claim(DeviceReach reach) {
   }
   write_text(claim.identity, own.device().info().identity);
   write_text(claim.version, own.runtime().version());
-  if (ranks.size() > 1) write_text(claim.problem, own.runtime().collectives_missing());
-  if (ranks.size() > 1 && group_.rank == ranks.front() && claim.problem[0] == '\0') {
+  if (ranks.size() == 1) return claim;
+  claim.made = known_.made;
+  write_text(claim.problem, own.runtime().collectives_missing());
+  if (group_.rank == ranks.front() && claim.made == 0 && claim.problem[0] == '\0') {
     try {
       claim.id = own.device().make_group_id();
     } catch (const Error& error) {
@@ -180,7 +208,8 @@ Aftermath DeviceSlot::withdraw() {
 
 void DeviceSlot::close() {
   for (Level& each : levels_) each.devices.reset();
-  context_.reset();
+  context_ = nullptr;
+  hold_.reset();
 }
 
 }  // namespace farandole

@@ -23,8 +23,9 @@ enum class DeviceReach : std::uint8_t {
 
 /// A device group of a communicator is made by the first device operation that needs it, when its turn has come:
 /// all ranks tell each other which device and which libraries they have, the first rank of each group an id, and then
-/// join. A rank that can not take part says so there, and all ranks raise the same. One thread at a time (the work
-/// queue's lock).
+/// join. Where all ranks of a group have one already, of another communicator, they use that: a vendor's takes memory
+/// of the device, and long to make. A rank that can not take part says so there, and all ranks raise the same. One
+/// thread at a time (the work queue's lock).
 class DeviceSlot {
  public:
   explicit DeviceSlot(const Group& group);
@@ -62,6 +63,7 @@ class DeviceSlot {
     std::array<char, 512> problem{};  ///< why this rank can not take part
     std::int32_t host = 0, ordinal = 0;
     std::uint64_t sends_device_memory = 0;
+    DeviceOrder::Time made = 0;  ///< of the group that this rank has of its ranks already; 0: none
   };
   struct Level {
     std::shared_ptr<DeviceGroup> devices;
@@ -74,14 +76,21 @@ class DeviceSlot {
   std::vector<int> ranks_with(int rank, DeviceReach reach) const;
   Claim make_claim(DeviceReach reach);
   void check(const std::vector<Claim>& claims, DeviceReach reach) const;
+  /// True if all ranks of `rank`'s group have the same one.
+  bool have_group(const std::vector<Claim>& claims, int rank, DeviceReach reach) const;
+  /// True if each group is there, or can be made. All ranks of the communicator find the same.
+  bool are_decided(const std::vector<Claim>& claims, DeviceReach reach) const;
   void begin_joining(const std::vector<Claim>& claims, DeviceReach reach);
 
   const Group& group_;
   const std::optional<Hierarchy> hierarchy_;
-  std::shared_ptr<DeviceContext> context_;
+  std::optional<DeviceContext::Hold> hold_;
+  DeviceContext* context_ = nullptr;  // once it is open
   std::array<Level, 2> levels_;
   bool sends_device_memory_ = false;
+  bool may_share_ = true;  // false: some ranks of a group have one, and others have none
   // Of the group that is being made.
+  DeviceContext::Group known_;          // that this rank has of its ranks already
   std::unique_ptr<Exchange> exchange_;  // of claims
   /// Of the device's thread, which may be left behind in it.
   std::shared_ptr<std::unique_ptr<DeviceGroup>> joined_;

@@ -104,10 +104,7 @@ class RunInOneGo final : public DeviceRun {
 }  // namespace
 
 bool device_vendor_agrees(const Call& call) {
-  const DType dtype = call.input.dtype;
-  if (dtype == DType::kBool || dtype == DType::kI16 || dtype == DType::kU16 || call.is_uneven()) return false;
-  const bool looks_at_nan = call.op == ReduceOp::kMin || call.op == ReduceOp::kMax;
-  return !reduces(call.collective) || !is_floating_point(dtype) || !looks_at_nan;
+  return !call.is_uneven() && device_vendor_agrees(call.collective, call.input.dtype, call.op);
 }
 
 std::shared_ptr<DeviceWork> make_vendor_work(Device& device, int rank, int size, const Call& call) {

@@ -38,8 +38,7 @@ class DeviceWork {
   virtual void enqueue(Device& device, DeviceGroup* devices, StreamView stream) = 0;
 };
 
-/// NCCL knows neither bool nor 16-bit integers nor parts of different lengths, and its minimum and maximum say nothing
-/// of NaNs.
+/// Whether the vendor's collective gives what a schedule gives; it never does for parts of different lengths.
 bool device_vendor_agrees(const Call& call);
 
 /// The vendor's own collective, between what scales. Both need `call` until they are done; it is rank `rank` of `size`.

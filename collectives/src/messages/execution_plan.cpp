@@ -17,7 +17,7 @@ class Planner {
         element_bytes_(size_in_bytes(call.input.dtype)),
         granularity_(std::max<std::size_t>(1, 64 / element_bytes_)) {
     const Place place{rank, size, std::max(call.root, 0)};
-    plan_.space = call.input.space;
+    plan_.space = space_of(call);
     plan_.prepared = ScheduleCache::of_process().get(*selection.algorithm, place, selection.segments);
   }
 

@@ -37,12 +37,13 @@ std::byte* PlanMemory::at(const PlanPlace& place) const {
 }
 
 Call call_of(const HierarchicalPhase& phase, const Call& whole, int size, const PlanMemory& memory) {
+  const MemorySpace space = space_of(whole);
   Call call;
   call.collective = phase.collective;
   call.root = phase.root;
   call.op = combining_op(whole);
-  call.input = {memory.at(phase.input), phase.input_count, whole.input.dtype, whole.input.space};
-  call.output = {memory.at(phase.output), phase.output_count, whole.input.dtype, whole.input.space};
+  call.input = {memory.at(phase.input), phase.input_count, whole.input.dtype, space};
+  call.output = {memory.at(phase.output), phase.output_count, whole.input.dtype, space};
   call.counts = phase.counts;
   call.recv_counts = phase.recv_counts;
   if (phase.prescales) call.prescale = whole.prescale;

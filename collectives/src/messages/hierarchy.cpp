@@ -5,11 +5,20 @@
 #include <map>
 
 namespace farandole {
+namespace {
+
+bool has_fewer_ranks(const std::vector<int>& a, const std::vector<int>& b) {
+  return a.size() < b.size();
+}
+
+}  // namespace
 
 int Hierarchy::least_local_size() const {
-  const auto smallest =
-      std::min_element(hosts.begin(), hosts.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
-  return static_cast<int>(smallest->size());
+  return static_cast<int>(std::min_element(hosts.begin(), hosts.end(), has_fewer_ranks)->size());
+}
+
+int Hierarchy::most_local_size() const {
+  return static_cast<int>(std::max_element(hosts.begin(), hosts.end(), has_fewer_ranks)->size());
 }
 
 bool Hierarchy::is_regular() const {

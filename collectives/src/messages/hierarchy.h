@@ -21,6 +21,8 @@ struct Hierarchy {
   int local_size() const { return local_size(host); }
   /// Ranks of the smallest host.
   int least_local_size() const;
+  /// Of the largest one.
+  int most_local_size() const;
   /// All hosts have as many ranks, and those of a host follow each other.
   bool is_regular() const;
   struct Place {

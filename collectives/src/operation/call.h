@@ -97,6 +97,12 @@ inline std::size_t total_count(const Call& call, int size) {
 inline std::size_t selected_bytes(const Call& call, int size) {
   return call.exchanges_counts() ? kUnknownBytes : total_count(call, size) * size_in_bytes(call.input.dtype);
 }
+/// Where the memory of a call lies: that of its buffers with elements. Views without any have no address, and need not
+/// say where they would be: only where no buffer has elements is that what they say.
+inline MemorySpace space_of(const Call& call) {
+  if (call.input.count > 0) return call.input.space;
+  return call.output.count > 0 || call.input.space.is_host() ? call.output.space : call.input.space;
+}
 /// What the ranks combine their elements by: of an average the sum, which is scaled once all has been added.
 inline ReduceOp combining_op(const Call& call) {
   return call.op == ReduceOp::kAverage ? ReduceOp::kSum : call.op;

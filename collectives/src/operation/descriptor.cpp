@@ -49,7 +49,7 @@ Descriptor describe_call(const Call& call, const Selection& selection, int size,
   Descriptor descriptor;
   descriptor.collective = call.collective;
   descriptor.dtype = call.input.dtype;
-  descriptor.memory = call.input.space.kind;
+  descriptor.memory = space_of(call).kind;
   descriptor.op = call.op;
   descriptor.algorithm = is_valid ? algorithm_number(selection) : Descriptor::kRefused;
   descriptor.root = call.root;

@@ -51,7 +51,7 @@ SettingRows collectives_settings() {
             "stores, unless they take the place of the input; so are large ones that were last written so many bytes "
             "ago."),
       bytes(
-          "FARANDOLE_DEVICE_SLICE_BYTES", &S::device_slice_bytes, 64, kGiB, kAll,
+          "FARANDOLE_DEVICE_SLICE_BYTES", &S::device_slice_bytes, 256, kGiB, kAll,
           "Hierarchical collectives on device memory copy what a rank exchanges with other hosts through pinned memory "
           "in slices of this size; a few of them are on their way together."),
       text(

@@ -149,7 +149,7 @@ std::string describe_no_such_algorithm(Collective collective, std::string_view w
 
 const TuningTable::Entry* measured_entry(const SelectionQuery& query) {
   if (query.table == nullptr || query.bytes == kUnknownBytes) return nullptr;
-  const TuningTable::Entry* const entry = query.table->find(query.collective, query.bytes);
+  const TuningTable::Entry* const entry = query.table->find(query.collective, query.bytes, query.memory);
   if (entry == nullptr) return nullptr;
   // Whether memory is shared is a setting, and no part of what a table is for.
   const Method* const method = find_method(query.collective, entry->algorithm, query.memory);

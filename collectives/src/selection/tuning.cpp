@@ -20,6 +20,8 @@ using Json = nlohmann::ordered_json;
 constexpr int kFormat = 1;
 constexpr std::size_t kMostShown = 60;
 constexpr std::size_t kLongestText = 64;
+constexpr const char* kCollectives = "collectives";
+constexpr const char* kDeviceCollectives = "device_collectives";
 
 /// For messages.
 std::string shortened(std::string text) {
@@ -104,8 +106,19 @@ TuningTable::Entry read_entry(const Node& node) {
           node.at("time_us").number()};
 }
 
+void read_entries(const Node& collectives, TuningTable::Entries& entries) {
+  collectives.allow_only({name(Collective::kAllreduce), name(Collective::kBroadcast), name(Collective::kReduce),
+                          name(Collective::kAllgather), name(Collective::kReduceScatter), name(Collective::kGather),
+                          name(Collective::kScatter), name(Collective::kAlltoall), name(Collective::kBarrier)});
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::string key(name(static_cast<Collective>(i)));
+    if (!collectives.has(key.c_str())) continue;
+    for (const Node& node : collectives.at(key.c_str()).list()) entries[i].push_back(read_entry(node));
+  }
+}
+
 TuningTable read_table(const Node& root) {
-  root.allow_only({"format", "measured_on", "shared_memory", "collectives"});
+  root.allow_only({"format", "measured_on", "shared_memory", kCollectives, kDeviceCollectives});
   if (root.at("format").whole<int>() != kFormat) root.at("format").refuse(fmt::format("{}", kFormat));
   TuningTable table;
   const Node measured_on = root.at("measured_on");
@@ -119,17 +132,36 @@ TuningTable read_table(const Node& root) {
     if (limits.has("one_shot_bytes")) table.one_shot_bytes = limits.at("one_shot_bytes").whole<std::size_t>();
     if (limits.has("slice_bytes")) table.slice_bytes = limits.at("slice_bytes").whole<std::size_t>();
   }
-  const Node collectives = root.at("collectives");
-  collectives.allow_only({name(Collective::kAllreduce), name(Collective::kBroadcast), name(Collective::kReduce),
-                          name(Collective::kAllgather), name(Collective::kReduceScatter), name(Collective::kGather),
-                          name(Collective::kScatter), name(Collective::kAlltoall), name(Collective::kBarrier)});
-  for (int i = 0; i < kCollectiveCount; ++i) {
-    const auto collective = static_cast<Collective>(i);
-    const std::string key(name(collective));
-    if (!collectives.has(key.c_str())) continue;
-    for (const Node& node : collectives.at(key.c_str()).list()) table.of(collective).push_back(read_entry(node));
-  }
+  // A table has at least one of both.
+  if (root.has(kCollectives) || !root.has(kDeviceCollectives)) read_entries(root.at(kCollectives), table.entries);
+  if (root.has(kDeviceCollectives)) read_entries(root.at(kDeviceCollectives), table.device_entries);
   return table;
+}
+
+/// One entry to a line, for people who read it.
+std::string json_of(const TuningTable::Entries& entries) {
+  std::string text = "{";
+  std::string_view separator = "\n";
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].empty()) continue;
+    text += fmt::format("{}  \"{}\": [", separator, name(static_cast<Collective>(i)));
+    std::string_view comma = "\n";
+    for (const TuningTable::Entry& entry : entries[i]) {
+      const Json json{{"up_to_bytes", entry.up_to_bytes},
+                      {"algorithm", entry.algorithm},
+                      {"segments", entry.segments},
+                      {"time_us", entry.time_us}};
+      text += fmt::format("{}   {}", comma, json.dump());
+      comma = ",\n";
+    }
+    text += "\n  ]";
+    separator = ",\n";
+  }
+  return text + "\n }";
+}
+
+bool has_some(const TuningTable::Entries& entries) {
+  return std::any_of(entries.begin(), entries.end(), [](const auto& list) { return !list.empty(); });
 }
 
 }  // namespace
@@ -144,14 +176,13 @@ bool vendor_agrees(DType dtype, ReduceOp op) {
   return fits && op != ReduceOp::kMin && op != ReduceOp::kMax;
 }
 
-const TuningTable::Entry* TuningTable::find(Collective collective, std::size_t bytes) const {
-  const std::vector<Entry>& list = of(collective);
+const TuningTable::Entry* TuningTable::find(Collective collective, std::size_t bytes, MemoryKind memory) const {
+  const std::vector<Entry>& list = of(collective, memory);
   const auto found =
       std::find_if(list.begin(), list.end(), [&](const Entry& entry) { return bytes <= entry.up_to_bytes; });
   return found == list.end() ? nullptr : &*found;
 }
 
-// One entry to a line, for people who read it.
 std::string TuningTable::to_json() const {
   const Json measured_on{
       {"ranks", shape.ranks}, {"hosts", shape.hosts}, {"transport", shape.transport}, {"version", version}};
@@ -160,25 +191,12 @@ std::string TuningTable::to_json() const {
   if (one_shot_bytes) limits["one_shot_bytes"] = *one_shot_bytes;
   if (slice_bytes) limits["slice_bytes"] = *slice_bytes;
   if (!limits.empty()) text += fmt::format(" \"shared_memory\": {},\n", limits.dump());
-  text += " \"collectives\": {";
-  std::string_view separator = "\n";
-  for (int i = 0; i < kCollectiveCount; ++i) {
-    const auto collective = static_cast<Collective>(i);
-    if (of(collective).empty()) continue;
-    text += fmt::format("{}  \"{}\": [", separator, name(collective));
-    std::string_view comma = "\n";
-    for (const Entry& entry : of(collective)) {
-      const Json json{{"up_to_bytes", entry.up_to_bytes},
-                      {"algorithm", entry.algorithm},
-                      {"segments", entry.segments},
-                      {"time_us", entry.time_us}};
-      text += fmt::format("{}   {}", comma, json.dump());
-      comma = ",\n";
-    }
-    text += "\n  ]";
-    separator = ",\n";
+  const bool on_devices = has_some(device_entries);
+  if (has_some(entries) || !on_devices) {
+    text += fmt::format(" \"{}\": {}{}", kCollectives, json_of(entries), on_devices ? ",\n" : "");
   }
-  return text + "\n }\n}\n";
+  if (on_devices) text += fmt::format(" \"{}\": {}", kDeviceCollectives, json_of(device_entries));
+  return text + "\n}\n";
 }
 
 TuningTable TuningTable::parse(std::string_view text, const std::string& file) {

@@ -18,9 +18,15 @@ constexpr int kMostRanks = 1 << 20;
 constexpr int kMostSegments = 1024;
 
 /// Why `algorithm` can not run `collective` in a communicator of this shape; empty if it can.
-std::string objection(Collective collective, const std::string& algorithm, const TuningShape& shape) {
-  if (const Method* method = find_method(collective, algorithm, MemoryKind::kHost)) {
+std::string objection(Collective collective, MemoryKind memory, const std::string& algorithm,
+                      const TuningShape& shape) {
+  const bool on_host = memory == MemoryKind::kHost;
+  if (!on_host && collective == Collective::kBarrier) return "a barrier has no memory";
+  if (const Method* method = find_method(collective, algorithm, memory)) {
     return method->fits(shape) ? "" : fmt::format("{} needs {}", algorithm, method->needs);
+  }
+  if (find_method(collective, algorithm, on_host ? MemoryKind::kCuda : MemoryKind::kHost) != nullptr) {
+    return fmt::format("{} works on {} memory only", algorithm, on_host ? "device" : "host");
   }
   const Algorithm* const found = find_algorithm(collective, algorithm);
   if (found != nullptr) {
@@ -29,14 +35,15 @@ std::string objection(Collective collective, const std::string& algorithm, const
   return describe_no_such_algorithm(collective, algorithm);
 }
 
-void check_entry(Collective collective, const TuningTable& table, std::size_t index) {
-  const std::vector<TuningTable::Entry>& entries = table.of(collective);
+void check_entry(Collective collective, MemoryKind memory, const TuningTable& table, std::size_t index) {
+  const std::vector<TuningTable::Entry>& entries = table.of(collective, memory);
   const TuningTable::Entry& entry = entries[index];
   const auto refuse = [&](const std::string& why) {
-    throw InvalidArgument(fmt::format("{}, entry {} (up to {} bytes, {}): {}", name(collective), index + 1,
+    throw InvalidArgument(fmt::format("{}{}, entry {} (up to {} bytes, {}): {}",
+                                      memory == MemoryKind::kHost ? "" : "device memory, ", name(collective), index + 1,
                                       entry.up_to_bytes, entry.algorithm, why));
   };
-  const std::string text = objection(collective, entry.algorithm, table.shape);
+  const std::string text = objection(collective, memory, entry.algorithm, table.shape);
   if (!text.empty()) refuse(text);
   if (index > 0 && entry.up_to_bytes <= entries[index - 1].up_to_bytes) {
     refuse(fmt::format("up_to_bytes must be more than in the entry before, {}", entries[index - 1].up_to_bytes));
@@ -71,8 +78,11 @@ void TuningTable::check() const {
   within("hosts", shape.hosts, shape.ranks);
   check_limit("one_shot_bytes", "FARANDOLE_ONE_SHOT_BYTES", one_shot_bytes);
   check_limit("slice_bytes", "FARANDOLE_SLICE_BYTES", slice_bytes);
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    for (std::size_t k = 0; k < entries[i].size(); ++k) check_entry(static_cast<Collective>(i), *this, k);
+  for (const MemoryKind memory : {MemoryKind::kHost, MemoryKind::kCuda}) {
+    for (int i = 0; i < kCollectiveCount; ++i) {
+      const auto collective = static_cast<Collective>(i);
+      for (std::size_t k = 0; k < of(collective, memory).size(); ++k) check_entry(collective, memory, *this, k);
+    }
   }
 }
 

@@ -144,6 +144,15 @@ StreamView CudaDevice::make_stream() {
   return {stream, space()};
 }
 
+bool CudaDevice::is_capturing(StreamView stream) {
+  const ContextScope scope(device_.api, device_.context);
+  int status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = device_.api.cuStreamIsCapturing(handle_of(stream), &status);
+  // Of the default stream, which waits for the one that is captured. What else goes wrong, the calls that enqueue say.
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
+  return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 std::unique_ptr<DeviceEvent> CudaDevice::make_event() {
   return std::make_unique<CudaEvent>(device_);
 }

@@ -33,6 +33,7 @@ class CudaDevice final : public Device {
   void* allocate_pinned(std::size_t bytes) override;
   void release_pinned(void* memory) override { pinned_.release(memory); }
   StreamView make_stream() override;
+  bool is_capturing(StreamView stream) override;
   std::unique_ptr<DeviceEvent> make_event() override;
   void record(DeviceEvent& event, StreamView stream) override;
   void wait(StreamView stream, DeviceEvent& event) override;

@@ -24,6 +24,9 @@ Stream* target_of(const char* call, CUstream handle) {
     misuse("{} on a stream of device {} while the context of device {} is current", call, stream->device.ordinal,
            device.ordinal);
     return nullptr;
+  } else if (stream->is_captured.load(std::memory_order_relaxed)) {
+    misuse("{} on a stream that is captured into a graph", call);
+    return nullptr;
   }
   return stream;
 }
@@ -143,6 +146,20 @@ CUresult cuStreamSynchronize(CUstream stream) {
   }
   found->wait(found->pushed());
   return is_device_lost() ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
+}
+
+CUresult cuStreamIsCapturing(CUstream stream, int* status) {
+  FARANDOLE_FAKE_CALL(Needs::kContext);
+  Device& device = *current_device();
+  const Stream* const found = stream_of(stream, device);
+  if (found == nullptr) {
+    misuse("cuStreamIsCapturing of {}, which is no stream", fmt::ptr(stream));
+    return kInvalidHandle;
+  }
+  if (found == &device.legacy_stream() && device.captures_blocking_stream()) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  *status = found->is_captured.load(std::memory_order_relaxed) ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                                               : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {

@@ -73,6 +73,13 @@ std::vector<Stream*> Device::all_streams() {
   return streams;
 }
 
+bool Device::captures_blocking_stream() {
+  const std::vector<Stream*> streams = all_streams();
+  return std::any_of(streams.begin(), streams.end(), [](const Stream* stream) {
+    return stream->is_blocking && stream->is_captured.load(std::memory_order_relaxed);
+  });
+}
+
 void Device::synchronize() {
   for (const Stream* const stream : all_streams()) stream->wait(stream->pushed());
 }

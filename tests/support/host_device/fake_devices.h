@@ -27,6 +27,8 @@ class Device {
   Stream& legacy_stream();
   /// Appends an item to a stream of this device, in the order that the legacy default stream asks for.
   void enqueue(Stream& stream, Item item);
+  /// True if a stream that the legacy one waits for is captured.
+  bool captures_blocking_stream();
   /// Waits for everything that is in its streams.
   void synchronize();
 

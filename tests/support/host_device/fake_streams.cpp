@@ -155,6 +155,10 @@ std::uint32_t this_thread_number() {
 
 }  // namespace farandole::fake
 
+extern "C" void fake_device_capture(void* stream, int is_captured) {
+  static_cast<farandole::fake::Stream*>(stream)->is_captured.store(is_captured != 0, std::memory_order_relaxed);
+}
+
 extern "C" void fake_device_stick(void* stream, unsigned nth) {
   using farandole::fake::Stream;
   Stream& stuck =

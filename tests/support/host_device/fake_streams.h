@@ -80,7 +80,8 @@ class Stream : public Handle {
   Stream(Device& owner, unsigned serial_in_device, bool waits_for_legacy);
   Device& device;
   const unsigned serial;
-  const bool is_blocking;  ///< made without CU_STREAM_NON_BLOCKING
+  const bool is_blocking;                ///< made without CU_STREAM_NON_BLOCKING
+  std::atomic<bool> is_captured{false};  ///< into a graph, which the double has only in name
 
   /// Appends an item. Hosts only; thread-safe.
   void push(Item item);

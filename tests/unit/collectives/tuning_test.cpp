@@ -64,6 +64,45 @@ TEST(TuningTable, IsReadAsItWasWritten) {
   EXPECT_EQ(TuningTable::parse(empty.to_json(), "f").to_json(), empty.to_json());
 }
 
+/// The sample with what was measured on devices of hosts.
+TuningTable device_sample() {
+  TuningTable table;
+  table.shape = {4, 2, "inproc"};
+  table.of(Collective::kAllreduce, MemoryKind::kCuda) = {{64, "ring", 3, 1}, {70000, "hierarchical", 1, 9}};
+  table.of(Collective::kAlltoall, MemoryKind::kCuda) = {{500, "hierarchical", 1, 2}, {1000, "vendor", 1, 3}};
+  return table;
+}
+
+TEST(TuningTable, OfDeviceMemoryHasEntriesOfItsOwn) {
+  TuningTable table = device_sample();
+  EXPECT_EQ(table.to_json().find("\"collectives\""), std::string::npos);
+  TuningTable back = TuningTable::parse(table.to_json(), "f");
+  EXPECT_EQ(back.to_json(), table.to_json());
+  EXPECT_TRUE(back.of(Collective::kAllreduce).empty());
+  ASSERT_EQ(back.of(Collective::kAllreduce, MemoryKind::kCuda).size(), 2U);
+  EXPECT_EQ(back.find(Collective::kAlltoall, 501, MemoryKind::kCuda)->algorithm, "vendor");
+  table.of(Collective::kAllreduce) = {{8, "ring", 1, 1}};
+  EXPECT_EQ(TuningTable::parse(table.to_json(), "f").to_json(), table.to_json());
+}
+
+TEST(TuningTable, EntriesMustSuitTheMemoryThatTheyAreOf) {
+  const auto refused = [](Collective collective, MemoryKind memory, const std::string& algorithm) {
+    TuningTable table = device_sample();
+    table.of(collective, memory) = {{64, algorithm, 1, 1}};
+    return validation_error(table.to_json());
+  };
+  EXPECT_EQ(refused(Collective::kAllreduce, MemoryKind::kCuda, "vendor"), "accepted");
+  EXPECT_THAT(refused(Collective::kAllreduce, MemoryKind::kCuda, "shared_memory"),
+              HasSubstr("device memory, allreduce, entry 1 (up to 64 bytes, shared_memory): shared_memory works on "
+                        "host memory only"));
+  EXPECT_THAT(refused(Collective::kAllgather, MemoryKind::kHost, "vendor"),
+              HasSubstr("allgather, entry 1 (up to 64 bytes, vendor): vendor works on device memory only"));
+  EXPECT_THAT(refused(Collective::kBarrier, MemoryKind::kCuda, "dissemination"), HasSubstr("a barrier has no memory"));
+  TuningTable table = device_sample();
+  table.shape.hosts = 1;
+  EXPECT_THAT(validation_error(table.to_json()), HasSubstr("hierarchical needs several hosts"));
+}
+
 TEST(TuningTable, WhatIsNoTableIsRefusedWithTheFileAndThePlace) {
   EXPECT_THAT(validation_error(""), AllOf(HasSubstr("some/file: line 1"), HasSubstr("the file is empty")));
   EXPECT_THAT(validation_error("{\n \"format\": 1,\n oops}"), HasSubstr("some/file: line 3: this is not JSON"));
@@ -148,6 +187,24 @@ TEST_F(ChoiceFromATable, IsTheFirstEntryThatReachesTheSize) {
   EXPECT_EQ(name(70001), "shared_memory") << "above the last entry: as without a table";
   query_.collective = Collective::kReduce;
   EXPECT_EQ(name(10), "shared_memory") << "no entry: as without a table";
+}
+
+TEST_F(ChoiceFromATable, IsOfTheMemoryOfTheCall) {
+  const TuningTable table = device_sample();
+  query_.table = &table;
+  EXPECT_EQ(name(64), "shared_memory") << "the table has nothing for host memory";
+  query_.memory = MemoryKind::kCuda;
+  query_.hosts = 2;
+  EXPECT_EQ(name(64), "ring");
+  EXPECT_EQ(selected(64).segments, 3);
+  EXPECT_EQ(name(65), "hierarchical");
+  EXPECT_EQ(name(70001), "vendor") << "above the last entry: as without a table";
+  query_.collective = Collective::kAlltoall;
+  EXPECT_EQ(name(500), "hierarchical");
+  EXPECT_EQ(name(1000), "vendor");
+  query_.vendor_agrees = false;
+  EXPECT_EQ(name(1000), "pairwise") << "an entry that can not run is passed over";
+  EXPECT_EQ(name(kUnknownBytes), "pairwise") << "no rank knows the size";
 }
 
 TEST_F(ChoiceFromATable, GivesWayToTheCallerAndToSettings) {

@@ -15,6 +15,7 @@ TEST(Fuzz, TuningTables) {
   TuningTable with_limits = table;
   with_limits.one_shot_bytes = 4096;
   with_limits.slice_bytes = 65536;
+  with_limits.of(Collective::kAlltoall, MemoryKind::kCuda) = {{512, "vendor", 1, 20}, {1 << 20, "pairwise", 1, 99.5}};
   table.of(Collective::kAllreduce) = {{64, "recursive_doubling", 0, 3.5}, {1 << 20, "ring", 4, 250}};
   table.of(Collective::kBroadcast) = {{1 << 10, "shared_memory", 0, 1.25}};
   run({.share = 13,

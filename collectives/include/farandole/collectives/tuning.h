@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/collectives/algorithms.h"
+#include "farandole/core/buffer.h"
 #include "farandole/core/dtype.h"
 #include "farandole/core/export.h"
 
@@ -30,13 +31,15 @@ std::string describe(const TuningShape& shape);
 /// MPI 4.1. Minima and maxima of NaN are NaN here, and in MPI depend on where the NaN stands.
 bool vendor_agrees(DType dtype, ReduceOp op);
 
-/// What was fastest, by collective and size.
+/// What was fastest, by collective and size; of host memory and of device memory apart.
 struct TuningTable {
   struct Entry {
     std::size_t up_to_bytes = 0;  ///< of the whole vector, as in Communicator::choose
-    std::string algorithm;        ///< of a schedule, "shared_memory", or for allreduce "hierarchical" or "vendor"
-    int segments = 0;             ///< of a schedule; 0: from the size
-    double time_us = 0;           ///< that was measured
+    /// Of a schedule, "hierarchical", or "vendor"; of host memory also "shared_memory" and "exchange", and "vendor" for
+    /// allreduce only.
+    std::string algorithm;
+    int segments = 0;    ///< of a schedule; 0: from the size
+    double time_us = 0;  ///< that was measured
   };
   std::string file;  ///< where it was read, for messages; not written
   TuningShape shape;
@@ -44,12 +47,18 @@ struct TuningTable {
   // In shared memory, what FARANDOLE_ONE_SHOT_BYTES and FARANDOLE_SLICE_BYTES set. Nothing: not measured.
   std::optional<std::size_t> one_shot_bytes, slice_bytes;
   /// By collective, ascending. Above the last entry Farandole chooses as it does without a table.
-  std::array<std::vector<Entry>, kCollectiveCount> entries;
+  using Entries = std::array<std::vector<Entry>, kCollectiveCount>;
+  Entries entries, device_entries;
 
-  std::vector<Entry>& of(Collective collective) { return entries[static_cast<std::size_t>(collective)]; }
-  const std::vector<Entry>& of(Collective collective) const { return entries[static_cast<std::size_t>(collective)]; }
+  const Entries& on(MemoryKind memory) const { return memory == MemoryKind::kHost ? entries : device_entries; }
+  const std::vector<Entry>& of(Collective collective, MemoryKind memory = MemoryKind::kHost) const {
+    return on(memory)[static_cast<std::size_t>(collective)];
+  }
+  std::vector<Entry>& of(Collective collective, MemoryKind memory = MemoryKind::kHost) {
+    return (memory == MemoryKind::kHost ? entries : device_entries)[static_cast<std::size_t>(collective)];
+  }
   /// Null if there is none.
-  const Entry* find(Collective collective, std::size_t bytes) const;
+  const Entry* find(Collective collective, std::size_t bytes, MemoryKind memory = MemoryKind::kHost) const;
 
   /// Whether all can run in a communicator of this shape. @throws InvalidArgument  names the entry
   void check() const;

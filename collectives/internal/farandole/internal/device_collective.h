@@ -30,4 +30,12 @@ inline std::optional<DeviceCollective::Kind> device_collective_of(Collective col
   }
 }
 
+/// Whether the vendor's collective gives what a schedule gives, where parts are equal: NCCL knows neither bool nor
+/// 16-bit integers, and its minimum and maximum say nothing of NaNs.
+inline bool device_vendor_agrees(Collective collective, DType dtype, ReduceOp op) {
+  if (dtype == DType::kBool || dtype == DType::kI16 || dtype == DType::kU16) return false;
+  const bool looks_at_nan = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  return !reduces(collective) || !is_floating_point(dtype) || !looks_at_nan;
+}
+
 }  // namespace farandole

@@ -32,6 +32,9 @@ struct alignas(4) MemorySpace {
 /// "host memory", "memory of CUDA device 1"
 std::string describe(MemorySpace space);
 
+/// Bytes of `count` elements that are to be allocated. @throws InvalidArgument  they do not fit in the address space
+std::size_t allocated_bytes(std::size_t count, DType dtype);
+
 /// `count` contiguous elements that the view does not own, to be read only.
 struct ConstBufferView {
   const void* data = nullptr;

@@ -129,6 +129,9 @@ class Device {
 
   /// A stream that waits for no other one. The device keeps it until the process ends.
   virtual StreamView make_stream() = 0;
+  /// True while what is enqueued in the stream goes into a graph of the program's instead of running. Nothing of
+  /// Farandole's may be enqueued there, and no event recorded: the capture would fail. Does not throw.
+  virtual bool is_capturing(StreamView stream) = 0;
   virtual std::unique_ptr<DeviceEvent> make_event() = 0;
   virtual void record(DeviceEvent& event, StreamView stream) = 0;
   /// What comes into `stream` later waits for `event`, as last recorded.
