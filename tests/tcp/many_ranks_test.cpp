@@ -12,12 +12,14 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstdint>
 #include <latch>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -71,8 +73,8 @@ Topology one_by_one() {
 struct Shared {
   Slot slot;
   Topology topology = one_by_one();
-  std::atomic<int> arrived{0};
-  std::latch done{kRanks};
+  std::latch joined{kRanks}, counted{kRanks}, done{kRanks};  ///< all ranks: their connections, too
+  std::atomic<int> arrived{0};                               ///< at the barrier
 };
 
 /// What a rank has seen.
@@ -112,13 +114,21 @@ class Rank {
       if (values[i] != sum) throw InternalError(fmt::format("element {} is {}, not {}", i, values[i], sum));
     }
   }
-  /// Until all ranks are done: a connection that ends earlier is a fault of its peer.
-  void leave() {
-    shared_.done.count_down();
-    while (!shared_.done.try_wait()) processes_.rest();
+  /// Until all ranks are there, while which it answers calls.
+  void meet_at(std::latch& latch, std::string_view what) {
+    latch.count_down();
+    StallMonitor stall(shared_.slot.warn_after, shared_.slot.timeout);
+    for (; !latch.try_wait(); rest()) {
+      stall.check([&] { return fmt::format("rank {} waits until all ranks have {}", group_.rank, what); });
+    }
   }
 
  private:
+  /// With a pause, without which hundreds of threads on a few cores do nothing but look for messages.
+  void rest() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    processes_.rest();
+  }
   void run(Collective collective, std::string_view algorithm, std::vector<std::int64_t>& values) {
     Execution execution;
     execution.prepared =
@@ -129,9 +139,9 @@ class Rank {
     execution.dtype = DType::kI64;
     execution.result_pieces = schedule.pieces();
     Executor executor(group_, std::move(execution));
-    StallMonitor stall(Seconds(30), shared_.slot.timeout);
+    StallMonitor stall(shared_.slot.warn_after, shared_.slot.timeout);
     for (Operation::State state{}; (state = executor.advance()) != Operation::State::kDone;) {
-      if (state == Operation::State::kWaiting) processes_.rest();
+      if (state == Operation::State::kWaiting) rest();
       stall.check([&] {
         return fmt::format("rank {} waits in the {} for ranks {}", group_.rank, name(collective),
                            fmt::join(executor.waits_for(), ", "));
@@ -152,12 +162,13 @@ Report run_rank(Shared& shared, int rank) {
   Report report;
   Slot slot = shared.slot;
   slot.process = rank;
-  bool has_left = false;
   try {
     auto start = Clock::now();
     Rank self(shared, slot);
     report.joined = since(start);
+    self.meet_at(shared.joined, "joined");
     report.at_first = self.connections();
+    self.meet_at(shared.counted, "counted their connections");
     const auto timed = [&](const auto& body) {
       start = Clock::now();
       body();
@@ -167,11 +178,10 @@ Report run_rank(Shared& shared, int rank) {
     report.first_allreduce = timed([&] { self.allreduce(); });
     report.second_allreduce = timed([&] { self.allreduce(); });
     report.at_last = self.connections();
-    has_left = true;
-    self.leave();
+    // A connection that ends earlier is a fault of its peer.
+    self.meet_at(shared.done, "reduced");
   } catch (const Error& error) {
     report.error = error.what();
-    if (!has_left) shared.done.count_down();
   }
   return report;
 }
@@ -191,6 +201,7 @@ TEST(ManyTcpRanks, MeetAndRunShortCollectives) {
   shared.slot.interface = "127.0.0.0/8";
   shared.slot.rendezvous = fmt::format("127.0.0.1:{}", port_of(listen_at(std::nullopt)));
   shared.slot.timeout = Seconds(100 * test::kSlowness);
+  shared.slot.warn_after = 0.9 * shared.slot.timeout;
   const auto reports = test::side_by_side<Report>(kRanks, [&](int rank) { return run_rank(shared, rank); });
   for (const Report& report : reports) ASSERT_EQ(report.error, "");
   int ends = 0;

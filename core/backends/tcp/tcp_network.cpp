@@ -54,7 +54,8 @@ bool is_none(const Address& address) {
 TcpNetwork::TcpNetwork(Options options)
     : options_(std::move(options)),
       interfaces_(interface_addresses()),
-      links_(static_cast<std::size_t>(options_.processes) * kTraffics) {
+      links_(static_cast<std::size_t>(options_.processes) * kTraffics),
+      addresses_(static_cast<std::size_t>(options_.processes)) {
   const std::vector<Address> chosen = choose_own_addresses(interfaces_, options_.interface);
   if (!options_.interface.empty()) source_ = chosen.front();
   UniqueDescriptor listener = listen_at(source_);
@@ -83,7 +84,11 @@ std::string TcpNetwork::name_of(int process) const {
 void TcpNetwork::set_addresses(int process, const ListenAddresses& addresses) {
   const std::vector<Address> known = by_reach(addresses);
   const std::lock_guard lock(mutex_);
-  for (const Traffic traffic : kAllTraffic) peer_of({process, traffic}).calls.set_addresses(known);
+  addresses_[static_cast<std::size_t>(process)] = known;
+  for (const Traffic traffic : kAllTraffic) {
+    const auto peer = peers_.find({process, traffic});
+    if (peer != peers_.end()) peer->second.calls.set_addresses(known);
+  }
 }
 
 std::vector<Address> TcpNetwork::by_reach(const ListenAddresses& addresses) const {
@@ -104,8 +109,9 @@ Link& TcpNetwork::link(int process, Traffic traffic) {
   return *find(process, traffic);
 }
 
-/// The peer, made if it is not known yet.
+/// The peer, made if there is none.
 TcpNetwork::Peer& TcpNetwork::peer_of(PeerId id) {
+  if (const auto known = peers_.find(id); known != peers_.end()) return known->second;
   const CallTerms terms{options_.key,
                         introduction(id.traffic),
                         id.process,
@@ -115,7 +121,8 @@ TcpNetwork::Peer& TcpNetwork::peer_of(PeerId id) {
                         kAnyTime,
                         kBetweenCalls,
                         kBetweenCalls};
-  return peers_.try_emplace(id, Peer{OutgoingCalls(terms)}).first->second;
+  const std::vector<Address>& addresses = addresses_[static_cast<std::size_t>(id.process)];
+  return peers_.emplace(id, Peer{OutgoingCalls(terms, addresses)}).first->second;
 }
 
 /// The link, made if there is none.

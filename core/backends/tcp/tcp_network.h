@@ -105,7 +105,7 @@ class TcpNetwork {
     Traffic traffic = Traffic::kShort;
     auto operator<=>(const PeerId&) const = default;
   };
-  /// The other end of a connection that this process wants to have, or has.
+  /// The other end of a connection that this process wants to have, or has, or that has called it.
   struct Peer {
     OutgoingCalls calls;  // of this process
     std::string lost{};
@@ -137,7 +137,8 @@ class TcpNetwork {
   std::atomic<Clock::rep> next_look_{0};
   std::mutex mutex_;  // guards what follows
   std::optional<Callers> callers_;
-  std::map<PeerId, Peer> peers_;
+  std::vector<std::vector<Address>> addresses_;  // by process, in the order in which this host should try them
+  std::map<PeerId, Peer> peers_;                 // that this process wants to have, or that have called
   std::vector<std::unique_ptr<Link>> owned_;
 };
 
