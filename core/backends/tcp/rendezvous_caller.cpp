@@ -100,8 +100,9 @@ std::string Caller::describe_wait() const {
   };
   const auto telling = std::find_if(doors_.begin(), doors_.end(), tells_more);
   const OutgoingCalls& door = telling != doors_.end() ? *telling : doors_.front();
+  const bool is_answered = door.failure() && door.failure()->kind == OutgoingCalls::Failure::Kind::kBroken;
   const std::string causes =
-      slot_.rendezvous.empty()
+      slot_.rendezvous.empty() || is_answered
           ? ""
           : fmt::format("; it has not started, runs on another host, or has met another process {} before",
                         slot_.process);
