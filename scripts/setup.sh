@@ -38,7 +38,7 @@ readonly build_packages=(
   libgtest-dev libgmock-dev
 )
 readonly python_packages=(python3 python3-venv)
-readonly dev_packages=(clang-format-14 clang-tidy-14 iproute2 openssh-client openssh-server pkg-config)
+readonly dev_packages=(clang-format-14 clang-tidy-14 iproute2 iptables openssh-client openssh-server pkg-config)
 # What the build can do without; one MPI is needed all the same.
 declare -rA optional_packages=(
   [openmpi]='openmpi-bin libopenmpi-dev'
@@ -109,7 +109,7 @@ setup.sh knows the packages of Debian and Ubuntu only. Please install by your sy
   GoogleTest with GoogleMock
   Fashion-MNIST: its four IDX files in one directory, named to farandole-train by --data-dir
   for the Python tests: Python >= 3.9 with numpy and, if you like, TensorFlow 2.16 to 2.21
-  to check the code: clang-format 14, clang-tidy 14, iproute2, OpenSSH, pkg-config; Slurm and munge if you like
+  to check the code: clang-format 14, clang-tidy 14, iproute2, iptables, OpenSSH, pkg-config; Slurm and munge if you like
 $debian
 Then set SKIP_SETUP=1, and the other scripts leave this one out.
 TEXT

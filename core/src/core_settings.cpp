@@ -66,11 +66,11 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
       number("FARANDOLE_JOB_KEY_FD", &S::job_key_descriptor, -1, 1 << 20, kOwn,
              "Open descriptor from which the key of such a job is read, and which is closed then; -1 means not set."),
       secret("FARANDOLE_JOB_KEY", &S::job_key,
-             "The key of such a job itself; the variable is removed when it has been read, and nobody is shown the "
+             "The key of such a job itself; the variable is removed when it has been read, and no message shows the "
              "value."),
       flag("FARANDOLE_TRUST_NETWORK", &S::trust_network, kOwn,
-           "Whether such a job may do without a key: whoever reaches a port of the job can then join it, read its data "
-           "and send it wrong ones."),
+           "Whether such a job may do without a key: every program that reaches a port of the job can then join it, "
+           "read its data and send it wrong ones."),
       text("FARANDOLE_PMIX_LIBRARY", &S::pmix_library, kOwn,
            "File of PMIx; empty means the one that the process has loaded, else the libpmix.so.2 that the loader, or a "
            "look into the directories of Debian and Open MPI, finds."),

@@ -97,10 +97,13 @@ struct TorchVariables {
   LaunchedAs parse() const {
     const int rank = number_of(values[0], 0, kMostProcesses - 1);
     const int size = number_of(values[1], 1, kMostProcesses);
-    if (rank < 0 || size < 0 || rank >= size || number_of(values[3], 1, kLargestPort) < 0) {
+    // An address of IPv6 has more of them.
+    const bool has_port = std::count(values[2].begin(), values[2].end(), ':') == 1;
+    if (rank < 0 || size < 0 || rank >= size || has_port || number_of(values[3], 1, kLargestPort) < 0) {
       throw InvalidArgument(
           fmt::format("{} are set, of which a job without MPI is made; RANK must be a number from 0 to WORLD_SIZE - 1, "
-                      "MASTER_PORT one from 1 to {}; unset them if they are for another program",
+                      "MASTER_ADDR a host by name or address, without a port, MASTER_PORT a number from 1 to {}; unset "
+                      "them if they are for another program",
                       shown(), kLargestPort));
     }
     return {rank, size, rendezvous(), 0, text()};

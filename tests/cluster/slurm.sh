@@ -131,7 +131,7 @@ try_pmix() {
   says 'Timeout: .*process [12] of 3 has been waiting for .* for process 0'
   FARANDOLE_MPI=pmix on_cluster srun -N 2 -n 4 --mpi=pmix farandole_expect_hosts 2 || fail "FARANDOLE_MPI=pmix: status $?"
   says 'host 1 of 2, local rank 1 of 2'
-  echo 'srun --mpi=pmix, without MPI: 4 processes on 2 nodes have shared; process 0 that never comes is a Timeout'
+  echo 'srun --mpi=pmix, without MPI: 4 processes on 2 nodes have shared, 4 ranks are a job by FARANDOLE_MPI=pmix; process 0 that never comes is a Timeout'
 }
 try_pmix
 

@@ -153,7 +153,7 @@ system() {
   : >system/installed
   : >system/targets
   echo 'ID=ubuntu' >system/os-release
-  for package in $needed $optional python3 python3-venv clang-format-14 clang-tidy-14 iproute2 openssh-client \
+  for package in $needed $optional python3 python3-venv clang-format-14 clang-tidy-14 iproute2 iptables openssh-client \
     openssh-server pkg-config $slurm g++-12; do
     case $package in
       g++) echo "g++ 4:$2" ;;
@@ -253,7 +253,7 @@ has 'left out: dataset-fashion-mnist'
 has_no . system/calls
 debian_12 '--dev'
 setup 0 --dev
-has 'iproute2 .*slurmctld slurmd slurm-client munge' system/calls
+has 'iproute2 iptables .*slurmctld slurmd slurm-client munge' system/calls
 debian_12 '--dev without Slurm'
 forget slurmd
 setup 0 --dev

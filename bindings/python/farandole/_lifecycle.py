@@ -28,8 +28,8 @@ def init(
     process_sets: Optional[Union[str, Sequence[ProcessSet]]] = None,
     expected_size: int = 0,
 ) -> None:
-    """Joins the job that mpirun or Slurm started, or that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB name, else a
-    job of this process alone. All processes call it; blocks until they have. Does nothing if the job is joined already.
+    """Joins the job that mpirun or Slurm started, or that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB (over several
+    hosts FARANDOLE_RENDEZVOUS), or torchrun's variables name, else a job of this process alone. All processes call it; blocks until they have. Does nothing if the job is joined already.
 
     comm: None for all processes, or an mpi4py communicator whose processes become the job.
     process_sets: sets to make at once, the same on all ranks; "dynamic" is accepted and means none. More can be added

@@ -81,7 +81,7 @@ bool is_of_this_user(const UniqueDescriptor& socket) {
   return peer.uid == geteuid();
 }
 
-/// The work of `meet`: everybody calls those with lower numbers, and answers those with higher ones.
+/// The work of `meet`: each process calls those with lower numbers, and answers those with higher ones.
 class Gathering {
  public:
   explicit Gathering(const Slot& slot) : slot_(slot), greeted_(static_cast<std::size_t>(slot.processes), false) {
@@ -264,7 +264,7 @@ class Gathering {
     if (gone_.is_never()) gone_ = Deadline::after(kGoneTime);
     if (!gone_.passed()) return;
     throw PeerLost(fmt::format(
-        "job '{}': process {} has gone before process {} of {} had met all others ({} not there yet); its own "
+        "job '{}': process {} has gone before process {} of {} had met every process ({} not there yet); its own "
         "output may say why",
         slot_.job, gone, slot_.process, slot_.processes, missing()));
   }

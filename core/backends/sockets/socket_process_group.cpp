@@ -149,8 +149,9 @@ void SocketProcessGroup::finish(Gathering& gathering) {
     if (!gone.empty() && move_on()) return;
     look(gathering);
     if (!gone.empty()) {
-      throw PeerLost(fmt::format("process {} of {} has gone while all told each other what they must know: {}",
-                                 gone.front(), processes_, why_lost(gone.front())));
+      throw PeerLost(
+          fmt::format("process {} of {} has gone while the processes told each other what each must know: {}",
+                      gone.front(), processes_, why_lost(gone.front())));
     }
   }
 }
@@ -164,8 +165,8 @@ void SocketProcessGroup::look(Gathering& gathering) {
     const std::vector<int> late = gathering.late();
     const bool is_one = late.size() == 1;
     return fmt::format(
-        "joining the job: process {} of {} has been waiting for {:.1f} s for {} {}, which {} met the others and {} no "
-        "more: {} stopped, or very slow",
+        "joining the job: process {} of {} has been waiting for {:.1f} s for {} {}, which {} met the other "
+        "processes and {} no more: {} stopped, or very slow",
         process_, processes_, gathering.stall.waited().count(), is_one ? "process" : "processes", fmt::join(late, ", "),
         is_one ? "has" : "have", is_one ? "says" : "say", is_one ? "it is" : "they are");
   });

@@ -43,11 +43,6 @@ bool is_loopback(const Address& address) {
   return address.bytes == loopback;
 }
 
-/// fe80::/10: an address that needs the interface beside it.
-bool is_of_one_link(const Address& address) {
-  return address.family == 6 && address.bytes[0] == 0xfe && (address.bytes[1] & 0xc0) == 0x80;
-}
-
 std::optional<Address> parse_address(const std::string& text) {
   Address address;
   for (const auto& [family, number] : {std::pair{AF_INET, 4}, std::pair{AF_INET6, 6}}) {
@@ -107,6 +102,10 @@ std::vector<Address> by_route(std::span<const InterfaceAddress> all) {
 }
 
 }  // namespace
+
+bool is_of_one_link(const Address& address) {
+  return address.family == 6 && address.bytes[0] == 0xfe && (address.bytes[1] & 0xc0) == 0x80;
+}
 
 std::string to_text(const Address& address) {
   char text[INET6_ADDRSTRLEN] = {};

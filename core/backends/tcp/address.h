@@ -37,9 +37,11 @@ struct InterfaceAddress {
   int prefix_bits = 0;    ///< of its network
   bool operator==(const InterfaceAddress&) const = default;
 };
-/// Of all interfaces that are up; without addresses that mean something on one link only (fe80::/10).
+/// Of all interfaces that are up; without addresses of one link.
 /// @throws TransportError  the kernel does not tell
 std::vector<InterfaceAddress> interface_addresses();
+/// True if the address means something on one link only (fe80::/10), so that it needs the interface beside it.
+bool is_of_one_link(const Address& address);
 /// True if the address lies in the network of `own`.
 bool is_in_network(const Address& address, const InterfaceAddress& own);
 

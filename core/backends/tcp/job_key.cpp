@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -30,10 +31,6 @@ constexpr const char* kDescriptorVariable = "FARANDOLE_JOB_KEY_FD";
 constexpr std::size_t kDigits = 2 * std::tuple_size_v<JobKey>;
 // Of a text with a key: the digits and the end of the line. One more shows that there is too much.
 constexpr std::size_t kMostText = kDigits + 3;
-
-void keep_key(std::optional<JobKey>& /*key*/) {}
-/// The key whose source is gone once it has been read.
-using KeyOfThisProcess = ProcessState<std::optional<JobKey>, keep_key>;
 
 [[noreturn]] void refuse(std::string_view source, std::string_view why) {
   throw InvalidArgument(fmt::format("the key of the job, {}, {}", source, why));
@@ -55,11 +52,18 @@ JobKey parse_key(std::string_view text, std::string_view source) {
   return key;
 }
 
+/// A file that several processes have inherited with one position for all is read from its start; a pipe as it comes.
+ssize_t read_at(const sockets::UniqueDescriptor& from, std::size_t position, std::span<char> into) {
+  const ssize_t got = pread(from.get(), into.data(), into.size(), static_cast<off_t>(position));
+  return got < 0 && errno == ESPIPE ? read(from.get(), into.data(), into.size()) : got;
+}
+
 JobKey read_key(const sockets::UniqueDescriptor& from, std::string_view source) {
   std::array<char, kMostText> text{};
   std::size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t got = read(from.get(), text.data() + size, text.size() - size);
+  // No further than to the end of the line, or of a key: the writer of a pipe may keep it open.
+  while (size < kDigits && (size == 0 || text[size - 1] != '\n')) {
+    const ssize_t got = read_at(from, size, std::span(text).subspan(size));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) refuse(source, fmt::format("can not be read: {}", std::generic_category().message(errno)));
     if (got == 0) break;
@@ -79,7 +83,7 @@ JobKey read_key_file(const std::string& name) {
   struct stat status {};
   if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) refuse(source, "is no regular file");
   if (status.st_uid != geteuid()) {
-    refuse(source, fmt::format("belongs to user {}; it must belong to user {}, who runs this process", status.st_uid,
+    refuse(source, fmt::format("belongs to user {}; it must belong to user {}, as this process does", status.st_uid,
                                geteuid()));
   }
   if ((status.st_mode & 07077U) != 0) {
@@ -149,23 +153,41 @@ std::uint64_t job_number(const JobName& name) {
   return number;
 }
 
-JobKey read_job_key(const Settings& settings, const JobName& name) {
+KeptKey& KeptKey::of_process() {
+  // Never destroyed: a fork may come at any time.
+  static KeptKey* const kept = [] {
+    hold_at_forks<mutex_of_process>();
+    return new KeptKey;
+  }();
+  return *kept;
+}
+
+std::optional<JobKey> KeptKey::get() {
+  const std::lock_guard lock(mutex_);
+  return key_;
+}
+
+void KeptKey::put(const JobKey& key) {
+  const std::lock_guard lock(mutex_);
+  key_ = key;
+}
+
+JobKey read_job_key(const Settings& settings, const JobName& name, KeptKey& kept) {
   const std::vector<std::string_view> ways = ways_of(settings);
   if (ways.size() > 1) {
     throw InvalidArgument(
         fmt::format("{} are set, and each gives the job a key; keep one of them", fmt::join(ways, " and ")));
   }
   if (ways.empty()) {
-    if (const auto kept = *KeyOfThisProcess::access()) return *kept;
+    if (const auto key = kept.get()) return *key;
     throw InvalidArgument(
-        "a job that no MPI starts needs a key that all its processes have and nobody else: 64 hexadecimal digits "
-        "(openssl "
-        "rand -hex 32) in the file of FARANDOLE_JOB_KEY_FILE, with mode 0600, or in the variable FARANDOLE_JOB_KEY, or "
-        "from the descriptor FARANDOLE_JOB_KEY_FD; or set FARANDOLE_TRUST_NETWORK=on, if everybody who can reach the "
-        "ports of this job may join it");
+        "a job that no MPI starts needs a key that all its processes have and no other program has: 64 hexadecimal "
+        "digits (openssl rand -hex 32) in the file of FARANDOLE_JOB_KEY_FILE, with mode 0600, or in the variable "
+        "FARANDOLE_JOB_KEY, or from the descriptor FARANDOLE_JOB_KEY_FD; or set FARANDOLE_TRUST_NETWORK=on, if every "
+        "program that can reach the ports of this job may join it");
   }
   const JobKey key = read_from(settings, name);
-  if (!settings.trust_network && settings.job_key_file.empty()) *KeyOfThisProcess::access() = key;
+  if (!settings.trust_network && settings.job_key_file.empty()) kept.put(key);
   return key;
 }
 

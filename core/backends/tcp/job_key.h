@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include "farandole/core/settings.h"
@@ -36,12 +38,27 @@ struct JobName {
 };
 std::uint64_t job_number(const JobName& name);
 
+/// A key whose source is gone once it has been read. Thread-safe.
+class KeptKey {
+ public:
+  /// A forked child may use what it holds.
+  static KeptKey& of_process();
+  std::optional<JobKey> get();
+  void put(const JobKey& key);
+
+ private:
+  static std::mutex& mutex_of_process() { return of_process().mutex_; }
+  std::mutex mutex_;
+  std::optional<JobKey> key_;  // guarded by mutex_
+};
+
 /// The key of a job that no MPI has started, by one of four ways: FARANDOLE_JOB_KEY_FD, FARANDOLE_JOB_KEY_FILE,
-/// FARANDOLE_JOB_KEY, or FARANDOLE_TRUST_NETWORK=on, which is a key that everybody can compute from the name, and so no
-/// protection. What programs that this process starts must not have is taken away at the first call: the descriptor is
-/// closed, and the variables with it and with the key itself are removed; later calls return the same key.
+/// FARANDOLE_JOB_KEY, or FARANDOLE_TRUST_NETWORK=on, which is a key that every program can compute from the name, and
+/// so no protection. What programs that this process starts must not have is taken away at the first call: the
+/// descriptor is closed, and the variables with it and with the key itself are removed; later calls with the same
+/// `kept` return the same key. Blocks until a pipe has brought a line or 64 characters.
 /// @throws InvalidArgument  none of the four, or several; or a file that another user can read or has made; or it holds
 /// no key. No message shows any of a key
-JobKey read_job_key(const Settings& settings, const JobName& name);
+JobKey read_job_key(const Settings& settings, const JobName& name, KeptKey& kept);
 
 }  // namespace farandole::tcp

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -33,19 +34,24 @@ rendezvous::Request make_request(const TcpNetwork& network) {
   return request;
 }
 
-/// A port of the rendezvous that is free.
+/// A port of the rendezvous that is free. @throws TransportError  there is none
 UniqueDescriptor listen_for(const Slot& slot, const std::optional<Address>& at) {
   if (slot.rendezvous.empty()) return listen_at(at);
   const int first = parse_rendezvous(slot.rendezvous).port;
   const int last = std::min(first + kMorePorts, kLastPort);
-  for (int port = first; port < last; ++port) {
+  std::string problem;
+  for (int port = first; port <= last; ++port) {
     try {
       return listen_at(at, static_cast<std::uint16_t>(port));
-    } catch (const TransportError& taken) {
-      log(LogLevel::kDebug, fmt::format("the rendezvous {}: {}", slot.rendezvous, taken.what()));
+    } catch (const TransportError& error) {
+      problem = error.what();
+      log(LogLevel::kDebug, fmt::format("the rendezvous {}: {}", slot.rendezvous, problem));
     }
   }
-  return listen_at(at, static_cast<std::uint16_t>(last));
+  throw TransportError(
+      fmt::format("joining the job: process 0 can listen at none of the ports {} to {} of the rendezvous {} ({}); end "
+                  "the programs that have them, or choose another port (FARANDOLE_RENDEZVOUS, MASTER_PORT)",
+                  first, last, slot.rendezvous, problem));
 }
 
 /// Addresses as one text, for `Slot::share`.
@@ -74,25 +80,51 @@ std::vector<Address> parse_shared(std::string_view text, const TcpNetwork& netwo
   return network.by_reach(all);
 }
 
-/// All ports at which process 0 may be.
-std::vector<Address> find_places(const RendezvousPoint& point, std::string& problem) {
+/// All ports at which process 0 may be. @param addresses  each with the first one
+std::vector<Address> all_ports(std::span<const Address> addresses) {
   std::vector<Address> all;
-  for (Address at : resolve(point, problem)) {
-    for (int port = point.port; port <= std::min(point.port + kMorePorts, kLastPort); ++port) {
-      at.port = static_cast<std::uint16_t>(port);
-      all.push_back(at);
+  for (const Address& first : addresses) {
+    for (int port = first.port; port <= std::min(first.port + kMorePorts, kLastPort); ++port) {
+      all.push_back(first);
+      all.back().port = static_cast<std::uint16_t>(port);
     }
   }
   return all;
 }
 
-/// Where another process 0 may be, seen from one that listens at `own_port`: on this host it has found a lower port.
-std::vector<Address> find_places_of_second(const RendezvousPoint& point, std::uint16_t own_port) {
-  std::string problem;
-  std::vector<Address> all = find_places(point, problem);
+/// The rendezvous as process 0 sees it. Looked up once: while the name service takes its time no call is answered.
+struct OwnPoint {
+  std::vector<Address> of_second;  ///< where another process 0 may be: on this host it has found a lower port
+  std::string doubt;  ///< "; process 0 does not listen at …": why no process may reach this one; or empty
+};
+
+OwnPoint look_up(const RendezvousPoint& point, const TcpNetwork& network, std::uint16_t own_port) {
   const std::vector<InterfaceAddress> own = interface_addresses();
-  std::erase_if(all, [&](const Address& at) { return is_of_this_host(at, own) && at.port >= own_port; });
-  return all;
+  const auto is_here = [&own](const Address& at) { return is_of_this_host(at, own); };
+  const auto is_listened_at = [&](const Address& at) {
+    return network.source() ? at.family == network.source()->family && at.bytes == network.source()->bytes
+                            : is_here(at);
+  };
+  OwnPoint found;
+  std::string problem;
+  std::vector<std::string> elsewhere;
+  const std::vector<Address> addresses = resolve(point, problem);
+  for (Address at : addresses) {
+    at.port = 0;
+    if (!is_listened_at(at)) elsewhere.push_back(to_text(at));
+  }
+  if (!problem.empty()) {
+    found.doubt = fmt::format("; {}", problem);
+  } else if (elsewhere.size() == addresses.size()) {
+    const std::string texts = fmt::format("{}", fmt::join(elsewhere, ", "));
+    found.doubt = fmt::format(
+        "; process 0 does not listen at {}{}, where the processes look for it: the rendezvous must be the host of "
+        "process 0, by an address of the interface that the job uses",
+        point.host, texts == point.host ? "" : fmt::format(" ({})", texts));
+  }
+  found.of_second = all_ports(addresses);
+  std::erase_if(found.of_second, [&](const Address& at) { return is_here(at) && at.port >= own_port; });
+  return found;
 }
 
 template <class Party>
@@ -120,24 +152,27 @@ void receive(const Slot& slot, TcpNetwork& network) {
   if (slot.rendezvous.empty()) slot.share(at);
   const rendezvous::Request own = make_request(network);
   rendezvous::Host host(slot, network, own, std::move(listener));
+  OwnPoint point;
   std::optional<rendezvous::Caller> second;
   if (!slot.rendezvous.empty()) {
-    // Looked up once: while the name service takes its time no call is answered.
-    second.emplace(
-        slot, network, own,
-        [places = find_places_of_second(parse_rendezvous(slot.rendezvous), port)](std::string&) { return places; });
+    point = look_up(parse_rendezvous(slot.rendezvous), network, port);
+    second.emplace(slot, network, own, [&point](std::string&) { return point.of_second; });
   }
-  log(LogLevel::kDebug, fmt::format("process 0 of {} listens for the others at {}", slot.processes, at));
+  log(LogLevel::kDebug, fmt::format("process 0 of {} listens for the other processes at {}", slot.processes, at));
   StallMonitor stall(slot.warn_after, slot.timeout);
   try {
     for (; !host.advance(); rest(host, second ? &*second : nullptr)) {
-      if (host.has_found_itself()) second.reset();
+      if (host.has_found_itself()) {
+        second.reset();
+        point.doubt.clear();
+      }
       look_for_second(second);
       stall.check([&] {
         return fmt::format(
             "joining the job: process 0 of {} waits at {}: {}; each must be started with its own number, "
-            "the same number of processes, the same rendezvous ({}) and the same key",
-            slot.processes, at, host.describe_missing(), slot.rendezvous.empty() ? "of the launcher" : slot.rendezvous);
+            "the same number of processes, the same rendezvous ({}) and the same key{}",
+            slot.processes, at, host.describe_missing(), slot.rendezvous.empty() ? "of the launcher" : slot.rendezvous,
+            point.doubt);
       });
     }
   } catch (const Error& error) {
@@ -151,7 +186,9 @@ void call(const Slot& slot, TcpNetwork& network) {
   if (slot.rendezvous.empty()) {
     places = [found = parse_shared(slot.share({}), network)](std::string&) { return found; };
   } else {
-    places = [point = parse_rendezvous(slot.rendezvous)](std::string& problem) { return find_places(point, problem); };
+    places = [point = parse_rendezvous(slot.rendezvous)](std::string& problem) {
+      return all_ports(resolve(point, problem));
+    };
   }
   rendezvous::Caller caller(slot, network, make_request(network), std::move(places));
   StallMonitor stall(slot.warn_after, slot.timeout);

@@ -5,14 +5,11 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "farandole/core/error.h"
 #include "sockets/binomial_tree.h"
 #include "sockets/error_message.h"
-#include "tcp/stream.h"
 
 namespace farandole::tcp::rendezvous {
 namespace {
@@ -26,6 +23,12 @@ constexpr auto kAnswerTime = std::chrono::seconds(5);
 constexpr auto kNextLook = std::chrono::seconds(1);
 constexpr auto kLaterLook = std::chrono::seconds(15);
 
+std::string describe_failure(const OutgoingCalls::Failure& failure) {
+  return failure.describe() + (failure.kind == OutgoingCalls::Failure::Kind::kBroken
+                                   ? " (a program of another job listens there, or one with another key)"
+                                   : "");
+}
+
 }  // namespace
 
 Caller::Caller(const Slot& slot, TcpNetwork& network, const Request& request, Places places)
@@ -35,10 +38,9 @@ bool Caller::advance() {
   if (link_) return hear();
   const auto now = Clock::now();
   look_for_places(now);
-  for (Door& door : doors_) {
-    UniqueDescriptor socket = go_on(door, now);
-    if (!socket) continue;
-    enter(door, std::move(socket));
+  for (OutgoingCalls& door : doors_) {
+    if (door.advance(now) != OutgoingCalls::State::kConnected) continue;
+    enter(door);
     return hear();
   }
   return false;
@@ -47,65 +49,21 @@ bool Caller::advance() {
 /// Adds addresses that are new; those that are being called stay.
 void Caller::look_for_places(Clock::time_point now) {
   if (now < next_look_) return;
+  const Introduction mine{slot_.job, slot_.process, slot_.processes, slot_.generation, Purpose::kRendezvous};
+  const CallTerms terms{slot_.key,   mine,        /*called=*/0, network_.source(), slot_.peer_timeout,
+                        kAnswerTime, kAnswerTime, kFirstPause,  kLongestPause};
   std::string problem;
   for (const Address& at : places_(problem)) {
-    const auto is_there = [&](const Door& door) { return door.at == at; };
-    if (std::any_of(doors_.begin(), doors_.end(), is_there)) continue;
-    Door& door = doors_.emplace_back();
-    door.at = at;
-    door.pause = kFirstPause;
+    const auto is_there = [&](const OutgoingCalls& door) { return door.addresses().front() == at; };
+    if (std::none_of(doors_.begin(), doors_.end(), is_there)) doors_.emplace_back(terms, std::vector{at});
   }
   problem_ = std::move(problem);
   next_look_ = now + (doors_.empty() ? kNextLook : kLaterLook);
 }
 
-/// Returns the connection with process 0 once there is one.
-UniqueDescriptor Caller::go_on(Door& door, Clock::time_point now) {
-  if (!door.call) {
-    if (now < door.next) return {};
-    UniqueDescriptor socket = begin_to_connect(door.at, network_.source(), slot_.peer_timeout);
-    if (!socket) {
-      fail(door, std::generic_category().message(errno), now);
-      return {};
-    }
-    const Introduction mine{slot_.job, slot_.process, slot_.processes, slot_.generation, Purpose::kRendezvous};
-    door.call.emplace(Handshake::call(std::move(socket), slot_.key, mine, /*called=*/0));
-    door.start = now;
-  }
-  switch (door.call->advance()) {
-    case Handshake::State::kDone:
-      return door.call->take_socket();
-    case Handshake::State::kRefused:
-      fail(door, "process 0 refuses the call", now);
-      return {};
-    case Handshake::State::kFailed:
-      fail(door,
-           door.call->is_connected()
-               ? fmt::format("{} (a program of another job listens there, or one with another key)",
-                             door.call->problem())
-               : door.call->problem(),
-           now);
-      return {};
-    case Handshake::State::kProven:
-    case Handshake::State::kUnderway:
-      break;
-  }
-  if (now - door.start >= kAnswerTime) {
-    fail(door, door.call->is_connected() ? "what listens there does not answer" : "no answer", now);
-  }
-  return {};
-}
-
-void Caller::fail(Door& door, std::string problem, Clock::time_point now) const {
-  door.call.reset();
-  door.problem = std::move(problem);
-  door.next = now + door.pause;
-  door.pause = std::min<Clock::duration>(2 * door.pause, kLongestPause);
-}
-
-void Caller::enter(Door& door, UniqueDescriptor socket) {
-  at_ = door.at;
-  link_ = std::make_unique<sockets::Link>(std::move(socket), "process 0", kept_);
+void Caller::enter(OutgoingCalls& door) {
+  at_ = door.addresses().front();
+  link_ = std::make_unique<sockets::Link>(door.take_socket(), "process 0", kept_);
   link_->post(kRequest, &request_, sizeof request_);
   doors_.clear();
 }
@@ -130,27 +88,32 @@ bool Caller::hear() {
   throw PeerLost(
       fmt::format("joining the job: process 0 at {} has gone before all had met ({}; {}); its own output may "
                   "say why",
-                  to_text(at_), link_->end_reason(), missing_.empty() ? "nobody was missing" : missing_));
+                  to_text(at_), link_->end_reason(), missing_.empty() ? "no process was missing" : missing_));
 }
 
 std::string Caller::describe_wait() const {
   if (link_) return missing_.empty() ? fmt::format("process 0 at {} says no more", to_text(at_)) : missing_;
   if (doors_.empty()) return problem_;
   // A port at which no program listens tells less than one that has answered.
-  const std::string refused = std::generic_category().message(ECONNREFUSED);
-  const auto telling = std::find_if(doors_.begin(), doors_.end(),
-                                    [&](const Door& door) { return !door.problem.empty() && door.problem != refused; });
-  const Door& door = telling != doors_.end() ? *telling : doors_.front();
-  return fmt::format("process 0 does not answer at {}{}: {}", to_text(doors_.front().at),
+  const auto tells_more = [](const OutgoingCalls& door) {
+    return door.failure() && door.failure()->kind != OutgoingCalls::Failure::Kind::kNotListening;
+  };
+  const auto telling = std::find_if(doors_.begin(), doors_.end(), tells_more);
+  const OutgoingCalls& door = telling != doors_.end() ? *telling : doors_.front();
+  const bool is_answered = door.failure() && door.failure()->kind == OutgoingCalls::Failure::Kind::kBroken;
+  const std::string causes =
+      slot_.rendezvous.empty() || is_answered
+          ? ""
+          : fmt::format("; it has not started, runs on another host, or has met another process {} before",
+                        slot_.process);
+  return fmt::format("process 0 does not answer at {}{}: {}{}", to_text(doors_.front().addresses().front()),
                      doors_.size() == 1 ? "" : fmt::format(" and {} more ports and addresses", doors_.size() - 1),
-                     door.problem.empty() ? "no answer" : fmt::format("{}: {}", to_text(door.at), door.problem));
+                     door.failure() ? describe_failure(*door.failure()) : "no answer", causes);
 }
 
 void Caller::add_to(std::vector<pollfd>& sockets) const {
   if (link_) sockets.push_back({link_->descriptor(), POLLIN, 0});
-  for (const Door& door : doors_) {
-    if (door.call) sockets.push_back({door.call->descriptor(), door.call->awaited_events(), 0});
-  }
+  for (const OutgoingCalls& door : doors_) door.add_to(sockets);
 }
 
 }  // namespace farandole::tcp::rendezvous

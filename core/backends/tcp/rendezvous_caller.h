@@ -2,17 +2,15 @@
 // A process that looks for process 0, and says where it listens.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "farandole/internal/deadline.h"
 #include "sockets/kept_bytes.h"
 #include "sockets/link.h"
-#include "tcp/handshake.h"
+#include "tcp/outgoing_calls.h"
 #include "tcp/rendezvous.h"
 #include "tcp/rendezvous_messages.h"
 
@@ -38,27 +36,16 @@ class Caller {
   void add_to(std::vector<pollfd>& sockets) const;
 
  private:
-  /// One address that is called again and again.
-  struct Door {
-    Address at;
-    std::optional<Handshake> call;
-    Clock::time_point start{};
-    Clock::time_point next{};
-    Clock::duration pause{};
-    std::string problem;  // of the last call
-  };
   void look_for_places(Clock::time_point now);
-  UniqueDescriptor go_on(Door& door, Clock::time_point now);
-  void fail(Door& door, std::string problem, Clock::time_point now) const;
-  void enter(Door& door, UniqueDescriptor socket);
+  void enter(OutgoingCalls& door);
   bool hear();
 
   const Slot slot_;
   TcpNetwork& network_;
   const Request request_;
   const Places places_;
-  std::vector<Door> doors_;
-  std::string problem_;  // of the places
+  std::vector<OutgoingCalls> doors_;  // of one address each
+  std::string problem_;               // of the places
   Clock::time_point next_look_{};
   sockets::KeptBytes kept_{4 * kMostBytes};
   std::unique_ptr<sockets::Link> link_;  // with process 0

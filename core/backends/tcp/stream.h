@@ -23,7 +23,7 @@ UniqueDescriptor begin_to_connect(const Address& to, const std::optional<Address
 /// The next caller, if there is one.
 UniqueDescriptor accept_caller(const UniqueDescriptor& listener, Seconds peer_timeout);
 /// Lets a queue of this host that knows priorities, as pfifo_fast, send what comes from this socket before what comes
-/// from others.
+/// from other sockets.
 void set_interactive(int socket);
 /// True if the kernel has something to send over the connection, asks for an answer, and has had none for nearly
 /// `peer_timeout`. A peer that does not read is not silent: its kernel answers. Where nothing is to be sent the

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -20,8 +18,10 @@ namespace {
 
 // How often a process that makes no connection looks for callers.
 constexpr auto kLookInterval = std::chrono::milliseconds(2);
-// How long an address may leave a call without an answer of its kernel before the next one is tried.
+// How long an address may leave a call without an answer of its kernel before the next one is tried. A process that is
+// connected and does not answer computes, for as long as it likes.
 constexpr auto kConnectTime = std::chrono::seconds(3);
+constexpr auto kAnyTime = Clock::duration::max();
 constexpr auto kBetweenCalls = std::chrono::milliseconds(50);
 // A called end that calls itself, or has taken a connection up, is given so long to come.
 constexpr auto kCrossedTime = std::chrono::seconds(1);
@@ -54,7 +54,8 @@ bool is_none(const Address& address) {
 TcpNetwork::TcpNetwork(Options options)
     : options_(std::move(options)),
       interfaces_(interface_addresses()),
-      links_(static_cast<std::size_t>(options_.processes) * kTraffics) {
+      links_(static_cast<std::size_t>(options_.processes) * kTraffics),
+      addresses_(static_cast<std::size_t>(options_.processes)) {
   const std::vector<Address> chosen = choose_own_addresses(interfaces_, options_.interface);
   if (!options_.interface.empty()) source_ = chosen.front();
   UniqueDescriptor listener = listen_at(source_);
@@ -83,7 +84,11 @@ std::string TcpNetwork::name_of(int process) const {
 void TcpNetwork::set_addresses(int process, const ListenAddresses& addresses) {
   const std::vector<Address> known = by_reach(addresses);
   const std::lock_guard lock(mutex_);
-  for (const Traffic traffic : kAllTraffic) peers_[{process, traffic}].addresses = known;
+  addresses_[static_cast<std::size_t>(process)] = known;
+  for (const Traffic traffic : kAllTraffic) {
+    const auto peer = peers_.find({process, traffic});
+    if (peer != peers_.end()) peer->second.calls.set_addresses(known);
+  }
 }
 
 std::vector<Address> TcpNetwork::by_reach(const ListenAddresses& addresses) const {
@@ -97,11 +102,27 @@ Link& TcpNetwork::link(int process, Traffic traffic) {
   {
     const std::lock_guard lock(mutex_);
     link_of({process, traffic});
-    peers_[{process, traffic}].is_wanted = true;
+    peer_of({process, traffic}).is_wanted = true;
     is_connecting_.store(true, std::memory_order_relaxed);
   }
   advance();
   return *find(process, traffic);
+}
+
+/// The peer, made if there is none.
+TcpNetwork::Peer& TcpNetwork::peer_of(PeerId id) {
+  if (const auto known = peers_.find(id); known != peers_.end()) return known->second;
+  const CallTerms terms{options_.key,
+                        introduction(id.traffic),
+                        id.process,
+                        source_,
+                        options_.peer_timeout,
+                        kConnectTime,
+                        kAnyTime,
+                        kBetweenCalls,
+                        kBetweenCalls};
+  const std::vector<Address>& addresses = addresses_[static_cast<std::size_t>(id.process)];
+  return peers_.emplace(id, Peer{OutgoingCalls(terms, addresses)}).first->second;
 }
 
 /// The link, made if there is none.
@@ -148,69 +169,33 @@ void TcpNetwork::advance() {
   for (const auto& link : owned_) link->send_waiting();
 }
 
-/// Goes on with this process's call of the peer, or begins one.
+/// Goes on with this process's calls of the peer.
 void TcpNetwork::go_on(PeerId id, Peer& peer, Clock::time_point now) {
-  if (!peer.call) {
-    if (now >= peer.next_call && !peer.addresses.empty()) call(id, peer, now);
-    if (!peer.call) return;
-  }
-  switch (peer.call->advance()) {
-    case Handshake::State::kDone:
-      connect(id, peer.call->take_socket());
+  switch (peer.calls.advance(now)) {
+    case OutgoingCalls::State::kWaiting:
       return;
-    case Handshake::State::kRefused:
-      // The peer's own call comes, or has come already.
-      peer.problem = peer.call->verdict() == Verdict::kMisfit ? "it has another number of processes"
-                                                              : "it calls this process itself";
-      peer.call.reset();
-      peer.next_call = now + kCrossedTime;
+    case OutgoingCalls::State::kConnected:
+      connect(id, peer.calls.take_socket());
       return;
-    case Handshake::State::kFailed:
-      call_failed(id, peer, peer.call->problem(), now);
-      return;
-    case Handshake::State::kProven:
-    case Handshake::State::kUnderway:
+    case OutgoingCalls::State::kFailed:
       break;
   }
-  if (!peer.call->is_connected() && now - peer.call_start >= kConnectTime) {
-    call_failed(id, peer, "no answer", now);
-  }
-}
-
-void TcpNetwork::call(PeerId id, Peer& peer, Clock::time_point now) {
-  const Address& to = peer.addresses[peer.next_address];
-  UniqueDescriptor socket = begin_to_connect(to, source_, options_.peer_timeout);
-  if (!socket) {
-    call_failed(id, peer, std::generic_category().message(errno), now);
-    return;
-  }
-  peer.call = std::make_unique<Handshake>(
-      Handshake::call(std::move(socket), options_.key, introduction(id.traffic), id.process));
-  peer.call_start = now;
-}
-
-void TcpNetwork::call_failed(PeerId id, Peer& peer, std::string problem, Clock::time_point now) {
-  // A peer that computes leaves its callers waiting; such a wait is no failure.
-  const bool was_there = peer.call != nullptr && peer.call->is_connected() && now - peer.call_start >= kConnectTime;
-  peer.call.reset();
-  peer.problem = fmt::format("{}: {}", to_text(peer.addresses[peer.next_address]), problem);
-  log(LogLevel::kDebug, fmt::format("calling {} at {}", name_of(id.process), peer.problem));
-  if (was_there) peer.failing_since.reset();
-  if (!was_there && !peer.failing_since) peer.failing_since = now;
-  peer.is_refused = problem == std::generic_category().message(ECONNREFUSED);
-  peer.next_address = (peer.next_address + 1) % peer.addresses.size();
-  peer.next_call = now + (peer.next_address == 0 ? kBetweenCalls : std::chrono::milliseconds(0));
+  const OutgoingCalls::Failure& failure = *peer.calls.failure();
+  log(LogLevel::kDebug, fmt::format("calling {} at {}", name_of(id.process), failure.describe()));
+  // The peer's own call comes, or has come already.
+  if (failure.kind == OutgoingCalls::Failure::Kind::kDeclined) peer.calls.hang_up(now + kCrossedTime);
   look_for_loss(id, peer, now);
 }
 
 void TcpNetwork::look_for_loss(PeerId id, Peer& peer, Clock::time_point now) {
-  if (!peer.failing_since) return;
-  const auto failing = now - *peer.failing_since;
-  if (peer.is_refused && failing >= kRefusedTime) {
-    peer.lost = fmt::format("it does not listen any more ({})", peer.problem);
+  if (!peer.calls.failing_since()) return;
+  const OutgoingCalls::Failure& failure = *peer.calls.failure();
+  const auto failing = now - *peer.calls.failing_since();
+  if (failure.kind == OutgoingCalls::Failure::Kind::kNotListening && failing >= kRefusedTime) {
+    peer.lost = fmt::format("it does not listen any more ({})", failure.describe());
   } else if (failing >= options_.peer_timeout) {
     peer.lost = fmt::format("no connection could be made within {} s (FARANDOLE_PEER_TIMEOUT): {}",
-                            options_.peer_timeout.count(), peer.problem);
+                            options_.peer_timeout.count(), failure.describe());
   }
   if (!peer.lost.empty()) log(LogLevel::kDebug, fmt::format("{} is lost: {}", name_of(id.process), peer.lost));
 }
@@ -220,20 +205,19 @@ Verdict TcpNetwork::decide(const Introduction& caller) {
       caller.process == options_.process || caller.connection >= kTraffics) {
     return Verdict::kMisfit;
   }
-  Peer& peer = peers_[{caller.process, traffic_of(caller)}];
+  Peer& peer = peer_of({caller.process, traffic_of(caller)});
   if (peer.is_connected) return Verdict::kTaken;
-  if (peer.call && options_.process < caller.process) return Verdict::kCrossed;
+  if (peer.calls.is_calling() && options_.process < caller.process) return Verdict::kCrossed;
   // From here on only this connection can become the one of the two processes, unless the caller gives it up.
-  peer.call.reset();
-  peer.next_call = Clock::now() + kCrossedTime;
+  peer.calls.hang_up(Clock::now() + kCrossedTime);
   return Verdict::kAccepted;
 }
 
 void TcpNetwork::connect(PeerId id, UniqueDescriptor socket) {
-  Peer& peer = peers_[id];
+  Peer& peer = peer_of(id);
   if (peer.is_connected) return;
   peer.is_connected = true;
-  peer.call.reset();
+  peer.calls.hang_up({});
   if (id.traffic == Traffic::kShort) set_interactive(socket.get());
   link_of(id).attach(std::move(socket));
   connections_[static_cast<std::size_t>(id.traffic)].fetch_add(1, std::memory_order_relaxed);
@@ -269,7 +253,7 @@ std::string TcpNetwork::why_not_connected(int process) {
   if (found == peers_.end() || found->second.is_connected) return {};
   const Peer& peer = found->second;
   if (!peer.lost.empty()) return peer.lost;
-  return peer.problem.empty() ? "it does not answer" : peer.problem;
+  return peer.calls.failure() ? peer.calls.failure()->describe() : "it does not answer";
 }
 
 void TcpNetwork::rest(int milliseconds) {
@@ -278,7 +262,7 @@ void TcpNetwork::rest(int milliseconds) {
     const std::lock_guard lock(mutex_);
     callers_->add_to(sockets);
     for (const auto& [id, peer] : peers_) {
-      if (peer.call) sockets.push_back({peer.call->descriptor(), peer.call->awaited_events(), 0});
+      peer.calls.add_to(sockets);
       if (peer.is_connected) sockets.push_back({find(id.process, id.traffic)->descriptor(), POLLIN, 0});
     }
   }
@@ -296,7 +280,7 @@ void TcpNetwork::drop_sockets() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
   callers_->drop_sockets();
-  for (auto& [id, peer] : peers_) peer.call.reset();
+  for (auto& [id, peer] : peers_) peer.calls.hang_up({});
   for (const auto& link : owned_) link->drop_socket();
 }
 

@@ -22,6 +22,7 @@
 #include "tcp/callers.h"
 #include "tcp/handshake.h"
 #include "tcp/job_key.h"
+#include "tcp/outgoing_calls.h"
 
 namespace farandole::tcp {
 
@@ -105,17 +106,10 @@ class TcpNetwork {
     Traffic traffic = Traffic::kShort;
     auto operator<=>(const PeerId&) const = default;
   };
-  /// The other end of a connection that this process wants to have, or has.
+  /// The other end of a connection that this process wants to have, or has, or that has called it.
   struct Peer {
-    std::vector<Address> addresses;  // in the order in which they are tried
-    std::size_t next_address = 0;
-    std::unique_ptr<Handshake> call;  // of this process
-    Clock::time_point call_start{};
-    Clock::time_point next_call{};
-    std::optional<Clock::time_point> failing_since;
-    std::string problem;  // of the last call
-    std::string lost;
-    bool is_refused = false;  // the last call
+    OutgoingCalls calls;  // of this process
+    std::string lost{};
     bool is_wanted = false;
     bool is_connected = false;
   };
@@ -124,9 +118,8 @@ class TcpNetwork {
     return static_cast<std::size_t>(id.process) * kTraffics + static_cast<std::size_t>(id.traffic);
   }
   Link& link_of(PeerId id);
+  Peer& peer_of(PeerId id);
   void go_on(PeerId id, Peer& peer, Clock::time_point now);
-  void call(PeerId id, Peer& peer, Clock::time_point now);
-  void call_failed(PeerId id, Peer& peer, std::string problem, Clock::time_point now);
   void look_for_loss(PeerId id, Peer& peer, Clock::time_point now);
   Verdict decide(const Introduction& caller);
   void connect(PeerId id, UniqueDescriptor socket);
@@ -145,7 +138,8 @@ class TcpNetwork {
   std::atomic<Clock::rep> next_look_{0};
   std::mutex mutex_;  // guards what follows
   std::optional<Callers> callers_;
-  std::map<PeerId, Peer> peers_;
+  std::vector<std::vector<Address>> addresses_;  // by process, in the order in which this host should try them
+  std::map<PeerId, Peer> peers_;                 // that this process wants to have, or that have called
   std::vector<std::unique_ptr<Link>> owned_;
 };
 

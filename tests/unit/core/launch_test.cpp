@@ -179,6 +179,15 @@ TEST(Launch, RefusesNumbersThatAreNone) {
   }
 }
 
+TEST(Launch, RefusesAMasterWithAPort) {
+  for (const char* wrong : {"node1:29500", "10.0.0.1:29500", "tcp://node1"}) {
+    EXPECT_THAT(message_of<InvalidArgument>([&] {
+                  launch(torch() + Environment{{"MASTER_ADDR", wrong}});
+                }),
+                AllOf(HasSubstr(fmt::format("MASTER_ADDR={} ", wrong)), HasSubstr("without a port")));
+  }
+}
+
 TEST(Launch, AnInitialisedMpiIsJoined) {
   const LaunchFacts running{kOwn, true, false};
   EXPECT_EQ(launch({}, running).way, Way::kMpi);

@@ -260,7 +260,8 @@ TEST(LocalRendezvous, WhoStopsAfterTheRendezvousIsNamed) {
     done->arrive_and_wait();
     return error;
   });
-  EXPECT_THAT(errors[0], AllOf(HasSubstr("process 0 of 2"), HasSubstr("for process 1, which has met the others")));
+  EXPECT_THAT(errors[0],
+              AllOf(HasSubstr("process 0 of 2"), HasSubstr("for process 1, which has met the other processes")));
 }
 
 TEST(LocalRendezvous, ANumberIsTakenOnce) {

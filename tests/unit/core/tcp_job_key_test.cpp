@@ -14,11 +14,13 @@
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
 #include "message_of.h"
+#include "sockets/descriptor.h"
 #include "tcp/job_key.h"
 
 namespace farandole::tcp {
 namespace {
 
+using sockets::UniqueDescriptor;
 using test::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -47,21 +49,28 @@ class TcpJobKey : public testing::Test {
     chmod(file.c_str(), mode);
     return file;
   }
-  JobKey read_file(const std::string& file) const {
+  JobKey read(const Settings& settings, const JobName& name = kName) { return read_job_key(settings, name, kept_); }
+  JobKey read_environment() { return read(Settings::from_environment()); }
+  JobKey read_file(const std::string& file) {
     Settings settings;
     settings.job_key_file = file;
-    return read_job_key(settings, kName);
+    return read(settings);
   }
-  std::string refusal_of(const std::string& file) const {
+  /// Where FARANDOLE_JOB_KEY_FD names it.
+  JobKey read_descriptor(int descriptor) {
+    setenv("FARANDOLE_JOB_KEY_FD", std::to_string(descriptor).c_str(), 1);
+    return read_environment();
+  }
+  std::string refusal_of(const std::string& file) {
     return message_of<InvalidArgument>([&] { read_file(file); });
   }
 
   std::filesystem::path directory_;
+  KeptKey kept_;
 };
 
-// First, because a key from a variable or a descriptor is kept.
 TEST_F(TcpJobKey, WithoutOneAllWaysAreListed) {
-  EXPECT_THAT(message_of<InvalidArgument>([] { read_job_key(Settings(), kName); }),
+  EXPECT_THAT(message_of<InvalidArgument>([&] { read(Settings()); }),
               AllOf(HasSubstr("FARANDOLE_JOB_KEY_FILE"), HasSubstr("FARANDOLE_JOB_KEY,"),
                     HasSubstr("FARANDOLE_JOB_KEY_FD"), HasSubstr("FARANDOLE_TRUST_NETWORK=on")));
 }
@@ -101,7 +110,7 @@ TEST_F(TcpJobKey, SeveralWaysAreAnError) {
   settings.job_key_file = put_file("key", kDigits);
   settings.trust_network = true;
   settings.job_key = kDigits;
-  EXPECT_THAT(message_of<InvalidArgument>([&] { read_job_key(settings, kName); }),
+  EXPECT_THAT(message_of<InvalidArgument>([&] { read(settings); }),
               AllOf(HasSubstr("FARANDOLE_JOB_KEY_FILE and FARANDOLE_JOB_KEY and FARANDOLE_TRUST_NETWORK=on are set"),
                     Not(HasSubstr(kDigits))));
 }
@@ -109,10 +118,10 @@ TEST_F(TcpJobKey, SeveralWaysAreAnError) {
 TEST_F(TcpJobKey, WithoutProtectionItComesFromTheName) {
   Settings settings;
   settings.trust_network = true;
-  const JobKey key = read_job_key(settings, kName);
-  EXPECT_EQ(read_job_key(settings, kName), key);
-  EXPECT_NE(read_job_key(settings, {"node1:29501", ""}), key);
-  EXPECT_NE(read_job_key(settings, {"node1:29500", "other"}), key);
+  const JobKey key = read(settings);
+  EXPECT_EQ(read(settings), key);
+  EXPECT_NE(read(settings, {"node1:29501", ""}), key);
+  EXPECT_NE(read(settings, {"node1:29500", "other"}), key);
 }
 
 TEST_F(TcpJobKey, TheNumberOfAJobComesFromItsName) {
@@ -124,27 +133,51 @@ TEST_F(TcpJobKey, TheNumberOfAJobComesFromItsName) {
 TEST_F(TcpJobKey, TheVariableIsScrubbedAndTheKeyKept) {
   setenv("FARANDOLE_JOB_KEY", kDigits.c_str(), 1);
   const char* const value = getenv("FARANDOLE_JOB_KEY");
-  EXPECT_EQ(read_job_key(Settings::from_environment(), kName), key_of_digits());
+  EXPECT_EQ(read_environment(), key_of_digits());
   EXPECT_EQ(getenv("FARANDOLE_JOB_KEY"), nullptr);
   EXPECT_EQ(std::string(value), "") << "it is still in the environment's memory";
-  EXPECT_EQ(read_job_key(Settings::from_environment(), kName), key_of_digits()) << "the process joins again";
+  EXPECT_EQ(read_environment(), key_of_digits()) << "the process joins again";
+}
+
+/// A pipe with that text. @param write_end  stays open
+int pipe_with(const std::string& text, UniqueDescriptor& write_end) {
+  int ends[2] = {};
+  EXPECT_EQ(pipe(ends), 0);
+  write_end = UniqueDescriptor(ends[1]);
+  EXPECT_EQ(write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  return ends[0];
 }
 
 TEST_F(TcpJobKey, TheDescriptorIsReadAndClosed) {
-  int ends[2] = {};
-  ASSERT_EQ(pipe(ends), 0);
-  const std::string digits = "ff" + kDigits.substr(2);
-  ASSERT_EQ(write(ends[1], digits.data(), digits.size()), static_cast<ssize_t>(digits.size()));
-  close(ends[1]);
-  setenv("FARANDOLE_JOB_KEY_FD", std::to_string(ends[0]).c_str(), 1);
-  const JobKey key = read_job_key(Settings::from_environment(), kName);
+  UniqueDescriptor write_end;
+  const int pipe = pipe_with("ff" + kDigits.substr(2), write_end);
+  write_end = UniqueDescriptor();
+  const JobKey key = read_descriptor(pipe);
   EXPECT_EQ(key[0], 0xff);
-  EXPECT_EQ(fcntl(ends[0], F_GETFD), -1);
+  EXPECT_EQ(fcntl(pipe, F_GETFD), -1);
   EXPECT_EQ(getenv("FARANDOLE_JOB_KEY_FD"), nullptr);
-  EXPECT_EQ(read_job_key(Settings::from_environment(), kName), key);
+  EXPECT_EQ(read_environment(), key);
 }
 
-TEST_F(TcpJobKey, NobodyIsShownTheValue) {
+/// The launcher has passed its own end on, too, so that the pipe never ends.
+TEST_F(TcpJobKey, APipeThatStaysOpenIsNotReadToItsEnd) {
+  UniqueDescriptor write_end;
+  EXPECT_EQ(read_descriptor(pipe_with(kDigits, write_end)), key_of_digits());
+  EXPECT_EQ(read_descriptor(pipe_with(kDigits + "\n", write_end)), key_of_digits());
+  EXPECT_THAT(message_of<InvalidArgument>([&] { read_descriptor(pipe_with("0123\n", write_end)); }),
+              HasSubstr("64 hexadecimal digits"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { read_descriptor(pipe_with(kDigits + "0\n", write_end)); }),
+              HasSubstr("more characters"));
+}
+
+/// The ranks of a host have inherited one descriptor, and with it one position in the file.
+TEST_F(TcpJobKey, EachProcessReadsTheFileOfADescriptorFromItsStart) {
+  const std::string file = put_file("key", kDigits + "\n");
+  const UniqueDescriptor inherited(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  for (int process = 0; process < 2; ++process) EXPECT_EQ(read_descriptor(dup(inherited.get())), key_of_digits());
+}
+
+TEST_F(TcpJobKey, NoTableShowsTheValue) {
   const Settings settings = Settings::parse(std::vector<std::string>{"FARANDOLE_JOB_KEY=" + kDigits});
   EXPECT_EQ(settings.job_key, kDigits);
   for (const SettingInfo& info : settings_table()) {

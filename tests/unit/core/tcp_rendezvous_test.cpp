@@ -33,7 +33,7 @@ using test::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// A network that has met the others.
+/// The network of a process, when all processes have met.
 std::unique_ptr<TcpNetwork> met(const Slot& slot) {
   auto network = std::make_unique<TcpNetwork>(network_options(slot));
   meet(slot, *network);
@@ -99,10 +99,12 @@ TEST(TcpRendezvous, WithoutAFreePortProcess0Fails) {
     try {
       taken.push_back(listen_at(std::nullopt, static_cast<std::uint16_t>(slots.port() + more)));
     } catch (const TransportError&) {
-      // somebody else has taken it
+      // another program has it
     }
   }
-  EXPECT_THAT(message_of<TransportError>([&] { met(slots[0]); }), HasSubstr(std::to_string(slots.port() + kMorePorts)));
+  const std::string ports = fmt::format("none of the ports {} to {}", slots.port(), slots.port() + kMorePorts);
+  EXPECT_THAT(message_of<TransportError>([&] { met(slots[0]); }),
+              AllOf(HasSubstr(ports), HasSubstr("Address already in use"), HasSubstr("MASTER_PORT")));
 }
 
 TEST(TcpRendezvous, TheLaterProcessesMayComeFirst) {
@@ -128,6 +130,23 @@ TEST(TcpRendezvous, MissingProcessesAreNamedToAllAtTheDeadline) {
   });
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("processes 3, 7 have not come"));
   EXPECT_THAT(errors[0], AllOf(HasSubstr("process 0 of 8"), HasSubstr(slots[0].rendezvous)));
+  EXPECT_THAT(errors[0], testing::Not(HasSubstr("does not listen")));
+}
+
+/// As where process 0 runs on another host than the one that the processes call.
+TEST(TcpRendezvous, Process0SaysThatItDoesNotListenWhereItIsCalled) {
+  SlotsOfJob slots(2);
+  slots.timeout = Seconds(0.3);
+  const auto error_at = [&](const std::string& host, const std::string& interface) {
+    Slot slot = slots[0];
+    slot.rendezvous = fmt::format("{}:{}", host, slots.port());
+    slot.interface = interface;
+    return message_of<Timeout>([&] { met(slot); });
+  };
+  // An address for documentation (RFC 5737), which no host has.
+  EXPECT_THAT(error_at("198.51.100.1", ""), HasSubstr("process 0 does not listen at 198.51.100.1, where"));
+  EXPECT_THAT(error_at("[::1]", "127.0.0.0/8"), HasSubstr("process 0 does not listen at ::1, where"));
+  EXPECT_THAT(error_at("no-such-host.invalid", ""), HasSubstr("the host 'no-such-host.invalid' is not known"));
 }
 
 TEST(TcpRendezvous, WithoutProcess0ItIsSaidWhereItWasLookedFor) {
@@ -166,6 +185,14 @@ TEST(TcpRendezvous, ANumberIsTakenOnce) {
   }
 }
 
+/// The job has begun, and process 0 listens no more.
+TEST(TcpRendezvous, AProcessWhoseNumberIsTakenIsToldSoThoughTheJobHasBegun) {
+  SlotsOfJob slots(2);
+  const auto job = side_by_side<std::unique_ptr<TcpNetwork>>(2, [&](int p) { return met(slots[p]); });
+  slots.timeout = Seconds(0.3);
+  EXPECT_THAT(message_of<Timeout>([&] { met(slots[1]); }), HasSubstr("or has met another process 1 before"));
+}
+
 /// Says that it is process `mine` of another build.
 void call_with_other_build(const Slot& slot) {
   TcpNetwork network(network_options(slot));
@@ -185,7 +212,7 @@ TEST(TcpRendezvous, AllMustRunTheSameBuild) {
                                           HasSubstr("must run the same build"))));
 }
 
-TEST(TcpRendezvous, WhoComesAMomentLaterIsToldAsWell) {
+TEST(TcpRendezvous, AProcessThatComesAMomentLaterIsToldAsWell) {
   const SlotsOfJob slots(3);
   std::latch has_called(1);
   const auto errors = side_by_side<std::string>(3, [&](int p) {
@@ -207,7 +234,7 @@ TEST(TcpRendezvous, WhoComesAMomentLaterIsToldAsWell) {
 }
 
 /// Process 2 has met process 0 and goes, before process 3 comes.
-TEST(TcpRendezvous, WhoGoesBeforeAllHaveMetIsNamed) {
+TEST(TcpRendezvous, AProcessThatGoesBeforeAllHaveMetIsNamed) {
   SlotsOfJob slots(4);
   const auto errors = side_by_side<std::string>(3, [&](int p) {
     if (p != 2) return message_of<PeerLost>([&] { met(slots[p]); });
@@ -236,7 +263,7 @@ TEST(TcpRendezvous, Process0IsNamedWhereItGoes) {
   EXPECT_THAT(error.get(), AllOf(HasSubstr("process 0 at 127.0.0.1"), HasSubstr("has gone before all had met")));
 }
 
-TEST(TcpRendezvous, StrangersAreCountedAndKeepNobodyOut) {
+TEST(TcpRendezvous, StrangersAreCountedAndKeepNoProcessOut) {
   const SlotsOfJob slots(3);
   TcpNetwork network(network_options(slots[0]));
   rendezvous::Host host(slots[0], network, {own_build_claim(), network.listens_at(), 1},
@@ -286,6 +313,8 @@ TEST(TcpRendezvous, ThePointIsAHostAndAPort) {
   std::string problem;
   EXPECT_TRUE(resolve({"no-such-host.invalid", 1}, problem).empty());
   EXPECT_THAT(problem, HasSubstr("no-such-host.invalid"));
+  EXPECT_TRUE(resolve({"fe80::1", 1}, problem).empty());
+  EXPECT_THAT(problem, HasSubstr("'fe80::1' has no address that means something beyond one link"));
 }
 
 TEST(BinomialTree, EveryProcessIsTheChildOfItsParentAndOfNoOther) {

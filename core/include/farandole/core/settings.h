@@ -94,7 +94,7 @@ struct SettingInfo {
   std::vector<std::string_view> choices;  ///< for texts with a fixed set of values, else empty
   bool agreed = false;                    ///< rank 0's value holds for all ranks
   std::string_view meaning;
-  bool secret = false;  ///< nobody is shown the value
+  bool secret = false;  ///< no message shows the value
 };
 
 /// Every setting, in the order of the documentation. Each layer of the library contributes its rows.

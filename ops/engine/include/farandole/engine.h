@@ -116,9 +116,9 @@ typedef struct farandole_init_options {
  * a thread of its own, also while nothing of the caller's is pending (a warning says so); with less there is no engine
  * (UNSUPPORTED).
  *
- * Joins the job that mpirun or Slurm started, or that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB name (else a job
- * of this process alone) and starts the engine. Collective over all processes; blocks. Does nothing if the engine runs
- * already. `options` may be NULL. */
+ * Joins the job that mpirun or Slurm started, or that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB (over several
+ * hosts FARANDOLE_RENDEZVOUS), or torchrun's variables name (else a job of this process alone) and starts the engine.
+ * Collective over all processes; blocks. Does nothing if the engine runs already. `options` may be NULL. */
 FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, farandole_error** error);
 /* Leaves the job by a clean shutdown: waits until all ranks have called it. Tensors that are pending here fail. The
  * other ranks' pending tensors that need this rank fail with PEER_LOST. Afterwards farandole_init may be called again,

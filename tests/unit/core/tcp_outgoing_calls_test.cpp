@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of one process to another: addresses one after the other, pauses, times and verdicts. The test says what
+// time it is.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tcp/callers.h"
+#include "tcp/outgoing_calls.h"
+#include "tcp/stream.h"
+#include "tcp_slots.h"
+
+namespace farandole::tcp {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using FailureKind = OutgoingCalls::Failure::Kind;
+using CallState = OutgoingCalls::State;
+
+constexpr Clock::time_point kStart{1h};
+
+/// Process 1 of 2, which is called, and what process 0 needs to call it.
+class CalledProcess {
+ public:
+  explicit CalledProcess(Verdict verdict = Verdict::kAccepted)
+      : verdict_(verdict), callers_(std::move(listener_), key_, introduction(1), Seconds(60)) {}
+
+  Address address() const { return host_address(port_); }
+  CallTerms terms() const {
+    CallTerms terms;
+    terms.key = key_;
+    terms.mine = introduction(0);
+    terms.called = 1;
+    terms.connect_time = 3s;
+    terms.answer_time = 5s;
+    terms.first_pause = 10ms;
+    terms.longest_pause = 40ms;
+    return terms;
+  }
+  void answer() {
+    callers_.advance([this](const Introduction&) { return verdict_; },
+                     [this](const Introduction&, UniqueDescriptor socket) { adopted_ = std::move(socket); });
+  }
+  bool has_adopted() const { return static_cast<bool>(adopted_); }
+
+ private:
+  static Introduction introduction(int process) { return {7, process, 2, 0, Purpose::kMessages, 0}; }
+
+  const Verdict verdict_;
+  const JobKey key_ = make_job_key();
+  UniqueDescriptor listener_ = listen_at(host_address(0));
+  const std::uint16_t port_ = port_of(listener_);
+  Callers callers_;
+  UniqueDescriptor adopted_;
+};
+
+/// An address at which no program listens: a socket that does not listen has its port.
+class ClosedPort {
+ public:
+  ClosedPort() {
+    sockaddr_storage any{};
+    const unsigned length = to_sockaddr(host_address(0), any);
+    EXPECT_EQ(bind(socket_.get(), reinterpret_cast<const sockaddr*>(&any), length), 0);
+  }
+  Address address() const { return host_address(port_of(socket_)); }
+
+ private:
+  UniqueDescriptor socket_{::socket(AF_INET, SOCK_STREAM, 0)};
+};
+
+/// Listens, with room for one caller whom nothing accepts: the kernel leaves the next ones without an answer.
+class FullPort {
+ public:
+  FullPort() {
+    listen(listener_.get(), 0);
+    // More than there is room for, so that it is full whatever the kernel adds.
+    for (int i = 0; i < 4; ++i) waiting_.push_back(begin_to_connect(address(), std::nullopt, Seconds(60)));
+  }
+  Address address() const { return host_address(port_of(listener_)); }
+
+ private:
+  UniqueDescriptor listener_ = listen_at(host_address(0));
+  std::vector<UniqueDescriptor> waiting_;
+};
+
+/// A program that takes calls and says nothing.
+class SilentProgram {
+ public:
+  Address address() const { return host_address(port_); }
+  /// Makes the first call, at kStart, and returns when some of it has come.
+  void take_call(OutgoingCalls& calls) {
+    UniqueDescriptor caller;
+    char byte = 0;
+    const Deadline deadline = Deadline::after(20s);
+    while (!deadline.passed() && (!caller || recv(caller.get(), &byte, 1, MSG_PEEK) <= 0)) {
+      EXPECT_EQ(calls.advance(kStart), CallState::kWaiting);
+      if (!caller) caller = accept_caller(listener_, Seconds(60));
+    }
+    EXPECT_EQ(byte, 'f') << "no call has come";
+    callers_.push_back(std::move(caller));
+  }
+  void end() {
+    callers_.clear();
+    listener_ = UniqueDescriptor();
+  }
+
+ private:
+  UniqueDescriptor listener_ = listen_at(host_address(0));
+  const std::uint16_t port_ = port_of(listener_);
+  std::vector<UniqueDescriptor> callers_;
+};
+
+/// What comes of the calls at that time; kWaiting: nothing within 20 s.
+CallState outcome(OutgoingCalls& calls, Clock::time_point now, CalledProcess* called = nullptr) {
+  const Deadline deadline = Deadline::after(20s);
+  while (!deadline.passed()) {
+    if (called != nullptr) called->answer();
+    const CallState state = calls.advance(now);
+    if (state != CallState::kWaiting) return state;
+    std::this_thread::yield();
+  }
+  return CallState::kWaiting;
+}
+
+TEST(TcpOutgoingCalls, ACallThatIsTakenUpIsAConnection) {
+  CalledProcess called;
+  OutgoingCalls calls(called.terms(), {called.address()});
+  ASSERT_EQ(outcome(calls, kStart, &called), CallState::kConnected);
+  const UniqueDescriptor socket = calls.take_socket();
+  EXPECT_TRUE(socket);
+  EXPECT_FALSE(calls.is_calling());
+  EXPECT_FALSE(calls.failure());
+  const Deadline deadline = Deadline::after(20s);
+  while (!called.has_adopted() && !deadline.passed()) called.answer();
+  EXPECT_TRUE(called.has_adopted());
+}
+
+TEST(TcpOutgoingCalls, TheNextAddressIsCalledWithoutAPause) {
+  CalledProcess called;
+  const ClosedPort closed;
+  OutgoingCalls calls(called.terms(), {closed.address(), called.address()});
+  ASSERT_EQ(outcome(calls, kStart), CallState::kFailed);
+  EXPECT_EQ(calls.failure()->kind, FailureKind::kNotListening);
+  EXPECT_EQ(calls.failure()->describe(), to_text(closed.address()) + ": Connection refused");
+  EXPECT_EQ(outcome(calls, kStart, &called), CallState::kConnected);
+}
+
+TEST(TcpOutgoingCalls, PausesBetweenTheRoundsDoubleUpToTheLongest) {
+  const CalledProcess called;
+  const ClosedPort one, other;
+  OutgoingCalls calls(called.terms(), {one.address(), other.address()});
+  Clock::time_point now = kStart;
+  for (const auto pause : {10ms, 20ms, 40ms, 40ms}) {
+    for (const Address& address : {one.address(), other.address()}) {
+      ASSERT_EQ(outcome(calls, now), CallState::kFailed);
+      EXPECT_EQ(calls.failure()->at, address);
+    }
+    EXPECT_EQ(calls.advance(now + pause - 1ms), CallState::kWaiting);
+    EXPECT_FALSE(calls.is_calling()) << "after " << pause.count() << " ms";
+    now += pause;
+  }
+}
+
+TEST(TcpOutgoingCalls, AnAddressWithoutAnAnswerIsLeftAfterTheConnectTime) {
+  const CalledProcess called;
+  const FullPort full;
+  OutgoingCalls calls(called.terms(), {full.address()});
+  EXPECT_EQ(calls.advance(kStart), CallState::kWaiting);
+  EXPECT_EQ(calls.advance(kStart + 3s - 1ms), CallState::kWaiting);
+  ASSERT_EQ(calls.advance(kStart + 3s), CallState::kFailed);
+  EXPECT_EQ(calls.failure()->kind, FailureKind::kUnreachable);
+  EXPECT_EQ(calls.failure()->text, "no answer");
+}
+
+TEST(TcpOutgoingCalls, AProgramThatDoesNotAnswerIsLeftAfterTheAnswerTime) {
+  const CalledProcess called;
+  SilentProgram silent;
+  OutgoingCalls calls(called.terms(), {silent.address()});
+  silent.take_call(calls);
+  EXPECT_EQ(calls.advance(kStart + 5s - 1ms), CallState::kWaiting);
+  ASSERT_EQ(calls.advance(kStart + 5s), CallState::kFailed);
+  EXPECT_EQ(calls.failure()->kind, FailureKind::kSilent);
+}
+
+TEST(TcpOutgoingCalls, AProgramMayTakeAnyTimeWhereThereIsNoAnswerTime) {
+  const CalledProcess called;
+  SilentProgram silent;
+  CallTerms terms = called.terms();
+  terms.answer_time = Clock::duration::max();
+  OutgoingCalls calls(terms, {silent.address()});
+  silent.take_call(calls);
+  EXPECT_EQ(calls.advance(kStart + 1000h), CallState::kWaiting);
+  EXPECT_TRUE(calls.is_calling());
+}
+
+TEST(TcpOutgoingCalls, AStrangerThatListensBreaksTheHandshake) {
+  const CalledProcess called;
+  CalledProcess stranger;  // it has another key
+  OutgoingCalls calls(called.terms(), {stranger.address()});
+  ASSERT_EQ(outcome(calls, kStart, &stranger), CallState::kFailed);
+  EXPECT_EQ(calls.failure()->kind, FailureKind::kBroken);
+  EXPECT_EQ(calls.failing_since(), kStart);
+}
+
+TEST(TcpOutgoingCalls, AnEndThatDeclinesIsThereAndIsCalledAgain) {
+  CalledProcess called(Verdict::kMisfit);
+  const ClosedPort closed;
+  OutgoingCalls calls(called.terms(), {closed.address(), called.address(), closed.address()});
+  ASSERT_EQ(outcome(calls, kStart), CallState::kFailed);
+  EXPECT_EQ(calls.failing_since(), kStart);
+  ASSERT_EQ(outcome(calls, kStart, &called), CallState::kFailed);
+  EXPECT_EQ(calls.failure()->kind, FailureKind::kDeclined);
+  EXPECT_EQ(calls.failure()->verdict, Verdict::kMisfit);
+  EXPECT_THAT(calls.failure()->text, HasSubstr("another number of processes"));
+  EXPECT_FALSE(calls.failing_since());
+  ASSERT_EQ(outcome(calls, kStart + 10ms, &called), CallState::kFailed);
+  EXPECT_EQ(calls.failure()->at, called.address());
+}
+
+TEST(TcpOutgoingCalls, FailingBeginsWithTheFirstFailure) {
+  const CalledProcess called;
+  const ClosedPort closed;
+  OutgoingCalls calls(called.terms(), {closed.address()});
+  EXPECT_FALSE(calls.failing_since());
+  ASSERT_EQ(outcome(calls, kStart), CallState::kFailed);
+  ASSERT_EQ(outcome(calls, kStart + 1s), CallState::kFailed);
+  EXPECT_EQ(calls.failing_since(), kStart);
+}
+
+TEST(TcpOutgoingCalls, AnEndThatHasLetACallWaitIsThere) {
+  const CalledProcess called;
+  const ClosedPort closed;
+  SilentProgram busy;
+  OutgoingCalls calls(called.terms(), {closed.address(), busy.address()});
+  ASSERT_EQ(outcome(calls, kStart), CallState::kFailed);
+  EXPECT_EQ(calls.failing_since(), kStart);
+  busy.take_call(calls);
+  busy.end();
+  ASSERT_EQ(outcome(calls, kStart + 3s), CallState::kFailed);
+  EXPECT_FALSE(calls.failing_since());
+}
+
+TEST(TcpOutgoingCalls, AfterHangingUpTheNextCallHasItsTime) {
+  const CalledProcess called;
+  const SilentProgram silent;
+  OutgoingCalls calls(called.terms(), {silent.address()});
+  calls.advance(kStart);
+  EXPECT_TRUE(calls.is_calling());
+  calls.hang_up(kStart + 1s);
+  EXPECT_FALSE(calls.is_calling());
+  calls.advance(kStart + 1s - 1ms);
+  EXPECT_FALSE(calls.is_calling());
+  calls.advance(kStart + 1s);
+  EXPECT_TRUE(calls.is_calling());
+}
+
+TEST(TcpOutgoingCalls, WithoutAnAddressThereIsNoCall) {
+  CalledProcess called;
+  OutgoingCalls calls(called.terms());
+  EXPECT_EQ(calls.advance(kStart), CallState::kWaiting);
+  EXPECT_FALSE(calls.is_calling());
+  calls.set_addresses({called.address()});
+  EXPECT_EQ(outcome(calls, kStart, &called), CallState::kConnected);
+}
+
+}  // namespace
+}  // namespace farandole::tcp
