@@ -3,13 +3,16 @@
 # Runs a program with Open MPI on two hosts, or more, that are network namespaces of this machine, joined by a bridge, each with an
 # sshd, name and /dev/shm of its own. They share one /proc, so FARANDOLE_HOST_ID tells them apart.
 #
-# usage, as root: two_hosts.sh [--hosts NUMBER] [--rate RATE] LAUNCHER RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
+# usage, as root: two_hosts.sh [--hosts NUMBER] [--rate RATE] [--map-by slot] LAUNCHER RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
 #   --rate RATE  what each host may send, as tc writes it: 1gbit, 100mbit. Default: as fast as the kernel copies.
+#   --map-by slot  the ranks of a host follow each other, as mpirun places them by itself. Default: node, ranks go from host to host,
+#                which asks more of the library.
 # Needs iproute2 and openssh-server. Exit status 77: not possible here, with the reason. Leaves nothing behind.
 set -euo pipefail
-number=2 rate=
+number=2 rate= map_by=node
 if [ "${1-}" = --hosts ]; then number=$2; shift 2; fi
 if [ "${1-}" = --rate ]; then rate=$2; shift 2; fi
+if [ "${1-}" = --map-by ]; then map_by=$2; shift 2; fi
 launcher=$1 ranks_per_host=$2 seconds=$3
 shift 3
 # shellcheck source=tests/support/network_hosts.sh
@@ -22,7 +25,7 @@ for host in "${hosts[@]}"; do echo "$net.$host slots=$ranks_per_host" >>"$direct
 write_rank_script
 status=0
 OMPI_MCA_plm_rsh_args="${ssh[*]}" on_host 1 timeout --kill-after=5 "$seconds" \
-  "$launcher" --allow-run-as-root --hostfile "$directory/hosts" --bind-to none --map-by node \
+  "$launcher" --allow-run-as-root --hostfile "$directory/hosts" --bind-to none --map-by "$map_by" \
   --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
   -np $((${#hosts[@]} * ranks_per_host)) "$directory/rank" "$@" </dev/null || status=$?
 [ $status != 124 ] || echo "two_hosts.sh: it took longer than $seconds s"
