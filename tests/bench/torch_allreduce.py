@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: torch_allreduce.py RANKS [MAX_BYTES]
 
-Median and 99th percentile of PyTorch's allreduce over gloo (f32 sum), as a peer of allreduce_curve.sh. One process per
-rank, one thread each; samples as farandole-bench takes them.
+Median and 99th percentile of PyTorch's allreduce over gloo (f32 sum), as a peer of allreduce_curve.sh and
+gloo_between_hosts.sh. One process per rank, one thread each; samples as farandole-bench takes them. Starts the ranks, or is
+one of them where RANK is set, which needs MASTER_ADDR and MASTER_PORT.
 """
 import os
 import statistics
@@ -31,7 +32,7 @@ def measure(values, samples, calls):
 
 def run(rank, ranks, max_bytes, rendezvous):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=ranks)
     if rank == 0:
         print(f"# torch {torch.__version__}, gloo, {ranks} ranks\n# bytes p50_us p99_us", flush=True)
     size = 4
@@ -49,5 +50,8 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     count = int(sys.argv[1])
     largest = int(sys.argv[2]) if len(sys.argv) == 3 else 64 << 20
+    if "RANK" in os.environ:
+        run(int(os.environ["RANK"]), count, largest, "env://")
+        sys.exit()
     with tempfile.TemporaryDirectory() as directory:
-        multiprocessing.spawn(run, args=(count, largest, os.path.join(directory, "rendezvous")), nprocs=count)
+        multiprocessing.spawn(run, args=(count, largest, f"file://{directory}/rendezvous"), nprocs=count)

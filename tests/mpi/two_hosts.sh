@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a program with Open MPI on two hosts, or more, that are network namespaces of this machine, joined by a bridge, each with an
+# Runs a program with Open MPI or MPICH on two hosts, or more, that are network namespaces of this machine, joined by a bridge, each with an
 # sshd, name and /dev/shm of its own. They share one /proc, so FARANDOLE_HOST_ID tells them apart.
 #
 # usage, as root: two_hosts.sh [--hosts NUMBER] [--rate RATE] [--map-by slot] LAUNCHER RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
 #   --rate RATE  what each host may send, as tc writes it: 1gbit, 100mbit. Default: as fast as the kernel copies.
-#   --map-by slot  the ranks of a host follow each other, as mpirun places them by itself. Default: node, ranks go from host to host,
-#                which asks more of the library.
+#   --map-by slot  the ranks of a host follow each other, as mpirun places them by itself, and as those of MPICH always do here.
+#                Default: node, ranks go from host to host, which asks more of the library.
 # Needs iproute2 and openssh-server. Exit status 77: not possible here, with the reason. Leaves nothing behind.
 set -euo pipefail
 number=2 rate= map_by=node
@@ -20,13 +20,23 @@ source "$(dirname "${BASH_SOURCE[0]}")/../support/network_hosts.sh"
 need_tools sshd ssh ssh-keygen
 make_hosts "$number" "$rate"
 start_sshds
-for host in "${hosts[@]}"; do echo "$net.$host slots=$ranks_per_host" >>"$directory/hosts"; done
-
 write_rank_script
+ranks=$((${#hosts[@]} * ranks_per_host))
+case $launcher in
+  *mpich)
+    printf "$net.%s:$ranks_per_host\n" "${hosts[@]}" >"$directory/hosts"
+    printf '#!/bin/sh\nexec ssh %s "$@"\n' "${ssh[*]}" >"$directory/ssh"
+    chmod +x "$directory/ssh"
+    # The hosts are one machine, which MPICH and UCX would notice and use.
+    export MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self
+    launch=("$launcher" -f "$directory/hosts" -launcher ssh -launcher-exec "$directory/ssh" -iface eth0 -n "$ranks") ;;
+  *)
+    printf "$net.%s slots=$ranks_per_host\n" "${hosts[@]}" >"$directory/hosts"
+    launch=("$launcher" --allow-run-as-root --hostfile "$directory/hosts" --bind-to none --map-by "$map_by"
+            --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 -np "$ranks") ;;
+esac
 status=0
 OMPI_MCA_plm_rsh_args="${ssh[*]}" on_host 1 timeout --kill-after=5 "$seconds" \
-  "$launcher" --allow-run-as-root --hostfile "$directory/hosts" --bind-to none --map-by "$map_by" \
-  --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
-  -np $((${#hosts[@]} * ranks_per_host)) "$directory/rank" "$@" </dev/null || status=$?
+  "${launch[@]}" "$directory/rank" "$@" </dev/null || status=$?
 [ $status != 124 ] || echo "two_hosts.sh: it took longer than $seconds s"
 exit $status

@@ -199,8 +199,19 @@ void Link::move() {
   drain();
 }
 
+void Link::send_waiting() {
+  if (!has_waiting_.load(std::memory_order_relaxed)) return;
+  const std::lock_guard lock(mutex_);
+  flush();
+}
+
 void Link::flush() {
   if (!socket_) return;
+  write_messages();
+  has_waiting_.store(!outbox_.is_empty() && end_reason_.empty(), std::memory_order_relaxed);
+}
+
+void Link::write_messages() {
   while (!outbox_.is_empty()) {
     const auto parts = outbox_.gather();
     msghdr message{};

@@ -2,6 +2,7 @@
 // Messages to and from one other process, over a socket.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -91,6 +92,9 @@ class Link {
   bool has_arrived(Key key, Key mask);
   /// True if everything has been handed to the socket, or can not be any more.
   bool is_flushed();
+  /// Hands to the socket what it takes of the messages that wait for it; costs nothing where none waits. For owners of
+  /// links whose ranks may be waiting for something else. @throws TransportError
+  void send_waiting();
   /// True if the connection has ended and all that came before has been read.
   bool is_closed();
   /// How the connection ended, for messages: "it closed the connection", "it acknowledged nothing for too long". Empty
@@ -110,6 +114,7 @@ class Link {
   Receiving want(std::shared_ptr<Incoming> message);
   void move();  ///< what the socket takes and has
   void flush();
+  void write_messages();
   void drain();
   std::size_t receive(bool& has_more);
   void accept(std::span<const std::byte> bytes);
@@ -117,7 +122,8 @@ class Link {
 
   UniqueDescriptor socket_;
   const std::string peer_;
-  std::mutex mutex_;  // guards what follows
+  std::atomic<bool> has_waiting_{false};  ///< messages for a socket that was full
+  std::mutex mutex_;                      // guards what follows
   Outbox outbox_;
   Inbox inbox_;
   std::vector<std::byte> read_ahead_;  ///< frames that are read before it is known whose they are

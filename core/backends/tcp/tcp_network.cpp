@@ -143,6 +143,9 @@ void TcpNetwork::advance() {
     is_connecting = is_connecting || !peer.is_connected;
   }
   is_connecting_.store(is_connecting, std::memory_order_relaxed);
+  // A rank looks at the links of the peers that it waits for. What it has sent to another peer may wait for a full
+  // socket.
+  for (const auto& link : owned_) link->send_waiting();
 }
 
 /// Goes on with this process's call of the peer, or begins one.

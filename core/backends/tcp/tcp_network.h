@@ -76,7 +76,8 @@ class TcpNetwork {
     return links_[place_of({process, traffic})].load(std::memory_order_acquire);
   }
   bool is_connected(int process, Traffic traffic = Traffic::kShort);
-  /// Answers callers, and goes on with connections that are being made. Never blocks. Cheap if there is nothing to do.
+  /// Answers callers, goes on with connections that are being made, and sends what has waited in any link for a full
+  /// socket. Never blocks. Cheap if there is nothing to do.
   void advance();
   /// Why nothing of that traffic comes from that process any more: "the connection was closed", "no answer for 60 s";
   /// empty while something may. Asked by transfers that wait for it.

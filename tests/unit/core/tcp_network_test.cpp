@@ -56,6 +56,19 @@ TEST(TcpNetwork, WhatWasSentBeforeTheConnectionGoesWithIt) {
   EXPECT_EQ(came, sent);
 }
 
+TEST(TcpNetwork, WhatAFullSocketDidNotTakeGoesOnWhileItsSenderWaitsForAnother) {
+  TcpJob job(3);
+  ASSERT_TRUE(job.connect(0, 1));
+  const std::vector<std::int64_t> sent(std::size_t{4} << 20, 5);  // 32 MiB: more than sockets hold
+  std::vector<std::int64_t> came(sent.size());
+  const auto send = job[0].link(1).send(1, sent.data(), sent.size() * sizeof sent[0]);
+  auto recv = job[1].link(0).recv(1, came.data(), came.size() * sizeof came[0]);
+  std::int64_t never = 0;
+  auto awaited = job[0].link(2).recv(1, &never, sizeof never);
+  EXPECT_TRUE(job.until([&] { return awaited.test() || recv.test(); }));
+  EXPECT_EQ(came, sent);
+}
+
 TEST(TcpNetwork, TheHigherProcessMayCallAsWell) {
   TcpJob job(2);
   const std::int64_t sent = 5;
