@@ -25,7 +25,6 @@ bool is_sliced(Collective collective, const Hierarchy& hierarchy) {
 }
 
 /// A copy of what a rank sends and receives in an alltoall by hosts, twice each, against messages between all ranks.
-constexpr double kCopyUsPerByte = 1e-4;
 constexpr double kCopies = 4;
 
 /// Of an alltoall long blocks are faster without the copies that bring them to one message per pair of hosts.
