@@ -24,8 +24,8 @@ namespace farandole {
 
 /// How the ranks of a communicator meet in shared memory.
 struct ShmContext {
-  std::unique_ptr<ShmGroup> group;     ///< of this host; null: this rank is alone there, or memory is not shared
-  std::optional<Hierarchy> hierarchy;  ///< several hosts; else all ranks live on this one
+  std::unique_ptr<ShmGroup> group;       ///< of this host; null: this rank is alone there, or memory is not shared
+  std::optional<Hierarchy> hierarchy;    ///< several hosts; else all ranks live on this one
   std::unique_ptr<PreparedPlans> plans;  ///< of several hosts
   /// Null: all ranks live on one host.
   const Hierarchy* hosts() const { return hierarchy ? &*hierarchy : nullptr; }

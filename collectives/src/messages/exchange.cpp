@@ -49,8 +49,8 @@ double crossing_in_hierarchy(Collective collective, double hosts, double ranks_p
   }
 }
 
-/// Against a hierarchy, which compares the calls first: that takes a latency more, but sends no vector of each rank, and
-/// copies what crosses by all ranks of a host at the same time, where the first rank shows and answers all of it.
+/// Against a hierarchy, which compares the calls first: that takes a latency more, but sends no vector of each rank,
+/// and copies what crosses by all ranks of a host at the same time, where the first rank shows and answers all of it.
 bool is_cheaper_than_hierarchy(const SelectionQuery& query) {
   constexpr double kCopies = 2;
   const double hosts = query.hosts, ranks_per_host = query.size / hosts;

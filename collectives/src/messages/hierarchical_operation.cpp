@@ -94,9 +94,10 @@ HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarch
       query.counts = parts_of(call, size).to_vector();
   }
   const int most = hierarchy.least_local_size();
-  // Where each rank can carry its own blocks no rank need collect them first.
-  const bool keeps_blocks =
-      !query.counts.empty() && !is_rooted(call.collective) && most * hierarchy.host_count() == size;
+  // Where each rank can carry its own blocks no rank need collect them first. Those of a reduction are not there before
+  // the ranks of the host have met.
+  const bool keeps_blocks = !query.counts.empty() && !is_rooted(call.collective) && !reduces(call.collective) &&
+                            most * hierarchy.host_count() == size;
   if (bytes > one_shot_bytes || keeps_blocks) query.carriers = most;
   if (is_sliced(call.collective, hierarchy)) {
     query.slices = static_cast<int>(std::clamp<std::size_t>(bytes / kSliceBytes, 1, kMostSlices));
@@ -104,8 +105,8 @@ HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarch
   return query;
 }
 
-HierarchicalOperation::HierarchicalOperation(const Group& group, PreparedPlans& plans, ShmGroup* host,
-                                             const Call& call, const Descriptor& descriptor, std::uint64_t sequence)
+HierarchicalOperation::HierarchicalOperation(const Group& group, PreparedPlans& plans, ShmGroup* host, const Call& call,
+                                             const Descriptor& descriptor, std::uint64_t sequence)
     : group_(group),
       host_(host),
       call_(call),

@@ -10,7 +10,8 @@
 namespace farandole {
 
 /// Keeps the values that were asked for last, as many as fit the capacity by their costs: a number of values where each
-/// costs 1, or bytes. The newest one stays whatever it costs. Looks through all keys, so it is for few. Not thread-safe.
+/// costs 1, or bytes. The newest one stays whatever it costs. Looks through all keys, so it is for few. Not
+/// thread-safe.
 template <class Key, class Value>
 class RecentlyUsed {
  public:
