@@ -139,7 +139,10 @@ TEST_P(SocketsLink, WhatComesBehindWhatIsAskedForStaysInTheSocket) {
   // A rank that asks for nothing reads nothing, however often the first message is looked at.
   for (int look = 0; look < 100; ++look) EXPECT_TRUE(receiving_first.test());
   Receiving receiving_second = link.recv(2, came_second.data(), came_second.size() * 4);
-  EXPECT_TRUE(soon([&] { return sending_second.test() && receiving_second.test(); }));
+  EXPECT_TRUE(soon([&] {
+    const bool is_sent = sending_second.test();
+    return receiving_second.test() && is_sent;
+  }));
   EXPECT_EQ(came_second, second);
 }
 
