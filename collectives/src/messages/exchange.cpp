@@ -13,6 +13,9 @@
 namespace farandole {
 namespace {
 
+/// Of what ranks show: into a message, and out of one.
+constexpr double kShownCopies = 2;
+
 /// Whether each rank shows the whole vector, and not the root only, or each rank a part.
 bool shows_whole_vectors(Collective collective) {
   return reduces(collective) || collective == Collective::kAlltoall;
@@ -52,21 +55,27 @@ double crossing_in_hierarchy(Collective collective, double hosts, double ranks_p
 /// Against a hierarchy, which compares the calls first: that takes a latency more, but sends no vector of each rank,
 /// and copies what crosses by all ranks of a host at the same time, where the first rank shows and answers all of it.
 bool is_cheaper_than_hierarchy(const SelectionQuery& query) {
-  constexpr double kCopies = 2;
   const double hosts = query.hosts, ranks_per_host = query.size / hosts;
   const auto bytes = static_cast<double>(query.bytes);
   const auto shown = static_cast<double>(shown_bytes(query.collective, query.bytes, query.size));
   const double crosses = bytes * crossing_in_hierarchy(query.collective, hosts, ranks_per_host);
   const double more_us = (shown * (1 - 1 / hosts) - crosses) * query.link.us_per_byte;
-  return more_us + kCopies * kCopyUsPerByte * shown <= query.link.latency_us;
+  return more_us + kShownCopies * kCopyUsPerByte * shown <= query.link.latency_us;
 }
 
-/// A schedule sends less, and only after the rounds of the comparison.
+/// Against a schedule, which sends less, but only after the rounds of the comparison, and receives what it only moves
+/// where that belongs.
+bool is_cheaper_than_schedule(const SelectionQuery& query) {
+  const bool has_own_part = query.collective == Collective::kAllgather || query.collective == Collective::kGather;
+  const double of_peers = has_own_part ? 1 - 1.0 / query.size : 1;
+  const auto received = static_cast<double>(received_bytes(query.collective, query.bytes, query.size));
+  const double copies_us = reduces(query.collective) ? 0 : kShownCopies * kCopyUsPerByte * received;
+  return received * of_peers * query.link.us_per_byte + copies_us <= cheapest_schedule_us(query);
+}
+
 bool is_cheapest_exchange(const SelectionQuery& query) {
   const FloatMode mode;  // the ranks must find the same, whatever mode their threads are in
-  if (query.hosts > 0) return is_cheaper_than_hierarchy(query);
-  const auto received = static_cast<double>(received_bytes(query.collective, query.bytes, query.size));
-  return received * query.link.us_per_byte <= cheapest_schedule_us(query);
+  return query.hosts > 0 ? is_cheaper_than_hierarchy(query) : is_cheaper_than_schedule(query);
 }
 
 std::string explain_exchange(Collective, std::size_t, const Group& group) {

@@ -233,6 +233,18 @@ TEST(Exchange, IsChosenForVectorsThatTravelFasterThanARoundMoreTakes) {
   EXPECT_NE(select(asked, settings).name(), kExchange);
 }
 
+TEST(Exchange, OfWhatIsOnlyMovedNoMoreCopiesAreMadeThanTheComparisonTakes) {
+  const Settings settings;
+  for (const Collective collective : {Collective::kAllgather, Collective::kBroadcast}) {
+    SelectionQuery asked = between_hosts(64 << 10, 2);
+    asked.collective = collective;
+    asked.link = {15.0, 8e-4};
+    EXPECT_EQ(select(asked, settings).name(), kExchange) << name(collective);
+    asked.bytes = 120 << 10;
+    EXPECT_NE(select(asked, settings).name(), kExchange) << name(collective);
+  }
+}
+
 TEST(Exchange, OverHostsOfSeveralRanksItDependsOnWhatAHierarchyWouldSend) {
   const Settings settings;
   SelectionQuery asked = between_hosts(64 << 10, 4);
