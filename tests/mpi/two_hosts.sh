@@ -3,13 +3,16 @@
 # Runs a program with Open MPI or MPICH on two hosts, or more, that are network namespaces of this machine, joined by a bridge, each with an
 # sshd, name and /dev/shm of its own. They share one /proc, so FARANDOLE_HOST_ID tells them apart.
 #
-# usage, as root: two_hosts.sh [--hosts NUMBER] [--rate RATE] LAUNCHER RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
+# usage, as root: two_hosts.sh [--hosts NUMBER] [--rate RATE] [--map-by slot] LAUNCHER RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
 #   --rate RATE  what each host may send, as tc writes it: 1gbit, 100mbit. Default: as fast as the kernel copies.
+#   --map-by slot  the ranks of a host follow each other, as mpirun places them by itself, and as those of MPICH always do here.
+#                Default: node, ranks go from host to host, which asks more of the library.
 # Needs iproute2 and openssh-server. Exit status 77: not possible here, with the reason. Leaves nothing behind.
 set -euo pipefail
-number=2 rate=
+number=2 rate= map_by=node
 if [ "${1-}" = --hosts ]; then number=$2; shift 2; fi
 if [ "${1-}" = --rate ]; then rate=$2; shift 2; fi
+if [ "${1-}" = --map-by ]; then map_by=$2; shift 2; fi
 launcher=$1 ranks_per_host=$2 seconds=$3
 shift 3
 # shellcheck source=tests/support/network_hosts.sh
@@ -29,7 +32,7 @@ case $launcher in
     launch=("$launcher" -f "$directory/hosts" -launcher ssh -launcher-exec "$directory/ssh" -iface eth0 -n "$ranks") ;;
   *)
     printf "$net.%s slots=$ranks_per_host\n" "${hosts[@]}" >"$directory/hosts"
-    launch=("$launcher" --allow-run-as-root --hostfile "$directory/hosts" --bind-to none --map-by node
+    launch=("$launcher" --allow-run-as-root --hostfile "$directory/hosts" --bind-to none --map-by "$map_by"
             --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 -np "$ranks") ;;
 esac
 status=0

@@ -124,8 +124,8 @@ void CollectiveOperation::end_phase() {
 }
 
 MethodInputs CollectiveOperation::inputs() const {
-  return {group_, host_.group.get(), host_.hosts(), slots_.vendor, slots_.devices,
-          call_,  selection_,        descriptor_,   sequence_,     has_arrived_};
+  return {group_, host_.group.get(), host_.hosts(), host_.plans.get(), slots_.vendor, slots_.devices,
+          call_,  selection_,        descriptor_,   sequence_,         has_arrived_};
 }
 
 void CollectiveOperation::begin_run() {

@@ -10,6 +10,7 @@
 
 #include "device/device_slot.h"
 #include "messages/hierarchy.h"
+#include "messages/prepared_plans.h"
 #include "messages/vendor_slot.h"
 #include "operation/call.h"
 #include "operation/descriptor.h"
@@ -23,8 +24,9 @@ namespace farandole {
 
 /// How the ranks of a communicator meet in shared memory.
 struct ShmContext {
-  std::unique_ptr<ShmGroup> group;     ///< of this host; null: this rank is alone there, or memory is not shared
-  std::optional<Hierarchy> hierarchy;  ///< several hosts; else all ranks live on this one
+  std::unique_ptr<ShmGroup> group;       ///< of this host; null: this rank is alone there, or memory is not shared
+  std::optional<Hierarchy> hierarchy;    ///< several hosts; else all ranks live on this one
+  std::unique_ptr<PreparedPlans> plans;  ///< of several hosts
   /// Null: all ranks live on one host.
   const Hierarchy* hosts() const { return hierarchy ? &*hierarchy : nullptr; }
   /// The group, if all ranks are in it.

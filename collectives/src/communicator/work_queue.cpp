@@ -35,6 +35,7 @@ WorkQueue::WorkQueue(Group group) : group_(std::move(group)) {
     local_size += group_.host_of(index) == group_.host_of(group_.rank) ? 1 : 0;
   }
   host_.hierarchy = Hierarchy::of(group_);
+  if (host_.hierarchy) host_.plans = std::make_unique<PreparedPlans>(group_, *host_.hierarchy);
   const bool on_one_host = local_size == group_.size();
   if (local_size > 1 && group_.shares_memory(group_.rank) && (on_one_host || host_.hierarchy)) {
     host_.group = std::make_unique<ShmGroup>(group_);

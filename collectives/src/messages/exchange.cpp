@@ -7,39 +7,75 @@
 #include <bit>
 #include <set>
 
+#include "farandole/core/float_mode.h"
 #include "operation/method_inputs.h"
 
 namespace farandole {
 namespace {
 
+/// Of what ranks show: into a message, and out of one.
+constexpr double kShownCopies = 2;
+
+/// Whether each rank shows the whole vector, and not the root only, or each rank a part.
+bool shows_whole_vectors(Collective collective) {
+  return reduces(collective) || collective == Collective::kAlltoall;
+}
+
 /// Bytes that a rank gets from its peers, at most; `bytes` of the whole vector.
 std::size_t received_bytes(Collective collective, std::size_t bytes, int size) {
-  switch (collective) {
-    case Collective::kBroadcast:
-    case Collective::kScatter:
-    case Collective::kAllgather:
-    case Collective::kGather:
-      return bytes;
-    default:
-      return bytes * static_cast<std::size_t>(size - 1);
-  }
+  return shows_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size - 1) : bytes;
+}
+/// Bytes that all ranks show together.
+std::size_t shown_bytes(Collective collective, std::size_t bytes, int size) {
+  return shows_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size) : bytes;
 }
 
 bool fits_comparison(const SelectionQuery& query) {
   if (query.bytes > Dissemination::kMostShownBytes) return false;
-  const std::size_t received = received_bytes(query.collective, query.bytes, query.size);
   // In a hierarchy the first rank of each host answers with what all ranks show.
-  if (query.hosts > 0) return received + query.bytes <= ShmGroup::kRoomBytes;
-  return received <= Dissemination::kMostShownBytes;
+  if (query.hosts > 0) return shown_bytes(query.collective, query.bytes, query.size) <= ShmGroup::kRoomBytes;
+  return received_bytes(query.collective, query.bytes, query.size) <= Dissemination::kMostShownBytes;
 }
 
-/// A schedule sends less, and only after the rounds of the comparison.
+/// What a host gets from the other hosts in a hierarchy, as a part of the vector.
+double crossing_in_hierarchy(Collective collective, double hosts, double ranks_per_host) {
+  const double of_others = 1 - 1 / hosts;
+  switch (collective) {
+    case Collective::kAllreduce:
+      return 2 * of_others;
+    case Collective::kScatter:
+      return of_others / hosts;
+    case Collective::kAlltoall:
+      return ranks_per_host * of_others;
+    default:
+      return of_others;
+  }
+}
+
+/// Against a hierarchy, which compares the calls first: that takes a latency more, but sends no vector of each rank,
+/// and copies what crosses by all ranks of a host at the same time, where the first rank shows and answers all of it.
+bool is_cheaper_than_hierarchy(const SelectionQuery& query) {
+  const double hosts = query.hosts, ranks_per_host = query.size / hosts;
+  const auto bytes = static_cast<double>(query.bytes);
+  const auto shown = static_cast<double>(shown_bytes(query.collective, query.bytes, query.size));
+  const double crosses = bytes * crossing_in_hierarchy(query.collective, hosts, ranks_per_host);
+  const double more_us = (shown * (1 - 1 / hosts) - crosses) * query.link.us_per_byte;
+  return more_us + kShownCopies * kCopyUsPerByte * shown <= query.link.latency_us;
+}
+
+/// Against a schedule, which sends less, but only after the rounds of the comparison, and receives what it only moves
+/// where that belongs.
+bool is_cheaper_than_schedule(const SelectionQuery& query) {
+  const bool has_own_part = query.collective == Collective::kAllgather || query.collective == Collective::kGather;
+  const double of_peers = has_own_part ? 1 - 1.0 / query.size : 1;
+  const auto received = static_cast<double>(received_bytes(query.collective, query.bytes, query.size));
+  const double copies_us = reduces(query.collective) ? 0 : kShownCopies * kCopyUsPerByte * received;
+  return received * of_peers * query.link.us_per_byte + copies_us <= cheapest_schedule_us(query);
+}
+
 bool is_cheapest_exchange(const SelectionQuery& query) {
-  const auto bytes = static_cast<double>(received_bytes(query.collective, query.bytes, query.size));
-  const double transfer_us = bytes * query.link.us_per_byte;
-  // A hierarchy sends less, too: the ranks of a host share the link.
-  if (query.hosts > 0) return transfer_us <= query.link.latency_us;
-  return transfer_us <= cheapest_schedule_us(query);
+  const FloatMode mode;  // the ranks must find the same, whatever mode their threads are in
+  return query.hosts > 0 ? is_cheaper_than_hierarchy(query) : is_cheaper_than_schedule(query);
 }
 
 std::string explain_exchange(Collective, std::size_t, const Group& group) {

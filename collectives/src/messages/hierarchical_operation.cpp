@@ -20,12 +20,11 @@ constexpr std::size_t kSliceBytes = std::size_t{1} << 20;
 static_assert(kMostInsidePhases <= static_cast<int>(ShmGroup::kNumbers));
 
 bool is_sliced(Collective collective, const Hierarchy& hierarchy) {
-  if (collective == Collective::kAllgather) return !gathers_by_host(hierarchy);
+  if (collective == Collective::kAllgather) return !gathers_in_place(hierarchy);
   return collective == Collective::kAllreduce || collective == Collective::kBroadcast;
 }
 
 /// A copy of what a rank sends and receives in an alltoall by hosts, twice each, against messages between all ranks.
-constexpr double kCopyUsPerByte = 1e-4;
 constexpr double kCopies = 4;
 
 /// Of an alltoall long blocks are faster without the copies that bring them to one message per pair of hosts.
@@ -69,7 +68,7 @@ constinit const Method kHierarchicalMethod{
           if (inputs.host != nullptr) inputs.host->announce(ShmGroup::first_number(inputs.sequence));
         },
     .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
-      return std::make_unique<HierarchicalOperation>(inputs.group, *inputs.hierarchy, inputs.host, inputs.call,
+      return std::make_unique<HierarchicalOperation>(inputs.group, *inputs.plans, inputs.host, inputs.call,
                                                      inputs.descriptor, inputs.sequence);
     },
     .explain = explain_hierarchical,
@@ -95,9 +94,10 @@ HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarch
       query.counts = parts_of(call, size).to_vector();
   }
   const int most = hierarchy.least_local_size();
-  // Where each rank can carry its own blocks no rank need collect them first.
-  const bool keeps_blocks =
-      !query.counts.empty() && !is_rooted(call.collective) && most * hierarchy.host_count() == size;
+  // Where each rank can carry its own blocks no rank need collect them first. Those of a reduction are not there before
+  // the ranks of the host have met.
+  const bool keeps_blocks = !query.counts.empty() && !is_rooted(call.collective) && !reduces(call.collective) &&
+                            most * hierarchy.host_count() == size;
   if (bytes > one_shot_bytes || keeps_blocks) query.carriers = most;
   if (is_sliced(call.collective, hierarchy)) {
     query.slices = static_cast<int>(std::clamp<std::size_t>(bytes / kSliceBytes, 1, kMostSlices));
@@ -105,20 +105,20 @@ HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarch
   return query;
 }
 
-HierarchicalOperation::HierarchicalOperation(const Group& group, const Hierarchy& hierarchy, ShmGroup* host,
-                                             const Call& call, const Descriptor& descriptor, std::uint64_t sequence)
+HierarchicalOperation::HierarchicalOperation(const Group& group, PreparedPlans& plans, ShmGroup* host, const Call& call,
+                                             const Descriptor& descriptor, std::uint64_t sequence)
     : group_(group),
       host_(host),
       call_(call),
       descriptor_(descriptor),
       sequence_(sequence),
-      plan_(plan_hierarchical(hierarchical_query(call, hierarchy, group.size(), group.one_shot_bytes), hierarchy)),
-      across_(group_across(group, plan_.across)),
-      scratch_(plan_.scratch_count * size_in_bytes(call.input.dtype)),
+      prepared_(plans.get(hierarchical_query(call, plans.hierarchy(), group.size(), group.one_shot_bytes),
+                          size_in_bytes(call.input.dtype))),
+      scratch_(plan().scratch_count * size_in_bytes(call.input.dtype)),
       memory_{call.input.data, call.output.data, scratch_.data(), size_in_bytes(call.input.dtype)},
-      is_complete_(plan_.phases.size()) {
-  for (std::size_t index = 0; index < plan_.phases.size(); ++index) {
-    tracks_[static_cast<std::size_t>(plan_.phases[index].where)].phases.push_back(index);
+      is_complete_(plan().phases.size()) {
+  for (std::size_t index = 0; index < plan().phases.size(); ++index) {
+    tracks_[static_cast<std::size_t>(plan().phases[index].where)].phases.push_back(index);
   }
 }
 
@@ -137,10 +137,10 @@ Operation::State HierarchicalOperation::advance() {
 Operation::State HierarchicalOperation::advance(Track& track) {
   if (track.is_over()) return State::kDone;
   const std::size_t index = track.phases[track.at];
-  const HierarchicalPhase& phase = plan_.phases[index];
+  const HierarchicalPhase& phase = plan().phases[index];
   if (!track.running) {
     if (phase.after >= 0 && !is_complete_[static_cast<std::size_t>(phase.after)]) return State::kWaiting;
-    track.running = begin(phase, track);
+    track.running = begin(index, track);
   }
   if (const State state = track.running->advance(); state != State::kDone) return state;
   track.running.reset();
@@ -150,10 +150,11 @@ Operation::State HierarchicalOperation::advance(Track& track) {
   return State::kMoved;
 }
 
-std::unique_ptr<Operation> HierarchicalOperation::begin(const HierarchicalPhase& phase, Track& track) {
+std::unique_ptr<Operation> HierarchicalOperation::begin(std::size_t index, Track& track) {
+  const HierarchicalPhase& phase = plan().phases[index];
   copy(phase.before);
   track.call = call_of(phase, call_, group_.size(), memory_);
-  return phase.where == Where::kInside ? begin_inside(track) : begin_across(phase, track.call);
+  return phase.where == Where::kInside ? begin_inside(track) : begin_across(index, track.call);
 }
 
 void HierarchicalOperation::copy(const std::vector<PlanCopy>& copies) const {
@@ -174,10 +175,9 @@ std::unique_ptr<Operation> HierarchicalOperation::begin_inside(const Track& trac
   return operation;
 }
 
-std::unique_ptr<Operation> HierarchicalOperation::begin_across(const HierarchicalPhase& phase, const Call& call) {
-  const std::size_t bytes = phase.total * size_in_bytes(call.input.dtype);
-  return std::make_unique<ScheduledCollective>(across_, call, bytes, select_across(across_, call.collective, bytes),
-                                               sequence_);
+std::unique_ptr<Operation> HierarchicalOperation::begin_across(std::size_t index, const Call& call) {
+  const std::size_t bytes = plan().phases[index].total * size_in_bytes(call.input.dtype);
+  return std::make_unique<ScheduledCollective>(prepared_->across, call, bytes, prepared_->selections[index], sequence_);
 }
 
 std::vector<int> HierarchicalOperation::waits_for() const {

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "messages/hierarchical_call.h"
-#include "messages/hierarchical_plan.h"
-#include "messages/hierarchy.h"
+#include "messages/prepared_plans.h"
 #include "operation/call.h"
 #include "operation/descriptor.h"
 #include "operation/operation.h"
@@ -30,9 +29,10 @@ HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarch
 /// binary tree, then as the algorithm across.
 class HierarchicalOperation final : public Operation {
  public:
+  /// @param plans  of the group
   /// @param host  of this rank, or null where it is alone on its host
   /// @param call  outlives the operation
-  HierarchicalOperation(const Group& group, const Hierarchy& hierarchy, ShmGroup* host, const Call& call,
+  HierarchicalOperation(const Group& group, PreparedPlans& plans, ShmGroup* host, const Call& call,
                         const Descriptor& descriptor, std::uint64_t sequence);
   State advance() override;
   std::vector<int> waits_for() const override;
@@ -49,18 +49,18 @@ class HierarchicalOperation final : public Operation {
     bool is_over() const { return at == phases.size(); }
   };
   State advance(Track& track);
-  std::unique_ptr<Operation> begin(const HierarchicalPhase& phase, Track& track);
+  std::unique_ptr<Operation> begin(std::size_t index, Track& track);
   std::unique_ptr<Operation> begin_inside(const Track& track);
-  std::unique_ptr<Operation> begin_across(const HierarchicalPhase& phase, const Call& call);
+  std::unique_ptr<Operation> begin_across(std::size_t index, const Call& call);
   void copy(const std::vector<PlanCopy>& copies) const;
+  const HierarchicalPlan& plan() const { return prepared_->plan; }
 
   const Group& group_;
   ShmGroup* const host_;
   const Call& call_;
   const Descriptor descriptor_;
   const std::uint64_t sequence_;
-  const HierarchicalPlan plan_;
-  Group across_;  ///< the ranks that this one meets across hosts
+  const std::shared_ptr<const PreparedPlan> prepared_;
   const Scratch scratch_;
   const PlanMemory memory_;
   std::vector<bool> is_complete_;  // by phase

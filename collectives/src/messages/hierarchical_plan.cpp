@@ -20,6 +20,11 @@ std::size_t sum(const std::vector<std::size_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
+/// Each host's blocks lie side by side in the output, and can have a phase of their own.
+bool gathers_by_host(const Hierarchy& hierarchy) {
+  return hierarchy.is_regular() && hierarchy.host_count() <= kMostInsidePhases;
+}
+
 /// Plans one slice.
 class SlicePlanner {
  public:
@@ -212,6 +217,8 @@ class SlicePlanner {
     const Range whole = whole_in(PlaceMemory::kOutput), own = own_part_in(PlaceMemory::kOutput);
     if (is_at_root_host() && !is_single()) phases_.inside(0, Collective::kBroadcast, whole, whole, {}, root_.local);
     if (carries()) across(own, own);
+    // The root has its part before the ranks of its host have theirs.
+    if (is_root()) phases_.last().after = -1;
     if (is_at_root_host() && !is_single()) return;
     share(own, whole, layout_.part_counts());
     // A root that carries all of it need not wait for the other hosts.
@@ -250,10 +257,21 @@ class SlicePlanner {
       phases_.last().results = std::move(results);
       return;
     }
-    const Range received = phases_.scratch(carries() ? by_carrier[static_cast<std::size_t>(carriers_.own())] : 0);
+    const Range received = received_from_all(by_carrier);
     if (carries()) across_blocks(own, received);
     const Range whole = phases_.joined_results(carried_order(PlaceMemory::kOutput));
     share(received, whole, by_carrier);
+  }
+  /// Where a carrier receives its blocks of all hosts: in the output, where all carriers' blocks lie there in the order
+  /// in which carriers have them.
+  Range received_from_all(const std::vector<std::size_t>& by_carrier) {
+    if (!carries()) return {};
+    const auto own = static_cast<std::size_t>(carriers_.own());
+    const std::vector<Range> order = side_by_side(carried_order(PlaceMemory::kOutput));
+    if (order.size() > 1) return phases_.scratch(by_carrier[own]);
+    const std::size_t before =
+        std::accumulate(by_carrier.begin(), by_carrier.begin() + carriers_.own(), std::size_t{0});
+    return order.empty() ? Range{} : Range{behind(order.front().place, before), by_carrier[own]};
   }
 
   /// Every rank carries its own block, and the blocks of a host lie side by side. The blocks of this host need not wait
@@ -429,8 +447,8 @@ class SlicePlanner {
 
 }  // namespace
 
-bool gathers_by_host(const Hierarchy& hierarchy) {
-  return hierarchy.is_regular() && hierarchy.host_count() <= kMostInsidePhases;
+bool gathers_in_place(const Hierarchy& hierarchy) {
+  return gathers_by_host(hierarchy) || hierarchy.is_round_robin();
 }
 
 HierarchicalPlan plan_hierarchical(const HierarchicalQuery& query, const Hierarchy& hierarchy) {

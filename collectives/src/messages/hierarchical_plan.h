@@ -62,6 +62,7 @@ struct HierarchicalQuery {
   std::size_t slice_granularity = 0;  ///< where it is cut into slices, if more of them stay together then; else 0
   int carriers = 1;  ///< ranks of each host that send to other hosts: at most those of the smallest one
   int slices = 1;    ///< parts of the vector that pass through the phases one behind the other
+  bool operator==(const HierarchicalQuery&) const = default;
 };
 
 /// Across hosts carrier c of a host meets carrier c of each other host, and carries its part of the vector, or the
@@ -78,8 +79,8 @@ constexpr int kMostInsidePhases = 16;
 /// Slices of a plan at most: each may have two inside phases.
 constexpr int kMostSlices = kMostInsidePhases / 2;
 
-/// True if an allgather among these hosts gives each host's blocks to the local ranks in a phase of their own, straight
-/// to their places in the output. Such a plan has one slice.
-bool gathers_by_host(const Hierarchy& hierarchy);
+/// True if an allgather among these hosts copies no block beside its phases, because the hosts, or the carriers, have
+/// blocks that lie side by side in the output. Such a plan has one slice: those of a slice do not.
+bool gathers_in_place(const Hierarchy& hierarchy);
 
 }  // namespace farandole

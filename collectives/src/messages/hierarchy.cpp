@@ -28,6 +28,18 @@ bool Hierarchy::is_regular() const {
   });
 }
 
+bool Hierarchy::is_round_robin() const {
+  const auto count = static_cast<std::size_t>(host_count());
+  const std::size_t each = hosts.front().size();
+  for (std::size_t index = 0; index < count; ++index) {
+    if (hosts[index].size() != each) return false;
+    for (std::size_t place = 0; place < each; ++place) {
+      if (hosts[index][place] != static_cast<int>(place * count + index)) return false;
+    }
+  }
+  return true;
+}
+
 Hierarchy::Place Hierarchy::place_of(int rank) const {
   for (int index = 0; index < host_count(); ++index) {
     const std::vector<int>& ranks = ranks_of(index);

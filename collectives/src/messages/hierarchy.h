@@ -25,6 +25,8 @@ struct Hierarchy {
   int most_local_size() const;
   /// All hosts have as many ranks, and those of a host follow each other.
   bool is_regular() const;
+  /// All hosts have as many ranks, and the ranks follow each other from host to host.
+  bool is_round_robin() const;
   struct Place {
     int host = 0, local = 0;
   };

@@ -6,10 +6,8 @@
 #include "operation/call.h"
 
 namespace farandole {
-namespace {
 
-/// Ranges that lie one behind the other become one; empty ones go.
-std::vector<PlanRange> merged(const std::vector<PlanRange>& ranges) {
+std::vector<PlanRange> side_by_side(const std::vector<PlanRange>& ranges) {
   std::vector<PlanRange> found;
   for (const PlanRange& range : ranges) {
     if (range.count == 0) continue;
@@ -21,8 +19,6 @@ std::vector<PlanRange> merged(const std::vector<PlanRange>& ranges) {
   }
   return found;
 }
-
-}  // namespace
 
 PlanRange SlicePhases::scratch(std::size_t count) {
   const PlanRange range{{PlanPlace::Memory::kScratch, scratch_count_}, count};
@@ -44,7 +40,7 @@ PlanRange SlicePhases::joined_results(const std::vector<PlanRange>& ranges) {
 
 template <class Copy>
 PlanRange SlicePhases::join(const std::vector<PlanRange>& ranges, const Copy& copy) {
-  const std::vector<PlanRange> left = merged(ranges);
+  const std::vector<PlanRange> left = side_by_side(ranges);
   if (left.empty()) return {};
   if (left.size() == 1) return left.front();
   std::size_t total = 0;

@@ -22,6 +22,9 @@ inline PlanPlace behind(PlanPlace place, std::size_t count) {
   return {place.memory, place.first + count};
 }
 
+/// Ranges that lie one behind the other become one; empty ones go.
+std::vector<PlanRange> side_by_side(const std::vector<PlanRange>& ranges);
+
 /// Phases one behind the other: each begins when the one before it is complete, unless its author says otherwise.
 class SlicePhases {
  public:

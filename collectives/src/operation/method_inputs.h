@@ -15,12 +15,14 @@ class ShmGroup;
 class VendorSlot;
 class DeviceSlot;
 struct Hierarchy;
+class PreparedPlans;
 
 /// Everything that is referred to outlives the operation.
 struct MethodInputs {
   const Group& group;
   ShmGroup* host;              ///< the ranks of this host; null: this rank is alone there, or memory is not shared
   const Hierarchy* hierarchy;  ///< of several hosts with shared memory on each, else null
+  PreparedPlans* plans;        ///< for that hierarchy, else null
   VendorSlot& vendor;
   DeviceSlot& devices;
   const Call& call;

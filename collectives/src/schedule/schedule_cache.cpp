@@ -46,19 +46,11 @@ ScheduleCache& ScheduleCache::of_process() {
 
 std::shared_ptr<const PreparedSchedule> ScheduleCache::get(const Algorithm& algorithm, const Place& place,
                                                            int segments) {
-  const auto is_wanted = [&](const Entry& entry) {
-    return entry.algorithm == &algorithm && entry.segments == segments && entry.place.rank == place.rank &&
-           entry.place.size == place.size && entry.place.root == place.root;
-  };
+  const Key key{&algorithm, place, segments};
   const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(entries_.begin(), entries_.end(), is_wanted);
-  if (found != entries_.end()) {
-    entries_.splice(entries_.begin(), entries_, found);
-    return found->prepared;
-  }
+  if (const auto* const kept = kept_.find(key)) return *kept;
   auto prepared = std::make_shared<const PreparedSchedule>(algorithm.make(place, segments));
-  entries_.push_front({&algorithm, place, segments, prepared});
-  if (entries_.size() > capacity_) entries_.pop_back();
+  kept_.add(key, prepared);
   return prepared;
 }
 

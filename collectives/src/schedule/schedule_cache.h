@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstddef>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "farandole/collectives/algorithms.h"
+#include "schedule/recently_used.h"
 #include "schedule/stream_program.h"
 
 namespace farandole {
@@ -34,22 +34,21 @@ struct PreparedSchedule {
 /// Makes schedules and keeps the most recently used ones of all communicators of the process. Thread-safe.
 class ScheduleCache {
  public:
-  explicit ScheduleCache(std::size_t capacity) : capacity_(capacity) {}
+  explicit ScheduleCache(std::size_t capacity) : kept_(capacity) {}
   /// A forked child may use what it holds.
   static ScheduleCache& of_process();
   std::shared_ptr<const PreparedSchedule> get(const Algorithm& algorithm, const Place& place, int segments);
 
  private:
   static std::mutex& mutex_of_process() { return of_process().mutex_; }
-  struct Entry {
+  struct Key {
     const Algorithm* algorithm;
     Place place;
     int segments;
-    std::shared_ptr<const PreparedSchedule> prepared;
+    bool operator==(const Key&) const = default;
   };
-  const std::size_t capacity_;
   std::mutex mutex_;
-  std::list<Entry> entries_;  // guarded by mutex_; most recently used first
+  RecentlyUsed<Key, std::shared_ptr<const PreparedSchedule>> kept_;  // guarded by mutex_
 };
 
 }  // namespace farandole

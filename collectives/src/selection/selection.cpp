@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "farandole/core/error.h"
 #include "farandole/core/float_mode.h"
@@ -20,6 +21,18 @@ constexpr double kMessageShare = 0.25;     // of the latency: posting and comple
 int segments_for(const Algorithm& algorithm, const SelectionQuery& query, const Settings& settings) {
   if (query.segments > 0) return query.segments;
   return segments_for_size(algorithm, query.size, query.bytes, static_cast<std::size_t>(settings.segment_bytes));
+}
+
+/// All algorithms that support the size, in segments as `segments` says, in the order of their table. All ranks predict
+/// the same, whatever mode their threads are in.
+template <class Segments, class Visit>
+void visit_candidates(const SelectionQuery& query, const Segments& segments, const Visit& visit) {
+  const FloatMode mode;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.collective != query.collective || !algorithm.supports(query.size)) continue;
+    const int count = segments(algorithm);
+    visit(Candidate{&algorithm, count, predict_us(algorithm, count, query)});
+  }
 }
 
 const Algorithm& find_or_explain(const SelectionQuery& query, std::string_view forced) {
@@ -119,25 +132,20 @@ double predict_us(const Algorithm& algorithm, int segments, const SelectionQuery
 }
 
 std::vector<Candidate> candidates(const SelectionQuery& query, const Settings& settings) {
-  const FloatMode mode;  // the ranks must find the same order, whatever mode their threads are in
   std::vector<Candidate> found;
-  for (const Algorithm& algorithm : algorithms()) {
-    if (algorithm.collective != query.collective || !algorithm.supports(query.size)) continue;
-    const int segments = segments_for(algorithm, query, settings);
-    found.push_back({&algorithm, segments, predict_us(algorithm, segments, query)});
-  }
+  visit_candidates(
+      query, [&](const Algorithm& algorithm) { return segments_for(algorithm, query, settings); },
+      [&](const Candidate& candidate) { found.push_back(candidate); });
   std::stable_sort(found.begin(), found.end(),
                    [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });
   return found;
 }
 
 double cheapest_schedule_us(const SelectionQuery& query) {
-  const FloatMode mode;
   double least = std::numeric_limits<double>::infinity();
-  for (const Algorithm& algorithm : algorithms()) {
-    if (algorithm.collective != query.collective || !algorithm.supports(query.size)) continue;
-    least = std::min(least, predict_us(algorithm, 1, query));
-  }
+  visit_candidates(
+      query, [](const Algorithm&) { return 1; },
+      [&](const Candidate& candidate) { least = std::min(least, candidate.predicted_us); });
   return least;
 }
 

@@ -28,6 +28,9 @@ struct Selection {
 /// Of a group of messages between devices, for the choice of algorithms: an order of magnitude, measured nowhere.
 inline constexpr LinkCost kDeviceLink{.latency_us = 15.0, .us_per_byte = 1e-5};
 
+/// Of a copy from memory to memory, an order of magnitude.
+inline constexpr double kCopyUsPerByte = 1e-4;
+
 /// More than any entry of a table reaches.
 inline constexpr std::size_t kUnknownBytes = std::numeric_limits<std::size_t>::max();
 

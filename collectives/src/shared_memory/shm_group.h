@@ -137,7 +137,7 @@ class ShmGroup {
   }
 
   /// Memory of a rank for a meeting in this lane; there is none unless the communicator has several hosts.
-  static constexpr std::size_t kRoomBytes = std::size_t{16} << 10;
+  static constexpr std::size_t kRoomBytes = std::size_t{64} << 10;
   std::byte* room(int local, int lane) const {
     const auto index = static_cast<std::size_t>(lane);
     return slot(local, lanes(), 0) + index * kRoomBytes;

@@ -21,7 +21,7 @@ constexpr std::size_t kScratchBytes = 128 * 1024;
 
 /// Whether the bytes of a message of this length are put into the transfer's memory.
 bool is_written(const Incoming& message, std::size_t bytes) {
-  return message.data != nullptr && message.fits(bytes);
+  return !message.is_withdrawn && message.fits(bytes);
 }
 
 /// Reduces the elements of `incoming` that are whole, and keeps the beginning of the next one.
@@ -47,11 +47,13 @@ std::size_t begun_bytes(const Incoming& message, std::size_t came) {
 void Inbox::want(const std::shared_ptr<Incoming>& message) {
   Line& line = lines_[message->key];
   line.wanted.push_back(message);
+  ++waiting_;
   match(line);
 }
 
 void Inbox::withdraw(const std::shared_ptr<Incoming>& message) {
-  message->data = nullptr;
+  if (!message->is_done) --waiting_;
+  message->is_withdrawn = true;
   std::erase(lines_[message->key].wanted, message);
 }
 
@@ -61,7 +63,7 @@ std::optional<std::vector<std::byte>> Inbox::take(Key key) {
   Arrival& first = line->second.arrived.front();
   if (first.into || first.came < first.bytes) return std::nullopt;
   auto taken = std::move(first.kept);
-  let_go(kMessageOverhead + taken.size());
+  let_go(kMessageOverhead + first.counted);
   line->second.arrived.pop_front();
   return taken;
 }
@@ -94,31 +96,34 @@ void Inbox::begin_frame(const FrameHeader& header) {
   if (is_withdrawal(header)) return drop_last(*line_);
   if (!goes_on) {
     keep(kMessageOverhead);
-    arrived.push_back({header.message_bytes, 0, {}, nullptr});
+    arrived.push_back({header.message_bytes, 0, 0, {}, nullptr});
     match(*line_);
   }
   frame_left_ = header.payload_bytes;
   if (frame_left_ == 0 || arrived.back().into) return;
   keep(frame_left_);
-  arrived.back().kept.resize(arrived.back().came + frame_left_);
+  arrived.back().counted += frame_left_;
 }
 
 /// The transfer that wants it goes on waiting until the job learns why the message was withdrawn.
 void Inbox::drop_last(Line& line) {
   const Arrival& last = line.arrived.back();
-  if (!last.into) let_go(kMessageOverhead + last.kept.size());
+  if (!last.into) let_go(kMessageOverhead + last.counted);
   line.arrived.pop_back();
 }
 
-std::span<std::byte> Inbox::target() {
+std::span<std::byte> Inbox::target(std::size_t most) {
   Arrival& arrival = line_->arrived.back();
-  if (!arrival.into) return {arrival.kept.data() + arrival.came, frame_left_};
+  if (!arrival.into) {
+    arrival.kept.resize(arrival.came + most);
+    return {arrival.kept.data() + arrival.came, most};
+  }
   Incoming& message = *arrival.into;
-  if (!is_written(message, arrival.bytes)) return {scratch(), std::min(frame_left_, kScratchBytes)};
-  if (!message.reduction) return {message.data + arrival.came, frame_left_};
+  if (!is_written(message, arrival.bytes)) return {scratch(), std::min(most, kScratchBytes)};
+  if (!message.reduction) return {message.data + arrival.came, most};
   const std::size_t begun = begun_bytes(message, arrival.came);
   std::copy_n(message.reduction->begun.begin(), begun, scratch());
-  return {scratch() + begun, std::min(frame_left_, kScratchBytes - begun)};
+  return {scratch() + begun, std::min(most, kScratchBytes - begun)};
 }
 
 void Inbox::filled(std::size_t bytes) {
@@ -134,11 +139,10 @@ void Inbox::filled(std::size_t bytes) {
 
 void Inbox::put(std::span<const std::byte> payload) {
   while (!payload.empty()) {
-    const auto to = target();
-    const std::size_t bytes = std::min(to.size(), payload.size());
-    std::memcpy(to.data(), payload.data(), bytes);
-    filled(bytes);
-    payload = payload.subspan(bytes);
+    const auto to = target(payload.size());
+    std::memcpy(to.data(), payload.data(), to.size());
+    filled(to.size());
+    payload = payload.subspan(to.size());
   }
 }
 
@@ -155,6 +159,7 @@ void Inbox::match(Line& line) {
     }
     if (first.came < first.bytes) return;
     first.into->is_done = true;
+    if (!first.into->is_withdrawn) --waiting_;
     line.arrived.pop_front();
   }
 }
@@ -169,7 +174,7 @@ void Inbox::move_kept(Arrival& arrival) {
       std::memcpy(message.data, arrival.kept.data(), arrival.came);
     }
   }
-  let_go(kMessageOverhead + arrival.kept.size());
+  let_go(kMessageOverhead + arrival.counted);
   arrival.kept = {};
 }
 

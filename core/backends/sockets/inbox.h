@@ -31,12 +31,13 @@ struct Reduction {
 /// A message that is waited for.
 struct Incoming {
   Key key = 0;
-  std::byte* data = nullptr;  ///< null: withdrawn
+  std::byte* data = nullptr;
   std::size_t expected = 0;
   Length length = Length::kExact;
   std::optional<Reduction> reduction;
   std::size_t message_bytes = 0;  ///< once it has begun to arrive
   bool is_done = false;
+  bool is_withdrawn = false;  ///< its memory may be gone
 
   bool fits(std::size_t bytes) const { return bytes == expected || (length == Length::kAtMost && bytes < expected); }
 };
@@ -58,6 +59,8 @@ class Inbox {
   /// True if a message that is not wanted has begun to arrive, under a key that equals `key` in the bits of `mask`.
   bool has_arrived(Key key, Key mask) const;
 
+  /// True if a transfer waits for a message that has not all come.
+  bool is_waited_for() const { return waiting_ > 0; }
   /// True if the beginning of a message has arrived, and not all of it.
   bool is_in_message() const;
 
@@ -66,8 +69,8 @@ class Inbox {
   void begin_frame(const FrameHeader& header);
   /// Bytes of the frame's payload that have not come.
   std::size_t frame_left() const { return frame_left_; }
-  /// Where the next bytes of the payload may be read to, if any are to come: 1 … frame_left() bytes.
-  std::span<std::byte> target();
+  /// Where the next bytes of the payload may be read to: 1 … `most` bytes. @param most  1 … frame_left()
+  std::span<std::byte> target(std::size_t most);
   /// The first `bytes` of the target have been filled.
   void filled(std::size_t bytes);
   /// Payload that was read to elsewhere, at most frame_left() bytes.
@@ -78,7 +81,8 @@ class Inbox {
   struct Arrival {
     std::size_t bytes = 0;
     std::size_t came = 0;
-    std::vector<std::byte> kept;     ///< until it is wanted: what came, and room for the rest of its frame
+    std::size_t counted = 0;         ///< of its bytes, by KeptBytes
+    std::vector<std::byte> kept;     ///< until it is wanted: what came, and room for what is being read
     std::shared_ptr<Incoming> into;  ///< the transfer that wants it
   };
   /// The messages of one key. Only the last of `arrived` can be incomplete, and only the first can be wanted.
@@ -96,6 +100,7 @@ class Inbox {
 
   KeptBytes& kept_;
   std::size_t kept_here_ = 0;
+  std::size_t waiting_ = 0;  ///< transfers that are not done
   std::unordered_map<Key, Line> lines_;
   Line* line_ = nullptr;  ///< of the frame; its last arrival is the frame's message
   std::size_t frame_left_ = 0;

@@ -67,7 +67,7 @@ Receiving::~Receiving() {
 bool Receiving::test() {
   if (!message_) return true;
   const std::lock_guard lock(link_.mutex_);
-  if (!message_->is_done) link_.move();
+  if (!message_->is_done) link_.move(Link::Reading::kWanted);
   if (!message_->is_done) return false;
   bytes_ = message_->message_bytes;
   message_.reset();
@@ -179,7 +179,7 @@ bool Link::has_arrived(Key key, Key mask) {
 bool Link::is_flushed() {
   const std::lock_guard lock(mutex_);
   flush();
-  if (violation_.empty()) drain();
+  if (violation_.empty()) drain(Reading::kAll);
   return is_closed_ || outbox_.is_empty();
 }
 
@@ -194,9 +194,9 @@ std::string Link::end_reason() {
   return is_closed_ ? end_reason_ : std::string();
 }
 
-void Link::move() {
+void Link::move(Reading reading) {
   flush();
-  drain();
+  drain(reading);
 }
 
 void Link::send_waiting() {
@@ -228,16 +228,20 @@ void Link::write_messages() {
   }
 }
 
-void Link::drain() {
+void Link::drain(Reading reading) {
   if (!violation_.empty()) throw TransportError(violation_);
   bool has_more = static_cast<bool>(socket_);
-  for (std::size_t read = 0; has_more && !is_closed_ && read < kMostBytesPerCall;) read += receive(has_more);
+  for (std::size_t read = 0; has_more && !is_closed_ && read < kMostBytesPerCall;) {
+    if (reading == Reading::kWanted && !inbox_.is_waited_for()) return;
+    read += receive(has_more);
+  }
 }
 
 /// Reads once: the payload of the frame that has begun to where it is wanted, and what follows it into the read-ahead
 /// buffer. @param has_more  false if the socket had less than it was asked for
 std::size_t Link::receive(bool& has_more) {
-  const std::span<std::byte> target = inbox_.frame_left() > 0 ? inbox_.target() : std::span<std::byte>();
+  const std::span<std::byte> target =
+      inbox_.frame_left() > 0 ? inbox_.target(inbox_.frame_left()) : std::span<std::byte>();
   const std::span<std::byte> ahead = std::span(read_ahead_).subspan(header_bytes_);
   std::array<iovec, 2> parts{iovec{target.data(), target.size()}, iovec{ahead.data(), ahead.size()}};
   const bool is_rest_of_frame = target.size() == inbox_.frame_left();

@@ -112,10 +112,14 @@ class Link {
   void enqueue(const std::shared_ptr<Outgoing>& message);
   void withdraw(const std::shared_ptr<Outgoing>& message) noexcept;
   Receiving want(std::shared_ptr<Incoming> message);
-  void move();  ///< what the socket takes and has
+  /// A rank that receives leaves what comes after all that is asked for in the socket: there it takes no memory of this
+  /// process, and is copied once, when it is asked for. A rank that is kept from sending, or that looks for what has
+  /// arrived, reads all.
+  enum class Reading { kAll, kWanted };
+  void move(Reading reading = Reading::kAll);  ///< what the socket takes and has
   void flush();
   void write_messages();
-  void drain();
+  void drain(Reading reading);
   std::size_t receive(bool& has_more);
   void accept(std::span<const std::byte> bytes);
   void note_end(int error);

@@ -233,6 +233,38 @@ TEST(Exchange, IsChosenForVectorsThatTravelFasterThanARoundMoreTakes) {
   EXPECT_NE(select(asked, settings).name(), kExchange);
 }
 
+TEST(Exchange, OfWhatIsOnlyMovedNoMoreCopiesAreMadeThanTheComparisonTakes) {
+  const Settings settings;
+  for (const Collective collective : {Collective::kAllgather, Collective::kBroadcast}) {
+    SelectionQuery asked = between_hosts(64 << 10, 2);
+    asked.collective = collective;
+    asked.link = {15.0, 8e-4};
+    EXPECT_EQ(select(asked, settings).name(), kExchange) << name(collective);
+    asked.bytes = 120 << 10;
+    EXPECT_NE(select(asked, settings).name(), kExchange) << name(collective);
+  }
+}
+
+TEST(Exchange, OverHostsOfSeveralRanksItDependsOnWhatAHierarchyWouldSend) {
+  const Settings settings;
+  SelectionQuery asked = between_hosts(64 << 10, 4);
+  asked.hosts = 2;
+  for (const Collective collective : {Collective::kAllgather, Collective::kBroadcast, Collective::kGather}) {
+    asked.collective = collective;
+    asked.bytes = 64 << 10;
+    EXPECT_EQ(select(asked, settings).name(), kExchange) << name(collective) << ": a hierarchy sends as much";
+    asked.bytes = (64 << 10) + 4;
+    EXPECT_NE(select(asked, settings).name(), kExchange) << name(collective) << ": there is no room for more";
+  }
+  for (const Collective collective : {Collective::kAllreduce, Collective::kReduceScatter, Collective::kAlltoall}) {
+    asked.collective = collective;
+    asked.bytes = 4 << 10;
+    EXPECT_EQ(select(asked, settings).name(), kExchange) << name(collective);
+    asked.bytes = 16 << 10;
+    EXPECT_NE(select(asked, settings).name(), kExchange) << name(collective) << ": the vectors of all ranks cross";
+  }
+}
+
 TEST(Exchange, ASettingHoldsForShortVectorsAndTheCallersWordForAll) {
   Settings settings;
   settings.allreduce = kExchange;

@@ -14,6 +14,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "communicator_probe.h"
@@ -66,6 +67,18 @@ TEST(Hierarchy, KnowsWhichRankLivesWhere) {
   EXPECT_EQ(unequal->least_local_size(), 1);
 }
 
+TEST(Hierarchy, KnowsWhetherRanksFollowEachOther) {
+  const auto is = [](const std::vector<int>& hosts) {
+    const Hierarchy hierarchy = Hierarchy::of(hosts, 0);
+    return std::pair(hierarchy.is_regular(), hierarchy.is_round_robin());
+  };
+  EXPECT_EQ(is({0, 0, 1, 1, 2, 2}), std::pair(true, false));
+  EXPECT_EQ(is({0, 1, 2, 0, 1, 2}), std::pair(false, true));
+  EXPECT_EQ(is({0, 1, 1, 0}), std::pair(false, false));
+  EXPECT_EQ(is({1, 0, 1, 0}), std::pair(false, false)) << "hosts are in the order of their numbers";
+  EXPECT_EQ(is({0, 1, 0}), std::pair(false, false));
+}
+
 TEST(Hierarchy, NeedsSeveralHostsAndOneOfSeveralRanks) {
   EXPECT_FALSE(hierarchy_of({0, 0, 0}, 0));
   EXPECT_FALSE(hierarchy_of({0, 1, 2}, 0));
@@ -79,11 +92,13 @@ class Hosts {
       : ranks_(static_cast<int>(hosts.size()), kOneShotBytes, hosts, &network_) {
     ranks_.connect();
     for (int rank = 0; rank < ranks_.size(); ++rank) hierarchies_.push_back(*Hierarchy::of(ranks_.group(rank)));
+    for (int rank = 0; rank < ranks_.size(); ++rank) plans_.emplace_back(ranks_.group(rank), hierarchy(rank));
   }
   ScriptedNetwork& network() { return network_; }
   int size() const { return ranks_.size(); }
   const Group& group(int rank) const { return ranks_.group(rank); }
   const Hierarchy& hierarchy(int rank) const { return hierarchies_[static_cast<std::size_t>(rank)]; }
+  PreparedPlans& plans(int rank) { return plans_[static_cast<std::size_t>(rank)]; }
   /// Null where a rank is alone on its host, as in a communicator.
   ShmGroup* shm(int rank) { return hierarchy(rank).local_size() > 1 ? &ranks_.shm(rank) : nullptr; }
 
@@ -96,6 +111,7 @@ class Hosts {
   ScriptedNetwork network_;
   ShmRanks ranks_;
   std::vector<Hierarchy> hierarchies_;
+  std::vector<PreparedPlans> plans_;
 };
 
 struct Options {
@@ -132,15 +148,15 @@ class Reduction {
     DeviceSlot no_devices(hosts_.group(0));
     for (int rank = 0; rank < hosts_.size(); ++rank) {
       const Side& side = sides_[static_cast<std::size_t>(rank)];
-      kHierarchicalMethod.announce({hosts_.group(rank), hosts_.shm(rank), &hosts_.hierarchy(rank), none, no_devices,
-                                    side.call, Selection{}, side.descriptor, sequence_, false});
+      kHierarchicalMethod.announce({hosts_.group(rank), hosts_.shm(rank), &hosts_.hierarchy(rank), &hosts_.plans(rank),
+                                    none, no_devices, side.call, Selection{}, side.descriptor, sequence_, false});
     }
   }
   void begin() {
     for (int rank = 0; rank < hosts_.size(); ++rank) {
       Side& side = sides_[static_cast<std::size_t>(rank)];
-      side.operation = std::make_unique<HierarchicalOperation>(hosts_.group(rank), hosts_.hierarchy(rank),
-                                                               hosts_.shm(rank), side.call, side.descriptor, sequence_);
+      side.operation = std::make_unique<HierarchicalOperation>(hosts_.group(rank), hosts_.plans(rank), hosts_.shm(rank),
+                                                               side.call, side.descriptor, sequence_);
     }
   }
   /// A step of a rank that has not ended. True if it has now.

@@ -456,6 +456,23 @@ TEST(HierarchicalPlan, RanksThatCarryTheirOwnBlocksDoNotCollectThem) {
   EXPECT_TRUE(plan.phases[1].results.empty());
 }
 
+TEST(HierarchicalPlan, WhatCarriersHaveInTheOrderOfTheOutputIsReceivedThere) {
+  HierarchicalQuery query;
+  query.collective = Collective::kAllgather;
+  query.counts = {3, 4, 0, 5};
+  query.carriers = 2;
+  const HierarchicalPlan first = plan_hierarchical(query, Hierarchy::of({0, 1, 0, 1}, 1));
+  EXPECT_EQ(first.scratch_count, 0U);
+  EXPECT_EQ(first.phases[0].output, (PlanPlace{PlanMemory::kOutput, 0}));
+  const HierarchicalPlan second = plan_hierarchical(query, Hierarchy::of({0, 1, 0, 1}, 2));
+  EXPECT_EQ(second.scratch_count, 0U);
+  EXPECT_EQ(second.phases[0].output, (PlanPlace{PlanMemory::kOutput, 7}));
+  EXPECT_EQ(second.phases[1].input, (PlanPlace{PlanMemory::kOutput, 7}));
+  // Of carriers whose blocks lie in another order it is not.
+  query.counts = {3, 4, 1, 5};
+  EXPECT_EQ(plan_hierarchical(query, Hierarchy::of({0, 1, 1, 0}, 0)).phases[0].output.memory, PlanMemory::kScratch);
+}
+
 TEST(HierarchicalPlan, ThisHostsBlocksNeedNotWaitForTheOtherHosts) {
   HierarchicalQuery query;
   query.collective = Collective::kAllgather;
@@ -472,6 +489,21 @@ TEST(HierarchicalPlan, ThisHostsBlocksNeedNotWaitForTheOtherHosts) {
     EXPECT_EQ(phase.output, (PlanPlace{PlanMemory::kOutput, 6}));
   }
   EXPECT_EQ(free, 1);
+}
+
+TEST(HierarchicalPlan, TheRootSendsAcrossBeforeItsHostHasTheVector) {
+  HierarchicalQuery query;
+  query.collective = Collective::kBroadcast;
+  query.root = 2;
+  query.count = 80;
+  query.carriers = 2;
+  for (int rank = 0; rank < 4; ++rank) {
+    const HierarchicalPlan plan = plan_hierarchical(query, Hierarchy::of({0, 0, 1, 1}, rank));
+    for (const HierarchicalPhase& phase : plan.phases) {
+      if (phase.where == HierarchicalPhase::Where::kInside) continue;
+      EXPECT_EQ(phase.after, rank == 3 ? 0 : -1) << rank;
+    }
+  }
 }
 
 TEST(HierarchicalPlan, ASliceIsAcrossWhileTheNextOneIsInside) {

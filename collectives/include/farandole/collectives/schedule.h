@@ -23,6 +23,7 @@ struct Place {
   int at(int distance) const { return ((rank + distance) % size + size) % size; }
   /// The chunk `distance` places after this rank's own.
   int chunk(int distance) const { return at(distance); }
+  bool operator==(const Place&) const = default;
 };
 
 /// The unit a schedule speaks of: segment `segment` of chunk `chunk`.
