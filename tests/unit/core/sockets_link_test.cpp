@@ -3,6 +3,7 @@
 #include "sockets/link.h"
 
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -138,6 +139,9 @@ TEST_P(SocketsLink, WhatComesBehindWhatIsAskedForStaysInTheSocket) {
   EXPECT_EQ(came_first, first);
   // A rank that asks for nothing reads nothing, however often the first message is looked at.
   for (int look = 0; look < 100; ++look) EXPECT_TRUE(receiving_first.test());
+  int unread = 0;
+  ASSERT_EQ(ioctl(link.descriptor(), FIONREAD, &unread), 0);
+  EXPECT_GT(unread, 0);
   Receiving receiving_second = link.recv(2, came_second.data(), came_second.size() * 4);
   EXPECT_TRUE(soon([&] {
     const bool is_sent = sending_second.test();
