@@ -49,28 +49,15 @@ void launch(Device& device, const std::vector<DeviceTask>& tasks, StreamView str
 
 HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& hierarchy, int size,
                                             std::size_t slice_bytes) {
-  HierarchicalQuery query;
+  HierarchicalQuery query = query_of(call, size);
   const std::size_t element_bytes = size_in_bytes(call.input.dtype);
-  query.collective = call.collective;
-  query.root = call.root;
   query.carriers = hierarchy.least_local_size();
   const auto carriers = static_cast<std::size_t>(query.carriers);
   // Slices but the last have equal parts, as the vendor's collectives want them.
   query.slice_granularity = carriers * std::max<std::size_t>(1, kDeviceAlignment / element_bytes);
   std::size_t carried_bytes = total_count(call, size) * element_bytes;
-  switch (call.collective) {
-    case Collective::kAllreduce:
-    case Collective::kBroadcast:
-    case Collective::kReduce:
-      query.count = call.input.count;
-      break;
-    case Collective::kAlltoall:
-      // The carriers of a host have a vector of each of its ranks.
-      carried_bytes *= static_cast<std::size_t>(hierarchy.most_local_size());
-      [[fallthrough]];
-    default:
-      query.counts = parts_of(call, size).to_vector();
-  }
+  // The carriers of a host have a vector of each of its ranks.
+  if (call.collective == Collective::kAlltoall) carried_bytes *= static_cast<std::size_t>(hierarchy.most_local_size());
   const std::size_t part_bytes = carried_bytes / carriers;
   // A slice of uneven blocks could be written, in place, where a later one still reads.
   const bool is_sliced = call.collective != Collective::kReduceScatter || !call.is_uneven();

@@ -36,6 +36,24 @@ std::byte* PlanMemory::at(const PlanPlace& place) const {
   return nullptr;
 }
 
+HierarchicalQuery query_of(const Call& call, int size) {
+  HierarchicalQuery query;
+  query.collective = call.collective;
+  query.root = call.root;
+  switch (call.collective) {
+    case Collective::kAllreduce:
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+      query.count = call.input.count;
+      break;
+    case Collective::kBarrier:
+      break;
+    default:
+      query.counts = parts_of(call, size).to_vector();
+  }
+  return query;
+}
+
 Call call_of(const HierarchicalPhase& phase, const Call& whole, int size, const PlanMemory& memory) {
   const MemorySpace space = space_of(whole);
   Call call;

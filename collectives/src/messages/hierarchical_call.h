@@ -21,6 +21,10 @@ struct PlanMemory {
   std::byte* at(const PlanPlace& place) const;
 };
 
+/// What a call of a communicator of `size` ranks asks of a plan: its collective, root, and elements. How it is carried
+/// and sliced is for the caller to add.
+HierarchicalQuery query_of(const Call& call, int size);
+
 /// A phase as a call, on memory where that of the whole call is. An average is a sum, scaled once all has been added.
 /// @param whole  the call that the phase is a part of, of a communicator of `size` ranks   @returns  refers to `phase`
 Call call_of(const HierarchicalPhase& phase, const Call& whole, int size, const PlanMemory& memory);

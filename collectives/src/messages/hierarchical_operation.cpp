@@ -76,23 +76,11 @@ constinit const Method kHierarchicalMethod{
 
 HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarchy, int size,
                                      std::size_t one_shot_bytes) {
-  HierarchicalQuery query;
+  HierarchicalQuery query = query_of(call, size);
   const std::size_t element_bytes = size_in_bytes(call.input.dtype);
-  const std::size_t bytes = total_count(call, size) * element_bytes;
-  query.collective = call.collective;
-  query.root = call.root;
   query.granularity = std::max<std::size_t>(1, kLineBytes / element_bytes);
-  switch (call.collective) {
-    case Collective::kAllreduce:
-    case Collective::kBroadcast:
-    case Collective::kReduce:
-      query.count = call.input.count;
-      break;
-    case Collective::kBarrier:
-      return query;
-    default:
-      query.counts = parts_of(call, size).to_vector();
-  }
+  if (call.collective == Collective::kBarrier) return query;
+  const std::size_t bytes = total_count(call, size) * element_bytes;
   const int most = hierarchy.least_local_size();
   // Where each rank can carry its own blocks no rank need collect them first. Those of a reduction are not there before
   // the ranks of the host have met.
