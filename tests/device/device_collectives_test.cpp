@@ -48,7 +48,6 @@ void run(Communicator& ranks, const Case& c, BufferView input, BufferView output
   options.segments = c.segments;
   options.prescale = c.prescale;
   options.postscale = c.postscale;
-  const int root = ranks.size() / 2;
   std::vector<std::size_t> counts;
   if (c.uneven) {
     std::size_t left = c.count;
@@ -61,26 +60,7 @@ void run(Communicator& ranks, const Case& c, BufferView input, BufferView output
       left -= own;
     }
   }
-  switch (c.collective) {
-    case Collective::kAllreduce:
-      return ranks.allreduce(input, output, c.op, options);
-    case Collective::kReduce:
-      return ranks.reduce(input, output, c.op, root, options);
-    case Collective::kReduceScatter:
-      return ranks.reduce_scatter(input, output, c.op, counts, options);
-    case Collective::kBroadcast:
-      return ranks.broadcast(output, root, algorithm);
-    case Collective::kAllgather:
-      return ranks.allgather(input, output, counts, algorithm);
-    case Collective::kGather:
-      return ranks.gather(input, output, root, counts, algorithm);
-    case Collective::kScatter:
-      return ranks.scatter(input, output, root, counts, algorithm);
-    case Collective::kAlltoall:
-      return ranks.alltoall(input, output);
-    case Collective::kBarrier:
-      return ranks.barrier();
-  }
+  call_collective(ranks, c.collective, input, output, c.op, ranks.size() / 2, counts, options);
 }
 
 /// Elements of this rank's input and output.

@@ -115,25 +115,7 @@ void run_case(Communicator& ranks, const HierarchyCase& c, BufferView input, Buf
   for (int rank = 0; c.uneven && rank < ranks.size(); ++rank) {
     counts.push_back(c.count + 3 * static_cast<std::size_t>(rank));
   }
-  const int root = ranks.size() / 2;
-  switch (c.collective) {
-    case Collective::kAllreduce:
-      return ranks.allreduce(input, output, c.op, options);
-    case Collective::kReduce:
-      return ranks.reduce(input, output, c.op, root, options);
-    case Collective::kReduceScatter:
-      return ranks.reduce_scatter(input, output, c.op, counts, options);
-    case Collective::kBroadcast:
-      return ranks.broadcast(output, root, algorithm);
-    case Collective::kGather:
-      return ranks.gather(input, output, root, counts, algorithm);
-    case Collective::kScatter:
-      return ranks.scatter(input, output, root, counts, algorithm);
-    case Collective::kAlltoall:
-      return ranks.alltoall(input, output);
-    default:
-      return ranks.allgather(input, output, counts, algorithm);
-  }
+  call_collective(ranks, c.collective, input, output, c.op, ranks.size() / 2, counts, options);
 }
 
 /// A schedule, on host memory.

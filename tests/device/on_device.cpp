@@ -35,4 +35,28 @@ void for_each_device_group(const std::vector<int>& sizes, const std::function<vo
   for_each_group(fitting, body);
 }
 
+void call_collective(Communicator& ranks, Collective collective, BufferView input, BufferView output, ReduceOp op,
+                     int root, const std::vector<std::size_t>& counts, const ReduceOptions& options) {
+  switch (collective) {
+    case Collective::kAllreduce:
+      return ranks.allreduce(input, output, op, options);
+    case Collective::kReduce:
+      return ranks.reduce(input, output, op, root, options);
+    case Collective::kReduceScatter:
+      return ranks.reduce_scatter(input, output, op, counts, options);
+    case Collective::kBroadcast:
+      return ranks.broadcast(output, root, options.algorithm);
+    case Collective::kAllgather:
+      return ranks.allgather(input, output, counts, options.algorithm);
+    case Collective::kGather:
+      return ranks.gather(input, output, root, counts, options.algorithm);
+    case Collective::kScatter:
+      return ranks.scatter(input, output, root, counts, options.algorithm);
+    case Collective::kAlltoall:
+      return ranks.alltoall(input, output);
+    case Collective::kBarrier:
+      return ranks.barrier();
+  }
+}
+
 }  // namespace farandole::test
