@@ -27,6 +27,8 @@ class Mutant(NamedTuple):
 
 STREAM = Test("DeviceCalls.WhatIsInTheStreamBeforeTheCallComesBeforeIt")
 ORDERS = Test("DeviceCalls.CommunicatorsMayBeUsedInDifferentOrdersOnDifferentRanks")
+# By itself, without devices: for any order in which proposals arrive.
+RANDOM_ORDERS = Test("DeviceOrder.RanksRunWhatTheyShareInOneOrderAndNoneGetsStuck", program="collectives_test")
 ORDERS_OF_PROCESSES = Test(ORDERS.filter, processes=2)
 ALLOCATED = Test("DeviceCalls.WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEnded")
 VALUES = Test("DeviceCollectives.AveragesAndUnevenPartsOfEveryCollective")
@@ -96,9 +98,9 @@ MUTANTS = [
            "if (group_.size() > 1) {", "if (false) {", ORDERS_OF_PROCESSES),
     Mutant("undecided-operations-are-passed-over", "the wait for operations that may still be given an earlier time", ORDER,
            "return std::tie(own.time, ticket)",
-           "return !other.second.is_agreed || std::tie(own.time, ticket)", ORDERS),
+           "return !other.second.is_agreed || std::tie(own.time, ticket)", RANDOM_ORDERS),
     Mutant("agreed-times-are-forgotten", "that proposals are later than what was agreed", ORDER,
-           "latest_ = std::max(latest_, agreed);", "", ORDERS),
+           "latest_ = std::max(latest_, agreed);", "", RANDOM_ORDERS),
     # An allocation freed while in use.
     Mutant("scratch-free-when-enqueued", "that an operation keeps its memory until the device has done it", WORK,
            "enqueuing_->check();", "enqueuing_->check();\n    work_.reset();", ALLOCATED),

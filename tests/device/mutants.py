@@ -26,6 +26,7 @@ from mutant_table import MUTANTS, Mutant, Test  # noqa: E402
 
 SOURCE_DIRECTORY = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = "libfarandole.so"
+INTERNALS = "libfarandole_internals.a"
 # The shipping plug-in's objects, with some bytes in the place of kernels: the double finds kernels by their names.
 PLUGIN = "tests/unit/cuda/plugins/libfarandole_cuda.so"
 # What streams do when is drawn, and differs from run to run.
@@ -183,19 +184,29 @@ class Build:
         made += [make() for make in self.rests(source, edge, unity)]
         return edge.output, " ".join(map(str, made))
 
+    def is_in_program(self, mutant: Mutant) -> bool:
+        """True if the test's program has the library's parts in itself, as those of what the library hides have."""
+        return INTERNALS in self.edges[f"bin/{mutant.test.program}"].command
+
     def link(self, mutant: Mutant) -> pathlib.Path:
-        """The library or the plug-in with the mutant, in a directory of its own."""
-        edge = self.linking(mutant.is_in_plugin)
-        before, after = self.objects(mutant, edge)
-        made = self.scratch / mutant.name / (PLUGIN if mutant.is_in_plugin else edge.output)
+        """The program, the library or the plug-in with the mutant, in a directory of its own."""
+        library = self.linking(mutant.is_in_plugin)
+        before, after = self.objects(mutant, library)
+        if self.is_in_program(mutant):
+            edge = self.edges[f"bin/{mutant.test.program}"]
+            made = self.scratch / mutant.name / mutant.test.program
+            # The linker leaves in the archive what these objects define.
+            command = replaced(edge.command, f" -o {edge.output} ", f" {after} {LINK_FLAGS} -o {made} ")
+        else:
+            edge = library
+            made = self.scratch / mutant.name / (PLUGIN if mutant.is_in_plugin else edge.output)
+            command = replaced(edge.command, f" -o {edge.output} ", f" {LINK_FLAGS} -o {made} ")
+            command = replaced(command, f" {before} ", f" {after} ")
         made.parent.mkdir(parents=True)
-        command = replaced(edge.command, f" -o {edge.output} ", f" {LINK_FLAGS} -o {made} ")
-        run_command(replaced(command, f" {before} ", f" {after} "), self.directory)
-        if not mutant.is_in_plugin:
-            soname = re.search(r"-soname,(\S+)", edge.command)
-            assert soname is not None, edge.command
-            if soname.group(1) != made.name:
-                (made.parent / soname.group(1)).symlink_to(made.name)
+        run_command(command, self.directory)
+        soname = re.search(r"-soname,(\S+)", edge.command)
+        if soname is not None and not mutant.is_in_plugin and soname.group(1) != made.name:
+            (made.parent / soname.group(1)).symlink_to(made.name)
         return made.parent
 
     def environment(self, **changes: str) -> Dict[str, str]:
@@ -206,6 +217,8 @@ class Build:
     def environment_with(self, mutant: Mutant, library: pathlib.Path) -> Dict[str, str]:
         """In which programs of the build load what `link` has made."""
         deadline = {"FARANDOLE_TIMEOUT": str(MUTANT_DEADLINE_S)}
+        if self.is_in_program(mutant):
+            return self.environment(**deadline)
         if mutant.is_in_plugin:
             return self.environment(FARANDOLE_PLUGIN_DIR=str(library), **deadline)
         path = os.pathsep.join(filter(None, [str(library), os.environ.get("LD_LIBRARY_PATH")]))
@@ -216,8 +229,8 @@ class Build:
             raise Problem(f"{program} does not load {library}:\n{loaded}")
         return environment
 
-    def run(self, test: Test, environment: Dict[str, str]) -> Outcome:
-        command = [str(self.directory / "bin" / test.program), f"--gtest_filter={test.filter}", "--gtest_fail_fast"]
+    def run(self, test: Test, environment: Dict[str, str], programs: Optional[pathlib.Path] = None) -> Outcome:
+        command = [str((programs or self.directory / "bin") / test.program), f"--gtest_filter={test.filter}", "--gtest_fail_fast"]
         if test.deadline_s > 0:
             environment = {**environment, "FARANDOLE_TIMEOUT": str(test.deadline_s)}
         if test.processes > 1:
@@ -264,10 +277,12 @@ def prepare(build: Build, mutants: List[Mutant], pool: concurrent.futures.Execut
 def is_found(build: Build, mutant: Mutant) -> bool:
     start = time.monotonic()
     try:
-        environment = build.environment_with(mutant, build.link(mutant))
+        made = build.link(mutant)
+        environment = build.environment_with(mutant, made)
+        programs = made if build.is_in_program(mutant) else None
         built = time.monotonic()
         for attempt in range(1, ATTEMPTS + 1):
-            outcome = build.run(mutant.test, {**environment, "FAKE_DEVICE_SEED": str(attempt)})
+            outcome = build.run(mutant.test, {**environment, "FAKE_DEVICE_SEED": str(attempt)}, programs)
             if not outcome.passes:
                 break
     except Problem as problem:
