@@ -20,6 +20,10 @@ inline MemoryKind kind_of(Memory memory) {
   return memory == Memory::kDevice ? MemoryKind::kCuda : MemoryKind::kHost;
 }
 
+/// Whose time counts: ranks of one collective may end at different times, the root of a broadcast long before the last.
+enum class TimeOf { kRank0, kAverage, kSlowest };
+std::string_view name(TimeOf time_of);
+
 /// More than 15 members: one for each option of the command line.
 struct Options {
   std::vector<Collective> collectives;
@@ -31,6 +35,7 @@ struct Options {
   int root = 0;
   int replicas = 1;
   int iterations = 0;  ///< 0: from the size
+  TimeOf time_of = TimeOf::kRank0;
   bool in_place = true, out_of_place = true;
   bool check = true;
   Memory memory = Memory::kUser;

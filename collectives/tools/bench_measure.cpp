@@ -42,13 +42,21 @@ void run_beside(Beside& beside) {
   std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
+/// Makes one time of those of all ranks, sample by sample. Collective over `ranks`.
+void merge_times(Communicator& ranks, TimeOf time_of, std::vector<double>& times) {
+  if (time_of == TimeOf::kRank0) return;
+  ranks.allreduce(times, time_of == TimeOf::kSlowest ? ReduceOp::kMax : ReduceOp::kAverage);
+}
+
 /// Alternates sample by sample, so that whatever else the machine does meets both alike. Then each sample begins with a
 /// call that is not timed: otherwise each would pay for what the other has put into the caches.
-void take_samples(Communicator& ranks, int samples, int calls, Contender& ours, Contender* peer, Beside* beside,
+void take_samples(Communicator& ranks, const Options& options, const Company& company, Contender& ours, Contender* peer,
                   Result& result) {
+  const int samples = samples_for(options, result.bytes);
+  const int calls = company.beside != nullptr ? 1 : calls_for(result.bytes);
   std::vector<double> our_times, peer_times;
   for (int i = -samples / 10 - 2; i < samples; ++i) {
-    if (beside != nullptr) run_beside(*beside);
+    if (company.beside != nullptr) run_beside(*company.beside);
     if (peer != nullptr) ours.call();
     const double our_time = time_calls(ranks, ours, calls);
     if (i >= 0) our_times.push_back(our_time);
@@ -57,6 +65,8 @@ void take_samples(Communicator& ranks, int samples, int calls, Contender& ours, 
     const double peer_time = time_calls(ranks, *peer, calls);
     if (i >= 0) peer_times.push_back(peer_time);
   }
+  merge_times(ranks, options.time_of, our_times);
+  if (peer != nullptr) merge_times(ranks, options.time_of, peer_times);
   result.ours = summary(our_times);
   result.peer = summary(peer_times);
 }
@@ -86,8 +96,7 @@ Result measure(Communicator& ranks, const Options& options, const Company& compa
                       name(collective), result.bytes, company.peer->version, wrong));
     }
   }
-  take_samples(ranks, samples_for(options, result.bytes), company.beside != nullptr ? 1 : calls_for(result.bytes), ours,
-               theirs ? &*theirs : nullptr, company.beside, result);
+  take_samples(ranks, options, company, ours, theirs ? &*theirs : nullptr, result);
   return result;
 }
 

@@ -45,6 +45,8 @@ void add_calls(po::options_description_easy_init add) {
   add("root", number("RANK", 0), "root of the rooted collectives");
   add("replicas", number("N", 1), "ranks per process, as threads");
   add("iterations,n", number("N", 0), "samples per size; 0: from the size");
+  add("time-of", word("rank0|average|slowest", "rank0"),
+      "whose time of a sample counts; in a broadcast the root may end long before the slowest rank");
 }
 
 void add_memory(po::options_description_easy_init add) {
@@ -99,6 +101,13 @@ Memory parse_memory(const std::string& text) {
   throw InvalidArgument(fmt::format("--memory is '{}'; it must be user, window or device", text));
 }
 
+TimeOf parse_time_of(const std::string& text) {
+  for (const TimeOf time_of : {TimeOf::kRank0, TimeOf::kAverage, TimeOf::kSlowest}) {
+    if (text == name(time_of)) return time_of;
+  }
+  throw InvalidArgument(fmt::format("--time-of is '{}'; it must be rank0, average or slowest", text));
+}
+
 /// What is compared, and with what.
 void read_comparison(const po::variables_map& values, Options& options) {
   options.memory = parse_memory(values["memory"].as<std::string>());
@@ -144,6 +153,9 @@ void read_tuning(const po::variables_map& values, Options& options) {
     return;
   }
   options.tune_file = values["tune"].as<std::string>();
+  if (!values["time-of"].defaulted()) {
+    throw InvalidArgument("--time-of does not go with --tune, which takes the slowest rank's");
+  }
   for (const char* other : {"algorithm", "beside", "json", "peer"}) {
     if (values.contains(other)) {
       throw InvalidArgument(fmt::format("--{} does not go with --tune, which measures all algorithms", other));
@@ -216,6 +228,7 @@ Options options_from(const po::variables_map& values) {
   options.root = values["root"].as<int>();
   options.replicas = values["replicas"].as<int>();
   options.iterations = values["iterations"].as<int>();
+  options.time_of = parse_time_of(values["time-of"].as<std::string>());
   options.check = !values.contains("no-check");
   const auto& place = values["place"].as<std::string>();
   if (place != "in" && place != "out" && place != "both") {

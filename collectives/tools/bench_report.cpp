@@ -29,6 +29,11 @@ std::string_view describe(Memory memory) {
   return memory == Memory::kUser ? "ordinary" : "windows";
 }
 
+std::string_view describe(TimeOf time_of) {
+  if (time_of == TimeOf::kAverage) return "average of the ranks";
+  return time_of == TimeOf::kRank0 ? "on rank 0" : "on the slowest rank of each";
+}
+
 /// The halves that are measured, side by side.
 std::string halves(const Options& options, const std::string& apart, const std::string& in_place) {
   if (!options.measures_any(true)) return apart;
@@ -42,6 +47,11 @@ std::string_view name(Memory memory) {
   return memory == Memory::kUser ? "user" : "window";
 }
 
+std::string_view name(TimeOf time_of) {
+  if (time_of == TimeOf::kAverage) return "average";
+  return time_of == TimeOf::kRank0 ? "rank0" : "slowest";
+}
+
 void print_header(const Options& options, const Communicator& ranks, const Peer* peer) {
   fmt::print("# farandole-bench: {} ranks on {} host{}, {}, type {}, op {}, root {}\n", ranks.size(),
              ranks.host_count(), ranks.host_count() == 1 ? "" : "s", ranks.transport(), name(options.dtype),
@@ -52,8 +62,10 @@ void print_header(const Options& options, const Communicator& ranks, const Peer*
     fmt::print("# beside: an allreduce of {} bytes on another communicator\n", options.beside_bytes);
   }
   fmt::print(
-      "# time: median of calls after a barrier, on rank 0; algbw, busbw: GB/s as nccl-tests define them; #wrong: "
-      "elements, all ranks\n");
+      "# time: median of calls after a barrier, {}; algbw, busbw: GB/s as nccl-tests define them; #wrong: elements, "
+      "all "
+      "ranks\n",
+      describe(options.time_of));
   if (peer != nullptr) {
     fmt::print(
         "# peer: the blocking collectives of {} on {} memory, alternating with ours; ratio: peer p50 / p50, above 1 "
@@ -89,6 +101,7 @@ std::string to_json(const Options& options, const Peer* peer, const std::vector<
                             {"buffer_pairs", options.pairs},
                             {"beside_bytes", options.beside_bytes},
                             {"in_place", result.in_place},
+                            {"time_of", name(options.time_of)},
                             {"p50_us", result.ours.p50_us},
                             {"p99_us", result.ours.p99_us},
                             {"busbw_gbs", result.busbw_gbs()},

@@ -49,12 +49,6 @@ std::string peer_text(const Step& step) {
   return fmt::format("{} {}", step.kind == StepKind::kSend ? "to" : "from", step.peer);
 }
 
-/// Bytes of one piece; of an alltoall's chunks only half are sent.
-double piece_bytes(const Algorithm& algorithm, const Schedule& schedule, double bytes) {
-  const int blocks = algorithm.collective == Collective::kAlltoall ? schedule.place.size : schedule.chunks;
-  return bytes / (static_cast<double>(blocks) * schedule.segments);
-}
-
 }  // namespace
 
 std::vector<Schedule> make_schedules(const Algorithm& algorithm, int size, int root, int segments) {
@@ -94,7 +88,7 @@ Prediction predict(const Algorithm& algorithm, const Place& place, int segments,
   std::vector<double> most_in_round(static_cast<std::size_t>(prediction.cost.rounds), 0.0);
   for (int rank = 0; rank < place.size; ++rank) {
     const Schedule schedule = algorithm.make({rank, place.size, place.root}, segments);
-    const double piece = piece_bytes(algorithm, schedule, bytes);
+    const double piece = algorithm.piece_bytes(schedule.place.size, schedule.segments, bytes);
     std::vector<double> sent(most_in_round.size(), 0.0);
     std::vector<double> received = sent;
     double sent_by_rank = 0;

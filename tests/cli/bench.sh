@@ -9,7 +9,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 quick=(--max-bytes 64 --iterations 3)
 
 # Options.
-offers 'collective algorithm min-bytes max-bytes factor dtype op root replicas iterations place memory rotate-buffers
+offers 'collective algorithm min-bytes max-bytes factor dtype op root replicas iterations time-of place memory rotate-buffers
   peer mpi-threads beside no-check json tune tune-seconds' "$bench"
 refused 'colective.*Did you mean.*--collective' "$bench" --colective allreduce
 refused . "$bench" stray
@@ -31,6 +31,8 @@ for replicas in 0 65; do refused "replicas.* $replicas.* 1 .*64" "$bench" --repl
 refused "--beside is 0; it must be at least 1" "$bench" --beside 0
 refused '--beside does not go with --peer' "$bench" --beside 1K --peer mpi
 refused '--beside does not go with --tune' "$bench" --replicas 2 --tune t.json --beside 1K
+refused "--time-of .*'me'.* rank0, average or slowest" "$bench" --time-of me
+refused '--time-of does not go with --tune' "$bench" --replicas 2 --tune t.json --time-of average
 refused "--place .*'over'.* in, out or both" "$bench" --place over
 refused 'FARANDOLE_ALREDUCE .*did you mean FARANDOLE_ALLREDUCE' env FARANDOLE_ALREDUCE=ring "$bench"
 
@@ -41,7 +43,7 @@ measures() {
   works 'allreduce|broadcast|barrier' "$@" --json results.json
   timeout 60 "$flatten" results.json >out 2>&1 || fail "invalid JSON of: $*"
   for field in 'collective="[a-z_]+"' 'algorithm="[a-z_]+"' 'transport=".+"' 'dtype="[a-z0-9]+"' 'op="[a-z]+"' \
-    'memory=".+"' 'ranks=2' 'bytes=[0-9]+' 'in_place=(true|false)' "p50_us=$number" "p99_us=$number" \
+    'memory=".+"' 'time_of="[a-z0-9]+"' 'ranks=2' 'bytes=[0-9]+' 'in_place=(true|false)' "p50_us=$number" "p99_us=$number" \
     "busbw_gbs=$number" 'wrong=0'; do
     has_lines "$count" "^/[0-9]+/$field\$"
   done
@@ -66,6 +68,10 @@ has_lines 2 'dtype="i64"'
 has_lines 2 'op="max"'
 has_no 'in_place=true'
 measures 3 "$bench" --replicas 2 "${quick[@]}" --place in --no-check
+for times in average slowest; do
+  measures 6 "$bench" --replicas 2 "${quick[@]}" --time-of $times
+  has_lines 6 "time_of=\"$times\""
+done
 # While another allreduce runs.
 measures 6 "$bench" --replicas 2 "${quick[@]}" --beside 1MiB
 has_lines 6 'beside_bytes=1048576'

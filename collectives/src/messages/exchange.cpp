@@ -16,7 +16,14 @@ namespace {
 /// Of what ranks show: into a message, and out of one.
 constexpr double kShownCopies = 2;
 
-/// Whether each rank shows the whole vector, and not the root only, or each rank a part.
+using ShownTo = ShortCollective::ShownTo;
+
+/// Of two ranks none shows what only itself needs.
+ShownTo shown_to(int size) {
+  return size == 2 ? ShownTo::kOtherOfTwo : ShownTo::kAll;
+}
+
+/// Whether each rank shows the whole vector, and not the root only, or each rank a part. If it is shown to all.
 bool shows_whole_vectors(Collective collective) {
   return reduces(collective) || collective == Collective::kAlltoall;
 }
@@ -52,6 +59,24 @@ double crossing_in_hierarchy(Collective collective, double hosts, double ranks_p
   }
 }
 
+/// What a rank gets from its peers where ranks share no memory, as a part of the vector.
+double received_vectors(Collective collective, int size) {
+  const double of_peers = 1 - 1.0 / size;
+  switch (collective) {
+    case Collective::kAllgather:
+    case Collective::kGather:
+      return of_peers;
+    case Collective::kReduceScatter:
+    case Collective::kAlltoall:
+    case Collective::kScatter:
+      if (shown_to(size) == ShownTo::kOtherOfTwo) return of_peers;
+      break;
+    default:
+      break;
+  }
+  return shows_whole_vectors(collective) ? size - 1 : 1;
+}
+
 /// Against a hierarchy, which compares the calls first: that takes a latency more, but sends no vector of each rank,
 /// and copies what crosses by all ranks of a host at the same time, where the first rank shows and answers all of it.
 bool is_cheaper_than_hierarchy(const SelectionQuery& query) {
@@ -66,11 +91,10 @@ bool is_cheaper_than_hierarchy(const SelectionQuery& query) {
 /// Against a schedule, which sends less, but only after the rounds of the comparison, and receives what it only moves
 /// where that belongs.
 bool is_cheaper_than_schedule(const SelectionQuery& query) {
-  const bool has_own_part = query.collective == Collective::kAllgather || query.collective == Collective::kGather;
-  const double of_peers = has_own_part ? 1 - 1.0 / query.size : 1;
-  const auto received = static_cast<double>(received_bytes(query.collective, query.bytes, query.size));
-  const double copies_us = reduces(query.collective) ? 0 : kShownCopies * kCopyUsPerByte * received;
-  return received * of_peers * query.link.us_per_byte + copies_us <= cheapest_schedule_us(query);
+  const double received = static_cast<double>(query.bytes) * received_vectors(query.collective, query.size);
+  const auto copied = static_cast<double>(received_bytes(query.collective, query.bytes, query.size));
+  const double copies_us = reduces(query.collective) ? 0 : kShownCopies * kCopyUsPerByte * copied;
+  return received * query.link.us_per_byte + copies_us <= cheapest_schedule_us(query);
 }
 
 bool is_cheapest_exchange(const SelectionQuery& query) {
@@ -109,14 +133,14 @@ Exchange::Exchange(const Group& group, const Hierarchy* hierarchy, ShmGroup* hos
                    const Descriptor& descriptor, std::uint64_t sequence)
     : group_(group),
       firsts_(call.is_uneven() ? parts_of(call, group.size()).offsets() : std::vector<std::size_t>{}),
-      collective_(call, group.rank, group.size(), firsts_),
+      collective_(call, group.rank, group.size(), firsts_, shown_to(group.size())),
       comparison_(
           CallComparison::make(group, hierarchy, host, ShmGroup::first_number(sequence), descriptor, blocks())) {}
 
 ShownBlocks Exchange::blocks() const {
   ShownBlocks blocks;
   for (int rank = 0; rank < group_.size(); ++rank) {
-    blocks.bytes.push_back(collective_.bytes(collective_.shown_by(rank)));
+    blocks.bytes.push_back(collective_.bytes(collective_.shown_by(rank).count));
   }
   blocks.write = [this](std::byte* to) { collective_.show(to); };
   return blocks;

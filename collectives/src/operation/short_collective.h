@@ -15,38 +15,45 @@ namespace farandole {
 /// What each rank shows of a call, and what one of them takes.
 class ShortCollective {
  public:
+  /// Whether a rank shows its data to all ranks, or, of two, to the other one, and then no more than that one needs.
+  enum class ShownTo : std::uint8_t { kAll, kOtherOfTwo };
+
   /// @param call  outlives this object
   /// @param firsts  where the part of each rank begins in the whole vector, and the end; empty: parts are equal
-  ShortCollective(const Call& call, int rank, int size, std::span<const std::size_t> firsts = {})
+  ShortCollective(const Call& call, int rank, int size, std::span<const std::size_t> firsts = {},
+                  ShownTo shown_to = ShownTo::kAll)
       : call_(call),
         rank_(rank),
         size_(size),
+        shown_to_(shown_to),
         firsts_(firsts),
         element_bytes_(size_in_bytes(call.input.dtype)),
         total_(firsts.empty() ? total_count(call, size) : firsts.back()) {}
 
-  /// Elements that a rank shows.
-  std::size_t shown_by(int rank) const {
+  /// What a rank shows of its input.
+  Extent shown_by(int rank) const {
     switch (call_.collective) {
       case Collective::kAllgather:
       case Collective::kGather:
-        return part(rank).count;
+        return {0, part(rank).count};
       case Collective::kBroadcast:
+        return {0, rank == call_.root ? total_ : 0};
       case Collective::kScatter:
-        return rank == call_.root ? total_ : 0;
+        return rank == call_.root ? shown_parts(rank) : Extent{};
+      case Collective::kReduceScatter:
+      case Collective::kAlltoall:
+        return shown_parts(rank);
       default:
-        return total_;
+        return {0, total_};
     }
   }
   std::size_t bytes(std::size_t count) const { return count * element_bytes_; }
   /// Copies what this rank shows. @param to  has room for it
   void show(void* to) const {
-    const std::size_t count = shown_by(rank_);
-    if (is_scaled()) {
-      scale(to, call_.input.data, count, call_.input.dtype, call_.prescale);
-    } else if (count > 0) {
-      std::memcpy(to, call_.input.data, bytes(count));
-    }
+    const Extent at = shown_by(rank_);
+    if (at.count == 0) return;
+    if (is_scaled()) return scale(to, input_at(at), at.count, call_.input.dtype, call_.prescale);
+    std::memcpy(to, input_at(at), bytes(at.count));
   }
   /// Writes the result to the call's output. Reads this rank's own data in its input, unless they would be written
   /// before they are read, or are scaled.
@@ -61,6 +68,8 @@ class ShortCollective {
     const std::size_t each = total_ / static_cast<std::size_t>(size_);
     return {static_cast<std::size_t>(rank) * each, each};
   }
+  /// Of a vector that has a part for each rank.
+  Extent shown_parts(int rank) const { return shown_to_ == ShownTo::kOtherOfTwo ? part(1 - rank) : Extent{0, total_}; }
   /// Whether the rank shows other numbers than those of its input.
   bool is_scaled() const { return reduces(call_.collective) && call_.prescale != 1.0; }
   /// The input's elements `at` are read before the output's first ones are written, or lie elsewhere.
@@ -74,8 +83,15 @@ class ShortCollective {
   }
   std::byte* output_at(std::size_t first) const { return static_cast<std::byte*>(call_.output.data) + bytes(first); }
 
+  /// Where a rank shows the elements `at`, which it does show.
+  template <class Shown>
+  const std::byte* shown_at(const Shown& shown, int rank, Extent at) const {
+    return shown(rank) + bytes(at.first - shown_by(rank).first);
+  }
   template <class Shown>
   void reduce_from_all(const Shown& shown, std::span<const void*> pointers, Extent at) const;
+  template <class Shown>
+  const void* own_to_reduce(const Shown& shown, Extent at) const;
   /// Elements of this rank's input to the element `to` of the output, before anything else is written there.
   void copy_own(Extent at, std::size_t to) const {
     if (at.count > 0) std::memmove(output_at(to), input_at(at), bytes(at.count));
@@ -83,13 +99,14 @@ class ShortCollective {
   /// Of what `rank` shows, to the element `to` of the output.
   template <class Shown>
   void copy_from(const Shown& shown, int rank, Extent at, std::size_t to) const {
-    if (at.count > 0) std::memcpy(output_at(to), shown(rank) + bytes(at.first), bytes(at.count));
+    if (at.count > 0) std::memcpy(output_at(to), shown_at(shown, rank, at), bytes(at.count));
   }
   template <class Shown>
   void collect(const Shown& shown) const;
 
   const Call& call_;
   const int rank_, size_;
+  const ShownTo shown_to_;
   const std::span<const std::size_t> firsts_;
   const std::size_t element_bytes_;
   const std::size_t total_;
@@ -132,12 +149,21 @@ void ShortCollective::collect(const Shown& shown) const {
   }
 }
 
+/// This rank's elements: in its input, else where it shows them, or, if it does not, in the output.
+template <class Shown>
+const void* ShortCollective::own_to_reduce(const Shown& shown, Extent at) const {
+  if (!is_scaled() && input_stays(at)) return input_at(at);
+  if (shown_to_ == ShownTo::kAll) return shown_at(shown, rank_, at);
+  copy_own(at, 0);
+  if (is_scaled()) scale(call_.output.data, call_.output.data, at.count, call_.input.dtype, call_.prescale);
+  return call_.output.data;
+}
+
 /// In the order of ranks, so that all ranks find the same bits.
 template <class Shown>
 void ShortCollective::reduce_from_all(const Shown& shown, std::span<const void*> pointers, Extent at) const {
   for (int rank = 0; rank < size_; ++rank) {
-    const bool is_own = rank == rank_ && !is_scaled() && input_stays(at);
-    pointers[static_cast<std::size_t>(rank)] = is_own ? input_at(at) : shown(rank) + bytes(at.first);
+    pointers[static_cast<std::size_t>(rank)] = rank == rank_ ? own_to_reduce(shown, at) : shown_at(shown, rank, at);
   }
   reduce_many(call_.output.data, pointers, at.count, call_.input.dtype, call_.op);
   const double factor = final_scale(call_, size_);

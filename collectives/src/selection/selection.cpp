@@ -117,8 +117,8 @@ const std::string& forced_algorithm(Collective collective, const Settings& setti
 double predict_us(const Algorithm& algorithm, int segments, const SelectionQuery& query) {
   const AlgorithmCost cost = algorithm.cost(Place{0, query.size, 0}, segments);
   if (cost.messages == 0) return 0;
-  const double piece_bytes = static_cast<double>(query.bytes) / (algorithm.chunks(query.size) * segments);
-  const double sent_bytes = static_cast<double>(cost.pieces_sent) * piece_bytes;
+  const double sent_bytes = static_cast<double>(cost.pieces_sent) *
+                            algorithm.piece_bytes(query.size, segments, static_cast<double>(query.bytes));
   // A round takes as long as its longest message, or as what a rank sends in it on average.
   const double message_bytes = sent_bytes / static_cast<double>(cost.messages);
   const double rank_bytes = sent_bytes / (static_cast<double>(query.size) * cost.rounds);

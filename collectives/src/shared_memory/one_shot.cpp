@@ -12,7 +12,7 @@ OneShot::OneShot(ShmGroup& host, int lane, const Call& call, std::span<const std
 
 void OneShot::show() {
   const int me = host_.rank();
-  const std::size_t count = collective_.shown_by(me);
+  const std::size_t count = collective_.shown_by(me).count;
   if (count == 0) return;
   if (!fits_record(count)) return collective_.show(slot(me));
   std::array<std::uint64_t, ArrivalRecord::kPayloadWords> payload{};
@@ -25,7 +25,7 @@ void OneShot::show() {
 void OneShot::take() {
   // What a rank shows stays until this one has completed the operation.
   const auto shown = [this](int local) -> const std::byte* {
-    if (!fits_record(collective_.shown_by(local))) return slot(local);
+    if (!fits_record(collective_.shown_by(local).count)) return slot(local);
     return reinterpret_cast<const std::byte*>(arrival(local).payload.data());
   };
   collective_.take(shown, host_.pointers());

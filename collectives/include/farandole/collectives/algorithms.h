@@ -59,6 +59,13 @@ struct Algorithm {
   bool pipelined = false;             ///< more than one segment is worthwhile
   bool logarithmic = false;           ///< few steps: verified to 4096 ranks instead of 256
   bool position_independent = false;  ///< every element is associated alike, as a binary tree over ranks
+
+  /// Bytes of one piece, of a vector as `--bytes` of farandole-bench counts it. An alltoall's schedule has chunks for
+  /// the input and as many for the output.
+  double piece_bytes(int size, int segments, double vector_bytes) const {
+    const int of_vector = collective == Collective::kAlltoall ? chunks(size) / 2 : chunks(size);
+    return vector_bytes / (static_cast<double>(of_vector) * segments);
+  }
 };
 
 /// All algorithms, grouped by collective; the first one of each collective supports every size.
