@@ -61,6 +61,7 @@ class Communicator::State {
     asked.bytes = bytes;
     asked.size = group_.size();
     asked.link = link_;
+    asked.compares = group_.compares;
     asked.memory = memory;
     asked.table = group_.table_fits ? group_.table.get() : nullptr;
     if (memory != MemoryKind::kHost) {

@@ -97,8 +97,15 @@ bool is_cheaper_than_schedule(const SelectionQuery& query) {
   return received * query.link.us_per_byte + copies_us <= cheapest_schedule_us(query);
 }
 
+/// An exchange is a comparison of calls. Where that is left out, a schedule takes no round more, and the root of a
+/// broadcast, or a rank that is not the root of a reduce, waits for no peer.
+bool is_cheapest_without_comparison(const SelectionQuery& query) {
+  return query.hosts > 0 && !is_rooted(query.collective) && is_cheaper_than_hierarchy(query);
+}
+
 bool is_cheapest_exchange(const SelectionQuery& query) {
   const FloatMode mode;  // the ranks must find the same, whatever mode their threads are in
+  if (!query.compares) return is_cheapest_without_comparison(query);
   return query.hosts > 0 ? is_cheaper_than_hierarchy(query) : is_cheaper_than_schedule(query);
 }
 

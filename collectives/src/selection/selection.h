@@ -46,6 +46,7 @@ struct SelectionQuery {
   int segments = 0;                    ///< by the caller; 0: from the size
   const TuningTable* table = nullptr;  ///< measured on ranks like these, if there is one
   MemoryKind memory = MemoryKind::kHost;
+  bool compares = true;       ///< the ranks compare what they call, in a round of its own or with short vectors
   bool vendor_agrees = true;  ///< of the call's type and reduction: vendor_agrees()
 };
 

@@ -90,7 +90,7 @@ Operation::State ShmOperation::advance() {
       [[fallthrough]];
     case Phase::kArrive:
       if (!arrival_.all_arrived()) return State::kWaiting;
-      if (group_.endpoint->settings().check) {
+      if (group_.compares) {
         if (!arrival_.is_alike()) {
           arrival_.describe();
           phase_ = Phase::kDescribe;

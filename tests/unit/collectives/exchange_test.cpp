@@ -21,6 +21,7 @@
 #include "groups.h"
 #include "message_of.h"
 #include "selection/selection.h"
+#include "variable.h"
 
 namespace farandole {
 namespace {
@@ -206,6 +207,31 @@ TEST(Exchange, AllRanksRaiseTheSameMismatchAndGoOn) {
   }
 }
 
+TEST(Exchange, ACommunicatorMayCompareCallsWhereTheJobDoesNot) {
+  const test::Variable check("FARANDOLE_CHECK", "off");
+  for (const Layout& layout : {apart(2), Layout{0, 0}, Layout{0, 0, 1, 1}}) {
+    SCOPED_TRACE(testing::PrintToString(layout));
+    run_replicas(static_cast<int>(layout.size()), [&](Communicator& ranks) {
+      const bool is_odd = ranks.rank() == 1;
+      Communicator comparing = CommunicatorProbe::on_hosts(ranks.duplicate({.compare = true}), layout);
+      for (const std::size_t count : {10, 500'000}) {
+        Numbers values(is_odd ? count / 2 : count, 3.0F);
+        EXPECT_THROW(comparing.allreduce(values, ReduceOp::kSum), Mismatch);
+        EXPECT_TRUE(are_all(values, 3.0F));
+        const auto refused = [&] {
+          comparing.allreduce(ConstBufferView(values), BufferView(values).part(0, is_odd ? 1 : values.size()),
+                              ReduceOp::kSum);
+        };
+        if (is_odd) {
+          EXPECT_THROW(refused(), InvalidArgument);
+        } else {
+          EXPECT_THROW(refused(), Mismatch);
+        }
+      }
+    });
+  }
+}
+
 TEST(Exchange, ShortAndLongVectorsMayBeInFlightTogether) {
   for (const Layout& layout : layouts()) {
     exchange_on_hosts(layout, [](Communicator& ranks) {
@@ -270,6 +296,20 @@ TEST(Exchange, OfTwoRanksNoneSendsWhatOnlyItselfNeeds) {
     asked.size = 3;
     EXPECT_NE(select(asked, settings).name(), kExchange) << name(collective) << ": all of it is";
   }
+}
+
+TEST(Exchange, IsLeftOutWhereCallsAreNotCompared) {
+  const Settings settings;
+  SelectionQuery asked = between_hosts(4, 2);
+  asked.compares = false;
+  EXPECT_EQ(select(asked, settings).name(), "recursive_doubling");
+  asked.collective = Collective::kBroadcast;
+  EXPECT_EQ(select(asked, settings).name(), "binomial");
+  asked.size = 4;
+  asked.hosts = 2;
+  EXPECT_EQ(select(asked, settings).name(), "hierarchical");
+  asked.collective = Collective::kAllreduce;
+  EXPECT_EQ(select(asked, settings).name(), kExchange) << "takes as many rounds";
 }
 
 TEST(Exchange, OverHostsOfSeveralRanksItDependsOnWhatAHierarchyWouldSend) {
