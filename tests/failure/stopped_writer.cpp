@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rank 1 stops in the middle of a collective on windows. The others time out and use the memory for something else;
-// then rank 1 continues, and writes what it still has to write. Nothing that the others have now may change.
+// then rank 1 continues, and writes what it still has to write. Nothing that its peers have now may change.
 // usage: stopped_writer DIRECTORY        the ranks tell each other how far they are by files in it
 #include <signal.h>
 #include <unistd.h>

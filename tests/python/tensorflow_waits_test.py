@@ -48,7 +48,7 @@ class WaitsTest(support.OpTest):
         with self.assertRaises(errors.Mismatch) as raised, hvd.converted_errors():
             function()
         self.assertLess(time.monotonic() - began, SOON)
-        self.assertIn("every rank waits for a name that the others have not submitted", str(raised.exception))
+        self.assertIn("every rank waits for a name that its peers have not submitted", str(raised.exception))
         for text in texts:
             self.assertIn(text, str(raised.exception))
         self.goes_on()

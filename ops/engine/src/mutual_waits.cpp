@@ -38,7 +38,7 @@ std::optional<std::string> MutualWaits::receive_confirmations(const std::vector<
                     waits_for.size() > kNamesShown ? ", …" : "");
   }
   if (!all_confirm || waits.empty() || happened_) return std::nullopt;
-  return "every rank waits for a name that the others have not submitted:" + waits + " no data was touched";
+  return "every rank waits for a name that its peers have not submitted:" + waits + " no data was touched";
 }
 
 void MutualWaits::end_negotiation(bool suspected, Time now) {

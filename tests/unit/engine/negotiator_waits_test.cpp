@@ -76,7 +76,7 @@ TEST(NegotiatorWaits, RanksThatStandStillTellEachOtherWhatTheyWaitFor) {
   EXPECT_EQ(ranks[0].next_wakeup(), ranks.now + milliseconds(300));
   ranks.pass(milliseconds(300));
   EXPECT_THAT(ranks.negotiation().failed,
-              ElementsAre(AllOf(HasSubstr("Mismatch every rank waits for a name that the others have not submitted"),
+              ElementsAre(AllOf(HasSubstr("Mismatch every rank waits for a name that its peers have not submitted"),
                                 HasSubstr("rank 0 for 'a'; rank 1 for 'b'"))));
   EXPECT_EQ(ranks.results[0].failed, ranks.results[1].failed);
   ranks.submit_all(allreduce("a"));

@@ -211,7 +211,7 @@ typedef struct farandole_tensor {
   int32_t device; /* ordinal of the device among those that the process sees; not read today */
 } farandole_tensor;
 
-/* Who waits for a request. If every rank waits for names that the others have not submitted, all of them get MISMATCH:
+/* Who waits for a request. If every rank waits for names that its peers have not submitted, all of them get MISMATCH:
  * callers within a second, programs when their processes have stood still for a sixth of FARANDOLE_WARN_AFTER. */
 typedef enum farandole_waiting {
   FARANDOLE_NOBODY_WAITS = 0,
