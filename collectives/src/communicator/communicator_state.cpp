@@ -65,8 +65,8 @@ Communicator::State::Prepared Communicator::State::prepare(const Call& call) {
   } catch (const InvalidArgument& error) {
     // A forked child and a job at fault get that error first: no other argument would do.
     group_.endpoint->check_fault();
-    // With the check on, the other ranks learn of it in their own call; without it this rank just raises.
-    if (group_.size() == 1 || !group_.endpoint->settings().check) throw;
+    // Where ranks compare their calls, the other ranks learn of it in their own; else this rank just raises.
+    if (group_.size() == 1 || !group_.compares) throw;
     return {Selection::schedule(algorithms().front(), 1), error.what()};
   }
 }

@@ -13,6 +13,7 @@
 #include <functional>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "communicator_probe.h"
@@ -21,6 +22,7 @@
 #include "groups.h"
 #include "message_of.h"
 #include "selection/selection.h"
+#include "variable.h"
 
 namespace farandole {
 namespace {
@@ -122,6 +124,24 @@ TEST(Exchange, ReducesInAndOutOfPlaceWithFactors) {
       EXPECT_EQ(part, sums(size, first, part.size(), 0.5F));
     });
   }
+}
+
+TEST(Exchange, WhatARankShowsOfItsScaledInputIsNotScaledAgain) {
+  Numbers input(4, 3.0F), output(4, -1.0F);
+  Call call;
+  call.collective = Collective::kAllreduce;
+  call.input = input;
+  call.output = output;
+  call.prescale = 2.0;
+  const ShortCollective collective(call, /*rank=*/0, /*size=*/2, {}, ShortCollective::ShownTo::kOtherOfTwo);
+  std::vector<Numbers> shown{Numbers(4), Numbers(4, 1.0F)};
+  collective.show(shown[0].data());
+  input.assign(4, 100.0F);
+  std::vector<const void*> pointers(2);
+  collective.take(
+      [&](int rank) { return reinterpret_cast<const std::byte*>(shown[static_cast<std::size_t>(rank)].data()); },
+      pointers);
+  EXPECT_EQ(output, Numbers(4, 7.0F));
 }
 
 TEST(Exchange, MovesPartsToWhereTheyBelong) {
@@ -289,6 +309,26 @@ TEST(Exchange, OverHostsOfSeveralRanksItDependsOnWhatAHierarchyWouldSend) {
     EXPECT_EQ(select(asked, settings).name(), kExchange) << name(collective);
     asked.bytes = 16 << 10;
     EXPECT_NE(select(asked, settings).name(), kExchange) << name(collective) << ": the vectors of all ranks cross";
+  }
+}
+
+TEST(Exchange, ASettingLeavesLongVectorsToOtherWays) {
+  const test::Variable allreduce("FARANDOLE_ALLREDUCE", std::string(kExchange));
+  const test::Variable broadcast("FARANDOLE_BROADCAST", std::string(kExchange));
+  for (const Layout& layout : {Layout{0, 1}, Layout{0, 0, 1, 1}}) {
+    run_replicas(static_cast<int>(layout.size()), [&](Communicator& on_one_host) {
+      // Which could not be duplicated: the setting is for hosts.
+      Communicator ranks = CommunicatorProbe::on_hosts(std::move(on_one_host), layout);
+      EXPECT_EQ(ranks.choose(Collective::kAllreduce, 4), kExchange);
+      for (const std::size_t count : {5, 300'000}) {
+        Numbers values(count, 1.0F);
+        ranks.allreduce(values, ReduceOp::kSum);
+        EXPECT_TRUE(are_all(values, static_cast<float>(ranks.size()))) << count;
+        values.assign(count, static_cast<float>(ranks.rank()));
+        ranks.broadcast(values, 1);
+        EXPECT_TRUE(are_all(values, 1.0F)) << count;
+      }
+    });
   }
 }
 
