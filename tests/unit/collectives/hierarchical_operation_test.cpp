@@ -385,8 +385,7 @@ TEST(HierarchicalOperation, IsWithdrawnOnceNoPeerOfItsHostTouchesItsBuffers) {
   reduction.begin();
   (void)reduction.advance(0);
   ShmGroup& shm = *hosts.shm(1);
-  std::atomic<std::uint64_t>& touching =
-      shm.lane(shm.rank(), shm.lane_of(ShmGroup::first_number(1))).touching;
+  std::atomic<std::uint64_t>& touching = shm.lane(shm.rank(), shm.lane_of(ShmGroup::first_number(1))).touching;
   touching.store(1);
   std::future<void> withdrawn = std::async(std::launch::async, [&] { (void)reduction.withdraw_of(0); });
   EXPECT_EQ(withdrawn.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
