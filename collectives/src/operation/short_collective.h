@@ -34,8 +34,9 @@ class ShortCollective {
   Extent shown_by(int rank) const {
     switch (call_.collective) {
       case Collective::kAllgather:
-      case Collective::kGather:
         return {0, part(rank).count};
+      case Collective::kGather:
+        return {0, keeps(rank) ? 0 : part(rank).count};
       case Collective::kBroadcast:
         return {0, rank == call_.root ? total_ : 0};
       case Collective::kScatter:
@@ -43,6 +44,8 @@ class ShortCollective {
       case Collective::kReduceScatter:
       case Collective::kAlltoall:
         return shown_parts(rank);
+      case Collective::kReduce:
+        return {0, keeps(rank) ? 0 : total_};
       default:
         return {0, total_};
     }
@@ -68,6 +71,8 @@ class ShortCollective {
     const std::size_t each = total_ / static_cast<std::size_t>(size_);
     return {static_cast<std::size_t>(rank) * each, each};
   }
+  /// Whether a rank has nothing for the other one of two: it is the root, and the result is for the root.
+  bool keeps(int rank) const { return shown_to_ == ShownTo::kOtherOfTwo && rank == call_.root; }
   /// Of a vector that has a part for each rank.
   Extent shown_parts(int rank) const { return shown_to_ == ShownTo::kOtherOfTwo ? part(1 - rank) : Extent{0, total_}; }
   /// Whether the elements `at` of its input are among those that this rank shows.

@@ -126,6 +126,36 @@ TEST(Exchange, ReducesInAndOutOfPlaceWithFactors) {
   }
 }
 
+TEST(Exchange, OfTwoRanksNoneShowsWhatTheOtherOneDoesNotNeed) {
+  Numbers input(4), output(4);
+  const auto shown_by = [&](Collective collective, int rank) {
+    Call call;
+    call.collective = collective;
+    call.input = input;
+    call.output = output;
+    if (is_rooted(collective)) call.root = 1;
+    return ShortCollective(call, rank, /*size=*/2, {}, ShortCollective::ShownTo::kOtherOfTwo).shown_by(rank);
+  };
+  const auto count = [&](Collective collective, int rank) { return shown_by(collective, rank).count; };
+  for (const Collective collective : {Collective::kReduce, Collective::kGather}) {
+    EXPECT_EQ(count(collective, 0), 4U) << name(collective);
+    EXPECT_EQ(count(collective, 1), 0U) << name(collective) << ": the root needs it";
+  }
+  for (const Collective collective : {Collective::kBroadcast, Collective::kScatter}) {
+    EXPECT_EQ(count(collective, 0), 0U) << name(collective) << ": the root has it";
+    EXPECT_EQ(count(collective, 1), 4U) << name(collective);
+  }
+  for (const Collective collective : {Collective::kReduceScatter, Collective::kAlltoall}) {
+    EXPECT_EQ(count(collective, 0), 2U) << name(collective);
+    EXPECT_EQ(shown_by(collective, 0).first, 2U) << name(collective);
+    EXPECT_EQ(count(collective, 1), 2U) << name(collective);
+    EXPECT_EQ(shown_by(collective, 1).first, 0U) << name(collective);
+  }
+  for (const Collective collective : {Collective::kAllreduce, Collective::kAllgather}) {
+    EXPECT_EQ(count(collective, 0), 4U) << name(collective);
+  }
+}
+
 TEST(Exchange, WhatARankShowsOfItsScaledInputIsNotScaledAgain) {
   Numbers input(4, 3.0F), output(4, -1.0F);
   Call call;
