@@ -84,7 +84,7 @@ std::vector<int> DeviceExchange::waits_for() const {
 }
 
 Aftermath DeviceExchange::withdraw() {
-  for (const Pending& one : pending_) one.transfer->withdraw();
+  for (Pending& one : pending_) (void)give_up(one.transfer);
   return Aftermath::kWritten;
 }
 

@@ -151,8 +151,8 @@ const std::byte* TwoLevelComparison::block(int rank) const {
 std::vector<int> TwoLevelComparison::waits_for() const {
   if (across_) return across_->waits_for();
   if (phase_ == Phase::kAwait) return {group_.member(host_->member(0))};
+  if (!meeting_) return host_ != nullptr ? host_->peers_of(group_) : std::vector<int>{};
   std::vector<int> ranks;
-  if (!meeting_) return ranks;
   for (const int local : meeting_->missing()) ranks.push_back(group_.member(host_->member(local)));
   return ranks;
 }

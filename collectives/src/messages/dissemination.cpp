@@ -68,7 +68,7 @@ void Dissemination::start_round() {
   messages_.emplace_back(kHeadingBytes + kMostShownBytes);
   const Scratch& incoming = messages_.back();
   receive_ = group_.route(from).recv_up_to(group_.channel_from(from, lane_), incoming.data(), incoming.size());
-  sends_.push_back(group_.route(to).send(group_.channel_to(to, lane_), outgoing, bytes));
+  sends_.push_back({to, group_.route(to).send(group_.channel_to(to, lane_), outgoing, bytes)});
 }
 
 void Dissemination::end_round() {
@@ -101,13 +101,21 @@ Operation::State Dissemination::advance() {
   bool moved = false;
   while (distance_ < group_.size()) {
     if (!receive_) start_round();
-    if (!receive_->test()) return moved ? State::kMoved : State::kWaiting;
+    const bool has_come = receive_->test();
+    // The rest of a message that its socket has not taken yet goes on: its receiver may be what all wait for.
+    forget_sent();
+    if (!has_come) return moved ? State::kMoved : State::kWaiting;
     end_round();
     moved = true;
   }
-  std::erase_if(sends_, [](const auto& send) { return send->test(); });
+  forget_sent();
   if (!sends_.empty()) return moved ? State::kMoved : State::kWaiting;
   return State::kDone;
+}
+
+/// Where a send fails some of those that stay may be null.
+void Dissemination::forget_sent() {
+  std::erase_if(sends_, [](const Sent& sent) { return sent.transfer->test(); });
 }
 
 void Dissemination::check_lengths() const {
@@ -116,14 +124,16 @@ void Dissemination::check_lengths() const {
 }
 
 Aftermath Dissemination::withdraw() {
-  auto worst = receive_ ? receive_->withdraw() : Aftermath::kNone;
-  for (const auto& send : sends_) worst = std::max(worst, send->withdraw());
+  auto worst = give_up(receive_);
+  for (Sent& sent : sends_) worst = std::max(worst, give_up(sent.transfer));
   return worst;
 }
 
 std::vector<int> Dissemination::waits_for() const {
-  if (!receive_) return {};
-  return {group_.member(before(distance_))};
+  if (receive_) return {group_.member(before(distance_))};
+  std::vector<int> ranks;
+  for (const Sent& sent : sends_) ranks.push_back(group_.member(sent.to));
+  return ranks;
 }
 
 }  // namespace farandole

@@ -55,6 +55,7 @@ class Dissemination final : public Operation {
   Scratch make_message() const;
   void start_round();
   void end_round();
+  void forget_sent();
 
   const Group& group_;
   const std::uint8_t lane_;
@@ -64,7 +65,11 @@ class Dissemination final : public Operation {
   int distance_ = 1;  // from this round's sender to its receiver; as many blocks are known: of the ranks up to this one
   std::vector<Scratch> messages_;         // that came and went; stay
   std::vector<const std::byte*> blocks_;  // by rank, in `messages_`; null: not known
-  std::vector<std::unique_ptr<Transfer>> sends_;
+  struct Sent {
+    int to;
+    std::unique_ptr<Transfer> transfer;
+  };
+  std::vector<Sent> sends_;  // that are not complete
   std::unique_ptr<Transfer> receive_;
   bool has_other_lengths_ = false;
 };

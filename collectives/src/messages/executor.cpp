@@ -43,7 +43,7 @@ Executor::~Executor() = default;
 
 Aftermath Executor::withdraw() {
   auto worst = Aftermath::kNone;
-  for (const Pending& pending : pending_) worst = std::max(worst, pending.transfer->withdraw());
+  for (Pending& pending : pending_) worst = std::max(worst, give_up(pending.transfer));
   return worst;
 }
 

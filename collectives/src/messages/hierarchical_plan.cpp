@@ -400,7 +400,10 @@ class SlicePlanner {
     }
     const Range received =
         carriers_.all_carry_here() ? phases_.joined_results(order) : phases_.scratch(sum(receives) * layout_.block(0));
-    HierarchicalPhase& phase = across(own, received, times_block(sends), 0);
+    // What a rank sends on average: the ranks of one host may send more than those of another.
+    const std::size_t sent = carriers_.assigned_everywhere(carriers_.own()) * query_.counts.size();
+    const std::size_t total = sent * layout_.block(0) / static_cast<std::size_t>(hierarchy_.host_count());
+    HierarchicalPhase& phase = across(own, received, times_block(sends), total);
     phase.recv_counts = times_block(receives);
     drop_equal_counts(phase);
     return received;

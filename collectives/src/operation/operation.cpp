@@ -6,6 +6,12 @@
 
 namespace farandole {
 
+Aftermath give_up(std::unique_ptr<Transfer>& message) {
+  const Aftermath aftermath = message ? message->withdraw() : Aftermath::kNone;
+  if (aftermath == Aftermath::kNone) message.reset();
+  return aftermath;
+}
+
 void keep_until_exit(std::unique_ptr<Operation> operation) {
   static std::mutex mutex;
   static auto& kept = *new std::vector<std::unique_ptr<Operation>>;  // never destroyed

@@ -26,6 +26,10 @@ class Operation {
   virtual std::shared_ptr<DeviceEvent> enqueued() const { return nullptr; }
 };
 
+/// Withdraws a message, or, if it is null, none. Where nothing may happen to its memory any more it is null afterwards;
+/// else it stays, as that memory must. @returns  what may still happen to its memory
+Aftermath give_up(std::unique_ptr<Transfer>& message);
+
 /// Memory of an operation that a transport may still use stays where it is.
 void keep_until_exit(std::unique_ptr<Operation> operation);
 

@@ -34,8 +34,9 @@ class ShortCollective {
   Extent shown_by(int rank) const {
     switch (call_.collective) {
       case Collective::kAllgather:
-      case Collective::kGather:
         return {0, part(rank).count};
+      case Collective::kGather:
+        return {0, keeps(rank) ? 0 : part(rank).count};
       case Collective::kBroadcast:
         return {0, rank == call_.root ? total_ : 0};
       case Collective::kScatter:
@@ -43,6 +44,8 @@ class ShortCollective {
       case Collective::kReduceScatter:
       case Collective::kAlltoall:
         return shown_parts(rank);
+      case Collective::kReduce:
+        return {0, keeps(rank) ? 0 : total_};
       default:
         return {0, total_};
     }
@@ -68,8 +71,15 @@ class ShortCollective {
     const std::size_t each = total_ / static_cast<std::size_t>(size_);
     return {static_cast<std::size_t>(rank) * each, each};
   }
+  /// Whether a rank has nothing for the other one of two: it is the root, and the result is for the root.
+  bool keeps(int rank) const { return shown_to_ == ShownTo::kOtherOfTwo && rank == call_.root; }
   /// Of a vector that has a part for each rank.
   Extent shown_parts(int rank) const { return shown_to_ == ShownTo::kOtherOfTwo ? part(1 - rank) : Extent{0, total_}; }
+  /// Whether the elements `at` of its input are among those that this rank shows.
+  bool shows(Extent at) const {
+    const Extent all = shown_by(rank_);
+    return at.first >= all.first && at.first + at.count <= all.first + all.count;
+  }
   /// Whether the rank shows other numbers than those of its input.
   bool is_scaled() const { return reduces(call_.collective) && call_.prescale != 1.0; }
   /// The input's elements `at` are read before the output's first ones are written, or lie elsewhere.
@@ -153,7 +163,7 @@ void ShortCollective::collect(const Shown& shown) const {
 template <class Shown>
 const void* ShortCollective::own_to_reduce(const Shown& shown, Extent at) const {
   if (!is_scaled() && input_stays(at)) return input_at(at);
-  if (shown_to_ == ShownTo::kAll) return shown_at(shown, rank_, at);
+  if (shows(at)) return shown_at(shown, rank_, at);
   copy_own(at, 0);
   if (is_scaled()) scale(call_.output.data, call_.output.data, at.count, call_.input.dtype, call_.prescale);
   return call_.output.data;

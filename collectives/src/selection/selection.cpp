@@ -171,7 +171,7 @@ ShortVectors select_short_vectors(const SelectionQuery& query, const Settings& s
   if (method == nullptr || !method->is_preferred || !method->is_available(query, false)) return {};
   SelectionQuery longest = query;
   longest.bytes = kUnknownBytes - 1;
-  if (is_free && preferred_method(longest) != method) return {};
+  if (!method->is_available(longest, false) || (is_free && preferred_method(longest) != method)) return {};
   ShortVectors found{kUnknownBytes, {method, nullptr, 1}};
   if (!is_free || query.table == nullptr) return found;
   std::size_t below = 0;

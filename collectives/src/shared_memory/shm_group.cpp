@@ -74,6 +74,14 @@ ShmGroup::~ShmGroup() {
   });
 }
 
+std::vector<int> ShmGroup::peers_of(const Group& group) const {
+  std::vector<int> ranks;
+  for (int local = 0; local < size(); ++local) {
+    if (local != rank_) ranks.push_back(group.member(member(local)));
+  }
+  return ranks;
+}
+
 /// Publishes the own block, then looks for the peers'. A rank completes no operation before all peers have found its
 /// block, so it stays published for as long as a peer may look for it.
 bool ShmGroup::connect() {

@@ -110,6 +110,8 @@ class ShmGroup {
   int rank() const { return rank_; }
   /// Rank in the communicator of local rank `local`.
   int member(int local) const { return peers_[static_cast<std::size_t>(local)].member; }
+  /// Ranks of the job that are the peers of this one here. @param group  that this object was made of
+  std::vector<int> peers_of(const Group& group) const;
   /// Bytes of staging memory that an operation has per slot, for input and for results.
   std::size_t slot_bytes() const { return slot_bytes_; }
   static constexpr int kSlots = 2;

@@ -70,9 +70,14 @@ ShmOperation::ShmOperation(const Group& group, ShmGroup& host, const Call& call,
 }
 
 ShmOperation::~ShmOperation() {
-  // Given up after a fault: the caller's buffers may go as soon as no rank touches them.
-  if (phase_ != Phase::kDone && host_.by_address()) host_.await_hands_off(arrival_.lane());
   host_.end(arrival_.lane(), followed_by_);
+}
+
+/// Given up after a fault, the caller's buffers may go as soon as no rank touches them. A part of an operation that is
+/// kept is not destroyed.
+Aftermath ShmOperation::withdraw() {
+  if (phase_ != Phase::kDone && host_.by_address()) host_.await_hands_off(arrival_.lane());
+  return Aftermath::kNone;
 }
 
 Operation::State ShmOperation::advance() {
@@ -126,11 +131,7 @@ std::vector<int> ShmOperation::waits_for() const {
   if (phase_ == Phase::kDone) return {};
   if (phase_ == Phase::kArrive) return arrival_.missing();
   if (phase_ == Phase::kRun) return {group_.member(host_.member(pipeline_->waits_for()))};
-  std::vector<int> peers;
-  for (int local = 0; local < host_.size(); ++local) {
-    if (local != host_.rank()) peers.push_back(group_.member(host_.member(local)));
-  }
-  return peers;
+  return host_.peers_of(group_);
 }
 
 }  // namespace farandole

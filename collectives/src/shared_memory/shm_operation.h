@@ -47,8 +47,8 @@ class ShmOperation final : public Operation {
   /// @throws Mismatch  on all ranks, before data is touched
   State advance() override;
   std::vector<int> waits_for() const override;
-  /// The destructor waits until no peer touches this rank's memory.
-  Aftermath withdraw() override { return Aftermath::kNone; }
+  /// Waits until no peer touches this rank's memory.
+  Aftermath withdraw() override;
 
  private:
   enum class Phase { kConnect, kAwaitLane, kArrive, kDescribe, kRun, kDone };

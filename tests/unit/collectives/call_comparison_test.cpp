@@ -17,12 +17,14 @@
 #include "farandole/core/world.h"
 #include "messages/call_comparison.h"
 #include "scripted_network.h"
+#include "shm_ranks.h"
 
 namespace farandole {
 namespace {
 
 using test::ScriptedNetwork;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 Descriptor sum_of(std::uint64_t count) {
@@ -64,24 +66,41 @@ std::vector<std::size_t> show_nothing(int /*rank*/) {
   return {};
 }
 
+/// Ranks that share no memory, all on this thread.
+class Apart {
+ public:
+  Apart(int size, ScriptedNetwork& network) : world_(options_for(size)), groups_(static_cast<std::size_t>(size)) {
+    for (int rank = 0; rank < size; ++rank) {
+      Group& group = groups_[static_cast<std::size_t>(rank)];
+      group.endpoint = world_.endpoint(rank).share();
+      group.rank = rank;
+      group.members.resize(static_cast<std::size_t>(size));
+      std::iota(group.members.begin(), group.members.end(), 0);
+      group.transport = &network;
+    }
+  }
+  const Group& group(int rank) const { return groups_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  static WorldOptions options_for(int size) {
+    WorldOptions options;
+    options.replicas = size;
+    return options;
+  }
+  World world_;
+  std::vector<Group> groups_;
+};
+
 /// The error of each rank; "" where there is none.
 std::vector<std::string> compare(int size, unsigned seed, const std::function<Descriptor(int)>& descriptor_of,
                                  const std::function<std::uint64_t(int)>& sequence_of,
-                                 const Lengths& lengths_of = show_nothing) {
-  WorldOptions options;
-  options.replicas = size;
-  World world(options);
+                                 const Lengths& lengths_of = show_nothing, bool is_network_full = false) {
   ScriptedNetwork network;
-  std::vector<Group> groups(static_cast<std::size_t>(size));
+  if (is_network_full) network.be_full();
+  const Apart ranks(size, network);
   std::vector<std::unique_ptr<CallComparison>> comparisons;
   for (int rank = 0; rank < size; ++rank) {
-    Group& group = groups[static_cast<std::size_t>(rank)];
-    group.endpoint = world.endpoint(rank).share();
-    group.rank = rank;
-    group.members.resize(static_cast<std::size_t>(size));
-    std::iota(group.members.begin(), group.members.end(), 0);
-    group.transport = &network;
-    comparisons.push_back(std::make_unique<FlatComparison>(group, sequence_of(rank), descriptor_of(rank),
+    comparisons.push_back(std::make_unique<FlatComparison>(ranks.group(rank), sequence_of(rank), descriptor_of(rank),
                                                            blocks_of(rank, lengths_of(rank))));
   }
   std::mt19937 random(seed);
@@ -154,6 +173,95 @@ TEST(CallComparison, EveryRankHasWhatAllShow) {
         EXPECT_THAT(errors, testing::Each("")) << size << " ranks, kind " << kind << ", seed " << seed;
       }
     }
+  }
+}
+
+/// Every rank waits for one rank, and another one waits for what it has sent.
+TEST(CallComparison, ARankThatWaitsLooksAfterWhatItHasSent) {
+  for (const int size : {2, 3, 4, 5, 8}) {
+    const auto errors = compare(
+        size, 1, [](int) { return sum_of(100); }, seventh, [&](int) { return lengths_among(size, 0); },
+        /*is_network_full=*/true);
+    EXPECT_THAT(errors, testing::Each("")) << size << " ranks";
+  }
+}
+
+TEST(CallComparison, NamesTheRankThatDoesNotTakeWhatWasSentToIt) {
+  ScriptedNetwork network;
+  const Apart ranks(2, network);
+  FlatComparison first(ranks.group(0), seventh(0), sum_of(100)), second(ranks.group(1), seventh(1), sum_of(100));
+  (void)first.advance();
+  (void)second.advance();
+  EXPECT_THAT(first.waits_for(), ElementsAre(1));
+  ASSERT_EQ(network.deliverable(), 2U);
+  network.deliver(1);  // that of rank 1
+  EXPECT_NE(first.advance(), Operation::State::kDone);
+  EXPECT_THAT(first.waits_for(), ElementsAre(1)) << "it has not taken the message of rank 0";
+  network.deliver(0);
+  EXPECT_EQ(first.advance(), Operation::State::kDone);
+  EXPECT_EQ(second.advance(), Operation::State::kDone);
+}
+
+TEST(CallComparison, LetsGoOfTheMessagesThatAreWithdrawn) {
+  ScriptedNetwork network;
+  network.keep_withdrawn_sends();
+  const Apart ranks(3, network);
+  FlatComparison comparison(ranks.group(0), seventh(0), sum_of(100));
+  (void)comparison.advance();
+  EXPECT_EQ(comparison.withdraw(), Aftermath::kRead);
+  EXPECT_EQ(network.held_receives(), 0U);
+  EXPECT_EQ(network.held_sends(), 1U);
+}
+
+/// The peer is found to be lost while its sends are gone through, some of which are complete.
+TEST(CallComparison, CanBeWithdrawnWhenASendHasFailed) {
+  ScriptedNetwork network;
+  const Apart ranks(5, network);
+  std::vector<std::unique_ptr<FlatComparison>> comparisons;
+  for (int rank = 0; rank < 5; ++rank) {
+    comparisons.push_back(std::make_unique<FlatComparison>(ranks.group(rank), seventh(rank), sum_of(100)));
+    (void)comparisons.back()->advance();
+  }
+  network.deliver_between(2, 3);
+  network.deliver_between(4, 0);
+  (void)comparisons[3]->advance();
+  (void)comparisons[0]->advance();
+  network.deliver_between(3, 0);
+  (void)comparisons[0]->advance();
+  // Rank 0 has sent to ranks 1, 2 and 4.
+  network.deliver_between(0, 1);
+  network.lose(4, "the cable was pulled");
+  EXPECT_THROW((void)comparisons[0]->advance(), TransportError);
+  EXPECT_EQ(comparisons[0]->withdraw(), Aftermath::kNone);
+}
+
+/// Over hosts of several ranks, in each phase.
+TEST(CallComparison, NamesTheRanksThatItWaitsFor) {
+  ScriptedNetwork network;
+  test::ShmRanks ranks(4, 1024, {0, 0, 1, 1}, &network);
+  std::vector<Hierarchy> hierarchies;
+  std::vector<std::unique_ptr<CallComparison>> comparisons;
+  for (int rank = 0; rank < ranks.size(); ++rank) hierarchies.push_back(*Hierarchy::of(ranks.group(rank)));
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    comparisons.push_back(CallComparison::make(ranks.group(rank), &hierarchies[static_cast<std::size_t>(rank)],
+                                               &ranks.shm(rank), seventh(rank), sum_of(100)));
+  }
+  const auto waits_after_a_step = [&](std::size_t rank) {
+    EXPECT_NE(comparisons[rank]->advance(), Operation::State::kDone);
+    return comparisons[rank]->waits_for();
+  };
+  EXPECT_THAT(waits_after_a_step(0), ElementsAre(1)) << "for the memory of its peer";
+  (void)ranks.shm(1).connect();
+  EXPECT_THAT(waits_after_a_step(0), ElementsAre(1)) << "for the call of its peer";
+  EXPECT_THAT(waits_after_a_step(1), ElementsAre(0)) << "for the answer";
+  EXPECT_THAT(waits_after_a_step(0), ElementsAre(2)) << "for the other host";
+  EXPECT_THAT(waits_after_a_step(3), ElementsAre(2)) << "for the memory of its peer";
+  EXPECT_THAT(waits_after_a_step(2), ElementsAre(3)) << "for the call of its peer";
+  EXPECT_THAT(waits_after_a_step(3), ElementsAre(2)) << "for the answer";
+  EXPECT_THAT(waits_after_a_step(2), ElementsAre(0)) << "for the other host";
+  while (network.deliverable() > 0) network.deliver(0);
+  for (const int rank : {0, 2, 1, 3}) {
+    EXPECT_EQ(comparisons[static_cast<std::size_t>(rank)]->advance(), Operation::State::kDone);
   }
 }
 

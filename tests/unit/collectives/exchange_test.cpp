@@ -13,6 +13,7 @@
 #include <functional>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "communicator_probe.h"
@@ -123,6 +124,54 @@ TEST(Exchange, ReducesInAndOutOfPlaceWithFactors) {
       EXPECT_EQ(part, sums(size, first, part.size(), 0.5F));
     });
   }
+}
+
+TEST(Exchange, OfTwoRanksNoneShowsWhatTheOtherOneDoesNotNeed) {
+  Numbers input(4), output(4);
+  const auto shown_by = [&](Collective collective, int rank) {
+    Call call;
+    call.collective = collective;
+    call.input = input;
+    call.output = output;
+    if (is_rooted(collective)) call.root = 1;
+    return ShortCollective(call, rank, /*size=*/2, {}, ShortCollective::ShownTo::kOtherOfTwo).shown_by(rank);
+  };
+  const auto count = [&](Collective collective, int rank) { return shown_by(collective, rank).count; };
+  for (const Collective collective : {Collective::kReduce, Collective::kGather}) {
+    EXPECT_EQ(count(collective, 0), 4U) << name(collective);
+    EXPECT_EQ(count(collective, 1), 0U) << name(collective) << ": the root needs it";
+  }
+  for (const Collective collective : {Collective::kBroadcast, Collective::kScatter}) {
+    EXPECT_EQ(count(collective, 0), 0U) << name(collective) << ": the root has it";
+    EXPECT_EQ(count(collective, 1), 4U) << name(collective);
+  }
+  for (const Collective collective : {Collective::kReduceScatter, Collective::kAlltoall}) {
+    EXPECT_EQ(count(collective, 0), 2U) << name(collective);
+    EXPECT_EQ(shown_by(collective, 0).first, 2U) << name(collective);
+    EXPECT_EQ(count(collective, 1), 2U) << name(collective);
+    EXPECT_EQ(shown_by(collective, 1).first, 0U) << name(collective);
+  }
+  for (const Collective collective : {Collective::kAllreduce, Collective::kAllgather}) {
+    EXPECT_EQ(count(collective, 0), 4U) << name(collective);
+  }
+}
+
+TEST(Exchange, WhatARankShowsOfItsScaledInputIsNotScaledAgain) {
+  Numbers input(4, 3.0F), output(4, -1.0F);
+  Call call;
+  call.collective = Collective::kAllreduce;
+  call.input = input;
+  call.output = output;
+  call.prescale = 2.0;
+  const ShortCollective collective(call, /*rank=*/0, /*size=*/2, {}, ShortCollective::ShownTo::kOtherOfTwo);
+  std::vector<Numbers> shown{Numbers(4), Numbers(4, 1.0F)};
+  collective.show(shown[0].data());
+  input.assign(4, 100.0F);
+  std::vector<const void*> pointers(2);
+  collective.take(
+      [&](int rank) { return reinterpret_cast<const std::byte*>(shown[static_cast<std::size_t>(rank)].data()); },
+      pointers);
+  EXPECT_EQ(output, Numbers(4, 7.0F));
 }
 
 TEST(Exchange, MovesPartsToWhereTheyBelong) {
@@ -329,6 +378,26 @@ TEST(Exchange, OverHostsOfSeveralRanksItDependsOnWhatAHierarchyWouldSend) {
     EXPECT_EQ(select(asked, settings).name(), kExchange) << name(collective);
     asked.bytes = 16 << 10;
     EXPECT_NE(select(asked, settings).name(), kExchange) << name(collective) << ": the vectors of all ranks cross";
+  }
+}
+
+TEST(Exchange, ASettingLeavesLongVectorsToOtherWays) {
+  const test::Variable allreduce("FARANDOLE_ALLREDUCE", std::string(kExchange));
+  const test::Variable broadcast("FARANDOLE_BROADCAST", std::string(kExchange));
+  for (const Layout& layout : {Layout{0, 1}, Layout{0, 0, 1, 1}}) {
+    run_replicas(static_cast<int>(layout.size()), [&](Communicator& on_one_host) {
+      // Which could not be duplicated: the setting is for hosts.
+      Communicator ranks = CommunicatorProbe::on_hosts(std::move(on_one_host), layout);
+      EXPECT_EQ(ranks.choose(Collective::kAllreduce, 4), kExchange);
+      for (const std::size_t count : {5, 300'000}) {
+        Numbers values(count, 1.0F);
+        ranks.allreduce(values, ReduceOp::kSum);
+        EXPECT_TRUE(are_all(values, static_cast<float>(ranks.size()))) << count;
+        values.assign(count, static_cast<float>(ranks.rank()));
+        ranks.broadcast(values, 1);
+        EXPECT_TRUE(are_all(values, 1.0F)) << count;
+      }
+    });
   }
 }
 

@@ -163,5 +163,18 @@ TEST(Executor, FailsWithTheTransportAndCanBeWithdrawn) {
   }
 }
 
+/// An operation stays for the sake of the messages whose memory may still be used. Of the others nothing stays.
+TEST(Executor, LetsGoOfTheMessagesThatAreWithdrawn) {
+  const Algorithm& ring = *find_algorithm(Collective::kAllreduce, "ring");
+  ScriptedNetwork network;
+  network.keep_withdrawn_sends();
+  Job job(network, ring, 3, /*count=*/9, /*segments=*/1);
+  for (std::size_t rank = 0; rank < 3; ++rank) (void)job.executor(rank).advance();
+  ASSERT_GT(network.held_receives(), 0U);
+  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(job.executor(rank).withdraw(), Aftermath::kRead);
+  EXPECT_EQ(network.held_receives(), 0U);
+  EXPECT_EQ(network.held_sends(), 3U);
+}
+
 }  // namespace
 }  // namespace farandole

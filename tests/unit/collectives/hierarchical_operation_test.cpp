@@ -8,7 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <functional>
+#include <future>
 #include <latch>
 #include <memory>
 #include <optional>
@@ -213,6 +216,7 @@ class Reduction {
       if (hosts_.shm(rank) != nullptr) hosts_.shm(rank)->withdraw(ShmGroup::first_number(sequence_));
     }
   }
+  Aftermath withdraw_of(int rank) { return sides_[static_cast<std::size_t>(rank)].operation->withdraw(); }
   std::vector<int> waits_for(int rank) const { return sides_[static_cast<std::size_t>(rank)].operation->waits_for(); }
 
  private:
@@ -373,6 +377,23 @@ TEST(HierarchicalOperation, RaisesWhenMessagesAreLostAndLeavesNothingBehind) {
   }
 }
 
+/// Also where it stays for the sake of a message whose memory may still be used, and is not destroyed.
+TEST(HierarchicalOperation, IsWithdrawnOnceNoPeerOfItsHostTouchesItsBuffers) {
+  Hosts hosts({0, 0, 1, 1});
+  Reduction reduction(hosts, 1, {1000});
+  reduction.announce();
+  reduction.begin();
+  (void)reduction.advance(0);
+  ShmGroup& shm = *hosts.shm(1);
+  std::atomic<std::uint64_t>& touching = shm.lane(shm.rank(), shm.lane_of(ShmGroup::first_number(1))).touching;
+  touching.store(1);
+  std::future<void> withdrawn = std::async(std::launch::async, [&] { (void)reduction.withdraw_of(0); });
+  EXPECT_EQ(withdrawn.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+  touching.store(0);
+  withdrawn.get();
+  reduction.withdraw();
+}
+
 /// A communicator of threads that count as living on these hosts.
 void run_on_hosts(const std::vector<int>& layout, const std::function<void(Communicator&)>& body) {
   run_replicas(static_cast<int>(layout.size()), [&](Communicator& ranks) {
@@ -422,6 +443,15 @@ TEST(HierarchicalOperation, ADisagreementEndsOneCallOnAllRanks) {
       EXPECT_EQ(after, wanted);
     });
   }
+}
+
+/// Its peer on the host has not found its memory yet, and the other hosts wait for that peer.
+TEST(HierarchicalOperation, ARankThatLeavesBeforeTheFirstCallIsLost) {
+  run_on_hosts({0, 0, 1}, [](Communicator& ranks) {
+    if (ranks.rank() == 1) return;
+    std::vector<float> values(3, 1.0F);
+    EXPECT_THROW(ranks.allreduce(values, ReduceOp::kSum), PeerLost) << "rank " << ranks.rank();
+  });
 }
 
 TEST(HierarchicalOperation, ARankThatFailsInTheMiddleEndsItOnAllHosts) {

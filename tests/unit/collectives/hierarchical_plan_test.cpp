@@ -442,6 +442,22 @@ TEST(HierarchicalPlan, HoldsForAnyHosts) {
   }
 }
 
+/// Long vectors go by connections of their own.
+TEST(HierarchicalPlan, AnAlltoallSaysHowMuchCrosses) {
+  const auto total_across = [](const std::vector<int>& hosts, int rank) {
+    HierarchicalQuery query;
+    query.collective = Collective::kAlltoall;
+    query.counts.assign(hosts.size(), 1000);
+    query.carriers = Hierarchy::of(hosts, rank).least_local_size();
+    for (const HierarchicalPhase& phase : plan_hierarchical(query, Hierarchy::of(hosts, rank)).phases) {
+      if (phase.where == HierarchicalPhase::Where::kAcross) return phase.total;
+    }
+    return std::size_t{0};
+  };
+  EXPECT_EQ(total_across({0, 0, 1, 1}, 1), 4000U) << "for two ranks of each host, from two";
+  EXPECT_EQ(total_across({0, 0, 0, 1}, 0), 8000U) << "a leader has 12000, the other one 4000";
+}
+
 TEST(HierarchicalPlan, RanksThatCarryTheirOwnBlocksDoNotCollectThem) {
   HierarchicalQuery query;
   query.collective = Collective::kAllgather;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -32,17 +33,17 @@ class ScriptedNetwork final : public Transport {
   bool has_arrived(std::uint16_t /*communicator*/, std::uint8_t /*lane*/, int /*target*/) override { return false; }
 
   std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override {
-    return post(sends_[key(channel)], bytes, [data](const void*, std::size_t) { return data; });
+    return post(sends_, channel, bytes, [data](const void*, std::size_t) { return data; });
   }
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override {
-    return post(receives_[key(channel)], bytes, [data](const void* from, std::size_t came) {
+    return post(receives_, channel, bytes, [data](const void* from, std::size_t came) {
       std::memcpy(data, from, came);
       return nullptr;
     });
   }
   std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) override {
     return post(
-        receives_[key(channel)], most,
+        receives_, channel, most,
         [data](const void* from, std::size_t bytes) {
           std::memcpy(data, from, bytes);
           return nullptr;
@@ -51,7 +52,7 @@ class ScriptedNetwork final : public Transport {
   }
   std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand, std::size_t count,
                                         DType dtype, ReduceOp op) override {
-    return post(receives_[key(channel)], count * size_in_bytes(dtype), [=](const void* from, std::size_t) {
+    return post(receives_, channel, count * size_in_bytes(dtype), [=](const void* from, std::size_t) {
       reduce(out, operand, from, count, dtype, op);
       return nullptr;
     });
@@ -61,6 +62,13 @@ class ScriptedNetwork final : public Transport {
   std::size_t deliverable() const { return ready_channels().size(); }
   /// Delivers the next message of one of them.
   void deliver(std::size_t index) { deliver_on(ready_channels().at(index)); }
+  /// The next message from one rank of the job to another, which both ends have posted.
+  void deliver_between(int source, int target) {
+    for (const Key& channel : ready_channels()) {
+      if (std::get<2>(channel) == source && std::get<3>(channel) == target) return deliver_on(channel);
+    }
+    ADD_FAILURE() << "rank " << target << " waits for no message of rank " << source << ", or there is none";
+  }
   /// The same of all of them that are of one lane. True if there was any.
   bool deliver_all_of(std::uint8_t lane) {
     bool any = false;
@@ -71,11 +79,21 @@ class ScriptedNetwork final : public Transport {
     }
     return any;
   }
+  /// From now on a message is taken out of its sender's memory only once the sender has looked after it, as where a
+  /// socket was full when it was sent.
+  void be_full() { is_full_ = true; }
+  /// What becomes of the memory of sends that are withdrawn.
+  void keep_withdrawn_sends() { aftermath_of_sends_ = Aftermath::kRead; }
   /// From now on every message that has not been delivered is lost.
   void fail(const std::string& text) { failure_ = text; }
+  /// The same of messages from and to one rank of the job.
+  void lose(int rank, const std::string& text) { lost_ = rank, failure_ = text; }
 
   std::size_t delivered() const { return delivered_; }
   std::size_t withdrawn() const { return withdrawn_; }
+  /// Messages that a rank still has: sends, or receives.
+  std::size_t held_sends() const { return held_[0]; }
+  std::size_t held_receives() const { return held_[1]; }
   /// Ranks of the job that have sent something.
   std::set<int> senders() const {
     std::set<int> ranks;
@@ -98,6 +116,7 @@ class ScriptedNetwork final : public Transport {
   struct State {
     bool is_done = false;
     std::size_t came = 0;
+    bool is_looked_after = false;
   };
   using Move = std::function<const void*(const void*, std::size_t)>;
   using Key = std::tuple<std::uint16_t, std::uint8_t, int, int, Traffic>;
@@ -109,30 +128,44 @@ class ScriptedNetwork final : public Transport {
   };
   class ScriptedTransfer final : public Transfer {
    public:
-    ScriptedTransfer(ScriptedNetwork& network, std::shared_ptr<State> state)
-        : network_(network), state_(std::move(state)) {}
+    ScriptedTransfer(ScriptedNetwork& network, const Key& channel, std::shared_ptr<State> state, bool is_send)
+        : network_(network), channel_(channel), state_(std::move(state)), is_send_(is_send) {
+      ++network_.held_[is_send_ ? 0 : 1];
+    }
+    ScriptedTransfer(const ScriptedTransfer&) = delete;
+    ScriptedTransfer& operator=(const ScriptedTransfer&) = delete;
+    ~ScriptedTransfer() override { --network_.held_[is_send_ ? 0 : 1]; }
     bool test() override {
+      state_->is_looked_after = true;
       if (state_->is_done) return true;
-      if (!network_.failure_.empty()) throw TransportError(network_.failure_);
+      if (network_.is_lost(channel_)) throw TransportError(network_.failure_);
       return false;
     }
     std::size_t came() const override { return state_->came; }
     Aftermath withdraw() override {
       ++network_.withdrawn_;
-      return Aftermath::kNone;
+      return is_send_ ? network_.aftermath_of_sends_ : Aftermath::kNone;
     }
 
    private:
     ScriptedNetwork& network_;
+    const Key channel_;
     const std::shared_ptr<State> state_;
+    const bool is_send_;
   };
 
+  using Messages = std::map<Key, std::deque<Message>>;
+  bool is_lost(const Key& channel) const {
+    return !failure_.empty() && (lost_ < 0 || std::get<2>(channel) == lost_ || std::get<3>(channel) == lost_);
+  }
   static Key key(const Channel& channel) {
     return {channel.communicator, channel.lane, channel.source, channel.target, channel.traffic};
   }
-  std::unique_ptr<Transfer> post(std::deque<Message>& queue, std::size_t bytes, Move move, bool exact = true) {
+  std::unique_ptr<Transfer> post(Messages& messages, const Channel& channel, std::size_t bytes, Move move,
+                                 bool exact = true) {
+    auto& queue = messages[key(channel)];
     queue.push_back({bytes, exact, std::move(move), std::make_shared<State>()});
-    return std::make_unique<ScriptedTransfer>(*this, queue.back().state);
+    return std::make_unique<ScriptedTransfer>(*this, key(channel), queue.back().state, &messages == &sends_);
   }
   static Message take(std::deque<Message>& queue) {
     Message first = std::move(queue.front());
@@ -143,21 +176,26 @@ class ScriptedNetwork final : public Transport {
     Message from = take(sends_[channel]), to = take(receives_[channel]);
     ASSERT_TRUE(to.exact ? from.bytes == to.bytes : from.bytes <= to.bytes) << from.bytes << " and " << to.bytes;
     (void)to.move(from.move(nullptr, 0), from.bytes);
-    *from.state = *to.state = {true, from.bytes};
+    *from.state = *to.state = {true, from.bytes, true};
     ++delivered_;
   }
   std::vector<Key> ready_channels() const {
     std::vector<Key> ready;
     for (const auto& [channel, messages] : sends_) {
       const auto receives = receives_.find(channel);
+      if (is_full_ && !messages.empty() && !messages.front().state->is_looked_after) continue;
       if (!messages.empty() && receives != receives_.end() && !receives->second.empty()) ready.push_back(channel);
     }
     return ready;
   }
 
   const bool fuses_;
-  std::map<Key, std::deque<Message>> sends_, receives_;
-  std::string failure_;
+  Messages sends_, receives_;
+  std::string failure_;  // empty: nothing is lost
+  int lost_ = -1;        // messages of this rank only; -1: all
+  bool is_full_ = false;
+  Aftermath aftermath_of_sends_ = Aftermath::kNone;
+  std::array<std::size_t, 2> held_{};  // sends and receives
   std::size_t delivered_ = 0, withdrawn_ = 0;
 };
 
