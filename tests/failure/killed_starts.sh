@@ -60,8 +60,9 @@ for ((start = 1; start <= starts; ++start)); do
       sleep 0.01
     done
   done
-  # What an MPI leaves behind is its own business.
-  left=$(find "$TMPDIR" /dev/shm -mindepth 1 ${OWN_SHM:+-not -name 'vader_segment*' -not -name '*mpich*' -not -name 'ucx_*'} \
+  # What an MPI leaves behind is its own business; open_mpi.* is what Open MPI makes, and removes, to try POSIX shared memory.
+  left=$(find "$TMPDIR" /dev/shm -mindepth 1 \
+    ${OWN_SHM:+-not -name 'vader_segment*' -not -name 'open_mpi.*' -not -name '*mpich*' -not -name 'ucx_*'} \
     -not -path "$TMPDIR/ompi*" -not -path "$TMPDIR/openmpi*" -not -path "$TMPDIR/pmix*" 2>/dev/null)
   [ -n "${OWN_SHM-}" ] || left=$(grep -i farandole <<<"$left")
   [ -z "$left" ] || fail "files are left: $left"
