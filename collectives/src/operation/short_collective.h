@@ -102,9 +102,10 @@ class ShortCollective {
   void reduce_from_all(const Shown& shown, std::span<const void*> pointers, Extent at) const;
   template <class Shown>
   const void* own_to_reduce(const Shown& shown, Extent at) const;
-  /// Elements of this rank's input to the element `to` of the output, before anything else is written there.
+  /// Elements of this rank's input to the element `to` of the output, before anything else is written there. What is
+  /// there already is not written: a peer on another host may read it at this moment.
   void copy_own(Extent at, std::size_t to) const {
-    if (at.count > 0) std::memmove(output_at(to), input_at(at), bytes(at.count));
+    if (at.count > 0 && output_at(to) != input_at(at)) std::memmove(output_at(to), input_at(at), bytes(at.count));
   }
   /// Of what `rank` shows, to the element `to` of the output.
   template <class Shown>
