@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <initializer_list>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -94,23 +95,22 @@ bool is_first(const po::variables_map& values, const std::string& option, std::s
   throw InvalidArgument(fmt::format("--{} is '{}'; it must be {} or {}", option, value, first, second));
 }
 
-Memory parse_memory(const std::string& text) {
-  for (const Memory memory : {Memory::kUser, Memory::kWindow, Memory::kDevice}) {
-    if (text == name(memory)) return memory;
+/// The one of `all` that the option names. @param names  of all, as the error lists them
+/// @throws InvalidArgument  it names none
+template <class T>
+T parse_named(const po::variables_map& values, const std::string& option, std::initializer_list<T> all,
+              std::string_view names) {
+  const auto& text = values[option].as<std::string>();
+  for (const T each : all) {
+    if (text == name(each)) return each;
   }
-  throw InvalidArgument(fmt::format("--memory is '{}'; it must be user, window or device", text));
-}
-
-TimeOf parse_time_of(const std::string& text) {
-  for (const TimeOf time_of : {TimeOf::kRank0, TimeOf::kAverage, TimeOf::kSlowest}) {
-    if (text == name(time_of)) return time_of;
-  }
-  throw InvalidArgument(fmt::format("--time-of is '{}'; it must be rank0, average or slowest", text));
+  throw InvalidArgument(fmt::format("--{} is '{}'; it must be {}", option, text, names));
 }
 
 /// What is compared, and with what.
 void read_comparison(const po::variables_map& values, Options& options) {
-  options.memory = parse_memory(values["memory"].as<std::string>());
+  options.memory =
+      parse_named(values, "memory", {Memory::kUser, Memory::kWindow, Memory::kDevice}, "user, window or device");
   options.pairs = values["rotate-buffers"].as<int>();
   constexpr int kMaxPairs = 4096;
   if (options.pairs < 1 || options.pairs > kMaxPairs) {
@@ -228,7 +228,8 @@ Options options_from(const po::variables_map& values) {
   options.root = values["root"].as<int>();
   options.replicas = values["replicas"].as<int>();
   options.iterations = values["iterations"].as<int>();
-  options.time_of = parse_time_of(values["time-of"].as<std::string>());
+  options.time_of =
+      parse_named(values, "time-of", {TimeOf::kRank0, TimeOf::kAverage, TimeOf::kSlowest}, "rank0, average or slowest");
   options.check = !values.contains("no-check");
   const auto& place = values["place"].as<std::string>();
   if (place != "in" && place != "out" && place != "both") {

@@ -62,9 +62,8 @@ void print_header(const Options& options, const Communicator& ranks, const Peer*
     fmt::print("# beside: an allreduce of {} bytes on another communicator\n", options.beside_bytes);
   }
   fmt::print(
-      "# time: median of calls after a barrier, {}; algbw, busbw: GB/s as nccl-tests define them; #wrong: elements, "
-      "all "
-      "ranks\n",
+      "# time: median of calls after a barrier, {}; algbw, busbw: GB/s as nccl-tests define them; "
+      "#wrong: elements, all ranks\n",
       describe(options.time_of));
   if (peer != nullptr) {
     fmt::print(

@@ -204,9 +204,11 @@ class Build:
             command = replaced(command, f" {before} ", f" {after} ")
         made.parent.mkdir(parents=True)
         run_command(command, self.directory)
-        soname = re.search(r"-soname,(\S+)", edge.command)
-        if soname is not None and not mutant.is_in_plugin and soname.group(1) != made.name:
-            (made.parent / soname.group(1)).symlink_to(made.name)
+        if edge is library and not mutant.is_in_plugin:
+            soname = re.search(r"-soname,(\S+)", edge.command)
+            assert soname is not None, edge.command
+            if soname.group(1) != made.name:
+                (made.parent / soname.group(1)).symlink_to(made.name)
         return made.parent
 
     def environment(self, **changes: str) -> Dict[str, str]:
