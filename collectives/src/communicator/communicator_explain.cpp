@@ -12,8 +12,7 @@ std::string explain_reason(const SelectionQuery& asked, const Selection& selecti
                            const std::string& forced) {
   const bool on_host = asked.memory == MemoryKind::kHost;
   const TuningTable* const table = group.table.get();
-  // On device memory a setting that cannot hold is passed over.
-  if (on_host ? forced != "auto" : forced == selection.name()) {
+  if (forced == selection.name()) {
     return fmt::format("forced by a setting ({}){}", forced,
                        table == nullptr ? "" : fmt::format(", which goes before the table {}", table->file));
   }
@@ -23,6 +22,10 @@ std::string explain_reason(const SelectionQuery& asked, const Selection& selecti
   }
   if (const Method* const method = find_method(asked.collective, forced, asked.memory)) {
     return fmt::format("chosen by Farandole, because {}, which a setting forces, needs {}", forced, method->needs);
+  }
+  if (find_algorithm(asked.collective, forced) != nullptr) {
+    return fmt::format("chosen by Farandole, because {}, which a setting forces, does not work for {} ranks", forced,
+                       asked.size);
   }
   if (table == nullptr) return "chosen by Farandole";
   const std::vector<TuningTable::Entry>& entries = table->of(asked.collective, asked.memory);

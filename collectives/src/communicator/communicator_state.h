@@ -61,6 +61,7 @@ class Communicator::State {
     asked.bytes = bytes;
     asked.size = group_.size();
     asked.link = link_;
+    asked.is_part_of_job = group_.size() < group_.endpoint->topology().size();
     asked.compares = group_.compares;
     asked.memory = memory;
     asked.table = group_.table_fits ? group_.table.get() : nullptr;

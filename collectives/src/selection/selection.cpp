@@ -66,6 +66,27 @@ const Method* preferred_method(const SelectionQuery& query) {
   return nullptr;
 }
 
+MemoryKind other_than(MemoryKind memory) {
+  return memory == MemoryKind::kHost ? MemoryKind::kCuda : MemoryKind::kHost;
+}
+
+/// A setting is for all collectives of the job. Where it suits others it must not keep this one from running: one on
+/// the other kind of memory, on a vector that is too long for the method, or in a communicator of some ranks of the
+/// job, which may be too few of them, or all of one host.
+bool is_passed_over(const SelectionQuery& query, std::string_view forced) {
+  const Method* const method = find_method(query.collective, forced, query.memory);
+  const bool is_of_other_memory = find_method(query.collective, forced, other_than(query.memory)) != nullptr;
+  if (method == nullptr) {
+    const Algorithm* const algorithm = find_algorithm(query.collective, forced);
+    return is_of_other_memory || (query.is_part_of_job && algorithm != nullptr && !algorithm->supports(query.size));
+  }
+  if (method->is_available(query, false)) return false;
+  SelectionQuery shorter = query;
+  shorter.bytes = 0;
+  const bool is_too_long = method->is_available(shorter, false);
+  return is_too_long || query.is_part_of_job || (is_of_other_memory && query.memory == MemoryKind::kCuda);
+}
+
 Selection select_freely(const SelectionQuery& query, const Settings& settings) {
   if (const TuningTable::Entry* entry = measured_entry(query)) return selection_of(*entry, query, settings);
   if (const Method* method = preferred_method(query)) return {method, nullptr, 1};
@@ -184,20 +205,11 @@ ShortVectors select_short_vectors(const SelectionQuery& query, const Settings& s
 }
 
 Selection select(const SelectionQuery& query, const Settings& settings) {
-  const std::string_view forced =
-      query.forced.empty() ? std::string_view(forced_algorithm(query.collective, settings)) : query.forced;
-  if (forced == "auto") return select_freely(query, settings);
+  const bool is_callers = !query.forced.empty();
+  const std::string_view forced = is_callers ? query.forced : forced_algorithm(query.collective, settings);
+  if (forced == "auto" || (!is_callers && is_passed_over(query, forced))) return select_freely(query, settings);
   const Method* const method = find_method(query.collective, forced, query.memory);
-  const bool is_of_other_memory =
-      find_method(query.collective, forced,
-                  query.memory == MemoryKind::kHost ? MemoryKind::kCuda : MemoryKind::kHost) != nullptr;
-  // A setting that suits the collectives on one kind of memory must not keep those on the other from running.
-  const bool is_unavailable =
-      query.memory == MemoryKind::kCuda && method != nullptr && !method->is_available(query, false);
-  if (is_of_other_memory && query.forced.empty() && (method == nullptr || is_unavailable)) {
-    return select_freely(query, settings);
-  }
-  if (is_of_other_memory && method == nullptr) {
+  if (method == nullptr && find_method(query.collective, forced, other_than(query.memory)) != nullptr) {
     throw InvalidArgument(fmt::format("{} by {} does not work on {}; leave the choice to Farandole (auto)",
                                       name(query.collective), forced,
                                       query.memory == MemoryKind::kHost ? "host memory" : "device memory"));
@@ -207,12 +219,7 @@ Selection select(const SelectionQuery& query, const Settings& settings) {
     return Selection::schedule(algorithm, segments_for(algorithm, query, settings), query.memory);
   }
   if (method->is_available(query, false)) return {method, nullptr, 1};
-  // A rank alone has no peer to share with, and some methods have room for short vectors only: a setting that suits the
-  // rest of the job must not keep these from running.
-  SelectionQuery shorter = query;
-  shorter.bytes = 0;
-  const bool is_too_long = query.forced.empty() && method->is_available(shorter, false);
-  if (query.size == 1 || is_too_long) return select_freely(query, settings);
+  if (query.size == 1) return select_freely(query, settings);  // a rank alone has no peer to share with
   throw InvalidArgument(fmt::format("{} by {} needs {}; leave the choice to Farandole (auto)", name(query.collective),
                                     method->name, method->needs));
 }

@@ -46,13 +46,15 @@ struct SelectionQuery {
   int segments = 0;                    ///< by the caller; 0: from the size
   const TuningTable* table = nullptr;  ///< measured on ranks like these, if there is one
   MemoryKind memory = MemoryKind::kHost;
-  bool compares = true;       ///< the ranks compare what they call, in a round of its own or with short vectors
-  bool vendor_agrees = true;  ///< of the call's type and reduction: vendor_agrees()
+  bool is_part_of_job = false;  ///< the job has ranks that are no members
+  bool compares = true;         ///< the ranks compare what they call, in a round of its own or with short vectors
+  bool vendor_agrees = true;    ///< of the call's type and reduction: vendor_agrees()
 };
 
 /// Forced by the caller, else by the setting, else what the table has measured, else the first preferred method that is
 /// available, else the cheapest schedule by the cost model.
-/// @throws InvalidArgument  the forced algorithm does not exist, or not for this number of ranks
+/// A setting that can not hold here but may elsewhere in the job is passed over.
+/// @throws InvalidArgument  the forced algorithm does not exist, or can not run in this communicator
 Selection select(const SelectionQuery& query, const Settings& settings);
 
 /// What the table has for this query, if it has something and that can run here.

@@ -122,6 +122,23 @@ TEST(Selection, ASettingForTheOtherKindOfMemoryIsPassedOver) {
   EXPECT_THROW(select(asked, settings), InvalidArgument);
 }
 
+TEST(Selection, ASettingForTheWholeJobIsPassedOverInAPartOfItThatCanNotFollow) {
+  Settings settings;
+  for (const auto* const impossible : {"hierarchical", "shared_memory", "halving_doubling"}) {
+    settings.allreduce = impossible;
+    SelectionQuery asked = query(4, 3);
+    EXPECT_THROW(select(asked, settings), InvalidArgument) << impossible << ": all ranks of the job";
+    asked.is_part_of_job = true;
+    EXPECT_NE(select(asked, settings).name(), impossible);
+    asked.forced = impossible;
+    EXPECT_THROW(select(asked, settings), InvalidArgument) << impossible << ": by the caller";
+  }
+  settings.allreduce = "double_tree";
+  SelectionQuery asked = query(4, 3);
+  asked.is_part_of_job = true;
+  EXPECT_EQ(select(asked, settings).name(), "double_tree") << "which works for them";
+}
+
 TEST(Selection, CandidatesAreSortedAndSupportTheSize) {
   const auto found = candidates(query(1 << 20, 6), Settings());
   ASSERT_GE(found.size(), 4U);
