@@ -21,7 +21,8 @@ static_assert(kMostInsidePhases <= static_cast<int>(ShmGroup::kNumbers));
 
 bool is_sliced(Collective collective, const Hierarchy& hierarchy) {
   if (collective == Collective::kAllgather) return !gathers_in_place(hierarchy);
-  return collective == Collective::kAllreduce || collective == Collective::kBroadcast;
+  return collective == Collective::kAllreduce || collective == Collective::kBroadcast ||
+         collective == Collective::kReduce;
 }
 
 /// A copy of what a rank sends and receives in an alltoall by hosts, twice each, against messages between all ranks.

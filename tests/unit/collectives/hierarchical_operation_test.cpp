@@ -49,6 +49,18 @@ std::optional<Hierarchy> hierarchy_of(const std::vector<int>& hosts, int rank) {
   return Hierarchy::of(ranks.group(rank));
 }
 
+TEST(HierarchicalOperation, LongVectorsPassInSlices) {
+  std::vector<float> values(1 << 20);
+  Call call;
+  call.input = ConstBufferView(values);
+  call.output = BufferView(values);
+  call.root = 0;
+  for (const Collective collective : {Collective::kAllreduce, Collective::kBroadcast, Collective::kReduce}) {
+    call.collective = collective;
+    EXPECT_EQ(hierarchical_query(call, Hierarchy::of({0, 0, 1, 1}, 0), 4, kOneShotBytes).slices, 4) << name(collective);
+  }
+}
+
 TEST(Hierarchy, KnowsWhichRankLivesWhere) {
   const std::optional<Hierarchy> blocks = hierarchy_of({0, 0, 1, 1}, 1);
   ASSERT_TRUE(blocks);
