@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <thread>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -28,10 +29,19 @@ constexpr auto kCrossedTime = std::chrono::seconds(1);
 // A process listens from before its addresses are known until it ends: one that refuses calls for so long has ended.
 constexpr auto kRefusedTime = std::chrono::seconds(2);
 
+// A thread that is in a network for longer waits for something, which may be what the thread that forks holds.
+constexpr auto kForkTime = std::chrono::milliseconds(100);
+
+void hold_before_fork(TcpNetwork& network) {
+  network.hold_for_fork();
+}
+void release_in_parent(TcpNetwork& network) {
+  network.release_after_fork();
+}
 void drop_in_child(TcpNetwork& network) {
   network.drop_sockets();
 }
-using NetworksInChildren = ForkedChildren<TcpNetwork, drop_in_child>;
+using NetworksInChildren = ForkedChildren<TcpNetwork, drop_in_child, hold_before_fork, release_in_parent>;
 
 constexpr std::array kAllTraffic{Traffic::kShort, Traffic::kLong};
 static_assert(kAllTraffic.size() == kTraffics);
@@ -275,13 +285,24 @@ std::string TcpNetwork::describe() const {
   return text;
 }
 
+void TcpNetwork::hold_for_fork() {
+  const Deadline deadline = Deadline::after(kForkTime);
+  bool is_held = mutex_.try_lock();
+  for (; !is_held && !deadline.passed(); is_held = mutex_.try_lock()) std::this_thread::yield();
+  if (is_held) is_held_for_fork_ = true;
+}
+
+void TcpNetwork::release_after_fork() {
+  if (std::exchange(is_held_for_fork_, false)) mutex_.unlock();
+}
+
 void TcpNetwork::drop_sockets() {
-  // Another thread of the parent may have been at work here at the fork; then what it was changing stays as it was.
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return;
+  // Another thread of the parent was at work here; what it was changing stays as it was.
+  if (!is_held_for_fork_) return;
   callers_->drop_sockets();
   for (auto& [id, peer] : peers_) peer.calls.hang_up({});
   for (const auto& link : owned_) link->drop_socket();
+  release_after_fork();
 }
 
 }  // namespace farandole::tcp
