@@ -26,7 +26,8 @@ constexpr auto kAnyTime = Clock::duration::max();
 constexpr auto kBetweenCalls = std::chrono::milliseconds(50);
 // A called end that calls itself, or has taken a connection up, is given so long to come.
 constexpr auto kCrossedTime = std::chrono::seconds(1);
-// A process listens from before its addresses are known until it ends: one that refuses calls for so long has ended.
+// A process listens from before its addresses are known until it ends: one that refuses calls for so long, at all its
+// addresses, has ended. One alone tells nothing: another host may have it, too, as it has bridges of containers.
 constexpr auto kRefusedTime = std::chrono::seconds(2);
 
 // A thread that is in a network for longer waits for something, which may be what the thread that forks holds.
@@ -201,7 +202,8 @@ void TcpNetwork::look_for_loss(PeerId id, Peer& peer, Clock::time_point now) {
   if (!peer.calls.failing_since()) return;
   const OutgoingCalls::Failure& failure = *peer.calls.failure();
   const auto failing = now - *peer.calls.failing_since();
-  if (failure.kind == OutgoingCalls::Failure::Kind::kNotListening && failing >= kRefusedTime) {
+  const auto& refused_since = peer.calls.refused_since();
+  if (refused_since && now - *refused_since >= kRefusedTime) {
     peer.lost = fmt::format("it does not listen any more ({})", failure.describe());
   } else if (failing >= options_.peer_timeout) {
     peer.lost = fmt::format("no connection could be made within {} s (FARANDOLE_PEER_TIMEOUT): {}",
@@ -217,7 +219,8 @@ Verdict TcpNetwork::decide(const Introduction& caller) {
   }
   Peer& peer = peer_of({caller.process, traffic_of(caller)});
   if (peer.is_connected) return Verdict::kTaken;
-  if (peer.calls.is_calling() && options_.process < caller.process) return Verdict::kCrossed;
+  // A call that does not get through, as in a network that lets only the other one through, counts for nothing.
+  if (peer.calls.is_through() && options_.process < caller.process) return Verdict::kCrossed;
   // From here on only this connection can become the one of the two processes, unless the caller gives it up.
   peer.calls.hang_up(Clock::now() + kCrossedTime);
   return Verdict::kAccepted;

@@ -18,6 +18,7 @@
 #include "farandole/core/error.h"
 #include "tcp/stream.h"
 #include "tcp_job.h"
+#include "tcp_slots.h"
 
 namespace farandole::tcp {
 namespace {
@@ -137,6 +138,21 @@ TEST(TcpNetwork, AForkedChildLetsGoThoughAnotherThreadIsAtWork) {
   EXPECT_EQ(status, 0) << "the child has kept the socket";
   other.join();
   EXPECT_TRUE(has_socket_at(port));
+}
+
+// As in a network that lets the calls of the higher process through, and not those of the lower one.
+TEST(TcpNetwork, ACallThatDoesNotGetThroughLeavesTheWayToThePeers) {
+  TcpJob job(2);
+  const FullPort full;
+  ListenAddresses unreachable;
+  unreachable.addresses[0] = full.address();
+  job[0].set_addresses(1, unreachable);
+  job[0].link(1);
+  Handshake peers = Handshake::call(begin_to_connect(job[0].listens_at().addresses.front(), std::nullopt, Seconds(60)),
+                                    job.key(), {7, 1, 2, 0, Purpose::kMessages, 0}, 0);
+  ASSERT_TRUE(job.until([&] { return peers.advance() != Handshake::State::kUnderway; }));
+  EXPECT_EQ(peers.state(), Handshake::State::kDone) << static_cast<int>(peers.verdict()) << ' ' << peers.problem();
+  EXPECT_TRUE(job.until([&] { return job[0].is_connected(1); }));
 }
 
 TEST(TcpNetwork, LongTrafficHasAConnectionOfItsOwn) {
@@ -298,6 +314,22 @@ TEST(TcpNetwork, NoConnectionWithinThePeerTimeoutIsALoss) {
     return !job[0].why_lost(1).empty();
   }));
   EXPECT_THAT(job[0].why_lost(1), testing::HasSubstr("FARANDOLE_PEER_TIMEOUT"));
+}
+
+// The peer has confirmed a call of its own, and the connection was lost before that came.
+TEST(TcpNetwork, AConnectionThatOnlyThePeerHasIsALoss) {
+  TcpJob job(2, "127.0.0.0/8", Seconds(0.5));
+  UniqueDescriptor listener = listen_at(host_address(0));
+  ListenAddresses peers;
+  peers.addresses[0] = host_address(port_of(listener));
+  Callers peer(std::move(listener), job.key(), {7, 1, 2, 0, Purpose::kMessages, 0}, Seconds(60));
+  job[0].set_addresses(1, peers);
+  job[0].link(1);
+  ASSERT_TRUE(job.until([&] {
+    peer.advance([](const Introduction&) { return Verdict::kTaken; }, [](const Introduction&, UniqueDescriptor) {});
+    return !job[0].why_lost(1).empty();
+  }));
+  EXPECT_THAT(job[0].why_lost(1), testing::HasSubstr("it says that it has a connection with this process"));
 }
 
 TEST(TcpNetwork, TriesThePeersAddressesOneAfterTheOther) {
