@@ -91,6 +91,7 @@ class Handshake {
   bool is_proven() const { return is_proven_; }
   /// True if it has not, and kDeadline has passed.
   bool is_overdue(Clock::time_point now) const;
+  Clock::time_point start() const { return start_; }
 
   int descriptor() const { return socket_.get(); }
   /// For poll(2): POLLIN or POLLOUT.

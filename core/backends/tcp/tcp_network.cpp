@@ -12,6 +12,7 @@
 #include "farandole/core/error.h"
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"
+#include "sockets/open_files.h"
 #include "tcp/stream.h"
 
 namespace farandole::tcp {
@@ -67,6 +68,7 @@ TcpNetwork::TcpNetwork(Options options)
       interfaces_(interface_addresses()),
       links_(static_cast<std::size_t>(options_.processes) * kTraffics),
       addresses_(static_cast<std::size_t>(options_.processes)) {
+  sockets::ask_for_descriptors(static_cast<int>(links_.size() + Callers::kMost));
   const std::vector<Address> chosen = choose_own_addresses(interfaces_, options_.interface);
   if (!options_.interface.empty()) source_ = chosen.front();
   UniqueDescriptor listener = listen_at(source_);
@@ -168,7 +170,7 @@ void TcpNetwork::advance() {
                     });
   strangers_.store(callers_->strangers(), std::memory_order_relaxed);
   const auto now = Clock::now();
-  bool is_connecting = callers_->has_unfinished();
+  bool is_connecting = callers_->has_new(now);
   for (auto& [id, peer] : peers_) {
     if (!peer.is_wanted || peer.is_connected || !peer.lost.empty()) continue;
     go_on(id, peer, now);
