@@ -22,8 +22,10 @@ namespace {
 
 // Short messages pass through it; a long one's first frame has its beginning there.
 constexpr std::size_t kReadAheadBytes = 16 * 1024;
-// What one call reads at most, so that a peer that sends on and on does not hold its caller.
-constexpr std::size_t kMostBytesPerCall = 1024 * 1024;
+// What one call reads at most, and what it sends, so that a peer that is as fast does not hold its caller. Sends in
+// parts of 1 MiB took 6 % longer for 64 MiB each way.
+constexpr std::size_t kMostReadPerCall = std::size_t{1} << 20;
+constexpr std::size_t kMostSentPerCall = std::size_t{8} << 20;
 // What TCP takes over before it sends it: a short message waits for it.
 constexpr int kUnsentBytes = 256 * 1024;
 
@@ -212,7 +214,7 @@ void Link::flush() {
 }
 
 void Link::write_messages() {
-  while (!outbox_.is_empty()) {
+  for (std::size_t written = 0; !outbox_.is_empty() && written < kMostSentPerCall;) {
     const auto parts = outbox_.gather();
     msghdr message{};
     message.msg_iov = parts.data();
@@ -225,13 +227,14 @@ void Link::write_messages() {
       throw TransportError(fmt::format("sending to {} failed: {}", peer_, error_text(errno)));
     }
     outbox_.advance(static_cast<std::size_t>(sent));
+    written += static_cast<std::size_t>(sent);
   }
 }
 
 void Link::drain(Reading reading) {
   if (!violation_.empty()) throw TransportError(violation_);
   bool has_more = static_cast<bool>(socket_);
-  for (std::size_t read = 0; has_more && !is_closed_ && read < kMostBytesPerCall;) {
+  for (std::size_t read = 0; has_more && !is_closed_ && read < kMostReadPerCall;) {
     if (reading == Reading::kWanted && !inbox_.is_waited_for()) return;
     read += receive(has_more);
   }

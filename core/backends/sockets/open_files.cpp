@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+
 #include "farandole/core/error.h"
 
 namespace farandole::sockets {
@@ -12,10 +14,14 @@ namespace {
 // What a program has open beside the connections, with room for pidfds of the other processes.
 constexpr rlim_t kOtherDescriptors = 64;
 
+rlim_t needed_for(int connections) {
+  return static_cast<rlim_t>(connections) + kOtherDescriptors;
+}
+
 }  // namespace
 
 void provide_descriptors(int connections, std::string_view job) {
-  const auto needed = static_cast<rlim_t>(connections) + kOtherDescriptors;
+  const rlim_t needed = needed_for(connections);
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   if (limit.rlim_max < needed) {
@@ -25,6 +31,13 @@ void provide_descriptors(int connections, std::string_view job) {
                     job, needed, limit.rlim_max));
   }
   limit.rlim_cur = needed;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void ask_for_descriptors(int connections) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed_for(connections)) return;
+  limit.rlim_cur = std::min(needed_for(connections), limit.rlim_max);
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 

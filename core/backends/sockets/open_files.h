@@ -10,5 +10,7 @@ namespace farandole::sockets {
 /// @param connections  most that this process may have at a time   @param job  for messages: "job 'train'"
 /// @throws InvalidArgument  the hard limit is lower
 void provide_descriptors(int connections, std::string_view job);
+/// The same for connections that are made when they are first used, and so maybe never: as far as the hard limit goes.
+void ask_for_descriptors(int connections);
 
 }  // namespace farandole::sockets

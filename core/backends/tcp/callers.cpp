@@ -5,8 +5,10 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "farandole/internal/log.h"
@@ -16,6 +18,7 @@ namespace farandole::tcp {
 namespace {
 
 constexpr auto kBetweenLines = std::chrono::minutes(1);
+constexpr auto kNew = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -29,11 +32,15 @@ void Callers::advance(const Decide& decide, const Adopt& adopt) {
   }
 }
 
+bool Callers::has_new(Clock::time_point now) const {
+  return !handshakes_.empty() && now - handshakes_.back().start() < kNew;
+}
+
 void Callers::accept() {
   // At most as many as may wait here, so that a flood of callers can not keep this process.
   for (std::size_t i = 0; i < most(); ++i) {
     UniqueDescriptor socket = accept_caller(listener_, peer_timeout_);
-    if (!socket) return;
+    if (!socket) return look_why_none(errno);
     if (handshakes_.size() >= most()) {
       const auto oldest =
           std::find_if(handshakes_.begin(), handshakes_.end(), [](const Handshake& each) { return !each.is_proven(); });
@@ -69,11 +76,26 @@ bool Callers::is_over(Handshake& handshake, const Decide& decide, const Adopt& a
   return true;
 }
 
+/// What calls meanwhile is answered once there is room; until then a caller can not tell this process from one that
+/// computes.
+void Callers::look_why_none(int error) {
+  if ((error != EMFILE && error != ENFILE) || !may_log()) return;
+  log(LogLevel::kWarning,
+      fmt::format("process {}: calls of other processes wait, because this one has too many open files ({}); raise the "
+                  "limit (ulimit -n), or close files",
+                  mine_.process, std::generic_category().message(error)));
+}
+
+bool Callers::may_log() {
+  const auto now = Clock::now();
+  if (now < next_line_) return false;
+  next_line_ = now + kBetweenLines;
+  return true;
+}
+
 void Callers::refuse(std::string_view why) {
   ++strangers_;
-  const auto now = Clock::now();
-  if (now < next_line_) return;
-  next_line_ = now + kBetweenLines;
+  if (!may_log()) return;
   log(LogLevel::kWarning, fmt::format("process {}: a connection that is none of the job's is refused ({} so far): {}",
                                       mine_.process, strangers_, why));
 }

@@ -17,7 +17,8 @@ struct pollfd;
 namespace farandole::tcp {
 
 /// A listening socket, and the handshakes with those that have called it. Strangers are dropped, counted, and logged
-/// once a minute at most. Nothing blocks. Not thread-safe.
+/// once a minute at most, as is that callers wait because this process may open no more files. Nothing blocks. Not
+/// thread-safe.
 class Callers {
  public:
   /// Handshakes with callers that have not proved to be of the job, beside one for each process of the job, so that all
@@ -34,8 +35,9 @@ class Callers {
   ///                throws passes through.
   /// @param adopt   takes each connection whose handshake is done
   void advance(const Decide& decide, const Adopt& adopt);
-  /// True if there are handshakes that have not ended.
-  bool has_unfinished() const { return !handshakes_.empty(); }
+  /// True if a handshake that has not ended began a moment ago, so that the rest of it is about to come. A caller that
+  /// stays silent is not worth looking at again and again.
+  bool has_new(Clock::time_point now) const;
   std::uint64_t strangers() const { return strangers_; }
   /// Adds what to look for with poll(2).
   void add_to(std::vector<pollfd>& sockets) const;
@@ -47,6 +49,8 @@ class Callers {
   void accept();
   bool is_over(Handshake& handshake, const Decide& decide, const Adopt& adopt);
   void refuse(std::string_view why);
+  void look_why_none(int error);
+  bool may_log();
 
   UniqueDescriptor listener_;
   const JobKey key_;

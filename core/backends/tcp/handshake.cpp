@@ -2,6 +2,7 @@
 #include "tcp/handshake.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sodium.h>
 #include <sys/socket.h>
@@ -12,18 +13,33 @@
 #include <system_error>
 #include <type_traits>
 
+#include "tcp/address.h"
+
 namespace farandole::tcp {
 namespace {
 
 constexpr std::array<char, 8> kMagic{'f', 'a', 'r', 'a', 'n', 'd', 'o', 'l'};
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 // What the caller sends last, so that the called end does not take up a connection that the caller has given up.
 constexpr std::uint8_t kConfirmation = 1;
+constexpr const char* kWrongProof =
+    "a proof that the key of this job does not make, or not for the port that was called";
 
 static_assert(crypto_auth_hmacsha256_KEYBYTES == std::tuple_size_v<JobKey>);
 
 bool is_wait(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOTCONN;
+}
+
+/// The port that was called, as this end knows it; 0: a connection without ports, or none any more.
+std::uint64_t called_port(const UniqueDescriptor& socket, bool is_caller) {
+  sockaddr_storage end{};
+  socklen_t length = sizeof end;
+  auto& address = reinterpret_cast<sockaddr&>(end);
+  const int result =
+      is_caller ? getpeername(socket.get(), &address, &length) : getsockname(socket.get(), &address, &length);
+  const bool has_port = result == 0 && (address.sa_family == AF_INET || address.sa_family == AF_INET6);
+  return has_port ? from_sockaddr(address).port : 0;
 }
 
 }  // namespace
@@ -164,7 +180,7 @@ void Handshake::take_opening() {
 void Handshake::take_proof() {
   const Proof right = prove(/*by_caller=*/true, Verdict::kAccepted);
   if (crypto_verify_32(taken<Proof>().data(), right.data()) != 0) {
-    return fail("a proof that the key of this job does not make", /*is_stranger=*/true);
+    return fail(kWrongProof, /*is_stranger=*/true);
   }
   is_proven_ = true;
   awaits_ = Awaits::kDecision;
@@ -182,7 +198,7 @@ void Handshake::take_answer() {
   const auto answer = taken<Answer>();
   const Proof right = prove(/*by_caller=*/false, answer.verdict);
   if (crypto_verify_32(answer.proof.data(), right.data()) != 0) {
-    return fail("a proof that the key of this job does not make", /*is_stranger=*/true);
+    return fail(kWrongProof, /*is_stranger=*/true);
   }
   is_proven_ = true;
   verdict_ = answer.verdict;
@@ -190,17 +206,19 @@ void Handshake::take_answer() {
   awaits_ = Awaits::kNothing;
 }
 
-/// The HMAC over which end makes it, the called end's verdict, and both openings.
+/// The HMAC over which end makes it, the called end's verdict, the port that was called, and both openings.
 Handshake::Proof Handshake::prove(bool by_caller, Verdict verdict) const {
   struct Message {
     std::array<char, 7> role{};
     Verdict verdict{};
+    std::uint64_t port = 0;
     Opening caller, called;
   } message;
-  static_assert(sizeof message == 8 + 2 * sizeof(Opening));
+  static_assert(sizeof message == 16 + 2 * sizeof(Opening));
   message.role =
       by_caller ? std::array{'c', 'a', 'l', 'l', 'e', 'r', ' '} : std::array{'c', 'a', 'l', 'l', 'e', 'd', ' '};
   message.verdict = verdict;
+  message.port = called_port(socket_, is_caller_);
   message.caller = is_caller_ ? mine_ : theirs_;
   message.called = is_caller_ ? theirs_ : mine_;
   Proof proof;

@@ -45,7 +45,9 @@ enum class Verdict : std::uint8_t {
 /// One end of a new connection, on a non-blocking stream socket. Both ends send an opening (a fixed length: a nonce and
 /// the introduction); the caller proves by an HMAC-SHA-256 over both openings that it has the key; the called end
 /// decides, and proves the same together with its verdict; the caller confirms. The nonces are fresh, so what was
-/// recorded proves nothing later, and each proof says which end has made it, so that it can not be sent back.
+/// recorded proves nothing later, and each proof says which end has made it, so that it can not be sent back. It also
+/// says which port was called, so that a program without the key can not listen at another port of the host and pass on
+/// what both ends say until it is between them: the rendezvous is called at several ports.
 ///
 ///     caller   opening →            ← opening   called end
 ///              proof   →            ← verdict, proof
@@ -89,6 +91,7 @@ class Handshake {
   bool is_proven() const { return is_proven_; }
   /// True if it has not, and kDeadline has passed.
   bool is_overdue(Clock::time_point now) const;
+  Clock::time_point start() const { return start_; }
 
   int descriptor() const { return socket_.get(); }
   /// For poll(2): POLLIN or POLLOUT.

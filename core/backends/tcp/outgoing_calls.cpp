@@ -26,7 +26,9 @@ Kind kind_of_unconnected(const std::string& problem) {
 }
 
 std::string describe_verdict(Verdict verdict) {
-  return verdict == Verdict::kMisfit ? "it has another number of processes" : "it calls this process itself";
+  if (verdict == Verdict::kMisfit) return "it has another number of processes";
+  return verdict == Verdict::kTaken ? "it says that it has a connection with this process"
+                                    : "it calls this process itself";
 }
 
 }  // namespace
@@ -74,10 +76,13 @@ OutgoingCalls::State OutgoingCalls::advance(Clock::time_point now) {
 
 OutgoingCalls::State OutgoingCalls::fail(Failure::Kind kind, std::string text, Clock::time_point now) {
   const bool was_left_waiting = call_ && call_->is_connected() && now - start_ >= terms_.connect_time;
-  const bool is_there = kind == Kind::kDeclined || was_left_waiting;
+  const Verdict verdict = kind == Kind::kDeclined ? call_->verdict() : Verdict::kAccepted;
+  const bool is_there = (kind == Kind::kDeclined && verdict != Verdict::kTaken) || was_left_waiting;
   if (is_there) failing_since_.reset();
   if (!is_there && !failing_since_) failing_since_ = now;
-  failure_ = {kind, at_, std::move(text), kind == Kind::kDeclined ? call_->verdict() : Verdict::kAccepted};
+  if (kind != Kind::kNotListening) refused_since_.reset();
+  if (kind == Kind::kNotListening && !refused_since_) refused_since_ = now;
+  failure_ = {kind, at_, std::move(text), verdict};
   call_.reset();
   next_ = now;
   // An address at which the other end is stays the one to call.

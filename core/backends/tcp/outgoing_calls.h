@@ -68,6 +68,8 @@ class OutgoingCalls {
   /// kConnected. The peer's next byte is the first one after the handshake.
   UniqueDescriptor take_socket();
   bool is_calling() const { return call_.has_value(); }
+  /// True if a call is under way, and the kernel of the other end has taken it.
+  bool is_through() const { return call_ && call_->is_connected(); }
   /// Ends the call that is under way, if there is one; the next one is due at `next`.
   void hang_up(Clock::time_point next);
 
@@ -75,7 +77,11 @@ class OutgoingCalls {
   const std::optional<Failure>& failure() const { return failure_; }
   /// The first failure since the other end has last shown that it is there: by a verdict, or because it has let a
   /// connected call wait for connect_time and more, as a process does that computes. None: it has not failed since.
+  /// Verdict::kTaken shows nothing: the connection that it speaks of comes at once, or has been lost on its way.
   const std::optional<Clock::time_point>& failing_since() const { return failing_since_; }
+  /// The first of the calls since which no program has listened at any address that was called. None: the last one has
+  /// ended in another way.
+  const std::optional<Clock::time_point>& refused_since() const { return refused_since_; }
   /// Adds what to look for with poll(2).
   void add_to(std::vector<pollfd>& sockets) const;
 
@@ -92,6 +98,7 @@ class OutgoingCalls {
   Clock::duration pause_;
   std::optional<Failure> failure_;
   std::optional<Clock::time_point> failing_since_;
+  std::optional<Clock::time_point> refused_since_;
 };
 
 }  // namespace farandole::tcp

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <thread>
 #include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"
+#include "sockets/open_files.h"
 #include "tcp/stream.h"
 
 namespace farandole::tcp {
@@ -25,13 +27,23 @@ constexpr auto kAnyTime = Clock::duration::max();
 constexpr auto kBetweenCalls = std::chrono::milliseconds(50);
 // A called end that calls itself, or has taken a connection up, is given so long to come.
 constexpr auto kCrossedTime = std::chrono::seconds(1);
-// A process listens from before its addresses are known until it ends: one that refuses calls for so long has ended.
+// A process listens from before its addresses are known until it ends: one that refuses calls for so long, at all its
+// addresses, has ended. One alone tells nothing: another host may have it, too, as it has bridges of containers.
 constexpr auto kRefusedTime = std::chrono::seconds(2);
 
+// A thread that is in a network for longer waits for something, which may be what the thread that forks holds.
+constexpr auto kForkTime = std::chrono::milliseconds(100);
+
+void hold_before_fork(TcpNetwork& network) {
+  network.hold_for_fork();
+}
+void release_in_parent(TcpNetwork& network) {
+  network.release_after_fork();
+}
 void drop_in_child(TcpNetwork& network) {
   network.drop_sockets();
 }
-using NetworksInChildren = ForkedChildren<TcpNetwork, drop_in_child>;
+using NetworksInChildren = ForkedChildren<TcpNetwork, drop_in_child, hold_before_fork, release_in_parent>;
 
 constexpr std::array kAllTraffic{Traffic::kShort, Traffic::kLong};
 static_assert(kAllTraffic.size() == kTraffics);
@@ -56,6 +68,7 @@ TcpNetwork::TcpNetwork(Options options)
       interfaces_(interface_addresses()),
       links_(static_cast<std::size_t>(options_.processes) * kTraffics),
       addresses_(static_cast<std::size_t>(options_.processes)) {
+  sockets::ask_for_descriptors(static_cast<int>(links_.size() + Callers::kMost));
   const std::vector<Address> chosen = choose_own_addresses(interfaces_, options_.interface);
   if (!options_.interface.empty()) source_ = chosen.front();
   UniqueDescriptor listener = listen_at(source_);
@@ -157,7 +170,7 @@ void TcpNetwork::advance() {
                     });
   strangers_.store(callers_->strangers(), std::memory_order_relaxed);
   const auto now = Clock::now();
-  bool is_connecting = callers_->has_unfinished();
+  bool is_connecting = callers_->has_new(now);
   for (auto& [id, peer] : peers_) {
     if (!peer.is_wanted || peer.is_connected || !peer.lost.empty()) continue;
     go_on(id, peer, now);
@@ -191,7 +204,8 @@ void TcpNetwork::look_for_loss(PeerId id, Peer& peer, Clock::time_point now) {
   if (!peer.calls.failing_since()) return;
   const OutgoingCalls::Failure& failure = *peer.calls.failure();
   const auto failing = now - *peer.calls.failing_since();
-  if (failure.kind == OutgoingCalls::Failure::Kind::kNotListening && failing >= kRefusedTime) {
+  const auto& refused_since = peer.calls.refused_since();
+  if (refused_since && now - *refused_since >= kRefusedTime) {
     peer.lost = fmt::format("it does not listen any more ({})", failure.describe());
   } else if (failing >= options_.peer_timeout) {
     peer.lost = fmt::format("no connection could be made within {} s (FARANDOLE_PEER_TIMEOUT): {}",
@@ -207,7 +221,8 @@ Verdict TcpNetwork::decide(const Introduction& caller) {
   }
   Peer& peer = peer_of({caller.process, traffic_of(caller)});
   if (peer.is_connected) return Verdict::kTaken;
-  if (peer.calls.is_calling() && options_.process < caller.process) return Verdict::kCrossed;
+  // A call that does not get through, as in a network that lets only the other one through, counts for nothing.
+  if (peer.calls.is_through() && options_.process < caller.process) return Verdict::kCrossed;
   // From here on only this connection can become the one of the two processes, unless the caller gives it up.
   peer.calls.hang_up(Clock::now() + kCrossedTime);
   return Verdict::kAccepted;
@@ -275,13 +290,24 @@ std::string TcpNetwork::describe() const {
   return text;
 }
 
+void TcpNetwork::hold_for_fork() {
+  const Deadline deadline = Deadline::after(kForkTime);
+  bool is_held = mutex_.try_lock();
+  for (; !is_held && !deadline.passed(); is_held = mutex_.try_lock()) std::this_thread::yield();
+  if (is_held) is_held_for_fork_ = true;
+}
+
+void TcpNetwork::release_after_fork() {
+  if (std::exchange(is_held_for_fork_, false)) mutex_.unlock();
+}
+
 void TcpNetwork::drop_sockets() {
-  // Another thread of the parent may have been at work here at the fork; then what it was changing stays as it was.
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return;
+  // Another thread of the parent was at work here; what it was changing stays as it was.
+  if (!is_held_for_fork_) return;
   callers_->drop_sockets();
   for (auto& [id, peer] : peers_) peer.calls.hang_up({});
   for (const auto& link : owned_) link->drop_socket();
+  release_after_fork();
 }
 
 }  // namespace farandole::tcp

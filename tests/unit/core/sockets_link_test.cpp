@@ -8,12 +8,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -334,6 +336,30 @@ TEST_P(SocketsLink, AConnectionThatIsBrokenOffSaysSo) {
 
 INSTANTIATE_TEST_SUITE_P(Over, SocketsLink, testing::Values(kUnix, kTcp),
                          [](const auto& connect) { return connect.param == kUnix ? "Unix" : "Tcp"; });
+
+// However fast the peer takes what comes: the caller has other peers.
+TEST(SocketsLinkAlone, ACallSendsSoMuchAtMost) {
+  auto [end, peer] = test::tcp_socket_pair();
+  Link link(std::move(end));
+  std::size_t came = 0;
+  std::atomic<bool> has_begun{false};
+  std::thread reader([&, &from = peer] {
+    std::vector<std::byte> into(std::size_t{1} << 20);
+    has_begun = true;
+    const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+    for (ssize_t got = -1; got != 0 && !deadline.passed();) {
+      got = ::recv(from.get(), into.data(), into.size(), 0);
+      if (got > 0) came += static_cast<std::size_t>(got);
+    }
+  });
+  while (!has_begun) std::this_thread::yield();
+  const std::vector<std::byte> data(std::size_t{512} << 20);
+  const Sending out = link.send(1, data.data(), data.size());
+  EXPECT_EQ(shutdown(link.descriptor(), SHUT_WR), 0);
+  reader.join();
+  EXPECT_GT(came, 0U);
+  EXPECT_LE(came, std::size_t{9} << 20);
+}
 
 /// A socket that is not connected yet refuses to send, and its link is then given one that is.
 TEST(SocketsLinkAlone, AMessageThatCouldNotBeSentIsForgotten) {

@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "farandole/internal/deadline.h"
+#include "socket_pair.h"
 #include "tcp/handshake.h"
 
 namespace farandole::tcp {
@@ -23,13 +25,6 @@ constexpr int kCalled = 2;
 
 Introduction introduce(int process) {
   return {/*job=*/77, process, /*processes=*/4, /*generation=*/5, Purpose::kMessages};
-}
-
-/// Two sockets that are connected with each other: one for an end, one for the relay.
-std::pair<UniqueDescriptor, UniqueDescriptor> make_pair_of_sockets() {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
-  return {UniqueDescriptor(ends[0]), UniqueDescriptor(ends[1])};
 }
 
 std::string read_all(const UniqueDescriptor& socket) {
@@ -51,9 +46,10 @@ class Conversation {
                         const Introduction& called = introduce(kCalled))
       : Conversation(key(), key(), caller, called) {}
   Conversation(const JobKey& callers_key, const JobKey& called_key, const Introduction& caller = introduce(kCaller),
-               const Introduction& called = introduce(kCalled)) {
-    auto [callers_end, callers_line] = make_pair_of_sockets();
-    auto [called_end, called_line] = make_pair_of_sockets();
+               const Introduction& called = introduce(kCalled), test::SocketPair callers = test::unix_socket_pair(),
+               test::SocketPair calleds = test::unix_socket_pair()) {
+    auto& [callers_end, callers_line] = callers;
+    auto& [called_line, called_end] = calleds;
     callers_line_ = std::move(callers_line);
     called_line_ = std::move(called_line);
     caller_.emplace(Handshake::call(std::move(callers_end), callers_key, caller, kCalled));
@@ -104,7 +100,7 @@ class Conversation {
 /// A called end by itself, and the line to it.
 struct Called {
   Called() {
-    auto [end, far] = make_pair_of_sockets();
+    auto [end, far] = test::unix_socket_pair();
     line = std::move(far);
     handshake.emplace(Handshake::answer(std::move(end), Conversation::key(), introduce(kCalled)));
   }
@@ -189,11 +185,24 @@ TEST(TcpHandshake, WhatAnEndHasSaidProvesNothingWhenItIsSentBack) {
   EXPECT_NE(called.hear(std::string(32, '\0')), State::kProven);
   EXPECT_EQ(called.handshake->state(), State::kFailed);
   // To the caller, by a called end without a key.
-  auto [end, line] = make_pair_of_sockets();
+  auto [end, line] = test::unix_socket_pair();
   Handshake caller = Handshake::call(std::move(end), Conversation::key(), introduce(kCaller), kCalled);
   caller.advance();
   write_all(line, read_all(line));
   EXPECT_EQ(caller.advance(), State::kFailed);
+}
+
+/// A program without the key listens at a port of its own, and calls the called end itself.
+TEST(TcpHandshake, WhatIsPassedOnFromAnotherPortProvesNothing) {
+  Conversation conversation(Conversation::key(), Conversation::key(), introduce(kCaller), introduce(kCalled),
+                            test::tcp_socket_pair(), test::tcp_socket_pair());
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  while (conversation.called().state() == State::kUnderway && !deadline.passed()) conversation.run();
+  EXPECT_FALSE(conversation.was_proven());
+  EXPECT_EQ(conversation.called().state(), State::kFailed);
+  EXPECT_TRUE(conversation.called().is_stranger());
+  EXPECT_THAT(conversation.called().problem(), testing::HasSubstr("port that was called"));
+  EXPECT_NE(conversation.caller().state(), State::kDone);
 }
 
 TEST(TcpHandshake, RefusesWhatIsForAnotherJobOrGeneration) {
@@ -252,7 +261,7 @@ TEST(TcpHandshake, ACallerThatStaysUnprovenIsOverdue) {
 
 TEST(TcpHandshake, BytesMayComeOneByOne) {
   Called called;
-  auto [end, line] = make_pair_of_sockets();
+  auto [end, line] = test::unix_socket_pair();
   Handshake caller = Handshake::call(std::move(end), Conversation::key(), introduce(kCaller), kCalled);
   const auto trickle = [](const UniqueDescriptor& from, const UniqueDescriptor& to, Handshake& receiver) {
     for (const char byte : read_all(from)) {

@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -13,6 +18,7 @@
 #include "farandole/core/error.h"
 #include "tcp/stream.h"
 #include "tcp_job.h"
+#include "tcp_slots.h"
 
 namespace farandole::tcp {
 namespace {
@@ -89,6 +95,64 @@ TEST(TcpNetwork, OneConnectionCountsWhereBothCallAtOnce) {
     EXPECT_EQ(job[0].connections(), 1);
     EXPECT_EQ(job[1].connections(), 1);
   }
+}
+
+/// True if this process has a socket at that port of its own.
+bool has_socket_at(std::uint16_t port) {
+  constexpr int kMostDescriptors = 1024;
+  for (int descriptor = 0; descriptor < kMostDescriptors; ++descriptor) {
+    sockaddr_storage own{};
+    socklen_t length = sizeof own;
+    auto& address = reinterpret_cast<sockaddr&>(own);
+    if (getsockname(descriptor, &address, &length) != 0) continue;
+    if (own.ss_family != AF_INET && own.ss_family != AF_INET6) continue;
+    if (from_sockaddr(address).port == port) return true;
+  }
+  return false;
+}
+
+// A child that kept the sockets would hide the end of its parent from the peers.
+TEST(TcpNetwork, AForkedChildLetsGoThoughAnotherThreadIsAtWork) {
+  std::atomic<bool> is_at_work{false};
+  std::atomic<bool> is_about_to_fork{false};
+  TcpNetwork::Options options;
+  options.processes = 2;
+  options.interface = "127.0.0.0/8";
+  options.name = [&](int) {
+    is_at_work = true;
+    while (!is_about_to_fork) std::this_thread::yield();
+    // So long that a fork which does not wait finds this thread here.
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return "process 1";
+  };
+  TcpNetwork network(options);
+  const std::uint16_t port = network.listens_at().addresses.front().port;
+  EXPECT_TRUE(has_socket_at(port));
+  std::thread other([&network] { network.link(1); });
+  while (!is_at_work) std::this_thread::yield();
+  is_about_to_fork = true;
+  const pid_t child = fork();
+  if (child == 0) _exit(has_socket_at(port) ? 1 : 0);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "the child has kept the socket";
+  other.join();
+  EXPECT_TRUE(has_socket_at(port));
+}
+
+// As in a network that lets the calls of the higher process through, and not those of the lower one.
+TEST(TcpNetwork, ACallThatDoesNotGetThroughLeavesTheWayToThePeers) {
+  TcpJob job(2);
+  const FullPort full;
+  ListenAddresses unreachable;
+  unreachable.addresses[0] = full.address();
+  job[0].set_addresses(1, unreachable);
+  job[0].link(1);
+  Handshake peers = Handshake::call(begin_to_connect(job[0].listens_at().addresses.front(), std::nullopt, Seconds(60)),
+                                    job.key(), {7, 1, 2, 0, Purpose::kMessages, 0}, 0);
+  ASSERT_TRUE(job.until([&] { return peers.advance() != Handshake::State::kUnderway; }));
+  EXPECT_EQ(peers.state(), Handshake::State::kDone) << static_cast<int>(peers.verdict()) << ' ' << peers.problem();
+  EXPECT_TRUE(job.until([&] { return job[0].is_connected(1); }));
 }
 
 TEST(TcpNetwork, LongTrafficHasAConnectionOfItsOwn) {
@@ -250,6 +314,22 @@ TEST(TcpNetwork, NoConnectionWithinThePeerTimeoutIsALoss) {
     return !job[0].why_lost(1).empty();
   }));
   EXPECT_THAT(job[0].why_lost(1), testing::HasSubstr("FARANDOLE_PEER_TIMEOUT"));
+}
+
+// The peer has confirmed a call of its own, and the connection was lost before that came.
+TEST(TcpNetwork, AConnectionThatOnlyThePeerHasIsALoss) {
+  TcpJob job(2, "127.0.0.0/8", Seconds(0.5));
+  UniqueDescriptor listener = listen_at(host_address(0));
+  ListenAddresses peers;
+  peers.addresses[0] = host_address(port_of(listener));
+  Callers peer(std::move(listener), job.key(), {7, 1, 2, 0, Purpose::kMessages, 0}, Seconds(60));
+  job[0].set_addresses(1, peers);
+  job[0].link(1);
+  ASSERT_TRUE(job.until([&] {
+    peer.advance([](const Introduction&) { return Verdict::kTaken; }, [](const Introduction&, UniqueDescriptor) {});
+    return !job[0].why_lost(1).empty();
+  }));
+  EXPECT_THAT(job[0].why_lost(1), testing::HasSubstr("it says that it has a connection with this process"));
 }
 
 TEST(TcpNetwork, TriesThePeersAddressesOneAfterTheOther) {

@@ -76,21 +76,6 @@ class ClosedPort {
   UniqueDescriptor socket_{::socket(AF_INET, SOCK_STREAM, 0)};
 };
 
-/// Listens, with room for one caller whom nothing accepts: the kernel leaves the next ones without an answer.
-class FullPort {
- public:
-  FullPort() {
-    listen(listener_.get(), 0);
-    // More than there is room for, so that it is full whatever the kernel adds.
-    for (int i = 0; i < 4; ++i) waiting_.push_back(begin_to_connect(address(), std::nullopt, Seconds(60)));
-  }
-  Address address() const { return host_address(port_of(listener_)); }
-
- private:
-  UniqueDescriptor listener_ = listen_at(host_address(0));
-  std::vector<UniqueDescriptor> waiting_;
-};
-
 /// A program that takes calls and says nothing.
 class SilentProgram {
  public:
@@ -233,6 +218,44 @@ TEST(TcpOutgoingCalls, FailingBeginsWithTheFirstFailure) {
   ASSERT_EQ(outcome(calls, kStart), CallState::kFailed);
   ASSERT_EQ(outcome(calls, kStart + 1s), CallState::kFailed);
   EXPECT_EQ(calls.failing_since(), kStart);
+}
+
+TEST(TcpOutgoingCalls, AConnectionThatIsSaidToBeThereAndDoesNotComeIsAFailure) {
+  CalledProcess called(Verdict::kTaken);
+  OutgoingCalls calls(called.terms(), {called.address()});
+  ASSERT_EQ(outcome(calls, kStart, &called), CallState::kFailed);
+  ASSERT_EQ(outcome(calls, kStart + 1s, &called), CallState::kFailed);
+  EXPECT_EQ(calls.failing_since(), kStart);
+  EXPECT_THAT(calls.failure()->text, HasSubstr("has a connection"));
+}
+
+TEST(TcpOutgoingCalls, RefusalsBeginAnewWhereAnAddressDoesNotAnswer) {
+  const CalledProcess called;
+  const ClosedPort closed;
+  const FullPort full;
+  OutgoingCalls calls(called.terms(), {closed.address(), full.address()});
+  ASSERT_EQ(outcome(calls, kStart), CallState::kFailed);
+  EXPECT_EQ(calls.refused_since(), kStart);
+  EXPECT_EQ(calls.advance(kStart), CallState::kWaiting);
+  ASSERT_EQ(calls.advance(kStart + 3s), CallState::kFailed);
+  EXPECT_FALSE(calls.refused_since());
+  ASSERT_EQ(outcome(calls, kStart + 4s), CallState::kFailed);
+  EXPECT_EQ(calls.failure()->kind, FailureKind::kNotListening);
+  EXPECT_EQ(calls.refused_since(), kStart + 4s);
+  EXPECT_EQ(calls.failing_since(), kStart);
+}
+
+TEST(TcpOutgoingCalls, ACallIsThroughWhenTheKernelOfTheOtherEndHasTakenIt) {
+  const CalledProcess called;
+  const FullPort full;
+  OutgoingCalls waiting(called.terms(), {full.address()});
+  EXPECT_EQ(waiting.advance(kStart), CallState::kWaiting);
+  EXPECT_TRUE(waiting.is_calling());
+  EXPECT_FALSE(waiting.is_through());
+  SilentProgram silent;
+  OutgoingCalls taken(called.terms(), {silent.address()});
+  silent.take_call(taken);
+  EXPECT_TRUE(taken.is_through());
 }
 
 TEST(TcpOutgoingCalls, AnEndThatHasLetACallWaitIsThere) {

@@ -2,6 +2,8 @@
 // Jobs over TCP whose processes are threads of a test.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +21,21 @@ using test::side_by_side;
 inline Address host_address(std::uint16_t port) {
   return {4, port, {127, 0, 0, 1}};
 }
+
+/// Listens, with room for one caller whom nothing accepts: the kernel leaves the next ones without an answer.
+class FullPort {
+ public:
+  FullPort() {
+    listen(listener_.get(), 0);
+    // More than there is room for, so that it is full whatever the kernel adds.
+    for (int i = 0; i < 4; ++i) waiting_.push_back(begin_to_connect(address(), std::nullopt, Seconds(60)));
+  }
+  Address address() const { return host_address(port_of(listener_)); }
+
+ private:
+  UniqueDescriptor listener_ = listen_at(host_address(0));
+  std::vector<UniqueDescriptor> waiting_;
+};
 
 /// The slots of one job, with a port and a key of its own.
 class SlotsOfJob {

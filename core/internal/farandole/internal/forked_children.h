@@ -22,9 +22,14 @@ void hold_at_forks() {
   pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); }, [] { mutex().unlock(); });
 }
 
+template <class Thing>
+void do_nothing(Thing&) {}
+
 /// State that all threads of this process share, with its mutex. The mutex is held at each fork, so that the child
-/// finds the state whole and the mutex free; `in_child(state)` runs there before anything else can.
-template <class State, void (*in_child)(State&)>
+/// finds the state whole and the mutex free; `in_child(state)` runs there before anything else can, as `before(state)`
+/// and `in_parent(state)` do around the fork in the parent.
+template <class State, void (*in_child)(State&), void (*before)(State&) = do_nothing<State>,
+          void (*in_parent)(State&) = do_nothing<State>>
 class ProcessState {
   struct Guarded {
     std::mutex mutex;
@@ -49,11 +54,19 @@ class ProcessState {
   static Guarded& guarded() {
     // Never destroyed: a fork may come at any time.
     static Guarded* const instance = [] {
-      pthread_atfork([] { guarded().mutex.lock(); }, [] { guarded().mutex.unlock(); },
-                     [] {
-                       in_child(guarded().state);
-                       guarded().mutex.unlock();
-                     });
+      pthread_atfork(
+          [] {
+            guarded().mutex.lock();
+            before(guarded().state);
+          },
+          [] {
+            in_parent(guarded().state);
+            guarded().mutex.unlock();
+          },
+          [] {
+            in_child(guarded().state);
+            guarded().mutex.unlock();
+          });
       return new Guarded;
     }();
     return *instance;
@@ -61,8 +74,10 @@ class ProcessState {
 };
 
 /// Things of this process of which a forked child must let go: `let_go(thing)` runs in the child for each that is
-/// registered at the fork. Thread-safe.
-template <class Thing, void (*let_go)(Thing&)>
+/// registered at the fork. Around the fork the parent holds each by `hold(thing)`, which must not wait for long, and
+/// `release(thing)`. Thread-safe.
+template <class Thing, void (*let_go)(Thing&), void (*hold)(Thing&) = do_nothing<Thing>,
+          void (*release)(Thing&) = do_nothing<Thing>>
 class ForkedChildren {
  public:
   static void add(Thing* thing) { Registry::access()->push_back(thing); }
@@ -70,10 +85,11 @@ class ForkedChildren {
 
  private:
   using Things = std::vector<Thing*>;
-  static void let_go_of_all(Things& things) {
-    for (Thing* const thing : things) let_go(*thing);
+  template <void (*act)(Thing&)>
+  static void for_all(Things& things) {
+    for (Thing* const thing : things) act(*thing);
   }
-  using Registry = ProcessState<Things, let_go_of_all>;
+  using Registry = ProcessState<Things, for_all<let_go>, for_all<hold>, for_all<release>>;
 };
 
 /// For a forked child: what its parent was using, and what therefore can not be taken apart here, stays as it is until
