@@ -22,7 +22,7 @@ constexpr int kCaller = 1;
 constexpr int kCalled = 2;
 
 Introduction introduce(int process) {
-  return {/*job=*/77, process, /*processes=*/4, /*generation=*/5, Purpose::kMessages};
+  return {/*job=*/77, process, /*processes=*/4, /*start=*/5, Purpose::kMessages};
 }
 
 /// Two sockets that are connected with each other: one for an end, one for the relay.
@@ -198,7 +198,7 @@ TEST(TcpHandshake, WhatAnEndHasSaidProvesNothingWhenItIsSentBack) {
 
 TEST(TcpHandshake, RefusesWhatIsForAnotherJobOrGeneration) {
   for (const auto& change : std::vector<std::function<void(Introduction&)>>{
-           [](Introduction& each) { each.job = 78; }, [](Introduction& each) { each.generation = 4; }}) {
+           [](Introduction& each) { each.job = 78; }, [](Introduction& each) { each.start = 4; }}) {
     Introduction other = introduce(kCaller);
     change(other);
     Conversation conversation(other);
