@@ -199,7 +199,7 @@ BackendChoice choose_backend(const Settings& settings, const JoinOptions& option
                     getpid(), *child));
   }
   if (options.mpi_communicator) return choose_for_communicator(settings, mpis, launch);
-  if (launch.way == Launch::Way::kNone) return {{}, launch.reason, 0, {}};
+  if (launch.way == Launch::Way::kNone) return {{}, launch.reason, 0, {}, launch.doubt};
   if (running != mpis.end()) return choose_running(settings, *running, launch);
   return choose_by_environment(settings, mpis, launch);
 }

@@ -125,8 +125,8 @@ class Joining {
     write_text(mine.fabric, find_fabric());
     try {
       network_ = std::make_unique<tcp::TcpNetwork>(tcp::TcpNetwork::Options{
-          group_.process(), group_.process_count(), secret.key, secret.job, /*generation=*/0,
-          settings_.network_interface, settings_.peer_timeout,
+          group_.process(), group_.process_count(), secret.key, secret.job, settings_.network_interface,
+          settings_.peer_timeout,
           [topology = topology_](int process) { return topology.describe(topology.first_rank_of(process)); }});
       mine.addresses = network_->listens_at();
     } catch (const Error& error) {

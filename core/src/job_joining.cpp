@@ -37,6 +37,7 @@ void Job::join(const WorldOptions& options) {
   if (choice.plugin.empty()) {
     connection_.description = "none (" + (options.alone ? "this process alone" : choice.reason) + ")";
     log(LogLevel::kDebug, "joining no job: " + connection_.description);
+    if (!choice.doubt.empty()) log(LogLevel::kWarning, choice.doubt);
   } else {
     Backend& backend = load_backend(choice.plugin, settings_);
     join_options.launched = choice.launched;
@@ -133,7 +134,7 @@ void Job::agree() {
   if (group() != nullptr) text = share_text(*group(), text);
   Agreement agreement = decode_agreement(text);
   for (const std::string& difference : adopt_agreed(settings_, agreement.settings)) {
-    log(LogLevel::kWarning, "rank 0's setting is used: " + difference);
+    log(LogLevel::kWarning, difference);
   }
   if (!agreement.problem.empty()) throw DataError(agreement.problem);
   tuning_text_ = std::move(agreement.tuning);

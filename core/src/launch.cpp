@@ -106,7 +106,7 @@ struct TorchVariables {
                       "them if they are for another program",
                       shown(), kLargestPort));
     }
-    return {rank, size, rendezvous(), 0, text()};
+    return {rank, size, rendezvous(), text()};
   }
   /// Some are set, and not all.
   std::string why_ignored() const {
@@ -114,6 +114,15 @@ struct TorchVariables {
     const auto missing = names(/*set=*/false);
     if (there.empty() || missing.empty() || (values[0].empty() && values[1].empty())) return {};
     return fmt::format("; without {} no job is made of {}", fmt::join(missing, " and "), fmt::join(there, " and "));
+  }
+  /// Some say that there are more processes than this one.
+  std::string why_doubtful() const {
+    const auto missing = names(/*set=*/false);
+    if (missing.empty() || missing.size() > 2 || number_of(values[1], 1, kMostProcesses) < 2) return {};
+    return fmt::format(
+        "this process is alone in its job, though WORLD_SIZE is {}: of RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, "
+        "which make a job without MPI, {} {} not set or empty; set all four, or unset WORLD_SIZE",
+        values[1], fmt::join(missing, " and "), missing.size() == 1 ? "is" : "are");
   }
 };
 
@@ -152,7 +161,7 @@ Launch launch_as_told(const Settings& settings, const LaunchFacts& facts) {
   }
   Launch launch;
   launch.way = has_rendezvous ? Launch::Way::kTcp : Launch::Way::kLocal;
-  launch.launched = {static_cast<int>(settings.rank), static_cast<int>(settings.size), settings.rendezvous, 0,
+  launch.launched = {static_cast<int>(settings.rank), static_cast<int>(settings.size), settings.rendezvous,
                      told_text(settings)};
   launch.reason = fmt::format("FARANDOLE_RANK is {} of {} {}", settings.rank, settings.size,
                               has_rendezvous ? "at " + settings.rendezvous : fmt::format("in job '{}'", settings.job));
@@ -241,6 +250,7 @@ Launch launch_as_started(const Settings& settings, const Variables& read, const 
   } else {
     launch.reason =
         (may_use_mpi ? "no launcher's variables, and no initialised MPI" : "FARANDOLE_MPI=off") + torch.why_ignored();
+    launch.doubt = torch.why_doubtful();
   }
   return launch;
 }
@@ -253,11 +263,8 @@ Launch find_launch(const Settings& settings, const Variables& read, const Launch
   const bool is_told = is_told_its_rank(settings, torch);
   const bool inherits_told = is_told && parent.joined_as == told_text(settings);
   const bool has_torch = torch.is_complete() && parent.joined_as != torch.text() && !inherits_told;
-  Launch launch = is_told && !inherits_told ? launch_as_told(settings, facts)
-                                            : launch_as_started(settings, read, facts, parent, torch, has_torch);
-  launch.launched.generation =
-      static_cast<std::uint32_t>(std::max(0, number_of(text_of(read, "TORCHELASTIC_RESTART_COUNT"), 0, 1 << 30)));
-  return launch;
+  return is_told && !inherits_told ? launch_as_told(settings, facts)
+                                   : launch_as_started(settings, read, facts, parent, torch, has_torch);
 }
 
 void mark_joined(const LaunchedAs& launched) {

@@ -42,6 +42,7 @@ struct Launch {
   Way way = Way::kNone;
   std::string reason;   ///< for people; kMpi: only what has to be added to the evidence
   MpiLauncher mpi;      ///< where it counts
+  std::string doubt;    ///< kNone: what looks as if the user had meant a job of several processes; or empty
   LaunchedAs launched;  ///< kLocal and kTcp; kPmix: its text, because PMIx knows the rest; kMpi: its text, if the other
                         ///< variables say the same
 };

@@ -96,8 +96,10 @@ void Peers::poll() {
   if (now < next_liveness_) return;
   next_liveness_ = now + kLivenessInterval;
   if (const auto lost = find_lost(now)) {
+    const std::string why = liveness_.dead(now).contains(*lost) ? std::string() : group().why_out_of_reach(*lost);
     job_.poison(topology_.first_rank_of(process_), ErrorKind::kPeerLost,
-                topology_.describe(topology_.first_rank_of(*lost)) + " died", true);
+                topology_.describe(topology_.first_rank_of(*lost)) + (why.empty() ? " died" : " is lost: " + why),
+                true);
   }
 }
 

@@ -2,6 +2,8 @@
 """farandole.numpy: every collective, with every type, in groups, windows and process sets; what is refused."""
 
 import inspect
+import os
+import signal
 import threading
 import time
 
@@ -13,7 +15,7 @@ import numpy as np
 
 import farandole
 import farandole.numpy as collectives
-from farandole import errors
+from farandole import _work, errors
 
 try:
     import ml_dtypes
@@ -248,6 +250,52 @@ class OtherCollectivesTest(support.RankedTest):
         if farandole.rank() == 1:
             during = [turn for turn in turns if began < turn < ended]
             self.assertGreater(len(during), 20)
+
+
+class InterruptTest(support.RankedTest):
+    def test_a_signal_within_a_callback_of_the_library(self):
+        finish = _work.Work.finish
+        armed, sent, raised = False, 0, 0
+
+        def interrupt(work, index, error):
+            nonlocal armed, sent
+            if armed and threading.current_thread() is threading.main_thread():
+                armed = False
+                sent += 1
+                os.kill(os.getpid(), signal.SIGINT)
+                sum(range(100))  # where the handler would run
+            finish(work, index, error)
+
+        # A shell that starts a rank in the background lets it ignore the signal.
+        previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+        _work.Work.finish = interrupt
+        try:
+            # Either thread may finish them: some are finished by this one.
+            for _ in range(100):
+                armed = True
+                try:
+                    collectives.allreduce(np.ones(1000))
+                except KeyboardInterrupt:
+                    raised += 1
+                armed = False
+        finally:
+            _work.Work.finish = finish
+            signal.signal(signal.SIGINT, previous)
+        self.assertEqual(raised, sent)
+        self.assertEqual(collectives.allreduce([1.0], op=farandole.Sum).tolist(), [farandole.size()])
+
+    def test_handlers_stay_as_they_were(self):
+        arrived = []
+        previous = signal.signal(signal.SIGUSR1, lambda *_: arrived.append("handler"))
+        try:
+            before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)]
+            collectives.allreduce([1.0])
+            after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)]
+            self.assertEqual(after, before)
+            os.kill(os.getpid(), signal.SIGUSR1)
+        finally:
+            signal.signal(signal.SIGUSR1, previous)
+        self.assertEqual(arrived, ["handler"])
 
 
 class ProcessSetTest(support.RankedTest):

@@ -3,13 +3,15 @@
 # Runs a program without MPI on two hosts that are network namespaces of this machine (tests/support/network_hosts.sh), by
 # the variables that torchrun sets: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The port is taken, as by torchrun's store.
 #
-# usage, as root: two_hosts.sh [--kill RANK] RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
+# usage, as root: two_hosts.sh [--kill RANK | --cut] RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
 #   --kill RANK  kills that rank when all have said "joined PROCESS_ID", and expects that each of the others says within 3 s that it
 #                is lost: "PeerLost: … rank RANK …"
+#   --cut        cuts the link between the hosts then, and expects that each rank says that one of the other host is lost
 # Needs iproute2. Exit status 77: not possible here, with the reason. Leaves nothing behind.
 set -euo pipefail
-killed=
+killed='' is_cut=''
 if [ "${1-}" = --kill ]; then killed=$2; shift 2; fi
+if [ "${1-}" = --cut ]; then is_cut=yes; shift; export FARANDOLE_PEER_TIMEOUT=3; fi
 ranks_per_host=$1 seconds=$2
 shift 2
 # shellcheck source=tests/support/network_hosts.sh
@@ -37,15 +39,16 @@ for ((rank = 0; rank < size; ++rank)); do
     "$directory/rank" "$@" </dev/null >"$directory/output.$rank" 2>&1 &
   pids[rank]=$!
 done
-kill_rank() {
+break_job() {
   local rank
   for ((rank = 0; rank < size; ++rank)); do
     until grep -q '^joined' "$directory/output.$rank" || ! kill -0 "${pids[rank]}" 2>/dev/null; do sleep 0.02; done
   done
-  kill -KILL "$(sed -n 's/^joined //p' "$directory/output.$killed")"
+  [ -z "$killed" ] || kill -KILL "$(sed -n 's/^joined //p' "$directory/output.$killed")"
+  [ -z "$is_cut" ] || ip -n "$name-2" link set eth0 down
 }
 status=0
-[ -z "$killed" ] || kill_rank
+[ -z "$killed$is_cut" ] || break_job
 start=$EPOCHREALTIME
 for ((rank = 0; rank < size; ++rank)); do
   came=0
@@ -54,6 +57,11 @@ for ((rank = 0; rank < size; ++rank)); do
   if [ -n "$killed" ]; then
     if [ "$rank" != "$killed" ] && ! grep -qE "PeerLost: .*rank $killed " "$directory/output.$rank"; then
       echo "FAIL: rank $rank does not name rank $killed"
+      status=1
+    fi
+  elif [ -n "$is_cut" ]; then
+    if ! grep -qE 'PeerLost: .*rank [0-9]+ .* is lost: ' "$directory/output.$rank"; then
+      echo "FAIL: rank $rank does not say which rank is lost"
       status=1
     fi
   elif [ $status = 0 ]; then

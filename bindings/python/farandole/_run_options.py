@@ -261,6 +261,11 @@ def _check(given: argparse.Namespace, program: Sequence[str], name: str) -> None
         raise errors.InvalidArgument("the number of processes is missing: -np RANKS")
     if not program:
         raise errors.InvalidArgument(f"the program is missing: {name} -np RANKS python train.py")
+    if ":" in program:
+        raise errors.InvalidArgument(
+            "an argument of the program is ':', with which mpirun, mpiexec and srun begin another program; all ranks run one: "
+            "write that argument within another one, or start the program by a script that adds it"
+        )
     for option, value in (("--min-np", given.least), ("--max-np", given.most)):
         if value is not None and value != given.ranks:
             raise errors.Unsupported(

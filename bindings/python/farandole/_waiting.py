@@ -4,16 +4,102 @@
 A thread that waits in C code does not run Python's signal handlers. While the main thread waits, a small thread listens
 for signals on Python's wake-up file descriptor and ends the wait; the handler then runs, and the wait is taken up again
 if it raised nothing.
+
+A thread that is in the library also runs its callbacks, which are Python. A handler that ran there and raised would be
+lost, and the callback with it. So handlers are put off until the thread is out of them.
 """
 
+import _signal  # what `signal` wraps: that looks numbers up in enumerations, which takes ten times as long
 import contextlib
 import ctypes
 import os
 import signal
 import threading
-from typing import Callable, Optional
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 from . import _engine
+
+
+def _call_all(calls: Sequence[Tuple[Callable[..., Any], Tuple[Any, ...]]]) -> None:
+    """Each of them, also where one before it raises, or a handler that is due."""
+    if calls:
+        function, arguments = calls[0]
+        try:
+            function(*arguments)
+        finally:
+            _call_all(calls[1:])
+
+
+class _Handlers:
+    """The program's signal handlers, put off while the main thread is in the library; may be nested."""
+
+    # Those whose handlers raise in programs, as a rule.
+    _NUMBERS = tuple(map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)))
+
+    def __init__(self):
+        self._depth = 0
+        self._handlers: Dict[int, Callable[[int, Any], Any]] = {}
+        self._arrived: List[Tuple[int, Any]] = []
+
+    def __enter__(self):
+        if self._depth == 0:
+            self._put_off_all()
+        self._depth += 1
+        return self
+
+    def __exit__(self, *_):
+        self._depth -= 1
+        if self._depth == 0:
+            self._put_back_all()
+
+    def run(self) -> None:
+        """Those of signals that have arrived, as outside of the library. What they raise passes through."""
+        if not self._arrived:
+            return
+        depth, self._depth = self._depth, 0  # a handler may call the library
+        try:
+            self._put_back_all()
+        finally:
+            self._depth = depth
+        self._put_off_all()
+
+    def put_back(self) -> None:
+        """In a forked child, whose parent's main thread is in the library."""
+        for number, handler in self._handlers.items():
+            _signal.signal(number, handler)
+
+    def _put_off_all(self) -> None:
+        try:
+            for number in self._NUMBERS:
+                handler = _signal.getsignal(number)
+                if callable(handler):
+                    self._handlers[number] = handler
+                    _signal.signal(number, self._note)
+        except BaseException:  # of a handler that was not put off yet
+            self._put_back_all()
+            raise
+
+    def _put_back_all(self) -> None:
+        handlers, self._handlers = self._handlers, {}
+        _call_all([(_signal.signal, each) for each in handlers.items()])
+        arrived, self._arrived = self._arrived, []
+        _call_all([(handlers[number], (number, frame)) for number, frame in arrived])
+
+    def _note(self, number: int, frame: Any) -> None:
+        self._arrived.append((number, frame))
+
+
+_handlers = _Handlers()
+_NOTHING: ContextManager[Any] = contextlib.nullcontext()
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def in_library() -> ContextManager[Any]:
+    """Around calls of the library that may run callbacks."""
+    return _handlers if _is_main_thread() else _NOTHING
 
 
 class _Listener:
@@ -24,6 +110,7 @@ class _Listener:
         os.set_blocking(self.writing, False)
         self._end_wait: Optional[Callable[[], None]] = None
         self._previous = -1
+        self._depth = 0  # a handler that runs in a wait may wait
         threading.Thread(target=self._run, name="farandole-signals", daemon=True).start()
 
     def _run(self) -> None:
@@ -39,15 +126,20 @@ class _Listener:
                 end_wait()
 
     def __enter__(self):
-        self._previous = signal.set_wakeup_fd(self.writing, warn_on_full_buffer=False)
+        if self._depth == 0:
+            self._previous = signal.set_wakeup_fd(self.writing, warn_on_full_buffer=False)
+        self._depth += 1
         return self
 
     def __exit__(self, *_):
-        self._end_wait = None
-        signal.set_wakeup_fd(self._previous, warn_on_full_buffer=False)
+        self._depth -= 1
+        if self._depth == 0:
+            signal.set_wakeup_fd(self._previous, warn_on_full_buffer=False)
 
-    def listen(self, end_wait: Callable[[], None]) -> None:
-        self._end_wait = end_wait
+    def listen(self, end_wait: Optional[Callable[[], None]]) -> Optional[Callable[[], None]]:
+        """Returns what was to be called before."""
+        previous, self._end_wait = self._end_wait, end_wait
+        return previous
 
 
 _THREADS_OF_OURS = "farandole-"
@@ -73,7 +165,16 @@ def _leave_parents_listener() -> None:
     _listener = None
 
 
-os.register_at_fork(after_in_child=_leave_parents_listener)
+def _leave_parents_signals() -> None:
+    """In a forked child."""
+    global _handlers
+    _leave_parents_listener()
+    with contextlib.suppress(ValueError):  # not the main thread
+        _handlers.put_back()
+    _handlers = _Handlers()
+
+
+os.register_at_fork(after_in_child=_leave_parents_signals)
 
 
 def caller_is_alone() -> bool:
@@ -92,21 +193,26 @@ def of_caller() -> _engine.Waiting:
 def wait(flag: ctypes.c_int32, is_done: Callable[[], bool]) -> None:
     """Blocks until `is_done()`; whoever makes it true sets `flag` to 1 afterwards. Other threads run meanwhile. In the
     main thread an exception of a signal handler (Ctrl-C) ends the wait."""
-    if threading.current_thread() is not threading.main_thread():
-        _wait(flag, is_done)
+    if not _is_main_thread():
+        _wait(flag, is_done, lambda: None)
         return
-    with _get_listener() as listener:
+    with _handlers, _get_listener() as listener:
 
         def end_wait() -> None:
             flag.value = 1
 
-        listener.listen(end_wait)
-        _wait(flag, is_done)
+        outer = listener.listen(end_wait)
+        try:
+            _wait(flag, is_done, _handlers.run)
+        finally:
+            listener.listen(outer)
 
 
-def _wait(flag: ctypes.c_int32, is_done: Callable[[], bool]) -> None:
+def _wait(flag: ctypes.c_int32, is_done: Callable[[], bool], run_handlers: Callable[[], None]) -> None:
     while not is_done():
+        run_handlers()
         _engine.lib.farandole_wait_until(ctypes.byref(flag))
+        run_handlers()
         if is_done():
             return
         flag.value = 0  # a signal ended the wait

@@ -233,7 +233,8 @@ class Call:
             _pending[context] = (work, index)
         self._is_told = True  # by the engine, whatever comes of it
         try:
-            _engine.call("farandole_submit", byref(request))
+            with _waiting.in_library():
+                _engine.call("farandole_submit", byref(request))
         except errors.Error:
             for context in contexts:
                 _pending.pop(context, None)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from . import _engine, _work, errors
+from . import _engine, _waiting, _work, errors
 from ._engine import Adasum, Average, Collective, Max, Min, Product, ReduceOp, Sum
 from ._work import Call, Work
 from .process_sets import ProcessSet, global_process_set, id_of
@@ -108,7 +108,8 @@ def _blocking(begin: "Callable[_P, Work]", result: "Type[_R]", documentation: st
     shown = signature.replace(parameters=[each for each in signature.parameters.values() if each.name[0] != "_"])
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return begin(*args, **kwargs, _caller_waits=True).wait()
+        with _waiting.in_library():  # once for both
+            return begin(*args, **kwargs, _caller_waits=True).wait()
 
     call.__name__ = call.__qualname__ = begin.__name__[: -len("_async")]
     call.__doc__ = documentation

@@ -102,8 +102,8 @@ class Gathering {
       look_for_gone();
       stall.check([&] {
         return fmt::format(
-            "job '{}': process {} of {} waits for {}; each must be started with its own FARANDOLE_RANK, and the same "
-            "FARANDOLE_SIZE and FARANDOLE_JOB",
+            "job '{}': process {} of {} waits for {}; each must be started on this host by the same user, with its own "
+            "FARANDOLE_RANK and the same FARANDOLE_SIZE and FARANDOLE_JOB; over several hosts set FARANDOLE_RENDEZVOUS",
             slot_.job, slot_.process, slot_.processes, missing());
       });
     }

@@ -39,7 +39,7 @@ class PmixBackend final : public Backend {
  public:
   std::string_view name() const override { return "pmix"; }
   std::string version() const override { return version_; }
-  std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) override {
+  std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& /*options*/) override {
     const std::unique_ptr<PmixClient> client = PmixClient::join(settings);
     version_ = "TCP connections, by " + client->describe();
     const tcp::JobSecret secret = share_secret(*client);
@@ -48,7 +48,6 @@ class PmixBackend final : public Backend {
     slot.processes = client->processes();
     slot.key = secret.key;
     slot.job = secret.job;
-    slot.generation = options.launched.generation;
     // Process 0 meets all processes by what it shares here, so that none has yet to get it when process 0 goes on.
     slot.share = [&client](std::string_view of_process_0) { return client->share(of_process_0); };
     return std::make_unique<tcp::TcpProcessGroup>(slot);

@@ -191,6 +191,11 @@ bool Link::is_closed() {
   return is_closed_;
 }
 
+bool Link::has_timed_out() {
+  const std::lock_guard lock(mutex_);
+  return is_closed_ && has_timed_out_;
+}
+
 std::string Link::end_reason() {
   const std::lock_guard lock(mutex_);
   return is_closed_ ? end_reason_ : std::string();
@@ -292,6 +297,7 @@ void Link::note_end(int error) {
   if (error == 0) is_closed_ = true;
   if (!end_reason_.empty()) return;
   if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
+    has_timed_out_ = true;
     end_reason_ = fmt::format("it acknowledged nothing for too long ({})", error_text(error));
   } else if (error != 0 && error != EPIPE) {
     end_reason_ = fmt::format("it broke the connection off ({})", error_text(error));

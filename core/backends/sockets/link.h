@@ -100,6 +100,8 @@ class Link {
   /// How the connection ended, for messages: "it closed the connection", "it acknowledged nothing for too long". Empty
   /// until `is_closed`.
   std::string end_reason();
+  /// True if it ended because the peer's host acknowledged nothing, which does not say that the peer has ended.
+  bool has_timed_out();
   int descriptor() const { return socket_.get(); }
   /// In a forked child: lets go of the socket, and of it only. The link is of no use any more.
   void drop_socket() { const UniqueDescriptor dropped(std::move(socket_)); }
@@ -134,7 +136,8 @@ class Link {
   std::size_t header_bytes_ = 0;       ///< at its beginning: of a header that has not all come
   bool is_closed_ = false;
   std::string end_reason_;
-  std::string violation_;  ///< how the peer broke the protocol, for messages; empty: it has not
+  bool has_timed_out_ = false;  ///< that is why
+  std::string violation_;       ///< how the peer broke the protocol, for messages; empty: it has not
 };
 
 }  // namespace farandole::sockets

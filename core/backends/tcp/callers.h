@@ -29,6 +29,8 @@ class Callers {
 
   Callers(UniqueDescriptor listener, const JobKey& key, const Introduction& mine, Seconds peer_timeout);
 
+  /// What later callers are told.
+  void set_introduction(const Introduction& mine) { mine_ = mine; }
   /// Accepts callers and goes on with their handshakes.
   /// @param decide  on each caller that has proved to be of the job; its process and processes may be any numbers. What
   /// it
@@ -54,7 +56,7 @@ class Callers {
 
   UniqueDescriptor listener_;
   const JobKey key_;
-  const Introduction mine_;
+  Introduction mine_;
   const Seconds peer_timeout_;
   std::list<Handshake> handshakes_;  // oldest first
   std::uint64_t strangers_ = 0;

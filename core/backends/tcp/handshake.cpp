@@ -161,7 +161,7 @@ void Handshake::take_opening() {
   }
   const Introduction& them = theirs_.introduction;
   const Introduction& us = mine_.introduction;
-  if (them.job != us.job || them.generation != us.generation) {
+  if (them.job != us.job || them.start != us.start) {
     return fail("the handshake of another job, or of another start of this one", /*is_stranger=*/true);
   }
   // A caller that looks for the rendezvous may have tried a port at which another process of the job listens.

@@ -28,7 +28,7 @@ struct Introduction {
   std::uint64_t job = 0;  ///< number of the job
   std::int32_t process = 0;
   std::int32_t processes = 0;
-  std::uint32_t generation = 0;  ///< of the job: a restarted job is the next one
+  std::uint32_t start = 0;  ///< of the job, which may be started again: see TcpNetwork::set_start; kRendezvous: 0
   Purpose purpose = Purpose::kMessages;
   std::uint16_t connection = 0;  ///< of those between the two processes, that the caller makes; of the called end: 0
   bool operator==(const Introduction&) const = default;

@@ -98,30 +98,41 @@ struct OwnPoint {
   std::string doubt;  ///< "; process 0 does not listen at …": why no process may reach this one; or empty
 };
 
+/// Why no process, or none of another host, may reach process 0 at what the rendezvous is here; or empty.
+std::string describe_doubt(const RendezvousPoint& point, const TcpNetwork& network,
+                           std::span<const Address> addresses) {
+  const std::vector<InterfaceAddress> own = interface_addresses();
+  const auto is_listened_at = [&](const Address& at) {
+    return network.source() ? at.family == network.source()->family && at.bytes == network.source()->bytes
+                            : is_of_this_host(at, own);
+  };
+  const auto is_loopback = [](const Address& at) { return is_of_this_host(at, {}); };
+  std::vector<std::string> texts;
+  for (Address at : addresses) {
+    at.port = 0;
+    texts.push_back(to_text(at));
+  }
+  const std::string all = fmt::format("{}", fmt::join(texts, ", "));
+  const std::string_view host = point.host;
+  if (std::none_of(addresses.begin(), addresses.end(), is_listened_at)) {
+    return fmt::format(
+        "; process 0 does not listen at {}{}, where the processes look for it: the rendezvous must be the host of "
+        "process 0, by an address of the interface that the job uses",
+        host, all == host ? "" : fmt::format(" ({})", all));
+  }
+  if (!std::all_of(addresses.begin(), addresses.end(), is_loopback)) return {};
+  return fmt::format(
+      "; {}{}, which processes of other hosts do not reach: there the rendezvous must be another address of this host",
+      host, all == host ? " is this host itself" : fmt::format(" is {} here", all));
+}
+
 OwnPoint look_up(const RendezvousPoint& point, const TcpNetwork& network, std::uint16_t own_port) {
   const std::vector<InterfaceAddress> own = interface_addresses();
   const auto is_here = [&own](const Address& at) { return is_of_this_host(at, own); };
-  const auto is_listened_at = [&](const Address& at) {
-    return network.source() ? at.family == network.source()->family && at.bytes == network.source()->bytes
-                            : is_here(at);
-  };
   OwnPoint found;
   std::string problem;
-  std::vector<std::string> elsewhere;
   const std::vector<Address> addresses = resolve(point, problem);
-  for (Address at : addresses) {
-    at.port = 0;
-    if (!is_listened_at(at)) elsewhere.push_back(to_text(at));
-  }
-  if (!problem.empty()) {
-    found.doubt = fmt::format("; {}", problem);
-  } else if (elsewhere.size() == addresses.size()) {
-    const std::string texts = fmt::format("{}", fmt::join(elsewhere, ", "));
-    found.doubt = fmt::format(
-        "; process 0 does not listen at {}{}, where the processes look for it: the rendezvous must be the host of "
-        "process 0, by an address of the interface that the job uses",
-        point.host, texts == point.host ? "" : fmt::format(" ({})", texts));
-  }
+  found.doubt = problem.empty() ? describe_doubt(point, network, addresses) : fmt::format("; {}", problem);
   found.of_second = all_ports(addresses);
   std::erase_if(found.of_second, [&](const Address& at) { return is_here(at) && at.port >= own_port; });
   return found;
@@ -170,7 +181,7 @@ void receive(const Slot& slot, TcpNetwork& network) {
       stall.check([&] {
         return fmt::format(
             "joining the job: process 0 of {} waits at {}: {}; each must be started with its own number, "
-            "the same number of processes, the same rendezvous ({}) and the same key{}",
+            "the same number of processes, the same rendezvous ({}), FARANDOLE_JOB if it is set, and the same key{}",
             slot.processes, at, host.describe_missing(), slot.rendezvous.empty() ? "of the launcher" : slot.rendezvous,
             point.doubt);
       });
@@ -212,8 +223,7 @@ Slot make_slot(const Settings& settings) {
 }
 
 TcpNetwork::Options network_options(const Slot& slot) {
-  return {slot.process,    slot.processes, slot.key,          slot.job,
-          slot.generation, slot.interface, slot.peer_timeout, nullptr};
+  return {slot.process, slot.processes, slot.key, slot.job, slot.interface, slot.peer_timeout, nullptr};
 }
 
 void meet(const Slot& slot, TcpNetwork& network) {

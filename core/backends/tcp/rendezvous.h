@@ -16,11 +16,10 @@ namespace farandole::tcp {
 /// What a process knows of its job before it meets its peers. Whatever launched the processes fills this in: the
 /// numbers, the key, and one of `rendezvous` and `share`.
 struct Slot {
-  int process = 0;               ///< this process's number
-  int processes = 1;             ///< how many there are
-  JobKey key{};                  ///< the same in all processes, and secret
-  std::uint64_t job = 0;         ///< number of the job: the same in all processes, and another one in other jobs
-  std::uint32_t generation = 0;  ///< of the job: a restarted job is the next one
+  int process = 0;        ///< this process's number
+  int processes = 1;      ///< how many there are
+  JobKey key{};           ///< the same in all processes, and secret
+  std::uint64_t job = 0;  ///< number of the job: the same in all processes, and another one in other jobs
   /// Where process 0 listens, the same text in all processes: "node1:29500", "10.0.0.1:29500", "[2001:db8::1]:29500".
   /// Where that port is taken process 0 takes the next that is free, as far as kMorePorts after it. Empty: `share`
   /// tells all processes.
@@ -45,7 +44,8 @@ inline constexpr int kMorePorts = 8;
 TcpNetwork::Options network_options(const Slot& slot);
 
 /// Lets the processes of a job meet: each calls process 0, says where it listens, and gets the addresses of its
-/// neighbours in the binomial tree (sockets/binomial_tree.h), which `network` knows from then on. Process 0 answers
+/// neighbours in the binomial tree (sockets/binomial_tree.h) and the number of this start of the job, which `network`
+/// knows from then on. Process 0 answers
 /// when all have come; the calls end then, so that processes - 1 short connections are made and none is left.
 /// Collective over the processes of the job. Blocks.
 /// @param network  made with `network_options(slot)`

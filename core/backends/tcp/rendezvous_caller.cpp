@@ -29,6 +29,15 @@ std::string describe_failure(const OutgoingCalls::Failure& failure) {
                                    : "");
 }
 
+/// How much the last failure says about process 0. One that has refused the handshake may be process 0 with another
+/// key; a program that says nothing is as a rule torchrun's store, which sits at the first of the ports.
+int weight(const OutgoingCalls& door) {
+  using Kind = OutgoingCalls::Failure::Kind;
+  if (!door.failure()) return 0;
+  if (door.failure()->kind == Kind::kNotListening) return 1;
+  return door.failure()->kind == Kind::kBroken ? 3 : 2;
+}
+
 }  // namespace
 
 Caller::Caller(const Slot& slot, TcpNetwork& network, const Request& request, Places places)
@@ -49,7 +58,7 @@ bool Caller::advance() {
 /// Adds addresses that are new; those that are being called stay.
 void Caller::look_for_places(Clock::time_point now) {
   if (now < next_look_) return;
-  const Introduction mine{slot_.job, slot_.process, slot_.processes, slot_.generation, Purpose::kRendezvous};
+  const Introduction mine{slot_.job, slot_.process, slot_.processes, /*start=*/0, Purpose::kRendezvous};
   const CallTerms terms{slot_.key,   mine,        /*called=*/0, network_.source(), slot_.peer_timeout,
                         kAnswerTime, kAnswerTime, kFirstPause,  kLongestPause};
   std::string problem;
@@ -73,6 +82,7 @@ bool Caller::hear() {
   if (const auto refusal = link_->take(kRefusal)) sockets::throw_encoded_error(*refusal, "process 0");
   if (const auto bytes = link_->take(kNeighbours)) {
     const sockets::BinomialTree tree(slot_.process, slot_.processes);
+    network_.set_start(parse_start(link_->take(kStart)));
     for (const Neighbour& each : parse_neighbours(*bytes, tree.neighbours())) {
       network_.set_addresses(each.process, each.addresses);
     }
@@ -94,12 +104,8 @@ bool Caller::hear() {
 std::string Caller::describe_wait() const {
   if (link_) return missing_.empty() ? fmt::format("process 0 at {} says no more", to_text(at_)) : missing_;
   if (doors_.empty()) return problem_;
-  // A port at which no program listens tells less than one that has answered.
-  const auto tells_more = [](const OutgoingCalls& door) {
-    return door.failure() && door.failure()->kind != OutgoingCalls::Failure::Kind::kNotListening;
-  };
-  const auto telling = std::find_if(doors_.begin(), doors_.end(), tells_more);
-  const OutgoingCalls& door = telling != doors_.end() ? *telling : doors_.front();
+  const auto tells_less = [](const OutgoingCalls& a, const OutgoingCalls& b) { return weight(a) < weight(b); };
+  const OutgoingCalls& door = *std::max_element(doors_.begin(), doors_.end(), tells_less);
   const bool is_answered = door.failure() && door.failure()->kind == OutgoingCalls::Failure::Kind::kBroken;
   const std::string causes =
       slot_.rendezvous.empty() || is_answered

@@ -14,6 +14,7 @@
 #include "farandole/internal/log.h"
 #include "sockets/binomial_tree.h"
 #include "sockets/error_message.h"
+#include "tcp/job_key.h"
 
 namespace farandole::tcp::rendezvous {
 namespace {
@@ -28,7 +29,7 @@ constexpr Seconds kBetweenWords{1};
 constexpr double kPartOfWait = 0.2;
 
 Introduction introduction_of(const Slot& slot) {
-  return {slot.job, /*process=*/0, slot.processes, slot.generation, Purpose::kRendezvous};
+  return {slot.job, /*process=*/0, slot.processes, /*start=*/0, Purpose::kRendezvous};
 }
 
 Clock::duration between_words(const Slot& slot) {
@@ -93,7 +94,7 @@ bool Host::hear(Guest& guest) {
 
 /// The process says that it is one of the job's; the request, with the key, that it may.
 void Host::meet(Guest& guest, const Request& request) {
-  const auto& [job, process, processes, generation, purpose, connection] = guest.introduction;
+  const auto& [job, process, processes, start, purpose, connection] = guest.introduction;
   if (processes != slot_.processes) {
     throw InvalidArgument(fmt::format(
         "joining the job: {} was started as one of {} processes, and {} as one of {}; start all with the same number "
@@ -142,12 +143,16 @@ void Host::answer() {
   for (const auto& request : requests_) builds.push_back(request->build);
   check_same_build(builds);
   has_answered_ = true;
+  std::uint32_t start = 0;
+  std::memcpy(&start, random_256_bits().data(), sizeof start);
+  network_.set_start(start);
   for (const Guest& guest : guests_) {
     if (!guest.has_met) continue;
     std::vector<Neighbour> neighbours;
     for (const int p : sockets::BinomialTree(guest.introduction.process, slot_.processes).neighbours()) {
       neighbours.push_back({p, request_of(p).addresses});
     }
+    guest.link->post(kStart, &start, sizeof start);
     guest.link->post(kNeighbours, neighbours.data(), neighbours.size() * sizeof(Neighbour));
   }
   for (const int p : sockets::BinomialTree(0, slot_.processes).children()) {

@@ -42,6 +42,15 @@ Request parse_request(std::span<const std::byte> bytes) {
   return request;
 }
 
+std::uint32_t parse_start(const std::optional<std::vector<std::byte>>& bytes) {
+  std::uint32_t start = 0;
+  if (!bytes || bytes->size() != sizeof start) {
+    throw TransportError("process 0 has not sent the number of this start of the job");
+  }
+  std::memcpy(&start, bytes->data(), sizeof start);
+  return start;
+}
+
 std::vector<Neighbour> parse_neighbours(std::span<const std::byte> bytes, std::span<const int> expected) {
   if (bytes.size() != expected.size() * sizeof(Neighbour)) {
     throw TransportError(fmt::format("process 0 has sent {} bytes of addresses, where {} processes have {}",

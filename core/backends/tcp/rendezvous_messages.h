@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@ inline constexpr sockets::Key kRequest = 1;     ///< of the caller: a Request
 inline constexpr sockets::Key kNeighbours = 2;  ///< of process 0: all have met; where the neighbours listen
 inline constexpr sockets::Key kRefusal = 3;     ///< of process 0: the job can not start; an encoded error
 inline constexpr sockets::Key kMissing = 4;     ///< of process 0, now and then: which processes have not come; a text
+inline constexpr sockets::Key kStart = 5;       ///< of process 0, before kNeighbours: see TcpNetwork::set_start
 /// More than any of them has.
 inline constexpr std::size_t kMostBytes = 8 * 1024;
 
@@ -42,6 +44,8 @@ std::string describe_missing(std::span<const int> processes);
 
 /// @throws TransportError  these bytes are no request
 Request parse_request(std::span<const std::byte> bytes);
+/// @throws TransportError  these bytes are no number of a start, or there are none
+std::uint32_t parse_start(const std::optional<std::vector<std::byte>>& bytes);
 /// @throws TransportError  these bytes are not where exactly these processes listen
 std::vector<Neighbour> parse_neighbours(std::span<const std::byte> bytes, std::span<const int> expected);
 

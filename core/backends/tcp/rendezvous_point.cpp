@@ -28,7 +28,7 @@ RendezvousPoint parse_rendezvous(std::string_view text) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != std::string_view::npos) {
-    return refuse("has an address of IPv6 without brackets");
+    return refuse("has more than one colon outside brackets, which an address of IPv6 needs");
   }
   if (host.empty()) return refuse("has no host");
   RendezvousPoint point{std::string(host), 0};
@@ -46,7 +46,11 @@ std::vector<Address> resolve(const RendezvousPoint& point, std::string& problem)
   addrinfo* first = nullptr;
   const int failed = getaddrinfo(point.host.c_str(), nullptr, &hints, &first);
   if (failed != 0) {
-    problem = fmt::format("the host '{}' is not known: {}", point.host, gai_strerror(failed));
+    problem = fmt::format(
+        "the host '{}' (of FARANDOLE_RENDEZVOUS, MASTER_ADDR) is not known on this host: {}; give its address instead, "
+        "or "
+        "make the name known on every host",
+        point.host, gai_strerror(failed));
     return {};
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(first, freeaddrinfo);

@@ -23,7 +23,6 @@ class TcpBackend final : public Backend {
     // No other process may connect with one that has no peers.
     slot.key = launched.processes == 1 ? make_job_key() : read_job_key(settings, name, KeptKey::of_process());
     slot.job = job_number(name);
-    slot.generation = launched.generation;
     slot.rendezvous = launched.rendezvous;
     return std::make_unique<TcpProcessGroup>(slot);
   }

@@ -86,12 +86,18 @@ TcpNetwork::~TcpNetwork() {
 }
 
 Introduction TcpNetwork::introduction(Traffic traffic) const {
-  return {options_.job,        options_.process,   options_.processes,
-          options_.generation, Purpose::kMessages, static_cast<std::uint16_t>(traffic)};
+  return {options_.job, options_.process,   options_.processes,
+          start_,       Purpose::kMessages, static_cast<std::uint16_t>(traffic)};
 }
 
 std::string TcpNetwork::name_of(int process) const {
   return options_.name ? options_.name(process) : fmt::format("process {}", process);
+}
+
+void TcpNetwork::set_start(std::uint32_t start) {
+  const std::lock_guard lock(mutex_);
+  start_ = start;
+  callers_->set_introduction(introduction(Traffic::kShort));
 }
 
 void TcpNetwork::set_addresses(int process, const ListenAddresses& addresses) {
@@ -210,6 +216,7 @@ void TcpNetwork::look_for_loss(PeerId id, Peer& peer, Clock::time_point now) {
   } else if (failing >= options_.peer_timeout) {
     peer.lost = fmt::format("no connection could be made within {} s (FARANDOLE_PEER_TIMEOUT): {}",
                             options_.peer_timeout.count(), failure.describe());
+    peer.is_out_of_reach = true;
   }
   if (!peer.lost.empty()) log(LogLevel::kDebug, fmt::format("{} is lost: {}", name_of(id.process), peer.lost));
 }
@@ -247,6 +254,15 @@ std::string TcpNetwork::why_lost(int process, Traffic traffic) {
   Link* const other = find(process, other_than(traffic));
   if (other != nullptr && other->is_closed()) return other->end_reason();
   return why_peer_lost({process, traffic});
+}
+
+std::string TcpNetwork::why_out_of_reach(int process) {
+  Link* const link = find(process);
+  if (link != nullptr && link->is_closed()) return link->has_timed_out() ? link->end_reason() : std::string();
+  const std::string why = why_peer_lost({process, Traffic::kShort});
+  const std::lock_guard lock(mutex_);
+  const auto found = peers_.find({process, Traffic::kShort});
+  return found != peers_.end() && (found->second.is_connected || found->second.is_out_of_reach) ? why : std::string();
 }
 
 /// Where its connection, if there is one, has not ended.

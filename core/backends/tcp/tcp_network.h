@@ -44,10 +44,9 @@ class TcpNetwork {
     int process = 0;
     int processes = 1;
     JobKey key{};
-    std::uint64_t job = 0;         ///< number of the job
-    std::uint32_t generation = 0;  ///< of the job
-    std::string interface;         ///< FARANDOLE_NETWORK_INTERFACE
-    Seconds peer_timeout{60};      ///< FARANDOLE_PEER_TIMEOUT
+    std::uint64_t job = 0;     ///< number of the job
+    std::string interface;     ///< FARANDOLE_NETWORK_INTERFACE
+    Seconds peer_timeout{60};  ///< FARANDOLE_PEER_TIMEOUT
     /// For messages: "rank 3 (host node7, pid 4711)"; else "process 3".
     std::function<std::string(int process)> name = nullptr;
   };
@@ -66,6 +65,9 @@ class TcpNetwork {
   const std::optional<Address>& source() const { return source_; }
   /// In the order in which this host should try them.
   std::vector<Address> by_reach(const ListenAddresses& addresses) const;
+  /// A random number that process 0 has drawn for this start of the job. Processes of another start, which may have the
+  /// same key and numbers, are strangers. Not set: 0. Before all that follows; callers wait so long.
+  void set_start(std::uint32_t start);
   /// Where `process` listens. May come after the first `link` of that process, which waits for it.
   void set_addresses(int process, const ListenAddresses& addresses);
 
@@ -83,6 +85,8 @@ class TcpNetwork {
   /// Why nothing of that traffic comes from that process any more: "the connection was closed", "no answer for 60 s";
   /// empty while something may. Asked by transfers that wait for it.
   std::string why_lost(int process, Traffic traffic = Traffic::kShort);
+  /// The same for short traffic, if that says nothing of the process itself: its host answers nothing.
+  std::string why_out_of_reach(int process);
   /// How the calls for short traffic of a process have ended that this one is not connected with; empty: they have not.
   std::string why_not_connected(int process);
   /// Sleeps until something may have arrived, `milliseconds` at most.
@@ -115,6 +119,7 @@ class TcpNetwork {
   struct Peer {
     OutgoingCalls calls;  // of this process
     std::string lost{};
+    bool is_out_of_reach = false;  // why it is lost
     bool is_wanted = false;
     bool is_connected = false;
   };
@@ -136,6 +141,7 @@ class TcpNetwork {
   const std::vector<InterfaceAddress> interfaces_;
   ListenAddresses own_;
   std::optional<Address> source_;          // of connections, where an interface was chosen
+  std::uint32_t start_ = 0;                // const once the processes have met
   std::vector<std::atomic<Link*>> links_;  // by place_of
   std::array<std::atomic<int>, kTraffics> connections_{};
   std::atomic<std::uint64_t> strangers_{0};

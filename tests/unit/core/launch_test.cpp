@@ -140,12 +140,10 @@ TEST(Launch, FollowsTheTableOfEnvironments) {
 }
 
 TEST(Launch, SaysWhereAndWhich) {
-  const Launch found = launch(torch() + Environment{{"TORCHELASTIC_RESTART_COUNT", "2"}});
+  const Launch found = launch(torch());
   EXPECT_EQ(found.launched.process, 1);
   EXPECT_EQ(found.launched.processes, 4);
   EXPECT_EQ(found.launched.rendezvous, "node1:29500");
-  EXPECT_EQ(found.launched.generation, 2U);
-  EXPECT_EQ(launch(torch()).launched.generation, 0U);
   EXPECT_THAT(found.reason, AllOf(HasSubstr("RANK is 1 of 4"), HasSubstr("node1:29500")));
 }
 
@@ -170,6 +168,19 @@ TEST(Launch, SaysWhatIsMissing) {
   EXPECT_THAT(launch({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).reason,
               HasSubstr("without MASTER_ADDR and MASTER_PORT no job is made of RANK and WORLD_SIZE"));
   EXPECT_THAT(launch({{"MASTER_ADDR", "node1"}}).reason, testing::Not(HasSubstr("MASTER_ADDR")));
+}
+
+/// Each of the processes would train alone.
+TEST(Launch, WarnsWhereSomeOfTorchsVariablesAreMissing) {
+  EXPECT_THAT(launch({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).doubt,
+              AllOf(HasSubstr("WORLD_SIZE is 2"), HasSubstr("MASTER_ADDR and MASTER_PORT are not set")));
+  EXPECT_THAT(launch(torch() + Environment{{"MASTER_PORT", ""}}).doubt, HasSubstr("MASTER_PORT is not set or empty"));
+  for (const Environment& plain :
+       {Environment{}, torch(), Environment{{"RANK", "0"}, {"WORLD_SIZE", "1"}}, Environment{{"WORLD_SIZE", "2"}},
+        Environment{{"RANK", "1"}, {"WORLD_SIZE", "2"}} + inherited(""),
+        Environment{{"RANK", "1"}, {"WORLD_SIZE", "2"}} + open_mpi("1", "2")}) {
+    EXPECT_EQ(launch(plain).doubt, "");
+  }
 }
 
 TEST(Launch, RefusesNumbersThatAreNone) {

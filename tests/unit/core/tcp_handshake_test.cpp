@@ -24,7 +24,7 @@ constexpr int kCaller = 1;
 constexpr int kCalled = 2;
 
 Introduction introduce(int process) {
-  return {/*job=*/77, process, /*processes=*/4, /*generation=*/5, Purpose::kMessages};
+  return {/*job=*/77, process, /*processes=*/4, /*start=*/5, Purpose::kMessages};
 }
 
 std::string read_all(const UniqueDescriptor& socket) {
@@ -207,7 +207,7 @@ TEST(TcpHandshake, WhatIsPassedOnFromAnotherPortProvesNothing) {
 
 TEST(TcpHandshake, RefusesWhatIsForAnotherJobOrGeneration) {
   for (const auto& change : std::vector<std::function<void(Introduction&)>>{
-           [](Introduction& each) { each.job = 78; }, [](Introduction& each) { each.generation = 4; }}) {
+           [](Introduction& each) { each.job = 78; }, [](Introduction& each) { each.start = 4; }}) {
     Introduction other = introduce(kCaller);
     change(other);
     Conversation conversation(other);

@@ -117,6 +117,9 @@ class ProcessGroup {
   /// True if the connection to a process has ended, and all that came over it has been polled, where the group can
   /// tell.
   virtual bool is_gone(int /*process*/) { return false; }
+  /// Of a process that is gone: why, if its host is not reached any more, which does not say that the process has
+  /// ended.
+  virtual std::string why_out_of_reach(int /*process*/) { return {}; }
   /// Whether `is_gone` ever says so.
   virtual bool tells_who_is_gone() const { return false; }
   /// True if all control messages that were posted have left this process, or never will.
@@ -150,7 +153,6 @@ struct LaunchedAs {
   int processes = 0;  ///< how many there are; 0: nothing is known
   /// Where process 0 listens: "node1:29500". Empty: all processes are on this host, or an MPI knows.
   std::string rendezvous;
-  std::uint32_t generation = 0;  ///< of the job: a restarted job is the next one
   /// All of it, for programs that this process starts and that inherit the variables: "0 of 2 at node1:29500".
   std::string text;
 };
@@ -209,6 +211,7 @@ struct BackendChoice {
   std::string reason;
   int launched_size = 0;  ///< processes that the launcher says it started; 0 if it says nothing
   LaunchedAs launched;
+  std::string doubt{};  ///< a warning for a job of one process that may have been meant as one of several; or empty
 };
 /// FARANDOLE_RANK and its companions, else a loaded libmpi, else the MPI launcher's variables, else RANK and its
 /// companions, else FARANDOLE_MPI. docs/clusters.md has the rule.
