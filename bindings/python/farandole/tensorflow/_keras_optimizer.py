@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Optional
 import tensorflow as tf
 
 from .. import errors
-from ._gradients import GradientReducer, finite_everywhere
+from ._gradients import GradientReducer, finite_everywhere, refuse_in_a_model_of_the_strategy
 from .gradient_aggregation import LocalGradientAggregationHelper, helper_of
 
 
@@ -99,6 +99,7 @@ def _variables(base: type, optimizer: Any) -> CallableList:
 
 def _allreduce(self, grads, vars):  # noqa: A002
     """The reduced gradients; before the last of several passes, what has been summed up."""
+    refuse_in_a_model_of_the_strategy("DistributedOptimizer")
     reduce = self._farandole_reducer.reduce if self._agg_helper is None else self._agg_helper.compute_gradients
     return reduce(list(grads), list(vars))
 
