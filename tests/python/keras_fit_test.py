@@ -82,6 +82,16 @@ class FitTest(KerasTest):
             if hvd.size() > 1:  # each rank sees others in the next epoch
                 self.assertFalse(np.array_equal(*own))
 
+    def test_a_seed_that_is_set_again_gives_the_same_orders_again(self):
+        of_trials = []
+        for _ in range(2):
+            keras.utils.set_random_seed(3)
+            with strategy().scope():
+                model = classifier(sgd())()
+            fits = [model.fit(X, Y, batch_size=8, epochs=2, verbose=0) for _ in range(2)]
+            of_trials.append([each.history["loss"] for each in fits])
+        np.testing.assert_allclose(*of_trials, rtol=1e-6)
+
     def test_uneven_and_empty_last_batches(self):
         def make():
             regularizer = {"kernel_regularizer": "l2", "activity_regularizer": keras.regularizers.L2(0.1)}

@@ -55,6 +55,31 @@ class OptimizersTest(KerasTest):
             np.testing.assert_allclose(mine, expected, rtol=rtol, atol=atol)
         self.assert_same_on_all_ranks(together.get_weights())
 
+    def test_what_reduces_already_is_refused(self):
+        self.need_several_ranks()
+
+        class WithTape(keras.Model):
+            def train_step(self, data):
+                x, y = data
+                with tf.GradientTape() as tape:
+                    value = loss()(y, self(x, training=True))
+                variables = self.trainable_variables
+                self.optimizer.apply(hvd.DistributedGradientTape(tape).gradient(value, variables), variables)
+                return {"loss": value}
+
+        def with_tape():
+            inputs = keras.Input((6,))
+            return WithTape(inputs, network()(inputs))
+
+        for make, optimizer, words in (
+            (network, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "DistributedOptimizer reduces"),
+            (with_tape, keras.optimizers.SGD(0.1), "DistributedGradientTape reduces"),
+        ):
+            model = self.in_scope(make)
+            model.compile(optimizer, loss())
+            with self.assertRaisesRegex(errors.InvalidArgument, words):
+                self.fit(model)
+
     # ---- Made outside of the scope
 
     def test_each_class_made_outside(self):

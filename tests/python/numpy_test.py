@@ -338,6 +338,10 @@ class ErrorsTest(support.RankedTest):
             collectives.allreduce(np.zeros(3, np.uint32))
         with self.assertRaises(errors.InvalidArgument):
             collectives.allreduce(np.zeros(3, ">f4"))
+        with self.assertRaisesRegex(errors.InvalidArgument, "mask"):
+            collectives.allreduce(np.ma.array([1.0, 2.0], mask=[False, True]))
+        with self.assertRaisesRegex(errors.InvalidArgument, "splits must be integers"):
+            collectives.alltoall(np.zeros(farandole.size()), [1.5] * farandole.size())
         with self.assertRaisesRegex(errors.InvalidArgument, "out"):
             collectives.allreduce(np.zeros(3), out=np.zeros(4))
         with self.assertRaisesRegex(errors.InvalidArgument, "not both"):

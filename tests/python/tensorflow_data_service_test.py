@@ -10,6 +10,7 @@ import os
 import stat
 import tempfile
 import threading
+from unittest import mock
 
 import tensorflow as tf
 
@@ -143,6 +144,19 @@ class RegistryTest(OpTest):
             self.client.register_dispatcher(0, "grpc://a:1")
         with self.assertRaisesRegex(ValueError, "at least 1"):
             _registry.ComputeService(0, 1, self.key)
+
+    def test_the_address_for_other_hosts(self):
+        own = dict(_registry._interface_addresses())
+        self.assertEqual(own["lo"], "127.0.0.1")
+        two = [("lo", "127.0.0.1"), ("eth0", "198.18.0.1"), ("eth1", "198.19.0.1")]
+        with mock.patch.object(_registry, "_interface_addresses", lambda: two):
+            for choice, address in (("eth1", "198.19.0.1"), ("198.19.0.0/16", "198.19.0.1"), ("lo", "127.0.0.1")):
+                with mock.patch.dict(os.environ, FARANDOLE_NETWORK_INTERFACE=choice):
+                    self.assertEqual(_registry.own_address(), address)
+            with mock.patch.object(_registry, "_address_of_route", lambda: None):  # of a network that none leaves
+                self.assertEqual(_registry.own_address(), "198.18.0.1")
+                del two[1:]
+                self.assertEqual(_registry.own_address(), "127.0.0.1")
 
     def test_configurations_as_json(self):
         config = TfDataServiceConfig(2, 3, "compute", {"lo": [("127.0.0.1", 1)]}, b"\0key", 7)

@@ -109,6 +109,37 @@ class KerasOptimizerTest(support.RankedTest):
                 self.check_equal(self.together(wrapped, in_function), model.get_weights())
                 self.assertEqual(int(wrapped.iterations), STEPS)
 
+    def test_an_overflow_on_one_rank(self):
+        # Loss scaling skips a step before the optimizer within it reduces.
+        for in_function in (False, True):
+            model = make_model()
+            wrapped = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))
+            scaled = tf.keras.optimizers.LossScaleOptimizer(wrapped, initial_scale=64.0)
+            scaled.build(model.trainable_variables)
+
+            def train(factor):
+                with tf.GradientTape() as tape:
+                    loss = scaled.scale_loss(keras_loss(model, *data(hvd.rank(), 0)) * factor)
+                scaled.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+
+            train = tf.function(train) if in_function else train
+            before = model.get_weights()
+            train(tf.constant(np.inf if hvd.rank() == 0 else 1.0))
+            self.check_equal(model.get_weights(), before)
+            train(tf.constant(1.0))
+            self.check_equal(model.get_weights(), self.after_one_step(before))
+            self.assertEqual(float(scaled.dynamic_scale), 32.0)
+
+    def after_one_step(self, weights):
+        """In one process, on the whole of the first batch."""
+        model = make_model()
+        model.set_weights(weights)
+        with tf.GradientTape() as tape:
+            loss = keras_loss(model, *whole_batch(0))
+        variables = model.trainable_variables
+        tf.keras.optimizers.SGD(0.1).apply(tape.gradient(loss, variables), variables)
+        return model.get_weights()
+
     def test_local_variables_and_refusals(self):
         wrapped = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), op=hvd.Sum)
         local, shared = (tf.keras.Variable([1.0]) for _ in range(2))

@@ -15,6 +15,7 @@ and raise what went wrong, the same on all ranks. Those with `_async` return a `
 import ctypes
 import inspect
 import math
+import operator
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
@@ -66,7 +67,18 @@ __all__ = [
 
 
 def _input(tensor: Any) -> np.ndarray:
+    if isinstance(tensor, np.ma.MaskedArray):
+        raise errors.InvalidArgument(
+            "a masked array would travel without its mask: pass tensor.filled(value), or tensor.data and the mask apart"
+        )
     return np.asarray(tensor, order="C")
+
+
+def _checked_splits(splits: Sequence[int]) -> List[int]:
+    try:
+        return [operator.index(each) for each in splits]
+    except TypeError:
+        raise errors.InvalidArgument(f"splits must be integers, not {splits!r}") from None
 
 
 def _output(out: Optional[np.ndarray], like: np.ndarray) -> np.ndarray:
@@ -305,7 +317,7 @@ def alltoall_async(
         return call.submit(
             Work([_input(tensor)], [None], result),
             Collective.Alltoall,
-            splits=None if splits is None else [int(each) for each in splits],
+            splits=None if splits is None else _checked_splits(splits),
             caller_waits=_caller_waits,
         )
 

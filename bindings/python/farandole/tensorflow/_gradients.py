@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import tensorflow as tf
 
-from .. import errors
+from .. import _lifecycle, errors
 from .._engine import Average, Min
 from ..process_sets import ProcessSet, global_process_set
 from . import mpi_ops
@@ -35,6 +35,16 @@ def as_tensor(gradient: Any) -> Any:
     """Arrays and numbers as tensors; tensors, IndexedSlices and None as they are."""
     is_one = gradient is None or isinstance(gradient, (tf.IndexedSlices, tf.Tensor))
     return gradient if is_one else tf.convert_to_tensor(gradient)
+
+
+def refuse_in_a_model_of_the_strategy(what: str) -> None:
+    """Raises InvalidArgument in a step of a Keras model that was made in the scope of a MirroredStrategy. Its optimizer
+    weights the ranks by their samples and reduces; gradients that are reduced already have lost who had how many."""
+    if getattr(tf.distribute.get_replica_context(), "model_step", "") and _lifecycle.size() > 1:
+        raise errors.InvalidArgument(
+            f"{what} reduces gradients over the ranks, and so does every optimizer of a model that was made in the scope of a "
+            "MirroredStrategy: use a plain tape and a plain optimizer there"
+        )
 
 
 def reduce_but_local(

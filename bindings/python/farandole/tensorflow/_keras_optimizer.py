@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Optional
 import tensorflow as tf
 
 from .. import errors
-from ._gradients import GradientReducer
+from ._gradients import GradientReducer, finite_everywhere, refuse_in_a_model_of_the_strategy
 from .gradient_aggregation import LocalGradientAggregationHelper, helper_of
 
 
@@ -34,6 +34,7 @@ def wrap(
     base = type(optimizer)
     is_keras_3 = hasattr(base, "apply")
     if is_keras_3:
+        _agree_on_skipped_steps()
         members = _keras_3_members(base)
     elif hasattr(base, "_compute_gradients") or hasattr(base, "compute_gradients"):
         if not tf.compat.v1.executing_eagerly_outside_functions() and not hasattr(base, "_compute_gradients"):
@@ -98,8 +99,28 @@ def _variables(base: type, optimizer: Any) -> CallableList:
 
 def _allreduce(self, grads, vars):  # noqa: A002
     """The reduced gradients; before the last of several passes, what has been summed up."""
+    refuse_in_a_model_of_the_strategy("DistributedOptimizer")
     reduce = self._farandole_reducer.reduce if self._agg_helper is None else self._agg_helper.compute_gradients
     return reduce(list(grads), list(vars))
+
+
+def _agree_on_skipped_steps() -> None:
+    """With mixed_float16, compile() puts a LossScaleOptimizer around the optimizer, as programs do by hand. It skips a
+    step for gradients that are not finite, before they are reduced: then all ranks must skip it."""
+    kind = tf.keras.optimizers.LossScaleOptimizer
+    base = kind.check_finite
+    if getattr(base, "_farandole_agrees", False):
+        return
+
+    def check_finite(self: Any, grads: Any) -> Any:
+        finite = base(self, grads)
+        reducer = getattr(self.inner_optimizer, "_farandole_reducer", None)
+        if reducer is None or not reducer.process_set.included() or reducer.process_set.size() == 1:
+            return finite
+        return finite_everywhere(finite, reducer.process_set)
+
+    check_finite._farandole_agrees = True
+    kind.check_finite = check_finite
 
 
 def _keras_3_members(base: type) -> Dict[str, Any]:

@@ -24,7 +24,7 @@ TENSORFLOW: List[Tuple[str, List[str]]] = [
     ("tensorflow.python.distribute.distribute_lib", ["UpdateContext", "Strategy.__init__", "ReplicaContext.__init__"]),
     ("tensorflow.python.distribute.distribute_lib", ["get_update_replica_id"]),
     ("tensorflow.python.distribute.values_util", ["is_saving_non_distributed"]),
-    ("tensorflow.python.eager.context", ["global_seed"]),
+    ("tensorflow.python.eager.context", ["context", "global_seed"]),
     ("tensorflow.python.eager.record", ["could_possibly_record"]),
     ("tensorflow.python.ops.resource_variable_ops", ["is_resource_variable"]),
 ]
@@ -87,7 +87,7 @@ OF_OBJECTS: Dict[str, List[str]] = {
     "keras.Variable": ["_value"],
     "handle of a component of it": ["_distributed_container"],
     "graph of a tf.function": ["experimental_acd_manager", "captures"],
-    "context": ["_context_handle"],
+    "context": ["_context_handle", "_rng"],
     "keras.Model": ["_distribute_strategy", "_flatten_layers", "_initial_epoch"],
     "keras.Optimizer": ["_distribution_strategy", "_iterations", "_learning_rate"],
     "tf.Variable": ["_distribute_strategy"],
@@ -127,6 +127,7 @@ SyncOnReadVariable = _tensorflow["SyncOnReadVariable"]
 UpdateContext = _tensorflow["UpdateContext"]
 get_update_replica_id = _tensorflow["get_update_replica_id"]
 is_saving_non_distributed = _tensorflow["is_saving_non_distributed"]
+context = _tensorflow["context"]
 global_seed = _tensorflow["global_seed"]
 could_possibly_record = _tensorflow["could_possibly_record"]
 

@@ -3,12 +3,14 @@
 
 import itertools
 import random
+import weakref
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from .. import _lifecycle, errors, objects
 from . import mpi_ops
+from ._private_names import context as eager_context
 from ._strategy_progress import BATCH, END, progress
 
 _WITHOUT_DIGEST = (tf.variant, tf.resource)
@@ -138,12 +140,15 @@ def distributed(dataset: Any, is_own: bool = False) -> "DistributedDataset":
 class Order:
     """Shuffles alike on all ranks, and differently in each epoch. TensorFlow's seeds do one or the other."""
 
-    _numbers = itertools.count()
+    # By TensorFlow's generator, which is another one once the program has set the seed: set again, it gives the same orders
+    # again, as in one process.
+    _numbers: Any = weakref.WeakKeyDictionary()
 
     def __init__(self) -> None:
         # What the program has seeded decides, and goes on as it would have without this.
         state = random.getstate()
-        seed = objects.broadcast_object(random.getrandbits(31)) + next(self._numbers)
+        number = next(self._numbers.setdefault(eager_context()._rng, itertools.count()))
+        seed = objects.broadcast_object(random.getrandbits(31) + number)
         random.setstate(state)
         with tf.init_scope():
             self._seed = tf.Variable([seed, 0], dtype=tf.int64, trainable=False, name="farandole_order")

@@ -5,15 +5,20 @@ Messages are lines of JSON over TCP. Nothing that is received is run, and each s
 random number of the other's, that it knows the key.
 """
 
+import fcntl
 import hmac
+import ipaddress
 import json
+import os
 import secrets
 import socket
 import socketserver
+import struct
 import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 _MOST_BYTES = 65536  # of a line
+_SIOCGIFADDR = 0x8915  # Linux: the address of an interface
 _SECONDS_TO_SAY = 30  # that a process may take for its part of a conversation, beside what it asked to wait for
 _ERRORS = {kind.__name__: kind for kind in (IndexError, ValueError, TimeoutError)}
 
@@ -26,17 +31,47 @@ def make_secret_key() -> bytes:
 
 
 def own_address() -> str:
-    """The address under which other hosts reach this one, as far as it can tell; 127.0.0.1 without a network."""
+    """The IPv4 address under which other hosts reach this one, as far as it can tell: of the interface or network in
+    FARANDOLE_NETWORK_INTERFACE, else that of the route to far networks, else of the first interface; 127.0.0.1 without a
+    network."""
+    own = _interface_addresses()
+    choice = os.environ.get("FARANDOLE_NETWORK_INTERFACE")
+    if choice:
+        chosen = [address for name, address in own if name == choice or _is_in_network(address, choice)]
+        if chosen:
+            return chosen[0]
+    # Networks of clusters may have no route to others.
+    others = [address for _, address in own if not ipaddress.ip_address(address).is_loopback]
+    return _address_of_route() or (others or ["127.0.0.1"])[0]
+
+
+def _address_of_route() -> Optional[str]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
             asked.connect(("192.0.2.1", 9))  # sends nothing: it asks for the route to an address that is nobody's
-            return asked.getsockname()[0]
         except OSError:
-            pass
+            return None
+        return asked.getsockname()[0]
+
+
+def _interface_addresses() -> List[Tuple[str, str]]:
+    """Names and first IPv4 addresses of this host's interfaces."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(asked, _SIOCGIFADDR, struct.pack("256s", os.fsencode(name)))
+            except OSError:  # it has none
+                continue
+            found.append((name, socket.inet_ntoa(answer[20:24])))  # of a struct ifreq with a sockaddr_in
+    return found
+
+
+def _is_in_network(address: str, network: str) -> bool:
     try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"
+        return ipaddress.ip_address(address) in ipaddress.ip_network(network, strict=False)
+    except ValueError:  # it is the name of an interface
+        return False
 
 
 def _sign(key: bytes, *parts: str) -> str:

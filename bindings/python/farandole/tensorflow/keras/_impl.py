@@ -14,7 +14,7 @@ from ..._engine import Average
 from .. import _logs, functions, mpi_ops
 from .. import allreduce as tensor_allreduce
 from .. import reducescatter as tensor_reducescatter
-from .._gradients import finite_everywhere, variable_of
+from .._gradients import variable_of
 from ..optimizer import DistributedOptimizer
 
 IS_LEGACY = not hasattr(tf.keras, "ops")
@@ -24,10 +24,7 @@ def distributed_optimizer(optimizer: Any, **arguments: Any) -> Any:
     """farandole.tensorflow.DistributedOptimizer, for Keras' optimizers only."""
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         raise errors.InvalidArgument("this takes optimizers of Keras; use farandole.tensorflow.DistributedOptimizer")
-    made = DistributedOptimizer(optimizer, **arguments)
-    if not IS_LEGACY:
-        _agree_on_skipped_steps()
-    return made
+    return DistributedOptimizer(optimizer, **arguments)
 
 
 def register_layers(optimizer: Any, local_layers: Any) -> None:
@@ -40,25 +37,6 @@ def register_layers(optimizer: Any, local_layers: Any) -> None:
             raise errors.InvalidArgument(f"layer {layer.name} has no weights yet: build the model before")
         for variable in layer.trainable_weights:
             optimizer.register_local_var(variable)
-
-
-def _agree_on_skipped_steps() -> None:
-    """With mixed_float16, compile() puts a LossScaleOptimizer around the optimizer. It skips a step for gradients that
-    are not finite, before they are reduced: then all ranks must skip it."""
-    kind = tf.keras.optimizers.LossScaleOptimizer
-    base = kind.check_finite
-    if getattr(base, "_farandole_agrees", False):
-        return
-
-    def check_finite(self: Any, grads: Any) -> Any:
-        finite = base(self, grads)
-        reducer = getattr(self.inner_optimizer, "_farandole_reducer", None)
-        if reducer is None or not reducer.process_set.included() or reducer.process_set.size() == 1:
-            return finite
-        return finite_everywhere(finite, reducer.process_set)
-
-    check_finite._farandole_agrees = True
-    kind.check_finite = check_finite
 
 
 def _evaluated(value: Any) -> Any:
