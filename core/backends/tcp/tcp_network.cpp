@@ -6,11 +6,10 @@
 
 #include <algorithm>
 #include <array>
-#include <thread>
+#include <mutex>
 #include <utility>
 
 #include "farandole/core/error.h"
-#include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"
 #include "sockets/open_files.h"
 #include "tcp/stream.h"
@@ -31,14 +30,11 @@ constexpr auto kCrossedTime = std::chrono::seconds(1);
 // addresses, has ended. One alone tells nothing: another host may have it, too, as it has bridges of containers.
 constexpr auto kRefusedTime = std::chrono::seconds(2);
 
-// A thread that is in a network for longer waits for something, which may be what the thread that forks holds.
-constexpr auto kForkTime = std::chrono::milliseconds(100);
-
 void hold_before_fork(TcpNetwork& network) {
-  network.hold_for_fork();
+  network.fork_mutex().hold();
 }
 void release_in_parent(TcpNetwork& network) {
-  network.release_after_fork();
+  network.fork_mutex().release();
 }
 void drop_in_child(TcpNetwork& network) {
   network.drop_sockets();
@@ -306,24 +302,12 @@ std::string TcpNetwork::describe() const {
   return text;
 }
 
-void TcpNetwork::hold_for_fork() {
-  const Deadline deadline = Deadline::after(kForkTime);
-  bool is_held = mutex_.try_lock();
-  for (; !is_held && !deadline.passed(); is_held = mutex_.try_lock()) std::this_thread::yield();
-  if (is_held) is_held_for_fork_ = true;
-}
-
-void TcpNetwork::release_after_fork() {
-  if (std::exchange(is_held_for_fork_, false)) mutex_.unlock();
-}
-
 void TcpNetwork::drop_sockets() {
-  // Another thread of the parent was at work here; what it was changing stays as it was.
-  if (!is_held_for_fork_) return;
+  // Another thread of the parent may have been at work here; what it was changing stays as it was.
+  if (!mutex_.release()) return;
   callers_->drop_sockets();
   for (auto& [id, peer] : peers_) peer.calls.hang_up({});
   for (const auto& link : owned_) link->drop_socket();
-  release_after_fork();
 }
 
 }  // namespace farandole::tcp

@@ -9,13 +9,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "farandole/core/settings.h"
 #include "farandole/internal/deadline.h"
+#include "farandole/internal/forked_children.h"
 #include "farandole/sdk/transport.h"
 #include "sockets/link.h"
 #include "tcp/address.h"
@@ -100,11 +100,8 @@ class TcpNetwork {
   }
   /// Callers that were dropped because they are not of the job.
   std::uint64_t strangers() const { return strangers_.load(std::memory_order_relaxed); }
-  /// Before a fork, so that the child finds whole what it lets go of. Waits for other threads, which are here for
-  /// moments only, and not for long.
-  void hold_for_fork();
-  /// After it, in the parent.
-  void release_after_fork();
+  /// Held around a fork, so that the child finds whole what it lets go of.
+  ForkMutex& fork_mutex() { return mutex_; }
   /// In a forked child, which has one thread: lets go of the sockets.
   void drop_sockets();
 
@@ -147,8 +144,7 @@ class TcpNetwork {
   std::atomic<std::uint64_t> strangers_{0};
   std::atomic<bool> is_connecting_{false};  // something is under way that should be looked at often
   std::atomic<Clock::rep> next_look_{0};
-  bool is_held_for_fork_ = false;  // the mutex; written by the thread that forks, of which there is one at a time
-  std::mutex mutex_;               // guards what follows
+  ForkMutex mutex_;  // guards what follows
   std::optional<Callers> callers_;
   std::vector<std::vector<Address>> addresses_;  // by process, in the order in which this host should try them
   std::map<PeerId, Peer> peers_;                 // that this process wants to have, or that have called

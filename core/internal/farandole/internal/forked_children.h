@@ -8,10 +8,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "farandole/internal/deadline.h"
 
 namespace farandole {
 
@@ -21,6 +25,34 @@ template <std::mutex& (*mutex)()>
 void hold_at_forks() {
   pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); }, [] { mutex().unlock(); });
 }
+
+/// A mutex that a fork holds if it can, so that the child finds whole what it guards. For the `hold` and `release` of
+/// ForkedChildren. Thread-safe.
+class ForkMutex {
+ public:
+  void lock() { mutex_.lock(); }
+  bool try_lock() { return mutex_.try_lock(); }
+  void unlock() { mutex_.unlock(); }
+  /// Before a fork. A thread that has it for longer waits for something, which may be what the thread that forks holds.
+  void hold() {
+    const Deadline deadline = Deadline::after(std::chrono::milliseconds(100));
+    do {
+      is_held_ = mutex_.try_lock();
+      if (!is_held_) std::this_thread::yield();
+    } while (!is_held_ && !deadline.passed());
+  }
+  /// After it, in the parent or the child. False: another thread had it at the fork.
+  bool release() {
+    if (!is_held_) return false;
+    is_held_ = false;
+    mutex_.unlock();
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  bool is_held_ = false;  // by a fork; only the thread that forks uses it, of which there is one at a time
+};
 
 template <class Thing>
 void do_nothing(Thing&) {}
