@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two ranks on two hosts; after some collectives rank 1's process or link fails. Each rank that lives checks what it
 // raises and when, and says so; network_fault.sh looks for that.
-// usage: farandole_network_fault killed | cut | cut_receiving | stalled | stopped | lossy, on hosts made by
+// usage: farandole_network_fault killed | cut | cut_receiving | deaf | stalled | stopped | lossy, on hosts made by
 // two_hosts.sh, as root
 #include <signal.h>
 #include <unistd.h>
@@ -21,11 +21,22 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Runs `begin` now and `end` after so many seconds.
+bool run_for(const std::string& begin, int seconds, const std::string& end) {
+  const std::string command = begin + " && { (sleep " + std::to_string(seconds) + "; " + end + ") >/dev/null 2>&1 & }";
+  return std::system(command.c_str()) == 0;
+}
+
 /// For `seconds` no packet passes, nor anything that says so.
 void cut_link(int seconds) {
-  const std::string command =
-      "ip link set eth0 down && { (sleep " + std::to_string(seconds) + "; ip link set eth0 up) >/dev/null 2>&1 & }";
-  if (std::system(command.c_str()) != 0) std::puts("the link could not be cut");
+  if (!run_for("ip link set eth0 down", seconds, "ip link set eth0 up")) std::puts("the link could not be cut");
+}
+
+/// For `seconds` this host sends, and hears nothing.
+void be_deaf(int seconds) {
+  if (run_for("iptables -A INPUT -i eth0 -j DROP", seconds, "iptables -D INPUT -i eth0 -j DROP")) return;
+  std::puts("no packets can be lost here");
+  std::fflush(stdout);
 }
 
 constexpr int kStallSeconds = 10;
@@ -59,6 +70,7 @@ void fail_on_rank_1(const std::string& fault, double peer_timeout) {
   if (fault == "lossy") return lose_packets();
   if (fault == "stopped") return stop_for(static_cast<unsigned>(2 * peer_timeout));
   // Shorter than the other rank waits; or longer than it has to find out.
+  if (fault == "deaf") return be_deaf(static_cast<int>(2 * peer_timeout));
   cut_link(fault == "stalled" ? kStallSeconds : static_cast<int>(2 * peer_timeout));
 }
 
@@ -91,7 +103,8 @@ void use_lossy_network(farandole::Communicator& ranks) {
 }
 
 void use_network(farandole::Communicator& ranks, const std::string& fault) {
-  std::vector<float> data(100'000, 1.0F);
+  // Short enough, where that matters, that nothing more is to be sent once its message is on the way.
+  std::vector<float> data(fault == "deaf" ? 10 : 100'000, 1.0F);
   if (fault == "cut_receiving") {
     ranks.broadcast(data, /*root=*/1);
   } else {
@@ -109,7 +122,9 @@ void run(const std::string& fault, farandole::World& world, Clock::time_point& s
   if (fault == "cut_receiving" && ranks.rank() == 1)
     sleep(static_cast<unsigned>(2 * world.settings().peer_timeout.count()));
   if (fault == "lossy") return use_lossy_network(ranks);
-  use_network(ranks, fault);
+  // The first message may have come before.
+  do use_network(ranks, fault);
+  while (fault == "deaf");
 }
 
 }  // namespace

@@ -113,11 +113,17 @@ void set_interactive(int socket) {
   set(socket, SOL_SOCKET, SO_PRIORITY, TC_PRIO_INTERACTIVE);
 }
 
-bool is_silent(int socket, Seconds peer_timeout) {
+bool SilenceWatch::is_silent(int socket, Seconds peer_timeout, Clock::time_point now) {
   constexpr double kNearly = 0.9;
   tcp_info info{};
   socklen_t length = sizeof info;
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
+  // Looks that are far apart may have seen two losses of packets, each made good soon.
+  if (info.tcpi_retransmits == 0 || now - last_look_ > peer_timeout / 10) resending_since_.reset();
+  last_look_ = now;
+  if (info.tcpi_retransmits > 0 && !resending_since_) resending_since_ = now;
+  // A peer that hears nothing is not silent: it sends again, too, which is as good as an answer for TCP's clock.
+  if (resending_since_ && now - *resending_since_ >= kNearly * peer_timeout) return true;
   const bool asks = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
   return asks && info.tcpi_last_ack_recv >= 1000.0 * kNearly * peer_timeout.count();
 }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "farandole/core/settings.h"
+#include "farandole/internal/deadline.h"
 #include "sockets/descriptor.h"
 #include "tcp/address.h"
 
@@ -25,9 +26,18 @@ UniqueDescriptor accept_caller(const UniqueDescriptor& listener, Seconds peer_ti
 /// Lets a queue of this host that knows priorities, as pfifo_fast, send what comes from this socket before what comes
 /// from other sockets.
 void set_interactive(int socket);
-/// True if the kernel has something to send over the connection, asks for an answer, and has had none for nearly
-/// `peer_timeout`. A peer that does not read is not silent: its kernel answers. Where nothing is to be sent the
-/// socket's keepalive finds the same, and closes it.
-bool is_silent(int socket, Seconds peer_timeout);
+/// Watches a connection for the silence of its other end. A peer that does not read is not silent: its kernel answers.
+/// Where nothing is to be sent the socket's keepalive finds the same, and closes it.
+class SilenceWatch {
+ public:
+  /// True if the kernel has something to send over the connection, asks for an answer, and has had none for nearly
+  /// `peer_timeout`. To be asked every now and then while something is waited for.
+  bool is_silent(int socket, Seconds peer_timeout, Clock::time_point now = Clock::now());
+
+ private:
+  /// The first of the last looks in all of which the kernel was sending something again.
+  std::optional<Clock::time_point> resending_since_;
+  Clock::time_point last_look_{};
+};
 
 }  // namespace farandole::tcp

@@ -267,8 +267,8 @@ std::string TcpNetwork::why_peer_lost(PeerId id) {
   const std::lock_guard lock(mutex_);
   const auto found = peers_.find(id);
   if (found == peers_.end()) return {};
-  const Peer& peer = found->second;
-  if (peer.is_connected && is_silent(link->descriptor(), options_.peer_timeout)) {
+  Peer& peer = found->second;
+  if (peer.is_connected && peer.silence.is_silent(link->descriptor(), options_.peer_timeout)) {
     return fmt::format("nothing came from its host for {} s (FARANDOLE_PEER_TIMEOUT)", options_.peer_timeout.count());
   }
   return peer.lost;

@@ -23,6 +23,7 @@
 #include "tcp/handshake.h"
 #include "tcp/job_key.h"
 #include "tcp/outgoing_calls.h"
+#include "tcp/stream.h"
 
 namespace farandole::tcp {
 
@@ -114,7 +115,8 @@ class TcpNetwork {
   };
   /// The other end of a connection that this process wants to have, or has, or that has called it.
   struct Peer {
-    OutgoingCalls calls;  // of this process
+    OutgoingCalls calls;     // of this process
+    SilenceWatch silence{};  // of the connection
     std::string lost{};
     bool is_out_of_reach = false;  // why it is lost
     bool is_wanted = false;
