@@ -32,11 +32,16 @@ void cut_link(int seconds) {
   if (!run_for("ip link set eth0 down", seconds, "ip link set eth0 up")) std::puts("the link could not be cut");
 }
 
-/// For `seconds` this host sends, and hears nothing.
-void be_deaf(int seconds) {
-  if (run_for("iptables -A INPUT -i eth0 -j DROP", seconds, "iptables -D INPUT -i eth0 -j DROP")) return;
+/// network_fault.sh skips what is not possible here.
+void note_loss(bool is_possible) {
+  if (is_possible) return;
   std::puts("no packets can be lost here");
   std::fflush(stdout);
+}
+
+/// For `seconds` this host sends, and hears nothing.
+void be_deaf(int seconds) {
+  note_loss(run_for("iptables -A INPUT -i eth0 -j DROP", seconds, "iptables -D INPUT -i eth0 -j DROP"));
 }
 
 constexpr int kStallSeconds = 10;
@@ -54,10 +59,7 @@ void stop_for(unsigned seconds) {
 
 /// Of the packets that come to this host the hundredth part is lost.
 void lose_packets() {
-  if (std::system("iptables -A INPUT -i eth0 -m statistic --mode random --probability 0.01 -j DROP") != 0) {
-    std::puts("no packets can be lost here");
-    std::fflush(stdout);
-  }
+  note_loss(std::system("iptables -A INPUT -i eth0 -m statistic --mode random --probability 0.01 -j DROP") == 0);
 }
 
 /// Faults that must not be taken for a loss.
@@ -68,10 +70,10 @@ bool is_only_late(const std::string& fault) {
 void fail_on_rank_1(const std::string& fault, double peer_timeout) {
   if (fault == "killed") raise(SIGKILL);
   if (fault == "lossy") return lose_packets();
-  if (fault == "stopped") return stop_for(static_cast<unsigned>(2 * peer_timeout));
-  // Shorter than the other rank waits; or longer than it has to find out.
-  if (fault == "deaf") return be_deaf(static_cast<int>(2 * peer_timeout));
-  cut_link(fault == "stalled" ? kStallSeconds : static_cast<int>(2 * peer_timeout));
+  const int longer = static_cast<int>(2 * peer_timeout);  // than the other rank has to find out
+  if (fault == "stopped") return stop_for(static_cast<unsigned>(longer));
+  if (fault == "deaf") return be_deaf(longer);
+  cut_link(fault == "stalled" ? kStallSeconds : longer);
 }
 
 /// Packets that `lose_packets` has cost this host.

@@ -23,15 +23,13 @@ rlim_t needed_for(int connections) {
 void provide_descriptors(int connections, std::string_view job) {
   const rlim_t needed = needed_for(connections);
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-  if (limit.rlim_max < needed) {
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max < needed) {
     throw InvalidArgument(
         fmt::format("{} needs {} open files in this process for its connections with the other processes; this one "
                     "may have {} (ulimit -n -H); raise that limit, or start the job with mpirun",
                     job, needed, limit.rlim_max));
   }
-  limit.rlim_cur = needed;
-  (void)setrlimit(RLIMIT_NOFILE, &limit);
+  ask_for_descriptors(connections);
 }
 
 void ask_for_descriptors(int connections) {

@@ -33,8 +33,7 @@ class Callers {
   void set_introduction(const Introduction& mine) { mine_ = mine; }
   /// Accepts callers and goes on with their handshakes.
   /// @param decide  on each caller that has proved to be of the job; its process and processes may be any numbers. What
-  /// it
-  ///                throws passes through.
+  ///                it throws passes through.
   /// @param adopt   takes each connection whose handshake is done
   void advance(const Decide& decide, const Adopt& adopt);
   /// True if a handshake that has not ended began a moment ago, so that the rest of it is about to come. A caller that

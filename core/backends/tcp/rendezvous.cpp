@@ -99,9 +99,8 @@ struct OwnPoint {
 };
 
 /// Why no process, or none of another host, may reach process 0 at what the rendezvous is here; or empty.
-std::string describe_doubt(const RendezvousPoint& point, const TcpNetwork& network,
-                           std::span<const Address> addresses) {
-  const std::vector<InterfaceAddress> own = interface_addresses();
+std::string describe_doubt(const RendezvousPoint& point, const TcpNetwork& network, std::span<const Address> addresses,
+                           const std::vector<InterfaceAddress>& own) {
   const auto is_listened_at = [&](const Address& at) {
     return network.source() ? at.family == network.source()->family && at.bytes == network.source()->bytes
                             : is_of_this_host(at, own);
@@ -132,7 +131,7 @@ OwnPoint look_up(const RendezvousPoint& point, const TcpNetwork& network, std::u
   OwnPoint found;
   std::string problem;
   const std::vector<Address> addresses = resolve(point, problem);
-  found.doubt = problem.empty() ? describe_doubt(point, network, addresses) : fmt::format("; {}", problem);
+  found.doubt = problem.empty() ? describe_doubt(point, network, addresses, own) : fmt::format("; {}", problem);
   found.of_second = all_ports(addresses);
   std::erase_if(found.of_second, [&](const Address& at) { return is_here(at) && at.port >= own_port; });
   return found;

@@ -45,9 +45,8 @@ TcpNetwork::Options network_options(const Slot& slot);
 
 /// Lets the processes of a job meet: each calls process 0, says where it listens, and gets the addresses of its
 /// neighbours in the binomial tree (sockets/binomial_tree.h) and the number of this start of the job, which `network`
-/// knows from then on. Process 0 answers
-/// when all have come; the calls end then, so that processes - 1 short connections are made and none is left.
-/// Collective over the processes of the job. Blocks.
+/// knows from then on. Process 0 answers when all have come; the calls end then, so that processes - 1 short
+/// connections are made and none is left. Collective over the processes of the job. Blocks.
 /// @param network  made with `network_options(slot)`
 /// @throws InvalidArgument  on all processes that have come: two have the same number, or a process was given another
 /// number of processes, or runs another build; shows both. Or the rendezvous is no address
