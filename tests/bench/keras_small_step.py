@@ -48,11 +48,8 @@ def main():
         model.fit(inputs, targets, batch_size=BATCH, epochs=options.epochs + 1, verbose=0, callbacks=[times])
         measured = times.milliseconds[1:]  # the first traces
         if fd.rank() == 0:
-            print(
-                f"{fd.size()} ranks, steps_per_execution={per_execution}: median {statistics.median(measured):.2f} ms, "
-                f"minimum {min(measured):.2f} ms a step",
-                flush=True,
-            )
+            for which, value in (("median", statistics.median(measured)), ("minimum", min(measured))):
+                print(f"step, {fd.size()} ranks, steps_per_execution={per_execution}, {which}\t{value:.3f} ms", flush=True)
 
 
 if __name__ == "__main__":

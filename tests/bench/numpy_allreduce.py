@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""usage: mpirun -np 2 numpy_allreduce.py
+
+Median time of allreduce of numpy arrays through the engine: one named tensor that is waited for, and 32 of 4 KiB in one
+group. Rank 0 prints a line for each.
+"""
+import time
+
+import numpy as np
+
+import farandole
+import farandole.numpy as fd
+
+
+def median_seconds(function, samples):
+    for _ in range(10):
+        function()
+    times = []
+    for _ in range(samples):
+        begin = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - begin)
+    return sorted(times)[samples // 2]
+
+
+def main():
+    farandole.init()
+    many = [np.ones(1024, np.float32) for _ in range(32)]
+    cases = [(f"{4 * count} B", samples, [np.ones(count, np.float32)]) for count, samples in ((1, 3000), (1 << 18, 300))]
+    cases.append(("32 tensors of 4096 B", 500, many))
+    for what, samples, arrays in cases:
+        seconds = median_seconds(lambda: fd.grouped_allreduce(arrays, op=fd.Sum, name=what), samples)
+        if farandole.rank() == 0:
+            print(f"{what}\t{seconds * 1e6:.1f} us", flush=True)
+    farandole.shutdown()
+
+
+if __name__ == "__main__":
+    main()
