@@ -9,6 +9,7 @@ class Test(NamedTuple):
     processes: int = 1
     program: str = "farandole_device_test"
     deadline_s: int = 0  # of collectives; 0: the program's
+    memory: str = ""  # of a device; empty: the double's
 
 
 class Mutant(NamedTuple):
@@ -34,6 +35,9 @@ ALLOCATED = Test("DeviceCalls.WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEn
 VALUES = Test("DeviceCollectives.AveragesAndUnevenPartsOfEveryCollective")
 STUCK = Test("DeviceFaults.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline", program="farandole_device_faults",
              deadline_s=2)
+STUCK_WITHOUT_MEMORY = Test("DeviceFaults.AStuckStreamWithoutMemoryLeftIsATimeoutOnAllRanks",
+                            program="farandole_device_faults", deadline_s=2, memory="1M")
+IDLE = Test("DeviceFaults.MemoryGoesBackToTheDriverWhenTheDeviceIsIdle", program="farandole_device_faults", memory="32M")
 FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
 LAYOUTS = Test("DeviceHierarchy.EveryLayoutAndCount")
 LAYOUTS_WITHOUT_COPIES = Test("DeviceHierarchy.MessagesOfDeviceMemoryNeedNoCopies")
@@ -81,13 +85,13 @@ MUTANTS = [
     Mutant("done-when-enqueued", "the look whether the device has done it", OPERATION,
            "if (!events_.done->is_complete()) {", "if (false) {", STREAM),
     Mutant("completion-before-the-work", "the work, of what completion comes after", WORK,
-           "work->enqueue(device, devices, stream);\n              device.record(*events.done, stream);",
-           "device.record(*events.done, stream);\n              work->enqueue(device, devices, stream);", STREAM),
+           "made->work->enqueue(device, devices, stream);\n          device.record(*events.done, stream);",
+           "device.record(*events.done, stream);\n          made->work->enqueue(device, devices, stream);", STREAM),
     Mutant("pending-is-complete", "the difference between pending and complete events",
            "core/backends/cuda/cuda_event.cpp", "if (result == CUDA_ERROR_NOT_READY) return false;",
            "if (result == CUDA_ERROR_NOT_READY) return true;", STREAM),
     Mutant("memory-before-it-is-zero", "the wait until new memory is zero", CONTEXT,
-           "device_.synchronize(zeroing_stream_);", "", STREAM),
+           "device.synchronize(zeroing_stream);", "", STREAM),
     Mutant("gradients-before-they-are-there", "the wait for the device where the caller has no stream",
            "ops/gradients/src/gradient_averager.cpp", "if (waits_for_device_) device_->synchronize(options_.stream);", "",
            GRADIENTS),
@@ -103,10 +107,15 @@ MUTANTS = [
            "latest_ = std::max(latest_, agreed);", "", RANDOM_ORDERS),
     # An allocation freed while in use.
     Mutant("scratch-free-when-enqueued", "that an operation keeps its memory until the device has done it", WORK,
-           "enqueuing_->check();", "enqueuing_->check();\n    work_.reset();", ALLOCATED),
+           "enqueuing_->check();", "enqueuing_->check();\n    made_->work.reset();", ALLOCATED),
     Mutant("scratch-free-after-a-fault", "that an operation that failed keeps what the device may still use", OPERATION,
            "slot_.context().abandon();\n  return Aftermath::kWritten;",
            "slot_.context().abandon();\n  return Aftermath::kNone;", STUCK),
+    # What waits in the driver, where it must not.
+    Mutant("memory-on-the-progress-thread", "the device's thread, for memory of an operation", WORK,
+           "make = std::move(make), events,", "make = [work = make()] { return work; }, events,", STUCK_WITHOUT_MEMORY),
+    Mutant("freed-while-the-device-works", "the wait for the device before memory goes back to the driver",
+           "core/backends/cuda/memory_pool.cpp", "if (source_.wait_for_release) source_.wait_for_release();", "", IDLE),
     # A kernel, or messages, on the wrong stream.
     Mutant("kernels-in-the-default-stream", "the stream of a kernel", DEVICE,
            "1, shape.block_threads, 1, 1, 0, handle_of(stream), parameters",
@@ -122,12 +131,12 @@ MUTANTS = [
     Mutant("copied-in-before-it-is-exchanged", "that a slice is copied in once its messages have come", HIERARCHY,
            "step.exchange = make_exchange(step);", "step.exchange = make_exchange(step);\n    copy_in(step);", LAYOUTS),
     Mutant("shared-before-it-is-in", "the wait for copies in, of what follows inside the host", HIERARCHY,
-           "if (in != nullptr) device.wait(stream, *in);\n    launch(device, before, stream);\n    work",
-           "launch(device, before, stream);\n    work", LAYOUTS),
+           "if (in != nullptr) device.wait(stream, *in);\n    launch(device, before, stream);\n    (*work)",
+           "launch(device, before, stream);\n    (*work)", LAYOUTS),
     Mutant("copied-out-before-it-is-reduced", "the wait of copies out for what is done inside the host", HIERARCHY,
            "device.wait(stream, *after);", "", LAYOUTS),
     Mutant("one-pinned-slice", "a place of its own in pinned memory for each slice on its way", HIERARCHY,
-           "pinned_[step.place % pinned_.size()]", "pinned_[0]", LAYOUTS),
+           "own_->pinned[step.place % own_->pinned.size()]->data()", "own_->pinned[0]->data()", LAYOUTS),
     Mutant("done-before-the-last-copy-in", "the wait for copies in, of what completion comes after", HIERARCHY,
            "if (last != nullptr) device.wait(stream, *last);", "", HOSTS_AND_STREAM),
     Mutant("hierarchy-before-its-input", "the wait of what is done inside the host for the caller's stream", HIERARCHY,

@@ -80,8 +80,11 @@ bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder
   if (own.is_up) return true;
   if (joining_ == nullptr) {
     if (exchange_ == nullptr) {
-      known_ = may_share_ ? context().group_of(members(reach)) : DeviceContext::Group{};
-      exchange_ = std::make_unique<Exchange>(group_, make_claim(reach), sequence);
+      if (claiming_ == nullptr) begin_claiming(reach);
+      if (!claiming_->is_done()) return false;
+      claiming_->check();
+      claiming_.reset();
+      exchange_ = std::make_unique<Exchange>(group_, *claim_, sequence);
     }
     if (exchange_->advance() != Operation::State::kDone) return false;
     const auto exchange = std::exchange(exchange_, nullptr);
@@ -123,11 +126,13 @@ bool DeviceSlot::are_decided(const std::vector<Claim>& claims, DeviceReach reach
   return true;
 }
 
-DeviceSlot::Claim DeviceSlot::make_claim(DeviceReach reach) {
+void DeviceSlot::begin_claiming(DeviceReach reach) {
+  known_ = may_share_ ? context().group_of(members(reach)) : DeviceContext::Group{};
   DeviceContext& own = context();
   const RankInfo& self = group_.endpoint->topology().rank(group_.endpoint->rank());
   const std::vector<int> ranks = ranks_with(group_.rank, reach);
-  Claim claim;
+  claim_ = std::make_shared<Claim>();
+  Claim& claim = *claim_;
   claim.host = self.host_index;
   claim.ordinal = own.device().info().ordinal;
   if (hierarchy_) {
@@ -135,18 +140,19 @@ DeviceSlot::Claim DeviceSlot::make_claim(DeviceReach reach) {
     claim.sends_device_memory = group_.route(elsewhere).can_send(own.space().kind) ? 1 : 0;
   }
   write_text(claim.identity, own.device().info().identity);
-  write_text(claim.version, own.runtime().version());
-  if (ranks.size() == 1) return claim;
-  claim.made = known_.made;
-  write_text(claim.problem, own.runtime().collectives_missing());
-  if (group_.rank == ranks.front() && claim.made == 0 && claim.problem[0] == '\0') {
+  const bool is_alone = ranks.size() == 1;
+  if (!is_alone) claim.made = known_.made;
+  const bool makes_id = !is_alone && group_.rank == ranks.front() && claim.made == 0;
+  claiming_ = own.thread().run([shared = claim_, is_alone, makes_id, &runtime = own.runtime(), &device = own.device()] {
+    write_text(shared->version, runtime.version());
+    if (!is_alone) write_text(shared->problem, runtime.collectives_missing());
+    if (!makes_id || shared->problem[0] != '\0') return;
     try {
-      claim.id = own.device().make_group_id();
+      shared->id = device.make_group_id();
     } catch (const Error& error) {
-      write_text(claim.problem, error.what());
+      write_text(shared->problem, error.what());
     }
-  }
-  return claim;
+  });
 }
 
 /// All ranks have the same claims, and so come to the same end.

@@ -74,7 +74,8 @@ class DeviceSlot {
   const Level& level(DeviceReach reach) const { return levels_[static_cast<std::size_t>(reach)]; }
   /// The ranks of the communicator that are in `rank`'s group.
   std::vector<int> ranks_with(int rank, DeviceReach reach) const;
-  Claim make_claim(DeviceReach reach);
+  /// On the device's thread: a vendor's library may be loaded there, and opens sockets.
+  void begin_claiming(DeviceReach reach);
   void check(const std::vector<Claim>& claims, DeviceReach reach) const;
   /// True if all ranks of `rank`'s group have the same one.
   bool have_group(const std::vector<Claim>& claims, int rank, DeviceReach reach) const;
@@ -90,9 +91,11 @@ class DeviceSlot {
   bool sends_device_memory_ = false;
   bool may_share_ = true;  // false: some ranks of a group have one, and others have none
   // Of the group that is being made.
-  DeviceContext::Group known_;          // that this rank has of its ranks already
+  DeviceContext::Group known_;  // that this rank has of its ranks already
+  // Of the device's thread, which may be left behind in it.
+  std::shared_ptr<Claim> claim_;
+  std::shared_ptr<const DeviceJob> claiming_;
   std::unique_ptr<Exchange> exchange_;  // of claims
-  /// Of the device's thread, which may be left behind in it.
   std::shared_ptr<std::unique_ptr<DeviceGroup>> joined_;
   std::shared_ptr<const DeviceJob> joining_;
 };

@@ -76,6 +76,7 @@ inline constexpr int CU_STREAM_CAPTURE_MODE_RELAXED = 2;
   X(cuMemsetD8Async, cuMemsetD8Async, (CUdeviceptr memory, unsigned char value, std::size_t bytes, CUstream stream)) \
   X(cuStreamCreate, cuStreamCreate, (CUstream * stream, unsigned flags))                                             \
   X(cuStreamSynchronize, cuStreamSynchronize, (CUstream stream))                                                     \
+  X(cuStreamQuery, cuStreamQuery, (CUstream stream))                                                                 \
   X(cuStreamIsCapturing, cuStreamIsCapturing, (CUstream stream, int* status))                                        \
   X(cuStreamWaitEvent, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                          \
   X(cuEventCreate, cuEventCreate, (CUevent * event, unsigned flags))                                                 \

@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstdint>
+#include <thread>
 #include <utility>
 
 #include "cuda/launch_shape.h"
@@ -89,7 +92,8 @@ MemoryPool::Source CudaDevice::device_memory() {
             const ContextScope scope(device_.api, device_.context);
             const RelaxedCapture relaxed(device_.api);
             device_.api.cuMemFree(address_of(memory));
-          }};
+          },
+          [this] { wait_until_idle(); }};
 }
 
 MemoryPool::Source CudaDevice::pinned_memory() {
@@ -106,7 +110,31 @@ MemoryPool::Source CudaDevice::pinned_memory() {
             const ContextScope scope(device_.api, device_.context);
             const RelaxedCapture relaxed(device_.api);
             device_.api.cuMemFreeHost(memory);
-          }};
+          },
+          [this] { wait_until_idle(); }};
+}
+
+// cuMemFree waits for the device, and no other thread can call the driver meanwhile: not one either that has to enqueue
+// what the device waits for.
+void CudaDevice::wait_until_idle() {
+  constexpr auto kLongestPause = std::chrono::milliseconds(1);
+  std::vector<CUstream> streams;
+  {
+    const std::lock_guard guard(streams_mutex_);
+    streams = streams_;
+  }
+  const ContextScope scope(device_.api, device_.context);
+  const RelaxedCapture relaxed(device_.api);
+  std::chrono::microseconds pause(20);
+  for (const CUstream stream : streams) {
+    for (;;) {
+      const CUresult result = device_.api.cuStreamQuery(stream);
+      if (result == CUDA_SUCCESS) break;
+      if (result != CUDA_ERROR_NOT_READY) device_.check(result, "cuStreamQuery");
+      std::this_thread::sleep_for(pause);
+      pause = std::min<std::chrono::microseconds>(2 * pause, kLongestPause);
+    }
+  }
 }
 
 void* CudaDevice::allocate(std::size_t bytes) {
@@ -141,6 +169,8 @@ StreamView CudaDevice::make_stream() {
   const ContextScope scope(device_.api, device_.context);
   CUstream stream = nullptr;
   device_.check(device_.api.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  const std::lock_guard guard(streams_mutex_);
+  streams_.push_back(stream);
   return {stream, space()};
 }
 

@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <vector>
 
 #include "cuda/cuda_api.h"
 #include "cuda/cuda_event.h"
@@ -50,15 +52,20 @@ class CudaDevice final : public Device {
   void load_kernels(const KernelImage& image);
   MemoryPool::Source device_memory();
   MemoryPool::Source pinned_memory();
+  /// Blocks while there is work in streams of `make_stream`. Only asks them, so that other threads can go on
+  /// enqueueing: what is in a stream may wait for these. @throws DeviceError
+  void wait_until_idle();
   [[noreturn]] void throw_no_memory(std::size_t bytes) const;
   /// @throws Unsupported  there is none that can be used
   const NcclApi& need_nccl();
 
   const DeviceInfo info_;
   Nccl& nccl_;
-  DeviceContext device_;  // const after construction, as all below but the pools
+  DeviceContext device_;  // const after construction, as all up to the streams
   unsigned multiprocessors_ = 0;
   std::array<CUfunction, kKernelCount> kernels_{};  // null where a number has no kernel
+  std::mutex streams_mutex_;
+  std::vector<CUstream> streams_;  // guarded by it: of make_stream
   MemoryPool memory_;
   MemoryPool pinned_;
 };

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "cuda/cuda_api.h"
+#include "fake_driver_lock.h"
 #include "fake_faults.h"
 
 namespace farandole::fake {
@@ -23,9 +24,10 @@ cuda::CUresult begin_cuda_call(CallSite& site, Needs needs);
 /// True once cuInit has succeeded.
 std::atomic<bool>& is_initialised();
 
-// The first statement of an exported function: returns if the call must fail.
-#define FARANDOLE_FAKE_CALL(needs)                        \
-  static ::farandole::fake::CallSite call_site(__func__); \
+// The first statement of an exported function: takes the driver's lock, and returns if the call must fail.
+#define FARANDOLE_FAKE_CALL(needs)                                                          \
+  static ::farandole::fake::CallSite call_site(__func__);                                   \
+  ::farandole::fake::DriverLock driver_lock((needs) != ::farandole::fake::Needs::kNothing); \
   if (const CUresult failed = begin_cuda_call(call_site, needs); failed != CUDA_SUCCESS) return failed
 
 }  // namespace farandole::fake

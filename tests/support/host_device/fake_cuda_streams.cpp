@@ -8,6 +8,7 @@
 #include "fake_exports.h"
 #include "fake_faults.h"
 #include "fake_kernels.h"
+#include "fake_options.h"
 
 // NOLINTBEGIN(performance-no-int-to-ptr): CUDA's driver has addresses as numbers
 namespace farandole::fake {
@@ -48,6 +49,7 @@ extern "C" {
 
 CUresult cuModuleLoadData(CUmodule* module, const void* /*image*/) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
+  if (option(Option::kFreeSyncs) != 0) current_device()->synchronize();
   *module = reinterpret_cast<CUmodule>(&make_kept<Module>(*current_device()));
   return CUDA_SUCCESS;
 }
@@ -112,6 +114,7 @@ CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, std::size_t bytes
     std::memmove(reinterpret_cast<void*>(target), address_of(source), bytes);
   };
   queue->device.enqueue(*queue, std::move(item));
+  driver_lock.unlock();
   if (waits) queue->wait(queue->pushed());
   return CUDA_SUCCESS;
 }
@@ -144,8 +147,20 @@ CUresult cuStreamSynchronize(CUstream stream) {
     misuse("cuStreamSynchronize of {}, which is no stream", fmt::ptr(stream));
     return kInvalidHandle;
   }
+  driver_lock.unlock();
   found->wait(found->pushed());
   return is_device_lost() ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
+}
+
+CUresult cuStreamQuery(CUstream stream) {
+  FARANDOLE_FAKE_CALL(Needs::kContext);
+  const Stream* const found = stream_of(stream, *current_device());
+  if (found == nullptr) {
+    misuse("cuStreamQuery of {}, which is no stream", fmt::ptr(stream));
+    return kInvalidHandle;
+  }
+  if (is_device_lost()) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  return found->is_idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuStreamIsCapturing(CUstream stream, int* status) {

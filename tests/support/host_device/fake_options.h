@@ -18,6 +18,7 @@ enum class Option : std::uint8_t {
   kCapability,
   kDriverVersion,
   kFreeSyncs,
+  kDriverLock,
   kLost,
   kStuck,
   kNcclVersion,

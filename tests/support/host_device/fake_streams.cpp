@@ -62,6 +62,12 @@ void Stream::push(Item item) {
   wake_sleepers(pushed_);
 }
 
+bool Stream::is_idle() const {
+  const std::uint32_t pushed = this->pushed();
+  if (completed_.load(std::memory_order_relaxed) != pushed) return false;
+  return completed_.load(std::memory_order_acquire) == pushed;
+}
+
 void Stream::wait(std::uint32_t items) const {
   for (;;) {
     const std::uint32_t completed = completed_.load(std::memory_order_relaxed);

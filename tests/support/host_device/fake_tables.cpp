@@ -126,6 +126,7 @@ void destroy(ncclComm_t comm) {
 
 void FakeDeviceTest::SetUp() {
   set("FAKE_DEVICE_FATAL", "0");
+  set("FAKE_DEVICE_FREE_SYNCS", "0");  // streams stick here, and what is freed is none of theirs
   ASSERT_EQ(cuda_api().cuInit(0), CUDA_SUCCESS);
   use_device(0);
 }
@@ -133,11 +134,11 @@ void FakeDeviceTest::SetUp() {
 void FakeDeviceTest::TearDown() {
   fake_device_restore();
   EXPECT_EQ(reports(), "");
-  for (const char* const option :
-       {"FAKE_DEVICE_FREE_SYNCS", "FAKE_NCCL_ANY_THREAD", "FAKE_NCCL_SHARED_DEVICE", "FAKE_NCCL_ABORT_HANGS"}) {
+  for (const char* const option : {"FAKE_NCCL_ANY_THREAD", "FAKE_NCCL_SHARED_DEVICE", "FAKE_NCCL_ABORT_HANGS"}) {
     set(option, "0");
   }
   set("FAKE_NCCL_BUFFERED_PERCENT", "50");
+  set("FAKE_DEVICE_FREE_SYNCS", "1");
 }
 
 std::string FakeDeviceTest::reports() {

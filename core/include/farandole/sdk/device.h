@@ -117,13 +117,14 @@ class Device {
   /// that ask the vendor on which device they are, as MPI does. Passes on what `calls` throws.
   virtual void run_bound(const std::function<void()>& calls) = 0;
 
-  /// Memory of the device, aligned to 256 bytes, not initialised; from a pool that keeps what is released. Does not
-  /// wait for the device unless the pool must grow. @throws DeviceError  there is no more; names what was asked and is
-  /// left
+  /// Memory of the device, aligned to 256 bytes, not initialised; from a pool that keeps what is released. Where the
+  /// driver has no more, what the pool keeps goes back to it once all streams of `make_stream` are idle: that may take
+  /// for ever, as all that grows the pool may; so call it from a thread that may be left behind. @throws DeviceError
+  /// there is no more; names what was asked and is left
   virtual void* allocate(std::size_t bytes) = 0;
   /// @param memory  is used by nothing that is still in a stream
   virtual void release(void* memory) = 0;
-  /// Memory of the host that the device reads and writes without a copy. @throws DeviceError
+  /// Memory of the host that the device reads and writes without a copy; blocks as `allocate`. @throws DeviceError
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* memory) = 0;
 
@@ -145,6 +146,7 @@ class Device {
   /// Blocks until what is in `stream` is complete. @throws DeviceError
   virtual void synchronize(StreamView stream) = 0;
 
+  /// Loads the vendor's library if need be: from a thread that may be left behind. @throws DeviceError, Unsupported
   virtual DeviceGroupId make_group_id() = 0;
   /// Joins the group of this id. Blocks until all its ranks do: call it from a thread that may be left behind.
   /// @param size  at least 2   @throws DeviceError
