@@ -282,6 +282,23 @@ TEST(DeviceRefusals, NcclDiffersBetweenRanks) {
   });
 }
 
+/// Processes, of which the second has a newer driver.
+TEST(DeviceRefusals, DriverDiffersBetweenRanks) {
+  for_each_group({}, [](Communicator& ranks) {
+    testing::internal::CaptureStderr();
+    Buffer values = ranks.allocate(10, DType::kF32, ranks.device());
+    ranks.allreduce(values.view(), ReduceOp::kSum);
+    ranks.duplicate().allreduce(values.view(), ReduceOp::kSum);
+    const std::string text = testing::internal::GetCapturedStderr();
+    if (ranks.rank() == 0) {
+      EXPECT_THAT(text, AllOf(HasSubstr("rank 0 "), HasSubstr("CUDA 13.0"), HasSubstr("rank 1 "),
+                              HasSubstr("CUDA 13.1"), HasSubstr("work together all the same")));
+    } else {
+      EXPECT_EQ(text, "");
+    }
+  });
+}
+
 TEST(DeviceRefusals, OneDeviceForTwoRanks) {
   expect_refused<Unsupported>(2, AllOf(HasSubstr("use the same device"), HasSubstr("FARANDOLE_DEVICE")));
 }

@@ -10,6 +10,7 @@ class Test(NamedTuple):
     program: str = "farandole_device_test"
     deadline_s: int = 0  # of collectives; 0: the program's
     memory: str = ""  # of a device; empty: the double's
+    by_rank: str = ""  # a variable of each process, as a shell makes it of FARANDOLE_RANK
 
 
 class Mutant(NamedTuple):
@@ -45,6 +46,13 @@ HOSTS_AND_STREAM = Test("DeviceHierarchy.IsOrderedWithTheCallersStream")
 HOST_ORDERS = Test("DeviceHierarchy.OthersAreInFlightInDifferentOrders")
 GRADIENTS = Test("DeviceGradients.WithoutAStreamAreThereAfterWait")
 
+DRIVERS = Test("DeviceRefusals.DriverDiffersBetweenRanks", program="farandole_device_faults", processes=2,
+               by_rank="FAKE_DEVICE_DRIVER_VERSION=$((13000 + 10 * FARANDOLE_RANK))")
+NCCLS = Test("DeviceRefusals.NcclDiffersBetweenRanks", program="farandole_device_faults", processes=2,
+             by_rank="FAKE_NCCL_VERSION=$((23007 + FARANDOLE_RANK))")
+# With a driver that takes no kernels of CUDA 13.
+OLD_DRIVERS = NCCLS._replace(by_rank=f"FAKE_DEVICE_DRIVER_VERSION=12080 {NCCLS.by_rank}")
+
 OPERATION = "collectives/src/device/device_operation.cpp"
 WORK = "collectives/src/device/device_work.cpp"
 HIERARCHY = "collectives/src/device/device_hierarchy.cpp"
@@ -53,6 +61,7 @@ CONTEXT = "collectives/src/device/device_context.cpp"
 ORDER = "collectives/src/device/device_order.cpp"
 PLAN = "collectives/src/device/device_plan.cpp"
 PROGRAM = "collectives/src/schedule/stream_program.cpp"
+SLOT = "collectives/src/device/device_slot.cpp"
 QUEUE = "collectives/src/communicator/work_queue.cpp"
 DEVICE = "core/backends/cuda/cuda_device.cpp"
 GROUP = "core/backends/cuda/nccl_group.cpp"
@@ -116,6 +125,13 @@ MUTANTS = [
            "make = std::move(make), events,", "make = [work = make()] { return work; }, events,", STUCK_WITHOUT_MEMORY),
     Mutant("freed-while-the-device-works", "the wait for the device before memory goes back to the driver",
            "core/backends/cuda/memory_pool.cpp", "if (source_.wait_for_release) source_.wait_for_release();", "", IDLE),
+    # Versions.
+    Mutant("drivers-must-be-equal", "that drivers may differ", SLOT,
+           "if (claim.collectives != claims[first].collectives) {", "if (claim.version != claims[first].version) {", DRIVERS),
+    Mutant("any-nccl-will-do", "the comparison of NCCL's versions", SLOT,
+           "if (claim.collectives != claims[first].collectives) {", "if (false) {", NCCLS),
+    Mutant("kernels-of-the-newest-cuda", "the toolkit that compiled the kernels", "core/backends/cuda/kernel_image.cpp",
+           "const int generation = toolkit / kGeneration;", "const int generation = 13 + toolkit * 0;", OLD_DRIVERS),
     # A kernel, or messages, on the wrong stream.
     Mutant("kernels-in-the-default-stream", "the stream of a kernel", DEVICE,
            "1, shape.block_threads, 1, 1, 0, handle_of(stream), parameters",

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/fixed_text.h"
+#include "farandole/internal/log.h"
 #include "messages/scheduled_collective.h"
 
 namespace farandole {
@@ -89,6 +91,7 @@ bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder
     if (exchange_->advance() != Operation::State::kDone) return false;
     const auto exchange = std::exchange(exchange_, nullptr);
     check(exchange->claims(), reach);
+    warn_of_versions(exchange->claims());
     if (!are_decided(exchange->claims(), reach)) {
       may_share_ = false;
       return false;
@@ -145,6 +148,7 @@ void DeviceSlot::begin_claiming(DeviceReach reach) {
   const bool makes_id = !is_alone && group_.rank == ranks.front() && claim.made == 0;
   claiming_ = own.thread().run([shared = claim_, is_alone, makes_id, &runtime = own.runtime(), &device = own.device()] {
     write_text(shared->version, runtime.version());
+    write_text(shared->collectives, runtime.collectives_version());
     if (!is_alone) write_text(shared->problem, runtime.collectives_missing());
     if (!makes_id || shared->problem[0] != '\0') return;
     try {
@@ -167,7 +171,7 @@ void DeviceSlot::check(const std::vector<Claim>& claims, DeviceReach reach) cons
           fmt::format("{} can not take part in collectives on devices: {}", describe(rank), claim.problem.data()));
     }
     const auto first = static_cast<std::size_t>(ranks_with(static_cast<int>(rank), reach).front());
-    if (claim.version != claims[first].version) {
+    if (claim.collectives != claims[first].collectives) {
       throw Unsupported(fmt::format("{} has {}, and {} has {}; give all ranks the same", describe(first),
                                     claims[first].version.data(), describe(rank), claim.version.data()));
     }
@@ -180,6 +184,17 @@ void DeviceSlot::check(const std::vector<Claim>& claims, DeviceReach reach) cons
                       describe(other), describe(rank), claim.identity.data()));
     }
   }
+}
+
+void DeviceSlot::warn_of_versions(const std::vector<Claim>& claims) const {
+  static std::atomic_flag has_warned;
+  const auto other = std::find_if(claims.begin(), claims.end(),
+                                  [&](const Claim& claim) { return claim.version != claims.front().version; });
+  if (group_.rank != 0 || other == claims.end() || has_warned.test_and_set()) return;
+  const auto describe = [&](int rank) { return group_.endpoint->topology().describe(group_.member(rank)); };
+  log(LogLevel::kWarning, fmt::format("{} has {}, and {} has {}: devices work together all the same", describe(0),
+                                      claims.front().version.data(), describe(static_cast<int>(other - claims.begin())),
+                                      other->version.data()));
 }
 
 void DeviceSlot::begin_joining(const std::vector<Claim>& claims, DeviceReach reach) {

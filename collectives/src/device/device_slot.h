@@ -59,8 +59,9 @@ class DeviceSlot {
   struct Claim {
     DeviceGroupId id{};  ///< of the first rank of a group
     std::array<char, 64> identity{};
-    std::array<char, 128> version{};
-    std::array<char, 512> problem{};  ///< why this rank can not take part
+    std::array<char, 128> version{};     ///< of driver and collectives
+    std::array<char, 64> collectives{};  ///< version
+    std::array<char, 512> problem{};     ///< why this rank can not take part
     std::int32_t host = 0, ordinal = 0;
     std::uint64_t sends_device_memory = 0;
     DeviceOrder::Time made = 0;  ///< of the group that this rank has of its ranks already; 0: none
@@ -77,6 +78,8 @@ class DeviceSlot {
   /// On the device's thread: a vendor's library may be loaded there, and opens sockets.
   void begin_claiming(DeviceReach reach);
   void check(const std::vector<Claim>& claims, DeviceReach reach) const;
+  /// Of a driver that differs, which is no fault, once for this process.
+  void warn_of_versions(const std::vector<Claim>& claims) const;
   /// True if all ranks of `rank`'s group have the same one.
   bool have_group(const std::vector<Claim>& claims, int rank, DeviceReach reach) const;
   /// True if each group is there, or can be made. All ranks of the communicator find the same.

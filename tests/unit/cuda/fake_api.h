@@ -61,7 +61,7 @@ Pointer pointer_of(std::uintptr_t number) {
 
 inline constexpr std::size_t kMiB = 1 << 20;
 /// Kernels that a fake driver takes.
-inline constexpr KernelImage kFakeImage{"kernels", 7, 13000, "CUDA 13.0"};
+inline const KernelImage kFakeImage = kernel_image("kernels", 7, 13000);
 
 CudaApi fake_cuda();
 /// Of a version without known problems.

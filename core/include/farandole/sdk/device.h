@@ -158,8 +158,10 @@ class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
   virtual std::string_view name() const = 0;  ///< "CUDA"
-  /// "driver 580.159 (CUDA 13.0), NCCL 2.28.9", for farandole-info and for what ranks compare.
+  /// "driver 580.159 (CUDA 13.0), NCCL 2.28.9", for farandole-info. Ranks that differ in it are warned.
   virtual std::string version() const = 0;
+  /// "NCCL 2.28.9": what must be the same on all ranks of a group.
+  virtual std::string collectives_version() const = 0;
   /// Why collectives on devices can not be had although devices are there, with what to do about it; empty if they can:
   /// NCCL is missing, too old, or known to be bad.
   virtual std::string collectives_missing() const = 0;
