@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -289,6 +290,26 @@ TEST(DeviceCalls, CommunicatorsOfTheSameRanksUseOneGroupAndOneContext) {
   });
   EXPECT_EQ(calls_of("ncclCommInitRankConfig") - groups, 2U * 3U);
   EXPECT_EQ(calls_of("cuStreamCreate") - streams, 2U * 3U);
+}
+
+TEST(DeviceCalls, TheDriverIsNotAskedAboutWindows) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  auto* const calls_of = find_in_driver<unsigned long(const char*)>("fake_device_calls");
+  if (calls_of == nullptr) GTEST_SKIP() << "only the double counts calls";
+  std::atomic<unsigned long> before{0};
+  for_each_device_group({2}, [&](Communicator& ranks) {
+    (void)ranks.device();
+    Buffer window = ranks.allocate(100, DType::kF32);
+    ranks.barrier();
+    if (ranks.rank() == 0) before = calls_of("cuPointerGetAttribute");
+    ranks.barrier();
+    ranks.allreduce(window.view(), ReduceOp::kSum);
+    ranks.barrier();
+    if (ranks.rank() == 0) {
+      EXPECT_EQ(calls_of("cuPointerGetAttribute"), before);
+    }
+    ranks.barrier();
+  });
 }
 
 TEST(DeviceCalls, AStreamOfAnotherPlaceDoesNotWait) {

@@ -56,11 +56,20 @@ TEST(DeviceFaults, ALostDeviceIsADeviceErrorOnAllRanks) {
     Buffer values = ranks.allocate(1000, DType::kF32, ranks.device());
     ranks.allreduce(values.view(), ReduceOp::kSum);
     ranks.barrier();
+    // What a device that has failed had in its streams never ends.
+    Device& device = device_of(ranks);
+    const StreamView stream = device.make_stream();
+    std::optional<StuckStream> stuck;
     if (ranks.rank() == 0) {
+      stuck.emplace(device, stream);
+      device.fill_zero(values.view().data, 4, stream);
       ASSERT_TRUE(inject_into_double("cuEventQuery", 0, kUnavailable)) << "this test needs the double";
     }
     ranks.barrier();
-    const std::string text = message_of<DeviceError>([&] { ranks.allreduce(values.view(), ReduceOp::kSum); });
+    ReduceOptions options;
+    options.stream = stream;
+    const std::string text =
+        message_of<DeviceError>([&] { ranks.allreduce_async(values.view(), ReduceOp::kSum, options).wait(); });
     EXPECT_THAT(text, AllOf(HasSubstr("cuEventQuery"), HasSubstr("rank "), HasSubstr("allreduce of 1000 f32")));
     EXPECT_THROW(ranks.barrier(), DeviceError);
   });

@@ -39,6 +39,7 @@ STUCK = Test("DeviceFaults.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline", p
 STUCK_WITHOUT_MEMORY = Test("DeviceFaults.AStuckStreamWithoutMemoryLeftIsATimeoutOnAllRanks",
                             program="farandole_device_faults", deadline_s=2, memory="1M")
 IDLE = Test("DeviceFaults.MemoryGoesBackToTheDriverWhenTheDeviceIsIdle", program="farandole_device_faults", memory="32M")
+LOST = Test("DeviceFaults.ALostDeviceIsADeviceErrorOnAllRanks", program="farandole_device_faults")
 FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
 LAYOUTS = Test("DeviceHierarchy.EveryLayoutAndCount")
 LAYOUTS_WITHOUT_COPIES = Test("DeviceHierarchy.MessagesOfDeviceMemoryNeedNoCopies")
@@ -64,6 +65,7 @@ PROGRAM = "collectives/src/schedule/stream_program.cpp"
 SLOT = "collectives/src/device/device_slot.cpp"
 QUEUE = "collectives/src/communicator/work_queue.cpp"
 DEVICE = "core/backends/cuda/cuda_device.cpp"
+EVENT = "core/backends/cuda/cuda_event.cpp"
 GROUP = "core/backends/cuda/nccl_group.cpp"
 
 MUTANTS = [
@@ -96,8 +98,13 @@ MUTANTS = [
     Mutant("completion-before-the-work", "the work, of what completion comes after", WORK,
            "made->work->enqueue(device, devices, stream);\n          device.record(*events.done, stream);",
            "device.record(*events.done, stream);\n          made->work->enqueue(device, devices, stream);", STREAM),
-    Mutant("pending-is-complete", "the difference between pending and complete events",
-           "core/backends/cuda/cuda_event.cpp", "if (result == CUDA_ERROR_NOT_READY) return false;",
+    Mutant("word-of-another-stream", "the stream that writes that an event is complete", EVENT,
+           "device.api.cuStreamWriteValue32(stream, ", "device.api.cuStreamWriteValue32(nullptr, ", VALUES),
+    Mutant("word-of-an-earlier-record", "which record of an event has written its word", EVENT,
+           ".load(std::memory_order_acquire) == pooled_.records", ".load(std::memory_order_acquire) != 0", VALUES),
+    Mutant("failed-device-is-not-asked", "the questions to a driver whose device may have failed", EVENT,
+           "if (now < next_question_) return false;", "return false;", LOST),
+    Mutant("pending-is-complete", "the difference between pending and complete events", EVENT, "if (result == CUDA_ERROR_NOT_READY) return false;",
            "if (result == CUDA_ERROR_NOT_READY) return true;", STREAM),
     Mutant("memory-before-it-is-zero", "the wait until new memory is zero", CONTEXT,
            "device.synchronize(zeroing_stream);", "", STREAM),

@@ -18,7 +18,7 @@ DeviceExchange::DeviceExchange(DeviceContext& context, StreamView stream, const 
           [memory = memory_, &device = context.device(), bytes = device_memory_needed(execution_, call.input.dtype)] {
             *memory = std::make_unique<DeviceScratch>(device, bytes);
           })),
-      computed_(context.device().make_event()) {}
+      computed_(context.device().make_event(DeviceEvent::Use::kHost)) {}
 
 Operation::State DeviceExchange::advance() {
   bool moved = false;

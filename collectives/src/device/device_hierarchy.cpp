@@ -165,7 +165,7 @@ void HierarchicalDeviceRun::make_steps() {
     step.phase = &phase;
     if (phase.after >= 0) step.after = steps_[static_cast<std::size_t>(phase.after)].get();
     step.call = call_of(phase, call_, slot_.group().size(), memory_);
-    step.done = device.make_event();
+    step.done = device.make_event(DeviceEvent::Use::kStreams);
     Track& track = phase.where == HierarchicalPhase::Where::kInside ? inside_ : outside_;
     step.place = track.steps.size();
     track.steps.push_back(&step);
@@ -174,7 +174,7 @@ void HierarchicalDeviceRun::make_steps() {
       if (are_equal(phase.counts) && are_equal(phase.recv_counts)) step.call.counts = step.call.recv_counts = {};
       continue;
     }
-    step.is_out = device.make_event();
+    step.is_out = device.make_event(DeviceEvent::Use::kHost);
     const bool broadcasts = phase.collective == Collective::kBroadcast;
     const bool is_root = broadcasts && phase.root == across_.rank;
     if (!broadcasts || is_root) step.sent_bytes = step.call.input.size_in_bytes();

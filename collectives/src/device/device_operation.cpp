@@ -88,7 +88,7 @@ DeviceOperation::DeviceOperation(const MethodInputs& inputs, Way way)
   time_ = slot_.context().propose(ticket_);
   try {
     Device& device = slot_.context().device();
-    events_ = {device.make_event(), device.make_event()};
+    events_ = {device.make_event(DeviceEvent::Use::kStreams), device.make_event(DeviceEvent::Use::kHost)};
     device.record(*events_.ready, call_.stream.valid() ? call_.stream : StreamView(nullptr, device.space()));
   } catch (const Error& error) {
     failure_ = error;

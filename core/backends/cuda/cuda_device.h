@@ -27,6 +27,7 @@ class CudaDevice final : public Device {
   /// @param api, nccl  outlive the device   @throws DeviceError
   CudaDevice(const CudaApi& api, Nccl& nccl, DeviceInfo info, const KernelImage& image);
 
+  ~CudaDevice() override;
   const DeviceInfo& info() const override { return info_; }
   void bind_thread() override;
   void run_bound(const std::function<void()>& calls) override;
@@ -36,7 +37,7 @@ class CudaDevice final : public Device {
   void release_pinned(void* memory) override { pinned_.release(memory); }
   StreamView make_stream() override;
   bool is_capturing(StreamView stream) override;
-  std::unique_ptr<DeviceEvent> make_event() override;
+  std::unique_ptr<DeviceEvent> make_event(DeviceEvent::Use use) override;
   void record(DeviceEvent& event, StreamView stream) override;
   void wait(StreamView stream, DeviceEvent& event) override;
   void copy(void* output, const void* input, std::size_t bytes, StreamView stream) override;
@@ -68,6 +69,8 @@ class CudaDevice final : public Device {
   std::vector<CUstream> streams_;  // guarded by it: of make_stream
   MemoryPool memory_;
   MemoryPool pinned_;
+  void* event_words_ = nullptr;  // of `pinned_`; null: there was no memory
+  EventPool events_;
 };
 
 }  // namespace farandole::cuda

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The double of libcuda: modules, launches, copies, streams, events.
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -128,6 +130,23 @@ CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, std::size_t by
   if (!item.uses.add("cuMemsetD8Async", queue->device.ordinal, Reach::kDevice, target)) return CUDA_ERROR_INVALID_VALUE;
   item.work = [memory, value, bytes](Random& /*random*/) {
     std::memset(reinterpret_cast<void*>(memory), value, bytes);
+  };
+  queue->device.enqueue(*queue, std::move(item));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr memory, std::uint32_t value, unsigned flags) {
+  FARANDOLE_FAKE_CALL(Needs::kContext);
+  Stream* const queue = target_of("cuStreamWriteValue32", stream);
+  if (queue == nullptr) return kInvalidHandle;
+  if (flags != CU_STREAM_WRITE_VALUE_DEFAULT || memory % sizeof value != 0) return CUDA_ERROR_INVALID_VALUE;
+  Item item{.call = "cuStreamWriteValue32"};
+  const Access target{address_of(memory), sizeof value, true, "target"};
+  if (!item.uses.add("cuStreamWriteValue32", queue->device.ordinal, Reach::kDevice, target)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  item.work = [memory, value](Random& /*random*/) {
+    std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(memory)).store(value, std::memory_order_release);
   };
   queue->device.enqueue(*queue, std::move(item));
   return CUDA_SUCCESS;

@@ -30,13 +30,14 @@ void find_function(void* library, const char* name, Pointer& function) {
 
 }  // namespace
 
-const CudaApi& cuda_api() {
-  static const CudaApi api = [] {
-    CudaApi table;
+const ProgramCudaApi& cuda_api() {
+  static const ProgramCudaApi api = [] {
+    ProgramCudaApi table;
     void* const library = open_library(FARANDOLE_FAKE_CUDA);
 #define FARANDOLE_FIND(name, exported, parameters) find_function(library, #exported, table.name);
     FARANDOLE_CUDA_FUNCTIONS(FARANDOLE_FIND)
 #undef FARANDOLE_FIND
+    find_function(library, "cuStreamSynchronize", table.cuStreamSynchronize);
     return table;
   }();
   return api;

@@ -110,7 +110,7 @@ TEST_F(NcclGroupTest, ConnectsBothWaysAndGivesItsMemoryBack) {
   EXPECT_TRUE(vendor().nccl_calls.empty());
   void* const memory = device_->allocate(1);
   device_->release(memory);
-  vendor().cuda_results["cuStreamSynchronize"] = 719;
+  vendor().cuda_results["cuEventRecord"] = 719;
   EXPECT_THROW(group_->connect(std::vector<int>{0}, {}), DeviceError);
   EXPECT_NE(device_->allocate(1), memory) << "the device may still write to it";
 }

@@ -74,9 +74,13 @@ struct DeviceCollective {
 /// A moment in a stream, that others wait for. Destroyed when the device is done with it.
 class DeviceEvent {
  public:
+  enum class Use : std::uint8_t {
+    kStreams,  ///< streams wait for it
+    kHost,     ///< also the host, which asks often whether it is complete, and need not call the driver each time
+  };
   virtual ~DeviceEvent() = default;
   /// True once what was in the stream when it was recorded is complete; true if it never was recorded. Does not block.
-  /// @throws DeviceError  the device has failed
+  /// One thread at a time. @throws DeviceError  the device has failed
   virtual bool is_complete() = 0;
 };
 
@@ -111,7 +115,8 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   MemorySpace space() const { return {MemoryKind::kCuda, static_cast<std::uint16_t>(info().ordinal)}; }
-  /// Makes the device that of the calling thread. The other calls do so themselves where they must.
+  /// Makes the device that of the calling thread, so that the other calls, which do so themselves where they must, have
+  /// nothing to set and to set back.
   virtual void bind_thread() = 0;
   /// Runs `calls` with the device as that of the calling thread, which has its own one again afterwards: for libraries
   /// that ask the vendor on which device they are, as MPI does. Passes on what `calls` throws.
@@ -133,9 +138,9 @@ class Device {
   /// True while what is enqueued in the stream goes into a graph of the program's instead of running. Nothing of
   /// Farandole's may be enqueued there, and no event recorded: the capture would fail. Does not throw.
   virtual bool is_capturing(StreamView stream) = 0;
-  virtual std::unique_ptr<DeviceEvent> make_event() = 0;
+  virtual std::unique_ptr<DeviceEvent> make_event(DeviceEvent::Use use) = 0;
   virtual void record(DeviceEvent& event, StreamView stream) = 0;
-  /// What comes into `stream` later waits for `event`, as last recorded.
+  /// What comes into `stream` later waits for `event`, as last recorded; it has been.
   virtual void wait(StreamView stream, DeviceEvent& event) = 0;
   /// Enqueues a copy between any two memories of host and device.
   virtual void copy(void* output, const void* input, std::size_t bytes, StreamView stream) = 0;
@@ -143,7 +148,7 @@ class Device {
   /// Enqueues tasks that proceed together: none reads or writes what another one writes. One launch for as many as fit.
   /// @throws DeviceError, Unsupported  the task has no kernel
   virtual void launch(std::span<const DeviceTask> tasks, StreamView stream) = 0;
-  /// Blocks until what is in `stream` is complete. @throws DeviceError
+  /// Blocks until what is in `stream` is complete; lets others have the processor meanwhile. @throws DeviceError
   virtual void synchronize(StreamView stream) = 0;
 
   /// Loads the vendor's library if need be: from a thread that may be left behind. @throws DeviceError, Unsupported
