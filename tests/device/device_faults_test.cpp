@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "broken_device.h"
 #include "communicator_probe.h"
@@ -179,6 +180,25 @@ TEST(DeviceFaults, MemoryGoesBackToTheDriverWhenTheDeviceIsIdle) {
     }
     EXPECT_EQ(to_host(ranks, values.view()).as<float>()[0], 0.0F);
   });
+}
+
+/// One rank fails before it connects, so that its peer's thread stays in NCCL: which must not be aborted meanwhile.
+TEST(DeviceFaults, APeerThatDoesNotConnectIsADeviceErrorOnAllRanks) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  run_replicas(2, [](Communicator& ranks) {
+    Buffer values = ranks.allocate(1000, DType::kF32, ranks.device());
+    ranks.barrier();
+    if (ranks.rank() == 0) {
+      ASSERT_TRUE(inject_into_double("ncclGroupStart", 1, 6)) << "this test needs the double";
+    }
+    ranks.barrier();
+    ReduceOptions options;
+    options.algorithm = "ring";
+    const std::string text = message_of<DeviceError>([&] { ranks.allreduce(values.view(), ReduceOp::kSum, options); });
+    EXPECT_THAT(text, HasSubstr("ncclGroupStart"));
+  });
+  // The helper that aborts has had its time.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
 }
 
 /// Four ranks on two pretended hosts, in the middle of a hierarchical allreduce. @param rank  whose messages go wrong

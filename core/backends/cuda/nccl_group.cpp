@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -16,6 +17,9 @@
 namespace farandole::cuda {
 
 namespace {
+
+/// For calls that only enqueue, when a group is aborted: ncclCommAbort frees what they use.
+constexpr auto kGrace = std::chrono::seconds(1);
 
 /// "NCCL error 5, invalid usage; NCCL says: …"
 std::string nccl_error_text(const NcclApi& api, ncclResult_t error) {
@@ -53,6 +57,28 @@ DeviceGroupId make_nccl_id(const NcclApi& api, const DeviceContext& device) {
   return bytes;
 }
 
+class NcclGroup::Entry {
+ public:
+  /// @throws DeviceError  the group was aborted
+  explicit Entry(NcclGroup& group) : group_(group) {
+    const std::lock_guard guard(group_.mutex_);
+    if (group_.communicator_ == nullptr) throw DeviceError(fmt::format("{}: the group was aborted", group_.name_));
+    ++group_.entries_;
+    communicator = group_.communicator_;
+  }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+  ~Entry() {
+    const std::lock_guard guard(group_.mutex_);
+    --group_.entries_;
+    group_.left_.notify_all();
+  }
+  ncclComm_t communicator = nullptr;
+
+ private:
+  NcclGroup& group_;
+};
+
 NcclGroup::NcclGroup(CudaDevice& device, const NcclApi& api, const DeviceGroupId& id, int rank, int size)
     : device_(device),
       api_(api),
@@ -87,7 +113,8 @@ void NcclGroup::exchange(std::span<const DeviceMessage> messages, StreamView str
   bool has_any = false;
   for (const DeviceMessage& message : messages) has_any = has_any || message.bytes > 0;
   if (!has_any) return;
-  const ncclComm_t communicator = this->communicator();
+  const Entry entry(*this);
+  const ncclComm_t communicator = entry.communicator;
   auto* const queue = static_cast<CUstream>(stream.handle);
   in_one_group([&] {
     for (const DeviceMessage& message : messages) {
@@ -125,7 +152,8 @@ void NcclGroup::reduce_as(const DeviceCollective& collective, CUstream stream) {
   }
   const auto [type, op] = *reduction;
   const auto& [kind, input, output, count, dtype, reduce_op, root] = collective;
-  const ncclComm_t communicator = this->communicator();
+  const Entry entry(*this);
+  const ncclComm_t communicator = entry.communicator;
   const ContextScope scope(device_.context().api, device_.context().context);
   if (kind == DeviceCollective::Kind::kAllreduce) {
     check(api_.ncclAllReduce(input, output, count, type, op, communicator, stream), "ncclAllReduce");
@@ -138,7 +166,8 @@ void NcclGroup::reduce_as(const DeviceCollective& collective, CUstream stream) {
 
 void NcclGroup::move_as(const DeviceCollective& collective, CUstream stream) {
   const std::size_t bytes = collective.count * size_in_bytes(collective.dtype);
-  const ncclComm_t communicator = this->communicator();
+  const Entry entry(*this);
+  const ncclComm_t communicator = entry.communicator;
   const ContextScope scope(device_.context().api, device_.context().context);
   if (collective.kind == DeviceCollective::Kind::kBroadcast) {
     check(api_.ncclBroadcast(collective.input, collective.output, bytes, ncclUint8, collective.root, communicator,
@@ -199,20 +228,20 @@ void NcclGroup::abort() {
   ncclComm_t communicator = nullptr;
   {
     // Not held while NCCL aborts, which can take for ever: `asynchronous_error` goes on.
-    const std::lock_guard guard(mutex_);
+    std::unique_lock guard(mutex_);
     communicator = std::exchange(communicator_, nullptr);
+    if (!left_.wait_for(guard, kGrace, [this] { return entries_ == 0; })) {
+      log(LogLevel::kWarning, fmt::format("{}: a thread waits in NCCL for a peer, so that what is in streams cannot be "
+                                          "ended; end the process without waiting for the device",
+                                          name_));
+      return;
+    }
   }
   if (communicator == nullptr) return;
   const ContextScope scope(device_.context().api, device_.context().context);
   if (const ncclResult_t result = api_.ncclCommAbort(communicator); result != ncclSuccess) {
     log(LogLevel::kWarning, fmt::format("ncclCommAbort failed on {}: {}", name_, error_text(result)));
   }
-}
-
-ncclComm_t NcclGroup::communicator() {
-  const std::lock_guard guard(mutex_);
-  if (communicator_ == nullptr) throw DeviceError(fmt::format("{}: the group was aborted", name_));
-  return communicator_;
 }
 
 void NcclGroup::check(ncclResult_t result, std::string_view function) const {

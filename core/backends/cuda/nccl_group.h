@@ -2,6 +2,7 @@
 // The ranks of a communicator, by NCCL.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <span>
@@ -36,8 +37,8 @@ class NcclGroup final : public DeviceGroup {
   void abort() override;
 
  private:
-  /// @throws DeviceError  the group was aborted
-  ncclComm_t communicator();
+  /// The communicator, for calls that enqueue: while this lives, `abort` waits.
+  class Entry;
   void check(ncclResult_t result, std::string_view function) const;
   std::string error_text(ncclResult_t error) const;
   void in_one_group(const std::function<void()>& enqueue);
@@ -49,8 +50,10 @@ class NcclGroup final : public DeviceGroup {
   const NcclApi& api_;
   const int size_;
   const std::string name_;  // "CUDA device 0 (…), rank 1 of 4"
-  std::mutex mutex_;
-  ncclComm_t communicator_ = nullptr;  // guarded by `mutex_`; null once the group is aborted
+  std::mutex mutex_;        // guards the next two
+  std::condition_variable left_;
+  ncclComm_t communicator_ = nullptr;  // null once the group is aborted
+  int entries_ = 0;                    // calls of NCCL's that use it
 };
 
 }  // namespace farandole::cuda

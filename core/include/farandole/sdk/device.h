@@ -101,8 +101,9 @@ class DeviceGroup {
   virtual void connect(std::span<const int> peers, StreamView stream) = 0;
   /// What went wrong since, outside of all calls; empty if nothing did. Thread-safe.
   virtual std::string asynchronous_error() = 0;
-  /// Ends what is on its way, on this rank. Nothing else may be called after it. May block for ever: call it from a
-  /// thread that may be left behind. Thread-safe.
+  /// Ends what is on its way, on this rank, unless a thread stays in a call of the group for a second: what that uses
+  /// stays then, and what is in streams goes on waiting until the process ends. Nothing else may be called after it.
+  /// May block for ever: call it from a thread that may be left behind. Thread-safe.
   virtual void abort() = 0;
 };
 
