@@ -292,6 +292,30 @@ TEST(DeviceCalls, CommunicatorsOfTheSameRanksUseOneGroupAndOneContext) {
   EXPECT_EQ(calls_of("cuStreamCreate") - streams, 2U * 3U);
 }
 
+TEST(DeviceCalls, OnlySchedulesConnectRanks) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  auto* const calls_of = find_in_driver<unsigned long(const char*)>("fake_device_calls");
+  if (calls_of == nullptr) GTEST_SKIP() << "only the double counts calls";
+  if (is_launched()) GTEST_SKIP() << "counts the calls of all ranks";
+  const unsigned long before = calls_of("ncclSend");
+  const auto run = [](const char* algorithm) {
+    for_each_device_group({3}, [algorithm](Communicator& ranks) {
+      for (const char* each : {algorithm, "vendor"}) {
+        Buffer values = filled(ranks, 100, 1);
+        ReduceOptions options;
+        options.algorithm = each;
+        ranks.allreduce(values.view(), ReduceOp::kSum, options);
+        EXPECT_EQ(first_of(ranks, values), static_cast<float>(ranks.size()));
+      }
+    });
+  };
+  run("vendor");
+  EXPECT_EQ(calls_of("ncclSend"), before);
+  run("ring");
+  const unsigned long messages = 3 * 4;  // of each rank 2 (P - 1)
+  EXPECT_EQ(calls_of("ncclSend"), before + messages + 3 * 2);
+}
+
 TEST(DeviceCalls, TheDriverIsNotAskedAboutWindows) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   auto* const calls_of = find_in_driver<unsigned long(const char*)>("fake_device_calls");

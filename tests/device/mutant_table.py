@@ -41,6 +41,7 @@ STUCK_WITHOUT_MEMORY = Test("DeviceFaults.AStuckStreamWithoutMemoryLeftIsATimeou
 IDLE = Test("DeviceFaults.MemoryGoesBackToTheDriverWhenTheDeviceIsIdle", program="farandole_device_faults", memory="32M")
 LOST = Test("DeviceFaults.ALostDeviceIsADeviceErrorOnAllRanks", program="farandole_device_faults")
 UNCONNECTED = Test("DeviceFaults.APeerThatDoesNotConnectIsADeviceErrorOnAllRanks", program="farandole_device_faults")
+CONNECTIONS = Test("DeviceCalls.OnlySchedulesConnectRanks")
 FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
 LAYOUTS = Test("DeviceHierarchy.EveryLayoutAndCount")
 LAYOUTS_WITHOUT_COPIES = Test("DeviceHierarchy.MessagesOfDeviceMemoryNeedNoCopies")
@@ -133,6 +134,10 @@ MUTANTS = [
            "make = std::move(make), events,", "make = [work = make()] { return work; }, events,", STUCK_WITHOUT_MEMORY),
     Mutant("freed-while-the-device-works", "the wait for the device before memory goes back to the driver",
            "core/backends/cuda/memory_pool.cpp", "if (source_.wait_for_release) source_.wait_for_release();", "", IDLE),
+    # Connections.
+    Mutant("connected-for-every-call", "that only schedules connect ranks", WORK,
+           "devices->run(collective_, stream);", "devices->connect(stream);\n    devices->run(collective_, stream);",
+           CONNECTIONS),
     # A fault.
     Mutant("aborted-in-a-call", "the wait for a thread that is in NCCL before what it uses is freed", GROUP,
            "[this] { return entries_ == 0; }", "[] { return true; }", UNCONNECTED),

@@ -18,9 +18,6 @@
 namespace farandole {
 namespace {
 
-// Up to so many ranks are all connected when a group is made; more connect when an algorithm first needs it.
-constexpr int kFullMesh = 16;
-
 std::optional<Hierarchy> hierarchy_of(const Group& group) {
   Hierarchy hierarchy = Hierarchy::by_host(group);
   if (hierarchy.host_count() < 2) return std::nullopt;
@@ -203,15 +200,7 @@ void DeviceSlot::begin_joining(const std::vector<Claim>& claims, DeviceReach rea
   joined_ = std::make_shared<std::unique_ptr<DeviceGroup>>();
   joining_ = context().thread().run([joined = joined_, id = claims[static_cast<std::size_t>(ranks.front())].id,
                                      rank = static_cast<int>(place), size = static_cast<int>(ranks.size()),
-                                     &device = context().device(), stream = context().stream()] {
-    auto made = device.join_group(id, rank, size);
-    std::vector<int> peers;
-    for (int peer = 0; peer < size && size <= kFullMesh; ++peer) {
-      if (peer != rank) peers.push_back(peer);
-    }
-    made->connect(peers, stream);
-    *joined = std::move(made);
-  });
+                                     &device = context().device()] { *joined = device.join_group(id, rank, size); });
 }
 
 std::vector<int> DeviceSlot::waits_for() const {

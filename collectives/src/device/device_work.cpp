@@ -10,14 +10,20 @@
 namespace farandole {
 namespace {
 
+/// Up to so many ranks are all connected before the first schedule runs, and none for the vendor's collectives; of more
+/// ranks those that meet, when they first do.
+constexpr int kFullMesh = 16;
+
 class ScheduledWork final : public DeviceWork {
  public:
   ScheduledWork(Device& device, int rank, int size, const Call& call, const Selection& selection)
       : execution_(plan_execution(call, selection, rank, size)),
         memory_(device, device_memory_needed(execution_, call.input.dtype)),
-        plan_(make_device_plan(execution_, call, size, memory_.data())) {}
+        plan_(make_device_plan(execution_, call, size, memory_.data())),
+        size_(size) {}
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
+    if (devices != nullptr && size_ <= kFullMesh) devices->connect(stream);
     for (const DevicePlan::Stage& stage : plan_.stages) {
       for (const std::vector<DeviceTask>& launch : stage.launches) device.launch(launch, stream);
       if (!stage.messages.empty()) devices->exchange(stage.messages, stream);
@@ -28,6 +34,7 @@ class ScheduledWork final : public DeviceWork {
   const ExecutionPlan execution_;
   const DeviceScratch memory_;
   const DevicePlan plan_;
+  const int size_;
 };
 
 class VendorWork final : public DeviceWork {

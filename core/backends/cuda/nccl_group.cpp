@@ -82,6 +82,7 @@ class NcclGroup::Entry {
 NcclGroup::NcclGroup(CudaDevice& device, const NcclApi& api, const DeviceGroupId& id, int rank, int size)
     : device_(device),
       api_(api),
+      rank_(rank),
       size_(size),
       name_(fmt::format("{}, rank {} of {}", device.context().name, rank, size)) {
   if (size < 2 || rank < 0 || rank >= size) {
@@ -103,6 +104,7 @@ NcclGroup::~NcclGroup() {
   // What the group holds goes also where its ranks could not end it together.
   const ncclResult_t freed =
       finalized == ncclSuccess ? api_.ncclCommDestroy(communicator_) : api_.ncclCommAbort(communicator_);
+  if (finalized == ncclSuccess && freed == ncclSuccess) device_.release(connect_bytes_);
   const ncclResult_t failure = finalized != ncclSuccess ? finalized : freed;
   if (failure != ncclSuccess) {
     log(LogLevel::kWarning, fmt::format("{}: the end of its group failed: {}", name_, error_text(failure)));
@@ -195,22 +197,22 @@ void NcclGroup::exchange_parts(const DeviceCollective& collective, StreamView st
   exchange(messages, stream);
 }
 
-void NcclGroup::connect(std::span<const int> peers, StreamView stream) {
-  if (peers.empty()) return;
-  // NCCL connects two ranks when the first message goes between them: one byte each way.
-  const std::size_t count = peers.size();
-  auto* const bytes = static_cast<std::byte*>(device_.allocate(2 * count));
+void NcclGroup::connect(StreamView stream) {
+  if (connect_bytes_ != nullptr) return;
+  // NCCL connects two ranks when the first message goes between them: one byte each way. The bytes stay until the group
+  // ends, so that nothing waits for the stream.
+  const auto count = static_cast<std::size_t>(size_);
+  connect_bytes_ = device_.allocate(2 * count);
+  auto* const bytes = static_cast<std::byte*>(connect_bytes_);
   std::vector<DeviceMessage> messages;
   messages.reserve(2 * count);
-  for (std::size_t i = 0; i < count; ++i) {
-    messages.push_back({DeviceMessage::Kind::kSend, peers[i], bytes + i, 1});
-    messages.push_back({DeviceMessage::Kind::kReceive, peers[i], bytes + count + i, 1});
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const auto place = static_cast<std::size_t>(peer);
+    messages.push_back({DeviceMessage::Kind::kSend, peer, bytes + place, 1});
+    messages.push_back({DeviceMessage::Kind::kReceive, peer, bytes + count + place, 1});
   }
-  device_.fill_zero(bytes, 2 * count, stream);
-  // If these fail, the device may still use the bytes: they stay allocated.
   exchange(messages, stream);
-  device_.synchronize(stream);
-  device_.release(bytes);
 }
 
 std::string NcclGroup::asynchronous_error() {

@@ -32,7 +32,7 @@ class NcclGroup final : public DeviceGroup {
   void exchange(std::span<const DeviceMessage> messages, StreamView stream) override;
   bool supports(DeviceCollective::Kind kind, DType dtype, ReduceOp op) const override;
   void run(const DeviceCollective& collective, StreamView stream) override;
-  void connect(std::span<const int> peers, StreamView stream) override;
+  void connect(StreamView stream) override;
   std::string asynchronous_error() override;
   void abort() override;
 
@@ -48,9 +48,11 @@ class NcclGroup final : public DeviceGroup {
 
   CudaDevice& device_;
   const NcclApi& api_;
+  const int rank_;
   const int size_;
-  const std::string name_;  // "CUDA device 0 (…), rank 1 of 4"
-  std::mutex mutex_;        // guards the next two
+  void* connect_bytes_ = nullptr;  // what the first messages are of; null until it is connected
+  const std::string name_;         // "CUDA device 0 (…), rank 1 of 4"
+  std::mutex mutex_;               // guards the next two
   std::condition_variable left_;
   ncclComm_t communicator_ = nullptr;  // null once the group is aborted
   int entries_ = 0;                    // calls of NCCL's that use it

@@ -96,9 +96,9 @@ class DeviceGroup {
   virtual bool supports(DeviceCollective::Kind kind, DType dtype, ReduceOp op) const = 0;
   /// Enqueues the vendor's own collective. @throws DeviceError, Unsupported  see `supports`
   virtual void run(const DeviceCollective& collective, StreamView stream) = 0;
-  /// Makes the connections to these peers, both ways; each of them must name this rank. Blocks until they do.
-  /// @throws DeviceError
-  virtual void connect(std::span<const int> peers, StreamView stream) = 0;
+  /// Makes the connections to all peers, both ways, unless they are there. Blocks until all ranks do. @throws
+  /// DeviceError
+  virtual void connect(StreamView stream) = 0;
   /// What went wrong since, outside of all calls; empty if nothing did. Thread-safe.
   virtual std::string asynchronous_error() = 0;
   /// Ends what is on its way, on this rank, unless a thread stays in a call of the group for a second: what that uses
