@@ -42,6 +42,8 @@ IDLE = Test("DeviceFaults.MemoryGoesBackToTheDriverWhenTheDeviceIsIdle", program
 LOST = Test("DeviceFaults.ALostDeviceIsADeviceErrorOnAllRanks", program="farandole_device_faults")
 UNCONNECTED = Test("DeviceFaults.APeerThatDoesNotConnectIsADeviceErrorOnAllRanks", program="farandole_device_faults")
 CONNECTIONS = Test("DeviceCalls.OnlySchedulesConnectRanks")
+CAPTURED = Test("DeviceGradients.OfACapturedStreamAreRefusedBeforeAnythingIsEnqueued")
+ELSEWHERE = Test("DeviceGradients.ThatLieElsewhereAreRefusedOnAllRanks")
 FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
 LAYOUTS = Test("DeviceHierarchy.EveryLayoutAndCount")
 LAYOUTS_WITHOUT_COPIES = Test("DeviceHierarchy.MessagesOfDeviceMemoryNeedNoCopies")
@@ -141,6 +143,12 @@ MUTANTS = [
     # A fault.
     Mutant("aborted-in-a-call", "the wait for a thread that is in NCCL before what it uses is freed", GROUP,
            "[this] { return entries_ == 0; }", "[] { return true; }", UNCONNECTED),
+    # What is refused before anything is enqueued.
+    Mutant("packed-into-a-captured-stream", "the question whether a stream is captured, before gradients are packed",
+           "ops/gradients/src/gradient_averager.cpp",
+           "if (device_ == nullptr || !device_->is_capturing(options_.stream)) pack(bucket);", "pack(bucket);", CAPTURED),
+    Mutant("gradients-are-packed-unseen", "the look at the memory of gradients", "ops/gradients/src/gradient_averager.cpp",
+           "!problem.empty()) return problem;", "false) return problem;", ELSEWHERE),
     # Versions.
     Mutant("drivers-must-be-equal", "that drivers may differ", SLOT,
            "if (claim.collectives != claims[first].collectives) {", "if (claim.version != claims[first].version) {", DRIVERS),
