@@ -269,6 +269,30 @@ TEST(DeviceCalls, AStreamThatIsCapturedIntoAGraphIsRefused) {
   });
 }
 
+TEST(DeviceCalls, AStreamMayBeCapturedWhileOthersAreUsed) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  auto* const capture = find_in_driver<decltype(fake_device_capture)>("fake_device_capture");
+  if (capture == nullptr) GTEST_SKIP() << "only the double pretends captures";
+  for_each_device_group({2}, [&](Communicator& ranks) {
+    Device& device = device_of(ranks);
+    const StreamView captured = device.make_stream(), stream = device.make_stream();
+    if (ranks.rank() == 0) capture(captured.handle, 1);
+    ranks.barrier();
+    for (const std::size_t count : {100, 5000, 70'000}) {
+      Buffer values = filled(ranks, count, 1);
+      Buffer zeroed = ranks.allocate(count, DType::kF32, ranks.device());
+      keep_busy(device, zeroed.view(), stream);
+      ReduceOptions options;
+      options.stream = stream;
+      options.prescale = 2;
+      ranks.allreduce_async(values.view(), ReduceOp::kSum, options).wait();
+      EXPECT_EQ(first_of(ranks, values), static_cast<float>(2 * ranks.size()));
+    }
+    ranks.barrier();
+    if (ranks.rank() == 0) capture(captured.handle, 0);
+  });
+}
+
 /// A vendor's communicator takes memory of the device, and long to make.
 TEST(DeviceCalls, CommunicatorsOfTheSameRanksUseOneGroupAndOneContext) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();

@@ -44,6 +44,7 @@ UNCONNECTED = Test("DeviceFaults.APeerThatDoesNotConnectIsADeviceErrorOnAllRanks
 CONNECTIONS = Test("DeviceCalls.OnlySchedulesConnectRanks")
 CAPTURED = Test("DeviceGradients.OfACapturedStreamAreRefusedBeforeAnythingIsEnqueued")
 ELSEWHERE = Test("DeviceGradients.ThatLieElsewhereAreRefusedOnAllRanks")
+CAPTURED_MEANWHILE = Test("DeviceCalls.AStreamMayBeCapturedWhileOthersAreUsed")
 FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
 LAYOUTS = Test("DeviceHierarchy.EveryLayoutAndCount")
 LAYOUTS_WITHOUT_COPIES = Test("DeviceHierarchy.MessagesOfDeviceMemoryNeedNoCopies")
@@ -149,6 +150,9 @@ MUTANTS = [
            "if (device_ == nullptr || !device_->is_capturing(options_.stream)) pack(bucket);", "pack(bucket);", CAPTURED),
     Mutant("gradients-are-packed-unseen", "the look at the memory of gradients", "ops/gradients/src/gradient_averager.cpp",
            "!problem.empty()) return problem;", "false) return problem;", ELSEWHERE),
+    # Graphs of the program.
+    Mutant("questions-break-captures", "the relaxed mode in which a thread asks events", EVENT,
+           "const RelaxedCapture relaxed(device.api);", "", CAPTURED_MEANWHILE),
     # Versions.
     Mutant("drivers-must-be-equal", "that drivers may differ", SLOT,
            "if (claim.collectives != claims[first].collectives) {", "if (claim.version != claims[first].version) {", DRIVERS),

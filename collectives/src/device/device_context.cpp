@@ -106,7 +106,7 @@ DeviceContext::Opened DeviceContext::open() {
       *opened = {&runtime, &device, device.make_stream(), device.make_stream()};
     });
   } catch (...) {
-    thread_.leave_behind();  // it may be in the driver for ever
+    if (endpoint_->has_fault()) thread_.leave_behind();  // it may be in the driver for ever
     throw;
   }
   return *opened;

@@ -21,6 +21,13 @@ enum class Needs : std::uint8_t { kNothing, kDriver, kContext };
 
 /// Counts a call of a function of the driver. Returns what it fails with before it does anything.
 cuda::CUresult begin_cuda_call(CallSite& site, Needs needs);
+/// Reports a call that CUDA forbids while a stream is captured, unless the calling thread has said that it relaxes
+/// that: it fails, and breaks the capture, whatever thread captures.
+void check_captures(const CallSite& site);
+/// What cuThreadExchangeStreamCaptureMode exchanges.
+int& capture_mode_of_thread();
+/// Streams that are captured at present.
+std::atomic<int>& captured_streams();
 /// True once cuInit has succeeded.
 std::atomic<bool>& is_initialised();
 

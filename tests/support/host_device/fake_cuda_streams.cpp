@@ -51,6 +51,7 @@ extern "C" {
 
 CUresult cuModuleLoadData(CUmodule* module, const void* /*image*/) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
+  check_captures(call_site);
   if (option(Option::kFreeSyncs) != 0) current_device()->synchronize();
   *module = reinterpret_cast<CUmodule>(&make_kept<Module>(*current_device()));
   return CUDA_SUCCESS;
@@ -161,6 +162,7 @@ CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
 
 CUresult cuStreamSynchronize(CUstream stream) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
+  check_captures(call_site);
   const Stream* const found = stream_of(stream, *current_device());
   if (found == nullptr) {
     misuse("cuStreamSynchronize of {}, which is no stream", fmt::ptr(stream));
@@ -173,6 +175,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
 
 CUresult cuStreamQuery(CUstream stream) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
+  check_captures(call_site);
   const Stream* const found = stream_of(stream, *current_device());
   if (found == nullptr) {
     misuse("cuStreamQuery of {}, which is no stream", fmt::ptr(stream));
@@ -242,6 +245,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 
 CUresult cuEventQuery(CUevent event) {
   FARANDOLE_FAKE_CALL(Needs::kDriver);
+  check_captures(call_site);
   const Event* const found = event_of("cuEventQuery", event);
   if (found == nullptr) return kInvalidHandle;
   const Mark* const mark = found->mark();

@@ -147,6 +147,20 @@ TEST_F(CudaMisuse, MemoryIsFreedWhileAStreamUsesIt) {
   EXPECT_THAT(reports(), AllOf(HasSubstr("cuMemsetD8Async, uses memory of device 0"), HasSubstr("freed meanwhile")));
 }
 
+TEST_F(CudaMisuse, ACallThatBreaksACapture) {
+  const CUstream stream = make_stream();
+  const CUevent event = make_event();
+  fake_device_capture(stream, 1);
+  EXPECT_EQ(cuda_api().cuEventQuery(event), CUDA_SUCCESS);
+  EXPECT_THAT(reports(), HasSubstr("cuEventQuery breaks the capture"));
+  int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  EXPECT_EQ(cuda_api().cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuEventQuery(event), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+  fake_device_capture(stream, 0);
+  EXPECT_EQ(cuda_api().cuEventQuery(event), CUDA_SUCCESS);
+}
+
 /// As all other programs have it.
 TEST_F(CudaMisuse, FreeingWaitsForTheDeviceAndKeepsTheDriver) {
   use_device(4);  // whose streams no other test uses

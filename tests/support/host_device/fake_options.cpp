@@ -61,6 +61,11 @@ constexpr std::array kOptionRows{
     OptionRow{Option::kSharedDevice, "FAKE_NCCL_SHARED_DEVICE", 0},
     // 1: ncclCommAbort never returns.
     OptionRow{Option::kAbortHangs, "FAKE_NCCL_ABORT_HANGS", 0},
+    // 1: a receive of another size, or another collective, than the peer's waits for ever, as NCCL's does, and is named
+    // after FAKE_DEVICE_STALL_S; 0: it is a misuse.
+    OptionRow{Option::kMismatchHangs, "FAKE_NCCL_MISMATCH_HANGS", 1},
+    // 0: that a peer's process has ended is not noticed, as where no connection of NCCL's breaks.
+    OptionRow{Option::kNoticesDeath, "FAKE_NCCL_NOTICES_DEATH", 1},
 };
 // A text, not a number: calls that fail, as in "cuMemAlloc:3:2,ncclAllReduce:1:6" (see fake_device_inject).
 constexpr const char* kInject = "FAKE_DEVICE_INJECT";

@@ -127,6 +127,7 @@ void destroy(ncclComm_t comm) {
 
 void FakeDeviceTest::SetUp() {
   set("FAKE_DEVICE_FATAL", "0");
+  set("FAKE_NCCL_MISMATCH_HANGS", "0");
   set("FAKE_DEVICE_FREE_SYNCS", "0");  // streams stick here, and what is freed is none of theirs
   ASSERT_EQ(cuda_api().cuInit(0), CUDA_SUCCESS);
   use_device(0);
@@ -140,6 +141,8 @@ void FakeDeviceTest::TearDown() {
   }
   set("FAKE_NCCL_BUFFERED_PERCENT", "50");
   set("FAKE_DEVICE_FREE_SYNCS", "1");
+  set("FAKE_NCCL_MISMATCH_HANGS", "1");
+  set("FAKE_DEVICE_STALL_S", "20");
 }
 
 std::string FakeDeviceTest::reports() {
