@@ -9,12 +9,35 @@ set(FARANDOLE_HAVE_KERNELS OFF)
 set(FARANDOLE_NO_KERNELS "FARANDOLE_WITH_CUDA=OFF")
 set(FARANDOLE_CUDA12_NVCC "" CACHE FILEPATH "nvcc of CUDA 12, for a second set of kernels that drivers before 580 load")
 
-# Binaries for Turing, Ampere and Hopper, which later ones of the same generation run, too, and PTX for what comes after.
-# Bits must be those of processors: nothing is fused, flushed to zero or approximated.
+# Binaries for Turing, Ampere, Hopper and, where nvcc has them, three kinds of Blackwell, which later ones of the same
+# generation run, too, and PTX for what comes after. Bits must be those of processors: nothing is fused, flushed to zero or
+# approximated.
+set(farandole_gpu_architectures 75 80 90 100 103 120)
 set(farandole_nvcc_flags -ccbin ${CMAKE_CXX_COMPILER} -std=c++20 -O3 -DNDEBUG
-    -fmad=false -ftz=false -prec-div=true --expt-relaxed-constexpr
-    -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
-    -gencode arch=compute_90,code=compute_90)
+    -fmad=false -ftz=false -prec-div=true --expt-relaxed-constexpr)
+
+# The CUDA of an nvcc as drivers count, 13000 for 13.0.
+function(farandole_nvcc_release nvcc out)
+  execute_process(COMMAND ${nvcc} --version OUTPUT_VARIABLE version ERROR_QUIET)
+  if(version MATCHES "release ([0-9]+)\\.([0-9]+)")
+    math(EXPR release "${CMAKE_MATCH_1} * 1000 + ${CMAKE_MATCH_2} * 10")
+    set(${out} ${release} PARENT_SCOPE)
+  else()
+    message(FATAL_ERROR "${nvcc} --version does not say of which CUDA it is:\n${version}")
+  endif()
+endfunction()
+
+# The flags that choose the architectures.
+function(farandole_gencode_flags nvcc out)
+  execute_process(COMMAND ${nvcc} --list-gpu-code OUTPUT_VARIABLE codes ERROR_QUIET)
+  set(flags -gencode arch=compute_90,code=compute_90)
+  foreach(architecture ${farandole_gpu_architectures})
+    if(codes MATCHES "sm_${architecture}[\r\n]")
+      list(APPEND flags -gencode arch=compute_${architecture},code=sm_${architecture})
+    endif()
+  endforeach()
+  set(${out} ${flags} PARENT_SCOPE)
+endfunction()
 
 # Compiles a line of C++20 once per nvcc and compiler. `problem` is empty if that works.
 function(farandole_try_nvcc nvcc problem)
@@ -24,7 +47,8 @@ function(farandole_try_nvcc nvcc problem)
   endif()
   set(source ${PROJECT_BINARY_DIR}/CMakeFiles/farandole_try_nvcc.cu)
   file(WRITE ${source} "#include <bit>\n__global__ void trial(unsigned* out) { *out = std::bit_cast<unsigned>(1.0F); }\n")
-  execute_process(COMMAND ${nvcc} ${farandole_nvcc_flags} --fatbin -o ${source}.fatbin ${source}
+  farandole_gencode_flags(${nvcc} gencode)
+  execute_process(COMMAND ${nvcc} ${farandole_nvcc_flags} ${gencode} --fatbin -o ${source}.fatbin ${source}
                   RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(failed)
     set(${problem} "${nvcc} can not compile C++20 for these GPUs:\n${output}" PARENT_SCOPE)
@@ -60,7 +84,8 @@ endif()
 function(farandole_add_fatbin output nvcc source)
   cmake_parse_arguments(arg "" "" "INCLUDE_DIRECTORIES" ${ARGN})
   list(TRANSFORM arg_INCLUDE_DIRECTORIES PREPEND -I)
-  set(command ${nvcc} ${farandole_nvcc_flags} -Xptxas -v -Xfatbin -compress-all ${arg_INCLUDE_DIRECTORIES}
+  farandole_gencode_flags(${nvcc} gencode)
+  set(command ${nvcc} ${farandole_nvcc_flags} ${gencode} -Xptxas -v -Xfatbin -compress-all ${arg_INCLUDE_DIRECTORIES}
               -MD -MF ${output}.d --fatbin -o ${output} ${source})
   list(JOIN command "\" \"" command)
   file(CONFIGURE OUTPUT ${output}.cmake @ONLY CONTENT [[

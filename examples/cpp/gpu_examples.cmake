@@ -21,8 +21,9 @@ endif()
 # farandole_compile_for_gpus(OUT SOURCE.cu): its object, which CUDA::cudart_static completes.
 function(farandole_compile_for_gpus out source)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${source}.o)
+  farandole_gencode_flags(${FARANDOLE_NVCC} gencode)
   add_custom_command(OUTPUT ${object}
-    COMMAND ${FARANDOLE_NVCC} ${farandole_nvcc_flags} -MD -MF ${object}.d -c -o ${object} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
+    COMMAND ${FARANDOLE_NVCC} ${farandole_nvcc_flags} ${gencode} -MD -MF ${object}.d -c -o ${object} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
     DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source} DEPFILE ${object}.d COMMENT "Compiling ${source} for GPUs" VERBATIM)
   set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON)
   set(${out} ${object} PARENT_SCOPE)

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -268,6 +269,30 @@ TEST(DeviceCalls, AStreamThatIsCapturedIntoAGraphIsRefused) {
   });
 }
 
+TEST(DeviceCalls, AStreamMayBeCapturedWhileOthersAreUsed) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  auto* const capture = find_in_driver<decltype(fake_device_capture)>("fake_device_capture");
+  if (capture == nullptr) GTEST_SKIP() << "only the double pretends captures";
+  for_each_device_group({2}, [&](Communicator& ranks) {
+    Device& device = device_of(ranks);
+    const StreamView captured = device.make_stream(), stream = device.make_stream();
+    if (ranks.rank() == 0) capture(captured.handle, 1);
+    ranks.barrier();
+    for (const std::size_t count : {100, 5000, 70'000}) {
+      Buffer values = filled(ranks, count, 1);
+      Buffer zeroed = ranks.allocate(count, DType::kF32, ranks.device());
+      keep_busy(device, zeroed.view(), stream);
+      ReduceOptions options;
+      options.stream = stream;
+      options.prescale = 2;
+      ranks.allreduce_async(values.view(), ReduceOp::kSum, options).wait();
+      EXPECT_EQ(first_of(ranks, values), static_cast<float>(2 * ranks.size()));
+    }
+    ranks.barrier();
+    if (ranks.rank() == 0) capture(captured.handle, 0);
+  });
+}
+
 /// A vendor's communicator takes memory of the device, and long to make.
 TEST(DeviceCalls, CommunicatorsOfTheSameRanksUseOneGroupAndOneContext) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
@@ -289,6 +314,50 @@ TEST(DeviceCalls, CommunicatorsOfTheSameRanksUseOneGroupAndOneContext) {
   });
   EXPECT_EQ(calls_of("ncclCommInitRankConfig") - groups, 2U * 3U);
   EXPECT_EQ(calls_of("cuStreamCreate") - streams, 2U * 3U);
+}
+
+TEST(DeviceCalls, OnlySchedulesConnectRanks) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  auto* const calls_of = find_in_driver<unsigned long(const char*)>("fake_device_calls");
+  if (calls_of == nullptr) GTEST_SKIP() << "only the double counts calls";
+  if (is_launched()) GTEST_SKIP() << "counts the calls of all ranks";
+  const unsigned long before = calls_of("ncclSend");
+  const auto run = [](const char* algorithm) {
+    for_each_device_group({3}, [algorithm](Communicator& ranks) {
+      for (const char* each : {algorithm, "vendor"}) {
+        Buffer values = filled(ranks, 100, 1);
+        ReduceOptions options;
+        options.algorithm = each;
+        ranks.allreduce(values.view(), ReduceOp::kSum, options);
+        EXPECT_EQ(first_of(ranks, values), static_cast<float>(ranks.size()));
+      }
+    });
+  };
+  run("vendor");
+  EXPECT_EQ(calls_of("ncclSend"), before);
+  run("ring");
+  const unsigned long messages = 3 * 4;  // of each rank 2 (P - 1)
+  EXPECT_EQ(calls_of("ncclSend"), before + messages + 3 * 2);
+}
+
+TEST(DeviceCalls, TheDriverIsNotAskedAboutWindows) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  auto* const calls_of = find_in_driver<unsigned long(const char*)>("fake_device_calls");
+  if (calls_of == nullptr) GTEST_SKIP() << "only the double counts calls";
+  std::atomic<unsigned long> before{0};
+  for_each_device_group({2}, [&](Communicator& ranks) {
+    (void)ranks.device();
+    Buffer window = ranks.allocate(100, DType::kF32);
+    ranks.barrier();
+    if (ranks.rank() == 0) before = calls_of("cuPointerGetAttribute");
+    ranks.barrier();
+    ranks.allreduce(window.view(), ReduceOp::kSum);
+    ranks.barrier();
+    if (ranks.rank() == 0) {
+      EXPECT_EQ(calls_of("cuPointerGetAttribute"), before);
+    }
+    ranks.barrier();
+  });
 }
 
 TEST(DeviceCalls, AStreamOfAnotherPlaceDoesNotWait) {

@@ -8,11 +8,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "broken_device.h"
 #include "communicator_probe.h"
+#include "driver_function.h"
+#include "fake_device.h"
 #include "farandole/core/error.h"
 #include "groups.h"
 #include "message_of.h"
@@ -53,14 +57,34 @@ TEST(DeviceFaults, ALostDeviceIsADeviceErrorOnAllRanks) {
     Buffer values = ranks.allocate(1000, DType::kF32, ranks.device());
     ranks.allreduce(values.view(), ReduceOp::kSum);
     ranks.barrier();
+    // What a device that has failed had in its streams never ends.
+    Device& device = device_of(ranks);
+    const StreamView stream = device.make_stream();
+    std::optional<StuckStream> stuck;
     if (ranks.rank() == 0) {
+      stuck.emplace(device, stream);
+      device.fill_zero(values.view().data, 4, stream);
       ASSERT_TRUE(inject_into_double("cuEventQuery", 0, kUnavailable)) << "this test needs the double";
     }
     ranks.barrier();
-    const std::string text = message_of<DeviceError>([&] { ranks.allreduce(values.view(), ReduceOp::kSum); });
+    ReduceOptions options;
+    options.stream = stream;
+    const std::string text =
+        message_of<DeviceError>([&] { ranks.allreduce_async(values.view(), ReduceOp::kSum, options).wait(); });
     EXPECT_THAT(text, AllOf(HasSubstr("cuEventQuery"), HasSubstr("rank "), HasSubstr("allreduce of 1000 f32")));
     EXPECT_THROW(ranks.barrier(), DeviceError);
   });
+}
+
+/// What a stream still uses is not free: memory of that size is new. Only the double counts.
+void expect_memory_of_its_own(Device& device, std::size_t bytes) {
+  auto* const calls_of = find_in_driver<decltype(fake_device_calls)>("fake_device_calls");
+  if (calls_of == nullptr) return;
+  static std::mutex one_rank_at_a_time;
+  const std::lock_guard guard(one_rank_at_a_time);
+  const unsigned long before = calls_of("cuMemAlloc");
+  device.release(device.allocate(bytes));
+  EXPECT_EQ(calls_of("cuMemAlloc") - before, 1U);
 }
 
 TEST(DeviceFaults, AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline) {
@@ -89,9 +113,92 @@ TEST(DeviceFaults, AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline) {
     if (ranks.rank() == 0) {
       fmt::print("measured: stuck stream, seconds after the deadline: {:.3f}\n", late_by);
     }
-    // Before there is no memory, all that is free goes back to the driver: what a stream still uses is not free.
-    EXPECT_THROW((void)device.allocate(std::size_t{1} << 40), DeviceError);
+    expect_memory_of_its_own(device, values.view().size_in_bytes());
   });
+}
+
+/// All memory is taken, half of it by what the pool keeps: that can only go back to a driver that would wait for the
+/// stream.
+void exhaust_memory(Communicator& ranks, StreamView stream, std::optional<StuckStream>& stuck, BufferView values) {
+  Device& device = device_of(ranks);
+  { Buffer kept = ranks.allocate(500'000, DType::kU8, ranks.device()); }
+  if (ranks.rank() + 1 == ranks.size()) {
+    stuck.emplace(device, stream);
+    device.fill_zero(values.data, 4, stream);
+  }
+}
+
+TEST(DeviceFaults, AStuckStreamWithoutMemoryLeftIsATimeoutOnAllRanks) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  run_replicas(2, [](Communicator& ranks) {
+    const StreamView stream = device_of(ranks).make_stream();
+    Buffer values = ranks.allocate(60'000, DType::kF32, ranks.device());
+    ranks.allreduce(values.view(), ReduceOp::kSum);
+    std::optional<StuckStream> stuck;
+    exhaust_memory(ranks, stream, stuck, values.view());
+    ReduceOptions options;
+    options.stream = stream;
+    options.prescale = 0.5;  // needs memory of its own
+    Work work = ranks.allreduce_async(values.view(), ReduceOp::kSum, options);
+    EXPECT_THAT(message_of<Timeout>([&] { work.wait(); }), HasSubstr("allreduce of 60000 f32"));
+  });
+}
+
+TEST(DeviceFaults, AnAllocationOnAStuckDeviceIsATimeoutOnAllRanks) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  run_replicas(2, [](Communicator& ranks) {
+    const StreamView stream = device_of(ranks).make_stream();
+    Buffer values = ranks.allocate(60'000, DType::kF32, ranks.device());
+    std::optional<StuckStream> stuck;
+    exhaust_memory(ranks, stream, stuck, values.view());
+    const std::string text = message_of<Timeout>([&] {
+      Buffer more = ranks.allocate(400'000, DType::kU8, ranks.device());
+      ranks.barrier();
+    });
+    EXPECT_THAT(text, AllOf(HasSubstr("rank 1 "), HasSubstr("its device to allocate 400000 bytes")));
+  });
+}
+
+/// A driver that takes memory back waits for the device, and lets no thread enqueue meanwhile: not one of a peer
+/// either, for which the device waits.
+TEST(DeviceFaults, MemoryGoesBackToTheDriverWhenTheDeviceIsIdle) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  run_replicas(2, [](Communicator& ranks) {
+    constexpr std::size_t kCount = 1000;
+    const std::size_t sixteenth = device_of(ranks).info().memory_bytes / 16;
+    Communicator others = ranks.duplicate();
+    Buffer values = ranks.allocate(kCount, DType::kF32, ranks.device());
+    for (std::size_t repetition = 1; repetition <= 10; ++repetition) {
+      // Most of the device, which the pool keeps.
+      { Buffer kept = ranks.allocate(sixteenth * 10, DType::kU8, ranks.device()); }
+      Work work;
+      if (ranks.rank() == 0) work = ranks.allreduce_async(values.view(), ReduceOp::kMax);
+      others.barrier();
+      if (ranks.rank() != 0) work = ranks.allreduce_async(values.view(), ReduceOp::kMax);
+      { Buffer other = ranks.allocate(sixteenth * 7, DType::kU8, ranks.device()); }
+      work.wait();
+    }
+    EXPECT_EQ(to_host(ranks, values.view()).as<float>()[0], 0.0F);
+  });
+}
+
+/// One rank fails before it connects, so that its peer's thread stays in NCCL: which must not be aborted meanwhile.
+TEST(DeviceFaults, APeerThatDoesNotConnectIsADeviceErrorOnAllRanks) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  run_replicas(2, [](Communicator& ranks) {
+    Buffer values = ranks.allocate(1000, DType::kF32, ranks.device());
+    ranks.barrier();
+    if (ranks.rank() == 0) {
+      ASSERT_TRUE(inject_into_double("ncclGroupStart", 1, 6)) << "this test needs the double";
+    }
+    ranks.barrier();
+    ReduceOptions options;
+    options.algorithm = "ring";
+    const std::string text = message_of<DeviceError>([&] { ranks.allreduce(values.view(), ReduceOp::kSum, options); });
+    EXPECT_THAT(text, HasSubstr("ncclGroupStart"));
+  });
+  // The helper that aborts has had its time.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
 }
 
 /// Four ranks on two pretended hosts, in the middle of a hierarchical allreduce. @param rank  whose messages go wrong
@@ -201,6 +308,23 @@ TEST(DeviceRefusals, NcclDiffersBetweenRanks) {
     EXPECT_THAT(text, AllOf(HasSubstr("rank 0 "), HasSubstr("NCCL 2.30.7"), HasSubstr("rank 1 "),
                             HasSubstr("NCCL 2.30.8"), HasSubstr("give all ranks the same")));
     ranks.barrier();
+  });
+}
+
+/// Processes, of which the second has a newer driver.
+TEST(DeviceRefusals, DriverDiffersBetweenRanks) {
+  for_each_group({}, [](Communicator& ranks) {
+    testing::internal::CaptureStderr();
+    Buffer values = ranks.allocate(10, DType::kF32, ranks.device());
+    ranks.allreduce(values.view(), ReduceOp::kSum);
+    ranks.duplicate().allreduce(values.view(), ReduceOp::kSum);
+    const std::string text = testing::internal::GetCapturedStderr();
+    if (ranks.rank() == 0) {
+      EXPECT_THAT(text, AllOf(HasSubstr("rank 0 "), HasSubstr("CUDA 13.0"), HasSubstr("rank 1 "),
+                              HasSubstr("CUDA 13.1"), HasSubstr("work together all the same")));
+    } else {
+      EXPECT_EQ(text, "");
+    }
   });
 }
 

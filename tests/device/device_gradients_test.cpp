@@ -5,8 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "driver_function.h"
+#include "fake_device.h"
 #include "farandole/core/error.h"
 #include "farandole/gradients/gradient_averager.h"
+#include "message_of.h"
 #include "on_device.h"
 
 namespace farandole::test {
@@ -87,6 +90,45 @@ TEST(DeviceGradients, OfTwoMemoriesAreRefusedOnAllRanks) {
     std::vector<float> host(10);
     std::vector<GradientSpan> spans{{device.view(), "on the device"}, {BufferView(host), "on the host"}};
     EXPECT_THROW(GradientAverager(ranks, spans), InvalidArgument);
+  });
+}
+
+TEST(DeviceGradients, ThatLieElsewhereAreRefusedOnAllRanks) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    const Gradients gradients(ranks);
+    std::vector<GradientSpan> spans = gradients.spans();
+    std::vector<float> host(10);
+    spans.push_back({spans[0].values.part(0, 10), "right"});
+    if (ranks.rank() == 0) spans.back() = {BufferView(host.data(), 10, DType::kF32, ranks.device()), "wrong"};
+    if (ranks.rank() == 0) {
+      const std::string text = message_of<InvalidArgument>([&] { GradientAverager(ranks, spans); });
+      EXPECT_NE(text.find("(wrong) is said to be in"), std::string::npos) << text;
+    } else {
+      const std::string text = message_of<Mismatch>([&] { GradientAverager(ranks, spans); });
+      EXPECT_NE(text.find("rank 0 "), std::string::npos) << text;
+    }
+  });
+}
+
+TEST(DeviceGradients, OfACapturedStreamAreRefusedBeforeAnythingIsEnqueued) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  auto* const capture = find_in_driver<decltype(fake_device_capture)>("fake_device_capture");
+  if (capture == nullptr) GTEST_SKIP() << "only the double pretends captures";
+  for_each_device_group({2}, [&](Communicator& ranks) {
+    Gradients gradients(ranks);
+    GradientOptions options;
+    options.stream = device_of(ranks).make_stream();
+    GradientAverager averager(ranks, gradients.spans(), options);
+    if (ranks.rank() == 0) {
+      capture(options.stream.handle, 1);
+      EXPECT_THROW(averager.wait(), InvalidArgument);
+      capture(options.stream.handle, 0);
+    } else {
+      EXPECT_THROW(averager.wait(), Mismatch);
+    }
+    gradients.produce(0, static_cast<float>(ranks.rank()), options.stream);
+    averager.wait();
+    EXPECT_EQ(gradients.read(0, options.stream), std::vector<float>(1000, 0.5F));
   });
 }
 

@@ -9,6 +9,8 @@ class Test(NamedTuple):
     processes: int = 1
     program: str = "farandole_device_test"
     deadline_s: int = 0  # of collectives; 0: the program's
+    memory: str = ""  # of a device; empty: the double's
+    by_rank: str = ""  # a variable of each process, as a shell makes it of FARANDOLE_RANK
 
 
 class Mutant(NamedTuple):
@@ -34,12 +36,28 @@ ALLOCATED = Test("DeviceCalls.WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEn
 VALUES = Test("DeviceCollectives.AveragesAndUnevenPartsOfEveryCollective")
 STUCK = Test("DeviceFaults.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline", program="farandole_device_faults",
              deadline_s=2)
+STUCK_WITHOUT_MEMORY = Test("DeviceFaults.AStuckStreamWithoutMemoryLeftIsATimeoutOnAllRanks",
+                            program="farandole_device_faults", deadline_s=2, memory="1M")
+IDLE = Test("DeviceFaults.MemoryGoesBackToTheDriverWhenTheDeviceIsIdle", program="farandole_device_faults", memory="32M")
+LOST = Test("DeviceFaults.ALostDeviceIsADeviceErrorOnAllRanks", program="farandole_device_faults")
+UNCONNECTED = Test("DeviceFaults.APeerThatDoesNotConnectIsADeviceErrorOnAllRanks", program="farandole_device_faults")
+CONNECTIONS = Test("DeviceCalls.OnlySchedulesConnectRanks")
+CAPTURED = Test("DeviceGradients.OfACapturedStreamAreRefusedBeforeAnythingIsEnqueued")
+ELSEWHERE = Test("DeviceGradients.ThatLieElsewhereAreRefusedOnAllRanks")
+CAPTURED_MEANWHILE = Test("DeviceCalls.AStreamMayBeCapturedWhileOthersAreUsed")
 FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
 LAYOUTS = Test("DeviceHierarchy.EveryLayoutAndCount")
 LAYOUTS_WITHOUT_COPIES = Test("DeviceHierarchy.MessagesOfDeviceMemoryNeedNoCopies")
 HOSTS_AND_STREAM = Test("DeviceHierarchy.IsOrderedWithTheCallersStream")
 HOST_ORDERS = Test("DeviceHierarchy.OthersAreInFlightInDifferentOrders")
 GRADIENTS = Test("DeviceGradients.WithoutAStreamAreThereAfterWait")
+
+DRIVERS = Test("DeviceRefusals.DriverDiffersBetweenRanks", program="farandole_device_faults", processes=2,
+               by_rank="FAKE_DEVICE_DRIVER_VERSION=$((13000 + 10 * FARANDOLE_RANK))")
+NCCLS = Test("DeviceRefusals.NcclDiffersBetweenRanks", program="farandole_device_faults", processes=2,
+             by_rank="FAKE_NCCL_VERSION=$((23007 + FARANDOLE_RANK))")
+# With a driver that takes no kernels of CUDA 13.
+OLD_DRIVERS = NCCLS._replace(by_rank=f"FAKE_DEVICE_DRIVER_VERSION=12080 {NCCLS.by_rank}")
 
 OPERATION = "collectives/src/device/device_operation.cpp"
 WORK = "collectives/src/device/device_work.cpp"
@@ -49,8 +67,10 @@ CONTEXT = "collectives/src/device/device_context.cpp"
 ORDER = "collectives/src/device/device_order.cpp"
 PLAN = "collectives/src/device/device_plan.cpp"
 PROGRAM = "collectives/src/schedule/stream_program.cpp"
+SLOT = "collectives/src/device/device_slot.cpp"
 QUEUE = "collectives/src/communicator/work_queue.cpp"
 DEVICE = "core/backends/cuda/cuda_device.cpp"
+EVENT = "core/backends/cuda/cuda_event.cpp"
 GROUP = "core/backends/cuda/nccl_group.cpp"
 
 MUTANTS = [
@@ -81,13 +101,18 @@ MUTANTS = [
     Mutant("done-when-enqueued", "the look whether the device has done it", OPERATION,
            "if (!events_.done->is_complete()) {", "if (false) {", STREAM),
     Mutant("completion-before-the-work", "the work, of what completion comes after", WORK,
-           "work->enqueue(device, devices, stream);\n              device.record(*events.done, stream);",
-           "device.record(*events.done, stream);\n              work->enqueue(device, devices, stream);", STREAM),
-    Mutant("pending-is-complete", "the difference between pending and complete events",
-           "core/backends/cuda/cuda_event.cpp", "if (result == CUDA_ERROR_NOT_READY) return false;",
+           "made->work->enqueue(device, devices, stream);\n          device.record(*events.done, stream);",
+           "device.record(*events.done, stream);\n          made->work->enqueue(device, devices, stream);", STREAM),
+    Mutant("word-of-another-stream", "the stream that writes that an event is complete", EVENT,
+           "device.api.cuStreamWriteValue32(stream, ", "device.api.cuStreamWriteValue32(nullptr, ", VALUES),
+    Mutant("word-of-an-earlier-record", "which record of an event has written its word", EVENT,
+           ".load(std::memory_order_acquire) == pooled_.records", ".load(std::memory_order_acquire) != 0", VALUES),
+    Mutant("failed-device-is-not-asked", "the questions to a driver whose device may have failed", EVENT,
+           "if (now < next_question_) return false;", "return false;", LOST),
+    Mutant("pending-is-complete", "the difference between pending and complete events", EVENT, "if (result == CUDA_ERROR_NOT_READY) return false;",
            "if (result == CUDA_ERROR_NOT_READY) return true;", STREAM),
     Mutant("memory-before-it-is-zero", "the wait until new memory is zero", CONTEXT,
-           "device_.synchronize(zeroing_stream_);", "", STREAM),
+           "device.synchronize(zeroing_stream);", "", STREAM),
     Mutant("gradients-before-they-are-there", "the wait for the device where the caller has no stream",
            "ops/gradients/src/gradient_averager.cpp", "if (waits_for_device_) device_->synchronize(options_.stream);", "",
            GRADIENTS),
@@ -103,10 +128,38 @@ MUTANTS = [
            "latest_ = std::max(latest_, agreed);", "", RANDOM_ORDERS),
     # An allocation freed while in use.
     Mutant("scratch-free-when-enqueued", "that an operation keeps its memory until the device has done it", WORK,
-           "enqueuing_->check();", "enqueuing_->check();\n    work_.reset();", ALLOCATED),
+           "enqueuing_->check();", "enqueuing_->check();\n    made_->work.reset();", ALLOCATED),
     Mutant("scratch-free-after-a-fault", "that an operation that failed keeps what the device may still use", OPERATION,
            "slot_.context().abandon();\n  return Aftermath::kWritten;",
            "slot_.context().abandon();\n  return Aftermath::kNone;", STUCK),
+    # What waits in the driver, where it must not.
+    Mutant("memory-on-the-progress-thread", "the device's thread, for memory of an operation", WORK,
+           "make = std::move(make), events,", "make = [work = make()] { return work; }, events,", STUCK_WITHOUT_MEMORY),
+    Mutant("freed-while-the-device-works", "the wait for the device before memory goes back to the driver",
+           "core/backends/cuda/memory_pool.cpp", "if (source_.wait_for_release) source_.wait_for_release();", "", IDLE),
+    # Connections.
+    Mutant("connected-for-every-call", "that only schedules connect ranks", WORK,
+           "devices->run(collective_, stream);", "devices->connect(stream);\n    devices->run(collective_, stream);",
+           CONNECTIONS),
+    # A fault.
+    Mutant("aborted-in-a-call", "the wait for a thread that is in NCCL before what it uses is freed", GROUP,
+           "[this] { return entries_ == 0; }", "[] { return true; }", UNCONNECTED),
+    # What is refused before anything is enqueued.
+    Mutant("packed-into-a-captured-stream", "the question whether a stream is captured, before gradients are packed",
+           "ops/gradients/src/gradient_averager.cpp",
+           "if (device_ == nullptr || !device_->is_capturing(options_.stream)) pack(bucket);", "pack(bucket);", CAPTURED),
+    Mutant("gradients-are-packed-unseen", "the look at the memory of gradients", "ops/gradients/src/gradient_averager.cpp",
+           "!problem.empty()) return problem;", "false) return problem;", ELSEWHERE),
+    # Graphs of the program.
+    Mutant("questions-break-captures", "the relaxed mode in which a thread asks events", EVENT,
+           "const RelaxedCapture relaxed(device.api);", "", CAPTURED_MEANWHILE),
+    # Versions.
+    Mutant("drivers-must-be-equal", "that drivers may differ", SLOT,
+           "if (claim.collectives != claims[first].collectives) {", "if (claim.version != claims[first].version) {", DRIVERS),
+    Mutant("any-nccl-will-do", "the comparison of NCCL's versions", SLOT,
+           "if (claim.collectives != claims[first].collectives) {", "if (false) {", NCCLS),
+    Mutant("kernels-of-the-newest-cuda", "the toolkit that compiled the kernels", "core/backends/cuda/kernel_image.cpp",
+           "const int generation = toolkit / kGeneration;", "const int generation = 13 + toolkit * 0;", OLD_DRIVERS),
     # A kernel, or messages, on the wrong stream.
     Mutant("kernels-in-the-default-stream", "the stream of a kernel", DEVICE,
            "1, shape.block_threads, 1, 1, 0, handle_of(stream), parameters",
@@ -122,12 +175,12 @@ MUTANTS = [
     Mutant("copied-in-before-it-is-exchanged", "that a slice is copied in once its messages have come", HIERARCHY,
            "step.exchange = make_exchange(step);", "step.exchange = make_exchange(step);\n    copy_in(step);", LAYOUTS),
     Mutant("shared-before-it-is-in", "the wait for copies in, of what follows inside the host", HIERARCHY,
-           "if (in != nullptr) device.wait(stream, *in);\n    launch(device, before, stream);\n    work",
-           "launch(device, before, stream);\n    work", LAYOUTS),
+           "if (in != nullptr) device.wait(stream, *in);\n    launch(device, before, stream);\n    (*work)",
+           "launch(device, before, stream);\n    (*work)", LAYOUTS),
     Mutant("copied-out-before-it-is-reduced", "the wait of copies out for what is done inside the host", HIERARCHY,
            "device.wait(stream, *after);", "", LAYOUTS),
     Mutant("one-pinned-slice", "a place of its own in pinned memory for each slice on its way", HIERARCHY,
-           "pinned_[step.place % pinned_.size()]", "pinned_[0]", LAYOUTS),
+           "own_->pinned[step.place % own_->pinned.size()]->data()", "own_->pinned[0]->data()", LAYOUTS),
     Mutant("done-before-the-last-copy-in", "the wait for copies in, of what completion comes after", HIERARCHY,
            "if (last != nullptr) device.wait(stream, *last);", "", HOSTS_AND_STREAM),
     Mutant("hierarchy-before-its-input", "the wait of what is done inside the host for the caller's stream", HIERARCHY,

@@ -235,6 +235,10 @@ class Build:
         command = [str((programs or self.directory / "bin") / test.program), f"--gtest_filter={test.filter}", "--gtest_fail_fast"]
         if test.deadline_s > 0:
             environment = {**environment, "FARANDOLE_TIMEOUT": str(test.deadline_s)}
+        if test.memory:
+            environment = {**environment, "FAKE_DEVICE_MEMORY": test.memory}
+        if test.by_rank:
+            command = ["sh", "-c", f'{test.by_rank} exec "$0" "$@"', *command]
         if test.processes > 1:
             command = [str(SOURCE_DIRECTORY / "tests/support/local_job.sh"), "-n", str(test.processes), *command]
         # A fault leaves the flight recorder's file where the program runs.

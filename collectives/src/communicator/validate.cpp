@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/shared_memory.h"
+#include "farandole/internal/view_address.h"
 
 namespace farandole {
 namespace {
@@ -28,31 +30,12 @@ void require_memory(std::string_view what, const void* data, std::size_t count) 
   }
 }
 
-/// The first and the last byte are where the view says: a view that is too long, as where bytes are taken for elements,
-/// mostly ends in no memory at all.
-void require_address_in(const Call& call, const DeviceRuntime& runtime, std::string_view what,
-                        const ConstBufferView& view) {
-  if (view.data == nullptr || view.count == 0) return;
-  const MemorySpace found = runtime.space_of(view.data);
-  if (found != view.space) {
-    throw InvalidArgument(fmt::format("{}: {} is said to be in {}, but its address is in {}", name(call.collective),
-                                      what, describe(view.space), describe(found)));
-  }
-  if (view.space.is_host()) return;
-  const MemorySpace end = runtime.space_of(static_cast<const std::byte*>(view.data) + view.size_in_bytes() - 1);
-  if (end != view.space) {
-    throw InvalidArgument(
-        fmt::format("{}: {} has {} {} elements, which are more than there is memory at its address; "
-                    "expected a number of elements, not of bytes, of memory that was not freed",
-                    name(call.collective), what, view.count, name(view.dtype)));
-  }
-  // A kernel that reads an element across two words ends the device's context.
-  if (reinterpret_cast<std::uintptr_t>(view.data) % size_in_bytes(view.dtype) != 0) {
-    throw InvalidArgument(
-        fmt::format("{}: expected {} in device memory at a multiple of {} bytes, the size of {}, got "
-                    "address {}",
-                    name(call.collective), what, size_in_bytes(view.dtype), name(view.dtype), view.data));
-  }
+void require_address_in(const Call& call, const DeviceRuntime& runtime, const SharedMemory& windows,
+                        std::string_view what, const ConstBufferView& view) {
+  // Each question to the driver takes its lock.
+  if (view.space.is_host() && windows.offset_of(view.data, view.size_in_bytes())) return;
+  const std::string problem = address_problem(runtime, what, view);
+  if (!problem.empty()) throw InvalidArgument(fmt::format("{}: {}", name(call.collective), problem));
 }
 
 /// What a stream captures would run again with each launch of the graph, on the ranks that launch it only.
@@ -90,8 +73,9 @@ void validate_spaces(const Call& call, DeviceSlot& devices) {
   }
   const DeviceRuntime* const runtime = DeviceContext::opened();
   if (runtime == nullptr) return;
-  require_address_in(call, *runtime, "input", call.input);
-  require_address_in(call, *runtime, "output", call.output);
+  const SharedMemory& windows = devices.group().endpoint->memory();
+  require_address_in(call, *runtime, windows, "input", call.input);
+  require_address_in(call, *runtime, windows, "output", call.output);
 }
 
 void validate_reduction(const Call& call) {
@@ -138,6 +122,28 @@ void validate_counts(const Call& call, int rank, int size, bool has_input, bool 
 }
 
 }  // namespace
+
+std::string address_problem(const DeviceRuntime& runtime, std::string_view what, const ConstBufferView& view) {
+  if (view.data == nullptr || view.count == 0) return {};
+  const MemorySpace found = runtime.space_of(view.data);
+  if (found != view.space) {
+    return fmt::format("{} is said to be in {}, but its address is in {}", what, describe(view.space), describe(found));
+  }
+  if (view.space.is_host()) return {};
+  const MemorySpace end = runtime.space_of(static_cast<const std::byte*>(view.data) + view.size_in_bytes() - 1);
+  if (end != view.space) {
+    return fmt::format(
+        "{} has {} {} elements, which are more than there is memory at its address; expected a number of elements, not "
+        "of bytes, of memory that was not freed",
+        what, view.count, name(view.dtype));
+  }
+  // A kernel that reads an element across two words ends the device's context.
+  if (reinterpret_cast<std::uintptr_t>(view.data) % size_in_bytes(view.dtype) != 0) {
+    return fmt::format("expected {} in device memory at a multiple of {} bytes, the size of {}, got address {}", what,
+                       size_in_bytes(view.dtype), name(view.dtype), view.data);
+  }
+  return {};
+}
 
 void validate(const Call& call, int rank, int size, DeviceSlot& devices) {
   const bool at_root = call.root < 0 || rank == call.root;

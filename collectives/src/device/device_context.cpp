@@ -11,7 +11,9 @@
 #include <thread>
 #include <utility>
 
+#include "device/device_scratch.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/deadline.h"
 #include "farandole/internal/device_choice.h"
 #include "farandole/internal/log.h"
 
@@ -86,17 +88,43 @@ const DeviceRuntime* DeviceContext::opened() {
 }
 
 DeviceContext::DeviceContext(std::shared_ptr<Endpoint> endpoint)
-    : endpoint_(std::move(endpoint)),
-      runtime_(runtime_of(endpoint_->settings())),
-      device_(open_device(runtime_, *endpoint_)),
-      stream_(device_.make_stream()),
-      zeroing_stream_(device_.make_stream()),
-      thread_([this] { endpoint_->ring(); }) {
+    : endpoint_(std::move(endpoint)), thread_([this] { endpoint_->ring(); }), opened_(open()) {
   // Completion is seen by asking the device only.
   endpoint_->set_polled();
-  opened_runtime.store(&runtime_, std::memory_order_relaxed);
+  opened_runtime.store(opened_.runtime, std::memory_order_relaxed);
   log(LogLevel::kInfo, fmt::format("{} uses {} device {} ({})", endpoint_->topology().describe(endpoint_->rank()),
-                                   runtime_.name(), device_.info().ordinal, device_.info().name));
+                                   opened_.runtime->name(), device().info().ordinal, device().info().name));
+}
+
+DeviceContext::Opened DeviceContext::open() {
+  const auto opened = std::make_shared<Opened>();
+  try {
+    run_now("to open its device", [opened, endpoint = endpoint_] {
+      DeviceRuntime& runtime = runtime_of(endpoint->settings());
+      Device& device = open_device(runtime, *endpoint);
+      device.bind_thread();
+      *opened = {&runtime, &device, device.make_stream(), device.make_stream()};
+    });
+  } catch (...) {
+    if (endpoint_->has_fault()) thread_.leave_behind();  // it may be in the driver for ever
+    throw;
+  }
+  return *opened;
+}
+
+void DeviceContext::run_now(const std::string& what, std::function<void()> work) {
+  const Seconds timeout = endpoint_->settings().timeout;
+  const Deadline deadline = timeout.count() > 0 ? Deadline::after(timeout) : Deadline::never();
+  thread_.run_now(std::move(work), [&] {
+    endpoint_->check_fault();
+    if (!deadline.passed()) return;
+    endpoint_->poison(
+        ErrorKind::kTimeout,
+        fmt::format("{} has waited {:.1f} s for its device {}: what was enqueued there has not ended, or the "
+                    "driver does not answer",
+                    endpoint_->topology().describe(endpoint_->rank()), timeout.count(), what));
+    endpoint_->check_fault();
+  });
 }
 
 DeviceContext::~DeviceContext() {
@@ -110,7 +138,7 @@ DeviceContext::~DeviceContext() {
 
 DeviceContext::CopyStreams DeviceContext::copy_streams() {
   const std::lock_guard lock(mutex_);
-  if (!copy_streams_.out.valid()) copy_streams_ = {device_.make_stream(), device_.make_stream()};
+  if (!copy_streams_.out.valid()) copy_streams_ = {device().make_stream(), device().make_stream()};
   return copy_streams_;
 }
 
@@ -120,11 +148,15 @@ Buffer DeviceContext::allocate(std::size_t count, DType dtype) {
         nullptr, 0, dtype, [](void*) {}, space());
   const std::size_t bytes = allocated_bytes(count, dtype);
   // The device lives until the process ends.
-  Buffer buffer(
-      device_.allocate(bytes), count, dtype, [&device = device_](void* memory) { device.release(memory); }, space());
-  device_.fill_zero(buffer.view().data, bytes, zeroing_stream_);
-  device_.synchronize(zeroing_stream_);
-  return buffer;
+  const auto memory = std::make_shared<std::unique_ptr<DeviceScratch>>();
+  run_now(fmt::format("to allocate {} bytes", bytes),
+          [memory, bytes, &device = device(), zeroing_stream = opened_.zeroing_stream] {
+            auto zeroed = std::make_unique<DeviceScratch>(device, bytes);
+            device.fill_zero(zeroed->data(), bytes, zeroing_stream);
+            device.synchronize(zeroing_stream);
+            *memory = std::move(zeroed);
+          });
+  return Buffer((*memory)->data(), count, dtype, [memory](void*) { memory->reset(); }, space());
 }
 
 DeviceOrder::Time DeviceContext::propose(DeviceOrder::Ticket ticket) {

@@ -2,8 +2,10 @@
 // A rank's device: what the communicators of the rank share of it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "device/device_order.h"
@@ -16,8 +18,8 @@ namespace farandole {
 /// Opened by the first use of a device on this rank, and shared by its communicators. It ends with the last of these,
 /// whether they use devices or not: its groups end then, for which a vendor waits for all ranks of each. Thread-safe.
 ///
-/// All device operations of a rank run on one stream, one after another, in the order of DeviceOrder, and one thread
-/// makes all calls that enqueue them.
+/// All device operations of a rank run on one stream, one after another, in the order of DeviceOrder. One thread makes
+/// all calls that enqueue them, and all that may wait in the driver: to open the device, to get memory, to load NCCL.
 class DeviceContext {
  public:
   /// What each communicator of a rank has from its beginning to its end, so that the context stays once it is open.
@@ -40,19 +42,22 @@ class DeviceContext {
   explicit DeviceContext(std::shared_ptr<Endpoint> endpoint);
   ~DeviceContext();
 
-  Device& device() const { return device_; }
-  MemorySpace space() const { return device_.space(); }
-  const DeviceRuntime& runtime() const { return runtime_; }
+  Device& device() const { return *opened_.device; }
+  MemorySpace space() const { return device().space(); }
+  const DeviceRuntime& runtime() const { return *opened_.runtime; }
   /// Of collectives; ordered with others by events only.
-  StreamView stream() const { return stream_; }
-  /// Of copies to and from pinned memory, which go on beside collectives; made by the first call. @throws DeviceError
+  StreamView stream() const { return opened_.stream; }
+  /// Of copies to and from pinned memory, which go on beside collectives; made by the first call. On the device's
+  /// thread.
+  /// @throws DeviceError
   struct CopyStreams {
     StreamView out, in;
   };
   CopyStreams copy_streams();
   DeviceThread& thread() { return thread_; }
-  /// Zeroed memory of the device, which goes back to its pool. Blocks until it is zero. @throws InvalidArgument,
-  /// DeviceError  there is not so much
+  /// Zeroed memory of the device, which goes back to its pool. Blocks until it is zero. Where there is none left, what
+  /// the pool keeps goes back to the driver once the device is idle: a device that hangs is a fault of the job at the
+  /// deadline. @throws InvalidArgument, DeviceError  there is not so much   @throws Error  the job's fault
   Buffer allocate(std::size_t count, DType dtype);
 
   // The order of operations, see DeviceOrder.
@@ -77,17 +82,26 @@ class DeviceContext {
   void abandon();
 
  private:
+  /// What the device's thread opens.
+  struct Opened {
+    DeviceRuntime* runtime = nullptr;
+    Device* device = nullptr;
+    StreamView stream;          ///< of collectives
+    StreamView zeroing_stream;  ///< of new memory: it must not wait for collectives that peers have not called
+  };
+  Opened open();
+  /// Runs `work` on the device's thread, which owns what it refers to, and waits until the job's deadline.
+  /// @param what  for the fault of the job that there is then: "to allocate 10 bytes"
+  void run_now(const std::string& what, std::function<void()> work);
+
   const std::shared_ptr<Endpoint> endpoint_;
-  DeviceRuntime& runtime_;
-  Device& device_;
-  const StreamView stream_;
-  const StreamView zeroing_stream_;  // of new memory: it must not wait for collectives that peers have not called
-  mutable std::mutex mutex_;         // guards the next four
+  DeviceThread thread_;
+  const Opened opened_;
+  mutable std::mutex mutex_;  // guards the next four
   DeviceOrder order_;
   std::vector<Group> groups_;  // in the order of turns
   CopyStreams copy_streams_;
   bool is_abandoned_ = false;
-  DeviceThread thread_;
 };
 
 }  // namespace farandole

@@ -11,15 +11,26 @@ DeviceExchange::DeviceExchange(DeviceContext& context, StreamView stream, const 
       stream_(stream),
       group_(group),
       lane_(static_cast<std::uint8_t>(sequence % kLanes)),
+      call_(call),
       execution_(plan_execution(call, selection, group.rank, group.size())),
-      memory_(context.device(), device_memory_needed(execution_, call.input.dtype)),
-      plan_(make_device_plan(execution_, call, group.size(), memory_.data())),
-      computed_(context.device().make_event()) {}
+      memory_(std::make_shared<std::unique_ptr<DeviceScratch>>()),
+      preparing_(context.thread().run(
+          [memory = memory_, &device = context.device(), bytes = device_memory_needed(execution_, call.input.dtype)] {
+            *memory = std::make_unique<DeviceScratch>(device, bytes);
+          })),
+      computed_(context.device().make_event(DeviceEvent::Use::kHost)) {}
 
 Operation::State DeviceExchange::advance() {
   bool moved = false;
+  if (phase_ == Phase::kPrepare) {
+    if (!preparing_->is_done()) return State::kWaiting;
+    preparing_->check();
+    plan_ = make_device_plan(execution_, call_, group_.size(), (*memory_)->data());
+    phase_ = Phase::kBegin;
+  }
   while (stage_ < plan_.stages.size()) {
     switch (phase_) {
+      case Phase::kPrepare:
       case Phase::kBegin:
         begin_kernels();
         phase_ = Phase::kKernels;

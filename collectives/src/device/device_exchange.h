@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/device_plan.h"
+#include "device/device_scratch.h"
 #include "device/device_work.h"
 #include "operation/operation.h"
 
@@ -20,7 +21,6 @@ class DeviceExchange final : public Operation {
  public:
   /// @param group  of the ranks that meet, whose routes can send device memory; outlives the exchange, as the call's
   /// buffers do   @param stream  of the kernels
-  /// @throws DeviceError  there is no memory
   DeviceExchange(DeviceContext& context, StreamView stream, const Group& group, const Call& call,
                  const Selection& selection, std::uint64_t sequence);
   State advance() override;
@@ -29,7 +29,7 @@ class DeviceExchange final : public Operation {
   Aftermath withdraw() override;
 
  private:
-  enum class Phase { kBegin, kKernels, kMessages };
+  enum class Phase { kPrepare, kBegin, kKernels, kMessages };
   struct Pending {
     int peer = 0;
     std::unique_ptr<Transfer> transfer;
@@ -44,13 +44,16 @@ class DeviceExchange final : public Operation {
   const StreamView stream_;
   const Group& group_;
   const std::uint8_t lane_;
+  const Call call_;
   const ExecutionPlan execution_;
-  const DeviceScratch memory_;
-  const DevicePlan plan_;
+  /// Made by the device's thread.
+  const std::shared_ptr<std::unique_ptr<DeviceScratch>> memory_;
+  std::shared_ptr<const DeviceJob> preparing_;
+  DevicePlan plan_;                              // once there is memory
   const std::shared_ptr<DeviceEvent> computed_;  // recorded behind the kernels of a stage
   std::shared_ptr<const DeviceJob> enqueuing_;
   std::size_t stage_ = 0;
-  Phase phase_ = Phase::kBegin;
+  Phase phase_ = Phase::kPrepare;
   std::vector<Pending> pending_;
 };
 

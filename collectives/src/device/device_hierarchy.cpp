@@ -6,6 +6,7 @@
 
 #include "device/device_exchange.h"
 #include "device/device_plan.h"
+#include "device/device_scratch.h"
 #include "farandole/internal/device_collective.h"
 #include "messages/scheduled_collective.h"
 
@@ -83,6 +84,11 @@ class HierarchicalDeviceRun::Pinned {
   void* const memory_;
 };
 
+struct HierarchicalDeviceRun::OwnMemory {
+  std::unique_ptr<DeviceScratch> scratch;
+  std::vector<std::unique_ptr<Pinned>> pinned;  ///< for as many slices as are on their way
+};
+
 /// A phase of the plan.
 struct HierarchicalDeviceRun::Step {
   const HierarchicalPhase* phase = nullptr;
@@ -93,7 +99,7 @@ struct HierarchicalDeviceRun::Step {
   std::shared_ptr<DeviceEvent> done;
   bool has_given_all = false;  ///< `done` is recorded, or will be by the device's thread
   // Inside.
-  std::shared_ptr<DeviceWork> work;
+  std::shared_ptr<std::shared_ptr<DeviceWork>> work;  ///< made by the device's thread
   // Across. What is sent and received, where the rank that runs it has some.
   std::byte *sent = nullptr, *received = nullptr;
   std::size_t sent_bytes = 0, received_bytes = 0;
@@ -112,22 +118,54 @@ HierarchicalDeviceRun::HierarchicalDeviceRun(DeviceSlot& slot, const Call& call,
           device_hierarchical_query(call, *slot.hierarchy(), slot.group().size(), slice_bytes_of(slot.group())),
           *slot.hierarchy())),
       across_(group_across(slot.group(), plan_.across)),
-      scratch_(slot.context().device(), plan_.scratch_count * size_in_bytes(call.input.dtype)),
-      memory_{call.input.data, call.output.data, scratch_.data(), size_in_bytes(call.input.dtype)} {
-  make_steps();
+      memory_{call.input.data, call.output.data, nullptr, size_in_bytes(call.input.dtype)},
+      own_(std::make_shared<OwnMemory>()) {
+  const auto across = std::count_if(plan_.phases.begin(), plan_.phases.end(), [](const HierarchicalPhase& phase) {
+    return phase.where == HierarchicalPhase::Where::kAcross;
+  });
+  preparing_ = slot.context().thread().run(
+      [own = own_, &context = slot.context(), slices = std::min(kPinnedSlices, static_cast<std::size_t>(across)),
+       pinned = pinned_bytes(), scratch = plan_.scratch_count * memory_.element_bytes] {
+        (void)context.copy_streams();
+        own->scratch = std::make_unique<DeviceScratch>(context.device(), scratch);
+        for (std::size_t i = 0; i < slices; ++i) {
+          own->pinned.push_back(std::make_unique<Pinned>(context.device(), pinned));
+        }
+      });
 }
 
 HierarchicalDeviceRun::~HierarchicalDeviceRun() = default;
 
+std::size_t HierarchicalDeviceRun::pinned_bytes() const {
+  std::size_t bytes = 0;
+  if (slot_.sends_device_memory()) return bytes;
+  for (const HierarchicalPhase& phase : plan_.phases) {
+    if (phase.where == HierarchicalPhase::Where::kInside) continue;
+    const std::size_t sent = phase.input_count * memory_.element_bytes;
+    const std::size_t received = phase.output_count * memory_.element_bytes;
+    bytes = std::max({bytes, (is_in_place(phase) ? 0 : device_aligned(sent)) + received, sent});
+  }
+  return bytes;
+}
+
+bool HierarchicalDeviceRun::is_prepared() {
+  if (preparing_ == nullptr) return true;
+  if (!preparing_->is_done()) return false;
+  preparing_->check();
+  preparing_.reset();
+  memory_.scratch = own_->scratch->data();
+  make_steps();
+  return true;
+}
+
 void HierarchicalDeviceRun::make_steps() {
   Device& device = slot_.context().device();
-  std::size_t pinned_bytes = 0;
   for (const HierarchicalPhase& phase : plan_.phases) {
     Step& step = *steps_.emplace_back(std::make_unique<Step>());
     step.phase = &phase;
     if (phase.after >= 0) step.after = steps_[static_cast<std::size_t>(phase.after)].get();
     step.call = call_of(phase, call_, slot_.group().size(), memory_);
-    step.done = device.make_event();
+    step.done = device.make_event(DeviceEvent::Use::kStreams);
     Track& track = phase.where == HierarchicalPhase::Where::kInside ? inside_ : outside_;
     step.place = track.steps.size();
     track.steps.push_back(&step);
@@ -136,25 +174,18 @@ void HierarchicalDeviceRun::make_steps() {
       if (are_equal(phase.counts) && are_equal(phase.recv_counts)) step.call.counts = step.call.recv_counts = {};
       continue;
     }
-    step.is_out = device.make_event();
+    step.is_out = device.make_event(DeviceEvent::Use::kHost);
     const bool broadcasts = phase.collective == Collective::kBroadcast;
     const bool is_root = broadcasts && phase.root == across_.rank;
     if (!broadcasts || is_root) step.sent_bytes = step.call.input.size_in_bytes();
     if (!is_root) step.received_bytes = step.call.output.size_in_bytes();
-    if (slot_.sends_device_memory()) {
-      step.sent_bytes = step.received_bytes = 0;
-      continue;
-    }
-    const std::size_t received_at = is_in_place(phase) ? 0 : device_aligned(step.call.input.size_in_bytes());
-    pinned_bytes =
-        std::max({pinned_bytes, received_at + step.call.output.size_in_bytes(), step.call.input.size_in_bytes()});
+    if (slot_.sends_device_memory()) step.sent_bytes = step.received_bytes = 0;
   }
-  pinned_.resize(std::min(kPinnedSlices, outside_.steps.size()));
-  for (auto& each : pinned_) each = std::make_unique<Pinned>(device, pinned_bytes);
   give([ready = events_.ready, stream = slot_.context().stream()](Device& on) { on.wait(stream, *ready); });
 }
 
 Operation::State HierarchicalDeviceRun::advance() {
+  if (!is_prepared()) return State::kWaiting;
   bool moved = false;
   for (bool again = true; again;) {
     check_jobs();
@@ -182,15 +213,16 @@ bool HierarchicalDeviceRun::begin_inside() {
   if (inside_.is_begun()) return false;
   Step& step = *inside_.steps[inside_.begun];
   if (step.after != nullptr && !step.after->has_given_all) return false;
-  step.work = make_inside_work(step.call);
+  step.work = std::make_shared<std::shared_ptr<DeviceWork>>();
   // An inside phase before it lies before it in the stream.
   const bool comes_in = step.after != nullptr && step.after->phase->where == HierarchicalPhase::Where::kAcross;
-  give([work = step.work, before = tasks_of(step.phase->before), results = tasks_of(step.phase->results),
-        in = comes_in ? step.after->done : nullptr, done = step.done, devices = slot_.devices(DeviceReach::kHost),
-        stream = slot_.context().stream()](Device& device) {
+  give([work = step.work, make = inside_maker(step.call), before = tasks_of(step.phase->before),
+        results = tasks_of(step.phase->results), in = comes_in ? step.after->done : nullptr, done = step.done,
+        devices = slot_.devices(DeviceReach::kHost), stream = slot_.context().stream()](Device& device) {
+    *work = make();
     if (in != nullptr) device.wait(stream, *in);
     launch(device, before, stream);
-    work->enqueue(device, devices, stream);
+    (*work)->enqueue(device, devices, stream);
     launch(device, results, stream);
     device.record(*done, stream);
   });
@@ -201,16 +233,16 @@ bool HierarchicalDeviceRun::begin_inside() {
 
 /// Copies out, as far as there is pinned memory.
 bool HierarchicalDeviceRun::begin_across() {
-  if (outside_.is_begun() || outside_.begun == outside_.ended + pinned_.size()) return false;
+  if (outside_.is_begun() || outside_.begun == outside_.ended + own_->pinned.size()) return false;
   Step& step = *outside_.steps[outside_.begun];
   if (step.after != nullptr && !step.after->has_given_all) return false;
-  if (std::byte* const pinned = pinned_[step.place % pinned_.size()]->data(); pinned != nullptr) {
+  if (std::byte* const pinned = own_->pinned[step.place % own_->pinned.size()]->data(); pinned != nullptr) {
     step.sent = pinned;
     step.received = is_in_place(*step.phase) ? pinned : pinned + device_aligned(step.call.input.size_in_bytes());
   }
   // What was in this pinned memory before has been copied in.
-  const bool is_reused = step.place >= pinned_.size();
-  const auto in = is_reused ? outside_.steps[step.place - pinned_.size()]->done : nullptr;
+  const bool is_reused = step.place >= own_->pinned.size();
+  const auto in = is_reused ? outside_.steps[step.place - own_->pinned.size()]->done : nullptr;
   give([before = tasks_of(step.phase->before), after = step.after != nullptr ? step.after->done : events_.ready, in,
         sent = step.sent, input = step.call.input.data, bytes = step.sent_bytes, is_out = step.is_out,
         stream = slot_.context().copy_streams().out](Device& device) {
@@ -283,14 +315,14 @@ void HierarchicalDeviceRun::release_before(const Step& step) {
   for (; inside_.ended <= step.place; ++inside_.ended) inside_.steps[inside_.ended]->work.reset();
 }
 
-std::shared_ptr<DeviceWork> HierarchicalDeviceRun::make_inside_work(const Call& call) {
+MakeDeviceWork HierarchicalDeviceRun::inside_maker(const Call& call) {
   Device& device = slot_.context().device();
-  const Hierarchy& hierarchy = *slot_.hierarchy();
+  const int rank = slot_.hierarchy()->local, size = slot_.hierarchy()->local_size();
   if (device_collective_of(call.collective) && device_vendor_agrees(call)) {
-    return make_vendor_work(device, hierarchy.local, hierarchy.local_size(), call);
+    return [&device, rank, size, &call] { return make_vendor_work(device, rank, size, call); };
   }
-  return make_scheduled_work(device, hierarchy.local, hierarchy.local_size(), call,
-                             select_inside(call, hierarchy.local_size(), slot_.group().endpoint->settings()));
+  const Selection selection = select_inside(call, size, slot_.group().endpoint->settings());
+  return [&device, rank, size, &call, selection] { return make_scheduled_work(device, rank, size, call, selection); };
 }
 
 std::vector<DeviceTask> HierarchicalDeviceRun::tasks_of(const std::vector<PlanCopy>& copies) const {

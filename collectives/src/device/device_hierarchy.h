@@ -29,7 +29,7 @@ HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& h
 /// Pinned memory: three times what a phase across sends and receives, until the operation ends.
 class HierarchicalDeviceRun final : public DeviceRun {
  public:
-  /// All that is referred to outlives the run. @throws DeviceError  there is no memory; nothing has been enqueued
+  /// All that is referred to outlives the run.
   HierarchicalDeviceRun(DeviceSlot& slot, const Call& call, std::uint64_t sequence, const DeviceEvents& events);
   ~HierarchicalDeviceRun() override;
   State advance() override;
@@ -40,6 +40,8 @@ class HierarchicalDeviceRun final : public DeviceRun {
  private:
   struct Step;
   class Pinned;
+  /// Made by the device's thread, of which it is until the job is done.
+  struct OwnMemory;
   /// The phases of one kind, in their order.
   struct Track {
     std::vector<Step*> steps;
@@ -53,11 +55,15 @@ class HierarchicalDeviceRun final : public DeviceRun {
   std::unique_ptr<Operation> make_exchange(const Step& step);
   void copy_in(Step& step);
   void end();
+  /// True once there is the memory, and the steps that use it.
+  bool is_prepared();
   void make_steps();
+  /// Bytes of one slice in pinned memory.
+  std::size_t pinned_bytes() const;
   /// @throws Error  what a job has failed with
   void check_jobs();
   void release_before(const Step& step);
-  std::shared_ptr<DeviceWork> make_inside_work(const Call& call);
+  MakeDeviceWork inside_maker(const Call& call);
   std::vector<DeviceTask> tasks_of(const std::vector<PlanCopy>& copies) const;
   /// On the device's thread, in the order of calls; not after one that has failed.
   void give(std::function<void(Device& device)> work);
@@ -68,10 +74,10 @@ class HierarchicalDeviceRun final : public DeviceRun {
   const DeviceEvents events_;
   const HierarchicalPlan plan_;
   const Group across_;  // the ranks that this one meets across hosts
-  const DeviceScratch scratch_;
-  const PlanMemory memory_;
-  std::vector<std::unique_ptr<Pinned>> pinned_;
-  std::vector<std::unique_ptr<Step>> steps_;  // by phase
+  PlanMemory memory_;   // with scratch memory once that is there
+  const std::shared_ptr<OwnMemory> own_;
+  std::shared_ptr<const DeviceJob> preparing_;  // null once it is prepared
+  std::vector<std::unique_ptr<Step>> steps_;    // by phase
   Track inside_, outside_;
   std::deque<std::shared_ptr<const DeviceJob>> jobs_;                       // that have not been seen to end
   const std::shared_ptr<bool> has_failed_ = std::make_shared<bool>(false);  // of the device's thread: a job

@@ -88,7 +88,7 @@ DeviceOperation::DeviceOperation(const MethodInputs& inputs, Way way)
   time_ = slot_.context().propose(ticket_);
   try {
     Device& device = slot_.context().device();
-    events_ = {device.make_event(), device.make_event()};
+    events_ = {device.make_event(DeviceEvent::Use::kStreams), device.make_event(DeviceEvent::Use::kHost)};
     device.record(*events_.ready, call_.stream.valid() ? call_.stream : StreamView(nullptr, device.space()));
   } catch (const Error& error) {
     failure_ = error;
@@ -158,15 +158,23 @@ std::unique_ptr<DeviceRun> DeviceOperation::make_run() {
   DeviceContext& context = slot_.context();
   switch (way_) {
     case Way::kVendor:
-      return run_in_one_go(context, slot_.devices(reach()),
-                           make_vendor_work(context.device(), group_.rank, group_.size(), call_), events_);
+      return run_in_one_go(
+          context, slot_.devices(reach()),
+          [&device = context.device(), rank = group_.rank, size = group_.size(), &call = call_] {
+            return make_vendor_work(device, rank, size, call);
+          },
+          events_);
     case Way::kHierarchical:
       return std::make_unique<HierarchicalDeviceRun>(slot_, call_, ticket_.sequence, events_);
     case Way::kSchedule:
       break;
   }
-  return run_in_one_go(context, slot_.devices(reach()),
-                       make_scheduled_work(context.device(), group_.rank, group_.size(), call_, selection_), events_);
+  return run_in_one_go(
+      context, slot_.devices(reach()),
+      [&device = context.device(), rank = group_.rank, size = group_.size(), &call = call_, &selection = selection_] {
+        return make_scheduled_work(device, rank, size, call, selection);
+      },
+      events_);
 }
 
 Operation::State DeviceOperation::advance_run() {
@@ -206,6 +214,7 @@ Aftermath DeviceOperation::withdraw() {
   if (phase_ == Phase::kBringUp) return slot_.withdraw();
   if (phase_ != Phase::kEnqueue && phase_ != Phase::kRun) return Aftermath::kNone;
   run_->withdraw();  // whatever becomes of its messages, all of it is kept
+  if (!run_->may_have_enqueued()) return Aftermath::kNone;
   slot_.context().abandon();
   return Aftermath::kWritten;
 }

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -11,13 +12,11 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/fixed_text.h"
+#include "farandole/internal/log.h"
 #include "messages/scheduled_collective.h"
 
 namespace farandole {
 namespace {
-
-// Up to so many ranks are all connected when a group is made; more connect when an algorithm first needs it.
-constexpr int kFullMesh = 16;
 
 std::optional<Hierarchy> hierarchy_of(const Group& group) {
   Hierarchy hierarchy = Hierarchy::by_host(group);
@@ -80,12 +79,16 @@ bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder
   if (own.is_up) return true;
   if (joining_ == nullptr) {
     if (exchange_ == nullptr) {
-      known_ = may_share_ ? context().group_of(members(reach)) : DeviceContext::Group{};
-      exchange_ = std::make_unique<Exchange>(group_, make_claim(reach), sequence);
+      if (claiming_ == nullptr) begin_claiming(reach);
+      if (!claiming_->is_done()) return false;
+      claiming_->check();
+      claiming_.reset();
+      exchange_ = std::make_unique<Exchange>(group_, *claim_, sequence);
     }
     if (exchange_->advance() != Operation::State::kDone) return false;
     const auto exchange = std::exchange(exchange_, nullptr);
     check(exchange->claims(), reach);
+    warn_of_versions(exchange->claims());
     if (!are_decided(exchange->claims(), reach)) {
       may_share_ = false;
       return false;
@@ -123,11 +126,13 @@ bool DeviceSlot::are_decided(const std::vector<Claim>& claims, DeviceReach reach
   return true;
 }
 
-DeviceSlot::Claim DeviceSlot::make_claim(DeviceReach reach) {
+void DeviceSlot::begin_claiming(DeviceReach reach) {
+  known_ = may_share_ ? context().group_of(members(reach)) : DeviceContext::Group{};
   DeviceContext& own = context();
   const RankInfo& self = group_.endpoint->topology().rank(group_.endpoint->rank());
   const std::vector<int> ranks = ranks_with(group_.rank, reach);
-  Claim claim;
+  claim_ = std::make_shared<Claim>();
+  Claim& claim = *claim_;
   claim.host = self.host_index;
   claim.ordinal = own.device().info().ordinal;
   if (hierarchy_) {
@@ -135,18 +140,20 @@ DeviceSlot::Claim DeviceSlot::make_claim(DeviceReach reach) {
     claim.sends_device_memory = group_.route(elsewhere).can_send(own.space().kind) ? 1 : 0;
   }
   write_text(claim.identity, own.device().info().identity);
-  write_text(claim.version, own.runtime().version());
-  if (ranks.size() == 1) return claim;
-  claim.made = known_.made;
-  write_text(claim.problem, own.runtime().collectives_missing());
-  if (group_.rank == ranks.front() && claim.made == 0 && claim.problem[0] == '\0') {
+  const bool is_alone = ranks.size() == 1;
+  if (!is_alone) claim.made = known_.made;
+  const bool makes_id = !is_alone && group_.rank == ranks.front() && claim.made == 0;
+  claiming_ = own.thread().run([shared = claim_, is_alone, makes_id, &runtime = own.runtime(), &device = own.device()] {
+    write_text(shared->version, runtime.version());
+    write_text(shared->collectives, runtime.collectives_version());
+    if (!is_alone) write_text(shared->problem, runtime.collectives_missing());
+    if (!makes_id || shared->problem[0] != '\0') return;
     try {
-      claim.id = own.device().make_group_id();
+      shared->id = device.make_group_id();
     } catch (const Error& error) {
-      write_text(claim.problem, error.what());
+      write_text(shared->problem, error.what());
     }
-  }
-  return claim;
+  });
 }
 
 /// All ranks have the same claims, and so come to the same end.
@@ -161,7 +168,7 @@ void DeviceSlot::check(const std::vector<Claim>& claims, DeviceReach reach) cons
           fmt::format("{} can not take part in collectives on devices: {}", describe(rank), claim.problem.data()));
     }
     const auto first = static_cast<std::size_t>(ranks_with(static_cast<int>(rank), reach).front());
-    if (claim.version != claims[first].version) {
+    if (claim.collectives != claims[first].collectives) {
       throw Unsupported(fmt::format("{} has {}, and {} has {}; give all ranks the same", describe(first),
                                     claims[first].version.data(), describe(rank), claim.version.data()));
     }
@@ -176,21 +183,24 @@ void DeviceSlot::check(const std::vector<Claim>& claims, DeviceReach reach) cons
   }
 }
 
+void DeviceSlot::warn_of_versions(const std::vector<Claim>& claims) const {
+  static std::atomic_flag has_warned;
+  const auto other = std::find_if(claims.begin(), claims.end(),
+                                  [&](const Claim& claim) { return claim.version != claims.front().version; });
+  if (group_.rank != 0 || other == claims.end() || has_warned.test_and_set()) return;
+  const auto describe = [&](int rank) { return group_.endpoint->topology().describe(group_.member(rank)); };
+  log(LogLevel::kWarning, fmt::format("{} has {}, and {} has {}: devices work together all the same", describe(0),
+                                      claims.front().version.data(), describe(static_cast<int>(other - claims.begin())),
+                                      other->version.data()));
+}
+
 void DeviceSlot::begin_joining(const std::vector<Claim>& claims, DeviceReach reach) {
   const std::vector<int> ranks = ranks_with(group_.rank, reach);
   const auto place = std::find(ranks.begin(), ranks.end(), group_.rank) - ranks.begin();
   joined_ = std::make_shared<std::unique_ptr<DeviceGroup>>();
   joining_ = context().thread().run([joined = joined_, id = claims[static_cast<std::size_t>(ranks.front())].id,
                                      rank = static_cast<int>(place), size = static_cast<int>(ranks.size()),
-                                     &device = context().device(), stream = context().stream()] {
-    auto made = device.join_group(id, rank, size);
-    std::vector<int> peers;
-    for (int peer = 0; peer < size && size <= kFullMesh; ++peer) {
-      if (peer != rank) peers.push_back(peer);
-    }
-    made->connect(peers, stream);
-    *joined = std::move(made);
-  });
+                                     &device = context().device()] { *joined = device.join_group(id, rank, size); });
 }
 
 std::vector<int> DeviceSlot::waits_for() const {

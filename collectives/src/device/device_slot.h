@@ -59,8 +59,9 @@ class DeviceSlot {
   struct Claim {
     DeviceGroupId id{};  ///< of the first rank of a group
     std::array<char, 64> identity{};
-    std::array<char, 128> version{};
-    std::array<char, 512> problem{};  ///< why this rank can not take part
+    std::array<char, 128> version{};     ///< of driver and collectives
+    std::array<char, 64> collectives{};  ///< version
+    std::array<char, 512> problem{};     ///< why this rank can not take part
     std::int32_t host = 0, ordinal = 0;
     std::uint64_t sends_device_memory = 0;
     DeviceOrder::Time made = 0;  ///< of the group that this rank has of its ranks already; 0: none
@@ -74,8 +75,11 @@ class DeviceSlot {
   const Level& level(DeviceReach reach) const { return levels_[static_cast<std::size_t>(reach)]; }
   /// The ranks of the communicator that are in `rank`'s group.
   std::vector<int> ranks_with(int rank, DeviceReach reach) const;
-  Claim make_claim(DeviceReach reach);
+  /// On the device's thread: a vendor's library may be loaded there, and opens sockets.
+  void begin_claiming(DeviceReach reach);
   void check(const std::vector<Claim>& claims, DeviceReach reach) const;
+  /// Of a driver that differs, which is no fault, once for this process.
+  void warn_of_versions(const std::vector<Claim>& claims) const;
   /// True if all ranks of `rank`'s group have the same one.
   bool have_group(const std::vector<Claim>& claims, int rank, DeviceReach reach) const;
   /// True if each group is there, or can be made. All ranks of the communicator find the same.
@@ -90,9 +94,11 @@ class DeviceSlot {
   bool sends_device_memory_ = false;
   bool may_share_ = true;  // false: some ranks of a group have one, and others have none
   // Of the group that is being made.
-  DeviceContext::Group known_;          // that this rank has of its ranks already
+  DeviceContext::Group known_;  // that this rank has of its ranks already
+  // Of the device's thread, which may be left behind in it.
+  std::shared_ptr<Claim> claim_;
+  std::shared_ptr<const DeviceJob> claiming_;
   std::unique_ptr<Exchange> exchange_;  // of claims
-  /// Of the device's thread, which may be left behind in it.
   std::shared_ptr<std::unique_ptr<DeviceGroup>> joined_;
   std::shared_ptr<const DeviceJob> joining_;
 };

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -14,8 +15,9 @@ namespace farandole {
 
 struct DeviceThread::Shared {
   std::function<void()> ring;
-  std::mutex mutex;  // guards the rest
-  std::condition_variable changed;
+  std::mutex mutex;                 // guards the rest
+  std::condition_variable changed;  // there is a job, or the end
+  std::condition_variable ended;    // a job has ended
   std::deque<std::shared_ptr<DeviceJob>> jobs;
   bool ends = false;
   bool is_left_behind = false;
@@ -58,6 +60,18 @@ std::shared_ptr<const DeviceJob> DeviceThread::run(std::function<void()> work) {
   return job;
 }
 
+void DeviceThread::run_now(std::function<void()> work, const std::function<void()>& check) {
+  constexpr auto kInterval = std::chrono::milliseconds(5);
+  const std::shared_ptr<const DeviceJob> job = run(std::move(work));
+  std::unique_lock lock(shared_->mutex);
+  while (!shared_->ended.wait_for(lock, kInterval, [&] { return job->is_done(); })) {
+    lock.unlock();
+    check();
+    lock.lock();
+  }
+  job->check();
+}
+
 void DeviceThread::leave_behind() {
   const std::lock_guard lock(shared_->mutex);
   shared_->is_left_behind = true;
@@ -84,6 +98,7 @@ void DeviceThread::work(Shared& shared) {
     job->work_ = nullptr;
     job->done_.store(true, std::memory_order_release);
     const std::lock_guard lock(shared.mutex);
+    shared.ended.notify_all();
     if (!shared.is_left_behind) shared.ring();
   }
 }

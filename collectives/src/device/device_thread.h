@@ -43,6 +43,9 @@ class DeviceThread {
 
   /// What `work` refers to stays until it is done.
   std::shared_ptr<const DeviceJob> run(std::function<void()> work);
+  /// Runs it, and blocks until it has ended. @param check  called every few milliseconds meanwhile; if it throws, that
+  /// is passed on, and the work may still run: it owns what it refers to   @throws Error  what the work has thrown
+  void run_now(std::function<void()> work, const std::function<void()>& check);
   /// What has not begun is dropped, and what runs is not waited for.
   void leave_behind();
 

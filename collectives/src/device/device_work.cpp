@@ -4,19 +4,26 @@
 #include <utility>
 
 #include "device/device_plan.h"
+#include "device/device_scratch.h"
 #include "farandole/internal/device_collective.h"
 
 namespace farandole {
 namespace {
+
+/// Up to so many ranks are all connected before the first schedule runs, and none for the vendor's collectives; of more
+/// ranks those that meet, when they first do.
+constexpr int kFullMesh = 16;
 
 class ScheduledWork final : public DeviceWork {
  public:
   ScheduledWork(Device& device, int rank, int size, const Call& call, const Selection& selection)
       : execution_(plan_execution(call, selection, rank, size)),
         memory_(device, device_memory_needed(execution_, call.input.dtype)),
-        plan_(make_device_plan(execution_, call, size, memory_.data())) {}
+        plan_(make_device_plan(execution_, call, size, memory_.data())),
+        size_(size) {}
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
+    if (devices != nullptr && size_ <= kFullMesh) devices->connect(stream);
     for (const DevicePlan::Stage& stage : plan_.stages) {
       for (const std::vector<DeviceTask>& launch : stage.launches) device.launch(launch, stream);
       if (!stage.messages.empty()) devices->exchange(stage.messages, stream);
@@ -27,6 +34,7 @@ class ScheduledWork final : public DeviceWork {
   const ExecutionPlan execution_;
   const DeviceScratch memory_;
   const DevicePlan plan_;
+  const int size_;
 };
 
 class VendorWork final : public DeviceWork {
@@ -78,14 +86,15 @@ class VendorWork final : public DeviceWork {
 /// The device's thread works in the order of turns, so that the next operation may have its own.
 class RunInOneGo final : public DeviceRun {
  public:
-  RunInOneGo(DeviceContext& context, DeviceGroup* devices, std::shared_ptr<DeviceWork> work, const DeviceEvents& events)
-      : work_(std::move(work)),
-        enqueuing_(context.thread().run(
-            [work = work_, events, &device = context.device(), devices, stream = context.stream()] {
-              device.wait(stream, *events.ready);
-              work->enqueue(device, devices, stream);
-              device.record(*events.done, stream);
-            })) {}
+  RunInOneGo(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make, const DeviceEvents& events)
+      : enqueuing_(context.thread().run([made = made_, make = std::move(make), events, &device = context.device(),
+                                         devices, stream = context.stream()] {
+          made->work = make();
+          made->may_have_enqueued = true;
+          device.wait(stream, *events.ready);
+          made->work->enqueue(device, devices, stream);
+          device.record(*events.done, stream);
+        })) {}
 
   State advance() override {
     if (!enqueuing_->is_done()) return State::kWaiting;
@@ -93,12 +102,18 @@ class RunInOneGo final : public DeviceRun {
     return State::kDone;
   }
   bool has_given_all() const override { return true; }
+  bool may_have_enqueued() const override { return !enqueuing_->is_done() || made_->may_have_enqueued; }
   std::vector<int> waits_for() const override { return {}; }
   Aftermath withdraw() override { return Aftermath::kNone; }
 
  private:
-  std::shared_ptr<DeviceWork> work_;
-  std::shared_ptr<const DeviceJob> enqueuing_;
+  /// Of the device's thread until its job is done.
+  struct Made {
+    std::shared_ptr<DeviceWork> work;
+    bool may_have_enqueued = false;
+  };
+  const std::shared_ptr<Made> made_ = std::make_shared<Made>();
+  const std::shared_ptr<const DeviceJob> enqueuing_;
 };
 
 }  // namespace
@@ -116,9 +131,9 @@ std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int si
   return std::make_shared<ScheduledWork>(device, rank, size, call, selection);
 }
 
-std::unique_ptr<DeviceRun> run_in_one_go(DeviceContext& context, DeviceGroup* devices, std::shared_ptr<DeviceWork> work,
+std::unique_ptr<DeviceRun> run_in_one_go(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,
                                          const DeviceEvents& events) {
-  return std::make_unique<RunInOneGo>(context, devices, std::move(work), events);
+  return std::make_unique<RunInOneGo>(context, devices, std::move(make), events);
 }
 
 }  // namespace farandole

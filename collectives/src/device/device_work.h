@@ -2,6 +2,7 @@
 // What an operation does on the device once it has its turn.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "device/device_context.h"
@@ -12,23 +13,6 @@
 #include "selection/selection.h"
 
 namespace farandole {
-
-/// Memory of the device that goes back to its pool.
-class DeviceScratch {
- public:
-  DeviceScratch(Device& device, std::size_t bytes)
-      : device_(device), memory_(bytes > 0 ? device.allocate(bytes) : nullptr) {}
-  ~DeviceScratch() {
-    if (memory_ != nullptr) device_.release(memory_);
-  }
-  DeviceScratch(const DeviceScratch&) = delete;
-  DeviceScratch& operator=(const DeviceScratch&) = delete;
-  void* data() const { return memory_; }
-
- private:
-  Device& device_;
-  void* const memory_;
-};
 
 /// What is enqueued in one go. Outlives what it has enqueued: its memory is the stream's until then.
 class DeviceWork {
@@ -53,7 +37,12 @@ class DeviceRun : public Operation {
  public:
   /// True once the device's thread has been given all of it: the next operation of the rank may have its turn.
   virtual bool has_given_all() const = 0;
+  /// False if nothing was enqueued, and nothing will be.
+  virtual bool may_have_enqueued() const { return true; }
 };
+
+/// Makes a work, on the device's thread: it needs memory.
+using MakeDeviceWork = std::function<std::shared_ptr<DeviceWork>()>;
 
 /// What a run begins after, and what comes after it.
 struct DeviceEvents {
@@ -61,8 +50,8 @@ struct DeviceEvents {
   std::shared_ptr<DeviceEvent> done;   ///< recorded by the run, behind all of it
 };
 
-/// One piece of work in the stream of the context.
-std::unique_ptr<DeviceRun> run_in_one_go(DeviceContext& context, DeviceGroup* devices, std::shared_ptr<DeviceWork> work,
+/// One piece of work in the stream of the context. What `make` refers to outlives the run, or stays for ever.
+std::unique_ptr<DeviceRun> run_in_one_go(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,
                                          const DeviceEvents& events);
 
 }  // namespace farandole

@@ -29,6 +29,7 @@ inline constexpr CUresult CUDA_ERROR_NO_DEVICE = 100;
 inline constexpr CUresult CUDA_ERROR_NOT_FOUND = 500;
 inline constexpr CUresult CUDA_ERROR_NOT_READY = 600;
 inline constexpr CUresult CUDA_ERROR_ILLEGAL_ADDRESS = 700;
+inline constexpr CUresult CUDA_ERROR_NOT_SUPPORTED = 801;
 inline constexpr CUresult CUDA_ERROR_SYSTEM_NOT_READY = 802;
 inline constexpr CUresult CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906;
 
@@ -41,6 +42,8 @@ inline constexpr unsigned CU_MEMORYTYPE_HOST = 1;
 inline constexpr unsigned CU_MEMORYTYPE_DEVICE = 2;
 inline constexpr unsigned CU_STREAM_NON_BLOCKING = 1;
 inline constexpr unsigned CU_EVENT_DISABLE_TIMING = 2;
+/// What came into the stream before is there once the value is.
+inline constexpr unsigned CU_STREAM_WRITE_VALUE_DEFAULT = 0;
 inline constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1;
 inline constexpr int CU_STREAM_CAPTURE_STATUS_NONE = 0;
 inline constexpr int CU_STREAM_CAPTURE_STATUS_ACTIVE = 1;
@@ -75,7 +78,9 @@ inline constexpr int CU_STREAM_CAPTURE_MODE_RELAXED = 2;
   X(cuMemcpyAsync, cuMemcpyAsync, (CUdeviceptr target, CUdeviceptr source, std::size_t bytes, CUstream stream))      \
   X(cuMemsetD8Async, cuMemsetD8Async, (CUdeviceptr memory, unsigned char value, std::size_t bytes, CUstream stream)) \
   X(cuStreamCreate, cuStreamCreate, (CUstream * stream, unsigned flags))                                             \
-  X(cuStreamSynchronize, cuStreamSynchronize, (CUstream stream))                                                     \
+  X(cuStreamWriteValue32, cuStreamWriteValue32_v2,                                                                   \
+    (CUstream stream, CUdeviceptr memory, std::uint32_t value, unsigned flags))                                      \
+  X(cuStreamQuery, cuStreamQuery, (CUstream stream))                                                                 \
   X(cuStreamIsCapturing, cuStreamIsCapturing, (CUstream stream, int* status))                                        \
   X(cuStreamWaitEvent, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                          \
   X(cuEventCreate, cuEventCreate, (CUevent * event, unsigned flags))                                                 \

@@ -3,8 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
+#include <cassert>
+#include <chrono>
 #include <cstdint>
+#include <thread>
 #include <utility>
 
 #include "cuda/launch_shape.h"
@@ -30,6 +34,8 @@ std::string name_of(const DeviceInfo& info) {
 
 /// Of the kernels' attributes, which are asked for so that CUDA loads them.
 constexpr int kMaxThreadsPerBlock = 0;  // CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+/// Of pinned memory, for the words of events.
+constexpr std::size_t kEventWordBytes = 16384;
 
 }  // namespace
 
@@ -38,7 +44,8 @@ CudaDevice::CudaDevice(const CudaApi& api, Nccl& nccl, DeviceInfo info, const Ke
       nccl_(nccl),
       device_{api, nullptr, name_of(info_)},
       memory_(device_memory()),
-      pinned_(pinned_memory()) {
+      pinned_(pinned_memory()),
+      events_(device_) {
   CUdevice device = 0;
   device_.check(api.cuDeviceGet(&device, info_.ordinal), "cuDeviceGet");
   int multiprocessors = 0;
@@ -48,6 +55,13 @@ CudaDevice::CudaDevice(const CudaApi& api, Nccl& nccl, DeviceInfo info, const Ke
   const RelaxedCapture relaxed(api);
   device_.check(api.cuDevicePrimaryCtxRetain(&device_.context, device), "cuDevicePrimaryCtxRetain");
   load_kernels(image);
+  event_words_ = pinned_.allocate(kEventWordBytes);
+  if (event_words_ != nullptr) events_.set_words(event_words_, kEventWordBytes);
+}
+
+CudaDevice::~CudaDevice() {
+  events_.clear();
+  pinned_.release(event_words_);
 }
 
 void CudaDevice::load_kernels(const KernelImage& image) {
@@ -89,7 +103,8 @@ MemoryPool::Source CudaDevice::device_memory() {
             const ContextScope scope(device_.api, device_.context);
             const RelaxedCapture relaxed(device_.api);
             device_.api.cuMemFree(address_of(memory));
-          }};
+          },
+          [this] { wait_until_idle(); }};
 }
 
 MemoryPool::Source CudaDevice::pinned_memory() {
@@ -106,7 +121,31 @@ MemoryPool::Source CudaDevice::pinned_memory() {
             const ContextScope scope(device_.api, device_.context);
             const RelaxedCapture relaxed(device_.api);
             device_.api.cuMemFreeHost(memory);
-          }};
+          },
+          [this] { wait_until_idle(); }};
+}
+
+// cuMemFree waits for the device, and no other thread can call the driver meanwhile: not one either that has to enqueue
+// what the device waits for.
+void CudaDevice::wait_until_idle() {
+  constexpr auto kLongestPause = std::chrono::milliseconds(1);
+  std::vector<CUstream> streams;
+  {
+    const std::lock_guard guard(streams_mutex_);
+    streams = streams_;
+  }
+  const ContextScope scope(device_.api, device_.context);
+  const RelaxedCapture relaxed(device_.api);
+  std::chrono::microseconds pause(20);
+  for (const CUstream stream : streams) {
+    for (;;) {
+      const CUresult result = device_.api.cuStreamQuery(stream);
+      if (result == CUDA_SUCCESS) break;
+      if (result != CUDA_ERROR_NOT_READY) device_.check(result, "cuStreamQuery");
+      std::this_thread::sleep_for(pause);
+      pause = std::min<std::chrono::microseconds>(2 * pause, kLongestPause);
+    }
+  }
 }
 
 void* CudaDevice::allocate(std::size_t bytes) {
@@ -141,6 +180,8 @@ StreamView CudaDevice::make_stream() {
   const ContextScope scope(device_.api, device_.context);
   CUstream stream = nullptr;
   device_.check(device_.api.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  const std::lock_guard guard(streams_mutex_);
+  streams_.push_back(stream);
   return {stream, space()};
 }
 
@@ -153,19 +194,20 @@ bool CudaDevice::is_capturing(StreamView stream) {
   return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-std::unique_ptr<DeviceEvent> CudaDevice::make_event() {
-  return std::make_unique<CudaEvent>(device_);
+std::unique_ptr<DeviceEvent> CudaDevice::make_event(DeviceEvent::Use use) {
+  return std::make_unique<CudaEvent>(events_, use);
 }
 
 void CudaDevice::record(DeviceEvent& event, StreamView stream) {
   const ContextScope scope(device_.api, device_.context);
-  device_.check(device_.api.cuEventRecord(static_cast<CudaEvent&>(event).handle(), handle_of(stream)), "cuEventRecord");
+  static_cast<CudaEvent&>(event).record(handle_of(stream));
 }
 
 void CudaDevice::wait(StreamView stream, DeviceEvent& event) {
   const ContextScope scope(device_.api, device_.context);
-  device_.check(device_.api.cuStreamWaitEvent(handle_of(stream), static_cast<CudaEvent&>(event).handle(), 0),
-                "cuStreamWaitEvent");
+  auto& awaited = static_cast<CudaEvent&>(event);
+  assert(awaited.is_recorded() && "a stream does not wait for an event that was never recorded");
+  device_.check(device_.api.cuStreamWaitEvent(handle_of(stream), awaited.handle(), 0), "cuStreamWaitEvent");
 }
 
 void CudaDevice::copy(void* output, const void* input, std::size_t bytes, StreamView stream) {
@@ -196,9 +238,18 @@ void CudaDevice::launch(std::span<const DeviceTask> tasks, StreamView stream) {
 }
 
 void CudaDevice::synchronize(StreamView stream) {
-  const ContextScope scope(device_.api, device_.context);
-  const RelaxedCapture relaxed(device_.api);
-  device_.check(device_.api.cuStreamSynchronize(handle_of(stream)), "cuStreamSynchronize");
+  CudaEvent end(events_, DeviceEvent::Use::kHost);
+  record(end, stream);
+  // As waits on the host do: short ones are over before the processor is given away.
+  constexpr int kYields = 100;
+  constexpr auto kPause = std::chrono::microseconds(50);
+  for (int looks = 0; !end.is_complete(); ++looks) {
+    if (looks < kYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kPause);
+    }
+  }
 }
 
 const NcclApi& CudaDevice::need_nccl() {

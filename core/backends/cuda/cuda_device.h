@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <vector>
 
 #include "cuda/cuda_api.h"
 #include "cuda/cuda_event.h"
@@ -25,6 +27,7 @@ class CudaDevice final : public Device {
   /// @param api, nccl  outlive the device   @throws DeviceError
   CudaDevice(const CudaApi& api, Nccl& nccl, DeviceInfo info, const KernelImage& image);
 
+  ~CudaDevice() override;
   const DeviceInfo& info() const override { return info_; }
   void bind_thread() override;
   void run_bound(const std::function<void()>& calls) override;
@@ -34,7 +37,7 @@ class CudaDevice final : public Device {
   void release_pinned(void* memory) override { pinned_.release(memory); }
   StreamView make_stream() override;
   bool is_capturing(StreamView stream) override;
-  std::unique_ptr<DeviceEvent> make_event() override;
+  std::unique_ptr<DeviceEvent> make_event(DeviceEvent::Use use) override;
   void record(DeviceEvent& event, StreamView stream) override;
   void wait(StreamView stream, DeviceEvent& event) override;
   void copy(void* output, const void* input, std::size_t bytes, StreamView stream) override;
@@ -50,17 +53,24 @@ class CudaDevice final : public Device {
   void load_kernels(const KernelImage& image);
   MemoryPool::Source device_memory();
   MemoryPool::Source pinned_memory();
+  /// Blocks while there is work in streams of `make_stream`. Only asks them, so that other threads can go on
+  /// enqueueing: what is in a stream may wait for these. @throws DeviceError
+  void wait_until_idle();
   [[noreturn]] void throw_no_memory(std::size_t bytes) const;
   /// @throws Unsupported  there is none that can be used
   const NcclApi& need_nccl();
 
   const DeviceInfo info_;
   Nccl& nccl_;
-  DeviceContext device_;  // const after construction, as all below but the pools
+  DeviceContext device_;  // const after construction, as all up to the streams
   unsigned multiprocessors_ = 0;
   std::array<CUfunction, kKernelCount> kernels_{};  // null where a number has no kernel
+  std::mutex streams_mutex_;
+  std::vector<CUstream> streams_;  // guarded by it: of make_stream
   MemoryPool memory_;
   MemoryPool pinned_;
+  void* event_words_ = nullptr;  // of `pinned_`; null: there was no memory
+  EventPool events_;
 };
 
 }  // namespace farandole::cuda

@@ -104,9 +104,13 @@ DeviceInfo CudaDevices::look_at(int ordinal) {
 }
 
 std::string CudaDevices::version() const {
-  const int nccl = nccl_.library().version;
   return fmt::format("driver {}(CUDA {}), {}", driver_number(cuda_), cuda_version_text(cuda_.version),
-                     nccl > 0 ? "NCCL " + nccl_version_text(nccl) : "no NCCL");
+                     collectives_version());
+}
+
+std::string CudaDevices::collectives_version() const {
+  const int nccl = nccl_.library().version;
+  return nccl > 0 ? "NCCL " + nccl_version_text(nccl) : "no NCCL";
 }
 
 std::vector<std::string> CudaDevices::warnings() const {

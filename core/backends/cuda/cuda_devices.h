@@ -27,6 +27,7 @@ class CudaDevices final : public DeviceRuntime {
 
   std::string_view name() const override { return "CUDA"; }
   std::string version() const override;
+  std::string collectives_version() const override;
   std::string collectives_missing() const override { return nccl_.library().problem; }
   bool shares_devices() const override { return nccl_shares_devices(nccl_.library().version); }
   std::vector<std::string> warnings() const override;

@@ -23,6 +23,8 @@ std::string_view advice(CUresult error) {
       return "; does nvidia-smi show one, and does CUDA_VISIBLE_DEVICES hide it?";
     case 209:  // CUDA_ERROR_NO_BINARY_FOR_GPU
       return "; the kernels are for devices of compute capability 7.5 and newer";
+    case 222:  // CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+      return "; the device is newer than the kernels, and the driver older than the nvcc that compiled them: update it";
     case CUDA_ERROR_SYSTEM_NOT_READY:
       return "; on machines with NVSwitch the service nvidia-fabricmanager must run, in the driver's version";
     case 803:  // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH

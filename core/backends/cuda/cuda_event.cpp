@@ -1,31 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/cuda_event.h"
 
+#include <atomic>
+#include <cstring>
+
 #include "cuda/cuda_error.h"
 #include "cuda/scopes.h"
 
 namespace farandole::cuda {
 
+namespace {
+
+/// The longest time in which a failure of the device is not noticed.
+constexpr auto kQuestionInterval = std::chrono::milliseconds(1);
+/// Apart from each other, so that what one stream writes is in no cache line that another one's reader looks at.
+constexpr std::size_t kWordsPerLine = 16;
+
+}  // namespace
+
 void DeviceContext::check(CUresult result, std::string_view function) const {
   cuda::check(api, result, function, name);
 }
 
-CudaEvent::CudaEvent(const DeviceContext& device) : device_(device) {
-  const ContextScope scope(device_.api, device_.context);
-  device_.check(device_.api.cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+void EventPool::set_words(void* memory, std::size_t bytes) {
+  std::memset(memory, 0, bytes);
+  next_word_ = static_cast<std::uint32_t*>(memory);
+  words_left_ = bytes / sizeof(std::uint32_t) / kWordsPerLine;
 }
 
-CudaEvent::~CudaEvent() {
+PooledEvent EventPool::take(DeviceEvent::Use use) {
+  PooledEvent made;
+  {
+    const std::lock_guard guard(mutex_);
+    std::vector<PooledEvent>& kept = unused(use);
+    if (!kept.empty()) {
+      made = kept.back();
+      kept.pop_back();
+      return made;
+    }
+    if (use == DeviceEvent::Use::kHost && words_left_ > 0) {
+      --words_left_;
+      made.word = next_word_;
+      next_word_ += kWordsPerLine;
+    }
+  }
   const ContextScope scope(device_.api, device_.context);
-  device_.api.cuEventDestroy(event_);
+  device_.check(device_.api.cuEventCreate(&made.event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  return made;
+}
+
+void EventPool::give(const PooledEvent& event, DeviceEvent::Use use) {
+  const std::lock_guard guard(mutex_);
+  unused(use).push_back(event);
+}
+
+void EventPool::clear() {
+  const ContextScope scope(device_.api, device_.context);
+  const std::lock_guard guard(mutex_);
+  for (std::vector<PooledEvent>& kept : unused_) {
+    for (const PooledEvent& each : kept) device_.api.cuEventDestroy(each.event);
+    kept.clear();
+  }
+}
+
+void CudaEvent::record(CUstream stream) {
+  const DeviceContext& device = pool_.device();
+  ++pooled_.records;
+  // Before the event: once that is complete, nothing writes the word any more.
+  if (pooled_.word != nullptr) {
+    const CUresult result = device.api.cuStreamWriteValue32(stream, reinterpret_cast<CUdeviceptr>(pooled_.word),
+                                                            pooled_.records, CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (result == CUDA_ERROR_NOT_SUPPORTED) {
+      pooled_.word = nullptr;
+    } else {
+      device.check(result, "cuStreamWriteValue32");
+    }
+  }
+  device.check(device.api.cuEventRecord(pooled_.event, stream), "cuEventRecord");
+  is_recorded_ = true;
+  next_question_ = Clock::now() + kQuestionInterval;
 }
 
 bool CudaEvent::is_complete() {
-  const ContextScope scope(device_.api, device_.context);
-  const RelaxedCapture relaxed(device_.api);
-  const CUresult result = device_.api.cuEventQuery(event_);
+  if (!is_recorded_) return true;
+  if (pooled_.word == nullptr) return ask_driver();
+  if (std::atomic_ref<std::uint32_t>(*pooled_.word).load(std::memory_order_acquire) == pooled_.records) return true;
+  const Clock::time_point now = Clock::now();
+  if (now < next_question_) return false;
+  next_question_ = now + kQuestionInterval;
+  return ask_driver();
+}
+
+bool CudaEvent::ask_driver() const {
+  const DeviceContext& device = pool_.device();
+  const RelaxedCapture relaxed(device.api);
+  const CUresult result = device.api.cuEventQuery(pooled_.event);
   if (result == CUDA_ERROR_NOT_READY) return false;
-  device_.check(result, "cuEventQuery");
+  device.check(result, "cuEventQuery");
   return true;
 }
 

@@ -17,9 +17,9 @@ namespace {
 
 DeviceRuntime* find_devices(const DeviceHostApi& host, std::string& reason) {
   const std::array images{
-      KernelImage{farandole_kernels_fatbin, farandole_kernels_fatbin_size, 13000, "CUDA 13.0 (driver 580 or newer)"},
-      KernelImage{farandole_kernels_fatbin_cuda12, farandole_kernels_fatbin_cuda12_size, 12000,
-                  "CUDA 12.0 (driver 525 or newer)"}};
+      kernel_image(farandole_kernels_fatbin, farandole_kernels_fatbin_size, farandole_kernels_fatbin_toolkit),
+      kernel_image(farandole_kernels_fatbin_cuda12, farandole_kernels_fatbin_cuda12_size,
+                   farandole_kernels_fatbin_cuda12_toolkit)};
   // Never destroyed: CUDA may have gone before it when the process ends.
   return CudaDevices::find(load_cuda(host.cuda_library), images, host.nccl_library, reason).release();
 }

@@ -7,6 +7,17 @@
 
 namespace farandole::cuda {
 
+KernelImage kernel_image(const void* code, std::size_t bytes, int toolkit) {
+  constexpr int kGeneration = 1000;
+  const int generation = toolkit / kGeneration;
+  // The first driver of each, by NVIDIA's table of minor version compatibility.
+  const char* const first = generation == 13   ? " (driver 580 or newer)"
+                            : generation == 12 ? " (driver 525 or newer)"
+                                               : "";
+  const int oldest = generation * kGeneration;
+  return {code, bytes, oldest, fmt::format("CUDA {}{}", cuda_version_text(oldest), first)};
+}
+
 const KernelImage* image_for(std::span<const KernelImage> images, int driver_version) {
   const auto image = std::find_if(images.begin(), images.end(), [driver_version](const KernelImage& each) {
     return each.bytes > 0 && driver_version >= each.driver_version;

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <span>
 #include <string>
-#include <string_view>
 
 namespace farandole::cuda {
 
@@ -13,8 +12,13 @@ struct KernelImage {
   const void* code = nullptr;  ///< a fatbin, for cuModuleLoadData
   std::size_t bytes = 0;       ///< 0: not built
   int driver_version = 0;      ///< the oldest driver that takes it, as cuDriverGetVersion counts: 13000
-  std::string_view driver;     ///< the same for people: "CUDA 13.0 (driver 580 or newer)"
+  std::string driver;          ///< the same for people: "CUDA 13.0 (driver 580 or newer)"
 };
+
+/// An image that the nvcc of a toolkit has compiled: a driver loads what is of its own generation of CUDA or an older
+/// one.
+/// @param toolkit  13010 for CUDA 13.1; any if there are no bytes
+KernelImage kernel_image(const void* code, std::size_t bytes, int toolkit);
 
 /// The first of the images that a driver takes; null if there is none. Images of newer drivers come first.
 const KernelImage* image_for(std::span<const KernelImage> images, int driver_version);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels_fatbin.h"
 
-// The build names the files: FARANDOLE_KERNELS_FATBIN, FARANDOLE_KERNELS_FATBIN_CUDA12.
+// The build names the files, FARANDOLE_KERNELS_FATBIN and FARANDOLE_KERNELS_FATBIN_CUDA12, and, with _TOOLKIT behind
+// these names, the CUDA that made them.
 #define FARANDOLE_EMBED(symbol, file)         \
   asm(".pushsection .rodata, \"a\"\n"         \
       ".globl " #symbol ", " #symbol          \
@@ -22,14 +23,18 @@
 
 #if defined(FARANDOLE_KERNELS_FATBIN)
 FARANDOLE_EMBED(farandole_kernels_fatbin, FARANDOLE_KERNELS_FATBIN);
+const int farandole_kernels_fatbin_toolkit = FARANDOLE_KERNELS_FATBIN_TOOLKIT;
 #else
 const unsigned char farandole_kernels_fatbin[1] = {0};
 const std::size_t farandole_kernels_fatbin_size = 0;
+const int farandole_kernels_fatbin_toolkit = 0;
 #endif
 
 #if defined(FARANDOLE_KERNELS_FATBIN_CUDA12)
 FARANDOLE_EMBED(farandole_kernels_fatbin_cuda12, FARANDOLE_KERNELS_FATBIN_CUDA12);
+const int farandole_kernels_fatbin_cuda12_toolkit = FARANDOLE_KERNELS_FATBIN_CUDA12_TOOLKIT;
 #else
 const unsigned char farandole_kernels_fatbin_cuda12[1] = {0};
 const std::size_t farandole_kernels_fatbin_cuda12_size = 0;
+const int farandole_kernels_fatbin_cuda12_toolkit = 0;
 #endif

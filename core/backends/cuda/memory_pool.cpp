@@ -48,6 +48,8 @@ void* MemoryPool::take_kept(std::size_t block) {
 
 void* MemoryPool::allocate_anew(std::size_t block) {
   if (void* const memory = source_.allocate(block)) return memory;
+  if (use().kept_bytes == 0) return nullptr;
+  if (source_.wait_for_release) source_.wait_for_release();
   give_back();
   return source_.allocate(block);
 }

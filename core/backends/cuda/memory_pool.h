@@ -22,13 +22,16 @@ class MemoryPool {
   struct Source {
     std::function<void*(std::size_t bytes)> allocate;  ///< null if there is no more; may throw
     std::function<void(void* memory)> release;         ///< does not throw
+    /// Called before kept blocks go back because there is no more memory: waits until the driver can take them without
+    /// making others wait; may throw. Empty: there is nothing to wait for.
+    std::function<void()> wait_for_release = {};
   };
   explicit MemoryPool(Source source) : source_(std::move(source)) {}
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
   ~MemoryPool() { give_back(); }
 
-  /// Null if the source has no more, even after all that was kept has gone back to it.
+  /// Null if the source has no more, even after all that was kept has gone back to it. Blocks only then.
   void* allocate(std::size_t bytes);
   /// @param memory  of this pool, or null
   void release(void* memory);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -16,6 +17,9 @@
 namespace farandole::cuda {
 
 namespace {
+
+/// For calls that only enqueue, when a group is aborted: ncclCommAbort frees what they use.
+constexpr auto kGrace = std::chrono::seconds(1);
 
 /// "NCCL error 5, invalid usage; NCCL says: …"
 std::string nccl_error_text(const NcclApi& api, ncclResult_t error) {
@@ -53,9 +57,32 @@ DeviceGroupId make_nccl_id(const NcclApi& api, const DeviceContext& device) {
   return bytes;
 }
 
+class NcclGroup::Entry {
+ public:
+  /// @throws DeviceError  the group was aborted
+  explicit Entry(NcclGroup& group) : group_(group) {
+    const std::lock_guard guard(group_.mutex_);
+    if (group_.communicator_ == nullptr) throw DeviceError(fmt::format("{}: the group was aborted", group_.name_));
+    ++group_.entries_;
+    communicator = group_.communicator_;
+  }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+  ~Entry() {
+    const std::lock_guard guard(group_.mutex_);
+    --group_.entries_;
+    group_.left_.notify_all();
+  }
+  ncclComm_t communicator = nullptr;
+
+ private:
+  NcclGroup& group_;
+};
+
 NcclGroup::NcclGroup(CudaDevice& device, const NcclApi& api, const DeviceGroupId& id, int rank, int size)
     : device_(device),
       api_(api),
+      rank_(rank),
       size_(size),
       name_(fmt::format("{}, rank {} of {}", device.context().name, rank, size)) {
   if (size < 2 || rank < 0 || rank >= size) {
@@ -77,6 +104,7 @@ NcclGroup::~NcclGroup() {
   // What the group holds goes also where its ranks could not end it together.
   const ncclResult_t freed =
       finalized == ncclSuccess ? api_.ncclCommDestroy(communicator_) : api_.ncclCommAbort(communicator_);
+  if (finalized == ncclSuccess && freed == ncclSuccess) device_.release(connect_bytes_);
   const ncclResult_t failure = finalized != ncclSuccess ? finalized : freed;
   if (failure != ncclSuccess) {
     log(LogLevel::kWarning, fmt::format("{}: the end of its group failed: {}", name_, error_text(failure)));
@@ -87,7 +115,8 @@ void NcclGroup::exchange(std::span<const DeviceMessage> messages, StreamView str
   bool has_any = false;
   for (const DeviceMessage& message : messages) has_any = has_any || message.bytes > 0;
   if (!has_any) return;
-  const ncclComm_t communicator = this->communicator();
+  const Entry entry(*this);
+  const ncclComm_t communicator = entry.communicator;
   auto* const queue = static_cast<CUstream>(stream.handle);
   in_one_group([&] {
     for (const DeviceMessage& message : messages) {
@@ -125,7 +154,8 @@ void NcclGroup::reduce_as(const DeviceCollective& collective, CUstream stream) {
   }
   const auto [type, op] = *reduction;
   const auto& [kind, input, output, count, dtype, reduce_op, root] = collective;
-  const ncclComm_t communicator = this->communicator();
+  const Entry entry(*this);
+  const ncclComm_t communicator = entry.communicator;
   const ContextScope scope(device_.context().api, device_.context().context);
   if (kind == DeviceCollective::Kind::kAllreduce) {
     check(api_.ncclAllReduce(input, output, count, type, op, communicator, stream), "ncclAllReduce");
@@ -138,7 +168,8 @@ void NcclGroup::reduce_as(const DeviceCollective& collective, CUstream stream) {
 
 void NcclGroup::move_as(const DeviceCollective& collective, CUstream stream) {
   const std::size_t bytes = collective.count * size_in_bytes(collective.dtype);
-  const ncclComm_t communicator = this->communicator();
+  const Entry entry(*this);
+  const ncclComm_t communicator = entry.communicator;
   const ContextScope scope(device_.context().api, device_.context().context);
   if (collective.kind == DeviceCollective::Kind::kBroadcast) {
     check(api_.ncclBroadcast(collective.input, collective.output, bytes, ncclUint8, collective.root, communicator,
@@ -166,22 +197,22 @@ void NcclGroup::exchange_parts(const DeviceCollective& collective, StreamView st
   exchange(messages, stream);
 }
 
-void NcclGroup::connect(std::span<const int> peers, StreamView stream) {
-  if (peers.empty()) return;
-  // NCCL connects two ranks when the first message goes between them: one byte each way.
-  const std::size_t count = peers.size();
-  auto* const bytes = static_cast<std::byte*>(device_.allocate(2 * count));
+void NcclGroup::connect(StreamView stream) {
+  if (connect_bytes_ != nullptr) return;
+  // NCCL connects two ranks when the first message goes between them: one byte each way. The bytes stay until the group
+  // ends, so that nothing waits for the stream.
+  const auto count = static_cast<std::size_t>(size_);
+  connect_bytes_ = device_.allocate(2 * count);
+  auto* const bytes = static_cast<std::byte*>(connect_bytes_);
   std::vector<DeviceMessage> messages;
   messages.reserve(2 * count);
-  for (std::size_t i = 0; i < count; ++i) {
-    messages.push_back({DeviceMessage::Kind::kSend, peers[i], bytes + i, 1});
-    messages.push_back({DeviceMessage::Kind::kReceive, peers[i], bytes + count + i, 1});
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const auto place = static_cast<std::size_t>(peer);
+    messages.push_back({DeviceMessage::Kind::kSend, peer, bytes + place, 1});
+    messages.push_back({DeviceMessage::Kind::kReceive, peer, bytes + count + place, 1});
   }
-  device_.fill_zero(bytes, 2 * count, stream);
-  // If these fail, the device may still use the bytes: they stay allocated.
   exchange(messages, stream);
-  device_.synchronize(stream);
-  device_.release(bytes);
 }
 
 std::string NcclGroup::asynchronous_error() {
@@ -199,20 +230,20 @@ void NcclGroup::abort() {
   ncclComm_t communicator = nullptr;
   {
     // Not held while NCCL aborts, which can take for ever: `asynchronous_error` goes on.
-    const std::lock_guard guard(mutex_);
+    std::unique_lock guard(mutex_);
     communicator = std::exchange(communicator_, nullptr);
+    if (!left_.wait_for(guard, kGrace, [this] { return entries_ == 0; })) {
+      log(LogLevel::kWarning, fmt::format("{}: a thread waits in NCCL for a peer, so that what is in streams cannot be "
+                                          "ended; end the process without waiting for the device",
+                                          name_));
+      return;
+    }
   }
   if (communicator == nullptr) return;
   const ContextScope scope(device_.context().api, device_.context().context);
   if (const ncclResult_t result = api_.ncclCommAbort(communicator); result != ncclSuccess) {
     log(LogLevel::kWarning, fmt::format("ncclCommAbort failed on {}: {}", name_, error_text(result)));
   }
-}
-
-ncclComm_t NcclGroup::communicator() {
-  const std::lock_guard guard(mutex_);
-  if (communicator_ == nullptr) throw DeviceError(fmt::format("{}: the group was aborted", name_));
-  return communicator_;
 }
 
 void NcclGroup::check(ncclResult_t result, std::string_view function) const {

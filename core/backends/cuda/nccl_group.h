@@ -2,6 +2,7 @@
 // The ranks of a communicator, by NCCL.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <span>
@@ -31,13 +32,13 @@ class NcclGroup final : public DeviceGroup {
   void exchange(std::span<const DeviceMessage> messages, StreamView stream) override;
   bool supports(DeviceCollective::Kind kind, DType dtype, ReduceOp op) const override;
   void run(const DeviceCollective& collective, StreamView stream) override;
-  void connect(std::span<const int> peers, StreamView stream) override;
+  void connect(StreamView stream) override;
   std::string asynchronous_error() override;
   void abort() override;
 
  private:
-  /// @throws DeviceError  the group was aborted
-  ncclComm_t communicator();
+  /// The communicator, for calls that enqueue: while this lives, `abort` waits.
+  class Entry;
   void check(ncclResult_t result, std::string_view function) const;
   std::string error_text(ncclResult_t error) const;
   void in_one_group(const std::function<void()>& enqueue);
@@ -47,10 +48,14 @@ class NcclGroup final : public DeviceGroup {
 
   CudaDevice& device_;
   const NcclApi& api_;
+  const int rank_;
   const int size_;
-  const std::string name_;  // "CUDA device 0 (…), rank 1 of 4"
-  std::mutex mutex_;
-  ncclComm_t communicator_ = nullptr;  // guarded by `mutex_`; null once the group is aborted
+  void* connect_bytes_ = nullptr;  // what the first messages are of; null until it is connected
+  const std::string name_;         // "CUDA device 0 (…), rank 1 of 4"
+  std::mutex mutex_;               // guards the next two
+  std::condition_variable left_;
+  ncclComm_t communicator_ = nullptr;  // null once the group is aborted
+  int entries_ = 0;                    // calls of NCCL's that use it
 };
 
 }  // namespace farandole::cuda

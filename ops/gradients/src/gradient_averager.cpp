@@ -12,6 +12,7 @@
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/endpoint.h"
+#include "farandole/internal/view_address.h"
 #include "farandole/sdk/device.h"
 
 namespace farandole {
@@ -73,8 +74,7 @@ class GradientAverager::State {
     if (options_.last_bucket_bytes == 0) {
       options_.last_bucket_bytes = static_cast<std::size_t>(settings.last_bucket_bytes);
     }
-    compare_with_other_ranks();
-    find_memory();
+    compare_with_other_ranks(find_memory());
     buckets_ = cut(spans_, options_.bucket_bytes, options_.last_bucket_bytes);
     bucket_of_.resize(spans_.size());
     for (std::size_t b = 0; b < buckets_.size(); ++b) prepare(b);
@@ -137,7 +137,8 @@ class GradientAverager::State {
     for (Bucket& bucket : buckets_) {
       try {
         if (!bucket.work.valid()) continue;
-        device_ == nullptr ? bucket.work.wait() : bucket.work.wait_on(options_.stream);
+        // Without a stream of the caller's the host waits in any case: here until the deadline.
+        device_ == nullptr || waits_for_device_ ? bucket.work.wait() : bucket.work.wait_on(options_.stream);
       } catch (...) {
         if (!first) first = std::current_exception();
       }
@@ -145,7 +146,8 @@ class GradientAverager::State {
     return first;
   }
 
-  void compare_with_other_ranks() {
+  /// @param problem  of this rank's memory; empty: none
+  void compare_with_other_ranks(const std::string& problem) {
     // FNV-1a over sizes and types, in order.
     std::uint64_t digest = 0xcbf29ce484222325ULL;
     const auto add = [&](std::uint64_t value) { digest = (digest ^ value) * 0x100000001b3ULL; };
@@ -158,11 +160,17 @@ class GradientAverager::State {
     add(options_.last_bucket_bytes);
     add(static_cast<std::uint64_t>(options_.op));
     for (const char letter : algorithm_) add(static_cast<unsigned char>(letter));
-    const std::vector<std::int64_t> mine{static_cast<std::int64_t>(digest), static_cast<std::int64_t>(spans_.size())};
-    std::vector<std::int64_t> all(2 * static_cast<std::size_t>(communicator_.size()));
+    const std::vector<std::int64_t> mine{static_cast<std::int64_t>(digest), static_cast<std::int64_t>(spans_.size()),
+                                         problem.empty() ? 0 : 1};
+    std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(communicator_.size()));
     communicator_.allgather(mine, all);
+    if (!problem.empty()) throw InvalidArgument(problem);
     for (int rank = 0; rank < communicator_.size(); ++rank) {
-      const auto entry = 2 * static_cast<std::size_t>(rank);
+      const auto entry = mine.size() * static_cast<std::size_t>(rank);
+      if (all[entry + 2] != 0) {
+        throw Mismatch(fmt::format("{} has gradients that it cannot average, and says which; no data was touched",
+                                   communicator_.describe(rank)));
+      }
       if (all[entry] == all[0] && all[entry + 1] == all[1]) continue;
       throw Mismatch(fmt::format(
           "{} has {} gradients and {} has {}, or their sizes, types or options differ; every rank must give the same",
@@ -170,23 +178,32 @@ class GradientAverager::State {
     }
   }
 
-  /// After the comparison, so that all ranks raise together.
-  void find_memory() {
-    if (spans_.empty()) return;
+  /// Why this rank cannot average its gradients; empty if it can. Does not throw what its peers would not learn of.
+  std::string find_memory() {
+    if (spans_.empty()) return {};
     const MemorySpace space = spans_.front().values.space;
     for (std::size_t i = 1; i < spans_.size(); ++i) {
       if (spans_[i].values.space == space) continue;
-      throw InvalidArgument(fmt::format("gradient {}: expected {}, where the first one is, got {}", i, describe(space),
-                                        describe(spans_[i].values.space)));
+      return fmt::format("gradient {}: expected {}, where the first one is, got {}", i, describe(space),
+                         describe(spans_[i].values.space));
     }
-    if (space.is_host()) return;
-    if (const MemorySpace own = communicator_.device(); own != space) {
-      throw InvalidArgument(
-          fmt::format("gradients: expected {}, the device of this rank, got {}", describe(own), describe(space)));
+    if (space.is_host()) return {};
+    try {
+      if (const MemorySpace own = communicator_.device(); own != space) {
+        return fmt::format("gradients: expected {}, the device of this rank, got {}", describe(own), describe(space));
+      }
+    } catch (const InvalidArgument& no_device) {
+      return no_device.what();
     }
-    device_ = &device_runtime(communicator_.settings()).runtime->open(space.ordinal);
+    DeviceRuntime& runtime = *device_runtime(communicator_.settings()).runtime;
+    for (std::size_t i = 0; i < spans_.size(); ++i) {
+      const std::string what = fmt::format("gradient {} ({})", i, spans_[i].name);
+      if (std::string problem = address_problem(runtime, what, spans_[i].values); !problem.empty()) return problem;
+    }
+    device_ = &runtime.open(space.ordinal);
     waits_for_device_ = !options_.stream.valid();
     if (waits_for_device_) options_.stream = StreamView(nullptr, space);
+    return {};
   }
 
   void prepare(std::size_t index) {
@@ -224,7 +241,8 @@ class GradientAverager::State {
       ReduceOptions options;
       options.algorithm = options_.algorithm;
       options.stream = options_.stream;
-      pack(bucket);
+      // A stream that is captured is refused by the collective, on all ranks.
+      if (device_ == nullptr || !device_->is_capturing(options_.stream)) pack(bucket);
       bucket.work = communicator_.allreduce_async(bucket.view, options_.op, options);
     }
   }

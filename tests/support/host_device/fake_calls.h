@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "cuda/cuda_api.h"
+#include "fake_driver_lock.h"
 #include "fake_faults.h"
 
 namespace farandole::fake {
@@ -20,12 +21,20 @@ enum class Needs : std::uint8_t { kNothing, kDriver, kContext };
 
 /// Counts a call of a function of the driver. Returns what it fails with before it does anything.
 cuda::CUresult begin_cuda_call(CallSite& site, Needs needs);
+/// Reports a call that CUDA forbids while a stream is captured, unless the calling thread has said that it relaxes
+/// that: it fails, and breaks the capture, whatever thread captures.
+void check_captures(const CallSite& site);
+/// What cuThreadExchangeStreamCaptureMode exchanges.
+int& capture_mode_of_thread();
+/// Streams that are captured at present.
+std::atomic<int>& captured_streams();
 /// True once cuInit has succeeded.
 std::atomic<bool>& is_initialised();
 
-// The first statement of an exported function: returns if the call must fail.
-#define FARANDOLE_FAKE_CALL(needs)                        \
-  static ::farandole::fake::CallSite call_site(__func__); \
+// The first statement of an exported function: takes the driver's lock, and returns if the call must fail.
+#define FARANDOLE_FAKE_CALL(needs)                                                          \
+  static ::farandole::fake::CallSite call_site(__func__);                                   \
+  ::farandole::fake::DriverLock driver_lock((needs) != ::farandole::fake::Needs::kNothing); \
   if (const CUresult failed = begin_cuda_call(call_site, needs); failed != CUDA_SUCCESS) return failed
 
 }  // namespace farandole::fake

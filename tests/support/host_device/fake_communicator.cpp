@@ -184,7 +184,7 @@ bool Communicator::must_stop() {
 
 // What waits for a rank that has died goes on waiting, as NCCL's kernels do, until it is aborted.
 void Communicator::look_at_peers() {
-  if (error_.load(std::memory_order_relaxed) != cuda::ncclSuccess) return;
+  if (option(Option::kNoticesDeath) == 0 || error_.load(std::memory_order_relaxed) != cuda::ncclSuccess) return;
   for (std::size_t peer = 0; peer < watches_.size(); ++peer) {
     if (has_ended(watches_[peer])) fail(cuda::ncclRemoteError, fmt::format("the process of rank {} has ended", peer));
   }

@@ -65,6 +65,22 @@ std::atomic<bool>& is_initialised() {
   return is;
 }
 
+int& capture_mode_of_thread() {
+  thread_local int mode = 0;  // CU_STREAM_CAPTURE_MODE_GLOBAL
+  return mode;
+}
+
+std::atomic<int>& captured_streams() {
+  static std::atomic<int> streams{0};
+  return streams;
+}
+
+void check_captures(const CallSite& site) {
+  if (captured_streams().load(std::memory_order_relaxed) == 0 || capture_mode_of_thread() != 0) return;
+  misuse("{} breaks the capture of a stream into a graph; call cuThreadExchangeStreamCaptureMode around it",
+         site.name());
+}
+
 CUresult begin_cuda_call(CallSite& site, Needs needs) {
   if (const int injected = site.begin_call(); injected != 0) return injected;
   if (needs == Needs::kNothing) return CUDA_SUCCESS;
@@ -201,6 +217,7 @@ CUresult cuMemGetInfo_v2(std::size_t* free_bytes, std::size_t* total_bytes) {
 
 CUresult cuMemAlloc_v2(CUdeviceptr* memory, std::size_t bytes) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
+  check_captures(call_site);
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (!current().take_memory(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   const Allocation* const allocation = allocate(Allocation::Kind::kDevice, current().ordinal, bytes);
@@ -214,12 +231,14 @@ CUresult cuMemAlloc_v2(CUdeviceptr* memory, std::size_t bytes) {
 
 CUresult cuMemFree_v2(CUdeviceptr memory) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
+  check_captures(call_site);
   if (memory == 0) return CUDA_SUCCESS;
   return free_memory("cuMemFree", Allocation::Kind::kDevice, reinterpret_cast<const void*>(memory));
 }
 
 CUresult cuMemHostAlloc(void** memory, std::size_t bytes, unsigned /*flags*/) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
+  check_captures(call_site);
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   const Allocation* const allocation = allocate(Allocation::Kind::kPinned, current().ordinal, bytes);
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -229,6 +248,7 @@ CUresult cuMemHostAlloc(void** memory, std::size_t bytes, unsigned /*flags*/) {
 
 CUresult cuMemFreeHost(void* memory) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
+  check_captures(call_site);
   return free_memory("cuMemFreeHost", Allocation::Kind::kPinned, memory);
 }
 
@@ -251,9 +271,8 @@ CUresult cuPointerGetAttribute(void* value, int attribute, CUdeviceptr memory) {
 
 CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
   FARANDOLE_FAKE_CALL(Needs::kDriver);
-  thread_local int mode_of_thread = 0;  // CU_STREAM_CAPTURE_MODE_GLOBAL
   if (*mode < 0 || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
-  std::swap(mode_of_thread, *mode);
+  std::swap(capture_mode_of_thread(), *mode);
   return CUDA_SUCCESS;
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The double of libcuda: modules, launches, copies, streams, events.
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -8,6 +10,7 @@
 #include "fake_exports.h"
 #include "fake_faults.h"
 #include "fake_kernels.h"
+#include "fake_options.h"
 
 // NOLINTBEGIN(performance-no-int-to-ptr): CUDA's driver has addresses as numbers
 namespace farandole::fake {
@@ -48,6 +51,8 @@ extern "C" {
 
 CUresult cuModuleLoadData(CUmodule* module, const void* /*image*/) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
+  check_captures(call_site);
+  if (option(Option::kFreeSyncs) != 0) current_device()->synchronize();
   *module = reinterpret_cast<CUmodule>(&make_kept<Module>(*current_device()));
   return CUDA_SUCCESS;
 }
@@ -112,6 +117,7 @@ CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, std::size_t bytes
     std::memmove(reinterpret_cast<void*>(target), address_of(source), bytes);
   };
   queue->device.enqueue(*queue, std::move(item));
+  driver_lock.unlock();
   if (waits) queue->wait(queue->pushed());
   return CUDA_SUCCESS;
 }
@@ -130,6 +136,23 @@ CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, std::size_t by
   return CUDA_SUCCESS;
 }
 
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr memory, std::uint32_t value, unsigned flags) {
+  FARANDOLE_FAKE_CALL(Needs::kContext);
+  Stream* const queue = target_of("cuStreamWriteValue32", stream);
+  if (queue == nullptr) return kInvalidHandle;
+  if (flags != CU_STREAM_WRITE_VALUE_DEFAULT || memory % sizeof value != 0) return CUDA_ERROR_INVALID_VALUE;
+  Item item{.call = "cuStreamWriteValue32"};
+  const Access target{address_of(memory), sizeof value, true, "target"};
+  if (!item.uses.add("cuStreamWriteValue32", queue->device.ordinal, Reach::kDevice, target)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  item.work = [memory, value](Random& /*random*/) {
+    std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(memory)).store(value, std::memory_order_release);
+  };
+  queue->device.enqueue(*queue, std::move(item));
+  return CUDA_SUCCESS;
+}
+
 CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
   if (flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
@@ -139,13 +162,27 @@ CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
 
 CUresult cuStreamSynchronize(CUstream stream) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
+  check_captures(call_site);
   const Stream* const found = stream_of(stream, *current_device());
   if (found == nullptr) {
     misuse("cuStreamSynchronize of {}, which is no stream", fmt::ptr(stream));
     return kInvalidHandle;
   }
+  driver_lock.unlock();
   found->wait(found->pushed());
   return is_device_lost() ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
+}
+
+CUresult cuStreamQuery(CUstream stream) {
+  FARANDOLE_FAKE_CALL(Needs::kContext);
+  check_captures(call_site);
+  const Stream* const found = stream_of(stream, *current_device());
+  if (found == nullptr) {
+    misuse("cuStreamQuery of {}, which is no stream", fmt::ptr(stream));
+    return kInvalidHandle;
+  }
+  if (is_device_lost()) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  return found->is_idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuStreamIsCapturing(CUstream stream, int* status) {
@@ -208,6 +245,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 
 CUresult cuEventQuery(CUevent event) {
   FARANDOLE_FAKE_CALL(Needs::kDriver);
+  check_captures(call_site);
   const Event* const found = event_of("cuEventQuery", event);
   if (found == nullptr) return kInvalidHandle;
   const Mark* const mark = found->mark();

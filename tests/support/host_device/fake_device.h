@@ -32,6 +32,8 @@ void fake_device_restore(void);
 int fake_device_set(const char* option, const char* value);
 /// How often this function was called in this process, failed calls included.
 unsigned long fake_device_calls(const char* function);
+/// How many threads are in a call of the driver that waits: for a device, as cuMemFree does, or for the driver's lock.
+unsigned fake_device_waits_in_driver(void);
 
 /// How often a group of this communicator, or a host that connects it, has looked for progress in vain since it last
 /// had any. Grows only while it waits for a peer. (fake_nccl)

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "fake_driver_lock.h"
 #include "fake_options.h"
 
 namespace farandole::fake {
@@ -81,6 +82,7 @@ bool Device::captures_blocking_stream() {
 }
 
 void Device::synchronize() {
+  const DriverWait wait;
   for (const Stream* const stream : all_streams()) stream->wait(stream->pushed());
 }
 

@@ -18,6 +18,7 @@ using namespace cuda;
 #define FARANDOLE_DECLARE_NCCL(name, parameters) ncclResult_t name parameters;
 extern "C" {
 FARANDOLE_CUDA_FUNCTIONS(FARANDOLE_DECLARE_CUDA)
+CUresult cuStreamSynchronize(CUstream stream);  // of programs: the plug-in does without
 FARANDOLE_NCCL_FUNCTIONS(FARANDOLE_DECLARE_NCCL)
 const char* ncclGetErrorString(ncclResult_t error);
 const char* ncclGetLastError(ncclComm_t comm);

@@ -64,7 +64,7 @@ bool Transfer::advance_receive(Random& random) {
     compare_with_header();
     is_compared_ = true;
   }
-  if (!problem_.empty()) return false;
+  if (!problem_.empty() || !mismatch_.empty()) return false;
   const bool has_consumed = consume(random);
   is_complete_ = done_bytes_ == message_.bytes;
   return has_consumed || is_complete_;
@@ -72,12 +72,12 @@ bool Transfer::advance_receive(Random& random) {
 
 void Transfer::compare_with_header() {
   const MessageHeader& sent = channel_.headers[number_ % Channel::kHeaders];
+  std::string& found = option(Option::kMismatchHangs) != 0 ? mismatch_ : problem_;
   if (sent.call != message_.call) {
-    problem_ = fmt::format("ranks call different collectives: rank {} {}, this one {}", message_.peer,
-                           text_of(sent.call), text_of(message_.call));
+    found = fmt::format("ranks call different collectives: rank {} {}, this one {}", message_.peer, text_of(sent.call),
+                        text_of(message_.call));
   } else if (sent.bytes != message_.bytes) {
-    problem_ =
-        fmt::format("rank {} sends {} bytes, but this one receives {}", message_.peer, sent.bytes, message_.bytes);
+    found = fmt::format("rank {} sends {} bytes, but this one receives {}", message_.peer, sent.bytes, message_.bytes);
   }
 }
 
@@ -113,7 +113,8 @@ std::string Transfer::awaited() const {
   const bool is_send = message_.direction == Message::Direction::kSend;
   const char* const what = message_.call.kind == Collective::kNone ? "message" : "message of a collective";
   if (is_send) return fmt::format("rank {} to receive {} {} ({} bytes)", message_.peer, what, number_, message_.bytes);
-  return fmt::format("{} {} ({} bytes) from rank {}", what, number_, message_.bytes, message_.peer);
+  return fmt::format("{} {} ({} bytes) from rank {}{}{}", what, number_, message_.bytes, message_.peer,
+                     mismatch_.empty() ? "" : ", for ever: ", mismatch_);
 }
 
 void MessageGroup::add(const Message& message, std::uint64_t number) {

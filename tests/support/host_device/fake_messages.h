@@ -62,6 +62,7 @@ class Transfer {
   bool waits_for_receive_ = true;  ///< decided when the message is announced
   bool is_complete_ = false;
   std::string problem_;
+  std::string mismatch_;  ///< why it waits for ever
 };
 
 /// How a group ended.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the double reports of wrong use of CUDA.
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "fake_tables.h"
 
@@ -143,6 +145,47 @@ TEST_F(CudaMisuse, MemoryIsFreedWhileAStreamUsesIt) {
   fake_device_restore();
   EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
   EXPECT_THAT(reports(), AllOf(HasSubstr("cuMemsetD8Async, uses memory of device 0"), HasSubstr("freed meanwhile")));
+}
+
+TEST_F(CudaMisuse, ACallThatBreaksACapture) {
+  const CUstream stream = make_stream();
+  const CUevent event = make_event();
+  fake_device_capture(stream, 1);
+  EXPECT_EQ(cuda_api().cuEventQuery(event), CUDA_SUCCESS);
+  EXPECT_THAT(reports(), HasSubstr("cuEventQuery breaks the capture"));
+  int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  EXPECT_EQ(cuda_api().cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuEventQuery(event), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+  fake_device_capture(stream, 0);
+  EXPECT_EQ(cuda_api().cuEventQuery(event), CUDA_SUCCESS);
+}
+
+/// As all other programs have it.
+TEST_F(CudaMisuse, FreeingWaitsForTheDeviceAndKeepsTheDriver) {
+  use_device(4);  // whose streams no other test uses
+  set("FAKE_DEVICE_FREE_SYNCS", "1");
+  const CUstream stream = make_stream();
+  const CUevent event = make_event();
+  CUdeviceptr memory = 0;
+  EXPECT_EQ(cuda_api().cuMemAlloc(&memory, 100), CUDA_SUCCESS);
+  fake_device_stick(stream, 1);
+  EXPECT_EQ(cuda_api().cuMemsetD8Async(memory, 0, 100, stream), CUDA_SUCCESS);
+  std::atomic<bool> is_asked{false};
+  std::thread freeing([&] {
+    use_device(4);
+    EXPECT_EQ(cuda_api().cuMemFree(memory), CUDA_SUCCESS);
+  });
+  while (fake_device_waits_in_driver() == 0) std::this_thread::yield();
+  std::thread asking([&] {
+    EXPECT_EQ(cuda_api().cuEventQuery(event), CUDA_SUCCESS);
+    is_asked = true;
+  });
+  while (fake_device_waits_in_driver() < 2) std::this_thread::yield();
+  EXPECT_FALSE(is_asked) << "the thread that frees has the driver's lock";
+  fake_device_restore();
+  freeing.join();
+  asking.join();
 }
 
 TEST_F(CudaMisuse, FreeingMayWaitInstead) {

@@ -202,6 +202,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (const int injected = call_site.begin_call(); injected != 0) return injected;
   Communicator* const communicator = communicator_of("ncclCommAbort", comm);
   if (communicator == nullptr) return ncclInvalidArgument;
+  if (const std::uint32_t caller = communicator->calling_thread.load(); caller != 0) {
+    misuse("ncclCommAbort of rank {} of {} frees what a call that another thread is in uses", communicator->rank,
+           communicator->size);
+  }
   while (option(Option::kAbortHangs) != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   communicator->abort();
   communicator->die();

@@ -173,6 +173,7 @@ TEST_F(NcclMisuse, TwoThreadsAtTheSameTime) {
     EXPECT_EQ(cuda_api().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(data.data()), 0, 10, stream), CUDA_SUCCESS);
     EXPECT_THAT(reports(), HasSubstr("while another thread enqueues an NCCL group on it"));
     EXPECT_EQ(nccl_api().ncclCommAbort(comm), ncclSuccess);
+    EXPECT_THAT(reports(), HasSubstr("ncclCommAbort of rank 0 of 2 frees what a call that another thread is in uses"));
     connecting.join();
     fake_device_inject("ncclGroupEnd", 1, ncclInternalError);
     EXPECT_EQ(nccl_api().ncclGroupEnd(), ncclInternalError);
@@ -238,6 +239,42 @@ TEST_F(NcclMisuse, MemoryIsFreedWhileAGroupUsesIt) {
   });
   EXPECT_THAT(reports(), AllOf(HasSubstr("which 1 items of streams still use"), HasSubstr("ncclGroupEnd, uses memory"),
                                HasSubstr("freed meanwhile"), HasSubstr("seen by rank 0 of 1")));
+}
+
+/// As all other programs have it.
+TEST_F(FakeDeviceTest, SizesThatDifferHangAndAreNamed) {
+  set("FAKE_NCCL_MISMATCH_HANGS", "1");
+  std::atomic<bool> is_sent{false};
+  const ncclUniqueId id = make_nccl_id();
+  testing::internal::CaptureStderr();
+  on_ranks(2, [&](int rank) {
+    const ncclComm_t comm = join(id, 2, rank);
+    const CUstream stream = make_stream();
+    const CUevent event = make_event();
+    const Vector<std::uint8_t> data(10);
+    const auto count = static_cast<std::size_t>(10 - rank);
+    EXPECT_EQ(rank == 0 ? nccl_api().ncclSend(data.data(), count, ncclUint8, 1, comm, stream)
+                        : nccl_api().ncclRecv(data.data(), count, ncclUint8, 0, comm, stream),
+              ncclSuccess);
+    EXPECT_EQ(cuda_api().cuEventRecord(event, stream), CUDA_SUCCESS);
+    if (rank == 0) {
+      EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS) << "it fits into the channel";
+      is_sent = true;
+    } else {
+      while (!is_sent) std::this_thread::yield();
+      // It has looked at what was sent; then it reports.
+      for (const char* const stall : {"20", "0"}) {
+        set("FAKE_DEVICE_STALL_S", stall);
+        const unsigned long polls = fake_nccl_idle_polls(comm);
+        while (fake_nccl_idle_polls(comm) < polls + 20) std::this_thread::yield();
+      }
+      EXPECT_EQ(cuda_api().cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    }
+    EXPECT_EQ(nccl_api().ncclCommAbort(comm), ncclSuccess);
+    EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  });
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("from rank 0, for ever: rank 0 sends 10 bytes, but this one receives 9"));
 }
 
 }  // namespace

@@ -301,6 +301,7 @@ TEST_F(Nccl, AbortEndsWhatIsOnItsWay) {
   });
 }
 
+/// Though what that host uses is freed then.
 TEST_F(Nccl, AbortEndsAHostThatConnects) {
   const ncclUniqueId id = make_nccl_id();
   on_ranks(2, [&](int rank) {
@@ -309,6 +310,7 @@ TEST_F(Nccl, AbortEndsAHostThatConnects) {
     std::thread helper([comm] {
       wait_until_idle(comm);
       EXPECT_EQ(nccl_api().ncclCommAbort(comm), ncclSuccess);
+      EXPECT_THAT(reports(), testing::HasSubstr("frees what a call that another thread is in uses"));
     });
     const Vector<float> data(numbers_from(0, 10));
     EXPECT_EQ(nccl_api().ncclSend(data.data(), 10, ncclFloat32, 1, comm, make_stream()), ncclInternalError);

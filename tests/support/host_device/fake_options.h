@@ -18,6 +18,7 @@ enum class Option : std::uint8_t {
   kCapability,
   kDriverVersion,
   kFreeSyncs,
+  kDriverLock,
   kLost,
   kStuck,
   kNcclVersion,
@@ -25,6 +26,8 @@ enum class Option : std::uint8_t {
   kBufferedPercent,
   kSharedDevice,
   kAbortHangs,
+  kMismatchHangs,
+  kNoticesDeath,
 };
 std::int64_t option(Option option);
 /// False if there is no option of this name, or the text is no number.

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "fake_calls.h"
 #include "fake_device.h"
 #include "fake_devices.h"
 #include "fake_faults.h"
@@ -60,6 +61,12 @@ void Stream::push(Item item) {
   last_->items[number % kBlockItems] = std::move(item);
   pushed_.store(number + 1, std::memory_order_release);
   wake_sleepers(pushed_);
+}
+
+bool Stream::is_idle() const {
+  const std::uint32_t pushed = this->pushed();
+  if (completed_.load(std::memory_order_relaxed) != pushed) return false;
+  return completed_.load(std::memory_order_acquire) == pushed;
 }
 
 void Stream::wait(std::uint32_t items) const {
@@ -156,7 +163,9 @@ std::uint32_t this_thread_number() {
 }  // namespace farandole::fake
 
 extern "C" void fake_device_capture(void* stream, int is_captured) {
-  static_cast<farandole::fake::Stream*>(stream)->is_captured.store(is_captured != 0, std::memory_order_relaxed);
+  auto& captured = static_cast<farandole::fake::Stream*>(stream)->is_captured;
+  const bool was = captured.exchange(is_captured != 0, std::memory_order_relaxed);
+  farandole::fake::captured_streams().fetch_add((is_captured != 0 ? 1 : 0) - (was ? 1 : 0), std::memory_order_relaxed);
 }
 
 extern "C" void fake_device_stick(void* stream, unsigned nth) {

@@ -86,6 +86,8 @@ class Stream : public Handle {
   /// Appends an item. Hosts only; thread-safe.
   void push(Item item);
   std::uint32_t pushed() const { return pushed_.load(std::memory_order_relaxed); }
+  /// True if all that was pushed is complete.
+  bool is_idle() const;
   /// Waits until that many items are complete.
   void wait(std::uint32_t items) const;
   /// While a thread enqueues a group of NCCL's, another one that enqueues here commits a misuse.

@@ -30,13 +30,14 @@ void find_function(void* library, const char* name, Pointer& function) {
 
 }  // namespace
 
-const CudaApi& cuda_api() {
-  static const CudaApi api = [] {
-    CudaApi table;
+const ProgramCudaApi& cuda_api() {
+  static const ProgramCudaApi api = [] {
+    ProgramCudaApi table;
     void* const library = open_library(FARANDOLE_FAKE_CUDA);
 #define FARANDOLE_FIND(name, exported, parameters) find_function(library, #exported, table.name);
     FARANDOLE_CUDA_FUNCTIONS(FARANDOLE_FIND)
 #undef FARANDOLE_FIND
+    find_function(library, "cuStreamSynchronize", table.cuStreamSynchronize);
     return table;
   }();
   return api;
@@ -126,6 +127,8 @@ void destroy(ncclComm_t comm) {
 
 void FakeDeviceTest::SetUp() {
   set("FAKE_DEVICE_FATAL", "0");
+  set("FAKE_NCCL_MISMATCH_HANGS", "0");
+  set("FAKE_DEVICE_FREE_SYNCS", "0");  // streams stick here, and what is freed is none of theirs
   ASSERT_EQ(cuda_api().cuInit(0), CUDA_SUCCESS);
   use_device(0);
 }
@@ -133,11 +136,13 @@ void FakeDeviceTest::SetUp() {
 void FakeDeviceTest::TearDown() {
   fake_device_restore();
   EXPECT_EQ(reports(), "");
-  for (const char* const option :
-       {"FAKE_DEVICE_FREE_SYNCS", "FAKE_NCCL_ANY_THREAD", "FAKE_NCCL_SHARED_DEVICE", "FAKE_NCCL_ABORT_HANGS"}) {
+  for (const char* const option : {"FAKE_NCCL_ANY_THREAD", "FAKE_NCCL_SHARED_DEVICE", "FAKE_NCCL_ABORT_HANGS"}) {
     set(option, "0");
   }
   set("FAKE_NCCL_BUFFERED_PERCENT", "50");
+  set("FAKE_DEVICE_FREE_SYNCS", "1");
+  set("FAKE_NCCL_MISMATCH_HANGS", "1");
+  set("FAKE_DEVICE_STALL_S", "20");
 }
 
 std::string FakeDeviceTest::reports() {

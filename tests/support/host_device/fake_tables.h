@@ -23,8 +23,13 @@ namespace farandole::fake {
 using namespace cuda;
 // NOLINTEND(google-build-using-namespace)
 
+/// What the plug-in calls, and what programs call besides.
+struct ProgramCudaApi : CudaApi {
+  CUresult (*cuStreamSynchronize)(CUstream stream) = nullptr;
+};
+
 /// Empty tables have been filled, or the test program ends.
-const CudaApi& cuda_api();
+const ProgramCudaApi& cuda_api();
 const NcclApi& nccl_api();
 
 /// The handle of a device's context, which becomes that of the calling thread.

@@ -16,6 +16,7 @@ class FakeDevices final : public farandole::DeviceRuntime {
   explicit FakeDevices(std::string version) : version_(std::move(version)) {}
   std::string_view name() const override { return "FAKE"; }
   std::string version() const override { return version_; }
+  std::string collectives_version() const override { return version_; }
   std::string collectives_missing() const override { return {}; }
   bool shares_devices() const override { return false; }
   std::vector<std::string> warnings() const override { return {}; }

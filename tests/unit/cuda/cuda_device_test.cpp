@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -80,7 +81,7 @@ TEST_F(CudaDeviceTest, LeavesTheContextOfAThreadAsItWas) {
   const StreamView stream = opened.make_stream();
   EXPECT_EQ(stream.space, opened.space());
   opened.release(opened.allocate(100));
-  opened.make_event()->is_complete();
+  opened.make_event(DeviceEvent::Use::kHost)->is_complete();
   opened.synchronize(stream);
   EXPECT_EQ(current_context(), programs);
   opened.bind_thread();
@@ -88,7 +89,9 @@ TEST_F(CudaDeviceTest, LeavesTheContextOfAThreadAsItWas) {
 }
 
 TEST_F(CudaDeviceTest, QueriesOfEventsDoNotDisturbGraphs) {
-  const std::unique_ptr<DeviceEvent> event = device().make_event();
+  const std::unique_ptr<DeviceEvent> event = device().make_event(DeviceEvent::Use::kStreams);
+  EXPECT_TRUE(event->is_complete()) << "never recorded";
+  device().record(*event, {});
   EXPECT_TRUE(event->is_complete());
   EXPECT_EQ(vendor().mode_of_query, CU_STREAM_CAPTURE_MODE_RELAXED);
   EXPECT_EQ(capture_mode(), 0) << "as it was";
@@ -98,6 +101,52 @@ TEST_F(CudaDeviceTest, QueriesOfEventsDoNotDisturbGraphs) {
   EXPECT_THAT(message_of<DeviceError>([&] { event->is_complete(); }),
               AllOf(HasSubstr("cuEventQuery failed on CUDA device 0 (Fake A)"), HasSubstr("start it again")));
   EXPECT_EQ(capture_mode(), 0);
+}
+
+TEST_F(CudaDeviceTest, EventsOfTheHostAreReadWithoutTheDriver) {
+  const std::unique_ptr<DeviceEvent> event = device().make_event(DeviceEvent::Use::kHost);
+  vendor().cuda_results["cuEventQuery"] = CUDA_ERROR_NOT_READY;
+  for (int repetition = 0; repetition < 3; ++repetition) {
+    device().record(*event, {});
+    EXPECT_TRUE(event->is_complete());
+  }
+  EXPECT_EQ(vendor().event_queries, 0);
+}
+
+/// A stream of a device that has failed writes nothing.
+TEST_F(CudaDeviceTest, TheDriverIsAskedOnceAMillisecond) {
+  vendor().writes_values = false;
+  vendor().cuda_results["cuEventQuery"] = CUDA_ERROR_NOT_READY;
+  const std::unique_ptr<DeviceEvent> event = device().make_event(DeviceEvent::Use::kHost);
+  device().record(*event, {});
+  const auto start = std::chrono::steady_clock::now();
+  while (vendor().event_queries < 3) EXPECT_FALSE(event->is_complete());
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(2));
+  vendor().cuda_results["cuEventQuery"] = CUDA_ERROR_ILLEGAL_ADDRESS;
+  EXPECT_THAT(message_of<DeviceError>([&] {
+                while (!event->is_complete()) {
+                }
+              }),
+              HasSubstr("cuEventQuery failed"));
+}
+
+TEST_F(CudaDeviceTest, AsksTheDriverWhereNoStreamCanWriteValues) {
+  vendor().cuda_results["cuStreamWriteValue32"] = CUDA_ERROR_NOT_SUPPORTED;
+  vendor().writes_values = false;
+  const std::unique_ptr<DeviceEvent> event = device().make_event(DeviceEvent::Use::kHost);
+  device().record(*event, {});
+  EXPECT_TRUE(event->is_complete());
+  EXPECT_EQ(vendor().event_queries, 1);
+}
+
+TEST_F(CudaDeviceTest, EventsAreMadeOnce) {
+  for (int repetition = 0; repetition < 5; ++repetition) {
+    const std::unique_ptr<DeviceEvent> one = device().make_event(DeviceEvent::Use::kHost);
+    const std::unique_ptr<DeviceEvent> other = device().make_event(DeviceEvent::Use::kStreams);
+    EXPECT_TRUE(one->is_complete()) << "of an earlier event nothing is left";
+    device().record(*one, {});
+  }
+  EXPECT_EQ(vendor().events_made, 2);
 }
 
 TEST_F(CudaDeviceTest, SaysHowMuchMemoryIsLeft) {

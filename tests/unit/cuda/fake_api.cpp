@@ -141,12 +141,20 @@ void set_kernels(CudaApi& api) {
 }
 
 void set_streams(CudaApi& api) {
-  api.cuStreamSynchronize = [](CUstream) -> CUresult { return answer("cuStreamSynchronize"); };
+  api.cuStreamWriteValue32 = [](CUstream, CUdeviceptr memory, std::uint32_t value, unsigned) -> CUresult {
+    if (the_vendor.writes_values) *pointer_of<std::uint32_t*>(memory) = value;
+    return answer("cuStreamWriteValue32");
+  };
+  api.cuEventCreate = [](CUevent* event, unsigned) -> CUresult {
+    *event = pointer_of<CUevent>(0x300 + static_cast<std::uintptr_t>(++the_vendor.events_made));
+    return answer("cuEventCreate");
+  };
   api.cuMemcpyAsync = [](CUdeviceptr, CUdeviceptr, std::size_t, CUstream) -> CUresult {
     return answer("cuMemcpyAsync");
   };
   api.cuEventQuery = [](CUevent) -> CUresult {
     the_vendor.mode_of_query = capture_mode();
+    ++the_vendor.event_queries;
     return answer("cuEventQuery");
   };
 }

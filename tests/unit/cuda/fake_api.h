@@ -33,6 +33,7 @@ struct FakeVendor {
   ncclResult_t nccl_asynchronous_error = ncclSuccess;
   std::size_t device_bytes = 1 << 30;  // that cuMemAlloc has
   int device_count = 2;
+  bool writes_values = true;            // cuStreamWriteValue32, at once
   const void* device_memory = nullptr;  // what cuPointerGetAttribute takes for memory of device 1
   // Seen.
   std::size_t allocated_bytes = 0;
@@ -42,6 +43,8 @@ struct FakeVendor {
   std::vector<Launch> launches;
   std::set<std::string> loaded_kernels;  // whose attributes were asked for
   int group_depth = 0;
+  int event_queries = 0;
+  int events_made = 0;
   int mode_of_query = -1;  // capture mode of the thread in cuEventQuery
   CUcontext context_of_nccl = nullptr;
   bool was_aborted = false;
@@ -61,7 +64,7 @@ Pointer pointer_of(std::uintptr_t number) {
 
 inline constexpr std::size_t kMiB = 1 << 20;
 /// Kernels that a fake driver takes.
-inline constexpr KernelImage kFakeImage{"kernels", 7, 13000, "CUDA 13.0"};
+inline const KernelImage kFakeImage = kernel_image("kernels", 7, 13000);
 
 CudaApi fake_cuda();
 /// Of a version without known problems.

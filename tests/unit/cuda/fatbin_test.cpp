@@ -42,22 +42,30 @@ std::multiset<std::string> architectures(const unsigned char* fatbin, std::size_
   return found;
 }
 
-const std::multiset<std::string> kArchitectures{"compute_90", "sm_75", "sm_80", "sm_90"};
+/// Of Blackwell as much as the toolkit has.
+std::multiset<std::string> architectures_of(int toolkit) {
+  std::multiset<std::string> all{"compute_90", "sm_75", "sm_80", "sm_90"};
+  if (toolkit >= 12080) all.insert({"sm_100", "sm_120"});
+  if (toolkit >= 12090) all.insert("sm_103");
+  return all;
+}
 constexpr std::size_t kMostBytes = 1536 * 1024;
 
-void check_fatbin(const unsigned char* fatbin, std::size_t size) {
-  EXPECT_EQ(architectures(fatbin, size), kArchitectures);
+void check_fatbin(const unsigned char* fatbin, std::size_t size, int toolkit) {
+  EXPECT_EQ(architectures(fatbin, size), architectures_of(toolkit));
   EXPECT_LE(size, kMostBytes);
 }
 
 TEST(Fatbin, HoldsEveryArchitecture) {
   if (farandole_kernels_fatbin_size == 0) GTEST_SKIP() << "built without nvcc";
-  check_fatbin(farandole_kernels_fatbin, farandole_kernels_fatbin_size);
+  check_fatbin(farandole_kernels_fatbin, farandole_kernels_fatbin_size, farandole_kernels_fatbin_toolkit);
 }
 
 TEST(Fatbin, HoldsEveryArchitectureForOlderDrivers) {
   if (farandole_kernels_fatbin_cuda12_size == 0) GTEST_SKIP() << "built without FARANDOLE_CUDA12_NVCC";
-  check_fatbin(farandole_kernels_fatbin_cuda12, farandole_kernels_fatbin_cuda12_size);
+  EXPECT_EQ(farandole_kernels_fatbin_cuda12_toolkit / 1000, 12);
+  check_fatbin(farandole_kernels_fatbin_cuda12, farandole_kernels_fatbin_cuda12_size,
+               farandole_kernels_fatbin_cuda12_toolkit);
 }
 
 TEST(Fatbin, NvccHasCompiledEveryKernelForEveryArchitecture) {

@@ -73,6 +73,23 @@ TEST(MemoryPool, BlocksAreAtMostAQuarterLarger) {
   }
 }
 
+TEST(MemoryPool, WaitsBeforeKeptBlocksGoBack) {
+  Source source(4 * kMiB);
+  int waits = 0;
+  MemoryPool::Source functions = source.functions();
+  functions.wait_for_release = [&] {
+    EXPECT_EQ(source.releases, 0);
+    ++waits;
+  };
+  MemoryPool pool(functions);
+  EXPECT_EQ(pool.allocate(6 * kMiB), nullptr);
+  EXPECT_EQ(waits, 0) << "nothing is kept";
+  pool.release(pool.allocate(2 * kMiB));
+  EXPECT_NE(pool.allocate(4 * kMiB), nullptr);
+  EXPECT_EQ(waits, 1);
+  EXPECT_EQ(source.releases, 1);
+}
+
 TEST(MemoryPool, KeepsWhatIsReleased) {
   Source source(100 * kMiB);
   MemoryPool pool(source.functions());

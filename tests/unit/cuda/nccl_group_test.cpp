@@ -100,19 +100,21 @@ TEST_F(NcclGroupTest, AGroupThatFailsIsClosed) {
   EXPECT_EQ(current_context(), nullptr);
 }
 
-TEST_F(NcclGroupTest, ConnectsBothWaysAndGivesItsMemoryBack) {
-  group_->connect(std::vector<int>{0, 3}, {});
+TEST_F(NcclGroupTest, ConnectsOnceBothWaysAndGivesItsMemoryBackWithTheGroup) {
+  group_->connect({});
   EXPECT_THAT(vendor().nccl_calls,
               ElementsAre("ncclGroupStart", "ncclSend 0 bytes=1 type=1", "ncclRecv 0 bytes=1 type=1",
-                          "ncclSend 3 bytes=1 type=1", "ncclRecv 3 bytes=1 type=1", "ncclGroupEnd"));
+                          "ncclSend 2 bytes=1 type=1", "ncclRecv 2 bytes=1 type=1", "ncclSend 3 bytes=1 type=1",
+                          "ncclRecv 3 bytes=1 type=1", "ncclGroupEnd"));
   vendor().nccl_calls.clear();
-  group_->connect({}, {});
+  group_->connect({});
   EXPECT_TRUE(vendor().nccl_calls.empty());
-  void* const memory = device_->allocate(1);
-  device_->release(memory);
-  vendor().cuda_results["cuStreamSynchronize"] = 719;
-  EXPECT_THROW(group_->connect(std::vector<int>{0}, {}), DeviceError);
-  EXPECT_NE(device_->allocate(1), memory) << "the device may still write to it";
+  void* const other = device_->allocate(1);
+  group_.reset();
+  void* const connected = device_->allocate(1);
+  EXPECT_NE(connected, other);
+  device_->release(connected);
+  device_->release(other);
 }
 
 TEST_F(NcclGroupTest, RunsItsOwnCollectives) {

@@ -22,8 +22,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 std::array<KernelImage, 2> images(std::size_t cuda13_bytes, std::size_t cuda12_bytes) {
-  return {KernelImage{"13", cuda13_bytes, 13000, "CUDA 13.0 (driver 580 or newer)"},
-          KernelImage{"12", cuda12_bytes, 12000, "CUDA 12.0 (driver 525 or newer)"}};
+  return {kernel_image("13", cuda13_bytes, 13010), kernel_image("12", cuda12_bytes, 12090)};
 }
 
 TEST(Versions, TheDriverDecidesWhichKernelsAreLoaded) {
@@ -38,6 +37,11 @@ TEST(Versions, TheDriverDecidesWhichKernelsAreLoaded) {
   const auto old_only = images(0, 1);
   EXPECT_EQ(image_for(old_only, 13000), &old_only[1]);
   EXPECT_EQ(image_for(images(0, 0), 13000), nullptr);
+  // A build whose only nvcc is of CUDA 12.
+  const std::array by_cuda12{kernel_image("12", 1, 12080), kernel_image("", 0, 0)};
+  EXPECT_EQ(image_for(by_cuda12, 12020), by_cuda12.data());
+  EXPECT_EQ(image_for(by_cuda12, 13000), by_cuda12.data());
+  EXPECT_EQ(image_for(by_cuda12, 11080), nullptr);
 }
 
 TEST(Versions, AnOldDriverIsToldWhatIsNeeded) {

@@ -74,9 +74,13 @@ struct DeviceCollective {
 /// A moment in a stream, that others wait for. Destroyed when the device is done with it.
 class DeviceEvent {
  public:
+  enum class Use : std::uint8_t {
+    kStreams,  ///< streams wait for it
+    kHost,     ///< also the host, which asks often whether it is complete, and need not call the driver each time
+  };
   virtual ~DeviceEvent() = default;
   /// True once what was in the stream when it was recorded is complete; true if it never was recorded. Does not block.
-  /// @throws DeviceError  the device has failed
+  /// One thread at a time. @throws DeviceError  the device has failed
   virtual bool is_complete() = 0;
 };
 
@@ -92,13 +96,14 @@ class DeviceGroup {
   virtual bool supports(DeviceCollective::Kind kind, DType dtype, ReduceOp op) const = 0;
   /// Enqueues the vendor's own collective. @throws DeviceError, Unsupported  see `supports`
   virtual void run(const DeviceCollective& collective, StreamView stream) = 0;
-  /// Makes the connections to these peers, both ways; each of them must name this rank. Blocks until they do.
-  /// @throws DeviceError
-  virtual void connect(std::span<const int> peers, StreamView stream) = 0;
+  /// Makes the connections to all peers, both ways, unless they are there. Blocks until all ranks do. @throws
+  /// DeviceError
+  virtual void connect(StreamView stream) = 0;
   /// What went wrong since, outside of all calls; empty if nothing did. Thread-safe.
   virtual std::string asynchronous_error() = 0;
-  /// Ends what is on its way, on this rank. Nothing else may be called after it. May block for ever: call it from a
-  /// thread that may be left behind. Thread-safe.
+  /// Ends what is on its way, on this rank, unless a thread stays in a call of the group for a second: what that uses
+  /// stays then, and what is in streams goes on waiting until the process ends. Nothing else may be called after it.
+  /// May block for ever: call it from a thread that may be left behind. Thread-safe.
   virtual void abort() = 0;
 };
 
@@ -111,19 +116,21 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   MemorySpace space() const { return {MemoryKind::kCuda, static_cast<std::uint16_t>(info().ordinal)}; }
-  /// Makes the device that of the calling thread. The other calls do so themselves where they must.
+  /// Makes the device that of the calling thread, so that the other calls, which do so themselves where they must, have
+  /// nothing to set and to set back.
   virtual void bind_thread() = 0;
   /// Runs `calls` with the device as that of the calling thread, which has its own one again afterwards: for libraries
   /// that ask the vendor on which device they are, as MPI does. Passes on what `calls` throws.
   virtual void run_bound(const std::function<void()>& calls) = 0;
 
-  /// Memory of the device, aligned to 256 bytes, not initialised; from a pool that keeps what is released. Does not
-  /// wait for the device unless the pool must grow. @throws DeviceError  there is no more; names what was asked and is
-  /// left
+  /// Memory of the device, aligned to 256 bytes, not initialised; from a pool that keeps what is released. Where the
+  /// driver has no more, what the pool keeps goes back to it once all streams of `make_stream` are idle: that may take
+  /// for ever, as all that grows the pool may; so call it from a thread that may be left behind. @throws DeviceError
+  /// there is no more; names what was asked and is left
   virtual void* allocate(std::size_t bytes) = 0;
   /// @param memory  is used by nothing that is still in a stream
   virtual void release(void* memory) = 0;
-  /// Memory of the host that the device reads and writes without a copy. @throws DeviceError
+  /// Memory of the host that the device reads and writes without a copy; blocks as `allocate`. @throws DeviceError
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* memory) = 0;
 
@@ -132,9 +139,9 @@ class Device {
   /// True while what is enqueued in the stream goes into a graph of the program's instead of running. Nothing of
   /// Farandole's may be enqueued there, and no event recorded: the capture would fail. Does not throw.
   virtual bool is_capturing(StreamView stream) = 0;
-  virtual std::unique_ptr<DeviceEvent> make_event() = 0;
+  virtual std::unique_ptr<DeviceEvent> make_event(DeviceEvent::Use use) = 0;
   virtual void record(DeviceEvent& event, StreamView stream) = 0;
-  /// What comes into `stream` later waits for `event`, as last recorded.
+  /// What comes into `stream` later waits for `event`, as last recorded; it has been.
   virtual void wait(StreamView stream, DeviceEvent& event) = 0;
   /// Enqueues a copy between any two memories of host and device.
   virtual void copy(void* output, const void* input, std::size_t bytes, StreamView stream) = 0;
@@ -142,9 +149,10 @@ class Device {
   /// Enqueues tasks that proceed together: none reads or writes what another one writes. One launch for as many as fit.
   /// @throws DeviceError, Unsupported  the task has no kernel
   virtual void launch(std::span<const DeviceTask> tasks, StreamView stream) = 0;
-  /// Blocks until what is in `stream` is complete. @throws DeviceError
+  /// Blocks until what is in `stream` is complete; lets others have the processor meanwhile. @throws DeviceError
   virtual void synchronize(StreamView stream) = 0;
 
+  /// Loads the vendor's library if need be: from a thread that may be left behind. @throws DeviceError, Unsupported
   virtual DeviceGroupId make_group_id() = 0;
   /// Joins the group of this id. Blocks until all its ranks do: call it from a thread that may be left behind.
   /// @param size  at least 2   @throws DeviceError
@@ -156,8 +164,10 @@ class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
   virtual std::string_view name() const = 0;  ///< "CUDA"
-  /// "driver 580.159 (CUDA 13.0), NCCL 2.28.9", for farandole-info and for what ranks compare.
+  /// "driver 580.159 (CUDA 13.0), NCCL 2.28.9", for farandole-info. Ranks that differ in it are warned.
   virtual std::string version() const = 0;
+  /// "NCCL 2.28.9": what must be the same on all ranks of a group.
+  virtual std::string collectives_version() const = 0;
   /// Why collectives on devices can not be had although devices are there, with what to do about it; empty if they can:
   /// NCCL is missing, too old, or known to be bad.
   virtual std::string collectives_missing() const = 0;
