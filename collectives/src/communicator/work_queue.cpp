@@ -56,13 +56,15 @@ std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(const Call& call,
                                                group_.compares, validation_error, arrived);
 }
 
-std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperation> operation) {
+std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperation> operation,
+                                                std::optional<FlightRecorder::Id> record) {
   auto work = std::make_shared<Work::State>();
   work->queue = shared_from_this();
   work->sequence = operation->sequence();
   work->descriptor = operation->descriptor();
   work->operation = std::move(operation);
-  work->record = group_.endpoint->recorder().begin(group_.id, work->sequence, subject_of(work->descriptor));
+  FlightRecorder& recorder = group_.endpoint->recorder();
+  work->record = record ? *record : recorder.begin(group_.id, work->sequence, subject_of(work->descriptor));
   pending_.push_back(work);
   group_.endpoint->begin_operation();
   return work;
@@ -81,12 +83,16 @@ bool WorkQueue::is_one_shot(const Call& call, const Selection& selection, const 
   return total_count(call, group_.size()) * size_in_bytes(call.input.dtype) <= host_.whole()->one_shot_bytes();
 }
 
-Attempt WorkQueue::run_one_shot(const Call& call, const Selection& selection, std::uint64_t sequence) {
+/// @param record  gets the record, which is begun before a peer can see the end of this collective, and cause a fault
+Attempt WorkQueue::run_one_shot(const Call& call, const Selection& selection, std::uint64_t sequence,
+                                std::optional<FlightRecorder::Id>& record) {
   const Descriptor descriptor = describe_call(call, selection, group_.size(), /*is_valid=*/true);
   const std::uint64_t number = ShmGroup::first_number(sequence);
   Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
+  FlightRecorder& recorder = group_.endpoint->recorder();
+  record = recorder.begin_inline(group_.id, sequence, subject_of(descriptor));
   const Attempt attempt = try_one_shot(*host_.whole(), number, digest_of(descriptor, number), call, waiter);
-  if (attempt == Attempt::kDone) group_.endpoint->recorder().add_done(group_.id, sequence, subject_of(descriptor));
+  if (attempt == Attempt::kDone) recorder.finish_inline(*record);
   return attempt;
 }
 
@@ -98,23 +104,25 @@ void WorkQueue::run(const Call& call, const Selection& selection, const std::str
     const std::uint64_t sequence = next_sequence();
     const bool is_inline = pending_.empty();
     Attempt attempt = Attempt::kNotBegun;
-    if (is_inline && is_one_shot(call, selection, validation_error)) attempt = run_one_shot(call, selection, sequence);
+    std::optional<FlightRecorder::Id> record;
+    if (is_inline && is_one_shot(call, selection, validation_error)) {
+      attempt = run_one_shot(call, selection, sequence, record);
+    }
     if (attempt == Attempt::kDone) return;
     auto operation = make_operation(call, selection, validation_error, sequence, attempt == Attempt::kArrived);
     std::optional<Failure> failure;
     if (is_inline && attempt == Attempt::kNotBegun) {
+      FlightRecorder& recorder = group_.endpoint->recorder();
+      if (!record) record = recorder.begin_inline(group_.id, sequence, subject_of(operation->descriptor()));
       try {
-        if (advance_inline(*operation)) {
-          group_.endpoint->recorder().add_done(group_.id, operation->sequence(), subject_of(operation->descriptor()));
-          return;
-        }
+        if (advance_inline(*operation)) return recorder.finish_inline(*record);
       } catch (const Error& error) {
         failure = Failure{error.kind(), error.what()};
       } catch (const std::exception& error) {
         failure = Failure{ErrorKind::kInternal, error.what()};
       }
     }
-    work = enqueue(std::move(operation));
+    work = enqueue(std::move(operation), record);
     if (failure) fail(*work, *failure);
   }
   wait(*work);

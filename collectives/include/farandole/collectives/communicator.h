@@ -206,8 +206,8 @@ class Communicator {
   /// Bytes that this process has sent in messages to other processes; what passes through shared memory is not among
   /// them.
   std::uint64_t sent_bytes() const;
-  /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next one. Never
-  /// blocks. Does nothing after a fault or the World's end.
+  /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next one. Waits for
+  /// no rank; returns when the flight records are written. Does nothing after a fault or the World's end.
   void abort(std::string_view text);
 
   // The rest is for layers that drive a communicator from a thread of their own, as the engine does.

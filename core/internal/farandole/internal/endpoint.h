@@ -89,7 +89,8 @@ class Endpoint {
   void check_world() const;
   /// `check_fault` as a question; sequentially consistent with `poison`.
   bool has_fault() const;
-  /// Poisons the job on all ranks. Never blocks. The first caller wins.
+  /// Poisons the job on all ranks. Waits for no other rank; returns when the flight records are written and the fault
+  /// can be raised. The first caller wins.
   void poison(ErrorKind kind, const std::string& text);
   /// The same by a PeerLost of this rank, which takes no further part. @param how  "failed with an exception"
   void give_up(std::string_view how);
