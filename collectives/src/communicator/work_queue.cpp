@@ -45,6 +45,7 @@ WorkQueue::WorkQueue(Group group) : group_(std::move(group)) {
 
 std::uint64_t WorkQueue::next_sequence() {
   const std::uint64_t sequence = next_sequence_++;
+  group_.endpoint->blocked().note_thread();
   group_.endpoint->enter(group_.id, sequence);
   return sequence;
 }
@@ -155,8 +156,8 @@ bool WorkQueue::advance_inline(CollectiveOperation& operation) const {
   }
 }
 
-template <class IsOver>
-void WorkQueue::advance_until(const IsOver& is_over) {
+template <class IsOver, class BeforeSleep>
+void WorkQueue::advance_until(const IsOver& is_over, const BeforeSleep& before_sleep) {
   Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
   while (!is_over()) {
     waiter.look();
@@ -166,12 +167,21 @@ void WorkQueue::advance_until(const IsOver& is_over) {
     }
     if (is_over()) break;
     group_.endpoint->advance_attached();
+    if (waiter.sleeps_next()) before_sleep();
     if (waiter.rest()) poll_health();
   }
 }
 
 void WorkQueue::wait(const Work::State& work) {
-  advance_until([&] { return work.done.load(std::memory_order_acquire); });
+  std::string label;
+  std::optional<BlockedCalls::Scope> blocked;
+  const auto begin_to_sleep = [&] {
+    if (blocked) return;
+    label = group_.describe();
+    blocked.emplace(group_.endpoint->blocked(), BlockedCall{group_.id, work.sequence, subject_of(work.descriptor),
+                                                            &label, &group_.members, group_.compares, Clock::now()});
+  };
+  advance_until([&] { return work.done.load(std::memory_order_acquire); }, begin_to_sleep);
   group_.endpoint->wait_until_quiet();
 }
 
@@ -185,12 +195,14 @@ void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
                                       describe(own), describe(stream.space)));
   }
   std::shared_ptr<DeviceEvent> event;
-  advance_until([&] {
-    if (work.done.load(std::memory_order_acquire)) return true;
-    const std::lock_guard lock(mutex_);
-    if (work.operation) event = work.operation->enqueued();
-    return event != nullptr;
-  });
+  advance_until(
+      [&] {
+        if (work.done.load(std::memory_order_acquire)) return true;
+        const std::lock_guard lock(mutex_);
+        if (work.operation) event = work.operation->enqueued();
+        return event != nullptr;
+      },
+      [] {});
   // One that is done has ended on the device.
   if (event != nullptr) devices_.context().device().wait(stream, *event);
 }
@@ -328,9 +340,9 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
   }
   Endpoint& endpoint = *group_.endpoint;
   if (failure.kind == ErrorKind::kDeviceError) find_dead_peers();
-  endpoint.poison(failure.kind, fmt::format("{} in collective {} of communicator {} ({}): {}",
-                                            endpoint.topology().describe(endpoint.rank()), work.sequence, group_.id,
-                                            describe(work.descriptor), failure.text));
+  endpoint.poison(failure.kind,
+                  fmt::format("{} in collective {} of {} ({}): {}", endpoint.topology().describe(endpoint.rank()),
+                              work.sequence, group_.describe(), describe(work.descriptor), failure.text));
   try {
     endpoint.check_fault();
   } catch (const Error& fault) {
@@ -376,7 +388,9 @@ void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
   } else if (now - work.moved > kGoodbye && waits_for_someone_who_left(work)) {
     fail(work, {ErrorKind::kPeerLost, describe_stall(work, now)});
   } else if (group_.watches && due == StallMonitor::Due::kWarning) {
-    log(LogLevel::kWarning, fmt::format("{}: {}", describe(work.descriptor), describe_stall(work, now)));
+    log(LogLevel::kWarning, fmt::format("collective {} of {} ({}): {}", work.sequence, group_.describe(),
+                                        describe(work.descriptor), describe_stall(work, now)));
+    group_.endpoint->search_circle();
   }
 }
 

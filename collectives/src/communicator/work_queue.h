@@ -106,8 +106,9 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   Attempt run_one_shot(const Call& call, const Selection& selection, std::uint64_t sequence,
                        std::optional<FlightRecorder::Id>& record);
   bool advance_inline(CollectiveOperation& operation) const;
-  template <class IsOver>
-  void advance_until(const IsOver& is_over);
+  /// @param before_sleep  called before each sleep
+  template <class IsOver, class BeforeSleep>
+  void advance_until(const IsOver& is_over, const BeforeSleep& before_sleep);
   bool advance_locked();
   bool advance_one(Work::State& work);
   void end(Work::State& work, std::optional<Failure> failure);
