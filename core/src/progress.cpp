@@ -27,6 +27,8 @@ ProgressThread::~ProgressThread() {
 
 void ProgressThread::attach(std::weak_ptr<Progressable> work) {
   const std::lock_guard lock(mutex_);
+  // Until the thread starts nobody else forgets what is gone.
+  std::erase_if(attached_, [](const auto& other) { return other.expired(); });
   attached_.push_back(std::move(work));
 }
 

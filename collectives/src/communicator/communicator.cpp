@@ -290,6 +290,7 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
   group.advances_in_background = options.progress == CommunicatorOptions::Progress::kBackground;
   group.compares = options.compare || settings().check;
   group.watches = options.watch;
+  group.name = options.name;
   group.id = static_cast<std::uint16_t>(free - used.begin());
   for (const auto& [unused, rank] : order) {
     if (rank == parent.rank) group.rank = static_cast<int>(group.members.size());

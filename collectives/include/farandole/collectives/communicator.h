@@ -46,6 +46,9 @@ struct CommunicatorOptions {
   /// Choices of algorithms, where they were measured on ranks like these. Null: those of the communicator that it is
   /// made of. Read during the call. The same on all ranks.
   const TuningTable* table = nullptr;
+  /// What warnings and errors call the communicator: "communicator 'pairs' of 2 ranks". Empty: by a number. Of this
+  /// rank alone.
+  std::string name = {};
 };
 
 /// An asynchronous collective. Copies refer to the same one. Its buffers must outlive its completion: destroying the
@@ -206,8 +209,8 @@ class Communicator {
   /// Bytes that this process has sent in messages to other processes; what passes through shared memory is not among
   /// them.
   std::uint64_t sent_bytes() const;
-  /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next one. Never
-  /// blocks. Does nothing after a fault or the World's end.
+  /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next one. Waits for
+  /// no rank; returns when the flight records are written. Does nothing after a fault or the World's end.
   void abort(std::string_view text);
 
   // The rest is for layers that drive a communicator from a thread of their own, as the engine does.

@@ -32,6 +32,8 @@ struct ControlMessage {
     kAllLeave,   ///< all processes have said so: round `sequence` is over
     kIsLeaving,  ///< answers a query: `process` wants to end; all its ranks have entered their last collective
     kMissing,    ///< answers a query: in `communicator` the sender waits for `rank`
+    kWaitProbe,  ///< a rank waits for `rank` in `sequence` of `communicator`: does that wait for it? `text`: a
+                 ///< WaitProbe
   };
   /// A query with this asks about no communicator, but whether the process leaves.
   static constexpr std::uint32_t kNoCommunicator = kMaxCommunicators;
