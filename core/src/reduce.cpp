@@ -223,6 +223,10 @@ void scale(void* out, const void* in, std::size_t count, DType dtype, double fac
       return scale_integers<std::int32_t>(out, in, count, factor);
     case DType::kI64:
       return scale_integers<std::int64_t>(out, in, count, factor);
+    case DType::kU32:
+      return scale_integers<std::uint32_t>(out, in, count, factor);
+    case DType::kU64:
+      return scale_integers<std::uint64_t>(out, in, count, factor);
     case DType::kF16:
     case DType::kBF16:
     case DType::kF32:

@@ -73,13 +73,13 @@ constexpr ScaleKernel half_scale() {
 template <Isa isa>
 constexpr IsaTable isa_table() {
   using Run = Target<isa>;
-  return {
-      {op_table<isa, Bool>(), op_table<isa, std::uint8_t>(), op_table<isa, std::int8_t>(),
-       op_table<isa, std::uint16_t>(), op_table<isa, std::int16_t>(), op_table<isa, std::int32_t>(),
-       op_table<isa, std::int64_t>(), op_table<isa, Half>(), op_table<isa, BFloat16>(), op_table<isa, float>(),
-       op_table<isa, double>()},
-      {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, half_scale<isa>(),
-       Run::template scale<Scale<BFloat16>>, Run::template scale<Scale<float>>, Run::template scale<Scale<double>>}};
+  return {{op_table<isa, Bool>(), op_table<isa, std::uint8_t>(), op_table<isa, std::int8_t>(),
+           op_table<isa, std::uint16_t>(), op_table<isa, std::int16_t>(), op_table<isa, std::int32_t>(),
+           op_table<isa, std::int64_t>(), op_table<isa, Half>(), op_table<isa, BFloat16>(), op_table<isa, float>(),
+           op_table<isa, double>(), op_table<isa, std::uint32_t>(), op_table<isa, std::uint64_t>()},
+          {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, half_scale<isa>(),
+           Run::template scale<Scale<BFloat16>>, Run::template scale<Scale<float>>, Run::template scale<Scale<double>>,
+           nullptr, nullptr}};
 }
 
 }  // namespace farandole::kernels

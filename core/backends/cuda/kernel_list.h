@@ -32,6 +32,8 @@
   FARANDOLE_INTEGER_KERNELS(X, i16, std::int16_t)        \
   FARANDOLE_INTEGER_KERNELS(X, i32, std::int32_t)        \
   FARANDOLE_INTEGER_KERNELS(X, i64, std::int64_t)        \
+  FARANDOLE_INTEGER_KERNELS(X, u32, std::uint32_t)       \
+  FARANDOLE_INTEGER_KERNELS(X, u64, std::uint64_t)       \
   FARANDOLE_FLOAT_KERNELS(X, f16, Half)                  \
   FARANDOLE_FLOAT_KERNELS(X, bf16, BFloat16)             \
   FARANDOLE_FLOAT_KERNELS(X, f32, float)                 \

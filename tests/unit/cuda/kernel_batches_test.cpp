@@ -42,7 +42,7 @@ TEST(KernelBatches, EveryTaskHasTheKernelOfItsName) {
   for (int kernel = 0; kernel < kKernelCount; ++kernel) names.insert(kernel_name(kernel));
   names.erase("");
   // One copy; reductions; scales but of bool; casts but to the same type.
-  EXPECT_EQ(names.size(), 1U + 11 * 4 + 10 + 4 * 3);
+  EXPECT_EQ(names.size(), 1U + 13 * 4 + 12 + 4 * 3);
   for (const DType dtype : kAllDTypes) {
     EXPECT_EQ(kernel_named(task_of(DeviceTask::Kind::kCopy, dtype, 1)), "farandole_copy");
     for (const ReduceOp op : kAllReduceOps) {
