@@ -19,7 +19,8 @@ inline constexpr std::array kAllDTypes{DType::kBool, DType::kU8,  DType::kI8,  D
                                        DType::kI32,  DType::kI64, DType::kF16, DType::kBF16, DType::kF32,
                                        DType::kF64,  DType::kU32, DType::kU64};
 
-/// kAverage is a sum that is divided by the number of ranks; integers are truncated toward zero. Not for bool.
+/// kAverage is a sum that is divided by the number of ranks; integers are truncated toward zero. Not for bool. Sums of
+/// integers wrap; an average of integers of up to 32 bits is right though its sum would not fit.
 enum class ReduceOp : std::uint8_t { kSum, kProduct, kMin, kMax, kAverage };
 inline constexpr std::array kAllReduceOps{ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
                                           ReduceOp::kAverage};
