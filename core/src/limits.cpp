@@ -29,7 +29,7 @@ std::uint64_t resource_limit(int resource) {
   return limit.rlim_cur;
 }
 
-std::string text_of(const std::filesystem::path& path) {
+std::string contents_of(const std::filesystem::path& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -88,7 +88,7 @@ ProcessLimits process_limits() {
   limits.memory_bytes = machine_bytes();
   limits.memory_owner = "memory of the machine";
   std::string group;
-  const std::uint64_t of_group = control_group_memory(text_of("/proc/self/cgroup"), "/sys/fs/cgroup", group);
+  const std::uint64_t of_group = control_group_memory(contents_of("/proc/self/cgroup"), "/sys/fs/cgroup", group);
   if (of_group < limits.memory_bytes) {
     limits.memory_bytes = of_group;
     limits.memory_owner = fmt::format("memory of the control group {}", group);

@@ -44,9 +44,11 @@ Buffer contribution(int process, std::size_t count, DType dtype) {
         store(static_cast<std::int16_t>(value));
         break;
       case DType::kI32:
+      case DType::kU32:
         store(value);
         break;
       case DType::kI64:
+      case DType::kU64:
         store(static_cast<std::int64_t>(value));
         break;
       case DType::kF16:

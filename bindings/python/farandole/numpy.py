@@ -5,7 +5,7 @@ Ranks that use the same `name` mean the same tensor, in whatever order they come
 a kind in a process set is the same on all its ranks. A call with arguments that can not work raises InvalidArgument and
 counts as a call: the other ranks raise Mismatch, with this rank and the reason.
 
-Whatever `numpy.asarray` accepts may be passed; the types are bool, 8 to 64 bit integers but uint32 and uint64, float16,
+Whatever `numpy.asarray` accepts may be passed; the types are bool, 8 to 64 bit integers, float16,
 float32, float64, and bfloat16 of the package ml_dtypes. Calls without `_async` block, let other threads run meanwhile,
 and raise what went wrong, the same on all ranks. Those with `_async` return a `Work`; the arrays belong to the library until it is waited for.
 

@@ -10,6 +10,7 @@
 
 #include "communicator/communicator_state.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/average.h"
 
 namespace farandole {
 
@@ -71,14 +72,16 @@ void Communicator::throw_empty() {
 namespace {
 
 Call reduction(Collective collective, ConstBufferView input, BufferView output, ReduceOp op,
-               const ReduceOptions& options) {
+               const ReduceOptions& options, int size) {
   Call call;
   call.collective = collective;
   call.input = input;
   call.output = output;
   call.op = op;
-  call.prescale = options.prescale;
+  call.prescale = user_factor(options.prescale, input.dtype);
   call.postscale = options.postscale;
+  call.final_scale = op == ReduceOp::kAverage ? average_factor(options.postscale, input.dtype, size)
+                                              : user_factor(options.postscale, input.dtype);
   call.algorithm = options.algorithm;
   call.segments = options.segments;
   call.stream = options.stream;
@@ -104,15 +107,16 @@ BufferView no_output(ConstBufferView input) {
 }
 
 Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options,
-                 int rank) {
-  Call call = reduction(Collective::kReduce, input, rank == root ? output : no_output(input), op, options);
+                 const Group& group) {
+  const bool is_root = group.rank == root;
+  Call call = reduction(Collective::kReduce, input, is_root ? output : no_output(input), op, options, group.size());
   call.root = root;
   return call;
 }
 
 Call reduce_scatter_call(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts,
-                         const ReduceOptions& options) {
-  Call call = reduction(Collective::kReduceScatter, input, output, op, options);
+                         const ReduceOptions& options, int size) {
+  Call call = reduction(Collective::kReduceScatter, input, output, op, options, size);
   call.counts = counts;
   return call;
 }
@@ -140,11 +144,11 @@ Call alltoall_call(ConstBufferView input, BufferView output, std::span<const std
 }  // namespace
 
 void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
-  state().run(reduction(Collective::kAllreduce, input, output, op, options));
+  state().run(reduction(Collective::kAllreduce, input, output, op, options, size()));
 }
 Work Communicator::allreduce_async(ConstBufferView input, BufferView output, ReduceOp op,
                                    const ReduceOptions& options) {
-  return state().start(reduction(Collective::kAllreduce, input, output, op, options));
+  return state().start(reduction(Collective::kAllreduce, input, output, op, options, size()));
 }
 
 void Communicator::broadcast(BufferView values, int root, std::string_view algorithm, StreamView stream) {
@@ -156,11 +160,11 @@ Work Communicator::broadcast_async(BufferView values, int root, std::string_view
 
 void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root,
                           const ReduceOptions& options) {
-  state().run(reduce_call(input, output, op, root, options, rank()));
+  state().run(reduce_call(input, output, op, root, options, state().group()));
 }
 Work Communicator::reduce_async(ConstBufferView input, BufferView output, ReduceOp op, int root,
                                 const ReduceOptions& options) {
-  return state().start(reduce_call(input, output, op, root, options, rank()));
+  return state().start(reduce_call(input, output, op, root, options, state().group()));
 }
 
 void Communicator::allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
@@ -174,11 +178,11 @@ Work Communicator::allgather_async(ConstBufferView input, BufferView output, std
 
 void Communicator::reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op,
                                   std::span<const std::size_t> counts, const ReduceOptions& options) {
-  state().run(reduce_scatter_call(input, output, op, counts, options));
+  state().run(reduce_scatter_call(input, output, op, counts, options, size()));
 }
 Work Communicator::reduce_scatter_async(ConstBufferView input, BufferView output, ReduceOp op,
                                         std::span<const std::size_t> counts, const ReduceOptions& options) {
-  return state().start(reduce_scatter_call(input, output, op, counts, options));
+  return state().start(reduce_scatter_call(input, output, op, counts, options, size()));
 }
 
 void Communicator::gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,

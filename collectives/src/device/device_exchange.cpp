@@ -13,7 +13,7 @@ DeviceExchange::DeviceExchange(DeviceContext& context, StreamView stream, const 
       lane_(static_cast<std::uint8_t>(sequence % kLanes)),
       execution_(plan_execution(call, selection, group.rank, group.size())),
       memory_(context.device(), device_memory_needed(execution_, call.input.dtype)),
-      plan_(make_device_plan(execution_, call, group.size(), memory_.data())),
+      plan_(make_device_plan(execution_, call, memory_.data())),
       computed_(context.device().make_event()) {}
 
 Operation::State DeviceExchange::advance() {

@@ -46,9 +46,9 @@ bool needs_own_type(DType dtype) {
 }
 
 MPI_Datatype native_type(DType dtype) {
-  const std::array<MPI_Datatype, kDTypeCount> types{MPI_C_BOOL,        MPI_UINT8_T, MPI_INT8_T,  MPI_UINT16_T,
-                                                    MPI_INT16_T,       MPI_INT32_T, MPI_INT64_T, MPI_DATATYPE_NULL,
-                                                    MPI_DATATYPE_NULL, MPI_FLOAT,   MPI_DOUBLE};
+  const std::array<MPI_Datatype, kDTypeCount> types{
+      MPI_C_BOOL,        MPI_UINT8_T,       MPI_INT8_T, MPI_UINT16_T, MPI_INT16_T,  MPI_INT32_T, MPI_INT64_T,
+      MPI_DATATYPE_NULL, MPI_DATATYPE_NULL, MPI_FLOAT,  MPI_DOUBLE,   MPI_UINT32_T, MPI_UINT64_T};
   return types[static_cast<std::size_t>(dtype)];
 }
 

@@ -85,7 +85,7 @@ MemoryKind memory_of(const farandole_tensor& from, const RequestSpec& spec) {
 
 LocalTensor copy_of(const farandole_tensor& from, const RequestSpec& spec, std::size_t size) {
   const int dtype = number_in(from.dtype);
-  if (dtype < FARANDOLE_BOOL || dtype > FARANDOLE_F64) {
+  if (dtype < FARANDOLE_BOOL || dtype > FARANDOLE_U64) {
     refuse(spec, fmt::format("dtype {} is none of farandole_dtype", dtype));
   }
   check_pointers(from, spec, size);

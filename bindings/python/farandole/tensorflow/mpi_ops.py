@@ -3,7 +3,7 @@
 
 Everything here works eagerly and in `tf.function`, and has gradients. Common to all:
 
-- `tensor` is anything that becomes a tensor of bool, int8 to int64, uint8, uint16, float16, bfloat16, float32, float64.
+- `tensor` is anything that becomes a tensor of bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64.
 - `name` tells the ranks which tensors belong together. In a `tf.function` it becomes the name of the op, and without
   one the name is made from the tensor's; ops run as soon as their inputs are there, in any order, and several at once.
   Eager calls without a name belong together by their order, which must be the same on all ranks; those of several

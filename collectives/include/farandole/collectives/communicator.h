@@ -22,8 +22,12 @@ namespace farandole FARANDOLE_API {
 
 /// How a reduction treats its values, and which algorithm runs it.
 struct ReduceOptions {
-  double prescale = 1.0;   ///< every input is multiplied by this before it is reduced; integers: see scale(); no bool
-  double postscale = 1.0;  ///< every result is multiplied by this; integers: see scale(); no bool
+  /// Every input is multiplied by this before it is reduced: f16, bf16 and f32 by the nearest float, in float; f64 and
+  /// integers in double, see scale(). Not for bool.
+  double prescale = 1.0;
+  /// Every result is multiplied by this, likewise. With an average it is divided by the number of ranks first, so that
+  /// the sum is multiplied once; without it averages are exact.
+  double postscale = 1.0;
   std::string_view algorithm = {};  ///< "ring", …; empty: the setting's, or Farandole's choice. The same on all ranks.
   int segments = 0;                 ///< 0: chosen from the size
   StreamView stream = {};           ///< of a call on device memory, see Communicator

@@ -78,7 +78,9 @@ typedef enum farandole_dtype {
   FARANDOLE_F16 = 7,
   FARANDOLE_BF16 = 8,
   FARANDOLE_F32 = 9,
-  FARANDOLE_F64 = 10
+  FARANDOLE_F64 = 10,
+  FARANDOLE_U32 = 11,
+  FARANDOLE_U64 = 12
 } farandole_dtype;
 
 typedef enum farandole_reduce_op {

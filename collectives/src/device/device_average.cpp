@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device_average.h"
+
+#include <utility>
+
+#include "farandole/internal/average.h"
+
+namespace farandole {
+namespace {
+
+DeviceTask task_of(DeviceTask::Kind kind, DType dtype, DType output_dtype, void* output, const void* input,
+                   std::size_t count, double factor = 1.0) {
+  DeviceTask task;
+  task.kind = kind;
+  task.dtype = dtype;
+  task.output_dtype = output_dtype;
+  task.output = output;
+  task.left = input;
+  task.count = count;
+  task.factor = factor;
+  return task;
+}
+
+std::size_t wide_bytes(const ConstBufferView& elements) {
+  return elements.count * size_in_bytes(sum_type(elements.dtype));
+}
+
+}  // namespace
+
+DeviceAverageRun::DeviceAverageRun(DeviceContext& context, const Call& call, const DeviceEvents& events, MakeRun make)
+    : context_(context),
+      call_(call),
+      events_(events),
+      make_(std::move(make)),
+      scaled_(context.device(), call.prescale == 1.0 ? 0 : call.input.size_in_bytes()),
+      input_(context.device(), wide_bytes(call.input)),
+      output_(context.device(), call.collective == Collective::kAllreduce ? 0 : wide_bytes(call.output)),
+      sum_call_(
+          wide_sum(call, input_.data(), call.collective == Collective::kAllreduce ? input_.data() : output_.data())),
+      sum_events_{context.device().make_event(), context.device().make_event()} {
+  widening_ = context_.thread().run([tasks = widening_tasks(), after = events_.ready, done = sum_events_.ready,
+                                     stream = context_.stream(), &device = context_.device()] {
+    device.wait(stream, *after);
+    // One after the other: the second reads what the first has written.
+    for (const DeviceTask& task : tasks) device.launch({&task, 1}, stream);
+    device.record(*done, stream);
+  });
+}
+
+std::vector<DeviceTask> DeviceAverageRun::widening_tasks() const {
+  const DType dtype = call_.input.dtype;
+  std::vector<DeviceTask> tasks;
+  const void* from = call_.input.data;
+  if (scaled_.data() != nullptr) {
+    tasks.push_back(
+        task_of(DeviceTask::Kind::kScale, dtype, dtype, scaled_.data(), from, call_.input.count, call_.prescale));
+    from = scaled_.data();
+  }
+  tasks.push_back(task_of(DeviceTask::Kind::kCast, dtype, sum_type(dtype), input_.data(), from, call_.input.count));
+  return tasks;
+}
+
+std::vector<DeviceTask> DeviceAverageRun::narrowing_tasks() const {
+  const BufferView& sums = sum_call_.output;
+  std::vector<DeviceTask> tasks;
+  if (call_.final_scale != 1.0) {
+    tasks.push_back(
+        task_of(DeviceTask::Kind::kScale, sums.dtype, sums.dtype, sums.data, sums.data, sums.count, call_.final_scale));
+  }
+  tasks.push_back(
+      task_of(DeviceTask::Kind::kCast, sums.dtype, call_.output.dtype, call_.output.data, sums.data, sums.count));
+  return tasks;
+}
+
+Operation::State DeviceAverageRun::advance() {
+  if (sum_ == nullptr) {
+    if (!widening_->is_done()) return State::kWaiting;
+    widening_->check();
+    sum_ = make_(sum_call_, sum_events_);
+    return State::kMoved;
+  }
+  if (narrowing_ == nullptr) {
+    if (const State state = sum_->advance(); state != State::kDone) return state;
+    narrowing_ = context_.thread().run(
+        [tasks = narrowing_tasks(), done = events_.done, stream = context_.stream(), &device = context_.device()] {
+          for (const DeviceTask& task : tasks) device.launch({&task, 1}, stream);
+          device.record(*done, stream);
+        });
+    return State::kMoved;
+  }
+  if (!narrowing_->is_done()) return State::kWaiting;
+  narrowing_->check();
+  return State::kDone;
+}
+
+Aftermath DeviceAverageRun::withdraw() {
+  if (sum_ != nullptr) sum_->withdraw();  // whatever becomes of its messages, all of it is kept
+  return Aftermath::kWritten;
+}
+
+}  // namespace farandole
