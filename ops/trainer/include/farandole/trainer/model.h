@@ -83,8 +83,8 @@ class Model {
 /// Softmax cross-entropy. `gradient` (unless null) becomes scale * d(sum of losses)/d(logits).
 /// @param labels  one class per sample, in [0, classes)
 template <class Scalar>
-BatchResult softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels, double scale,
-                                  Tensor<Scalar>* gradient);
+FARANDOLE_API BatchResult softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels,
+                                                double scale, Tensor<Scalar>* gradient);
 
 /// "mlp": dense 128, relu, dense 10.  "cnn": conv 3x3 32, relu, conv 3x3 64, relu, max pool 2, dense 128, relu,
 /// dense 10.  "cnn_bn": the cnn with batch normalisation after each convolution and dropout 0.25 before the last layer.
