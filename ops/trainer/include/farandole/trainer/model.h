@@ -66,10 +66,11 @@ class Model {
   /// moving += momentum * (batch - moving), with the batch statistics as they are now.
   void move_statistics();
 
-  /// The outputs for `input`; valid until the next call.
+  /// The outputs for `input`; valid until the next call. `forward({}, input)` predicts.
   const Tensor<Scalar>& forward(Pass pass, const Tensor<Scalar>& input);
   /// After `forward` of the same input: overwrites all gradients, last layer first. `on_ready(index)` is called when
   /// the gradient of parameter_layout()[index] has its value.
+  /// @param pass  as in `forward`, with `training`   @throws InvalidArgument  one of both passes was a prediction
   void backward(Pass pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient,
                 const std::function<void(std::size_t)>& on_ready = {});
 
