@@ -90,5 +90,25 @@ TEST(DeviceGradients, OfTwoMemoriesAreRefusedOnAllRanks) {
   });
 }
 
+TEST(DeviceGradients, OverlappingSpansAreRefusedAndTiedOnesReducedOnce) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    const std::vector<float> own(100, static_cast<float>(ranks.rank() + 1));
+    Buffer gradients = to_device(ranks, own);
+    const std::vector<GradientSpan> tied{{gradients.view(), "embed"}, {gradients.view(), "head"}};
+    const std::vector<GradientSpan> overlapping{{gradients.view(), "embed"}, {gradients.view().part(99, 1), "head"}};
+    EXPECT_THROW(GradientAverager(ranks, tied), InvalidArgument);
+    GradientOptions options;
+    options.op = ReduceOp::kSum;
+    options.tied_spans = true;
+    EXPECT_THROW(GradientAverager(ranks, overlapping, options), InvalidArgument);
+    GradientAverager averager(ranks, tied, options);
+    averager.ready(1);
+    averager.ready(0);
+    averager.wait();
+    const auto sum = static_cast<float>(ranks.size() * (ranks.size() + 1) / 2);
+    EXPECT_TRUE(same_bits(to_host(ranks, gradients.view()).view(), std::vector<float>(100, sum)));
+  });
+}
+
 }  // namespace
 }  // namespace farandole::test

@@ -400,6 +400,30 @@ class ErrorsTest(support.RankedTest):
             collectives.broadcast(np.zeros(3), root_rank=min(rank, 1), name="roots")
         self.assertEqual(collectives.allreduce([1.0], op=farandole.Sum)[0], farandole.size())
 
+    def test_overlapping_memory(self):
+        """Is refused on the rank that passes it, and a Mismatch with the reason on the others; no data is touched."""
+        rank, size = farandole.rank(), farandole.size()
+        memory = np.arange(20, dtype=np.float64)
+        apart = np.zeros((2, 10))
+        odd = rank == size - 1
+        calls = {
+            "shifted": lambda: collectives.allreduce(
+                memory[:10], op=farandole.Sum, out=memory[1:11] if odd else apart[0], name="shifted"
+            ),
+            "broadcast": lambda: collectives.broadcast(memory[5:15], 0, out=memory[:10] if odd else apart[0], name="broadcast"),
+            "output twice": lambda: collectives.grouped_allreduce(
+                [memory[:10], memory[10:]], op=farandole.Sum, out=[apart[0], apart[0 if odd else 1]], name="output twice"
+            ),
+        }
+        for name, call in calls.items():
+            with self.subTest(name):
+                with self.assertRaisesRegex(errors.InvalidArgument if odd else errors.Mismatch, "overlaps the"):
+                    call()
+                np.testing.assert_array_equal(memory, np.arange(20))
+                np.testing.assert_array_equal(apart, 0)
+        collectives.allreduce(memory[1:11], op=farandole.Sum, out=memory[1:11])
+        np.testing.assert_array_equal(memory, np.concatenate([[0], size * np.arange(1, 11), np.arange(11, 20)]))
+
     def test_duplicate_name(self):
         if farandole.size() < 2:
             self.skipTest("needs two ranks")
