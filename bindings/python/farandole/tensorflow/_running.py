@@ -11,6 +11,7 @@ from typing import Any, Callable, List, Optional, Sequence
 import tensorflow as tf
 
 from .. import _engine, _waiting, errors
+from ..process_sets import id_of
 from . import _errors, _graph_frames
 
 # All eager calls without a name have this one. They come one at a time and in the same order on all ranks, as calls of MPI
@@ -55,14 +56,17 @@ def normalize_name(name: str) -> str:
 
 
 def set_number(process_set: Any) -> int:
-    """Number of a process set, given as None, a number or an object. Raises InvalidArgument if it has none yet."""
+    """Number of a process set, given as None, a number or an object. Raises InvalidArgument if it has none yet, and in a
+    job if there is no set of this number, also where a graph is made."""
     if process_set is None:
         return _engine.GLOBAL_SET
-    if hasattr(process_set, "process_set_id"):
-        from ..process_sets import id_of
-
-        return id_of(process_set)
-    return int(process_set)
+    number = id_of(process_set) if hasattr(process_set, "process_set_id") else int(process_set)
+    if number == _engine.GLOBAL_SET or not _engine.is_initialized():
+        return number
+    if _engine.process_set_ranks(number) is None:
+        text = f"there is no process set {number}; there are {sorted(_engine.process_sets())}"
+        raise _errors.invalid_argument(text) if tf.executing_eagerly() else errors.InvalidArgument(text)
+    return number
 
 
 def root_number(root_rank: Any) -> int:
