@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 import threading
 import traceback
 from ctypes import byref
@@ -16,11 +17,13 @@ from . import _engine, _forgotten_scope, _horovod_environment, _work, errors, ob
 from .process_sets import ProcessSet, forget_all, register_all
 
 _hooks_of = 0  # id of the process that has installed the hooks below
-_MOST_ABORT_TEXT = 2000
+_MOST_ABORT_BYTES = 380  # of the 483 in the message to the other ranks, in which rank, host and process stand too
 # What TensorFlow raises where an op of a function fails.
 _GRAPH_ERROR = "Graph execution error:"
 _FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.MULTILINE)
-_LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", "<")
+_IN_USER_CODE = ": in user code:"
+# Files that the program's author has not written.
+_LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", "__autograph_generated_file", "<")
 
 
 def init(
@@ -166,10 +169,19 @@ def shutdown() -> None:
 
 
 def abort(text: str) -> None:
-    """Ends the job: everything that is pending or comes later fails on all ranks with PeerLost, this rank and `text`.
-    Does not block and does not end this process."""
+    """Ends the job: everything that is pending or comes later fails on all ranks with PeerLost, this rank and `text`, of
+    which the middle is left out where it has more than 380 bytes. Does not block and does not end this process."""
     _engine.need_initialized()
-    _engine.lib.farandole_abort(text[:_MOST_ABORT_TEXT].encode())
+    _engine.lib.farandole_abort(_shortened(text.encode()))
+
+
+def _shortened(text: bytes) -> bytes:
+    """Its beginning, which says what has happened, and its end, which says where."""
+    if len(text) <= _MOST_ABORT_BYTES:
+        return text
+    half = _MOST_ABORT_BYTES // 2
+    note = f" [… {len(text) - 2 * half} bytes …] ".encode()
+    return text[:half].decode(errors="ignore").encode() + note + text[-half:].decode(errors="ignore").encode()
 
 
 def _install_hooks() -> None:
@@ -207,8 +219,11 @@ def _described(kind: type, value: BaseException, trace: Any) -> str:
     text = "".join(traceback.format_exception_only(kind, value)).strip()
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(trace)]
     if f": {_GRAPH_ERROR}" in text:
-        frames += [(name, int(line)) for name, line in _FRAME.findall(text)]
+        frames += _frames_in(text)
         text = f"{kind.__name__}: {_cause_in_graph(text)}"
+    elif _IN_USER_CODE in text:  # AutoGraph: the traceback of what it has made of the program
+        frames += _frames_in(text)
+        text = _cause_in_user_code(text)
     # Where the program was, not where it waits in here or in a library.
     own = os.path.dirname(os.path.abspath(__file__)) + os.sep
     outside = [frame for frame in frames if not frame[0].startswith(own)]
@@ -217,6 +232,17 @@ def _described(kind: type, value: BaseException, trace: Any) -> str:
         # What has happened on another rank has a place of its own in it.
         text += f"; raised at {name}:{line}" if isinstance(value, errors.Error) else f" ({name}:{line})"
     return text
+
+
+def _frames_in(text: str) -> List[Tuple[str, int]]:
+    return [(name, int(line)) for name, line in _FRAME.findall(text)]
+
+
+def _cause_in_user_code(text: str) -> str:
+    """The error with all of its lines, which stands below the lines of code in the text of AutoGraph."""
+    last = list(_FRAME.finditer(text))[-1:]
+    below = text[last[0].end() :].split("\n\n", 1) if last else []
+    return textwrap.dedent(below[1]).strip() if len(below) == 2 and below[1].strip() else text
 
 
 def _cause_in_graph(text: str) -> str:

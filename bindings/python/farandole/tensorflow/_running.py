@@ -9,6 +9,7 @@ import re
 from typing import Any, Callable, List, Optional, Sequence
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 from .. import _engine, _waiting, errors
 from ..process_sets import id_of
@@ -116,10 +117,20 @@ def run(
     """
     if tf.executing_eagerly():
         return run_named(function, name, **arguments)
+    refuse_xla(default_name)
     with _graph_frames.hidden():
         result = function(name=normalize_name(name or name_from(default_name, inputs)), **arguments)
     _run_independently(result)
     return result
+
+
+def refuse_xla(what: str) -> None:
+    """Raises Unsupported where a function is traced that XLA will compile, which would fail later, without a hint."""
+    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        raise errors.Unsupported(
+            f"{what} is in a function with jit_compile=True: XLA has no kernel for collectives between processes. Compile what "
+            "comes before and after it by functions of its own; with Keras, compile(jit_compile=False)"
+        )
 
 
 def run_named(function: Callable[..., Any], name: Optional[str], /, **arguments) -> Any:
