@@ -75,6 +75,7 @@ KERAS: List[Tuple[str, List[str]]] = [
         ["TensorFlowTrainer._make_function", "TensorFlowTrainer.fit", "TensorFlowTrainer.train_on_batch"],
     ),
     ("keras.src.backend.tensorflow.trainer", ["TensorFlowTrainer.train_step"]),
+    ("keras.src.backend.tensorflow.trainer", ["TensorFlowTrainer._aggregate_additional_loss"]),
     ("keras.src.metrics.reduction_metrics", ["Mean.update_state"]),
     ("keras.src.metrics.metric", ["Metric.add_variable"]),
     ("keras.src.trainers.compile_utils", ["CompileLoss.call"]),

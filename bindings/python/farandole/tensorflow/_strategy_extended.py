@@ -13,6 +13,7 @@ from . import _strategy_input, _strategy_variables, mpi_ops
 from ._gradients import GradientReducer
 from ._private_names import DistributedVariable, UpdateContext
 from ._reductions import divided
+from ._strategy_gather import gathered
 from ._strategy_names import named
 from ._strategy_progress import READ, progress
 
@@ -404,10 +405,10 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
         return _strategy_variables.from_first_rank(tf.convert_to_tensor(tensor))
 
     def _gather_to_implementation(self, value: Any, destinations: Any, axis: int, options: Any) -> tf.Tensor:
-        return self.read_together(lambda: _gathered(tf.convert_to_tensor(_component(value)), axis))
+        return self.read_together(lambda: gathered(tf.convert_to_tensor(_component(value)), axis))
 
     def _batch_gather_to(self, value_destination_pairs: Any, axis: int, options: Any = None) -> Any:
-        return [_gathered(tf.convert_to_tensor(_component(value)), axis) for value, _ in value_destination_pairs]
+        return [gathered(tf.convert_to_tensor(_component(value)), axis) for value, _ in value_destination_pairs]
 
 
 def _values_of(gradient: Any) -> Any:
@@ -429,17 +430,3 @@ def _check_options(options: Any) -> None:
 def _to_reduce(value: Any) -> Any:
     value = _component(value)
     return value if isinstance(value, tf.IndexedSlices) else tf.convert_to_tensor(value)
-
-
-def _gathered(value: tf.Tensor, axis: int) -> tf.Tensor:
-    """The values of all ranks, one after the other along the axis."""
-    if value.shape.rank is None or value.shape.rank == 0:
-        raise errors.InvalidArgument(f"gather() needs a tensor of known rank of at least 1, got shape {value.shape}")
-    if _lifecycle.size() == 1:
-        return value
-    axis %= value.shape.rank
-    order = [axis, *(i for i in range(value.shape.rank) if i != axis)]
-    back = [order.index(i) for i in range(value.shape.rank)]
-    turned = value if axis == 0 else tf.transpose(value, order)
-    gathered = mpi_ops.gather_all("FarandoleAllgather", [turned], **named("gather"), about=f"along axis {axis}")[0]
-    return gathered if axis == 0 else tf.transpose(gathered, back)

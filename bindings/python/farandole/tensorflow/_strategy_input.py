@@ -189,6 +189,23 @@ class DistributedDataset(tf.distribute.DistributedDataset):
     def __len__(self) -> int:
         return len(self._dataset)
 
+    def map(self, map_func: Callable[..., Any]) -> "DistributedDataset":
+        """`map_func` of this rank's part of each batch; Keras gives class_weight to the rows so."""
+
+        def of_part(digest: tf.Tensor, samples: tf.Tensor, part: Any) -> Any:
+            return digest, samples, map_func(*part) if type(part) is tuple else map_func(part)
+
+        return self._derived(self._dataset.map(of_part))
+
+    def prefetch(self, buffer_size: int) -> "DistributedDataset":
+        """Prepares batches while others are computed, as tf.data.Dataset.prefetch."""
+        return self._derived(self._dataset.prefetch(buffer_size))
+
+    def _derived(self, dataset: tf.data.Dataset) -> "DistributedDataset":
+        derived = DistributedDataset(dataset)
+        derived.order = self.order
+        return derived
+
     def reduce(self, initial_state: Any, reduce_func: Callable[[Any, Any], Any]) -> Any:
         """`reduce_func(state, batch)` for each batch of this rank, one after the other. AutoGraph makes a call of it from
         a loop over the dataset."""

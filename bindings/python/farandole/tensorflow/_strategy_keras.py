@@ -143,6 +143,7 @@ def install() -> None:
     _replace(keras.metrics.Metric, "add_variable", _strategy_metrics.add_variable)
     _replace(Variable, "_direct_assign", _strategy_metrics.assign)
     _replace(Trainer, "_get_metrics_result_or_logs", metrics_result_or_logs)
+    _replace(TensorFlowTrainer, "_aggregate_additional_loss", _strategy_losses.aggregate_additional_loss)
     _replace(TensorFlowTrainer, "_maybe_symbolic_build", _build)
     _replace(TFEpochIterator, "__init__", _iterate)
     for name, function in REPLACEMENTS.items():

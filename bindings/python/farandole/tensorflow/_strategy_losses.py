@@ -73,6 +73,15 @@ def reduce_values(
     return tf.math.divide_no_nan(result, tf.cast(context.weight(), result.dtype))
 
 
+def aggregate_additional_loss(base: Callable[..., Any], self: Any, loss: Any) -> Any:
+    """What add_loss was given, summed up by Keras. Of one value per row that is a sum over rows: as in reduce_values."""
+    result = base(self, loss)
+    context = step_context()
+    if context is None or not context.is_of_rows(loss):
+        return result
+    return tf.math.divide_no_nan(result, tf.cast(context.weight(), result.dtype))
+
+
 def compute_average_loss(
     base: Callable[..., Any], per_example_loss: Any, sample_weight: Any = None, global_batch_size: Any = None
 ) -> Any:

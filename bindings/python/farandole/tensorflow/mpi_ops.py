@@ -227,6 +227,7 @@ def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[
         _running.run_named(_LIB.farandole_broadcast_variables, name, **arguments)
         return [variable.read_value() for variable in variables]
     name = name or "_".join(["FarandoleBroadcastVariables", variables[0].name, variables[-1].name])
+    _running.refuse_xla("FarandoleBroadcastVariables")
     # Not independent of the ops around it: those that read or write the variables keep their order.
     with _graph_frames.hidden():
         done = _LIB.farandole_broadcast_variables(name=_running.normalize_name(name), **arguments)
@@ -338,6 +339,7 @@ def join(process_set=None) -> tf.Tensor:
         last_rank = _running.run_eagerly(_LIB.farandole_join, process_set=number)
         _work.names.restart(number)
         return last_rank
+    _running.refuse_xla("FarandoleJoin")
     return _LIB.farandole_join(process_set=number)
 
 
@@ -346,6 +348,7 @@ def barrier(process_set=None, name: Optional[str] = None) -> Optional[tf.Operati
     number = _running.set_number(process_set)
     if tf.executing_eagerly():
         return _running.run_named(_LIB.farandole_barrier, name, process_set=number)
+    _running.refuse_xla("FarandoleBarrier")
     return _LIB.farandole_barrier(process_set=number, name=_running.normalize_name(name or "FarandoleBarrier"))
 
 
