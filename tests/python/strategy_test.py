@@ -425,6 +425,7 @@ class PrivateNamesTest(support.RankedTest):
             "keras.Variable": model.weights[0],
             "keras.Model": model,
             "keras.Optimizer": model.optimizer,
+            "tf.GradientTape": tf.GradientTape(),
             "tf.Variable": model.layers[0].kernel.value,
             "TFEpochIterator": TFEpochIterator(
                 x=np.ones((4, 1), np.float32), batch_size=4, steps_per_execution=1, distribute_strategy=strategy()

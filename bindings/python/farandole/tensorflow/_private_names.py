@@ -91,6 +91,7 @@ OF_OBJECTS: Dict[str, List[str]] = {
     "context": ["_context_handle", "_rng"],
     "keras.Model": ["_distribute_strategy", "_flatten_layers", "_initial_epoch"],
     "keras.Optimizer": ["_distribution_strategy", "_iterations", "_learning_rate"],
+    "tf.GradientTape": ["_recording"],
     "tf.Variable": ["_distribute_strategy"],
     "TFEpochIterator": ["_distribute_strategy", "_distributed_dataset"],
 }

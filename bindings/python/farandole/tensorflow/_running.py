@@ -169,6 +169,12 @@ def of_gradient(op: Any, suffix: str = "gradient") -> dict:
     return {"name": name, "ignore_name_scope": ignore_name_scope, "process_set": op.get_attr("process_set")}
 
 
+def is_in_strategy() -> bool:
+    """Whether MirroredStrategy.run has called what is running. Each rank's loss is then its part of one, and gradients are
+    those of that one; Horovod defines some otherwise."""
+    return hasattr(tf.distribute.get_replica_context(), "function_name")
+
+
 def need_sum_or_average(op: Any, what: str) -> None:
     if op.get_attr("reduce_op") not in (_engine.Sum, _engine.Average, _engine.Adasum):
         raise NotImplementedError(

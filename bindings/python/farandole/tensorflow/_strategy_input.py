@@ -255,7 +255,7 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
             progress().agree(END)
             raise
         progress().agree(BATCH, digest, samples)
-        return element
+        return _taken(element)
 
     def get_next(self) -> Any:
         """The next batch. Raises tf.errors.OutOfRangeError when there is none on any rank."""
@@ -265,7 +265,7 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
             except StopIteration:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
         # Beyond its end the iterator gives no element but the error that says so.
-        return self._agreed(lambda element: element, lambda: self._iterator.get_next()[-1])
+        return _taken(self._agreed(lambda element: element, lambda: self._iterator.get_next()[-1]))
 
     def get_next_as_optional(self) -> Any:
         """The next batch, or an empty tf.experimental.Optional when there is none on any rank."""
@@ -289,6 +289,14 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
             return progress().agree_then(END, without)
 
         return tf.cond(optional.has_value(), batch, end)
+
+
+def _taken(batch: Any) -> Any:
+    """The batch, of which the function knows that `run` has called, if it is one that has taken it."""
+    context = tf.distribute.get_replica_context()
+    if hasattr(context, "takes"):
+        context.takes(batch)
+    return batch
 
 
 class DistributedIteratorSpec(tf.TypeSpec):

@@ -17,6 +17,9 @@ what can not work, which is Mismatch on the ranks that make the call well; Dupli
 go on; PeerLost, Timeout, TransportError when it can not. They are classes of `tf.errors` too: FailedPreconditionError;
 InvalidArgumentError (also DuplicateName); UnimplementedError (Unsupported); AbortedError (when the job can not go on).
 From a `tf.function` they come as those alone; see `converted_errors`.
+
+Where Horovod's gradient of a collective is not that of the sum of all ranks' losses, it is so here too, but not in a
+function that `MirroredStrategy.run` calls.
 """
 
 from typing import Any, Dict, List, Optional, Sequence
@@ -156,12 +159,13 @@ def grouped_allgather(
 
 @ops.RegisterGradient("FarandoleAllgather")
 def _allgather_gradient(op, *gradients):
-    averages = _grouped_allreduce(_running.dense(gradients, op.outputs), op=Average, **_running.of_gradient(op))
+    over_ranks = Sum if _running.is_in_strategy() else Average
+    reduced = _grouped_allreduce(_running.dense(gradients, op.outputs), op=over_ranks, **_running.of_gradient(op))
     rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
     all_rows = allgather(rows[tf.newaxis], **_running.of_gradient(op, "rows"))
     own = rank_op(process_set=op.get_attr("process_set"))
     first = tf.reduce_sum(all_rows[:own], axis=0)
-    return [average[first[i] : first[i] + rows[i]] for i, average in enumerate(averages)]
+    return [each[first[i] : first[i] + rows[i]] for i, each in enumerate(reduced)]
 
 
 # ---- Broadcast -----------------------------------------------------------------------------------------------------
@@ -192,9 +196,10 @@ def broadcast(
 
 @ops.RegisterGradient("FarandoleBroadcast")
 def _broadcast_gradient(op, *gradients):
-    averages = _grouped_allreduce(_running.dense(gradients, op.inputs), op=Average, **_running.of_gradient(op))
+    over_ranks = Sum if _running.is_in_strategy() else Average
+    reduced = _grouped_allreduce(_running.dense(gradients, op.inputs), op=over_ranks, **_running.of_gradient(op))
     is_root = tf.equal(rank_op(), op.get_attr("root_rank"))
-    return [tf.where(is_root, average, tf.zeros_like(average)) for average in averages]
+    return [tf.where(is_root, each, tf.zeros_like(each)) for each in reduced]
 
 
 @_running.collective
@@ -316,9 +321,12 @@ def _grouped_reducescatter(
 def _reducescatter_gradient(op, *gradients):
     _running.need_sum_or_average(op, "reducescatter")
     gradients = _running.dense(gradients, op.outputs)
-    if op.get_attr("reduce_op") == Sum:
-        size = size_op(op.get_attr("process_set"))
+    size = size_op(op.get_attr("process_set"))
+    is_sum = op.get_attr("reduce_op") == Sum
+    if is_sum and not _running.is_in_strategy():
         gradients = [gradient * tf.cast(size, gradient.dtype) for gradient in gradients]
+    elif not is_sum and _running.is_in_strategy():
+        gradients = [gradient / tf.cast(size, gradient.dtype) for gradient in gradients]
     factor = float(op.get_attr("prescale_factor")) * float(op.get_attr("postscale_factor"))
     if factor != 1.0:
         gradients = [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]

@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional
 import tensorflow as tf
 
 from .. import _engine, _forgotten_scope, _lifecycle, errors
-from . import _strategy_extended, _strategy_seeds, init
+from . import _strategy_extended, _strategy_seeds, _strategy_share, init
 from ._strategy_progress import progress
 
 __all__ = ["MirroredStrategy"]
@@ -44,10 +44,18 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         _support_keras()
         return super().scope()
 
-    def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
-        """Calls `fn`, here and on every other rank, as a replica."""
+    def run(
+        self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None, batch: Any = None
+    ) -> Any:
+        """Calls `fn`, here and on every other rank, as a replica.
+
+        batch: the tensors, among those that are passed, of whose rows each rank has a part: by them ranks count in means.
+            It need not be given where all tensors have as many rows, or the batch comes from a distributed dataset. ()
+            says that there is none, and that all ranks count alike.
+        """
         _refuse_jit(fn)
-        return super().run(fn, args=args, kwargs=kwargs, options=options)
+        with _strategy_share.naming(batch):
+            return super().run(fn, args=args, kwargs=kwargs, options=options)
 
     def reduce(self, reduce_op: Any, value: Any, axis: Optional[int] = None) -> Any:
         """Combines the values of all ranks. Scalars with an axis, as which Keras passes the logs of a batch, stay what
