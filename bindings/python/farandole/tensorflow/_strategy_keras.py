@@ -13,7 +13,7 @@ from unittest import mock
 import tensorflow as tf
 
 from .. import _lifecycle, errors
-from . import _private_names, _strategy_losses, _strategy_metrics, _strategy_slices
+from . import _private_names, _strategy_losses, _strategy_metrics, _strategy_normalization, _strategy_slices
 from ._gradients import finite_everywhere
 from ._strategy_extended import ReplicaContext, is_farandole_strategy, own_context
 from ._strategy_input import DistributedDataset, Order
@@ -151,6 +151,7 @@ def install() -> None:
     for name, function in REPLACEMENTS.items():
         _replace(TensorFlowTrainer, name, function)
     _replace(keras.callbacks.CallbackList, "set_model", adapted)
+    _replace(keras.layers.BatchNormalization, "_moments", _strategy_normalization.moments)
     _strategy_optimizers.install(_replace)
     for method in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"):
         _replace(TensorFlowTrainer, method, with_own_errors)
