@@ -17,7 +17,7 @@ from . import _engine, _forgotten_scope, _horovod_environment, _work, errors, ob
 from .process_sets import ProcessSet, forget_all, register_all
 
 _hooks_of = 0  # id of the process that has installed the hooks below
-_MOST_ABORT_BYTES = 380  # of the 483 in the message to the other ranks, in which rank, host and process stand too
+_MOST_ABORT_BYTES = 1900  # of the 2019 in the message to the other ranks, in which rank, host and process stand too
 # What TensorFlow raises where an op of a function fails.
 _GRAPH_ERROR = "Graph execution error:"
 _FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.MULTILINE)
@@ -170,7 +170,7 @@ def shutdown() -> None:
 
 def abort(text: str) -> None:
     """Ends the job: everything that is pending or comes later fails on all ranks with PeerLost, this rank and `text`, of
-    which the middle is left out where it has more than 380 bytes. Does not block and does not end this process."""
+    which the middle is left out where it has more than 1900 bytes. Does not block and does not end this process."""
     _engine.need_initialized()
     _engine.lib.farandole_abort(_shortened(text.encode()))
 

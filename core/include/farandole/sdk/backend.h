@@ -43,9 +43,9 @@ struct ControlMessage {
   std::uint32_t communicator = 0;
   std::uint64_t sequence = 0;
   std::uint32_t error_kind = 0;
-  char text[484] = {};
+  char text[2020] = {};
 };
-static_assert(sizeof(ControlMessage) == 512);
+static_assert(sizeof(ControlMessage) == 2048);
 /// The control message that has come from process `sender`: of a known kind, in the name of its sender, its text
 /// terminated. Whose ranks it speaks of is not looked at. @throws TransportError  these bytes are none; names the
 /// sender and what is wrong
