@@ -14,20 +14,20 @@ namespace {
 
 // Of FARANDOLE_WARN_AFTER: so long a rank has waited that passes a probe on. A rank asks when it has waited for all of
 // it; ranks that began to wait a little later need not be asked again.
-constexpr double kNearly = 0.9;
+constexpr double kPassesOnAfter = 0.9;
 
 /// What a rank waits for, as a value.
-struct Wait {
+struct RankWait {
   BlockedCall call;
   std::string label;
   std::vector<int> members;
   bool may_go_on = false;
 };
 
-std::optional<Wait> wait_of(const BlockedCalls& calls) {
-  std::optional<Wait> wait;
+std::optional<RankWait> wait_of(const BlockedCalls& calls) {
+  std::optional<RankWait> wait;
   (void)calls.with_oldest([&](const BlockedCall& call, std::size_t count) {
-    wait = Wait{call, *call.label, *call.members, count > 1 || calls.has_several_threads() || !call.needs_all};
+    wait = RankWait{call, *call.label, *call.members, count > 1 || calls.has_several_threads() || !call.needs_all};
     wait->call.label = nullptr;
     wait->call.members = nullptr;
   });
@@ -59,7 +59,8 @@ void WaitCircles::receive(int rank, std::uint32_t communicator, std::uint64_t se
     if (waits_for_the_same) surroundings_.found(rank, describe(rank, probe), probe.is_certain != 0);
     return;
   }
-  if (Clock::now() - wait->call.since >= kNearly * warn_after_ && is_first_time(rank, probe)) pass_on(rank, probe);
+  if (Clock::now() - wait->call.since >= kPassesOnAfter * warn_after_ && is_first_time(rank, probe))
+    pass_on(rank, probe);
 }
 
 bool WaitCircles::is_first_time(int rank, const WaitProbe& probe) {

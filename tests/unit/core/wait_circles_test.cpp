@@ -23,22 +23,23 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr Seconds kWarnAfter{10};
+constexpr Seconds kWaitOfCircle{10};
 
-Topology make_topology(int processes) {
+Topology topology_of_processes(int processes) {
   std::vector<ProcessInfo> infos;
   for (int p = 0; p < processes; ++p) infos.push_back({0, 1, 1000 + p, "host"});
   return Topology(std::move(infos));
 }
 
-FlightSubject barrier() {
+FlightSubject barrier_subject() {
   return {{}, [](const FlightSubject::Words&) { return std::string("barrier"); }};
 }
 
 /// Processes of one rank each, whose messages arrive when the test delivers them.
 class WaitingRanks {
  public:
-  explicit WaitingRanks(int ranks) : topology_(make_topology(ranks)), blocked_(static_cast<std::size_t>(ranks)) {
+  explicit WaitingRanks(int ranks)
+      : topology_(topology_of_processes(ranks)), blocked_(static_cast<std::size_t>(ranks)) {
     for (int rank = 0; rank < ranks; ++rank) {
       WaitCircles::Surroundings here;
       here.blocked = [this](int asked) -> BlockedCalls& { return blocked(asked); };
@@ -58,19 +59,20 @@ class WaitingRanks {
       here.found = [this](int, const std::string& text, bool is_certain) {
         (is_certain ? certain : possible).push_back(text);
       };
-      circles_.push_back(std::make_unique<WaitCircles>(topology_, rank, kWarnAfter, std::move(here)));
+      circles_.push_back(std::make_unique<WaitCircles>(topology_, rank, kWaitOfCircle, std::move(here)));
     }
   }
   BlockedCalls& blocked(int rank) { return blocked_[static_cast<std::size_t>(rank)]; }
   WaitCircles& circles(int rank) { return *circles_[static_cast<std::size_t>(rank)]; }
   /// `rank` sleeps in the first collective of a communicator.
-  void wait(int rank, std::uint32_t communicator, std::vector<int> members, Seconds waited = kWarnAfter,
+  void wait(int rank, std::uint32_t communicator, std::vector<int> members, Seconds waited = kWaitOfCircle,
             bool needs_all = true) {
     entered_[{rank, communicator}] = 1;
     const auto& kept = members_.emplace_back(std::move(members));
     const auto& label = labels_.emplace_back("communicator " + std::to_string(communicator));
     const auto since = Clock::now() - std::chrono::duration_cast<Clock::duration>(waited);
-    scopes_.emplace_back(blocked(rank), BlockedCall{communicator, 1, barrier(), &label, &kept, needs_all, since});
+    scopes_.emplace_back(blocked(rank),
+                         BlockedCall{communicator, 1, barrier_subject(), &label, &kept, needs_all, since});
   }
   void enter(int rank, std::uint32_t communicator) { entered_[{rank, communicator}] = 1; }
   void deliver() {
@@ -139,7 +141,7 @@ TEST(WaitCircles, ARankThatWaitsForAShortTimeOrNotAtAllEndsTheSearch) {
   job.wait(0, 7, {0, 1});
   job.circles(0).search(0);
   job.deliver();
-  job.wait(1, 8, {0, 1}, 0.5 * kWarnAfter);
+  job.wait(1, 8, {0, 1}, 0.5 * kWaitOfCircle);
   job.circles(0).search(0);
   job.deliver();
   EXPECT_THAT(job.certain, IsEmpty());
@@ -171,7 +173,7 @@ TEST(WaitCircles, WhereASecondThreadUsesTheRankTheCircleIsOnlyPossible) {
 
 TEST(WaitCircles, WhereCallsAreNotComparedTheCircleIsOnlyPossible) {
   WaitingRanks job(2);
-  job.wait(0, 7, {0, 1}, kWarnAfter, /*needs_all=*/false);
+  job.wait(0, 7, {0, 1}, kWaitOfCircle, /*needs_all=*/false);
   job.wait(1, 8, {0, 1});
   job.circles(1).search(1);
   job.deliver();

@@ -50,9 +50,9 @@ struct CommunicatorOptions {
   /// Choices of algorithms, where they were measured on ranks like these. Null: those of the communicator that it is
   /// made of. Read during the call. The same on all ranks.
   const TuningTable* table = nullptr;
-  /// What warnings and errors call the communicator: "communicator 'pairs' of 2 ranks". Empty: by a number. Of this
-  /// rank alone.
-  std::string name = {};
+  /// What warnings and errors call the communicator: "communicator 'pairs' of 2 ranks". Empty: by a number. Read during
+  /// the call. Of this rank alone.
+  std::string_view name = {};
 };
 
 /// An asynchronous collective. Copies refer to the same one. Its buffers must outlive its completion: destroying the
