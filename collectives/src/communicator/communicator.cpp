@@ -146,8 +146,7 @@ Call alltoall_call(ConstBufferView input, BufferView output, std::span<const std
 void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
   state().run(reduction(Collective::kAllreduce, input, output, op, options, size()));
 }
-Work Communicator::allreduce_async(ConstBufferView input, BufferView output, ReduceOp op,
-                                   const ReduceOptions& options) {
+Work Communicator::allreduce_async(AsyncInput input, BufferView output, ReduceOp op, const ReduceOptions& options) {
   return state().start(reduction(Collective::kAllreduce, input, output, op, options, size()));
 }
 
@@ -162,7 +161,7 @@ void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op,
                           const ReduceOptions& options) {
   state().run(reduce_call(input, output, op, root, options, state().group()));
 }
-Work Communicator::reduce_async(ConstBufferView input, BufferView output, ReduceOp op, int root,
+Work Communicator::reduce_async(AsyncInput input, BufferView output, ReduceOp op, int root,
                                 const ReduceOptions& options) {
   return state().start(reduce_call(input, output, op, root, options, state().group()));
 }
@@ -171,7 +170,7 @@ void Communicator::allgather(ConstBufferView input, BufferView output, std::span
                              std::string_view algorithm, StreamView stream) {
   state().run(movement(Collective::kAllgather, input, output, -1, counts, algorithm, stream));
 }
-Work Communicator::allgather_async(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
+Work Communicator::allgather_async(AsyncInput input, BufferView output, std::span<const std::size_t> counts,
                                    std::string_view algorithm, StreamView stream) {
   return state().start(movement(Collective::kAllgather, input, output, -1, counts, algorithm, stream));
 }
@@ -180,7 +179,7 @@ void Communicator::reduce_scatter(ConstBufferView input, BufferView output, Redu
                                   std::span<const std::size_t> counts, const ReduceOptions& options) {
   state().run(reduce_scatter_call(input, output, op, counts, options, size()));
 }
-Work Communicator::reduce_scatter_async(ConstBufferView input, BufferView output, ReduceOp op,
+Work Communicator::reduce_scatter_async(AsyncInput input, BufferView output, ReduceOp op,
                                         std::span<const std::size_t> counts, const ReduceOptions& options) {
   return state().start(reduce_scatter_call(input, output, op, counts, options, size()));
 }
@@ -189,7 +188,7 @@ void Communicator::gather(ConstBufferView input, BufferView output, int root, st
                           std::string_view algorithm, StreamView stream) {
   state().run(gather_call(input, output, root, counts, algorithm, stream, rank()));
 }
-Work Communicator::gather_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
+Work Communicator::gather_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts,
                                 std::string_view algorithm, StreamView stream) {
   return state().start(gather_call(input, output, root, counts, algorithm, stream, rank()));
 }
@@ -198,8 +197,8 @@ void Communicator::scatter(ConstBufferView input, BufferView output, int root, s
                            std::string_view algorithm, StreamView stream) {
   state().run(scatter_call(input, output, root, counts, algorithm, stream, rank()));
 }
-Work Communicator::scatter_async(ConstBufferView input, BufferView output, int root,
-                                 std::span<const std::size_t> counts, std::string_view algorithm, StreamView stream) {
+Work Communicator::scatter_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts,
+                                 std::string_view algorithm, StreamView stream) {
   return state().start(scatter_call(input, output, root, counts, algorithm, stream, rank()));
 }
 
@@ -207,7 +206,7 @@ void Communicator::alltoall(ConstBufferView input, BufferView output, std::span<
                             std::span<const std::size_t> recv_counts, StreamView stream) {
   state().run(alltoall_call(input, output, send_counts, recv_counts, stream));
 }
-Work Communicator::alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
+Work Communicator::alltoall_async(AsyncInput input, BufferView output, std::span<const std::size_t> send_counts,
                                   std::span<const std::size_t> recv_counts, StreamView stream) {
   return state().start(alltoall_call(input, output, send_counts, recv_counts, stream));
 }

@@ -90,8 +90,8 @@ class Work {
 /// While a call runs no other thread and no peer's collective may write to its buffers. Input and output may be in
 /// place where a function says so; any other overlap of input, output and counts raises InvalidArgument on that rank
 /// and Mismatch on its peers, before data is touched. The `_async` forms return at once; their buffers must stay valid
-/// and untouched until `wait` returns. Blocking calls may be mixed with them. One thread at a time per communicator of
-/// a rank; different communicators are independent.
+/// and untouched until `wait` returns, so temporary containers do not compile; counts are copied. Blocking calls may be
+/// mixed with them. One thread at a time per communicator of a rank; different communicators are independent.
 /// Creation (`split`, `duplicate`) is collective over the parent and must come in the same order on all its ranks, also
 /// among different parents: a rank makes one communicator at a time.
 /// **Devices.** Buffers whose `space` is that of a CUDA device are reduced and moved there, all buffers of a call, on
@@ -130,7 +130,7 @@ class Communicator {
   void allreduce(BufferView values, ReduceOp op, const ReduceOptions& options = {}) {
     allreduce(values, values, op, options);
   }
-  Work allreduce_async(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options = {});
+  Work allreduce_async(AsyncInput input, BufferView output, ReduceOp op, const ReduceOptions& options = {});
   Work allreduce_async(BufferView values, ReduceOp op, const ReduceOptions& options = {}) {
     return allreduce_async(values, values, op, options);
   }
@@ -142,34 +142,34 @@ class Communicator {
   /// `output` on `root` = reduction of all ranks' `input`. On other ranks `output` is ignored and may be empty.
   /// In place: `output` is `input`.
   void reduce(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options = {});
-  Work reduce_async(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options = {});
+  Work reduce_async(AsyncInput input, BufferView output, ReduceOp op, int root, const ReduceOptions& options = {});
 
   /// `output` = all ranks' inputs, in order of rank. `counts[r]` elements come from rank r; empty: `input.count` from
   /// each. In place: `input` lies at its place in `output`.
   void allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts = {},
                  std::string_view algorithm = {}, StreamView stream = {});
-  Work allgather_async(ConstBufferView input, BufferView output, std::span<const std::size_t> counts = {},
+  Work allgather_async(AsyncInput input, BufferView output, std::span<const std::size_t> counts = {},
                        std::string_view algorithm = {}, StreamView stream = {});
 
   /// `output` = this rank's part of the reduction of all ranks' `input`. Rank r's part has `counts[r]` elements; empty:
   /// equal parts. In place: `output` lies at its place in `input`.
   void reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts = {},
                       const ReduceOptions& options = {});
-  Work reduce_scatter_async(ConstBufferView input, BufferView output, ReduceOp op,
-                            std::span<const std::size_t> counts = {}, const ReduceOptions& options = {});
+  Work reduce_scatter_async(AsyncInput input, BufferView output, ReduceOp op, std::span<const std::size_t> counts = {},
+                            const ReduceOptions& options = {});
 
   /// `output` on `root` = all ranks' inputs, in order of rank; `counts` as in allgather, the same on all ranks.
   /// In place on `root`, as in allgather.
   void gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
               std::string_view algorithm = {}, StreamView stream = {});
-  Work gather_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
+  Work gather_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts = {},
                     std::string_view algorithm = {}, StreamView stream = {});
 
   /// `output` = this rank's part of `root`'s `input`; `counts` as in reduce_scatter, the same on all ranks.
   /// In place on `root`, as in reduce_scatter.
   void scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
                std::string_view algorithm = {}, StreamView stream = {});
-  Work scatter_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
+  Work scatter_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts = {},
                      std::string_view algorithm = {}, StreamView stream = {});
 
   /// Part r of `input` goes to rank r; `output` = the parts that the ranks sent here, in order of rank. The counts have
@@ -177,7 +177,7 @@ class Communicator {
   /// `output` begins where `input` begins.
   void alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts = {},
                 std::span<const std::size_t> recv_counts = {}, StreamView stream = {});
-  Work alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts = {},
+  Work alltoall_async(AsyncInput input, BufferView output, std::span<const std::size_t> send_counts = {},
                       std::span<const std::size_t> recv_counts = {}, StreamView stream = {});
 
   /// Returns once every rank has called it.
