@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "farandole/internal/library_thread.h"
 #include "farandole/internal/log.h"
 
 namespace farandole {
@@ -43,7 +44,7 @@ void ProgressThread::wake() {
 
 void ProgressThread::start() {
   try {
-    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    thread_ = start_library_thread([this](const std::stop_token& stop) { run(stop); });
   } catch (const std::system_error& error) {
     is_refused_ = true;
     log(LogLevel::kWarning,
