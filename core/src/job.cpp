@@ -6,6 +6,7 @@
 
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"
+#include "farandole/internal/standard_descriptors.h"
 #include "private_file.h"
 
 namespace farandole {
@@ -26,6 +27,7 @@ Job::Job(const WorldOptions& options)
   if (options.replicas < 1 || options.replicas > kMaxReplicas) {
     throw InvalidArgument(fmt::format("replicas is {}; it must be 1 … {}", options.replicas, kMaxReplicas));
   }
+  occupy_standard_descriptors();
   name_in_log(fmt::format("pid {}", getpid()));
   join(options);
   exchange_peer_info(options);

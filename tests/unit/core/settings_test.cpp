@@ -64,6 +64,27 @@ TEST(Settings, AnUnknownVariableIsRefusedWithTheNearestOne) {
   EXPECT_TRUE(contains(refusal({"FARANDOLE_QQQQ=1"}), "FARANDOLE_QQQQ is no setting of Farandole;"));
 }
 
+TEST(Settings, ServiceLinksOfKubernetesArePassedOver) {
+  const std::vector<std::string> links{"FARANDOLE_SERVICE_HOST=10.43.7.1",
+                                       "FARANDOLE_SERVICE_PORT=80",
+                                       "FARANDOLE_SERVICE_PORT_HTTP_API=80",
+                                       "FARANDOLE_PORT=tcp://10.43.7.1:80",
+                                       "FARANDOLE_PORT_80_TCP=tcp://10.43.7.1:80",
+                                       "FARANDOLE_PORT_80_TCP_PROTO=tcp",
+                                       "FARANDOLE_PORT_80_TCP_PORT=80",
+                                       "FARANDOLE_PORT_80_TCP_ADDR=10.43.7.1",
+                                       "FARANDOLE_PORT_53_UDP=udp://[fd00::7]:53",
+                                       "FARANDOLE_JOB_MASTER_SERVICE_HOST=fd00::7",
+                                       "FARANDOLE_JOB_MASTER_PORT_29500_TCP_ADDR=fd00::7"};
+  EXPECT_EQ(Settings::parse(links).job, "");
+  for (const std::string misspelt :
+       {"FARANDOLE_PORT=29500", "FARANDOLE_SERVICE_HOST=node1", "FARANDOLE_RANK_PORT=x", "FARANDOLE_TRANSPORT=tcp",
+        "FARANDOLE_SERVICE_PORT=", "FARANDOLE_PORTS=tcp://10.43.7.1:80"}) {
+    EXPECT_TRUE(contains(refusal({misspelt}), "is no setting of Farandole")) << misspelt;
+  }
+  EXPECT_TRUE(contains(refusal({"FARANDOLE_PORT=" + std::string(100'000, '1')}), "is no setting of Farandole"));
+}
+
 TEST(Settings, AWrongValueIsRefusedWithWhatIsValid) {
   const std::string choice = refusal({"FARANDOLE_ALLREDUCE=rung"});
   EXPECT_TRUE(contains(choice, "FARANDOLE_ALLREDUCE is 'rung' (did you mean 'ring'?)"));
