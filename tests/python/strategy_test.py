@@ -424,6 +424,8 @@ class PrivateNamesTest(support.RankedTest):
             "context": context.context(),
             "keras.Variable": model.weights[0],
             "keras.Model": model,
+            "functional keras.Model": keras.Model(model.inputs, model.outputs),
+            "keras.Layer": model.layers[0],
             "keras.Optimizer": model.optimizer,
             "tf.Variable": model.layers[0].kernel.value,
             "TFEpochIterator": TFEpochIterator(

@@ -29,8 +29,8 @@ def _class_of(kind: str, of_status: type) -> type:
     """The package's class for the kind, that is the class of TensorFlow for the status too."""
     base = errors.class_of(kind)
 
-    def initialize(self, node_def, op, message, payloads):
-        of_status.__init__(self, node_def, op, message, payloads)
+    def initialize(self, node_def, op, message, *payloads):  # AutoGraph keeps the class of errors with such arguments
+        of_status.__init__(self, node_def, op, message, *payloads)
 
     return type(
         base.__name__,

@@ -87,13 +87,13 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
     model_step: the method of a Keras model that is called, as `fit` does, or empty. Within it everything is as in one
     process, see docs/decisions/0012-losses-in-the-eyes-of-a-model.md; other functions see what tf.distribute defines.
-    function_name: of what is called.
+    function, function_name: what is called.
     """
 
     def __init__(self, strategy: Any, fn: Callable[..., Any], inputs: Any):
         super().__init__(strategy, replica_id_in_sync_group=_lifecycle.rank())
         self.model, self.model_step = _model_step(fn)
-        self.function_name = getattr(fn, "__name__", "function")
+        self.function, self.function_name = fn, getattr(fn, "__name__", "function")
         self._samples_are_agreed = getattr(fn, "samples_are_agreed", False)
         self._inputs = inputs
         self._share: Optional[tf.Tensor] = None

@@ -13,7 +13,7 @@ from unittest import mock
 import tensorflow as tf
 
 from .. import _engine, _lifecycle
-from . import _private_names
+from . import _private_names, _strategy_models
 from ._strategy_extended import Extended, own_context, step_context
 from ._strategy_graph import is_sum_over_rows, is_symbolic
 
@@ -150,6 +150,7 @@ def apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: 
         _warn_of_lonely_apply(self._distribution_strategy)
     if context is None or context.is_applying:
         return base(self, grads, trainable_variables)
+    _strategy_models.compare_at_first_update(context, self)
     grads = list(grads)
     if context.model_step and not context.has_scaled:
         weight = context.weight()

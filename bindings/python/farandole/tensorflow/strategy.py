@@ -28,16 +28,20 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     alike: ranks that do not raise `farandole.errors.Mismatch`; within a tf.function it is the FailedPreconditionError that
     `converted_errors` converts.
 
+    model_check: before training, the ranks compare what their models compute, see docs/keras.md#errors. False leaves that out;
+    pass the same on all ranks.
+
     It is a MultiWorkerMirroredStrategy by its class only, because Keras asks for that; it uses nothing of it.
     docs/keras.md says what works and what differs.
     """
 
-    def __init__(self) -> None:  # pylint: disable=super-init-not-called
+    def __init__(self, model_check: bool = True) -> None:  # pylint: disable=super-init-not-called
         init()
         progress()
         _strategy_seeds.agree()
         # Not the parent's, which starts a server.
         tf.distribute.Strategy.__init__(self, _strategy_extended.Extended(self))
+        self.model_check = model_check
         _forgotten_scope.ignore_collectives_so_far()
 
     def scope(self) -> Any:
