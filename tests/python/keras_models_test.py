@@ -215,6 +215,21 @@ class ModelsTest(KerasTest):
         for call in ("fit", "fit", "evaluate"):
             getattr(model, call)(X[:16], NUMBERS, verbose=0)
         model.predict(X[:16], verbose=0)
+        with strategy().scope():
+            not_compiled = keras.Model(inputs, hidden)
+        not_compiled.predict(X[:16], verbose=0)
+
+        class Functional(keras.Model):
+            def train_step(self, data):
+                return super().train_step(data)
+
+        class Owned(layers.LSTM):
+            pass
+
+        with strategy().scope():
+            inputs = keras.Input((6, 1))
+            own = trained(Functional(inputs, layers.Dense(1)(Owned(2)(inputs))))
+        own.fit(X[:16, :, None], NUMBERS, verbose=0)
 
     def test_switch(self):
         own = hvd.MirroredStrategy(model_check=False)

@@ -45,7 +45,20 @@ def _digest(leaves: Sequence[Any]) -> tf.Tensor:
     return mpi_ops._LIB.farandole_digest(tensors=[each for each in flat if each.dtype not in _WITHOUT_DIGEST])
 
 
+def _is_divisible(spec: Any) -> bool:
+    """False for composite tensors, such as extension types, of which only their class knows what belongs to a row."""
+    is_composite = issubclass(getattr(spec, "value_type", object), tf.__internal__.CompositeTensor)
+    return not is_composite or isinstance(spec, (tf.RaggedTensorSpec, tf.SparseTensorSpec))
+
+
 def _check_batched(spec: Any) -> None:
+    for leaf in tf.nest.flatten(spec):
+        if not _is_divisible(leaf):
+            raise errors.Unsupported(
+                f"a batch of the dataset has a {leaf.value_type.__qualname__}, which the ranks can not divide by rows as they do "
+                "tensors, RaggedTensors and SparseTensors. Let the dataset give its parts in a tuple or dictionary, or give each "
+                "rank data of its own by distribute_datasets_from_function()"
+            )
     ranks = [leaf.shape.rank for leaf in tf.nest.flatten(spec) if hasattr(leaf, "shape")]
     if not ranks or 0 in ranks:
         raise errors.InvalidArgument(

@@ -175,19 +175,22 @@ def _facts_of_layer(layer: Any) -> Iterator[Tuple[str, Any]]:
     table = getattr(layer, "lookup_table", None)
     if table is not None:
         yield "vocabulary", _strategy_values.of_table(table)
-    is_library = is_of_library(kind)
+    is_library, has_private = is_of_library(kind), _has_private_of_library(kind)
     for name, value in vars(layer).items():
         if name in _base_names() or name in _SAID_ELSEWHERE or not is_compared(name):
             continue
-        if name.startswith("_") if is_library else isinstance(value, (bool, type(None))):
-            continue
-        if not isinstance(value, keras.Model):
+        if (is_library or not isinstance(value, (bool, type(None)))) and not (has_private and name.startswith("_")):
             yield name, comparable(value)
     loss = getattr(layer, "_compile_loss", None)
     if loss is not None:
         yield "loss", comparable(loss._user_loss)
     if not is_library:
         yield from _facts_of_own_class(layer)
+
+
+def _has_private_of_library(kind: type) -> bool:
+    """Whether private attributes may be the library's: beside those of every layer and model, only it knows what they mean."""
+    return any(is_of_library(base) and base not in keras.Model.__mro__ for base in kind.__mro__)
 
 
 def _own_name(variable: Any) -> str:
@@ -240,7 +243,8 @@ def of_model(model: Any) -> Optional[Description]:
     """What to compare, described once each time the model is compiled or built; None if its strategy is not to compare."""
     if not is_on(model.distribute_strategy):
         return None
-    state = [getattr(model, "_compile_config", None), model.optimizer, bool(model.built), len(model.variables)]
+    compiled = [getattr(model, name, None) for name in ("_compile_config", "optimizer")]  # None of either: not compiled
+    state = [*compiled, bool(model.built), len(model.variables)]
     before = _known.get(model)
     if before is None or any(mine is not was for mine, was in zip(state[:2], before[0])) or state[2:] != before[0][2:]:
         description = Description(bool(model.built))

@@ -22,6 +22,8 @@ from ._differences import difference
 
 UNKNOWN = "an object that is not compared"
 _MAX_ELEMENTS = 1 << 16  # of arrays that are compared by element; larger ones by a digest
+_MAX_NUMBER = 1 << 40  # larger ones are times, hashes and addresses
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\d{12,}")
 _MAX_DEPTH = 4  # of objects and functions within each other
 # Hosts of different kinds compute the same constants, as statistics of data, with other rounding.
 _ROUNDING = 1e-5
@@ -50,7 +52,9 @@ def is_of_library(thing: Any) -> bool:
 def comparable(value: Any, depth: int = 0) -> Any:
     """The value as a list, float or text that is the same on all ranks if the value computes the same."""
     if isinstance(value, str):
-        return UNKNOWN if os.path.isabs(value) else repr(value)
+        return UNKNOWN if os.path.isabs(value) or _ADDRESS.search(value) else repr(value)
+    if isinstance(value, int) and abs(value) > _MAX_NUMBER:
+        return UNKNOWN
     if value is None or isinstance(value, (bool, int, complex, bytes, enum.Enum, type(Ellipsis))):
         return repr(value)
     if isinstance(value, (float, np.floating)):
