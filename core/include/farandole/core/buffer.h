@@ -48,21 +48,17 @@ constexpr DType element_dtype() {
     return dtype_of<T>;
   } else {
     static_assert(is_element<T>,
-                  "no DType for this C++ type: elements are bool, integers of "
-                  "8 to 64 bits, farandole::Half, "
-                  "farandole::BFloat16, float or double; "
-                  "farandole::byte_view(values) moves other trivially copyable "
+                  "no DType for this C++ type: elements are bool, integers of 8 to 64 bits, farandole::Half, "
+                  "farandole::BFloat16, float or double; farandole::byte_view(values) moves other trivially copyable "
                   "types, such as structures and complex numbers, as bytes");
   }
 }
 
-/// A range that outlives the expression it stands in, or only refers to its
-/// elements, as a span does.
+/// A range that outlives the expression it stands in, or only refers to its elements, as a span does.
 template <class Range>
 concept LastingRange =
     std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> && std::ranges::borrowed_range<Range>;
-/// A container that is gone, with its elements, when the expression ends:
-/// `std::vector<float>(3)`, `std::move(values)`.
+/// A container that is gone, with its elements, when the expression ends: `std::vector<float>(3)`, `std::move(values)`.
 template <class Range>
 concept TemporaryContainer =
     std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> && !std::ranges::borrowed_range<Range>;
@@ -113,21 +109,19 @@ struct BufferView {
   }
 };
 
-/// The input of an asynchronous call, which is read after the call has
-/// returned: a ConstBufferView of anything but a temporary container.
+/// The input of an asynchronous call, which is read after the call has returned: a ConstBufferView of anything but a
+/// temporary container.
 struct AsyncInput : ConstBufferView {
   using ConstBufferView::ConstBufferView;
   AsyncInput(const ConstBufferView& view) : ConstBufferView(view) {}  // NOLINT: implicit, as all views
   AsyncInput(const BufferView& view) : ConstBufferView(view) {}       // NOLINT
-  /// It would be read after it is gone. Give the container a name, and keep it
-  /// until the call is complete.
+  /// It would be read after it is gone. Give the container a name, and keep it until the call is complete.
   template <TemporaryContainer Range>
   AsyncInput(Range&& range) = delete;
 };
 
-/// The bytes of a range, or of one object, of any trivially copyable type, to
-/// be moved as they are between ranks of one kind of machine: broadcast,
-/// allgather, gather, scatter, alltoall. Counts of such a call are bytes.
+/// The bytes of a range, or of one object, of any trivially copyable type, to be moved as they are between ranks of one
+/// kind of machine: broadcast, allgather, gather, scatter, alltoall. Counts of such a call are bytes.
 ///
 ///   struct Particle { double position[3]; std::int32_t kind; };
 ///   std::vector<Particle> own(n), all(n * ranks.size());

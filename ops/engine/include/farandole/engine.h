@@ -202,8 +202,8 @@ typedef struct farandole_tensor {
   const int64_t* splits; /* alltoall: rows for each rank of the set; copied. NULL: equal parts. Else not read */
   int32_t splits_count;  /* the size of the set; 0 for NULL */
   void* context;         /* handed to both callbacks */
-  /* Memory for an output of this shape, 64-byte aligned if possible, apart from the input. Called once, from any thread,
-   * before `done`, if `output` is NULL. NULL: no memory; the tensor fails. */
+  /* Memory for an output of this shape, 64-byte aligned if possible, apart from the input. Called once, from any
+   * thread, before `done`, if `output` is NULL. NULL: no memory; the tensor fails. */
   void* (*allocate)(void* context, const int64_t* shape, int32_t dimensions);
   /* Called exactly once if farandole_submit succeeded, from any thread, maybe before farandole_submit returns. It must
    * not block; it may submit. Not NULL. */
