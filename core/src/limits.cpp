@@ -110,7 +110,7 @@ std::uint64_t inode_of(const std::filesystem::path& directory) {
 const std::pair<CpuQuota, std::string>& own_quota() {
   static const auto own = [] {
     std::string owner;
-    const CpuQuota quota = control_group_cores(text_of("/proc/self/cgroup"), "/sys/fs/cgroup", owner);
+    const CpuQuota quota = control_group_cores(contents_of("/proc/self/cgroup"), "/sys/fs/cgroup", owner);
     return std::pair(quota, owner);
   }();
   return own;
