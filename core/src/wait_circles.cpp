@@ -12,8 +12,8 @@
 namespace farandole {
 namespace {
 
-// Of FARANDOLE_WARN_AFTER: so long a rank has waited that passes a probe on. A rank asks when it has waited for all of
-// it; ranks that began to wait a little later need not be asked again.
+// Share of FARANDOLE_WARN_AFTER that a rank must have waited before it passes a probe on. The rank that asks has waited for
+// all of it; ranks that began to wait a little later need not be asked again.
 constexpr double kPassesOnAfter = 0.9;
 
 /// What a rank waits for, as a value.
@@ -96,8 +96,7 @@ std::string WaitCircles::describe(int origin, const WaitProbe& probe) const {
   const std::string more = probe.hidden == 0 ? "" : fmt::format(", which waits for one of {} more ranks", probe.hidden);
   return fmt::format(
       "ranks wait for each other in a circle: {}{}, which waits for rank {}; ranks that share several communicators "
-      "must "
-      "call their collectives in the same order, or from a thread for each",
+      "must call their collectives in the same order, or from a thread for each",
       text_of(probe.path), more, origin);
 }
 

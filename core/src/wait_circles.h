@@ -25,8 +25,8 @@ struct WaitProbe {
   std::uint32_t number = 0;           ///< of its question
   std::uint64_t origin_sequence = 0;  ///< what the origin waits for
   std::uint32_t origin_communicator = 0;
-  std::uint32_t is_certain =
-      1;  ///< 0: a rank in the path may go on by another thread, or its call may end without all ranks
+  /// 0: a rank in the path may go on by another thread, or its call may end without all ranks.
+  std::uint32_t is_certain = 1;
   std::uint32_t hidden = 0;    ///< ranks that the path has no room for
   char path[kPathBytes] = {};  ///< who waits in what, for people
 };
