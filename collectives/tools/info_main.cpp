@@ -116,6 +116,14 @@ void print_devices(const Devices& devices) {
   for (const std::string& warning : devices.warnings) fmt::print("  warning: {}\n", warning);
 }
 
+/// "4", or "2 (of 4: the quota of the control group /x)"
+std::string cores_text() {
+  const std::size_t allowed = allowed_cores().count();
+  const auto usable = static_cast<std::size_t>(usable_cores());
+  return usable == allowed ? fmt::format("{}", allowed)
+                           : fmt::format("{} (of {}: {})", usable, allowed, cpu_quota_owner());
+}
+
 void print_report(const Settings& settings) {
   const Report report = make_report(settings);
   const auto line = [](std::string_view label, const std::string& text) { fmt::print("{:<17}{}\n", label, text); };
@@ -123,7 +131,7 @@ void print_report(const Settings& settings) {
   line("build", build_id());
   line("layout", layout_id());
   line("instruction set", std::string(name(active_isa())));
-  line("allowed cores", std::to_string(allowed_cores().count()));
+  line("allowed cores", cores_text());
   line("plug-ins", report.plugins.empty() ? "none" : fmt::format("{}", fmt::join(report.plugins, ", ")));
   line("backend",
        fmt::format("{} ({})", report.backend.plugin.empty() ? "none" : report.backend.plugin, report.backend.reason));
@@ -167,7 +175,7 @@ void print_json_report(const Settings& settings) {
                                     {"build", build_id()},
                                     {"layout", layout_id()},
                                     {"isa", name(active_isa())},
-                                    {"allowed_cores", allowed_cores().count()},
+                                    {"allowed_cores", usable_cores()},
                                     {"plugins", report.plugins},
                                     {"backend", {{"plugin", report.backend.plugin}, {"reason", report.backend.reason}}},
                                     {"devices", devices_as_json(report.devices)},

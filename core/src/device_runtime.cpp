@@ -7,6 +7,7 @@
 #include <exception>
 #include <mutex>
 
+#include "farandole/internal/library_thread.h"
 #include "farandole/sdk/backend.h"
 #include "farandole/sdk/device.h"
 #include "plugin.h"
@@ -31,6 +32,7 @@ DeviceAvailability load_devices(const Settings& settings) {
     const DeviceHostApi host{sizeof(DeviceHostApi), build_id(), settings.cuda_library.c_str(),
                              settings.nccl_library.c_str()};
     DeviceAvailability devices;
+    const SignalsBlocked for_threads_of_driver;
     devices.runtime = reinterpret_cast<DeviceEntry>(plugin.entry)(&host, &devices.reason);
     if (devices.runtime != nullptr) {
       devices.reason.clear();

@@ -10,8 +10,8 @@
 namespace farandole {
 namespace {
 
-constexpr Words<kAllDTypes.size()> kDTypeNames{"bool", "u8",  "i8",   "u16", "i16", "i32",
-                                               "i64",  "f16", "bf16", "f32", "f64"};
+constexpr Words<kAllDTypes.size()> kDTypeNames{"bool", "u8",   "i8",  "u16", "i16", "i32", "i64",
+                                               "f16",  "bf16", "f32", "f64", "u32", "u64"};
 constexpr Words<kAllReduceOps.size()> kReduceOpNames{"sum", "product", "min", "max", "average"};
 
 }  // namespace

@@ -17,17 +17,20 @@ double seconds(Clock::duration duration) {
 
 }  // namespace
 
-FlightRecorder::Id FlightRecorder::begin(std::uint16_t communicator, std::uint64_t sequence,
-                                         const FlightSubject& what) {
+FlightRecorder::Id FlightRecorder::add(const FlightRecord& record) {
   const std::lock_guard lock(mutex_);
-  ring_[next_ % kCapacity] = FlightRecord{communicator, sequence, what, FlightRecord::Stage::kQueued, Clock::now(), {}};
+  ring_[next_ % kCapacity] = record;
   return next_++;
 }
 
-void FlightRecorder::add_done(std::uint16_t communicator, std::uint64_t sequence, const FlightSubject& what) {
-  const auto now = coarse_now();
-  const std::lock_guard lock(mutex_);
-  ring_[next_++ % kCapacity] = FlightRecord{communicator, sequence, what, FlightRecord::Stage::kDone, now, now};
+FlightRecorder::Id FlightRecorder::begin(std::uint16_t communicator, std::uint64_t sequence,
+                                         const FlightSubject& what) {
+  return add({communicator, sequence, what, FlightRecord::Stage::kQueued, Clock::now(), {}});
+}
+
+FlightRecorder::Id FlightRecorder::begin_inline(std::uint16_t communicator, std::uint64_t sequence,
+                                                const FlightSubject& what) {
+  return add({communicator, sequence, what, FlightRecord::Stage::kRunning, coarse_now(), {}});
 }
 
 void FlightRecorder::mark(Id id, FlightRecord::Stage stage) {
@@ -41,7 +44,12 @@ void FlightRecorder::mark(Id id, FlightRecord::Stage stage) {
 std::vector<FlightRecord> FlightRecorder::records() const {
   const std::lock_guard lock(mutex_);
   std::vector<FlightRecord> result;
-  for (Id id = next_ - std::min<Id>(next_, kCapacity); id < next_; ++id) result.push_back(ring_[id % kCapacity]);
+  for (Id id = next_ - std::min<Id>(next_, kCapacity); id < next_; ++id) {
+    FlightRecord& record = result.emplace_back(ring_[id % kCapacity]);
+    if (finished_inline_[id % kCapacity].load(std::memory_order_relaxed) != id + 1) continue;
+    record.stage = FlightRecord::Stage::kDone;
+    record.finished = record.queued;
+  }
   return result;
 }
 

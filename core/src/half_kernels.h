@@ -107,6 +107,18 @@ void scale_halves(void* out, const void* in, std::size_t count, double factor) {
   }
 }
 
+/// The kernel of ScaleSums<Half>.
+template <Isa isa>
+void scale_half_sums(void* out, const void* in, std::size_t count, double factor) {
+  HalfBlock wide;
+  float* const values = wide.values.data();
+  for (std::size_t done = 0; done < count; done += wide.values.size()) {
+    const std::size_t length = std::min(wide.values.size(), count - done);
+    Target<isa>::template scale<Scale<float, float>>(values, static_cast<const float*>(in) + done, length, factor);
+    HalfConversion<isa>::narrow_all(static_cast<Half*>(out) + done, values, length);
+  }
+}
+
 }  // namespace farandole::kernels
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"
+#include "farandole/internal/standard_descriptors.h"
 #include "private_file.h"
 
 namespace farandole {
@@ -26,6 +27,7 @@ Job::Job(const WorldOptions& options)
   if (options.replicas < 1 || options.replicas > kMaxReplicas) {
     throw InvalidArgument(fmt::format("replicas is {}; it must be 1 … {}", options.replicas, kMaxReplicas));
   }
+  occupy_standard_descriptors();
   name_in_log(fmt::format("pid {}", getpid()));
   join(options);
   exchange_peer_info(options);
@@ -111,11 +113,13 @@ void Job::check_world() const {
 
 void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
   if (is_forked_child()) return;
-  // A thread that sees the fault may release memory that a stopped peer still writes.
-  if (!fault_.set(kind, text, [this] { memory_->quarantine(); })) return;
-  if (tell && group() != nullptr) peers_->announce_fault(rank, kind, text);
-  ring_all();
-  write_flight_records(text);
+  // A thread that sees the fault may release memory that a stopped peer still writes, and may end the process.
+  const auto before = [&] {
+    memory_->quarantine();
+    if (tell && group() != nullptr) peers_->announce_fault(rank, kind, text);
+    write_flight_records(text);
+  };
+  if (fault_.set(kind, text, before)) ring_all();
 }
 
 void Job::set_left(int rank, bool left) {

@@ -15,6 +15,7 @@
 
 #include "farandole/core/world.h"
 #include "farandole/internal/endpoint.h"
+#include "farandole/internal/limits.h"
 #include "host_network.h"
 #include "inproc/inproc_transport.h"
 #include "job_fault.h"
@@ -27,9 +28,10 @@ namespace farandole {
 struct Machine {
   int ranks = 0;
   CoreSet cores;
-  /// Launchers bind each process to cores of its own, so the cores of all of them count.
+  QuotaSum quotas;
+  /// Launchers bind each process to cores of its own, so the cores of all of them count, as far as quotas allow them.
   bool is_oversubscribed(int threads_per_rank) const {
-    return ranks * threads_per_rank > static_cast<int>(cores.count());
+    return ranks * threads_per_rank > quotas.bounded(static_cast<int>(cores.count()));
   }
 };
 
@@ -73,7 +75,8 @@ class Job : public std::enable_shared_from_this<Job> {
   void check_fault(const std::string& doing = {}) const;
   void check_world() const;
   bool has_fault() const { return fault_.exists(); }
-  /// `rank`: the rank that found the fault. Tells the other processes unless the fault came from one of them.
+  /// `rank`: the rank that found the fault. Tells the other processes unless the fault came from one of them, and
+  /// writes the flight records, before any rank of this process can raise the fault.
   void poison(int rank, ErrorKind kind, const std::string& text, bool tell);
   Peers& peers() { return *peers_; }
   void set_left(int rank, bool left);
@@ -97,7 +100,9 @@ class Job : public std::enable_shared_from_this<Job> {
   template <class Part>
   std::vector<Part> gather(const Part& mine) const;
   void exchange_peer_info(const WorldOptions& options);
-  Surroundings find_surroundings(const HostProof& proof, std::span<const PeerInfo> all, bool may_share);
+  Surroundings find_surroundings(const HostProof& proof, std::span<PeerInfo> all, bool may_share);
+  static bool finds_without_proc(const HostProof::Claim& own, PeerInfo& other);
+  void warn_if_alone_without_proc(const HostProof::Claim& own, std::size_t processes, int replicas) const;
   void agree();
   void share_memory(std::span<const Surroundings> all);
   void check_size(const WorldOptions& options, int launched_size) const;

@@ -17,12 +17,15 @@ class JobFault {
   bool exists() const { return exists_.load(std::memory_order_seq_cst); }
   /// The same for hot paths: an acquire, which pairs with the release of what sets it.
   bool is_seen() const { return exists_.load(std::memory_order_acquire); }
-  /// False if there is one already. @param before  runs before any thread sees it
+  /// False if there is one already. A call that loses returns when the fault of the winner can be raised.
+  /// @param before  runs before any thread sees the fault
   template <class Before>
   bool set(ErrorKind kind, const std::string& text, const Before& before) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard setting(setting_mutex_);
     if (exists_) return false;
     before();
+    const std::lock_guard lock(mutex_);
+    if (exists_) return false;
     set_locked(kind, text);
     return true;
   }
@@ -57,6 +60,7 @@ class JobFault {
 
   std::atomic<bool> exists_{false};
   bool is_forked_child_ = false;  // written at the fork, when the child has one thread
+  std::mutex setting_mutex_;      // before mutex_; held while a fault is set, with all that comes before it
   mutable std::mutex mutex_;      // guards what follows; kind and text are written once before exists_ is set
   ErrorKind kind_ = ErrorKind::kInternal;
   std::string text_;

@@ -4,15 +4,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "agreement.h"
 #include "farandole/internal/fixed_text.h"
+#include "farandole/internal/limits.h"
 #include "farandole/internal/log.h"
 #include "from_peers.h"
 #include "gather_parts.h"
 #include "job.h"
 #include "launch.h"
+#include "sockets/presence.h"
 
 namespace farandole {
 
@@ -20,6 +25,7 @@ namespace farandole {
 struct Job::PeerInfo {
   HostProof::Claim claim;
   CoreSet cores;
+  CpuQuota quota;
   ProcessIdentity identity;
   int replicas = 1;
 };
@@ -46,6 +52,9 @@ void Job::join(const WorldOptions& options) {
     mark_joined(choice.launched);
     connection_.process = group()->process();
     connection_.description = fmt::format("{} ({})", backend.version(), choice.reason);
+    const bool is_meant = settings_.mpi != "auto" || options.mpi_communicator;
+    const std::string foreign = is_meant ? std::string() : describe_foreign_launcher(getenv, backend.version());
+    if (!foreign.empty() && process() == 0) log(LogLevel::kWarning, foreign);
     if (options.replicas > 1 && group()->thread_use() == ThreadUse::kMainThreadOnly) {
       throw Unsupported(fmt::format("{} replicas per process need an MPI that any thread may call: {}",
                                     options.replicas, group()->thread_advice()));
@@ -74,7 +83,11 @@ void Job::exchange_peer_info(const WorldOptions& options) {
   // By this process's own settings: what holds for all is agreed on when each knows its peers.
   const bool may_share = group() != nullptr && group()->process_count() > 1 && settings_.shared_memory != "off";
   const HostProof proof(settings_.host_id, /*publishes=*/may_share);
-  const std::vector<PeerInfo> all = gather(PeerInfo{proof.claim(), allowed_cores(), own_identity(), options.replicas});
+  // Found where /proc is missing; bound before the peers look.
+  const bool has_peers = group() != nullptr && group()->process_count() > 1;
+  const auto presence = has_peers ? sockets::announce_presence(proof.claim().nonce) : sockets::UniqueDescriptor();
+  std::vector<PeerInfo> all =
+      gather(PeerInfo{proof.claim(), allowed_cores(), cpu_quota(), own_identity(), options.replicas});
   for (std::size_t p = 0; p < all.size(); ++p) check_claim(static_cast<int>(p), all[p].claim, all[p].replicas);
   // The proofs must stay open until all processes have looked: this gathering is also that barrier.
   const std::vector<Surroundings> found = gather(find_surroundings(proof, all, may_share));
@@ -106,22 +119,54 @@ void Job::exchange_peer_info(const WorldOptions& options) {
   group()->while_waiting({});
 }
 
+namespace {
+
+bool is_machine_known(const HostProof::Claim& claim) {
+  return std::any_of(std::begin(claim.machine), std::end(claim.machine), [](unsigned char byte) { return byte != 0; });
+}
+
+bool has_same_host_id(const HostProof::Claim& one, const HostProof::Claim& other) {
+  return std::equal(std::begin(one.host_id), std::end(one.host_id), std::begin(other.host_id));
+}
+
+}  // namespace
+
+/// True for a process of this machine that cannot be known by /proc, here or there. If its number means another process
+/// here, or that is not known, its death cannot be looked for.
+bool Job::finds_without_proc(const HostProof::Claim& own, PeerInfo& other) {
+  if (is_machine_known(own) && is_machine_known(other.claim)) return false;
+  const std::optional<pid_t> seen = sockets::find_present(other.claim.nonce);
+  if (seen && *seen != other.claim.pid) other.identity.pid_namespace = ProcessIdentity::kOtherNamespace;
+  return seen.has_value();
+}
+
+/// @param replicas  of this process
+void Job::warn_if_alone_without_proc(const HostProof::Claim& own, std::size_t processes, int replicas) const {
+  if (processes == 1 || is_machine_known(own) || machine_.ranks > replicas) return;
+  log(LogLevel::kWarning,
+      "/proc/sys/kernel/random/boot_id cannot be read, and no other process of the job is in this network name space: "
+      "this process counts as the only one of its host, with local rank 0 and the first device; mount /proc, or set "
+      "FARANDOLE_DEVICE");
+}
+
 /// Finds the processes of this machine and this host, and makes the memory that those can share.
-Job::Surroundings Job::find_surroundings(const HostProof& proof, std::span<const PeerInfo> all, bool may_share) {
+Job::Surroundings Job::find_surroundings(const HostProof& proof, std::span<PeerInfo> all, bool may_share) {
   Surroundings around;
   around.neighbour = process();
   SharedMemory::Options memory{/*sharing=*/1, /*copies=*/settings_.single_copy_bytes > 0,
                                static_cast<std::uint64_t>(settings_.window_bytes)};
   for (int p = 0; p < static_cast<int>(all.size()); ++p) {
-    const PeerInfo& other = all[static_cast<std::size_t>(p)];
-    if (!proof.shares_machine_with(other.claim)) continue;
+    PeerInfo& other = all[static_cast<std::size_t>(p)];
+    if (!proof.shares_machine_with(other.claim) && !finds_without_proc(proof.claim(), other)) continue;
     machine_.ranks += other.replicas;
     machine_.cores |= other.cores;
-    if (p == process() || !proof.shares_host_with(other.claim)) continue;
+    machine_.quotas.add(other.quota);
+    if (p == process() || !has_same_host_id(proof.claim(), other.claim)) continue;
     around.neighbour = std::min(around.neighbour, p);
     if (may_share) ++memory.sharing;
   }
   around.oversubscribed = machine_.is_oversubscribed(1);
+  warn_if_alone_without_proc(proof.claim(), all.size(), all[static_cast<std::size_t>(process())].replicas);
   memory_ = std::make_unique<SharedMemory>(static_cast<int>(all.size()), process(), memory);
   around.memory = memory_->claim();
   return around;

@@ -22,6 +22,7 @@ constexpr int kMostProcesses = 1 << 20;
 constexpr int kLargestPort = 65535;
 constexpr const char* kJoinedBy = "_FARANDOLE_JOINED_BY";
 constexpr const char* kJoinedAs = "_FARANDOLE_JOINED_AS";
+constexpr std::string_view kPmixOfSlurm = "slurm.";  // its jobs are slurm.pmix.<job>.<step>
 
 /// Empty counts as not set.
 std::string text_of(const Variables& read, const char* name) {
@@ -60,7 +61,15 @@ MpiLauncher find_mpi_launcher(const Variables& read) {
     return {kMpich,  fmt::format("{} is set", name), rank_of(read, "PMI_RANK"), size_of(read, "PMI_SIZE"), !is_slurm,
             is_slurm};
   }
-  const int slurm_size = is_slurm ? size_of(read, "SLURM_NTASKS") : 0;
+  // SLURM_NTASKS may be the allocation's.
+  const int step_size = is_slurm ? size_of(read, "SLURM_STEP_NUM_TASKS") : 0;
+  const int slurm_size = step_size > 0 || !is_slurm ? step_size : size_of(read, "SLURM_NTASKS");
+  const std::string pmix_job = text_of(read, "PMIX_NAMESPACE");
+  if (step_size == 1 && (pmix_job.empty() || pmix_job.starts_with(kPmixOfSlurm))) {
+    MpiLauncher one_task;
+    one_task.is_slurm = true;
+    return one_task;
+  }
   if (is_set(read, "PMIX_RANK")) {
     return {{}, "PMIX_RANK is set", rank_of(read, "PMIX_RANK"), slurm_size, false, is_slurm};
   }
@@ -248,8 +257,10 @@ Launch launch_as_started(const Settings& settings, const Variables& read, const 
     launch.reason =
         fmt::format("the launcher's variables are inherited from process {}, which has joined the job", parent.pid);
   } else {
-    launch.reason =
-        (may_use_mpi ? "no launcher's variables, and no initialised MPI" : "FARANDOLE_MPI=off") + torch.why_ignored();
+    const char* const why = !may_use_mpi          ? "FARANDOLE_MPI=off"
+                            : launch.mpi.is_slurm ? "a step of Slurm with one task"
+                                                  : "no launcher's variables, and no initialised MPI";
+    launch.reason = why + torch.why_ignored();
     launch.doubt = torch.why_doubtful();
   }
   return launch;
@@ -265,6 +276,27 @@ Launch find_launch(const Settings& settings, const Variables& read, const Launch
   const bool has_torch = torch.is_complete() && parent.joined_as != torch.text() && !inherits_told;
   return is_told && !inherits_told ? launch_as_told(settings, facts)
                                    : launch_as_started(settings, read, facts, parent, torch, has_torch);
+}
+
+std::string describe_foreign_launcher(const Variables& read, std::string_view library) {
+  std::string launcher;
+  constexpr std::string_view kOpenMpiLibrary = "Open MPI ";
+  if (is_set(read, "OMPI_COMM_WORLD_SIZE") && library.starts_with(kOpenMpiLibrary)) {
+    const std::string_view own = library.substr(kOpenMpiLibrary.size());
+    const std::string theirs = text_of(read, "OMPI_VERSION");  // since 5.0
+    const bool is_before_5 = number_of(std::string(own.substr(0, own.find('.'))), 0, 4) >= 0;
+    if (!theirs.empty() && theirs != own) launcher = fmt::format("Open MPI {}", theirs);
+    if (theirs.empty() && !is_before_5 && is_set(read, "OMPI_MCA_orte_ess_num_procs")) launcher = "an older Open MPI";
+  } else if (is_set(read, "PMI_RANK") && library.find("Intel") == std::string_view::npos) {
+    for (const char* name : {"I_MPI_MPIRUN", "I_MPI_HYDRA_TOPOLIB", "I_MPI_INFO_NUMA_NODE_NUM"}) {
+      if (is_set(read, name)) launcher = "Intel MPI";
+    }
+  }
+  if (launcher.empty()) return {};
+  return fmt::format(
+      "the launcher of {} has started this job, and its ranks use {}, for which Farandole has a plug-in; start it with "
+      "the launcher of {}, or set FARANDOLE_MPI to say that this is meant",
+      launcher, library, library);
 }
 
 void mark_joined(const LaunchedAs& launched) {

@@ -59,6 +59,10 @@ struct Launch {
 /// @throws InvalidArgument  variables contradict each other, or some are missing; shows them
 Launch find_launch(const Settings& settings, const Variables& read, const LaunchFacts& facts);
 
+/// What to say where the launcher of another MPI, or of another version, has started a job that uses `library`
+/// ("Open MPI 4.1.4"); empty if it is its own, or that is not known.
+std::string describe_foreign_launcher(const Variables& read, std::string_view library);
+
 /// Programs that this process starts from now on inherit the variables, but are not part of the job.
 void mark_joined(const LaunchedAs& launched);
 

@@ -3,13 +3,18 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <sstream>
+#include <utility>
+
+#include "farandole/internal/waiter.h"
 
 namespace farandole {
 namespace {
@@ -29,7 +34,7 @@ std::uint64_t resource_limit(int resource) {
   return limit.rlim_cur;
 }
 
-std::string text_of(const std::filesystem::path& path) {
+std::string contents_of(const std::filesystem::path& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -54,11 +59,10 @@ std::uint64_t whole_pages(std::uint64_t bytes) {
   return bytes / kPageBytes * kPageBytes;
 }
 
-}  // namespace
-
-std::uint64_t control_group_memory(std::string_view proc_cgroup, const std::filesystem::path& mounts,
-                                   std::string& owner) {
-  std::uint64_t least = kUnlimited;
+/// Calls `look` with the directory of each control group of a controller, its path, and whether it is of version 2.
+void for_each_control_group(
+    std::string_view proc_cgroup, const std::filesystem::path& mounts, const std::string& controller,
+    const std::function<void(const std::filesystem::path& directory, const std::string& path, bool is_second)>& look) {
   std::istringstream lines{std::string(proc_cgroup)};
   for (std::string line; std::getline(lines, line);) {
     // "<number>:<controllers>:<path>"; version 2 has no controllers.
@@ -67,20 +71,110 @@ std::uint64_t control_group_memory(std::string_view proc_cgroup, const std::file
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const bool is_second = controllers.empty();
-    if (!is_second && ("," + controllers + ",").find(",memory,") == std::string::npos) continue;
-    const auto mount = is_second ? mounts : mounts / "memory";
+    if (!is_second && ("," + controllers + ",").find("," + controller + ",") == std::string::npos) continue;
+    const auto mount = is_second ? mounts : mounts / controller;
     // A container may see its own group at the mount's root although the path names more: what is not there is passed.
     for (std::filesystem::path path = line.substr(second + 1);; path = path.parent_path()) {
-      const auto directory = mount / path.relative_path();
-      const std::uint64_t bytes = number_in(directory / (is_second ? "memory.max" : "memory.limit_in_bytes"));
-      if (bytes < least) {
-        least = bytes;
-        owner = path.string();
-      }
+      look(mount / path.relative_path(), path.string(), is_second);
       if (!path.has_relative_path()) break;
     }
   }
+}
+
+/// Microseconds of each period; kUnlimited: no quota.
+struct QuotaOfPeriod {
+  std::uint64_t quota = kUnlimited;
+  std::uint64_t period = 0;
+};
+
+QuotaOfPeriod quota_in(const std::filesystem::path& directory, bool is_second) {
+  QuotaOfPeriod found;
+  if (is_second) {
+    std::uint64_t quota = 0, period = 0;  // "max" is no number
+    if (std::ifstream(directory / "cpu.max") >> quota >> period) found = {quota, period};
+    return found;
+  }
+  std::int64_t quota = 0;  // -1: none
+  if (std::ifstream(directory / "cpu.cfs_quota_us") >> quota && quota > 0) {
+    found = {static_cast<std::uint64_t>(quota), number_in(directory / "cpu.cfs_period_us")};
+  }
+  return found;
+}
+
+std::uint64_t inode_of(const std::filesystem::path& directory) {
+  struct stat status {};
+  return stat(directory.c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
+/// This process's quota, and the path of the group that has it; read once, as a process moves between groups rarely.
+const std::pair<CpuQuota, std::string>& own_quota() {
+  static const auto own = [] {
+    std::string owner;
+    const CpuQuota quota = control_group_cores(contents_of("/proc/self/cgroup"), "/sys/fs/cgroup", owner);
+    return std::pair(quota, owner);
+  }();
+  return own;
+}
+
+}  // namespace
+
+std::uint64_t control_group_memory(std::string_view proc_cgroup, const std::filesystem::path& mounts,
+                                   std::string& owner) {
+  std::uint64_t least = kUnlimited;
+  const auto look = [&](const std::filesystem::path& directory, const std::string& path, bool is_second) {
+    const std::uint64_t bytes = number_in(directory / (is_second ? "memory.max" : "memory.limit_in_bytes"));
+    if (bytes >= least) return;
+    least = bytes;
+    owner = path;
+  };
+  for_each_control_group(proc_cgroup, mounts, "memory", look);
   return least;
+}
+
+CpuQuota control_group_cores(std::string_view proc_cgroup, const std::filesystem::path& mounts, std::string& owner) {
+  constexpr std::uint64_t kMaxCores = CoreSet().size();
+  CpuQuota least;
+  const auto look = [&](const std::filesystem::path& directory, const std::string& path, bool is_second) {
+    const auto [quota, period] = quota_in(directory, is_second);
+    if (quota == kUnlimited || quota == 0 || period == 0 || period == kUnlimited) return;
+    const std::uint64_t whole = (quota - 1) / period + 1;
+    const int cores = static_cast<int>(std::min(whole, kMaxCores));
+    if (least.cores > 0 && cores >= least.cores) return;
+    least = {cores, inode_of(directory)};
+    owner = path;
+  };
+  for_each_control_group(proc_cgroup, mounts, "cpu", look);
+  return least;
+}
+
+CpuQuota cpu_quota() {
+  return own_quota().first;
+}
+
+std::string cpu_quota_owner() {
+  const auto& [quota, owner] = own_quota();
+  return quota.cores > 0 ? "the quota of the control group " + owner : std::string();
+}
+
+int usable_cores() {
+  QuotaSum own;
+  own.add(cpu_quota());
+  return own.bounded(static_cast<int>(allowed_cores().count()));
+}
+
+void QuotaSum::add(const CpuQuota& quota) {
+  if (quota.cores == 0) {
+    has_unlimited_ = true;
+  } else {
+    groups_[quota.group] = quota.cores;
+  }
+}
+
+int QuotaSum::bounded(int cores) const {
+  if (has_unlimited_ || groups_.empty()) return cores;
+  int sum = 0;
+  for (const auto& [group, of_group] : groups_) sum += of_group;
+  return std::min(cores, sum);
 }
 
 ProcessLimits process_limits() {
@@ -88,7 +182,7 @@ ProcessLimits process_limits() {
   limits.memory_bytes = machine_bytes();
   limits.memory_owner = "memory of the machine";
   std::string group;
-  const std::uint64_t of_group = control_group_memory(text_of("/proc/self/cgroup"), "/sys/fs/cgroup", group);
+  const std::uint64_t of_group = control_group_memory(contents_of("/proc/self/cgroup"), "/sys/fs/cgroup", group);
   if (of_group < limits.memory_bytes) {
     limits.memory_bytes = of_group;
     limits.memory_owner = fmt::format("memory of the control group {}", group);

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/internal/standard_descriptors.h"
+
 namespace farandole {
 namespace {
 
@@ -40,7 +42,7 @@ std::optional<ProcessStat> read_stat(int descriptor, int& error) {
 }
 
 int open_stat(std::int32_t pid) {
-  return open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC);
+  return above_standard_descriptors(open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 /// The process with this number is not the one that had it.
@@ -94,7 +96,9 @@ Liveness::~Liveness() {
 std::string Liveness::watch(int process, const ProcessIdentity& identity) {
   if (!tries_pidfd_ && !tries_proc_) return {};
   static const std::uint64_t own_namespace = own_identity().pid_namespace;
-  if (identity.pid_namespace != own_namespace && identity.pid_namespace != 0 && own_namespace != 0) {
+  const bool is_other = identity.pid_namespace == ProcessIdentity::kOtherNamespace;
+  const bool are_known = identity.pid_namespace != 0 && own_namespace != 0;
+  if (is_other || (are_known && identity.pid_namespace != own_namespace)) {
     return "it lives in another PID namespace, where the same number means another process: start the ranks of a host "
            "in "
            "one "
@@ -109,7 +113,7 @@ std::string Liveness::watch(int process, const ProcessIdentity& identity) {
 }
 
 std::string Liveness::watch_by_pidfd(int process, const ProcessIdentity& identity) {
-  const auto descriptor = static_cast<int>(syscall(SYS_pidfd_open, identity.pid, 0));
+  const auto descriptor = above_standard_descriptors(static_cast<int>(syscall(SYS_pidfd_open, identity.pid, 0)));
   if (descriptor < 0) {
     if (errno == ESRCH) return dead_.insert(process), std::string();
     if (is_short_of_files(errno)) return std::string(kTooManyFiles);

@@ -20,6 +20,7 @@ struct ProcessIdentity {
   std::int32_t pid = 0;
   std::uint64_t start_time = 0;     ///< clock ticks since the machine has started; 0: unknown
   std::uint64_t pid_namespace = 0;  ///< its inode; 0: unknown
+  static constexpr std::uint64_t kOtherNamespace = ~std::uint64_t{0};  ///< unknown, and not this process's
 };
 ProcessIdentity own_identity();
 

@@ -5,6 +5,8 @@
 
 #include <cerrno>
 
+#include "farandole/internal/standard_descriptors.h"
+
 namespace farandole {
 namespace {
 
@@ -18,9 +20,9 @@ constexpr unsigned kNeverExecutable = 0x0008U;  // since Linux 6.3, as in linux/
 
 int create_memory_file(const char* name) {
   // Where vm.memfd_noexec is 2 only the first is allowed; kernels before 6.3 know only the second.
-  const int descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNeverExecutable);
-  if (descriptor >= 0 || errno != EINVAL) return descriptor;
-  return memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  int descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNeverExecutable);
+  if (descriptor < 0 && errno == EINVAL) descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  return above_standard_descriptors(descriptor);
 }
 
 }  // namespace farandole

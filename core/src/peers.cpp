@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <set>
 #include <string_view>
@@ -40,6 +41,7 @@ Peers::Peers(Job& job)
       process_(job.process()),
       stragglers_(topology_, process_,
                   [&job](int rank, std::uint32_t communicator) { return job.entered(rank, communicator); }),
+      circles_(topology_, process_, job.settings().warn_after, surroundings()),
       liveness_(job.settings().liveness),
       shutdown_(topology_, process_, [&job](int p, const ControlMessage& control) { job.group()->post(p, control); }) {}
 
@@ -154,6 +156,9 @@ void Peers::handle(const ControlMessage& control) {
     case ControlMessage::Kind::kMissing:
       if (control.rank >= 0) stragglers_.named(control.rank, control.communicator);
       break;
+    case ControlMessage::Kind::kWaitProbe:
+      receive_probe(control);
+      break;
   }
 }
 
@@ -207,6 +212,40 @@ void Peers::ask(int rank, std::uint32_t communicator, std::uint64_t sequence, st
   ControlMessage control = make_control_message(ControlMessage::Kind::kQuery, process_, rank);
   control.communicator = communicator;
   for (const int process : stragglers_.ask(communicator, sequence, awaited, others)) group().post(process, control);
+}
+
+void Peers::search_circle(int rank) {
+  if (!job_.is_forked_child()) circles_.search(rank);
+}
+
+WaitCircles::Surroundings Peers::surroundings() {
+  const auto endpoint = [this](int rank) -> Endpoint& { return job_.endpoint(topology_.rank(rank).replica); };
+  WaitCircles::Surroundings here;
+  here.blocked = [endpoint](int rank) -> BlockedCalls& { return endpoint(rank).blocked(); };
+  here.entered = [this](int rank, std::uint32_t communicator) { return stragglers_.entered(rank, communicator); };
+  here.missing = [this](std::uint32_t communicator, std::uint64_t sequence, const std::vector<int>& members) {
+    return stragglers_.missing(communicator, sequence, members);
+  };
+  here.post = [this](int rank, std::uint32_t communicator, std::uint64_t sequence, const WaitProbe& probe) {
+    ControlMessage control = make_control_message(ControlMessage::Kind::kWaitProbe, process_, rank);
+    control.communicator = communicator;
+    control.sequence = sequence;
+    static_assert(sizeof probe < sizeof control.text);  // its last byte stays zero
+    std::memcpy(control.text, &probe, sizeof probe);
+    group().post(topology_.rank(rank).process, control);
+  };
+  here.found = [endpoint](int rank, const std::string& text, bool is_certain) {
+    is_certain ? endpoint(rank).poison(ErrorKind::kMismatch, text) : log(LogLevel::kWarning, text);
+  };
+  return here;
+}
+
+void Peers::receive_probe(const ControlMessage& control) {
+  WaitProbe probe;
+  std::memcpy(&probe, control.text, sizeof probe);
+  const bool is_possible =
+      topology_.rank(control.rank).process == process_ && probe.origin < static_cast<std::uint32_t>(topology_.size());
+  if (is_possible) circles_.receive(control.rank, control.communicator, control.sequence, probe);
 }
 
 void Peers::process_has_left(int process) {

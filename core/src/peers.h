@@ -14,6 +14,7 @@
 #include "farandole/internal/deadline.h"
 #include "liveness.h"
 #include "straggler_queries.h"
+#include "wait_circles.h"
 
 namespace farandole {
 
@@ -35,6 +36,8 @@ class Peers {
   /// Asks how far ranks are that collective `sequence` of `communicator` waits for, and others if there is room.
   void ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
            std::span<const int> others);
+  /// A rank of this process has waited for long: ends the job by a Mismatch, or warns, if ranks wait for each other.
+  void search_circle(int rank);
   StragglerQueries& stragglers() { return stragglers_; }
   /// Waits until all processes leave the job, but neither in silence nor for one that has died. When nothing else uses
   /// the job any more. @throws Error  its fault
@@ -56,12 +59,15 @@ class Peers {
   std::vector<int> remaining() const;
   std::string describe_remaining() const;
   void process_has_left(int process);
+  WaitCircles::Surroundings surroundings();
+  void receive_probe(const ControlMessage& control);
   void post_to_all(const ControlMessage& control);
 
   Job& job_;
   const Topology& topology_;
   const int process_;
   StragglerQueries stragglers_;
+  WaitCircles circles_;
   std::mutex look_mutex_;  // guards what follows, and the polling of control messages
   Liveness liveness_;
   Clock::time_point next_liveness_{};

@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "farandole/internal/standard_descriptors.h"
+
 namespace farandole {
 namespace {
 
@@ -33,7 +35,8 @@ std::string write_private_file(const std::string& directory, const std::string& 
   const std::string aside = fmt::format("{}.{}.part", path, getpid());
   const auto problem = [&path] { return fmt::format("{}: {}", path, std::generic_category().message(errno)); };
   (void)unlink(aside.c_str());
-  const int descriptor = open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  const int descriptor =
+      above_standard_descriptors(open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (descriptor < 0) return problem();
   const bool is_written = write_all(descriptor, text);
   std::string result = is_written ? "" : problem();

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "farandole/internal/library_thread.h"
 #include "farandole/internal/log.h"
 
 namespace farandole {
@@ -27,6 +28,8 @@ ProgressThread::~ProgressThread() {
 
 void ProgressThread::attach(std::weak_ptr<Progressable> work) {
   const std::lock_guard lock(mutex_);
+  // Until the thread starts nobody else forgets what is gone.
+  std::erase_if(attached_, [](const auto& other) { return other.expired(); });
   attached_.push_back(std::move(work));
 }
 
@@ -41,7 +44,7 @@ void ProgressThread::wake() {
 
 void ProgressThread::start() {
   try {
-    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    thread_ = start_library_thread([this](const std::stop_token& stop) { run(stop); });
   } catch (const std::system_error& error) {
     is_refused_ = true;
     log(LogLevel::kWarning,

@@ -15,6 +15,7 @@
 
 #include "farandole/core/float_mode.h"
 #include "farandole/core/settings.h"
+#include "farandole/internal/average.h"
 #include "reduce_tables.h"
 
 namespace farandole {
@@ -90,6 +91,20 @@ const void* combine_block(const KernelSet& kernels, std::span<const void* const>
         combine_block(kernels, inputs.first(split), first, length, element_bytes, left_scratch),
         combine_block(kernels, inputs.subspan(split), first, length, element_bytes, right_scratch)};
     kernels.wide_pair_final(static_cast<std::byte*>(out) + first * element_bytes, halves.data(), 0, length);
+  }
+}
+
+/// The sum in f32, multiplied and rounded once. Not inlined: other reductions would pay for its scratch memory.
+[[gnu::noinline]] void average_halves(void* out, std::span<const void* const> inputs, std::size_t count,
+                                      double factor) {
+  const FloatMode mode;
+  const kernels::IsaTable& table = table_of(active_isa());
+  const KernelSet& kernels = kernels_of(active_isa(), DType::kF16, ReduceOp::kSum);
+  Scratch scratch;
+  for (std::size_t first = 0; first < count; first += kBlockElements) {
+    const std::size_t length = std::min(kBlockElements, count - first);
+    const void* const sums = combine_block(kernels, inputs, first, length, sizeof(Half), scratch);
+    table.scale_half_sums(static_cast<Half*>(out) + first, sums, length, factor);
   }
 }
 
@@ -206,6 +221,16 @@ void reduce_many(void* out, std::span<const void* const> inputs, std::size_t cou
   reduce_tree(kernels, out, inputs, count, size_in_bytes(dtype));
 }
 
+void reduce_and_scale(void* out, std::span<const void* const> inputs, std::size_t count, DType dtype, ReduceOp op,
+                      double factor) {
+  if (op == ReduceOp::kAverage) {
+    if (dtype == DType::kF16) return average_halves(out, inputs, count, factor);
+    if (sum_type(dtype) != dtype) return average_integers(out, inputs, count, dtype, factor);
+  }
+  reduce_many(out, inputs, count, dtype, op);
+  if (factor != 1.0) scale(out, out, count, dtype, factor);
+}
+
 void scale(void* out, const void* in, std::size_t count, DType dtype, double factor) {
   const FloatMode mode;
   switch (dtype) {
@@ -223,6 +248,10 @@ void scale(void* out, const void* in, std::size_t count, DType dtype, double fac
       return scale_integers<std::int32_t>(out, in, count, factor);
     case DType::kI64:
       return scale_integers<std::int64_t>(out, in, count, factor);
+    case DType::kU32:
+      return scale_integers<std::uint32_t>(out, in, count, factor);
+    case DType::kU64:
+      return scale_integers<std::uint64_t>(out, in, count, factor);
     case DType::kF16:
     case DType::kBF16:
     case DType::kF32:

@@ -66,6 +66,19 @@ struct Scale {
   }
 };
 
+/// Of sums in the accumulator, rounded to T once.
+template <class T>
+struct ScaleSums {
+  [[gnu::always_inline]] static inline void run(void* out, const void* in, std::size_t count, double factor) {
+    using Acc = Accumulator<T>;
+    auto* target = static_cast<T*>(out);
+    const auto* source = static_cast<const Acc*>(in);
+    const auto acc_factor = static_cast<Acc>(factor);
+    FARANDOLE_INDEPENDENT_ITERATIONS
+    for (std::size_t i = 0; i < count; ++i) target[i] = convert<T>(source[i] * acc_factor);
+  }
+};
+
 template <Isa isa>
 struct Target {
   template <class Loop>

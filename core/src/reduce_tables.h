@@ -60,6 +60,7 @@ constexpr OpTable op_table() {
 struct IsaTable {
   std::array<OpTable, kDTypeCount> combine;
   std::array<ScaleKernel, kDTypeCount> scale;  ///< null for types that are no floating-point types
+  ScaleKernel scale_half_sums;                 ///< f32, times a factor → f16
 };
 
 template <Isa isa>
@@ -71,15 +72,24 @@ constexpr ScaleKernel half_scale() {
 }
 
 template <Isa isa>
+constexpr ScaleKernel half_sums_scale() {
+#if defined(__x86_64__)
+  if constexpr (isa != Isa::kBaseline) return scale_half_sums<isa>;
+#endif
+  return Target<isa>::template scale<ScaleSums<Half>>;
+}
+
+template <Isa isa>
 constexpr IsaTable isa_table() {
   using Run = Target<isa>;
-  return {
-      {op_table<isa, Bool>(), op_table<isa, std::uint8_t>(), op_table<isa, std::int8_t>(),
-       op_table<isa, std::uint16_t>(), op_table<isa, std::int16_t>(), op_table<isa, std::int32_t>(),
-       op_table<isa, std::int64_t>(), op_table<isa, Half>(), op_table<isa, BFloat16>(), op_table<isa, float>(),
-       op_table<isa, double>()},
-      {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, half_scale<isa>(),
-       Run::template scale<Scale<BFloat16>>, Run::template scale<Scale<float>>, Run::template scale<Scale<double>>}};
+  return {{op_table<isa, Bool>(), op_table<isa, std::uint8_t>(), op_table<isa, std::int8_t>(),
+           op_table<isa, std::uint16_t>(), op_table<isa, std::int16_t>(), op_table<isa, std::int32_t>(),
+           op_table<isa, std::int64_t>(), op_table<isa, Half>(), op_table<isa, BFloat16>(), op_table<isa, float>(),
+           op_table<isa, double>(), op_table<isa, std::uint32_t>(), op_table<isa, std::uint64_t>()},
+          {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, half_scale<isa>(),
+           Run::template scale<Scale<BFloat16>>, Run::template scale<Scale<float>>, Run::template scale<Scale<double>>,
+           nullptr, nullptr},
+          half_sums_scale<isa>()};
 }
 
 }  // namespace farandole::kernels

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -143,6 +144,20 @@ const SettingInfo* find_setting(std::string_view variable) {
   return nullptr;
 }
 
+/// True for the variables that Kubernetes sets in every pod for a Service called farandole, or farandole-something:
+/// FARANDOLE_SERVICE_HOST=10.0.0.7, FARANDOLE_PORT=tcp://10.0.0.7:80. Name and value must be of that form, so that no
+/// misspelt setting is passed over.
+bool is_service_link(std::string_view variable) {
+  constexpr std::size_t kMaxBytes = 512;
+  if (variable.size() > kMaxBytes) return false;
+  static const std::regex form(
+      "FARANDOLE(_[A-Z0-9_]+)?_("
+      "SERVICE_HOST=[0-9a-fA-F.:]+|SERVICE_PORT(_[A-Z0-9_]+)?=[0-9]+|"
+      "PORT(_[0-9]+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://[0-9a-fA-F.:\\[\\]]+|"
+      "PORT_[0-9]+_(TCP|UDP|SCTP)_(PROTO=(tcp|udp|sctp)|PORT=[0-9]+|ADDR=[0-9a-fA-F.:]+))");
+  return std::regex_match(variable.begin(), variable.end(), form);
+}
+
 [[noreturn]] void throw_unknown_variable(std::string_view variable) {
   // Compared without the prefix that all share, which would make everything look close.
   std::vector<std::string_view> names;
@@ -199,6 +214,7 @@ Settings Settings::parse(std::span<const std::string> variables) {
     const std::string_view variable_name = variable.substr(0, equals);
     if (variable_name.substr(0, kPrefix.size()) != kPrefix) continue;
     const SettingInfo* info = find_setting(variable_name);
+    if (info == nullptr && is_service_link(variable)) continue;
     if (info == nullptr) throw_unknown_variable(variable_name);
     assign(settings, *info, variable.substr(equals + 1));
   }

@@ -72,6 +72,16 @@ bool StragglerQueries::is_missing(int rank, std::uint32_t communicator, std::uin
   return !entered || *entered < sequence;
 }
 
+std::vector<int> StragglerQueries::missing(std::uint32_t communicator, std::uint64_t sequence,
+                                           std::span<const int> members) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<int> ranks;
+  for (const int member : members) {
+    if (ranks.size() < kMostAsked && is_missing(member, communicator, sequence)) ranks.push_back(member);
+  }
+  return ranks;
+}
+
 std::string StragglerQueries::describe_missing(std::uint32_t communicator, std::uint64_t sequence,
                                                std::span<const int> members) const {
   const std::lock_guard lock(mutex_);

@@ -46,6 +46,8 @@ class StragglerQueries {
   void named(int rank, std::uint32_t communicator);
   /// Ranks that this process has found missing, at most kMostNamed.
   std::vector<int> missing(std::uint32_t communicator) const;
+  /// Ranks of `members` that are not known to have entered `sequence`, at most kMostAsked.
+  std::vector<int> missing(std::uint32_t communicator, std::uint64_t sequence, std::span<const int> members) const;
   /// Describes the ranks of `members` that have not entered `sequence`; empty if all have.
   std::string describe_missing(std::uint32_t communicator, std::uint64_t sequence, std::span<const int> members) const;
 

@@ -48,7 +48,7 @@ void fill_random(unsigned char* bytes, std::size_t count) {
   }
 }
 
-std::string text_of(const char* path) {
+std::string first_line_of(const char* path) {
   std::ifstream file(path);
   std::string text;
   std::getline(file, text);
@@ -146,7 +146,7 @@ HostProof::HostProof(std::string_view host_id, bool publishes) {
   fill_random(claim_.nonce, kNonceBytes);
   digest(host_id, claim_.host_id);
   if (gethostname(claim_.hostname, sizeof(claim_.hostname) - 1) != 0) std::strcpy(claim_.hostname, "unknown");
-  if (const std::string boot = text_of("/proc/sys/kernel/random/boot_id"); !boot.empty()) {
+  if (const std::string boot = first_line_of("/proc/sys/kernel/random/boot_id"); !boot.empty()) {
     digest(fmt::format("{} {} {}", boot, claim_.hostname, addresses()), claim_.machine);
   }
   // Where that fails, the processes that share memory say so; that processes are on one host is known without.

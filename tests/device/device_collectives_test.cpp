@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -209,7 +210,8 @@ TEST(DeviceCollectives, TypesOperationsSegmentsFactorsAndPlaceByPairs) {
 
 TEST(DeviceCollectives, AveragesAndUnevenPartsOfEveryCollective) {
   for_each_device_group({2, 3, 5}, [](Communicator& ranks) {
-    for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kI64}) {
+    for (const DType dtype : kAllDTypes) {
+      if (dtype == DType::kBool) continue;
       for (const int segments : {1, 3}) {
         check(ranks, {Collective::kAllreduce, "ring", 1031, dtype, ReduceOp::kAverage, false, false, segments});
       }
@@ -218,6 +220,41 @@ TEST(DeviceCollectives, AveragesAndUnevenPartsOfEveryCollective) {
          {Collective::kReduceScatter, Collective::kAllgather, Collective::kGather, Collective::kScatter}) {
       for (const std::string& algorithm : algorithms_of(collective, ranks.size())) {
         check(ranks, {collective, algorithm, 1031, DType::kF32, ReduceOp::kSum, false, true});
+      }
+    }
+  });
+}
+
+/// Elements whose sum leaves the type, and whose average is the element itself.
+TEST(DeviceCollectives, AveragesAreRightThoughTheirSumsLeaveTheType) {
+  for_each_device_group({2, 4}, [](Communicator& ranks) {
+    for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter}) {
+      std::vector<std::string> names = algorithms_of(collective, ranks.size());
+      if (has_vendor(collective, ranks.size())) names.emplace_back("vendor");
+      for (const std::string& algorithm : names) {
+        for (const auto& [dtype, number] : {std::pair(DType::kU8, 200.0),
+                                            {DType::kI8, -128.0},
+                                            {DType::kU16, 65'535.0},
+                                            {DType::kI16, -32'768.0},
+                                            {DType::kI32, 2e9},
+                                            {DType::kU32, 4e9},
+                                            {DType::kF16, 60'000.0}}) {
+          if (algorithm == "vendor" && size_in_bytes(dtype) == 2 && dtype != DType::kF16) continue;
+          for (const double prescale : {1.0, 0.5}) {
+            Case c{collective, algorithm, 1032, dtype, ReduceOp::kAverage};
+            c.prescale = prescale;
+            const auto [in, out] = lengths(ranks, c);
+            Buffer values(in, dtype);
+            for (std::size_t i = 0; i < in; ++i) store(values.view(), i, number);
+            Buffer input = to_device(ranks, values.view());
+            Buffer output = to_device(ranks, values.view().part(0, out));
+            run(ranks, c, input.view(), output.view(), algorithm);
+            if (collective == Collective::kReduce && ranks.rank() != ranks.size() / 2) continue;
+            const Buffer came = to_host(ranks, output.view());
+            const double wanted = dtype == DType::kF16 ? number * prescale : std::trunc(number * prescale);
+            ASSERT_EQ(first_difference(came.view(), [&](std::size_t) { return wanted; }), "") << describe(c, ranks);
+          }
+        }
       }
     }
   });

@@ -98,7 +98,8 @@ TEST(DeviceGradients, ThatLieElsewhereAreRefusedOnAllRanks) {
     const Gradients gradients(ranks);
     std::vector<GradientSpan> spans = gradients.spans();
     std::vector<float> host(10);
-    spans.push_back({spans[0].values.part(0, 10), "right"});
+    Buffer more = ranks.allocate(10, DType::kF32, ranks.device());
+    spans.push_back({more.view(), "right"});
     if (ranks.rank() == 0) spans.back() = {BufferView(host.data(), 10, DType::kF32, ranks.device()), "wrong"};
     if (ranks.rank() == 0) {
       const std::string text = message_of<InvalidArgument>([&] { GradientAverager(ranks, spans); });
@@ -129,6 +130,26 @@ TEST(DeviceGradients, OfACapturedStreamAreRefusedBeforeAnythingIsEnqueued) {
     gradients.produce(0, static_cast<float>(ranks.rank()), options.stream);
     averager.wait();
     EXPECT_EQ(gradients.read(0, options.stream), std::vector<float>(1000, 0.5F));
+  });
+}
+
+TEST(DeviceGradients, OverlappingSpansAreRefusedAndTiedOnesReducedOnce) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    const std::vector<float> own(100, static_cast<float>(ranks.rank() + 1));
+    Buffer gradients = to_device(ranks, own);
+    const std::vector<GradientSpan> tied{{gradients.view(), "embed"}, {gradients.view(), "head"}};
+    const std::vector<GradientSpan> overlapping{{gradients.view(), "embed"}, {gradients.view().part(99, 1), "head"}};
+    EXPECT_THROW(GradientAverager(ranks, tied), InvalidArgument);
+    GradientOptions options;
+    options.op = ReduceOp::kSum;
+    options.tied_spans = true;
+    EXPECT_THROW(GradientAverager(ranks, overlapping, options), InvalidArgument);
+    GradientAverager averager(ranks, tied, options);
+    averager.ready(1);
+    averager.ready(0);
+    averager.wait();
+    const auto sum = static_cast<float>(ranks.size() * (ranks.size() + 1) / 2);
+    EXPECT_TRUE(same_bits(to_host(ranks, gradients.view()).view(), std::vector<float>(100, sum)));
   });
 }
 

@@ -25,6 +25,8 @@ case $fault in
   throws)   status=fail text='exception: no more data' ;;
   leaves)   status=fail text='PeerLost: .*not in it yet: rank 1 .*has left the job' ;;
   late)     status=ok   text='not in it yet: rank 1 .*does not answer' ;;
+  # All ranks are stopped for longer than their deadline, and go on.
+  suspended) status=ok  text='not in it yet: rank 1 .*does not answer' ;;
   lingers)  status=ok   text='leaving the job: waiting for .*still in it: rank 1 ' ;;
   # Where processes meet without MPI they know who is missing.
   joins_late) status=ok text='joining the job: waiting for |waits for process 1; each|process 1 has not come; each' ;;
@@ -61,7 +63,10 @@ is_above() { awk -v value="$1" -v bound="$2" 'BEGIN { exit !(value > bound) }'; 
 
 # Not where questions for a warning would hide that there are others.
 [ $fault = leaves ] || export FARANDOLE_WARN_AFTER=0.4
-case $fault in stopped | absent) export FARANDOLE_TIMEOUT=1 ;; esac
+case $fault in
+  stopped | absent) export FARANDOLE_TIMEOUT=1 ;;
+  suspended) export FARANDOLE_TIMEOUT=5; suspension=7 ;;
+esac
 tag=farandole-fault-$fault-$$
 export FARANDOLE_HOST_ID=$tag
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
@@ -85,6 +90,9 @@ kill_rank_1() { echo "$EPOCHREALTIME" >"$work/died"; kill -KILL "$(cat "$work/pi
 case $fault in
   late | lingers | joins_late)
     until_said "$text"; touch "$work/come" ;;
+  suspended)
+    until_said "$text"
+    kill -STOP $(cat "$work"/pid.?); sleep $suspension; kill -CONT $(cat "$work"/pid.?); touch "$work/come" ;;
   killed_agreeing)
     until_said 'joining the job: '; kill_rank_1
     until_ended 2; touch "$work/come"; echo '{}' >"$work/table" ;;

@@ -84,7 +84,7 @@ void misbehave(const std::string& fault, const Scene& scene) {
   die(fault);
   if (fault == "stopped") raise(SIGSTOP);
   if (fault == "throws") throw std::runtime_error("no more data");
-  if (fault == "late") scene.wait_for_test();
+  if (fault == "late" || fault == "suspended") scene.wait_for_test();
 }
 
 void run(const std::string& fault, const Scene& scene) {

@@ -23,6 +23,8 @@ exchanges() {
   says 'rank 0 of 2, local rank 0 of 2, exchanges messages'; says 'rank 1 of 2, local rank 1 of 2, exchanges messages'
   says_once 'exchange messages, which is slower, because they cannot share memory'
 }
+# The loader asks /proc where a program lies, for libraries that are named from there.
+without_origin() { LD_LIBRARY_PATH=$(cd "$(dirname "$program")/../lib" && pwd):${LD_LIBRARY_PATH-}; export LD_LIBRARY_PATH; }
 needs_root() { [ "$(id -u)" = 0 ] || skip "needs root"; unshare -m true 2>/dev/null || skip "no name spaces here"; }
 
 case $case_ in
@@ -64,6 +66,18 @@ case $case_ in
     unshare -U -r true 2>/dev/null || skip "no user name spaces here"
     # Root of the outer space may read what the inner one's may not; so nobody is it in both.
     job unshare -U -r "$program"; says 'local rank 1 of 2'
+    ;;
+  no_proc)
+    needs_root
+    without_origin
+    job unshare -m sh -c 'mount -t tmpfs none /proc && exec "$@"' _ "$program"; exchanges; says 'mount /proc'
+    ;;
+  no_sys) needs_root; job unshare -m sh -c 'mount -t tmpfs none /sys && exec "$@"' _ "$program"; shares; silent ;;
+  no_ports) # one port for both ranks
+    needs_root
+    timeout 60 unshare -n sh -c 'ip link set lo up; echo 40000 40000 >/proc/sys/net/ipv4/ip_local_port_range; exec "$@"' _ \
+      env FARANDOLE_TIMEOUT=10 "${launcher[@]}" "$program" >"$output" 2>&1 </dev/null && fail "it has found a port"
+    says 'net.ipv4.ip_local_port_range'
     ;;
   hidden_processes)
     needs_root

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <latch>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -182,9 +184,27 @@ TEST(ReplicaFaults, AGradientAveragerMayDieWithBucketsInFlight) {
                std::runtime_error);
 }
 
+/// A directory for flight records, which goes with this object.
+class FlightDirectory {
+ public:
+  ~FlightDirectory() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_.string(); }
+  std::filesystem::path file_of(int rank) const {
+    return path_ / ("rank-" + std::to_string(rank) + ".farandole-flight.json");
+  }
+  std::string text_of(int rank) const {
+    std::ifstream file(file_of(rank));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+ private:
+  const std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / ("farandole-flight-" + std::to_string(getpid()));
+};
+
 TEST(ReplicaFaults, TheFlightRecordIsWrittenOnAFault) {
-  const auto directory = std::filesystem::temp_directory_path() / ("farandole-flight-" + std::to_string(getpid()));
-  const Variable flight("FARANDOLE_FLIGHT_DIR", directory.string());
+  const FlightDirectory directory;
+  const Variable flight("FARANDOLE_FLIGHT_DIR", directory.path());
   const Variable quiet("FARANDOLE_LOG", "off");
   EXPECT_THROW(run_replicas(2,
                             [&](Communicator& ranks) {
@@ -194,13 +214,40 @@ TEST(ReplicaFaults, TheFlightRecordIsWrittenOnAFault) {
                               ranks.barrier();
                             }),
                std::runtime_error);
-  for (const char* name : {"rank-0.farandole-flight.json", "rank-1.farandole-flight.json"}) {
-    std::ifstream file(directory / name);
-    const std::string text((std::istreambuf_iterator<char>(file)), {});
-    EXPECT_THAT(text, HasSubstr("allreduce of 8 f32 elements, sum")) << name;
-    EXPECT_EQ(std::filesystem::status(directory / name).permissions(), std::filesystem::perms{0600}) << name;
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(directory.text_of(rank), HasSubstr("allreduce of 8 f32 elements, sum")) << rank;
+    EXPECT_EQ(std::filesystem::status(directory.file_of(rank)).permissions(), std::filesystem::perms{0600}) << rank;
   }
-  std::filesystem::remove_all(directory);
+}
+
+TEST(ReplicaFaults, FlightRecordsAreWholeWhenAnyRankRaises) {
+  const Variable quiet("FARANDOLE_LOG", "off");
+  for (int round = 0; round < 10; ++round) {
+    const FlightDirectory directory;
+    const Variable flight("FARANDOLE_FLIGHT_DIR", directory.path());
+    std::mutex mutex;
+    std::vector<std::string> seen;  // guarded by mutex
+    EXPECT_THROW(run_replicas(3,
+                              [&](Communicator& ranks) {
+                                std::vector<float> data(8);
+                                // Long enough to be written for a while.
+                                for (int i = 0; i < 500; ++i) ranks.allreduce(data, ReduceOp::kSum);
+                                if (ranks.rank() == 1) ranks.abort("enough");
+                                try {
+                                  Work work = ranks.allreduce_async(data, ReduceOp::kSum);
+                                  while (!work.test()) {
+                                  }
+                                  work.wait();
+                                } catch (const PeerLost&) {
+                                  const std::lock_guard lock(mutex);
+                                  for (const int rank : {0, 1, 2}) seen.push_back(directory.text_of(rank));
+                                  throw;
+                                }
+                              }),
+                 PeerLost);
+    ASSERT_EQ(seen.size(), 9U);
+    for (const std::string& text : seen) EXPECT_GE(std::count(text.begin(), text.end(), '\n'), 500);
+  }
 }
 
 }  // namespace

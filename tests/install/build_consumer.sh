@@ -71,4 +71,14 @@ if consumer bare "$compiler" -DFARANDOLE_CONSUMER_COMPONENTS=trainer; then fail 
 grep -q "without the trainer" "$work/log" || fail "nothing says that the trainer is missing"
 ! "$compiler" -std=c++17 -fsyntax-only -I "$prefix/include" "$source/main.cpp" 2>"$work/log" || fail "C++17 reads the headers"
 grep -q 'headers need C++20' "$work/log" || fail "nothing says that the headers need C++20"
+cat >"$work/structure.cpp" <<'TEXT'
+#include <farandole/collectives/communicator.h>
+#include <complex>
+#include <vector>
+void send(farandole::Communicator& ranks, std::vector<std::complex<float>>& values) { ranks.broadcast(values, 0); }
+TEXT
+! "$compiler" -std=c++20 -fsyntax-only -I "$prefix/include" "$work/structure.cpp" 2>"$work/log" || fail "complex numbers are taken for elements"
+grep -q 'no DType for this C++ type.*bool, integers.*byte_view' "$work/log" || fail "nothing says what elements may be"
+sed -i 's/broadcast(values, 0)/broadcast(farandole::byte_view(values), 0)/' "$work/structure.cpp"
+"$compiler" -std=c++20 -fsyntax-only -I "$prefix/include" "$work/structure.cpp" 2>"$work/log" || fail "byte_view does not take complex numbers"
 [ ! -e "$prefix/bin/farandole-info" ] || "$prefix/bin/farandole-info"

@@ -17,7 +17,7 @@ complain() {
 for library in "$@"; do
   exported=$(nm -D --defined-only "$library" | awk '{print $NF}')
   [ -n "$exported" ] || { echo "$library exports nothing"; exit 1; }
-  api='farandole_|_Z(T[ISV])?NK?9farandole'
+  api='farandole_|_Z(T[ISV])?NK?[RO]?9farandole'
   case $library in */libfarandole_mpi_*.so | */libfarandole_cuda.so) api='farandole_(backend|device)_(v1|build_id)$' ;; esac
   foreign=$(grep -vE "^($api)" <<<"$exported" || true)
   [ -z "$foreign" ] || complain "$library exports what is not its API" "$foreign"

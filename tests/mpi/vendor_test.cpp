@@ -6,9 +6,20 @@
 #include <cstring>
 #include <numeric>
 #include <span>
+#include <vector>
 
 #include "farandole/core/reduce.h"
 #include "mpi_job.h"
+
+namespace {
+int created = 0;  // communicators
+}
+
+/// In place of MPI's, which it calls.
+extern "C" int MPI_Comm_create_group(MPI_Comm communicator, MPI_Group members, int tag, MPI_Comm* result) {
+  ++created;
+  return PMPI_Comm_create_group(communicator, members, tag, result);
+}
 
 namespace farandole::mpi {
 namespace {
@@ -33,9 +44,11 @@ Buffer contribution(int process, std::size_t count, DType dtype) {
         store(static_cast<std::int16_t>(value));
         break;
       case DType::kI32:
+      case DType::kU32:
         store(value);
         break;
       case DType::kI64:
+      case DType::kU64:
         store(static_cast<std::int64_t>(value));
         break;
       case DType::kF16:
@@ -112,6 +125,53 @@ TEST(MpiVendor, WorksAmongSomeProcesses) {
   std::vector<int> processes;
   for (int process = group->process() % 2; process < group->process_count(); process += 2) processes.push_back(process);
   const auto vendor = group->vendor_collectives(processes, 1);
+  check_allreduce(*vendor, processes, 20, DType::kF32, ReduceOp::kSum, false);
+}
+
+std::vector<int> all_processes() {
+  std::vector<int> processes(static_cast<std::size_t>(group->process_count()));
+  std::iota(processes.begin(), processes.end(), 0);
+  return processes;
+}
+
+TEST(MpiVendor, LaterCommunicatorsOfTheSameIdAndProcessesUseTheOldOne) {
+  if (thread_level == MPI_THREAD_SERIALIZED) GTEST_SKIP();
+  const std::vector<int> processes = all_processes();
+  created = 0;
+  for (int i = 0; i < 200; ++i) {
+    const auto vendor = group->vendor_collectives(processes, 9);
+    if (i % 50 == 0) check_allreduce(*vendor, processes, 20, DType::kF32, ReduceOp::kSum, false);
+  }
+  EXPECT_EQ(created, 1);
+}
+
+TEST(MpiVendor, TwoThatLiveShareNoCommunicator) {
+  if (thread_level == MPI_THREAD_SERIALIZED) GTEST_SKIP();
+  const std::vector<int> processes = all_processes();
+  created = 0;
+  const auto first = group->vendor_collectives(processes, 10);
+  const auto second = group->vendor_collectives(processes, 11);
+  EXPECT_EQ(created, 2);
+  // Begun in one order, finished in the other.
+  Buffer ones = contribution(0, 8, DType::kF32), sum(8, DType::kF32);
+  const auto late = first->allreduce(ones.view().data, sum.view().data, 8, DType::kF32, ReduceOp::kSum);
+  check_allreduce(*second, processes, 20, DType::kF32, ReduceOp::kSum, false);
+  finish(*late, "the allreduce of the first");
+}
+
+TEST(MpiVendor, WhereAProcessHasFreedItsPartAllMakeANewOne) {
+  if (thread_level == MPI_THREAD_SERIALIZED) GTEST_SKIP();
+  const std::vector<int> processes = all_processes(), own{group->process()};
+  (void)group->vendor_collectives(processes, 12);
+  if (group->process() == 0) {
+    for (std::size_t i = 0; i <= CommunicatorPool::kMaxKept; ++i) {
+      (void)group->vendor_collectives(own, static_cast<std::uint16_t>(100 + i));
+    }
+  }
+  barrier();
+  created = 0;
+  const auto vendor = group->vendor_collectives(processes, 12);
+  EXPECT_EQ(created, 1);
   check_allreduce(*vendor, processes, 20, DType::kF32, ReduceOp::kSum, false);
 }
 

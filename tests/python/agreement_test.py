@@ -83,7 +83,7 @@ INVALID = {
         "need numbers",
     ),
     "allreduce: a type that no collective has": (
-        argument(collectives.allreduce, tensor=(np.ones(3, np.uint32), np.ones(3, np.int32)), average=(False, False)),
+        argument(collectives.allreduce, tensor=(np.ones(3, np.complex64), np.ones(3, np.int32)), average=(False, False)),
         "convert to one of",
     ),
     "allreduce: average and op": (

@@ -18,6 +18,7 @@ SECONDS = 30  # a job that hangs is one that takes longer; the deadline is far a
 # Whether the job must succeed, and texts of which each must be in what it prints.
 EXPECTED = {
     "raise": (False, ["KeyError: 'no such thing'", "exit_program.py:"]),
+    "long": (False, ["aborted: ValueError: the beginning", "bytes …]", "the end (", "exit_program.py:"]),
     "exit": (False, ["rank 1"]),
     "kill": (False, []),
     "interrupt": (False, ["interrupted", "rank 0", "aborted: KeyboardInterrupt"]),

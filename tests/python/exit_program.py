@@ -44,13 +44,15 @@ if how == "handler" and rank == 1:
 if rank == 1:
     if how == "raise":
         raise KeyError("no such thing")
+    if how == "long":
+        raise ValueError("the beginning " + "\u00e9" * 100000 + " the end")
     if how == "exit":
         sys.exit(3)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "end":
         sys.exit(0)
-elif how in ("raise", "exit", "kill"):
+elif how in ("raise", "long", "exit", "kill"):
     collectives.allreduce(np.ones(3), name="never")
 elif how == "end":
     # The other rank waits in good order until this one has ended too.

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Keras' methods raise under MirroredStrategy where ranks differ: the cause, as a class of the package."""
 
+import os
+import shutil
+import tempfile
+
 import support
 
 support.need("numpy", "tensorflow", "keras")
@@ -32,6 +36,35 @@ class ErrorsTest(KerasTest):
             self.assertNotIn("node", text)
             self.assertEqual(text.count("\n"), 0)
             self.assertTrue(caught.exception.__suppress_context__)
+
+    def test_a_cache_that_another_rank_writes(self):
+        path = os.path.join(hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None), "cache")
+        if hvd.rank() == 0:
+            with open(f"{path}_0.lockfile", "w") as file:
+                file.write("of another rank")
+        hvd.barrier()
+        with strategy().scope():
+            model = classifier(sgd())()
+        rows = tf.data.Dataset.from_tensor_slices((X, Y))
+        with self.assertRaisesRegex(tf.errors.AlreadyExistsError, "give each rank a path of its own"):
+            model.fit(rows.cache(path).batch(8), verbose=0)
+        hvd.barrier()
+        model.fit(rows.cache(f"{path}-{hvd.rank()}").batch(8), epochs=2, verbose=0)
+        hvd.barrier()
+        if hvd.rank() == 0:
+            shutil.rmtree(os.path.dirname(path))
+
+    def test_random_layers_in_the_data(self):
+        """Those of the scope draw other numbers on each rank, and so the ranks' data differ; others draw the same."""
+        self.need_several_ranks()
+        with strategy().scope():
+            model, noise = classifier(sgd())(), keras.layers.GaussianNoise(1.0)
+        rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+        with self.assertRaisesRegex(errors.Mismatch, r"outside of scope\(\)"):
+            model.fit(rows.map(lambda x, y: (noise(x, training=True), y)), verbose=0)
+        keras.utils.set_random_seed(3)
+        same = keras.layers.GaussianNoise(1.0)
+        model.fit(rows.map(lambda x, y: (same(x, training=True), y)), epochs=2, verbose=0)
 
     def test_models_that_differ(self):
         self.need_several_ranks()

@@ -131,6 +131,22 @@ class LossesTest(KerasTest):
 
         self.alone_and_together(make, fit())
 
+    def test_added_losses_of_one_value_per_row(self):
+        """Keras sums them up: over the rows of all ranks."""
+
+        class Spread(keras.layers.Layer):
+            def call(self, inputs):
+                self.add_loss(0.1 * ops.sum(ops.square(inputs), axis=-1))
+                return inputs
+
+        def make():
+            inputs = keras.Input((6,))
+            model = keras.Model(inputs, Spread()(keras.layers.Dense(3, kernel_regularizer="l2")(inputs)))
+            model.compile(keras.optimizers.SGD(0.01), "mse")
+            return model
+
+        self.alone_and_together(make, fit())
+
     def test_steps_that_run_eagerly(self):
         for loss in (lambda: scalar, lambda: keras.losses.MeanSquaredError(reduction="sum")):
             make = with_loss(loss, run_eagerly=True, optimizer=lambda: keras.optimizers.SGD(0.01))

@@ -159,3 +159,25 @@ class KerasTest(support.RankedTest):
     def need_several_ranks(self):
         if hvd.size() == 1:
             self.skipTest("needs several ranks")
+
+
+class Float64Test(KerasTest):
+    """Compares in float64, to some units of the last digit."""
+
+    def setUp(self):
+        super().setUp()
+        keras.config.set_floatx("float64")
+
+    def tearDown(self):
+        keras.config.set_floatx("float32")
+        super().tearDown()
+
+    def assert_same_weights(self, alone, together):
+        for mine, expected in zip(together.get_weights(), alone.get_weights()):
+            np.testing.assert_allclose(mine, expected, rtol=1e-10, atol=1e-12)
+        self.assert_same_on_all_ranks(together.get_weights())
+
+    def fit_as_in_one_process(self, make, x, y, **options):
+        """Batches of 8 of 41 rows: the last has one row."""
+        options = {"batch_size": 8, "shuffle": False, "verbose": 0, "epochs": 2, **options}
+        self.alone_and_together(make, lambda model: model.fit(x, y, **options), rtol=1e-10, atol=1e-12)

@@ -23,7 +23,7 @@ except ImportError:
     ml_dtypes = None
 
 FLOATS = ["float16", "float32", "float64"] + (["bfloat16"] if ml_dtypes else [])
-INTEGERS = ["uint8", "int8", "uint16", "int16", "int32", "int64"]
+INTEGERS = ["uint8", "int8", "uint16", "int16", "int32", "int64", "uint32", "uint64"]
 
 
 def dtype_of(name):
@@ -59,6 +59,39 @@ class AllreduceTest(support.RankedTest):
         mine = np.full(10, farandole.rank() + 1.0, np.float32)
         scaled = collectives.allreduce(mine, op=farandole.Sum, prescale_factor=0.5, postscale_factor=4.0)
         np.testing.assert_allclose(scaled, np.full(10, 2.0 * sum(range(1, farandole.size() + 1))))
+
+    def test_factors_multiply_in_float32_as_in_horovod(self):
+        """Its own tests allow no difference up to 3 ranks, where sums of equal numbers are multiples of them."""
+        if farandole.size() > 3:
+            self.skipTest("sums of more ranks round")
+        random = np.random.RandomState(1234)
+        factor = random.uniform()
+        mine = random.uniform(-100, 100, 1000).astype(np.float32)
+        product = np.float32(factor) * mine
+        in_double = (factor * mine.astype(np.float64)).astype(np.float32)
+        self.assertGreater(np.count_nonzero(product != in_double), 0, "no number shows the difference")
+        size = np.float32(farandole.size())
+        before = {"op": farandole.Sum, "prescale_factor": factor}
+        after = {"op": farandole.Sum, "postscale_factor": factor}
+        np.testing.assert_array_equal(collectives.allreduce(mine, **before), product * size)
+        np.testing.assert_array_equal(collectives.allreduce(mine, **after), np.float32(factor) * (mine * size))
+        np.testing.assert_array_equal(collectives.grouped_allreduce([mine, mine[:3]], **before)[1], product[:3] * size)
+        rows = collectives.reducescatter(np.tile(mine, (farandole.size(), 1)), **before)
+        np.testing.assert_array_equal(rows[0], product * size)
+        whole = np.round(mine)
+        np.testing.assert_array_equal(collectives.allreduce(whole), whole)
+
+    def test_averages_whose_sum_leaves_the_type(self):
+        for name in INTEGERS[:5] + ["uint32"]:
+            limits = np.iinfo(name)
+            mine = np.array([limits.max, limits.min, limits.max - 1] * 700, name)
+            for short in (mine[:3], mine):
+                np.testing.assert_array_equal(collectives.allreduce(short), short)
+                rows = collectives.reducescatter(np.tile(short, (farandole.size(), 1)))
+                np.testing.assert_array_equal(rows[0], short)
+        halves = np.full(3000, 60000, np.float16)
+        for short in (halves[:3], halves):
+            np.testing.assert_allclose(collectives.allreduce(short).astype(np.float32), 60000, rtol=2e-3)
 
     def test_a_factor_of_zero_makes_zeros(self):
         mine = np.full(3, farandole.rank() + 1.0, np.float32)
@@ -219,7 +252,7 @@ class OtherCollectivesTest(support.RankedTest):
     def test_ranks_that_have_joined_change_nothing(self):
         rank, size = farandole.rank(), farandole.size()
         last = size - 1
-        types = ["bool", "uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64"]
+        types = ["bool", "uint8", "int8", "uint16", "int16", "int32", "int64", "uint32", "uint64", "float16", "float32", "float64"]
         for dtype in types if rank == last else []:
             mine = np.array([0, 1, 1], dtype) if dtype == "bool" else np.array([5, 3, 1], dtype)
             if np.dtype(dtype).kind in "if":
@@ -334,8 +367,8 @@ class ProcessSetTest(support.RankedTest):
 
 class ErrorsTest(support.RankedTest):
     def test_refused_before_anything_is_sent(self):
-        with self.assertRaisesRegex(errors.InvalidArgument, "uint32"):
-            collectives.allreduce(np.zeros(3, np.uint32))
+        with self.assertRaisesRegex(errors.InvalidArgument, "complex64.*convert to one of: bool, .*uint64"):
+            collectives.allreduce(np.zeros(3, np.complex64))
         with self.assertRaises(errors.InvalidArgument):
             collectives.allreduce(np.zeros(3, ">f4"))
         with self.assertRaisesRegex(errors.InvalidArgument, "mask"):
@@ -366,6 +399,30 @@ class ErrorsTest(support.RankedTest):
         with self.assertRaises(errors.Mismatch):
             collectives.broadcast(np.zeros(3), root_rank=min(rank, 1), name="roots")
         self.assertEqual(collectives.allreduce([1.0], op=farandole.Sum)[0], farandole.size())
+
+    def test_overlapping_memory(self):
+        """Is refused on the rank that passes it, and a Mismatch with the reason on the others; no data is touched."""
+        rank, size = farandole.rank(), farandole.size()
+        memory = np.arange(20, dtype=np.float64)
+        apart = np.zeros((2, 10))
+        odd = rank == size - 1
+        calls = {
+            "shifted": lambda: collectives.allreduce(
+                memory[:10], op=farandole.Sum, out=memory[1:11] if odd else apart[0], name="shifted"
+            ),
+            "broadcast": lambda: collectives.broadcast(memory[5:15], 0, out=memory[:10] if odd else apart[0], name="broadcast"),
+            "output twice": lambda: collectives.grouped_allreduce(
+                [memory[:10], memory[10:]], op=farandole.Sum, out=[apart[0], apart[0 if odd else 1]], name="output twice"
+            ),
+        }
+        for name, call in calls.items():
+            with self.subTest(name):
+                with self.assertRaisesRegex(errors.InvalidArgument if odd else errors.Mismatch, "overlaps the"):
+                    call()
+                np.testing.assert_array_equal(memory, np.arange(20))
+                np.testing.assert_array_equal(apart, 0)
+        collectives.allreduce(memory[1:11], op=farandole.Sum, out=memory[1:11])
+        np.testing.assert_array_equal(memory, np.concatenate([[0], size * np.arange(1, 11), np.arange(11, 20)]))
 
     def test_duplicate_name(self):
         if farandole.size() < 2:

@@ -12,8 +12,47 @@ import tensorflow as tf
 
 import farandole
 import farandole.tensorflow as hvd
+import farandole.tensorflow.keras as hvd_keras
 from farandole import errors
 
+class OfArrays(tf.compat.v1.train.Optimizer):
+    def __init__(self, gradient):
+        super().__init__(name="arrays", use_locking=False)
+        self.gradient = gradient
+
+    def compute_gradients(self, *_args, **_options):
+        return [(self.gradient, None)]
+
+
+def function_of(collective):
+    return lambda process_set: tf.function(collective)(process_set)
+
+
+def graph_of(collective):
+    def run(process_set):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            session.run(collective(process_set))
+
+    return run
+
+
+def slices(process_set):
+    reduced = hvd.allreduce(tf.IndexedSlices(tf.ones(2), tf.range(2)), process_set=process_set)
+    return reduced.values
+
+
+# Of an even number of rows for alltoall; a root that is in no set of one rank but its own.
+USES = {
+    "allreduce": lambda process_set: hvd.allreduce(tf.ones(2), process_set=process_set),
+    "grouped_allreduce": lambda process_set: hvd.grouped_allreduce([tf.ones(2)], process_set=process_set),
+    "slices": slices,
+    "allgather": lambda process_set: hvd.allgather(tf.ones(2), process_set=process_set),
+    "grouped_allgather": lambda process_set: hvd.grouped_allgather([tf.ones(2)], process_set=process_set),
+    "broadcast": lambda process_set: hvd.broadcast(tf.ones(2), 0, process_set=process_set),
+    "alltoall": lambda process_set: hvd.alltoall(tf.ones(2), process_set=process_set),
+    "reducescatter": lambda process_set: hvd.reducescatter(tf.ones(2), process_set=process_set),
+    "join": lambda process_set: hvd.mpi_ops.join(process_set),
+}
 FIRST = hvd.ProcessSet([0])
 basics = hvd.mpi_ops._basics
 
@@ -73,6 +112,10 @@ class ProcessSetsTest(OpTest):
     def test_lists_of_ranks(self):
         self.assertEqual(hvd.ProcessSet([1, 0]).ranks, [0, 1])
         self.assertEqual(hvd.ProcessSet(range(2)).ranks, [0, 1])
+        self.assertEqual(hvd.ProcessSet(iter([1, 0])).ranks, [0, 1])
+        made = hvd.add_process_set(rank for rank in reversed(range(1, self.size)))
+        self.assertEqual(made.ranks, [*range(1, self.size)])
+        self.assertTrue(hvd.remove_process_set(made))
         with self.assertRaisesRegex(ValueError, "global_process_set"):
             hvd.add_process_set([])  # in Horovod another set of all ranks
         for ranks in ([0.5], "01", [None], 5):
@@ -88,6 +131,28 @@ class ProcessSetsTest(OpTest):
         self.assertFalse(hvd.remove_process_set(unknown))
         with self.assertRaises(ValueError):
             hvd.allreduce(tf.constant([1.0]), process_set=unknown)
+
+    def test_sets_that_can_not_be_used(self):
+        """A number that there is not is a ValueError, in graphs when they are made; a set without this rank is not."""
+        there_is_none = hvd.ProcessSet([0])
+        there_is_none.process_set_id = 77
+        alone = [hvd.add_process_set([rank]) if rank else FIRST for rank in range(self.size)]
+        of_another = alone[(self.rank + 1) % self.size]
+        for name, collective in USES.items():
+            with self.subTest(name):
+                for call in (collective, function_of(collective), graph_of(collective)):
+                    with self.assertRaisesRegex(ValueError, "process set 77"):
+                        call(there_is_none)
+                    with self.assertRaises(tf.errors.InvalidArgumentError):
+                        call(of_another)
+        for made in alone[1:]:
+            hvd.remove_process_set(made)
+        self.goes_on()
+
+    def test_text(self):
+        self.assertEqual(str(FIRST), f"ProcessSet(process_set_id={FIRST.process_set_id}, ranks=[0], mpi_comm=None)")
+        ranks = [*range(self.size)]
+        self.assertEqual(repr(hvd.global_process_set), f"ProcessSet(process_set_id=0, ranks={ranks}, mpi_comm=None)")
 
     def test_removed_sets(self):
         self.assertFalse(hvd.remove_process_set(hvd.global_process_set))
@@ -136,6 +201,20 @@ class ProcessSetsTest(OpTest):
             thread.join()
             self.assertEqual(len(raised), 1)
         self.goes_on()
+
+    def test_optimizers_make_tensors_of_arrays(self):
+        """Also where nothing is reduced: on ranks that are not in the set, and in a set of one rank."""
+        mine = np.array([self.rank + 1.0], np.float32)
+        ranks = [*range(self.size)]
+        for process_set, members in ((FIRST, [0]), (hvd.global_process_set, ranks)):
+            expected = np.mean([rank + 1.0 for rank in members]) if self.rank in members else self.rank + 1.0
+            keras_like = hvd_keras.DistributedOptimizer(tf.keras.optimizers.SGD(), process_set=process_set)
+            (of_keras,) = keras_like._allreduce([mine], [tf.Variable([0.0])])
+            older = hvd.DistributedOptimizer(OfArrays(mine), process_set=process_set)
+            ((of_older, _),) = older.compute_gradients()
+            for gradient in (of_keras, of_older):
+                self.assertIsInstance(gradient, tf.Tensor)
+                self.check(gradient, [expected])
 
     def test_gradients_stay_in_the_set(self):
         if FIRST.included():

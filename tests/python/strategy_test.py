@@ -424,7 +424,10 @@ class PrivateNamesTest(support.RankedTest):
             "context": context.context(),
             "keras.Variable": model.weights[0],
             "keras.Model": model,
+            "functional keras.Model": keras.Model(model.inputs, model.outputs),
+            "keras.Layer": model.layers[0],
             "keras.Optimizer": model.optimizer,
+            "tf.GradientTape": tf.GradientTape(),
             "tf.Variable": model.layers[0].kernel.value,
             "TFEpochIterator": TFEpochIterator(
                 x=np.ones((4, 1), np.float32), batch_size=4, steps_per_execution=1, distribute_strategy=strategy()

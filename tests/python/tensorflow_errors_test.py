@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import farandole.numpy as collectives
 import farandole.tensorflow as hvd
-from farandole import errors
+from farandole import _lifecycle, errors
 from farandole.tensorflow import _errors
 
 FAILED, INVALID = tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError
@@ -32,6 +32,46 @@ def in_session(call):
 def unknown_rank(tensor):
     """The tensor, of which graphs know no shape: what is wrong with it is found when the op runs."""
     return tensor if tf.executing_eagerly() else tf.compat.v1.placeholder_with_default(tensor, shape=None)
+
+
+class TextTest(OpTest):
+    def described(self, call):
+        try:
+            call()
+        except Exception as error:
+            return _lifecycle._described(type(error), error, error.__traceback__)
+        raise AssertionError("raised nothing")
+
+    def test_causes_in_functions(self):
+        """What other ranks are told: all of the cause, and the line of the program, not that of AutoGraph's copy."""
+
+        @tf.function
+        def step(x):
+            if x.shape.rank == 1:
+                raise ValueError("a cause\n\n  of several lines")
+            return x
+
+        line = step.python_function.__code__.co_firstlineno + 3
+        text = self.described(lambda: step(tf.ones(1)))
+        self.assertEqual(text, f"ValueError: a cause\n\n  of several lines ({__file__}:{line})")
+
+    def test_long_causes_keep_both_ends(self):
+        text = _lifecycle._shortened(("begins " + "\u00e9" * 1000 + " ends").encode()).decode()
+        self.assertTrue(text.startswith("begins \u00e9") and text.endswith("\u00e9 ends"), text)
+        self.assertRegex(text, r" \[… \d+ bytes …\] ")
+        self.assertEqual(_lifecycle._shortened(b"short"), b"short")
+
+    def test_functions_that_xla_compiles(self):
+        """They are refused when they are traced, on all ranks alike."""
+        for call in (
+            lambda: hvd.allreduce(tf.ones(1)),
+            lambda: hvd.allgather(tf.ones(1)),
+            lambda: hvd.mpi_ops.join(),
+            lambda: tf.function(lambda: hvd.allreduce(tf.ones(1)))(),
+        ):
+            with self.assertRaisesRegex(errors.Unsupported, "jit_compile=True"):
+                tf.function(call, jit_compile=True)()
+        self.goes_on()
 
 
 class CodesTest(OpTest):

@@ -46,12 +46,17 @@ class AllreduceTest(support.RankedTest):
         np.testing.assert_array_equal(mixed[0], np.trunc(total / hvd.size()))
         self.assertEqual(mixed[1].numpy(), 1.5)
 
-    def test_average_of_slices_of_integers_is_cut_off(self):
-        mine = tf.IndexedSlices(tf.constant([[-3, 7]]), tf.constant([hvd.rank()]), tf.constant([hvd.size(), 2]))
-        reduced = hvd.allreduce(mine)
-        self.assertEqual(reduced.values.dtype, tf.int32)
-        rows = np.trunc(np.array([[-3, 7]] * hvd.size()) / hvd.size())
-        np.testing.assert_array_equal(tf.convert_to_tensor(reduced), rows)
+    def test_slices_of_integers_add_up_to_the_average(self):
+        """As in Horovod, whose average of slices is a quotient of TensorFlow's: a sum of parts that were cut off is none."""
+        size = hvd.size()
+        for dtype, expected in {tf.uint8: tf.float32, tf.int16: tf.float32, tf.int32: tf.float64, tf.float16: tf.float16}.items():
+            mine = tf.IndexedSlices(tf.cast([[1, 3]], dtype), tf.constant([0]), tf.constant([1, 2]))
+            grouped, tensor = hvd.grouped_allreduce([mine, tf.cast([3], dtype)])
+            self.assertEqual((tensor.dtype, tensor.numpy().tolist()), (dtype, [3]))
+            for reduced in (hvd.allreduce(mine), grouped):
+                self.assertEqual((reduced.values.dtype, reduced.values.shape), (expected, [size, 2]))
+                np.testing.assert_array_equal(tf.convert_to_tensor(reduced), [[1, 3]])
+            self.assertEqual(hvd.allreduce(mine, op=hvd.Sum).values.dtype, dtype)
 
     def test_compression(self):
         mine = tf.constant([1.0 + 2.0**-12, 70000.0]) * (hvd.rank() + 1)

@@ -12,7 +12,7 @@ import farandole  # noqa: E402
 from farandole.tensorflow import mpi_ops  # noqa: E402
 
 FLOATS = [tf.float16, tf.bfloat16, tf.float32, tf.float64]
-INTEGERS = [tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64]
+INTEGERS = [tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.uint32, tf.uint64]
 
 
 def both_ways(function, *arguments):

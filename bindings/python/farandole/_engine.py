@@ -100,6 +100,8 @@ DTYPES = {
     "bfloat16": 8,
     "float32": 9,
     "float64": 10,
+    "uint32": 11,
+    "uint64": 12,
 }
 
 

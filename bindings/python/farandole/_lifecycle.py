@@ -7,20 +7,23 @@ import os
 import re
 import signal
 import sys
+import textwrap
 import threading
 import traceback
 from ctypes import byref
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
-from . import _engine, _forgotten_scope, _horovod_environment, _work, errors
+from . import _engine, _forgotten_scope, _horovod_environment, _work, errors, objects
 from .process_sets import ProcessSet, forget_all, register_all
 
 _hooks_of = 0  # id of the process that has installed the hooks below
-_MOST_ABORT_TEXT = 2000
+_MOST_ABORT_BYTES = 1900  # of the 2019 in the message to the other ranks, in which rank, host and process stand too
 # What TensorFlow raises where an op of a function fails.
 _GRAPH_ERROR = "Graph execution error:"
 _FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.MULTILINE)
-_LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", "<")
+_IN_USER_CODE = ": in user code:"
+# Files that the program's author has not written.
+_LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", "__autograph_generated_file", "<")
 
 
 def init(
@@ -33,7 +36,7 @@ def init(
 
     comm: None for all processes, or an mpi4py communicator whose processes become the job.
     process_sets: sets to make at once, the same on all ranks; "dynamic" is accepted and means none. More can be added
-        at any time.
+        at any time. What can not be made is an InvalidArgument on all ranks, also where one rank's list is wrong.
     expected_size: number of ranks that there must be; 0 for any.
 
     From then on an uncaught exception of this process ends the job on all ranks with its text, and the end of the
@@ -44,9 +47,11 @@ def init(
 
     Raises InvalidArgument, Unsupported, TransportError.
     """
-    sets = _checked_sets(process_sets)
+    sets, problem = _given_sets(process_sets)
     options = _checked_options(comm, expected_size)
     if _engine.is_initialized():
+        if problem:
+            raise errors.InvalidArgument(problem)
         if sets:
             raise errors.InvalidArgument("the job is joined already; make further process sets with add_process_set()")
         return
@@ -57,10 +62,16 @@ def init(
         _engine.call("farandole_init", byref(options))
     _install_hooks()
     try:
-        _after_start(sets, ignored)
+        _after_start(ignored)
+        refused = _refused_sets(sets, problem)
+        if refused is None:
+            register_all(sets)
     except BaseException as reason:
         _engine.lib.farandole_abort(f"init() failed: {reason}".encode())
         raise
+    if refused is not None:  # on all ranks: the job ends without a fault
+        shutdown()
+        raise refused
 
 
 @contextlib.contextmanager
@@ -77,14 +88,43 @@ def _interrupts_end_the_process() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _checked_sets(sets: Any) -> List[ProcessSet]:
+def _given_sets(sets: Any) -> Tuple[List[ProcessSet], str]:
+    """The sets that init() was given, and why they can not be made, if so: raised once all ranks know of it, as the
+    others would wait for this one."""
     if sets is None or (isinstance(sets, str) and sets.lower() == "dynamic"):
-        return []
-    sets = [each if isinstance(each, ProcessSet) else ProcessSet(each) for each in sets]
-    ranks = [tuple(each.ranks or ()) for each in sets]
-    if len(set(ranks)) != len(ranks):
-        raise errors.InvalidArgument(f"process sets must differ; got {[list(each) for each in ranks]}")
-    return sets
+        return [], ""
+    try:
+        made = [each if isinstance(each, ProcessSet) else ProcessSet(each) for each in sets]
+    except (errors.Error, TypeError) as error:
+        return [], str(error)
+    ranks = [each.ranks or [] for each in made]
+    if [] in ranks:
+        return made, "a process set needs ranks; for all ranks use global_process_set"
+    if any(len(set(each)) != len(each) for each in ranks):
+        return made, f"a process set has each rank once; got {ranks}"
+    if len(set(map(tuple, ranks))) != len(ranks):
+        return made, f"process sets must differ; got {ranks}"
+    return made, ""
+
+
+def _refused_sets(sets: List[ProcessSet], problem: str) -> Optional[errors.Error]:
+    """What all ranks raise instead of making the sets: some rank's can not be made, or the ranks were given different
+    ones. Collective."""
+    ranks = [each.ranks or [] for each in sets]
+    everybody = list(range(size()))
+    if not problem and everybody in ranks:
+        problem = f"a process set of all ranks {everybody} is a duplicate of global_process_set"
+    if not problem and not set().union(*ranks) <= set(everybody):
+        problem = f"process sets have ranks from 0 to {size() - 1}; got {ranks}"
+    of_ranks = objects.allgather_object([problem, ranks], name="process sets of init()")
+    for number, (text, _) in enumerate(of_ranks):
+        if text:
+            return errors.InvalidArgument(f"init(process_sets=…) of rank {number}: {text}")
+    first = of_ranks[0][1]
+    for number, (_, others) in enumerate(of_ranks):
+        if others != first:
+            return errors.Mismatch(f"init(process_sets=…) is {first} on rank 0 and {others} on rank {number}")
+    return None
 
 
 def _checked_options(comm: Any, expected_size: int) -> _engine.InitOptions:
@@ -100,7 +140,7 @@ def _checked_options(comm: Any, expected_size: int) -> _engine.InitOptions:
     raise errors.InvalidArgument(f"comm must be None or an mpi4py communicator, not {type(comm).__name__}")
 
 
-def _after_start(sets: List[ProcessSet], ignored: List[str]) -> None:
+def _after_start(ignored: List[str]) -> None:
     place = _engine.place()
     started = _horovod_environment.launched_size()
     if place.size == 1 and started > 1:
@@ -109,7 +149,6 @@ def _after_start(sets: List[ProcessSet], ignored: List[str]) -> None:
         )
     if place.rank == 0 and ignored:
         _engine.log("warning", f"these variables have no effect: {', '.join(ignored)}")
-    register_all(sets)
     if place.size > 1 and place.rank == 0:
         _forgotten_scope.watch()
 
@@ -130,10 +169,19 @@ def shutdown() -> None:
 
 
 def abort(text: str) -> None:
-    """Ends the job: everything that is pending or comes later fails on all ranks with PeerLost, this rank and `text`.
-    Does not block and does not end this process."""
+    """Ends the job: everything that is pending or comes later fails on all ranks with PeerLost, this rank and `text`, of
+    which the middle is left out where it has more than 1900 bytes. Does not block and does not end this process."""
     _engine.need_initialized()
-    _engine.lib.farandole_abort(text[:_MOST_ABORT_TEXT].encode())
+    _engine.lib.farandole_abort(_shortened(text.encode()))
+
+
+def _shortened(text: bytes) -> bytes:
+    """Its beginning, which says what has happened, and its end, which says where."""
+    if len(text) <= _MOST_ABORT_BYTES:
+        return text
+    half = _MOST_ABORT_BYTES // 2
+    note = f" [… {len(text) - 2 * half} bytes …] ".encode()
+    return text[:half].decode(errors="ignore").encode() + note + text[-half:].decode(errors="ignore").encode()
 
 
 def _install_hooks() -> None:
@@ -171,8 +219,11 @@ def _described(kind: type, value: BaseException, trace: Any) -> str:
     text = "".join(traceback.format_exception_only(kind, value)).strip()
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(trace)]
     if f": {_GRAPH_ERROR}" in text:
-        frames += [(name, int(line)) for name, line in _FRAME.findall(text)]
+        frames += _frames_in(text)
         text = f"{kind.__name__}: {_cause_in_graph(text)}"
+    elif _IN_USER_CODE in text:  # AutoGraph: the traceback of what it has made of the program
+        frames += _frames_in(text)
+        text = _cause_in_user_code(text)
     # Where the program was, not where it waits in here or in a library.
     own = os.path.dirname(os.path.abspath(__file__)) + os.sep
     outside = [frame for frame in frames if not frame[0].startswith(own)]
@@ -181,6 +232,17 @@ def _described(kind: type, value: BaseException, trace: Any) -> str:
         # What has happened on another rank has a place of its own in it.
         text += f"; raised at {name}:{line}" if isinstance(value, errors.Error) else f" ({name}:{line})"
     return text
+
+
+def _frames_in(text: str) -> List[Tuple[str, int]]:
+    return [(name, int(line)) for name, line in _FRAME.findall(text)]
+
+
+def _cause_in_user_code(text: str) -> str:
+    """The error with all of its lines, which stands below the lines of code in the text of AutoGraph."""
+    last = list(_FRAME.finditer(text))[-1:]
+    below = text[last[0].end() :].split("\n\n", 1) if last else []
+    return textwrap.dedent(below[1]).strip() if len(below) == 2 and below[1].strip() else text
 
 
 def _cause_in_graph(text: str) -> str:

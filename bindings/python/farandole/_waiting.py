@@ -18,6 +18,7 @@ import threading
 from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 from . import _engine
+from ._threads import start_thread
 
 
 def _call_all(calls: Sequence[Tuple[Callable[..., Any], Tuple[Any, ...]]]) -> None:
@@ -111,7 +112,7 @@ class _Listener:
         self._end_wait: Optional[Callable[[], None]] = None
         self._previous = -1
         self._depth = 0  # a handler that runs in a wait may wait
-        threading.Thread(target=self._run, name="farandole-signals", daemon=True).start()
+        start_thread(self._run, "farandole-signals")
 
     def _run(self) -> None:
         while True:

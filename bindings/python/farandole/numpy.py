@@ -5,11 +5,12 @@ Ranks that use the same `name` mean the same tensor, in whatever order they come
 a kind in a process set is the same on all its ranks. A call with arguments that can not work raises InvalidArgument and
 counts as a call: the other ranks raise Mismatch, with this rank and the reason.
 
-Whatever `numpy.asarray` accepts may be passed; the types are bool, 8 to 64 bit integers but uint32 and uint64, float16,
+Whatever `numpy.asarray` accepts may be passed; the types are bool, 8 to 64 bit integers, float16,
 float32, float64, and bfloat16 of the package ml_dtypes. Calls without `_async` block, let other threads run meanwhile,
 and raise what went wrong, the same on all ranks. Those with `_async` return a `Work`; the arrays belong to the library until it is waited for.
 
-`out` may be the input itself. Arrays made by `window` are reduced without a copy.
+`out` may be the input itself, but must not overlap it, or another array of the call, otherwise: InvalidArgument. Arrays made by
+`window` are reduced without a copy.
 """
 
 import ctypes
@@ -165,7 +166,7 @@ allreduce = _blocking(
         is Horovod's older form of op=Sum.
     prescale_factor, postscale_factor: factors of the inputs and of the result. Products of integers, and their average,
         are cut off toward zero. Neither they nor Average take bool.
-    out: array that takes the result; may be `tensor`. None makes one.
+    out: array that takes the result; may be `tensor`, else apart from it. None makes one.
 
     Raises Mismatch if the ranks disagree; `out` is unchanged then. Collective: all ranks of the process set.
     """,

@@ -17,7 +17,6 @@ import numpy as np
 
 from . import _code_pickle, _engine, errors
 from ._engine import Collective
-from ._lifecycle import rank
 from ._work import Call, Work
 from .process_sets import ProcessSet, global_process_set
 
@@ -155,7 +154,7 @@ def broadcast_object(
     """
     with Call(process_set, name or None) as call:
         root = _engine.checked_root(root_rank, call.process_set)
-        is_root = root == rank()
+        is_root = root == _engine.place().rank
         message = _message(obj, pickle, f"rank {root}") if is_root else np.empty(0, np.uint8)
         # The length is not known elsewhere: the root's part of an allgather is all there is.
         work = call.submit(
@@ -173,7 +172,7 @@ def allgather_object(
 ) -> List[Any]:
     """The objects of all ranks of the process set, in their order. Otherwise as `broadcast_object`."""
     with Call(process_set, name or None) as call:
-        message = _message(obj, pickle, f"rank {rank()}")
+        message = _message(obj, pickle, f"rank {_engine.place().rank}")
         work = call.submit(
             Work([np.array([message.size], np.int64), message], [None, None], lambda work: work.outputs),
             Collective.Allgather,

@@ -2,7 +2,7 @@
 """Process sets: groups of ranks that run collectives among themselves, by the names that Horovod's users know."""
 
 import ctypes
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
 from . import _engine, errors
 from ._horovod.common_util import is_iterable
@@ -11,21 +11,23 @@ from ._horovod.common_util import is_iterable
 class ProcessSet:
     """Some ranks of the job.
 
-    Made from a list of ranks and then passed to `init(process_sets=[…])` or `add_process_set`. From then on
-    `process_set_id` is a number; before, and after `remove_process_set`, it is None. `ranks` is sorted.
+    Made from any iterable of ranks, in any order, and then passed to `init(process_sets=[…])` or `add_process_set`. From
+    then on `process_set_id` is a number; before, and after `remove_process_set`, it is None. `ranks` is sorted.
     """
 
-    def __init__(self, ranks_or_comm: Sequence[int]):
+    def __init__(self, ranks_or_comm: Iterable[int]):
         if hasattr(ranks_or_comm, "py2f"):
             raise errors.Unsupported(
                 "a process set from an MPI communicator is not supported; pass the ranks: "
                 "ProcessSet(comm.allgather(hvd.rank()))"
             )
         is_list = is_iterable(ranks_or_comm) and not isinstance(ranks_or_comm, (str, bytes))
-        if not is_list or not all(_is_integer(rank) for rank in ranks_or_comm):
-            raise errors.InvalidArgument(f"a process set is made from a list of ranks, not from {ranks_or_comm!r}")
+        ranks = list(ranks_or_comm) if is_list else []  # an iterator can be read once
+        if not is_list or not all(_is_integer(rank) for rank in ranks):
+            given = ranks if is_list else ranks_or_comm
+            raise errors.InvalidArgument(f"a process set is made from a list of ranks, not from {given!r}")
         self.process_set_id: Optional[int] = None
-        self.ranks: Optional[List[int]] = sorted(int(rank) for rank in ranks_or_comm)
+        self.ranks: Optional[List[int]] = sorted(int(rank) for rank in ranks)
         self.mpi_comm: Any = None
 
     @classmethod
@@ -76,7 +78,7 @@ class ProcessSet:
         return ranks
 
     def __repr__(self) -> str:
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
 
 
 def _is_integer(value: Any) -> bool:
@@ -96,7 +98,7 @@ def id_of(process_set: ProcessSet) -> int:
     return process_set.process_set_id
 
 
-def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet:
+def add_process_set(process_set: Union[ProcessSet, Iterable[int]]) -> ProcessSet:
     """Makes a process set. All ranks of the job call it with the same ranks, also those that are not in it; blocks
     until they have.
 
@@ -159,7 +161,8 @@ def is_process_set_included(process_set: ProcessSet = global_process_set) -> boo
 
 
 def register_all(sets: Sequence[ProcessSet]) -> None:
-    """After the engine's start: fills in the set of all ranks and makes those that init() was given."""
+    """After the engine's start: fills in the set of all ranks and makes those that init() was given, which all ranks have
+    compared."""
     global_process_set.ranks = _engine.process_set_ranks(_engine.GLOBAL_SET)
     for each in sets:
         add_process_set(each)

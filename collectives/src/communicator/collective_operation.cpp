@@ -8,6 +8,7 @@
 
 #include "messages/call_comparison.h"
 #include "messages/scheduled_collective.h"
+#include "operation/average.h"
 #include "shared_memory/shm_operation.h"
 
 namespace farandole {
@@ -130,7 +131,16 @@ MethodInputs CollectiveOperation::inputs() const {
 
 void CollectiveOperation::begin_run() {
   if (!validation_error_.empty()) throw InvalidArgument(validation_error_);
-  running_ = made_at_call_ ? std::move(made_at_call_) : selection_.method->make(inputs());
+  running_ = made_at_call_ ? std::move(made_at_call_) : make_running();
+}
+
+std::unique_ptr<Operation> CollectiveOperation::make_running() {
+  const Method& method = *selection_.method;
+  // Devices convert by themselves.
+  const bool sends_sums = method.memory == MemoryKind::kHost && !method.sums_where_it_reads;
+  const AverageWay way = sends_sums ? average_way(call_, group_) : AverageWay::kAsItIs;
+  if (way == AverageWay::kAsItIs) return method.make(inputs());
+  return std::make_unique<AverageOperation>(inputs(), way);
 }
 
 /// An alltoall of one number per rank, by the same schedule.

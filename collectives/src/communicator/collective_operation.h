@@ -69,6 +69,7 @@ class CollectiveOperation final : public Operation {
   void end_count_exchange();
   void begin_check();
   void begin_run();
+  std::unique_ptr<Operation> make_running();
   std::unique_ptr<Operation> make_comparison();
   MethodInputs inputs() const;
   void leave_communicator();

@@ -10,6 +10,7 @@
 
 #include "communicator/communicator_state.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/average.h"
 
 namespace farandole {
 
@@ -71,14 +72,16 @@ void Communicator::throw_empty() {
 namespace {
 
 Call reduction(Collective collective, ConstBufferView input, BufferView output, ReduceOp op,
-               const ReduceOptions& options) {
+               const ReduceOptions& options, int size) {
   Call call;
   call.collective = collective;
   call.input = input;
   call.output = output;
   call.op = op;
-  call.prescale = options.prescale;
+  call.prescale = user_factor(options.prescale, input.dtype);
   call.postscale = options.postscale;
+  call.final_scale = op == ReduceOp::kAverage ? average_factor(options.postscale, input.dtype, size)
+                                              : user_factor(options.postscale, input.dtype);
   call.algorithm = options.algorithm;
   call.segments = options.segments;
   call.stream = options.stream;
@@ -104,15 +107,16 @@ BufferView no_output(ConstBufferView input) {
 }
 
 Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options,
-                 int rank) {
-  Call call = reduction(Collective::kReduce, input, rank == root ? output : no_output(input), op, options);
+                 const Group& group) {
+  const bool is_root = group.rank == root;
+  Call call = reduction(Collective::kReduce, input, is_root ? output : no_output(input), op, options, group.size());
   call.root = root;
   return call;
 }
 
 Call reduce_scatter_call(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts,
-                         const ReduceOptions& options) {
-  Call call = reduction(Collective::kReduceScatter, input, output, op, options);
+                         const ReduceOptions& options, int size) {
+  Call call = reduction(Collective::kReduceScatter, input, output, op, options, size);
   call.counts = counts;
   return call;
 }
@@ -140,11 +144,10 @@ Call alltoall_call(ConstBufferView input, BufferView output, std::span<const std
 }  // namespace
 
 void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
-  state().run(reduction(Collective::kAllreduce, input, output, op, options));
+  state().run(reduction(Collective::kAllreduce, input, output, op, options, size()));
 }
-Work Communicator::allreduce_async(ConstBufferView input, BufferView output, ReduceOp op,
-                                   const ReduceOptions& options) {
-  return state().start(reduction(Collective::kAllreduce, input, output, op, options));
+Work Communicator::allreduce_async(AsyncInput input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+  return state().start(reduction(Collective::kAllreduce, input, output, op, options, size()));
 }
 
 void Communicator::broadcast(BufferView values, int root, std::string_view algorithm, StreamView stream) {
@@ -156,36 +159,36 @@ Work Communicator::broadcast_async(BufferView values, int root, std::string_view
 
 void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root,
                           const ReduceOptions& options) {
-  state().run(reduce_call(input, output, op, root, options, rank()));
+  state().run(reduce_call(input, output, op, root, options, state().group()));
 }
-Work Communicator::reduce_async(ConstBufferView input, BufferView output, ReduceOp op, int root,
+Work Communicator::reduce_async(AsyncInput input, BufferView output, ReduceOp op, int root,
                                 const ReduceOptions& options) {
-  return state().start(reduce_call(input, output, op, root, options, rank()));
+  return state().start(reduce_call(input, output, op, root, options, state().group()));
 }
 
 void Communicator::allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
                              std::string_view algorithm, StreamView stream) {
   state().run(movement(Collective::kAllgather, input, output, -1, counts, algorithm, stream));
 }
-Work Communicator::allgather_async(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
+Work Communicator::allgather_async(AsyncInput input, BufferView output, std::span<const std::size_t> counts,
                                    std::string_view algorithm, StreamView stream) {
   return state().start(movement(Collective::kAllgather, input, output, -1, counts, algorithm, stream));
 }
 
 void Communicator::reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op,
                                   std::span<const std::size_t> counts, const ReduceOptions& options) {
-  state().run(reduce_scatter_call(input, output, op, counts, options));
+  state().run(reduce_scatter_call(input, output, op, counts, options, size()));
 }
-Work Communicator::reduce_scatter_async(ConstBufferView input, BufferView output, ReduceOp op,
+Work Communicator::reduce_scatter_async(AsyncInput input, BufferView output, ReduceOp op,
                                         std::span<const std::size_t> counts, const ReduceOptions& options) {
-  return state().start(reduce_scatter_call(input, output, op, counts, options));
+  return state().start(reduce_scatter_call(input, output, op, counts, options, size()));
 }
 
 void Communicator::gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
                           std::string_view algorithm, StreamView stream) {
   state().run(gather_call(input, output, root, counts, algorithm, stream, rank()));
 }
-Work Communicator::gather_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
+Work Communicator::gather_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts,
                                 std::string_view algorithm, StreamView stream) {
   return state().start(gather_call(input, output, root, counts, algorithm, stream, rank()));
 }
@@ -194,8 +197,8 @@ void Communicator::scatter(ConstBufferView input, BufferView output, int root, s
                            std::string_view algorithm, StreamView stream) {
   state().run(scatter_call(input, output, root, counts, algorithm, stream, rank()));
 }
-Work Communicator::scatter_async(ConstBufferView input, BufferView output, int root,
-                                 std::span<const std::size_t> counts, std::string_view algorithm, StreamView stream) {
+Work Communicator::scatter_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts,
+                                 std::string_view algorithm, StreamView stream) {
   return state().start(scatter_call(input, output, root, counts, algorithm, stream, rank()));
 }
 
@@ -203,7 +206,7 @@ void Communicator::alltoall(ConstBufferView input, BufferView output, std::span<
                             std::span<const std::size_t> recv_counts, StreamView stream) {
   state().run(alltoall_call(input, output, send_counts, recv_counts, stream));
 }
-Work Communicator::alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
+Work Communicator::alltoall_async(AsyncInput input, BufferView output, std::span<const std::size_t> send_counts,
                                   std::span<const std::size_t> recv_counts, StreamView stream) {
   return state().start(alltoall_call(input, output, send_counts, recv_counts, stream));
 }
@@ -290,6 +293,7 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
   group.advances_in_background = options.progress == CommunicatorOptions::Progress::kBackground;
   group.compares = options.compare || settings().check;
   group.watches = options.watch;
+  group.name = options.name;
   group.id = static_cast<std::uint16_t>(free - used.begin());
   for (const auto& [unused, rank] : order) {
     if (rank == parent.rank) group.rank = static_cast<int>(group.members.size());

@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/memory_range.h"
 #include "farandole/internal/shared_memory.h"
 #include "farandole/internal/view_address.h"
 
@@ -121,6 +123,56 @@ void validate_counts(const Call& call, int rank, int size, bool has_input, bool 
   }
 }
 
+/// Elements before the part of `rank`.
+std::size_t first_of(const Parts& parts, int rank) {
+  std::size_t first = 0;
+  for (std::size_t before = 0; before < static_cast<std::size_t>(rank); ++before) first += parts[before];
+  return first;
+}
+
+/// Where the shorter of both buffers lies in a call that is in place, in elements of the longer one.
+std::size_t place_of(const Call& call, int rank, int size) {
+  switch (call.collective) {
+    case Collective::kAllgather:
+    case Collective::kGather:
+    case Collective::kReduceScatter:
+    case Collective::kScatter:
+      return first_of(parts_of(call, size), rank);
+    default:
+      return 0;
+  }
+}
+
+[[noreturn]] void refuse_overlap(const Call& call, const MemoryRange& input, const MemoryRange& output,
+                                 std::uintptr_t in_place) {
+  std::string way_out = "pass the same memory twice";
+  if (call.collective == Collective::kAllgather || call.collective == Collective::kGather) {
+    way_out = fmt::format("let the input lie at its place in the output, {:#x}", in_place);
+  } else if (call.collective == Collective::kReduceScatter || call.collective == Collective::kScatter) {
+    way_out = fmt::format("let the output lie at its place in the input, {:#x}", in_place);
+  }
+  throw InvalidArgument(fmt::format("{}: the input {} overlaps the output {}; {}, or memory apart from it",
+                                    name(call.collective), describe(input), describe(output), way_out));
+}
+
+/// What is written would be read again: by this rank, or by a peer that reads this rank's memory.
+void validate_overlap(const Call& call, int rank, int size) {
+  const MemoryRange input(call.input), output(ConstBufferView(call.output));
+  if (overlap(input, output) && call.collective != Collective::kBroadcast) {
+    const bool gathers = call.collective == Collective::kAllgather || call.collective == Collective::kGather;
+    const std::size_t skipped_bytes = place_of(call, rank, size) * size_in_bytes(call.input.dtype);
+    const std::uintptr_t in_place = (gathers ? output : input).begin + skipped_bytes;
+    if ((gathers ? input : output).begin != in_place) refuse_overlap(call, input, output, in_place);
+  }
+  if (!call.is_uneven()) return;
+  for (const auto& counts : {call.counts, call.recv_counts}) {
+    if (const MemoryRange range(counts.data(), counts.size_bytes()); overlap(range, output)) {
+      throw InvalidArgument(fmt::format("{}: the counts {} overlap the output {}, which would overwrite them",
+                                        name(call.collective), describe(range), describe(output)));
+    }
+  }
+}
+
 }  // namespace
 
 std::string address_problem(const DeviceRuntime& runtime, std::string_view what, const ConstBufferView& view) {
@@ -164,6 +216,7 @@ void validate(const Call& call, int rank, int size, DeviceSlot& devices) {
   require_entries("counts", call.counts, static_cast<std::size_t>(size));
   require_entries("receive counts", call.recv_counts, static_cast<std::size_t>(size));
   validate_counts(call, rank, size, has_input, has_output);
+  validate_overlap(call, rank, size);
 }
 
 }  // namespace farandole

@@ -45,6 +45,7 @@ WorkQueue::WorkQueue(Group group) : group_(std::move(group)) {
 
 std::uint64_t WorkQueue::next_sequence() {
   const std::uint64_t sequence = next_sequence_++;
+  group_.endpoint->blocked().note_thread();
   group_.endpoint->enter(group_.id, sequence);
   return sequence;
 }
@@ -56,13 +57,15 @@ std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(const Call& call,
                                                group_.compares, validation_error, arrived);
 }
 
-std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperation> operation) {
+std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperation> operation,
+                                                std::optional<FlightRecorder::Id> record) {
   auto work = std::make_shared<Work::State>();
   work->queue = shared_from_this();
   work->sequence = operation->sequence();
   work->descriptor = operation->descriptor();
   work->operation = std::move(operation);
-  work->record = group_.endpoint->recorder().begin(group_.id, work->sequence, subject_of(work->descriptor));
+  FlightRecorder& recorder = group_.endpoint->recorder();
+  work->record = record ? *record : recorder.begin(group_.id, work->sequence, subject_of(work->descriptor));
   pending_.push_back(work);
   group_.endpoint->begin_operation();
   return work;
@@ -81,12 +84,16 @@ bool WorkQueue::is_one_shot(const Call& call, const Selection& selection, const 
   return total_count(call, group_.size()) * size_in_bytes(call.input.dtype) <= host_.whole()->one_shot_bytes();
 }
 
-Attempt WorkQueue::run_one_shot(const Call& call, const Selection& selection, std::uint64_t sequence) {
+/// @param record  gets the record, which is begun before a peer can see the end of this collective, and cause a fault
+Attempt WorkQueue::run_one_shot(const Call& call, const Selection& selection, std::uint64_t sequence,
+                                std::optional<FlightRecorder::Id>& record) {
   const Descriptor descriptor = describe_call(call, selection, group_.size(), /*is_valid=*/true);
   const std::uint64_t number = ShmGroup::first_number(sequence);
   Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
+  FlightRecorder& recorder = group_.endpoint->recorder();
+  record = recorder.begin_inline(group_.id, sequence, subject_of(descriptor));
   const Attempt attempt = try_one_shot(*host_.whole(), number, digest_of(descriptor, number), call, waiter);
-  if (attempt == Attempt::kDone) group_.endpoint->recorder().add_done(group_.id, sequence, subject_of(descriptor));
+  if (attempt == Attempt::kDone) recorder.finish_inline(*record);
   return attempt;
 }
 
@@ -98,23 +105,25 @@ void WorkQueue::run(const Call& call, const Selection& selection, const std::str
     const std::uint64_t sequence = next_sequence();
     const bool is_inline = pending_.empty();
     Attempt attempt = Attempt::kNotBegun;
-    if (is_inline && is_one_shot(call, selection, validation_error)) attempt = run_one_shot(call, selection, sequence);
+    std::optional<FlightRecorder::Id> record;
+    if (is_inline && is_one_shot(call, selection, validation_error)) {
+      attempt = run_one_shot(call, selection, sequence, record);
+    }
     if (attempt == Attempt::kDone) return;
     auto operation = make_operation(call, selection, validation_error, sequence, attempt == Attempt::kArrived);
     std::optional<Failure> failure;
     if (is_inline && attempt == Attempt::kNotBegun) {
+      FlightRecorder& recorder = group_.endpoint->recorder();
+      if (!record) record = recorder.begin_inline(group_.id, sequence, subject_of(operation->descriptor()));
       try {
-        if (advance_inline(*operation)) {
-          group_.endpoint->recorder().add_done(group_.id, operation->sequence(), subject_of(operation->descriptor()));
-          return;
-        }
+        if (advance_inline(*operation)) return recorder.finish_inline(*record);
       } catch (const Error& error) {
         failure = Failure{error.kind(), error.what()};
       } catch (const std::exception& error) {
         failure = Failure{ErrorKind::kInternal, error.what()};
       }
     }
-    work = enqueue(std::move(operation));
+    work = enqueue(std::move(operation), record);
     if (failure) fail(*work, *failure);
   }
   wait(*work);
@@ -147,8 +156,8 @@ bool WorkQueue::advance_inline(CollectiveOperation& operation) const {
   }
 }
 
-template <class IsOver>
-void WorkQueue::advance_until(const IsOver& is_over) {
+template <class IsOver, class BeforeSleep>
+void WorkQueue::advance_until(const IsOver& is_over, const BeforeSleep& before_sleep) {
   Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
   while (!is_over()) {
     waiter.look();
@@ -158,12 +167,21 @@ void WorkQueue::advance_until(const IsOver& is_over) {
     }
     if (is_over()) break;
     group_.endpoint->advance_attached();
+    if (waiter.sleeps_next()) before_sleep();
     if (waiter.rest()) poll_health();
   }
 }
 
 void WorkQueue::wait(const Work::State& work) {
-  advance_until([&] { return work.done.load(std::memory_order_acquire); });
+  std::string label;
+  std::optional<BlockedCalls::Scope> blocked;
+  const auto begin_to_sleep = [&] {
+    if (blocked) return;
+    label = group_.describe();
+    blocked.emplace(group_.endpoint->blocked(), BlockedCall{group_.id, work.sequence, subject_of(work.descriptor),
+                                                            &label, &group_.members, group_.compares, Clock::now()});
+  };
+  advance_until([&] { return work.done.load(std::memory_order_acquire); }, begin_to_sleep);
   group_.endpoint->wait_until_quiet();
 }
 
@@ -177,12 +195,14 @@ void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
                                       describe(own), describe(stream.space)));
   }
   std::shared_ptr<DeviceEvent> event;
-  advance_until([&] {
-    if (work.done.load(std::memory_order_acquire)) return true;
-    const std::lock_guard lock(mutex_);
-    if (work.operation) event = work.operation->enqueued();
-    return event != nullptr;
-  });
+  advance_until(
+      [&] {
+        if (work.done.load(std::memory_order_acquire)) return true;
+        const std::lock_guard lock(mutex_);
+        if (work.operation) event = work.operation->enqueued();
+        return event != nullptr;
+      },
+      [] {});
   // One that is done has ended on the device.
   if (event != nullptr) devices_.context().device().wait(stream, *event);
 }
@@ -320,9 +340,9 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
   }
   Endpoint& endpoint = *group_.endpoint;
   if (failure.kind == ErrorKind::kDeviceError) find_dead_peers();
-  endpoint.poison(failure.kind, fmt::format("{} in collective {} of communicator {} ({}): {}",
-                                            endpoint.topology().describe(endpoint.rank()), work.sequence, group_.id,
-                                            describe(work.descriptor), failure.text));
+  endpoint.poison(failure.kind,
+                  fmt::format("{} in collective {} of {} ({}): {}", endpoint.topology().describe(endpoint.rank()),
+                              work.sequence, group_.describe(), describe(work.descriptor), failure.text));
   try {
     endpoint.check_fault();
   } catch (const Error& fault) {
@@ -368,7 +388,9 @@ void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
   } else if (now - work.moved > kGoodbye && waits_for_someone_who_left(work)) {
     fail(work, {ErrorKind::kPeerLost, describe_stall(work, now)});
   } else if (group_.watches && due == StallMonitor::Due::kWarning) {
-    log(LogLevel::kWarning, fmt::format("{}: {}", describe(work.descriptor), describe_stall(work, now)));
+    log(LogLevel::kWarning, fmt::format("collective {} of {} ({}): {}", work.sequence, group_.describe(),
+                                        describe(work.descriptor), describe_stall(work, now)));
+    group_.endpoint->search_circle();
   }
 }
 

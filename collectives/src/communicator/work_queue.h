@@ -98,13 +98,17 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   std::unique_ptr<CollectiveOperation> make_operation(const Call& call, const Selection& selection,
                                                       const std::string& validation_error, std::uint64_t sequence,
                                                       bool arrived = false);
-  std::shared_ptr<Work::State> enqueue(std::unique_ptr<CollectiveOperation> operation);
+  /// @param record  in the flight recorder, if there is one already
+  std::shared_ptr<Work::State> enqueue(std::unique_ptr<CollectiveOperation> operation,
+                                       std::optional<FlightRecorder::Id> record = std::nullopt);
   /// True: short vectors in shared memory, which need no operation.
   bool is_one_shot(const Call& call, const Selection& selection, const std::string& validation_error) const;
-  Attempt run_one_shot(const Call& call, const Selection& selection, std::uint64_t sequence);
+  Attempt run_one_shot(const Call& call, const Selection& selection, std::uint64_t sequence,
+                       std::optional<FlightRecorder::Id>& record);
   bool advance_inline(CollectiveOperation& operation) const;
-  template <class IsOver>
-  void advance_until(const IsOver& is_over);
+  /// @param before_sleep  called before each sleep
+  template <class IsOver, class BeforeSleep>
+  void advance_until(const IsOver& is_over, const BeforeSleep& before_sleep);
   bool advance_locked();
   bool advance_one(Work::State& work);
   void end(Work::State& work, std::optional<Failure> failure);

@@ -8,13 +8,13 @@
 #include <deque>
 #include <map>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "device/device_scratch.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/device_choice.h"
+#include "farandole/internal/library_thread.h"
 #include "farandole/internal/log.h"
 
 namespace farandole {
@@ -199,7 +199,7 @@ void DeviceContext::abandon() {
   const std::lock_guard contexts_lock(contexts.mutex);
   const std::vector<Group>& groups = contexts.abandoned.emplace_back(std::exchange(groups_, {}));
   try {
-    std::thread([&groups] {
+    start_library_thread([&groups] {
       for (const Group& group : groups) group.devices->abort();
     }).detach();
   } catch (const std::system_error& error) {

@@ -25,7 +25,7 @@ Operation::State DeviceExchange::advance() {
   if (phase_ == Phase::kPrepare) {
     if (!preparing_->is_done()) return State::kWaiting;
     preparing_->check();
-    plan_ = make_device_plan(execution_, call_, group_.size(), (*memory_)->data());
+    plan_ = make_device_plan(execution_, call_, (*memory_)->data());
     phase_ = Phase::kBegin;
   }
   while (stage_ < plan_.stages.size()) {

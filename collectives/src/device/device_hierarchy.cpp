@@ -164,7 +164,7 @@ void HierarchicalDeviceRun::make_steps() {
     Step& step = *steps_.emplace_back(std::make_unique<Step>());
     step.phase = &phase;
     if (phase.after >= 0) step.after = steps_[static_cast<std::size_t>(phase.after)].get();
-    step.call = call_of(phase, call_, slot_.group().size(), memory_);
+    step.call = call_of(phase, call_, memory_);
     step.done = device.make_event(DeviceEvent::Use::kStreams);
     Track& track = phase.where == HierarchicalPhase::Where::kInside ? inside_ : outside_;
     step.place = track.steps.size();

@@ -5,9 +5,11 @@
 
 #include <utility>
 
+#include "device/device_average.h"
 #include "device/device_hierarchy.h"
 #include "farandole/internal/device_collective.h"
 #include "messages/scheduled_collective.h"
+#include "operation/average.h"
 
 namespace farandole {
 namespace {
@@ -81,7 +83,10 @@ constinit const Method kDeviceScheduleMethod{
 DeviceOperation::DeviceOperation(const MethodInputs& inputs, Way way)
     : group_(inputs.group),
       slot_(inputs.devices),
-      call_(inputs.call),
+      divided_sum_(average_way(inputs.call, group_) == AverageWay::kDividedFirst
+                       ? std::make_unique<const KeptCall>(divided_sum(inputs.call, group_.size()))
+                       : nullptr),
+      call_(divided_sum_ ? *divided_sum_ : inputs.call),
       selection_(inputs.selection),
       way_(way),
       ticket_{inputs.group.id, inputs.sequence} {
@@ -155,26 +160,33 @@ void DeviceOperation::begin_agreement() {
 }
 
 std::unique_ptr<DeviceRun> DeviceOperation::make_run() {
+  if (average_way(call_, group_) != AverageWay::kWideSum) return make_run_of(call_, events_);
+  return std::make_unique<DeviceAverageRun>(
+      slot_.context(), call_, events_,
+      [this](const Call& sum, const DeviceEvents& events) { return make_run_of(sum, events); });
+}
+
+std::unique_ptr<DeviceRun> DeviceOperation::make_run_of(const Call& call, const DeviceEvents& events) {
   DeviceContext& context = slot_.context();
   switch (way_) {
     case Way::kVendor:
       return run_in_one_go(
           context, slot_.devices(reach()),
-          [&device = context.device(), rank = group_.rank, size = group_.size(), &call = call_] {
+          [&device = context.device(), rank = group_.rank, size = group_.size(), &call] {
             return make_vendor_work(device, rank, size, call);
           },
-          events_);
+          events);
     case Way::kHierarchical:
-      return std::make_unique<HierarchicalDeviceRun>(slot_, call_, ticket_.sequence, events_);
+      return std::make_unique<HierarchicalDeviceRun>(slot_, call, ticket_.sequence, events);
     case Way::kSchedule:
       break;
   }
   return run_in_one_go(
       context, slot_.devices(reach()),
-      [&device = context.device(), rank = group_.rank, size = group_.size(), &call = call_, &selection = selection_] {
+      [&device = context.device(), rank = group_.rank, size = group_.size(), &call, &selection = selection_] {
         return make_scheduled_work(device, rank, size, call, selection);
       },
-      events_);
+      events);
 }
 
 Operation::State DeviceOperation::advance_run() {

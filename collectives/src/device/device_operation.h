@@ -41,6 +41,7 @@ class DeviceOperation final : public Operation {
   enum class Phase { kAgree, kTurn, kBringUp, kEnqueue, kRun, kDone };
   void begin_agreement();
   std::unique_ptr<DeviceRun> make_run();
+  std::unique_ptr<DeviceRun> make_run_of(const Call& call, const DeviceEvents& events);
   State advance_run();
   /// @throws DeviceError  the group has failed while it worked
   void check_group(Clock::time_point now);
@@ -48,6 +49,7 @@ class DeviceOperation final : public Operation {
 
   const Group& group_;
   DeviceSlot& slot_;
+  const std::unique_ptr<const KeptCall> divided_sum_;  // in the place of an average of f16; else null
   const Call& call_;
   const Selection& selection_;
   const Way way_;

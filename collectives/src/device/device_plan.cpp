@@ -60,7 +60,7 @@ class OwnMemory {
 
 class DevicePlanner {
  public:
-  DevicePlanner(const ExecutionPlan& plan, const Call& call, int size, void* memory)
+  DevicePlanner(const ExecutionPlan& plan, const Call& call, void* memory)
       : plan_(plan),
         call_(call),
         program_(plan.prepared->stream_program()),
@@ -68,7 +68,7 @@ class DevicePlanner {
         element_bytes_(size_in_bytes(call.input.dtype)),
         own_(plan, element_bytes_),
         memory_(reinterpret_cast<std::uintptr_t>(memory)),
-        factor_(final_scale(call, size)),
+        factor_(call.final_scale),
         bounced_(schedule_.steps.size(), 0) {}
 
   DevicePlan make() {
@@ -206,8 +206,8 @@ std::size_t device_memory_needed(const ExecutionPlan& plan, DType dtype) {
   return OwnMemory(plan, size_in_bytes(dtype)).bytes();
 }
 
-DevicePlan make_device_plan(const ExecutionPlan& plan, const Call& call, int size, void* memory) {
-  return DevicePlanner(plan, call, size, memory).make();
+DevicePlan make_device_plan(const ExecutionPlan& plan, const Call& call, void* memory) {
+  return DevicePlanner(plan, call, memory).make();
 }
 
 }  // namespace farandole

@@ -30,8 +30,7 @@ constexpr std::size_t device_aligned(std::size_t bytes) {
 /// Bytes of device memory that an operation needs for itself: scratch slots, bounce memory, staged input, whole vector.
 std::size_t device_memory_needed(const ExecutionPlan& plan, DType dtype);
 
-/// Pure: reads no memory. @param memory  as many bytes as needed, aligned to kDeviceAlignment   @param size  of the
-/// communicator
-DevicePlan make_device_plan(const ExecutionPlan& plan, const Call& call, int size, void* memory);
+/// Pure: reads no memory. @param memory  as many bytes as needed, aligned to kDeviceAlignment
+DevicePlan make_device_plan(const ExecutionPlan& plan, const Call& call, void* memory);
 
 }  // namespace farandole

@@ -8,8 +8,9 @@
 #include <deque>
 #include <mutex>
 #include <system_error>
-#include <thread>
 #include <utility>
+
+#include "farandole/internal/library_thread.h"
 
 namespace farandole {
 
@@ -21,13 +22,13 @@ struct DeviceThread::Shared {
   std::deque<std::shared_ptr<DeviceJob>> jobs;
   bool ends = false;
   bool is_left_behind = false;
-  std::thread thread;
+  std::jthread thread;
 };
 
 DeviceThread::DeviceThread(std::function<void()> ring) : shared_(std::make_shared<Shared>()) {
   shared_->ring = std::move(ring);
   try {
-    shared_->thread = std::thread([shared = shared_] { work(*shared); });
+    shared_->thread = start_library_thread([shared = shared_] { work(*shared); });
   } catch (const std::system_error& error) {
     throw Unsupported(fmt::format("the thread of a device cannot be started ({}); raise the limits on threads",
                                   error.code().message()));
@@ -35,7 +36,7 @@ DeviceThread::DeviceThread(std::function<void()> ring) : shared_(std::make_share
 }
 
 DeviceThread::~DeviceThread() {
-  std::thread thread;
+  std::jthread thread;
   bool is_left_behind = false;
   {
     const std::lock_guard lock(shared_->mutex);

@@ -19,7 +19,7 @@ class ScheduledWork final : public DeviceWork {
   ScheduledWork(Device& device, int rank, int size, const Call& call, const Selection& selection)
       : execution_(plan_execution(call, selection, rank, size)),
         memory_(device, device_memory_needed(execution_, call.input.dtype)),
-        plan_(make_device_plan(execution_, call, size, memory_.data())),
+        plan_(make_device_plan(execution_, call, memory_.data())),
         size_(size) {}
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
@@ -41,7 +41,7 @@ class VendorWork final : public DeviceWork {
  public:
   VendorWork(Device& device, int rank, int size, const Call& call)
       : call_(call),
-        factor_(final_scale(call, size)),
+        factor_(call.final_scale),
         is_staged_(call.prescale != 1.0 ||
                    (call.collective == Collective::kAlltoall && call.input.data == call.output.data)),
         staged_(device, is_staged_ ? call.input.size_in_bytes() : 0),

@@ -125,6 +125,7 @@ constinit const Method kExchangeMethod{
     .is_preferred = true,
     .is_cheapest = is_cheapest_exchange,
     .compares_calls = true,
+    .sums_where_it_reads = true,
     .supports = [](Collective collective) { return collective != Collective::kBarrier; },
     .fits = [](const TuningShape& shape) { return shape.ranks > 1; },
     .is_available = [](const SelectionQuery& query,

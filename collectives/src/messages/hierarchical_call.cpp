@@ -54,7 +54,7 @@ HierarchicalQuery query_of(const Call& call, int size) {
   return query;
 }
 
-Call call_of(const HierarchicalPhase& phase, const Call& whole, int size, const PlanMemory& memory) {
+Call call_of(const HierarchicalPhase& phase, const Call& whole, const PlanMemory& memory) {
   const MemorySpace space = space_of(whole);
   Call call;
   call.collective = phase.collective;
@@ -65,7 +65,7 @@ Call call_of(const HierarchicalPhase& phase, const Call& whole, int size, const 
   call.counts = phase.counts;
   call.recv_counts = phase.recv_counts;
   if (phase.prescales) call.prescale = whole.prescale;
-  if (phase.postscales) call.postscale = final_scale(whole, size);
+  if (phase.postscales) call.final_scale = whole.final_scale;
   return call;
 }
 

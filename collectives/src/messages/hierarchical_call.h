@@ -26,8 +26,8 @@ struct PlanMemory {
 HierarchicalQuery query_of(const Call& call, int size);
 
 /// A phase as a call, on memory where that of the whole call is. An average is a sum, scaled once all has been added.
-/// @param whole  the call that the phase is a part of, of a communicator of `size` ranks   @returns  refers to `phase`
-Call call_of(const HierarchicalPhase& phase, const Call& whole, int size, const PlanMemory& memory);
+/// @param whole  the call that the phase is a part of   @returns  refers to `phase`
+Call call_of(const HierarchicalPhase& phase, const Call& whole, const PlanMemory& memory);
 
 /// The cheapest schedule among ranks of different hosts that lets no byte cross to a host more often than once.
 /// @param across  at least two ranks, this one among them   @param bytes  of the whole vector

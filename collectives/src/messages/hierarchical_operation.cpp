@@ -142,7 +142,7 @@ Operation::State HierarchicalOperation::advance(Track& track) {
 std::unique_ptr<Operation> HierarchicalOperation::begin(std::size_t index, Track& track) {
   const HierarchicalPhase& phase = plan().phases[index];
   copy(phase.before);
-  track.call = call_of(phase, call_, group_.size(), memory_);
+  track.call = call_of(phase, call_, memory_);
   return phase.where == Where::kInside ? begin_inside(track) : begin_across(index, track.call);
 }
 

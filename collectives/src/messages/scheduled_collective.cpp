@@ -63,7 +63,7 @@ ScheduledCollective::ScheduledCollective(const Group& group, const Call& call, s
   execution.data = address(plan_.data);
   execution.dtype = call.input.dtype;
   execution.op = call.op;
-  execution.final_scale = final_scale(call, group.size());
+  execution.final_scale = call.final_scale;
   execution.first_result = plan_.first_result;
   execution.result_pieces = plan_.result_pieces;
   execution.traffic = bytes > kMostShortBytes ? Traffic::kLong : Traffic::kShort;

@@ -32,8 +32,9 @@ Operation::State VendorAllreduce::advance() {
     begin(*collectives);
   }
   if (!transfer_->test()) return State::kWaiting;
-  const double factor = final_scale(call_, group_.size());
-  if (factor != 1.0) scale(call_.output.data, call_.output.data, call_.output.count, call_.output.dtype, factor);
+  if (call_.final_scale != 1.0) {
+    scale(call_.output.data, call_.output.data, call_.output.count, call_.output.dtype, call_.final_scale);
+  }
   return State::kDone;
 }
 

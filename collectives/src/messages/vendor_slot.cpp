@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <thread>
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/library_thread.h"
 
 namespace farandole {
 
@@ -51,7 +51,7 @@ void VendorSlot::begin() {
     making_->run(group_);
     return;
   }
-  thread_ = std::thread([making = making_, group = group_] { making->run(group); });
+  thread_ = start_library_thread([making = making_, group = group_] { making->run(group); });
 }
 
 VendorCollectives* VendorSlot::collectives() {

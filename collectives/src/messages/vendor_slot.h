@@ -42,7 +42,7 @@ class VendorSlot {
 
   const Group& group_;
   std::shared_ptr<Making> making_;  // null: not begun
-  std::thread thread_;              // that runs `making_`
+  std::jthread thread_;             // that runs `making_`
   VendorCollectives* made_ = nullptr;
   std::set<std::uint64_t> waiting_;  // announced, and not started
 };

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "farandole/core/reduce.h"
-
 namespace farandole {
 
 KeptCall::KeptCall(const Call& call)
@@ -46,11 +44,6 @@ Parts parts_of(const Call& call, int size) {
 
 Parts recv_parts_of(const Call& call, int size) {
   return {call.recv_counts, call.output.count / static_cast<std::size_t>(size), size};
-}
-
-double final_scale(const Call& call, int size) {
-  const bool averages = call.op == ReduceOp::kAverage && reduces(call.collective);
-  return averages ? averaging_scale(call.postscale, size) : call.postscale;
 }
 
 }  // namespace farandole

@@ -24,7 +24,9 @@ struct Call {
   int root = -1;
   std::span<const std::size_t> counts;       ///< elements per rank; of alltoall: to each rank. Empty: parts are equal
   std::span<const std::size_t> recv_counts;  ///< of alltoall: from each rank. Empty: parts are equal
-  double prescale = 1.0, postscale = 1.0;
+  double prescale = 1.0;                     ///< as it is applied, see user_factor()
+  double postscale = 1.0;                    ///< the caller's, which ranks compare
+  double final_scale = 1.0;                  ///< what results are multiplied by: of an average see average_factor()
   std::string_view algorithm;
   int segments = 0;
   StreamView stream;  ///< the caller's, of a call on device memory
@@ -107,7 +109,4 @@ inline MemorySpace space_of(const Call& call) {
 inline ReduceOp combining_op(const Call& call) {
   return call.op == ReduceOp::kAverage ? ReduceOp::kSum : call.op;
 }
-/// What results are multiplied by: the caller's factor, and for averages one over the number of ranks.
-double final_scale(const Call& call, int size);
-
 }  // namespace farandole

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operation/group.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -25,6 +27,11 @@ bool is_oversubscribed(const Group& group) {
 }
 
 }  // namespace
+
+std::string Group::describe() const {
+  return name.empty() ? fmt::format("communicator {} of {} ranks", id, size())
+                      : fmt::format("communicator '{}' of {} ranks", name, size());
+}
 
 TuningShape Group::shape() const {
   const Topology& topology = endpoint->topology();

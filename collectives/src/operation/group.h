@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "farandole/collectives/tuning.h"
@@ -16,6 +17,7 @@ namespace farandole {
 struct Group {
   std::shared_ptr<Endpoint> endpoint;
   std::uint16_t id = 0;
+  std::string name = {};     ///< given by the program; empty: the id stands for it
   int rank = 0;              ///< within `members`
   std::vector<int> members;  ///< ranks of the job
   /// Measured choices, or null. Handed on to communicators that are made of this one, also where it does not fit.
@@ -50,6 +52,8 @@ struct Group {
   Channel channel_from(int peer, std::uint8_t lane, Traffic traffic = Traffic::kShort) const {
     return {id, lane, member(peer), member(rank), traffic};
   }
+  /// "communicator 'pairs' of 2 ranks", or by its id.
+  std::string describe() const;
   /// What a table must have been measured on to hold here.
   TuningShape shape() const;
 };

@@ -30,6 +30,11 @@ struct MethodInputs {
   const Descriptor& descriptor;
   std::uint64_t sequence;
   bool has_arrived;  ///< in shared memory, this rank's arrival is published already
+
+  /// The same of another call, which outlives the operation, too.
+  MethodInputs with(const Call& other) const {
+    return {group, host, hierarchy, plans, vendor, devices, other, selection, descriptor, sequence, has_arrived};
+  }
 };
 
 }  // namespace farandole

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "farandole/core/reduce.h"
+#include "farandole/internal/average.h"
 #include "operation/call.h"
 
 namespace farandole {
@@ -176,9 +177,7 @@ void ShortCollective::reduce_from_all(const Shown& shown, std::span<const void*>
   for (int rank = 0; rank < size_; ++rank) {
     pointers[static_cast<std::size_t>(rank)] = rank == rank_ ? own_to_reduce(shown, at) : shown_at(shown, rank, at);
   }
-  reduce_many(call_.output.data, pointers, at.count, call_.input.dtype, call_.op);
-  const double factor = final_scale(call_, size_);
-  if (factor != 1.0) scale(call_.output.data, call_.output.data, at.count, call_.input.dtype, factor);
+  reduce_and_scale(call_.output.data, pointers, at.count, call_.input.dtype, call_.op, call_.final_scale);
 }
 
 }  // namespace farandole

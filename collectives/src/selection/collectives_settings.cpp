@@ -32,6 +32,10 @@ SettingRows collectives_settings() {
       algorithm_of(Collective::kScatter, "FARANDOLE_SCATTER", &S::scatter, "Algorithm of scatter."),
       bytes("FARANDOLE_SEGMENT_BYTES", &S::segment_bytes, 64, kGiB, kAll,
             "Pipelined algorithms cut what a rank sends into segments of about this size."),
+      choice("FARANDOLE_F16_AVERAGE", &S::f16_average, {"divide_first", "divide_last"}, kAll,
+             "Where sums of f16 travel between ranks, as by messages and on devices, an average divides each "
+             "contribution before it leaves its rank, so that no sum overflows, or the sum at the end, so that small "
+             "numbers keep their digits."),
       flag("FARANDOLE_CHECK", &S::check, kAll,
            "Compare on all ranks what was called before data is touched, so that a disagreement is an error and no "
            "hang."),

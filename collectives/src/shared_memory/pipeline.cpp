@@ -11,6 +11,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
+#include "farandole/internal/average.h"
 #include "farandole/internal/copy.h"
 
 namespace farandole {
@@ -255,9 +256,7 @@ void Pipeline::combine_block(Extent at, std::size_t slice, std::size_t done) {
   } else {
     target = result_at(call_.collective == Collective::kReduce ? call_.root : me, at.first);
   }
-  reduce_many(target, host_.pointers(), at.count, call_.input.dtype, call_.op);
-  const double factor = final_scale(call_, group_.size());
-  if (factor != 1.0) scale(target, target, at.count, call_.input.dtype, factor);
+  reduce_and_scale(target, host_.pointers(), at.count, call_.input.dtype, call_.op, call_.final_scale);
   spread(target, at);
 }
 

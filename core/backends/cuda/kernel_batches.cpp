@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/average.h"
 
 namespace farandole::cuda {
 
@@ -22,7 +23,10 @@ constexpr int kFirstScale = kFirstReduce + kDTypeCount * kReduceOps;
 constexpr int kFirstCast = kFirstScale + kDTypeCount;
 /// What casts go from and to.
 constexpr std::array kCastTypes{DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
-static_assert(kKernelCount == kFirstCast + int{kCastTypes.size() * kCastTypes.size()});
+constexpr int kFirstSumCast = kFirstCast + int{kCastTypes.size() * kCastTypes.size()};
+/// Integers that are cast to their sum_type() and back.
+constexpr std::array kSummedTypes{DType::kU8, DType::kI8, DType::kU16, DType::kI16, DType::kI32, DType::kU32};
+static_assert(kKernelCount == kFirstSumCast + int{kSummedTypes.size()} * 2);
 
 /// kAverage adds.
 int number_of(ReduceOp op) {
@@ -35,13 +39,27 @@ std::optional<int> cast_number_of(DType dtype) {
   return static_cast<int>(found - kCastTypes.begin());
 }
 
+/// Kernels come in pairs: to the type of sums, and back.
+std::optional<int> sum_cast_kernel_of(const DeviceTask& task) {
+  for (std::size_t i = 0; i < kSummedTypes.size(); ++i) {
+    const DType summed = kSummedTypes[i];
+    const int widens = kFirstSumCast + 2 * static_cast<int>(i);
+    if (task.dtype == summed && task.output_dtype == sum_type(summed)) return widens;
+    if (task.dtype == sum_type(summed) && task.output_dtype == summed) return widens + 1;
+  }
+  return std::nullopt;
+}
+
 int cast_kernel_of(const DeviceTask& task) {
   if (task.dtype == task.output_dtype) return kCopyKernel;
+  if (const std::optional<int> kernel = sum_cast_kernel_of(task)) return *kernel;
   const std::optional<int> from = cast_number_of(task.dtype);
   const std::optional<int> to = cast_number_of(task.output_dtype);
   if (!from || !to) {
-    throw Unsupported(fmt::format("no kernel converts {} to {}; f16, bf16, f32 and f64 are converted to each other",
-                                  name(task.dtype), name(task.output_dtype)));
+    throw Unsupported(
+        fmt::format("no kernel converts {} to {}; f16, bf16, f32 and f64 are converted to each other, "
+                    "integers of up to 32 bits to the type of their sums and back",
+                    name(task.dtype), name(task.output_dtype)));
   }
   return kFirstCast + *from * int{kCastTypes.size()} + *to;
 }
@@ -68,6 +86,12 @@ std::string kernel_name(int kernel) {
   if (kernel < kFirstCast) {
     const auto dtype = static_cast<DType>(kernel - kFirstScale);
     return dtype == DType::kBool ? "" : fmt::format("farandole_scale_{}", name(dtype));
+  }
+  if (kernel >= kFirstSumCast) {
+    const DType summed = kSummedTypes[static_cast<std::size_t>(kernel - kFirstSumCast) / 2];
+    const bool widens = (kernel - kFirstSumCast) % 2 == 0;
+    return fmt::format("farandole_cast_{}_{}", name(widens ? summed : sum_type(summed)),
+                       name(widens ? sum_type(summed) : summed));
   }
   const auto from = static_cast<std::size_t>(kernel - kFirstCast) / kCastTypes.size();
   const auto to = static_cast<std::size_t>(kernel - kFirstCast) % kCastTypes.size();

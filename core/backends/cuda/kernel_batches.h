@@ -13,7 +13,7 @@
 namespace farandole::cuda {
 
 /// Numbers of kernels, from 0. Some have no kernel, and no name.
-inline constexpr int kKernelCount = 1 + kDTypeCount * 4 + kDTypeCount + 4 * 4;
+inline constexpr int kKernelCount = 1 + kDTypeCount * 4 + kDTypeCount + 4 * 4 + 6 * 2;
 /// "farandole_reduce_f32_sum"; empty if no kernel has this number.
 std::string kernel_name(int kernel);
 

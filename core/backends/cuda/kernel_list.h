@@ -23,23 +23,31 @@
   X(cast_##left##_##right, Elementwise<Cast<left_type, right_type>>)  \
   X(cast_##right##_##left, Elementwise<Cast<right_type, left_type>>)
 
-#define FARANDOLE_KERNELS(X)                             \
-  X(copy, Elementwise<Copy<std::uint8_t>>)               \
-  FARANDOLE_REDUCE_KERNELS(X, bool, kernels::Bool)       \
-  FARANDOLE_INTEGER_KERNELS(X, u8, std::uint8_t)         \
-  FARANDOLE_INTEGER_KERNELS(X, i8, std::int8_t)          \
-  FARANDOLE_INTEGER_KERNELS(X, u16, std::uint16_t)       \
-  FARANDOLE_INTEGER_KERNELS(X, i16, std::int16_t)        \
-  FARANDOLE_INTEGER_KERNELS(X, i32, std::int32_t)        \
-  FARANDOLE_INTEGER_KERNELS(X, i64, std::int64_t)        \
-  FARANDOLE_FLOAT_KERNELS(X, f16, Half)                  \
-  FARANDOLE_FLOAT_KERNELS(X, bf16, BFloat16)             \
-  FARANDOLE_FLOAT_KERNELS(X, f32, float)                 \
-  FARANDOLE_FLOAT_KERNELS(X, f64, double)                \
-  FARANDOLE_CAST_KERNELS(X, f16, Half, bf16, BFloat16)   \
-  FARANDOLE_CAST_KERNELS(X, f16, Half, f32, float)       \
-  FARANDOLE_CAST_KERNELS(X, f16, Half, f64, double)      \
-  FARANDOLE_CAST_KERNELS(X, bf16, BFloat16, f32, float)  \
-  FARANDOLE_CAST_KERNELS(X, bf16, BFloat16, f64, double) \
-  FARANDOLE_CAST_KERNELS(X, f32, float, f64, double)
+#define FARANDOLE_KERNELS(X)                                       \
+  X(copy, Elementwise<Copy<std::uint8_t>>)                         \
+  FARANDOLE_REDUCE_KERNELS(X, bool, kernels::Bool)                 \
+  FARANDOLE_INTEGER_KERNELS(X, u8, std::uint8_t)                   \
+  FARANDOLE_INTEGER_KERNELS(X, i8, std::int8_t)                    \
+  FARANDOLE_INTEGER_KERNELS(X, u16, std::uint16_t)                 \
+  FARANDOLE_INTEGER_KERNELS(X, i16, std::int16_t)                  \
+  FARANDOLE_INTEGER_KERNELS(X, i32, std::int32_t)                  \
+  FARANDOLE_INTEGER_KERNELS(X, i64, std::int64_t)                  \
+  FARANDOLE_INTEGER_KERNELS(X, u32, std::uint32_t)                 \
+  FARANDOLE_INTEGER_KERNELS(X, u64, std::uint64_t)                 \
+  FARANDOLE_FLOAT_KERNELS(X, f16, Half)                            \
+  FARANDOLE_FLOAT_KERNELS(X, bf16, BFloat16)                       \
+  FARANDOLE_FLOAT_KERNELS(X, f32, float)                           \
+  FARANDOLE_FLOAT_KERNELS(X, f64, double)                          \
+  FARANDOLE_CAST_KERNELS(X, f16, Half, bf16, BFloat16)             \
+  FARANDOLE_CAST_KERNELS(X, f16, Half, f32, float)                 \
+  FARANDOLE_CAST_KERNELS(X, f16, Half, f64, double)                \
+  FARANDOLE_CAST_KERNELS(X, bf16, BFloat16, f32, float)            \
+  FARANDOLE_CAST_KERNELS(X, bf16, BFloat16, f64, double)           \
+  FARANDOLE_CAST_KERNELS(X, f32, float, f64, double)               \
+  FARANDOLE_CAST_KERNELS(X, u8, std::uint8_t, i32, std::int32_t)   \
+  FARANDOLE_CAST_KERNELS(X, i8, std::int8_t, i32, std::int32_t)    \
+  FARANDOLE_CAST_KERNELS(X, u16, std::uint16_t, i32, std::int32_t) \
+  FARANDOLE_CAST_KERNELS(X, i16, std::int16_t, i32, std::int32_t)  \
+  FARANDOLE_CAST_KERNELS(X, i32, std::int32_t, i64, std::int64_t)  \
+  FARANDOLE_CAST_KERNELS(X, u32, std::uint32_t, i64, std::int64_t)
 // NOLINTEND(bugprone-macro-parentheses)

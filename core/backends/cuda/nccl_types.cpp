@@ -17,8 +17,12 @@ std::optional<ncclDataType_t> nccl_type(DType dtype) {
       return std::nullopt;
     case DType::kI32:
       return ncclInt32;
+    case DType::kU32:
+      return ncclUint32;
     case DType::kI64:
       return ncclInt64;
+    case DType::kU64:
+      return ncclUint64;
     case DType::kF16:
       return ncclFloat16;
     case DType::kBF16:

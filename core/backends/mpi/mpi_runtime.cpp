@@ -7,6 +7,7 @@
 #include <cctype>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/library_thread.h"
 #include "mpi_error.h"
 
 namespace farandole::mpi {
@@ -56,6 +57,7 @@ Runtime start_runtime(const std::optional<int>& communicator, bool many_threads)
   if (initialized == 0) {
     if (communicator)
       throw InvalidArgument("joining MPI: a communicator was passed, but MPI is not initialised; call MPI_Init first");
+    const SignalsBlocked for_threads_of_mpi;
     const int wanted = many_threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
     check(MPI_Init_thread(nullptr, nullptr, wanted, &runtime.thread_level), "MPI_Init_thread");
     runtime.ours = true;

@@ -166,6 +166,7 @@ void MpiSession::close(bool in_good_order) {
   MPI_Comm_delete_attr(MPI_COMM_SELF, keyval_);
   MPI_Comm_free_keyval(&keyval_);
   if (!in_good_order) return;
+  pool_.free_all();
   MPI_Comm_free(&messages_);
   MPI_Comm_free(&control_messages_);
   if (runtime_.ours) MPI_Finalize();

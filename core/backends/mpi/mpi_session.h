@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "farandole/sdk/backend.h"
+#include "mpi_communicator_pool.h"
 #include "mpi_runtime.h"
 
 namespace farandole::mpi {
@@ -24,7 +25,7 @@ namespace farandole::mpi {
 ///
 /// Threads: with MPI_THREAD_SERIALIZED every call is made under one lock of the process, and none of them blocks; with
 /// MPI_THREAD_MULTIPLE any thread calls MPI, and with less only the main thread does. Const after construction
-/// except `state_` (atomic) and `kept_` (mutex).
+/// except `state_` (atomic), `kept_` (mutex) and `pool_`.
 class MpiSession {
  public:
   /// Duplicates the parent communicator twice: for messages and for control messages. Collective over its processes,
@@ -54,6 +55,7 @@ class MpiSession {
   /// Keeps memory that MPI may still use until the process ends.
   void keep(std::unique_ptr<ControlMessage> memory);
   void keep(std::vector<std::byte> memory);
+  CommunicatorPool& pool() { return pool_; }
 
   /// Called from the program's MPI_Finalize, while MPI still works.
   void set_goodbye(std::function<void()> goodbye) { goodbye_ = std::move(goodbye); }
@@ -81,6 +83,7 @@ class MpiSession {
   // Written once by the thread that leaves or finalises; relaxed, because using MPI after that is an error either way.
   std::atomic<State> state_{State::kOpen};
   std::atomic<bool> has_stuck_{false};  // a request did not settle: later ones are not waited for
+  CommunicatorPool pool_;
   std::mutex kept_mutex_;
   std::vector<std::unique_ptr<ControlMessage>> kept_;  // guarded by kept_mutex_
   std::vector<std::vector<std::byte>> kept_buffers_;   // guarded by kept_mutex_

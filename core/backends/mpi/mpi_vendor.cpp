@@ -46,9 +46,9 @@ bool needs_own_type(DType dtype) {
 }
 
 MPI_Datatype native_type(DType dtype) {
-  const std::array<MPI_Datatype, kDTypeCount> types{MPI_C_BOOL,        MPI_UINT8_T, MPI_INT8_T,  MPI_UINT16_T,
-                                                    MPI_INT16_T,       MPI_INT32_T, MPI_INT64_T, MPI_DATATYPE_NULL,
-                                                    MPI_DATATYPE_NULL, MPI_FLOAT,   MPI_DOUBLE};
+  const std::array<MPI_Datatype, kDTypeCount> types{
+      MPI_C_BOOL,        MPI_UINT8_T,       MPI_INT8_T, MPI_UINT16_T, MPI_INT16_T,  MPI_INT32_T, MPI_INT64_T,
+      MPI_DATATYPE_NULL, MPI_DATATYPE_NULL, MPI_FLOAT,  MPI_DOUBLE,   MPI_UINT32_T, MPI_UINT64_T};
   return types[static_cast<std::size_t>(dtype)];
 }
 
@@ -172,15 +172,18 @@ void mark_in_place(VendorCall::Kind kind, std::size_t slice_bytes, int rank, Blo
 /// Used by one thread at a time, as collectives of one communicator are.
 class MpiVendorCollectives final : public VendorCollectives {
  public:
-  MpiVendorCollectives(MpiSession& session, MPI_Comm communicator, std::size_t part_count)
-      : session_(session), communicator_(communicator), part_count_(std::min<std::size_t>(part_count, INT_MAX)) {}
+  MpiVendorCollectives(MpiSession& session, CommunicatorKey key, MPI_Comm communicator, std::size_t part_count)
+      : session_(session),
+        key_(std::move(key)),
+        communicator_(communicator),
+        part_count_(std::min<std::size_t>(part_count, INT_MAX)) {}
 
   ~MpiVendorCollectives() override {
     if (!session_.is_usable()) return;
     const auto guard = session_.lock();
     for (auto& [key, op] : own_ops_) MPI_Op_free(&op);
     if (half_type_ != MPI_DATATYPE_NULL) MPI_Type_free(&half_type_);
-    MPI_Comm_free(&communicator_);
+    session_.pool().put(std::move(key_), communicator_);
   }
 
   bool supports(DType, ReduceOp) const override { return true; }
@@ -248,31 +251,67 @@ class MpiVendorCollectives final : public VendorCollectives {
   }
 
   MpiSession& session_;
+  CommunicatorKey key_;
   MPI_Comm communicator_;
   const std::size_t part_count_;
   MPI_Datatype half_type_ = MPI_DATATYPE_NULL;
   std::map<std::pair<DType, ReduceOp>, MPI_Op> own_ops_;
 };
 
+/// True if that holds for all processes, which call this together. Blocks.
+bool holds_for_all(MPI_Comm among, const std::vector<int>& processes, int tag, bool holds) {
+  int me = 0;
+  check(MPI_Comm_rank(among, &me), "MPI_Comm_rank");
+  const int first = processes.front();
+  int result = holds ? 1 : 0;
+  if (me != first) {
+    check(MPI_Send(&result, 1, MPI_INT, first, tag, among), "MPI_Send");
+    check(MPI_Recv(&result, 1, MPI_INT, first, tag, among, MPI_STATUS_IGNORE), "MPI_Recv");
+    return result != 0;
+  }
+  for (const int process : processes) {
+    int theirs = 0;
+    if (process == first) continue;
+    check(MPI_Recv(&theirs, 1, MPI_INT, process, tag, among, MPI_STATUS_IGNORE), "MPI_Recv");
+    if (theirs == 0) result = 0;
+  }
+  for (const int process : processes) {
+    if (process != first) check(MPI_Send(&result, 1, MPI_INT, process, tag, among), "MPI_Send");
+  }
+  return result != 0;
+}
+
+MPI_Comm make_communicator(MPI_Comm among, const std::vector<int>& processes, int tag) {
+  MPI_Group all_processes = MPI_GROUP_NULL;
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Comm communicator = MPI_COMM_NULL;
+  check(MPI_Comm_group(among, &all_processes), "MPI_Comm_group");
+  check(MPI_Group_incl(all_processes, static_cast<int>(processes.size()), processes.data(), &members),
+        "MPI_Group_incl");
+  check(MPI_Comm_create_group(among, members, tag, &communicator), "MPI_Comm_create_group");
+  MPI_Group_free(&members);
+  MPI_Group_free(&all_processes);
+  check(MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return communicator;
+}
+
 }  // namespace
 
 std::unique_ptr<VendorCollectives> make_vendor_collectives(MpiSession& session, std::span<const int> processes,
                                                            std::uint16_t id, std::size_t part_count) {
   const auto guard = session.enter("MPI_Comm_create_group");
-  MPI_Group all_processes = MPI_GROUP_NULL;
-  MPI_Group members = MPI_GROUP_NULL;
-  MPI_Comm communicator = MPI_COMM_NULL;
-  check(MPI_Comm_group(session.control_messages(), &all_processes), "MPI_Comm_group");
-  check(MPI_Group_incl(all_processes, static_cast<int>(processes.size()), processes.data(), &members),
-        "MPI_Group_incl");
+  CommunicatorKey key{id, {processes.begin(), processes.end()}};
   // The tag keeps creations apart that run at the same time in different threads, and from control messages. Open MPI
   // sends with it, so that the communicator of the messages, whose tags are channels, would lose messages to it.
+  const MPI_Comm among = session.control_messages();
   const int tag = kControlTag + 1 + id;
-  check(MPI_Comm_create_group(session.control_messages(), members, tag, &communicator), "MPI_Comm_create_group");
-  MPI_Group_free(&members);
-  MPI_Group_free(&all_processes);
-  check(MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return std::make_unique<MpiVendorCollectives>(session, communicator, part_count);
+  MPI_Comm communicator = session.pool().take(key);
+  // Another process may have freed its part, to make room.
+  if (!holds_for_all(among, key.processes, tag, communicator != MPI_COMM_NULL)) {
+    if (communicator != MPI_COMM_NULL) MPI_Comm_free(&communicator);
+    communicator = make_communicator(among, key.processes, tag);
+  }
+  return std::make_unique<MpiVendorCollectives>(session, std::move(key), communicator, part_count);
 }
 
 }  // namespace farandole::mpi

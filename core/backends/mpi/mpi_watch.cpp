@@ -11,6 +11,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
+#include "farandole/internal/library_thread.h"
 #include "farandole/internal/log.h"
 #include "farandole/internal/stall_monitor.h"
 
@@ -23,7 +24,7 @@ constexpr std::chrono::milliseconds kLook{20};
 
 Watch::Watch(const Times& times) {
   try {
-    thread_ = std::jthread(run, times);
+    thread_ = start_library_thread(run, times);
   } catch (const std::system_error& error) {
     log(LogLevel::kWarning,
         fmt::format("the thread that watches over joining the job cannot be started ({}): a process "

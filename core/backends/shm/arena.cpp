@@ -241,7 +241,9 @@ std::byte* map_arena(const SharedMemory::Claim& claim, std::string& error) {
   const ssize_t length = readlink(path.c_str(), target.data(), target.size());
   const std::string_view name(target.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
   if (name.substr(0, name.find(' ')) != fmt::format("/memfd:{}", kName)) {
-    error = fmt::format("{}: {}; {}", path, length < 0 ? reason(errno) : fmt::format("is {}", name), kAdvice);
+    const std::string why = length < 0 ? reason(errno) : fmt::format("is {}", name);
+    const bool has_proc = access("/proc/self/fd", X_OK) == 0;
+    error = fmt::format("{}: {}; {}", path, why, has_proc ? kAdvice : "mount /proc");
     return nullptr;
   }
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);

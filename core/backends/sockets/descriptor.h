@@ -6,13 +6,15 @@
 
 #include <utility>
 
+#include "farandole/internal/standard_descriptors.h"
+
 namespace farandole::sockets {
 
-/// Closes its descriptor; -1 is none.
+/// Closes its descriptor; -1 is none. A number from 0 to 2 is exchanged for a higher one.
 class UniqueDescriptor {
  public:
   UniqueDescriptor() = default;
-  explicit UniqueDescriptor(int descriptor) : descriptor_(descriptor) {}
+  explicit UniqueDescriptor(int descriptor) : descriptor_(above_standard_descriptors(descriptor)) {}
   UniqueDescriptor(UniqueDescriptor&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
   UniqueDescriptor& operator=(UniqueDescriptor&& other) noexcept {
     std::swap(descriptor_, other.descriptor_);

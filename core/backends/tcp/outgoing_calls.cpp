@@ -52,7 +52,7 @@ OutgoingCalls::State OutgoingCalls::advance(Clock::time_point now) {
     start_ = now;
     UniqueDescriptor socket = begin_to_connect(at_, terms_.source, terms_.peer_timeout);
     if (!socket) {
-      const std::string problem = std::generic_category().message(errno);
+      const std::string problem = describe_socket_problem(errno);
       return fail(kind_of_unconnected(problem), problem, now);
     }
     call_.emplace(Handshake::call(std::move(socket), terms_.key, terms_.mine, terms_.called));

@@ -70,9 +70,10 @@ UniqueDescriptor listen_at(const std::optional<Address>& at, std::uint16_t port)
     if (!socket && error != EADDRINUSE) socket = try_to_listen(Address{4, port, {}}, error);
   }
   if (!socket) {
-    throw TransportError(fmt::format("this process can not listen at {}{}: {}", at ? to_text(*at) : "any address",
-                                     port == 0 ? "" : fmt::format(", port {}", port),
-                                     std::generic_category().message(error)));
+    throw TransportError(
+        fmt::format("this process can not listen at {}{}: {}", at ? to_text(*at) : "any address",
+                    port == 0 ? "" : fmt::format(", port {}", port),
+                    port == 0 ? describe_socket_problem(error) : std::generic_category().message(error)));
   }
   return socket;
 }
@@ -101,6 +102,16 @@ UniqueDescriptor begin_to_connect(const Address& to, const std::optional<Address
   const int result = connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length);
   if (result != 0 && errno != EINPROGRESS) return {};
   return socket;
+}
+
+std::string describe_socket_problem(int error) {
+  std::string text = std::generic_category().message(error);
+  if (error == EADDRNOTAVAIL || error == EADDRINUSE) {
+    text +=
+        ": this host has no port left, or not this address; widen the range of ports (sysctl "
+        "net.ipv4.ip_local_port_range), or see what holds them (ss -tan)";
+  }
+  return text;
 }
 
 UniqueDescriptor accept_caller(const UniqueDescriptor& listener, Seconds peer_timeout) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "farandole/core/settings.h"
 #include "farandole/internal/deadline.h"
@@ -21,6 +22,8 @@ UniqueDescriptor listen_at(const std::optional<Address>& at, std::uint16_t port 
 std::uint16_t port_of(const UniqueDescriptor& socket);
 /// Begins to connect; errno says why there is none. @param from  the own address to use
 UniqueDescriptor begin_to_connect(const Address& to, const std::optional<Address>& from, Seconds peer_timeout);
+/// Why there is no socket, for people: the system's text, and what to do where this host has no port left.
+std::string describe_socket_problem(int error);
 /// The next caller, if there is one.
 UniqueDescriptor accept_caller(const UniqueDescriptor& listener, Seconds peer_timeout);
 /// Lets a queue of this host that knows priorities, as pfifo_fast, send what comes from this socket before what comes

@@ -8,6 +8,7 @@
 #include "batch.h"
 #include "farandole/core/float_mode.h"
 #include "farandole/core/reduce.h"
+#include "farandole/internal/average.h"
 
 namespace farandole {
 namespace {
@@ -77,7 +78,8 @@ class AdasumBatch final : public Batch {
       item.all = Buffer(item.count * ranks, spec.dtype);
       const BufferView own = item.all.view().part(self * item.count, item.count);
       if (entry_.local && item.count > 0) {
-        scale(own.data, entry_.local->tensors[items_.size() - 1].input, item.count, spec.dtype, entry_.spec->prescale);
+        scale(own.data, entry_.local->tensors[items_.size() - 1].input, item.count, spec.dtype,
+              user_factor(entry_.spec->prescale, spec.dtype));
       }
       ++context_.counters.collectives;
       context_.counters.reduced_bytes += spec.size_in_bytes();
@@ -120,7 +122,8 @@ class AdasumBatch final : public Batch {
       }
       if (item.count > 0) {
         adaptive_sum(vectors, item.count, tensor.dtype);
-        scale(tensor.output, vectors.front(), item.count, tensor.dtype, entry_.spec->postscale);
+        scale(tensor.output, vectors.front(), item.count, tensor.dtype,
+              user_factor(entry_.spec->postscale, tensor.dtype));
       }
       deliver(tensor, std::nullopt, completions);
     }

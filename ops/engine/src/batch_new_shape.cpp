@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "batch.h"
+#include "farandole/internal/memory_range.h"
 
 namespace farandole {
 namespace {
@@ -161,12 +162,23 @@ class NewShapeBatch final : public Batch {
     LocalTensor& tensor = *item.tensor;
     const std::size_t count = item.output_count;
     tensor.output = item.memory->data();
-    if (tensor.output != nullptr || count == 0) return;
+    if (count == 0) return;
+    const std::size_t bytes = count * size_in_bytes(tensor.dtype);
+    const MemoryRange input(tensor.input,
+                            unsigned_of(tensor.rows()) * tensor.row_count() * size_in_bytes(tensor.dtype));
+    const MemoryRange output(tensor.output, bytes);
+    std::string error;
+    if (tensor.output == nullptr) {
+      error = fmt::format("the caller has no memory for an output of {} bytes", bytes);
+    } else if (overlap(input, output)) {
+      error = fmt::format("the output {} from `allocate` overlaps the input {}; it must be apart from it",
+                          describe(output), describe(input));
+    } else {
+      return;
+    }
     item.substitute = Buffer(count, tensor.dtype);
     tensor.output = item.substitute.view().data;
-    item.error = RequestError{ErrorKind::kInvalidArgument,
-                              fmt::format("{}: the caller has no memory for an output of {} bytes",
-                                          describe(*entry_.spec), count * size_in_bytes(tensor.dtype))};
+    item.error = RequestError{ErrorKind::kInvalidArgument, fmt::format("{}: {}", describe(*entry_.spec), error)};
   }
 
   void record(const Item& item) {

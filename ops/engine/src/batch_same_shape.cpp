@@ -8,6 +8,7 @@
 
 #include "batch.h"
 #include "farandole/core/reduce.h"
+#include "farandole/internal/average.h"
 
 namespace farandole {
 namespace {
@@ -133,7 +134,8 @@ class SameShapeBatch final : public Batch {
       if (part.local == nullptr) {
         fill_neutral(to, part.spec->count(), part.spec->dtype, spec_.op);
       } else if (scales) {
-        scale(to, part.local->input, part.spec->count(), part.spec->dtype, spec_.prescale);
+        scale(to, part.local->input, part.spec->count(), part.spec->dtype,
+              user_factor(spec_.prescale, part.spec->dtype));
       } else if (bytes > 0 && (reduces() || context_.communicator.rank() == spec_.root)) {
         std::memcpy(to, part.local->input, bytes);
       }

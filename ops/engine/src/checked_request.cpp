@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "farandole/internal/memory_range.h"
 #include "struct_copy.h"
 
 namespace farandole {
@@ -85,7 +86,7 @@ MemoryKind memory_of(const farandole_tensor& from, const RequestSpec& spec) {
 
 LocalTensor copy_of(const farandole_tensor& from, const RequestSpec& spec, std::size_t size) {
   const int dtype = number_in(from.dtype);
-  if (dtype < FARANDOLE_BOOL || dtype > FARANDOLE_F64) {
+  if (dtype < FARANDOLE_BOOL || dtype > FARANDOLE_U64) {
     refuse(spec, fmt::format("dtype {} is none of farandole_dtype", dtype));
   }
   check_pointers(from, spec, size);
@@ -180,6 +181,59 @@ void check_reduction(const RequestSpec& spec) {
   }
 }
 
+/// Memory of a tensor of a request.
+struct TensorMemory {
+  MemoryRange range;
+  std::size_t tensor;
+  bool is_output;
+};
+
+std::string describe(const TensorMemory& memory) {
+  return fmt::format("the {} of tensor {} {}", memory.is_output ? "output" : "input", memory.tensor,
+                     describe(memory.range));
+}
+
+/// All that the collectives of the request read and write, by address; an input that is its output too comes once.
+std::vector<TensorMemory> memory_of(const LocalRequest& request) {
+  std::vector<TensorMemory> all;
+  for (std::size_t i = 0; i < request.tensors.size(); ++i) {
+    const LocalTensor& tensor = request.tensors[i];
+    const std::size_t bytes = request.spec.tensors[i].size_in_bytes();
+    if (bytes == 0) continue;
+    all.push_back({MemoryRange(tensor.output, bytes), i, true});
+    if (tensor.input != tensor.output) all.push_back({MemoryRange(tensor.input, bytes), i, false});
+  }
+  std::sort(all.begin(), all.end(),
+            [](const TensorMemory& a, const TensorMemory& b) { return a.range.begin < b.range.begin; });
+  if (request.spec.kind == RequestKind::kBroadcast) {
+    // A variable that is given twice gets the same values twice.
+    const auto is_same = [](const TensorMemory& a, const TensorMemory& b) {
+      return a.range == b.range && a.is_output && b.is_output;
+    };
+    all.erase(std::unique(all.begin(), all.end(), is_same), all.end());
+  }
+  return all;
+}
+
+/// An output is written while other memory of the request may still be read, and reduced.
+void check_overlaps(const LocalRequest& request) {
+  if (request.spec.kind != RequestKind::kAllreduce && request.spec.kind != RequestKind::kBroadcast) return;
+  const TensorMemory* last = nullptr;  // of those before, the one that ends last
+  const TensorMemory* last_output = nullptr;
+  const std::vector<TensorMemory> all = memory_of(request);
+  for (const TensorMemory& each : all) {
+    const TensorMemory* const before = each.is_output ? last : last_output;
+    if (before != nullptr && overlap(before->range, each.range)) {
+      refuse(request.spec,
+             fmt::format("{} overlaps {}; an output may be the input of its own tensor, and must be apart "
+                         "from all other memory of the request",
+                         describe(each), describe(*before)));
+    }
+    if (last == nullptr || each.range.end() > last->range.end()) last = &each;
+    if (each.is_output && (last_output == nullptr || each.range.end() > last_output->range.end())) last_output = &each;
+  }
+}
+
 int root_in_set(const farandole_request& request, const RequestSpec& spec, const std::vector<int>& ranks) {
   const auto found = std::find(ranks.begin(), ranks.end(), request.root);
   if (found == ranks.end()) {
@@ -254,6 +308,7 @@ LocalRequest checked_request(const farandole_request& request, const std::vector
     checked.tensors.push_back(std::move(tensor));
   }
   check_reduction(spec);
+  check_overlaps(checked);
   checked.process_set = request.process_set;
   checked.waiting = waiting_of(request, spec);
   checked.generation = request.generation;

@@ -42,10 +42,10 @@ void EngineHealth::check_stall(const ProcessSets& sets, Clock::time_point now) {
     stall_.check(
         [&] {
           return fmt::format(
-              "rank {} has been waiting for {:.1f} s for {}; other ranks have not submitted the same, or not reached "
-              "it "
-              "yet",
-              rank_, stall_.waited(now).count(), waiting->set->describe_waiting());
+              "in process set {} rank {} has been waiting for {:.1f} s for {}; other ranks have not submitted the "
+              "same, "
+              "or not reached it yet",
+              waiting->id, rank_, stall_.waited(now).count(), waiting->set->describe_waiting());
         },
         now);
   } catch (const Timeout& error) {

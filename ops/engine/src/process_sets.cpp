@@ -121,7 +121,7 @@ std::optional<ProcessSets::Waiting> ProcessSets::longest_waiting() const {
   std::optional<Waiting> longest;
   for (const auto& [id, set] : sets_) {
     const auto since = set->waits_since();
-    if (since && (!longest || *since < longest->since)) longest = Waiting{set.get(), *since};
+    if (since && (!longest || *since < longest->since)) longest = Waiting{id, set.get(), *since};
   }
   return longest;
 }

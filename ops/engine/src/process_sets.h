@@ -49,6 +49,7 @@ class ProcessSets {
 
   /// The set in which something has waited for the longest time, and since when.
   struct Waiting {
+    int id = 0;
     SetEngine* set = nullptr;
     Clock::time_point since{};
   };

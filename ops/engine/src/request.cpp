@@ -78,7 +78,7 @@ Value one_of(const json& field, Value last) {
 
 TensorSpec tensor_from_json(const json& fields) {
   TensorSpec tensor;
-  tensor.dtype = one_of(fields.at(0), DType::kF64);
+  tensor.dtype = one_of(fields.at(0), DType::kU64);
   for (const json& field : fields.at(1)) tensor.shape.push_back(whole(field, std::int64_t{0}, kMostTensorBytes));
   tensor.memory = one_of(fields.at(2), MemoryKind::kCuda);
   if (!is_possible(tensor.dtype, tensor.shape)) refuse(fmt::format("a tensor [{}]", fmt::join(tensor.shape, ", ")));

@@ -15,9 +15,6 @@ constexpr milliseconds kBetweenSamples{50};
 // and then.
 constexpr milliseconds kPolling{50};
 constexpr double kHardlyUsed = 0.03;
-// This thread has not looked for so long: the process was stopped, or got no processor, and what its peers were waiting
-// for may come now.
-constexpr milliseconds kLongestGap{1000};
 
 }  // namespace
 
@@ -37,7 +34,8 @@ void Standstill::end() {
 }
 
 bool Standstill::look(std::uint64_t happened, Clock::time_point now) {
-  if (!looked_ || happened != happened_ || now - *looked_ > kLongestGap) {
+  // After a gap what its peers were waiting for may come now.
+  if (!looked_ || happened != happened_ || now - *looked_ > LookGaps::kLongestGap) {
     end();
     happened_ = happened;
     sampled_ = now;

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "farandole/internal/library_thread.h"
 #include "farandole/internal/log.h"
 
 namespace farandole {
@@ -63,7 +64,7 @@ TensorEngine::TensorEngine(Communicator communicator, int first_set)
       health_(communicator_.rank(), endpoint_) {
   start_timeline_of_settings();
   try {
-    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    thread_ = start_library_thread([this](const std::stop_token& stop) { run(stop); });
   } catch (const std::system_error& error) {
     throw Unsupported(fmt::format(
         "the engine's thread cannot be started ({}); raise the limits on processes and threads (ulimit -u, or "

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/library_thread.h"
 #include "farandole/internal/log.h"
 
 namespace farandole {
@@ -49,7 +50,7 @@ void Timeline::start(const std::string& path, bool mark_cycles) {
       std::chrono::duration_cast<std::chrono::microseconds>(epoch).count()));
   file_.flush();
   marks_cycles_.store(mark_cycles);
-  thread_ = std::jthread([this](const std::stop_token& token) { write_pending(token); });
+  thread_ = start_library_thread([this](const std::stop_token& token) { write_pending(token); });
   on_.store(true);
 }
 

@@ -14,15 +14,17 @@
 #include "farandole/internal/endpoint.h"
 #include "farandole/internal/view_address.h"
 #include "farandole/sdk/device.h"
+#include "gradient_memory.h"
 
 namespace farandole {
 namespace {
 
-/// Gradients that are reduced together: spans [first, first + count) of the list.
+/// Gradients that are reduced together: spans [first, first + count) of the list without repetitions.
 struct Bucket {
   std::size_t first = 0, count = 0;
-  std::size_t missing = 0;  ///< gradients that are not ready yet in this training step
-  bool contiguous = false;  ///< reduced where they lie; else packed
+  std::size_t gradients = 0;  ///< of the caller's list, tied ones counted each
+  std::size_t missing = 0;    ///< of these, not ready yet in this training step
+  bool contiguous = false;    ///< reduced where they lie; else packed
   Buffer packed;
   BufferView view;
   Work work;
@@ -34,19 +36,18 @@ bool follows(const BufferView& before, const BufferView& after) {
 
 /// Cuts the spans, from the last to the first, into buckets of at most `bucket_bytes`; the bucket that is reduced last
 /// has at most `last_bucket_bytes`. A span that is larger is a bucket of its own; types do not mix.
-std::vector<Bucket> cut(const std::vector<GradientSpan>& spans, std::size_t bucket_bytes,
-                        std::size_t last_bucket_bytes) {
+std::vector<Bucket> cut(const std::vector<BufferView>& spans, std::size_t bucket_bytes, std::size_t last_bucket_bytes) {
   std::size_t tail = 0;  // spans [0, tail) form the last bucket
   for (std::size_t bytes = 0; tail < spans.size(); ++tail) {
-    bytes += spans[tail].values.size_in_bytes();
-    if (tail > 0 && (bytes > last_bucket_bytes || spans[tail].values.dtype != spans[0].values.dtype)) break;
+    bytes += spans[tail].size_in_bytes();
+    if (tail > 0 && (bytes > last_bucket_bytes || spans[tail].dtype != spans[0].dtype)) break;
   }
   std::vector<Bucket> buckets;
   std::size_t bytes = 0;
   for (std::size_t i = spans.size(); i-- > 0;) {
-    const std::size_t next = spans[i].values.size_in_bytes();
-    const bool opens = buckets.empty() || i + 1 == tail || bytes + next > bucket_bytes ||
-                       spans[i].values.dtype != spans[i + 1].values.dtype;
+    const std::size_t next = spans[i].size_in_bytes();
+    const bool opens =
+        buckets.empty() || i + 1 == tail || bytes + next > bucket_bytes || spans[i].dtype != spans[i + 1].dtype;
     if (opens) {
       buckets.emplace_back();
       bytes = 0;
@@ -74,10 +75,14 @@ class GradientAverager::State {
     if (options_.last_bucket_bytes == 0) {
       options_.last_bucket_bytes = static_cast<std::size_t>(settings.last_bucket_bytes);
     }
-    compare_with_other_ranks(find_memory());
-    buckets_ = cut(spans_, options_.bucket_bytes, options_.last_bucket_bytes);
-    bucket_of_.resize(spans_.size());
-    for (std::size_t b = 0; b < buckets_.size(); ++b) prepare(b);
+    compare_with_other_ranks(check_memory());
+    open_device();
+    for (std::size_t i = 0; i < spans_.size(); ++i) {
+      if (tied_[i] == i) reduced_.push_back(spans_[i].values);
+    }
+    buckets_ = cut(reduced_, options_.bucket_bytes, options_.last_bucket_bytes);
+    for (Bucket& bucket : buckets_) prepare(bucket);
+    find_buckets();
     begin_training_step();
   }
 
@@ -146,9 +151,41 @@ class GradientAverager::State {
     return first;
   }
 
-  /// @param problem  of this rank's memory; empty: none
-  void compare_with_other_ranks(const std::string& problem) {
-    // FNV-1a over sizes and types, in order.
+  /// Finds which gradients are tied, and claims the memory of all. Returns why this rank cannot take part; empty: it
+  /// can.
+  std::string check_memory() {
+    try {
+      check_spaces();
+      tied_ = find_tied(spans_, options_.tied_spans);
+      memory_.claim(spans_, tied_, communicator_.describe(communicator_.rank()));
+      return {};
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+  }
+
+  void check_spaces() {
+    for (std::size_t i = 0; i < spans_.size(); ++i) {
+      const BufferView& values = spans_[i].values;
+      if (const MemorySpace space = spans_.front().values.space; values.space != space) {
+        throw InvalidArgument(fmt::format("gradient {}: expected {}, where the first one is, got {}", i,
+                                          describe(space), describe(values.space)));
+      }
+      if (values.space.is_host()) continue;
+      if (const MemorySpace own = communicator_.device(); own != values.space) {
+        throw InvalidArgument(fmt::format("gradients: expected {}, the device of this rank, got {}", describe(own),
+                                          describe(values.space)));
+      }
+      const DeviceRuntime& runtime = *device_runtime(communicator_.settings()).runtime;
+      const std::string what = fmt::format("gradient {} ({})", i, spans_[i].name);
+      if (const std::string problem = address_problem(runtime, what, values); !problem.empty()) {
+        throw InvalidArgument(problem);
+      }
+    }
+  }
+
+  /// FNV-1a over all that must be the same on all ranks, in order.
+  std::uint64_t digest() const {
     std::uint64_t digest = 0xcbf29ce484222325ULL;
     const auto add = [&](std::uint64_t value) { digest = (digest ^ value) * 0x100000001b3ULL; };
     for (const GradientSpan& span : spans_) {
@@ -156,65 +193,57 @@ class GradientAverager::State {
       add(static_cast<std::uint64_t>(span.values.dtype));
       add(static_cast<std::uint64_t>(span.values.space.kind));
     }
+    for (const std::size_t first : tied_) add(first);
     add(options_.bucket_bytes);
     add(options_.last_bucket_bytes);
     add(static_cast<std::uint64_t>(options_.op));
     for (const char letter : algorithm_) add(static_cast<unsigned char>(letter));
-    const std::vector<std::int64_t> mine{static_cast<std::int64_t>(digest), static_cast<std::int64_t>(spans_.size()),
-                                         problem.empty() ? 0 : 1};
-    std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(communicator_.size()));
-    communicator_.allgather(mine, all);
-    if (!problem.empty()) throw InvalidArgument(problem);
+    return digest;
+  }
+
+  /// A rank that refuses its gradients takes part, so that its peers do not wait for it.
+  void compare_with_other_ranks(const std::string& refusal) {
+    struct Entry {
+      std::int64_t digest, gradients, refuses;
+    };
+    constexpr std::size_t kFields = sizeof(Entry) / sizeof(std::int64_t);
+    const Entry own{static_cast<std::int64_t>(digest()), static_cast<std::int64_t>(spans_.size()), !refusal.empty()};
+    std::vector<Entry> all(static_cast<std::size_t>(communicator_.size()));
+    communicator_.allgather({&own.digest, kFields, DType::kI64},
+                            {&all.front().digest, kFields * all.size(), DType::kI64});
+    if (!refusal.empty()) throw InvalidArgument(refusal);
     for (int rank = 0; rank < communicator_.size(); ++rank) {
-      const auto entry = mine.size() * static_cast<std::size_t>(rank);
-      if (all[entry + 2] != 0) {
-        throw Mismatch(fmt::format("{} has gradients that it cannot average, and says which; no data was touched",
-                                   communicator_.describe(rank)));
+      const Entry& entry = all[static_cast<std::size_t>(rank)];
+      if (entry.refuses != 0) {
+        throw Mismatch(
+            fmt::format("{} refuses its gradients; its InvalidArgument says why", communicator_.describe(rank)));
       }
-      if (all[entry] == all[0] && all[entry + 1] == all[1]) continue;
+    }
+    for (int rank = 0; rank < communicator_.size(); ++rank) {
+      const Entry& entry = all[static_cast<std::size_t>(rank)];
+      if (entry.digest == all.front().digest && entry.gradients == all.front().gradients) continue;
       throw Mismatch(fmt::format(
-          "{} has {} gradients and {} has {}, or their sizes, types or options differ; every rank must give the same",
-          communicator_.describe(0), all[1], communicator_.describe(rank), all[entry + 1]));
+          "{} has {} gradients and {} has {}, or their sizes, types or options differ, or which of them are "
+          "tied; every rank must give the same",
+          communicator_.describe(0), all.front().gradients, communicator_.describe(rank), entry.gradients));
     }
   }
 
-  /// Why this rank cannot average its gradients; empty if it can. Does not throw what its peers would not learn of.
-  std::string find_memory() {
-    if (spans_.empty()) return {};
+  void open_device() {
+    if (spans_.empty() || spans_.front().values.space.is_host()) return;
     const MemorySpace space = spans_.front().values.space;
-    for (std::size_t i = 1; i < spans_.size(); ++i) {
-      if (spans_[i].values.space == space) continue;
-      return fmt::format("gradient {}: expected {}, where the first one is, got {}", i, describe(space),
-                         describe(spans_[i].values.space));
-    }
-    if (space.is_host()) return {};
-    try {
-      if (const MemorySpace own = communicator_.device(); own != space) {
-        return fmt::format("gradients: expected {}, the device of this rank, got {}", describe(own), describe(space));
-      }
-    } catch (const InvalidArgument& no_device) {
-      return no_device.what();
-    }
-    DeviceRuntime& runtime = *device_runtime(communicator_.settings()).runtime;
-    for (std::size_t i = 0; i < spans_.size(); ++i) {
-      const std::string what = fmt::format("gradient {} ({})", i, spans_[i].name);
-      if (std::string problem = address_problem(runtime, what, spans_[i].values); !problem.empty()) return problem;
-    }
-    device_ = &runtime.open(space.ordinal);
+    device_ = &device_runtime(communicator_.settings()).runtime->open(space.ordinal);
     waits_for_device_ = !options_.stream.valid();
     if (waits_for_device_) options_.stream = StreamView(nullptr, space);
-    return {};
   }
 
-  void prepare(std::size_t index) {
-    Bucket& bucket = buckets_[index];
-    const BufferView& front = spans_[bucket.first].values;
+  void prepare(Bucket& bucket) {
+    const BufferView& front = reduced_[bucket.first];
     bucket.contiguous = true;
     std::size_t elements = 0;
     for (std::size_t i = bucket.first; i < bucket.first + bucket.count; ++i) {
-      bucket_of_[i] = index;
-      elements += spans_[i].values.count;
-      if (i > bucket.first) bucket.contiguous = bucket.contiguous && follows(spans_[i - 1].values, spans_[i].values);
+      elements += reduced_[i].count;
+      if (i > bucket.first) bucket.contiguous = bucket.contiguous && follows(reduced_[i - 1], reduced_[i]);
     }
     if (bucket.contiguous) {
       bucket.view = BufferView(front.data, elements, front.dtype, front.space);
@@ -224,10 +253,24 @@ class GradientAverager::State {
     }
   }
 
+  /// Says for each gradient in which bucket it is; of tied ones in that of the first, which backward makes last.
+  void find_buckets() {
+    std::vector<std::size_t> bucket_of_reduced(reduced_.size());
+    for (std::size_t index = 0; index < buckets_.size(); ++index) {
+      const Bucket& bucket = buckets_[index];
+      std::fill_n(bucket_of_reduced.begin() + static_cast<std::ptrdiff_t>(bucket.first), bucket.count, index);
+    }
+    std::size_t reduced = 0;
+    for (std::size_t i = 0; i < spans_.size(); ++i) {
+      bucket_of_.push_back(tied_[i] == i ? bucket_of_reduced[reduced++] : bucket_of_[tied_[i]]);
+      ++buckets_[bucket_of_[i]].gradients;
+    }
+  }
+
   void begin_training_step() {
     is_ready_.assign(spans_.size(), false);
     for (Bucket& bucket : buckets_) {
-      bucket.missing = bucket.count;
+      bucket.missing = bucket.gradients;
       bucket.work = Work();
     }
     next_to_launch_ = 0;
@@ -253,7 +296,7 @@ class GradientAverager::State {
     std::vector<DeviceTask> tasks;
     std::size_t first = 0;
     for (std::size_t i = bucket.first; i < bucket.first + bucket.count; ++i) {
-      const BufferView& values = spans_[i].values;
+      const BufferView& values = reduced_[i];
       const BufferView packed = bucket.view.part(first, values.count);
       first += values.count;
       const BufferView& to = packs ? packed : values;
@@ -275,6 +318,9 @@ class GradientAverager::State {
   GradientOptions options_;
   const std::string algorithm_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
+  std::vector<std::size_t> tied_;    // by gradient: the first of the same memory
+  std::vector<BufferView> reduced_;  // memory of gradients, tied ones once
+  ClaimedMemory memory_;
   Device* device_ = nullptr;  // null: gradients are in host memory
   bool waits_for_device_ = false;
   std::vector<Bucket> buckets_;         // in the order of reduction

@@ -167,6 +167,12 @@ absl::Status engine_dtype(tensorflow::DataType type, farandole_dtype* result) {
     case tensorflow::DT_INT32:
       *result = FARANDOLE_I32;
       break;
+    case tensorflow::DT_UINT32:
+      *result = FARANDOLE_U32;
+      break;
+    case tensorflow::DT_UINT64:
+      *result = FARANDOLE_U64;
+      break;
     case tensorflow::DT_INT64:
       *result = FARANDOLE_I64;
       break;
@@ -186,8 +192,8 @@ absl::Status engine_dtype(tensorflow::DataType type, farandole_dtype* result) {
       return error_status(
           FARANDOLE_INVALID_ARGUMENT,
           absl::StrCat("tensors of type ", tensorflow::DataTypeString(type),
-                       " cannot be sent; cast to one of bool, uint8, int8, uint16, int16, int32, int64, "
-                       "half, bfloat16, float, double"));
+                       " cannot be sent; cast to one of bool, uint8, int8, uint16, int16, int32, uint32, int64, "
+                       "uint64, half, bfloat16, float, double"));
   }
   return absl::OkStatus();
 }

@@ -22,7 +22,8 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-#define FARANDOLE_TYPES "{bool, uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double}"
+#define FARANDOLE_TYPES \
+  "{bool, uint8, int8, uint16, int16, int32, uint32, int64, uint64, half, bfloat16, float, double}"
 #define FARANDOLE_REQUEST_ATTRIBUTES           \
   Attr("tensor_name: string = ''")             \
       .Attr("ignore_name_scope: bool = false") \

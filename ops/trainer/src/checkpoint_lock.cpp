@@ -18,6 +18,7 @@
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/log.h"
+#include "farandole/internal/standard_descriptors.h"
 
 namespace farandole::trainer {
 namespace {
@@ -35,7 +36,7 @@ CheckpointLock::CheckpointLock() {
 
 CheckpointLock::CheckpointLock(const std::filesystem::path& directory) : CheckpointLock() {
   const std::filesystem::path file = directory / kFile;
-  descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  descriptor_ = above_standard_descriptors(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (descriptor_ < 0) throw DataError(fmt::format("cannot open {}: {}", file.string(), std::strerror(errno)));
   const auto last_look = Clock::now() + kLongestWriting;
   while (!try_lock(file)) {

@@ -12,11 +12,12 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/standard_descriptors.h"
 
 namespace farandole::trainer {
 
 DurableFile::DurableFile(std::filesystem::path file) : file_(std::move(file)) {
-  descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  descriptor_ = above_standard_descriptors(::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (descriptor_ < 0) fail("create");
 }
 

@@ -17,14 +17,13 @@ Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Data
   std::vector<std::uint32_t> samples;
   std::vector<std::int32_t> labels;
   Tensor<Scalar> inputs;
-  const Pass pass{.training = false};
   const Range own = part_of(batches, communicator.size(), communicator.rank());
   for (std::int64_t index = own.first; index < own.first + own.count; ++index) {
     const std::int64_t first = index * batch;
     samples.resize(static_cast<std::size_t>(std::min(batch, data.size() - first)));
     std::iota(samples.begin(), samples.end(), static_cast<std::uint32_t>(first));
     data.gather(samples, inputs, labels);
-    const BatchResult result = softmax_cross_entropy<Scalar>(model.forward(pass, inputs), labels, 1.0, nullptr);
+    const BatchResult result = softmax_cross_entropy<Scalar>(model.forward({}, inputs), labels, 1.0, nullptr);
     sums[static_cast<std::size_t>(2 * index)] = result.loss_sum;
     sums[static_cast<std::size_t>(2 * index + 1)] = static_cast<double>(result.correct);
   }

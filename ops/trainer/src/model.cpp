@@ -66,6 +66,7 @@ struct Model<Scalar>::State {
   std::size_t parameter_count = 0, statistic_count = 0;
   Buffer parameters, moving, reducible;
   Tensor<Scalar> gradients[2];  ///< of a layer's output and its input, in turns
+  bool last_pass_trains = false;
 
   void add(std::unique_ptr<Layer<Scalar>> layer);
   void allocate();
@@ -260,6 +261,7 @@ void Model<Scalar>::move_statistics() {
 template <class Scalar>
 const Tensor<Scalar>& Model<Scalar>::forward(Pass pass, const Tensor<Scalar>& input) {
   state().check_input(input);
+  state().last_pass_trains = pass.training;
   const Tensor<Scalar>* current = &input;
   pass.layer = 0;
   for (auto& stage : state().stages) {
@@ -283,6 +285,12 @@ void Model<Scalar>::backward(Pass pass, const Tensor<Scalar>& input, const Tenso
         "outputs of shape {}; call forward with the same input first",
         input.samples(), output_gradient.samples(), trainer::describe(output_gradient.shape()),
         stages.back().output.samples(), trainer::describe(output_shape())));
+  }
+  if (!pass.training || !state().last_pass_trains) {
+    throw InvalidArgument(
+        fmt::format("model: {} is a prediction, without dropout and batch statistics; to train, call "
+                    "forward and backward with {{.training = true}}",
+                    pass.training ? "the forward pass before this backward" : "this backward pass"));
   }
   const Tensor<Scalar>* current = &output_gradient;
   for (std::size_t place = stages.size(); place-- > 0;) {

@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -13,7 +14,8 @@
 #include "evaluation.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/endpoint.h"
-#include "farandole/internal/waiter.h"
+#include "farandole/internal/library_thread.h"
+#include "farandole/internal/limits.h"
 #include "farandole/trainer/agreement.h"
 #include "farandole/trainer/loader.h"
 #include "mirror.h"
@@ -47,8 +49,29 @@ struct Totals {
 
 int kernel_threads(const TrainerOptions& options, const Communicator& communicator) {
   if (options.kernel_threads > 0) return options.kernel_threads;
-  return options.deterministic ? 1 : std::max(1, static_cast<int>(allowed_cores().count()) / communicator.local_size());
+  return options.deterministic ? 1 : std::max(1, usable_cores() / communicator.local_size());
 }
+
+/// While it lives, parallel kernels of the calling thread run on so many threads; then on as many as before.
+class KernelThreads {
+ public:
+  explicit KernelThreads(int threads) : former_(omp_get_max_threads()) {
+    omp_set_num_threads(threads);
+    // OpenMP starts its threads at the first parallel region, and keeps them.
+    const SignalsBlocked for_threads_of_openmp;
+    std::atomic<int> started{0};
+#pragma omp parallel
+    started.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~KernelThreads() {
+    omp_set_num_threads(former_);
+  }
+  KernelThreads(const KernelThreads&) = delete;
+  KernelThreads& operator=(const KernelThreads&) = delete;
+
+ private:
+  const int former_;
+};
 
 void append(std::vector<SharedFact>& facts, const std::vector<SharedFact>& more) {
   facts.insert(facts.end(), more.begin(), more.end());
@@ -106,7 +129,7 @@ Trainer<Scalar>::State::State(Communicator world, Model<Scalar> network, std::sh
       optimizer(options.optimizer, model.parameter_layout(), model.parameters().size()),
       checkpoints(communicator, model, optimizer, options, *training),
       step(communicator, model, *training, options) {
-  omp_set_num_threads(kernel_threads(options, communicator));
+  const KernelThreads threads(kernel_threads(options, communicator));
   if (options.initialize) model.initialize(options.seed);
   const CheckpointState state = checkpoints.open();
   steps_done = state.training_step;
@@ -249,6 +272,7 @@ template <class Scalar>
 EpochReport Trainer<Scalar>::fit() {
   State& state = this->state();
   state.communicator.endpoint().check_process();  // before kernels wait for threads that a forked child does not have
+  const KernelThreads threads(kernel_threads(state.options, state.communicator));
   const std::int64_t per_epoch = state.loader.batches_per_epoch();
   Totals epoch = std::exchange(state.resumed, {}), all;
   while (state.steps_done < state.last_step()) {
@@ -277,6 +301,7 @@ Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
   agree(state.communicator,
         [&] { check_data(dataset, "evaluated", state.model.input_shape(), state.model.output_shape()); });
   require_same(state.communicator, facts_of(&dataset, "the data to evaluate"));
+  const KernelThreads threads(kernel_threads(state.options, state.communicator));
   return trainer::evaluate(state.communicator, state.model, dataset, state.options.evaluation_batch);
 }
 

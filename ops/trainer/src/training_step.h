@@ -65,7 +65,7 @@ class TrainingStep {
   TreeSum<Scalar> gradient_tree_;
   TreeSum<double> result_tree_;
 
-  Pass pass_;
+  Pass pass_{.training = true};
   Tensor<Scalar> inputs_, logits_gradient_;
   std::vector<std::int32_t> labels_;
   std::vector<Scalar> accumulated_;  // like model_.reducible()

@@ -147,6 +147,63 @@ static void check_refusals(void) {
   CHECK(r.kind == -1 && r.output[0] == 0.0f, "the name is not free again: %s", r.text);
 }
 
+static void* allocate_in_input(void* context, const int64_t* shape, int32_t dimensions) {
+  struct client_request* self = (struct client_request*)context;
+  return dimensions == 1 && shape[0] > 0 ? self->input + 1 : NULL;
+}
+
+/* The last rank passes memory that overlaps: partly its own input, another tensor's output, and what it allocates. */
+static void check_overlaps(void) {
+  static struct client_request r;
+  enum { kCount = 20 };
+  const int is_odd = place.rank == place.size - 1;
+  for (int group = 0; group < 3; ++group) {
+    prepare(&r, FARANDOLE_ALLREDUCE, "overlapping", kCount, 1.0f);
+    farandole_tensor tensors[2] = {r.tensor, r.tensor};
+    tensors[1].input = r.input + kCount;
+    /* In groups of two: the same output twice, and an output that is the other's input. */
+    tensors[1].output = is_odd ? (group == 1 ? r.output : r.input + 1) : r.output + kCount;
+    if (group > 0) {
+      r.request.tensors = tensors;
+      r.request.tensor_count = 2;
+    } else if (is_odd) {
+      r.tensor.output = r.input + 1;
+    }
+    farandole_error* error = NULL;
+    if (is_odd) {
+      CHECK(farandole_submit(&r.request, &error) == 1, "overlapping memory was taken");
+      CHECK(farandole_error_get_kind(error) == FARANDOLE_INVALID_ARGUMENT, "%s", farandole_error_text(error));
+      CHECK(strstr(farandole_error_text(error), "overlaps the") != NULL, "%s", farandole_error_text(error));
+      farandole_error_free(error);
+    } else {
+      submit_and_wait(&r);
+      CHECK(r.kind == FARANDOLE_MISMATCH && strstr(r.text, "overlaps the") != NULL, "%s", r.text);
+    }
+    CHECK(r.input[0] == 1.0f && r.input[1] == 1.0f && r.output[0] == 0.0f, "data was touched");
+  }
+  prepare(&r, FARANDOLE_ALLGATHER, "overlapping output", 2, 1.0f);
+  if (is_odd) r.tensor.allocate = allocate_in_input;
+  submit_and_wait(&r);
+  if (is_odd) {
+    CHECK(r.kind == FARANDOLE_INVALID_ARGUMENT && strstr(r.text, "overlaps the input") != NULL, "%s", r.text);
+    CHECK(r.input[1] == 1.0f, "the input was overwritten");
+  } else {
+    CHECK(r.kind == -1 && r.output[2 * place.size - 1] == 1.0f, "%s", r.text);
+  }
+  prepare(&r, FARANDOLE_ALLREDUCE, "in place", kCount, 1.0f);
+  r.tensor.output = r.input;
+  submit_and_wait(&r);
+  CHECK(r.kind == -1 && r.input[kCount - 1] == (float)place.size, "%s", r.text);
+  /* A variable that is given twice to a broadcast. */
+  prepare(&r, FARANDOLE_BROADCAST, "twice", kCount, (float)(place.rank + 1));
+  r.tensor.output = r.input;
+  farandole_tensor twice[2] = {r.tensor, r.tensor};
+  r.request.tensors = twice;
+  r.request.tensor_count = 2;
+  submit_and_wait(&r);
+  CHECK(r.kind == -1 && r.input[kCount - 1] == 1.0f, "%s", r.text);
+}
+
 /* What is not seen of the tensors, and names that come again while earlier requests are pending. */
 static void check_by_order(void) {
   enum { kRequests = 5 };
@@ -269,6 +326,7 @@ int main(void) {
   check_order();
   check_errors();
   check_refusals();
+  check_overlaps();
   check_by_order();
   check_steps();
   check_sets();

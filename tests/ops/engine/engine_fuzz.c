@@ -81,7 +81,7 @@ static void make_valid(struct trial* trial) {
     tensor->done = count_done;
     tensor->allocate = allocate_exactly;
     if (request->collective == FARANDOLE_BARRIER) continue;
-    tensor->dtype = (farandole_dtype)(FARANDOLE_U8 + below(FARANDOLE_F64));
+    tensor->dtype = (farandole_dtype)(FARANDOLE_U8 + below(FARANDOLE_U64));
     tensor->dimensions = 1 + below(kMostDimensions);
     tensor->shape = trial->shapes[i];
     size_t bytes = 8; /* of an element, at most */
@@ -211,7 +211,7 @@ static void change_tensor(struct trial* trial, int number) {
 /* What the header says of a tensor. */
 static int is_bad_tensor(const farandole_tensor* tensor, farandole_collective collective) {
   int is_empty = 0;
-  if (tensor->done == NULL || (int)tensor->dtype < 0 || (int)tensor->dtype > FARANDOLE_F64) return 1;
+  if (tensor->done == NULL || (int)tensor->dtype < 0 || (int)tensor->dtype > FARANDOLE_U64) return 1;
   if (tensor->dimensions < 0 || tensor->dimensions > 255) return 1;
   if (tensor->dimensions > 0 && tensor->shape == NULL) return 1;
   for (int d = 0; d < tensor->dimensions; ++d) {

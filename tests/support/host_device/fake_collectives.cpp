@@ -19,8 +19,8 @@ struct TypeRow {
   std::size_t bytes;
 };
 // By ncclDataType_t.
-constexpr std::array kTypeRows{TypeRow{"i8", 1},  TypeRow{"u8", 1},  TypeRow{"i32", 4}, TypeRow{"", 4},
-                               TypeRow{"i64", 8}, TypeRow{"", 8},    TypeRow{"f16", 2}, TypeRow{"f32", 4},
+constexpr std::array kTypeRows{TypeRow{"i8", 1},  TypeRow{"u8", 1},  TypeRow{"i32", 4}, TypeRow{"u32", 4},
+                               TypeRow{"i64", 8}, TypeRow{"u64", 8}, TypeRow{"f16", 2}, TypeRow{"f32", 4},
                                TypeRow{"f64", 8}, TypeRow{"bf16", 2}};
 // By ncclRedOp_t; an average is a sum that is scaled.
 constexpr std::array kOpNames{"sum", "product", "max", "min", "sum"};

@@ -231,9 +231,10 @@ TEST_F(Nccl, RefusesWhatNcclRefuses) {
   const Vector<float> data(4);
   EXPECT_EQ(nccl_api().ncclSend(data.data(), 4, ncclFloat32, 1, comm, make_stream()), ncclInvalidArgument);
   EXPECT_THAT(nccl_api().ncclGetLastError(comm), HasSubstr("there is no rank 1"));
-  EXPECT_EQ(nccl_api().ncclAllReduce(data.data(), data.data(), 2, ncclUint64, ncclSum, comm, make_stream()),
+  constexpr auto kNoOperation = static_cast<ncclRedOp_t>(9);
+  EXPECT_EQ(nccl_api().ncclAllReduce(data.data(), data.data(), 2, ncclFloat32, kNoOperation, comm, make_stream()),
             ncclInvalidArgument);
-  EXPECT_THAT(nccl_api().ncclGetLastError(comm), HasSubstr("no kernel"));
+  EXPECT_THAT(nccl_api().ncclGetLastError(comm), HasSubstr("there is no operation 9"));
   destroy(comm);
 }
 

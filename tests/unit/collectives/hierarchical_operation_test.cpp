@@ -24,6 +24,7 @@
 #include "device/device_slot.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/average.h"
 #include "groups.h"
 #include "operation/method_inputs.h"
 #include "scripted_network.h"
@@ -148,7 +149,9 @@ class Reduction {
       side.call.collective = Collective::kAllreduce;
       side.call.op = options.op;
       side.call.prescale = options.prescale;
-      side.call.postscale = options.postscale;
+      side.call.final_scale = options.op == ReduceOp::kAverage
+                                  ? average_factor(options.postscale, DType::kF32, hosts.size())
+                                  : options.postscale;
       std::vector<float>& result = options.in_place ? side.input : side.output;
       side.call.input = {side.input.data(), options.count, DType::kF32};
       side.call.output = {result.data(), options.count, DType::kF32};

@@ -132,6 +132,21 @@ struct Submitted {
   std::vector<Pending> works[2];
 };
 
+TEST(WorkQueue, ACollectiveIsRecordedBeforeItsPeersSeeIt) {
+  // Else a peer could end it, and cause a fault, while the record of this rank is still empty.
+  Queues queues;
+  queues.meet();
+  for (int i = 0; i < 100; ++i) {
+    Ones first(queues[0]), second(queues[1]);
+    std::jthread other([&] { second.run(); });
+    while (!queues[0].peer_has_started_next()) {
+    }
+    const std::size_t recorded = queues.endpoint(1).recorder().records().size();
+    first.run();
+    ASSERT_EQ(recorded, static_cast<std::size_t>(i) + 2) << "as many as rank 1 has begun";
+  }
+}
+
 TEST(WorkQueue, StartsFourInTheOrderOfTheCallsAndTheNextWhenTheOldestHasEnded) {
   ScriptedNetwork network;
   Queues queues(&network);

@@ -110,6 +110,11 @@ TEST(DType, SizesAndKinds) {
   EXPECT_FALSE(is_floating_point(DType::kI64));
   EXPECT_EQ(dtype_of<const float>, DType::kF32);
   EXPECT_EQ(dtype_of<long long>, DType::kI64);
+  EXPECT_EQ(dtype_of<std::uint32_t>, DType::kU32);
+  EXPECT_EQ(dtype_of<unsigned long long>, DType::kU64);
+  EXPECT_EQ(size_in_bytes(DType::kU32), 4U);
+  EXPECT_EQ(size_in_bytes(DType::kU64), 8U);
+  EXPECT_FALSE(is_floating_point(DType::kU64));
 }
 
 TEST(Error, EachKindIsThrownAsItsClass) {

@@ -73,13 +73,23 @@ TEST(FlightRecorder, WritesOneJsonObjectPerLine) {
   EXPECT_EQ(lines[1]["what"], "barrier");
 }
 
-TEST(FlightRecorder, WhatWasDoneAtOnceHasNoDuration) {
+TEST(FlightRecorder, AnInlineCollectiveRunsThenIsDoneWithoutDuration) {
   const auto recorder = std::make_unique<FlightRecorder>();
-  recorder->add_done(1, 2, text("barrier"));
+  const auto record = recorder->begin_inline(1, 2, text("barrier"));
+  EXPECT_EQ(recorder->records().front().stage, Stage::kRunning);
+  recorder->finish_inline(record);
   const auto lines = parse_lines(recorder->to_json_lines());
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_EQ(lines[0]["stage"], "done");
   EXPECT_EQ(lines[0]["duration_s"], 0.0);
+}
+
+TEST(FlightRecorder, FinishingAnOverwrittenRecordChangesNoOther) {
+  const auto recorder = std::make_unique<FlightRecorder>();
+  const auto oldest = recorder->begin_inline(0, 0, text("oldest"));
+  for (std::uint64_t i = 1; i <= FlightRecorder::kCapacity; ++i) recorder->begin(0, i, text("later"));
+  recorder->finish_inline(oldest);
+  for (const FlightRecord& record : recorder->records()) EXPECT_EQ(record.stage, Stage::kQueued) << record.sequence;
 }
 
 TEST(FlightRecorder, MayBeUsedByManyThreads) {

@@ -57,6 +57,8 @@ Environment operator+(Environment one, const Environment& other) {
   return one;
 }
 
+const Environment kOneTask{{"SLURM_STEP_NUM_TASKS", "1"}};
+
 struct Case {
   std::string what;
   Environment environment;
@@ -86,6 +88,15 @@ std::vector<Case> cases() {
       {"mpirun", open_mpi(), Way::kMpi, ""},
       {"mpiexec", {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, Way::kMpi, ""},
       {"srun", slurm(), Way::kMpi, ""},
+      {"a step of one task", slurm("0", "4") + kOneTask, Way::kNone, ""},
+      {"a step of one task with PMIx", slurm("0", "4") + kOneTask + Environment{{"PMIX_RANK", "0"}}, Way::kNone, ""},
+      {"mpirun in a step of one task", slurm("0", "4") + kOneTask + open_mpi(), Way::kMpi, ""},
+      {"mpiexec in a step of one task", slurm("0", "4") + kOneTask + Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}},
+       Way::kMpi, ""},
+      {"prterun in a step of one task",
+       slurm("0", "4") + kOneTask + Environment{{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "prterun-n1-7@1"}}, Way::kMpi,
+       ""},
+      {"torchrun in a step of one task", torch() + slurm("0", "4") + kOneTask, Way::kTcp, "1 of 4 at node1:29500"},
       {"a batch script", {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}, Way::kNone, ""},
       {"FARANDOLE_MPI", {{"FARANDOLE_MPI", "openmpi"}}, Way::kMpi, ""},
       {"PMIx is asked for", kPmix, Way::kPmix, "1 in job7 by PMIx"},
@@ -137,6 +148,35 @@ TEST(Launch, FollowsTheTableOfEnvironments) {
       EXPECT_FALSE(found.reason.empty());
     }
   }
+}
+
+TEST(Launch, AStepOfSlurmHasItsOwnNumberOfTasks) {
+  EXPECT_EQ(launch(slurm("1", "8") + Environment{{"SLURM_STEP_NUM_TASKS", "2"}}).mpi.size, 2);
+  EXPECT_EQ(launch(slurm("1", "8")).mpi.size, 8);
+  EXPECT_THAT(launch(slurm("0", "8") + kOneTask).reason, HasSubstr("a step of Slurm with one task"));
+}
+
+TEST(Launch, SaysWhereTheLauncherIsAnotherMpis) {
+  const auto say = [](const Environment& environment, std::string_view library) {
+    const auto read = [&](const char* name) -> const char* {
+      const auto found = environment.find(name);
+      return found == environment.end() ? nullptr : found->second.c_str();
+    };
+    return describe_foreign_launcher(read, library);
+  };
+  const Environment hydra{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}};
+  const Environment intel = hydra + Environment{{"I_MPI_HYDRA_TOPOLIB", "hwloc"}};
+  const Environment newer = open_mpi() + Environment{{"OMPI_VERSION", "5.0.11"}};
+  const Environment older = open_mpi() + Environment{{"OMPI_MCA_orte_ess_num_procs", "4"}};
+  EXPECT_THAT(say(intel, "MPICH 4.0.2"),
+              AllOf(HasSubstr("launcher of Intel MPI has started"), HasSubstr("use MPICH 4.0.2")));
+  EXPECT_THAT(say(newer, "Open MPI 4.1.4"), AllOf(HasSubstr("Open MPI 5.0.11"), HasSubstr("use Open MPI 4.1.4")));
+  EXPECT_THAT(say(older, "Open MPI 5.0.11"), HasSubstr("an older Open MPI"));
+  EXPECT_EQ(say(hydra, "MPICH 4.0.2"), "");
+  EXPECT_EQ(say(intel, "Intel(R) MPI Library 2021.19"), "");
+  EXPECT_EQ(say(newer, "Open MPI 5.0.11"), "");
+  EXPECT_EQ(say(older, "Open MPI 4.1.4"), "");
+  EXPECT_EQ(say({}, "MPICH 4.0.2"), "") << "the program has called MPI_Init by itself";
 }
 
 TEST(Launch, SaysWhereAndWhich) {

@@ -117,6 +117,61 @@ TEST_F(ControlGroups, NoneIsNoLimit) {
   EXPECT_EQ(least("nonsense\n0::/a\n"), kUnlimited);
 }
 
+class CpuQuotas : public ControlGroups {
+ protected:
+  CpuQuota tightest(const std::string& proc_cgroup) { return control_group_cores(proc_cgroup, root_, owner_); }
+};
+
+TEST_F(CpuQuotas, TheTightestOfTheGroupAndThoseAroundItCounts) {
+  put("a/cpu.max", "400000 100000");
+  put("a/b/cpu.max", "max 100000");
+  put("a/b/c/cpu.max", "700000 100000");
+  EXPECT_EQ(tightest("0::/a/b/c\n").cores, 4);
+  EXPECT_EQ(owner_, "/a");
+  put("a/b/cpu.max", "150000 100000");
+  EXPECT_EQ(tightest("0::/a/b/c\n").cores, 2) << "a part of a core keeps one busy";
+  EXPECT_EQ(owner_, "/a/b");
+}
+
+TEST_F(CpuQuotas, LessThanOneCoreIsOne) {
+  put("a/cpu.max", "1000 100000");
+  EXPECT_EQ(tightest("0::/a\n").cores, 1);
+}
+
+TEST_F(CpuQuotas, VersionOneIsReadAsWell) {
+  put("cpu/x/y/cpu.cfs_quota_us", "250000");
+  put("cpu/x/y/cpu.cfs_period_us", "50000");
+  put("cpu/x/cpu.cfs_quota_us", "-1");
+  put("cpu/x/cpu.cfs_period_us", "100000");
+  EXPECT_EQ(tightest("5:cpu,cpuacct:/x/y\n4:memory:/z\n0::/\n").cores, 5);
+  EXPECT_EQ(owner_, "/x/y");
+  EXPECT_EQ(tightest("4:memory:/x/y\n").cores, 0) << "another controller's path";
+}
+
+TEST_F(CpuQuotas, NoneIsNoQuota) {
+  EXPECT_EQ(tightest("").cores, 0);
+  put("a/cpu.max", "max 100000");
+  EXPECT_EQ(tightest("nonsense\n0::/a\n").cores, 0);
+  put("a/cpu.max", "100000 0");
+  EXPECT_EQ(tightest("0::/a\n").cores, 0);
+}
+
+TEST_F(CpuQuotas, ProcessesOfOneGroupShareOne) {
+  put("a/cpu.max", "100000 100000");
+  put("b/cpu.max", "200000 100000");
+  const CpuQuota a = tightest("0::/a\n"), b = tightest("0::/b\n");
+  QuotaSum sum;
+  EXPECT_EQ(sum.bounded(8), 8) << "nobody has one";
+  sum.add(a);
+  sum.add(a);
+  EXPECT_EQ(sum.bounded(8), 1);
+  sum.add(b);
+  EXPECT_EQ(sum.bounded(8), 3) << "another container";
+  EXPECT_EQ(sum.bounded(2), 2);
+  sum.add(CpuQuota{});
+  EXPECT_EQ(sum.bounded(8), 8) << "a process without one";
+}
+
 TEST(ProcessLimits, AreThoseOfThisProcess) {
   const ProcessLimits limits = process_limits();
   EXPECT_GE(limits.memory_bytes, kMiB);

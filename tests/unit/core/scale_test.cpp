@@ -54,6 +54,12 @@ TEST(Scale, TruncatesIntegersAndBoundsThem) {
   EXPECT_EQ(wide, (std::vector<std::int64_t>{kLargest, std::numeric_limits<std::int64_t>::min(), 10}));
   scale(wide.data(), wide.data(), 3, DType::kI64, std::numeric_limits<double>::quiet_NaN());
   EXPECT_EQ(wide, (std::vector<std::int64_t>{0, 0, 0}));
+  constexpr auto kLargestUnsigned = std::numeric_limits<std::uint64_t>::max();
+  std::vector<std::uint64_t> unsigned_wide{kLargestUnsigned, 5};
+  scale(unsigned_wide.data(), unsigned_wide.data(), 2, DType::kU64, 2.0);
+  EXPECT_EQ(unsigned_wide, (std::vector<std::uint64_t>{kLargestUnsigned, 10}));
+  scale(unsigned_wide.data(), unsigned_wide.data(), 2, DType::kU64, -1.0);
+  EXPECT_EQ(unsigned_wide, (std::vector<std::uint64_t>{0, 0}));
   std::vector<std::uint8_t> bools{7, 0};
   scale(bools.data(), bools.data(), 2, DType::kBool, 1.0);
   EXPECT_EQ(bools, (std::vector<std::uint8_t>{1, 0}));
@@ -81,10 +87,16 @@ TEST(Scale, AveragesOfIntegersAreQuotients) {
   check_quotients<std::int16_t>(DType::kI16);
   check_quotients<std::int32_t>(DType::kI32);
   check_quotients<std::int64_t>(DType::kI64);
+  check_quotients<std::uint32_t>(DType::kU32);
+  check_quotients<std::uint64_t>(DType::kU64);
   // More digits than double has.
   constexpr std::int64_t kOdd = (std::int64_t{1} << 62) + 3;
   std::vector<std::int64_t> wide{kOdd, -kOdd, std::numeric_limits<std::int64_t>::min()};
   scale(wide.data(), wide.data(), 3, DType::kI64, averaging_scale(1.0, 3));
+  constexpr std::uint64_t kOddUnsigned = (std::uint64_t{1} << 63) + 5;
+  std::uint64_t unsigned_wide = kOddUnsigned;
+  scale(&unsigned_wide, &unsigned_wide, 1, DType::kU64, averaging_scale(1.0, 3));
+  EXPECT_EQ(unsigned_wide, kOddUnsigned / 3);
   EXPECT_EQ(wide, (std::vector<std::int64_t>{kOdd / 3, -kOdd / 3, std::numeric_limits<std::int64_t>::min() / 3}));
 }
 

@@ -64,6 +64,27 @@ TEST(Settings, AnUnknownVariableIsRefusedWithTheNearestOne) {
   EXPECT_TRUE(contains(refusal({"FARANDOLE_QQQQ=1"}), "FARANDOLE_QQQQ is no setting of Farandole;"));
 }
 
+TEST(Settings, ServiceLinksOfKubernetesArePassedOver) {
+  const std::vector<std::string> links{"FARANDOLE_SERVICE_HOST=10.43.7.1",
+                                       "FARANDOLE_SERVICE_PORT=80",
+                                       "FARANDOLE_SERVICE_PORT_HTTP_API=80",
+                                       "FARANDOLE_PORT=tcp://10.43.7.1:80",
+                                       "FARANDOLE_PORT_80_TCP=tcp://10.43.7.1:80",
+                                       "FARANDOLE_PORT_80_TCP_PROTO=tcp",
+                                       "FARANDOLE_PORT_80_TCP_PORT=80",
+                                       "FARANDOLE_PORT_80_TCP_ADDR=10.43.7.1",
+                                       "FARANDOLE_PORT_53_UDP=udp://[fd00::7]:53",
+                                       "FARANDOLE_JOB_MASTER_SERVICE_HOST=fd00::7",
+                                       "FARANDOLE_JOB_MASTER_PORT_29500_TCP_ADDR=fd00::7"};
+  EXPECT_EQ(Settings::parse(links).job, "");
+  for (const std::string misspelt :
+       {"FARANDOLE_PORT=29500", "FARANDOLE_SERVICE_HOST=node1", "FARANDOLE_RANK_PORT=x", "FARANDOLE_TRANSPORT=tcp",
+        "FARANDOLE_SERVICE_PORT=", "FARANDOLE_PORTS=tcp://10.43.7.1:80"}) {
+    EXPECT_TRUE(contains(refusal({misspelt}), "is no setting of Farandole")) << misspelt;
+  }
+  EXPECT_TRUE(contains(refusal({"FARANDOLE_PORT=" + std::string(100'000, '1')}), "is no setting of Farandole"));
+}
+
 TEST(Settings, AWrongValueIsRefusedWithWhatIsValid) {
   const std::string choice = refusal({"FARANDOLE_ALLREDUCE=rung"});
   EXPECT_TRUE(contains(choice, "FARANDOLE_ALLREDUCE is 'rung' (did you mean 'ring'?)"));
@@ -110,9 +131,9 @@ TEST(Settings, TheTableHasEveryMemberOnce) {
   // Does not compile when a member is added; then the table gets a row and both numbers grow.
   const auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18, m19, m20, m21, m22, m23,
                m24, m25, m26, m27, m28, m29, m30, m31, m32, m33, m34, m35, m36, m37, m38, m39, m40, m41, m42, m43, m44,
-               m45, m46, m47, m48] = defaults;
+               m45, m46, m47, m48, m49] = defaults;
   static_cast<void>(m1);
-  EXPECT_EQ(variables.size(), 48U);
+  EXPECT_EQ(variables.size(), 49U);
 }
 
 TEST(Settings, ValuesAreWrittenAsTheyAreRead) {

@@ -148,6 +148,37 @@ int wake_without_threads() {
   return 0;
 }
 
+/// Counts what of it is there.
+template <class T>
+struct CountedMemory {
+  using value_type = T;
+  explicit CountedMemory(int& counter) : blocks(&counter) {}
+  template <class U>
+  explicit CountedMemory(const CountedMemory<U>& other) : blocks(other.blocks) {}
+  T* allocate(std::size_t count) {
+    ++*blocks;
+    return std::allocator<T>().allocate(count);
+  }
+  void deallocate(T* memory, std::size_t count) {
+    --*blocks;
+    std::allocator<T>().deallocate(memory, count);
+  }
+  bool operator==(const CountedMemory&) const = default;
+  int* blocks;
+};
+
+TEST(ProgressThread, KeepsNoMemoryOfWhatIsGoneBeforeItStarts) {
+  struct Idle final : Progressable {
+    State advance() override { return State::kIdle; }
+    void poll_health() override {}
+  };
+  Doorbell bell;
+  ProgressThread progress({}, bell);
+  int blocks = 0;
+  for (int i = 0; i < 100; ++i) progress.attach(std::allocate_shared<Idle>(CountedMemory<Idle>(blocks)));
+  EXPECT_LE(blocks, 1);
+}
+
 TEST(ProgressThread, IsDoneWithoutWhereTheSystemRefusesThreads) {
   if (test::kThreadSanitizer) GTEST_SKIP() << "the thread sanitizer ends forked children that start threads";
   const pid_t child = fork();

@@ -62,7 +62,7 @@ class CudaDeviceTest : public testing::Test {
 
 TEST_F(CudaDeviceTest, LoadsAllKernelsWhenItIsOpened) {
   device();
-  EXPECT_EQ(vendor().loaded_kernels.size(), 67U);
+  EXPECT_EQ(vendor().loaded_kernels.size(), 89U);
   EXPECT_EQ(vendor().loaded_kernels.count("farandole_reduce_bf16_max"), 1U);
   EXPECT_EQ(current_context(), nullptr) << "the thread's own context is back";
 }

@@ -11,6 +11,7 @@
 
 #include "fake_api.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/average.h"
 #include "message_of.h"
 
 namespace farandole::cuda {
@@ -41,8 +42,8 @@ TEST(KernelBatches, EveryTaskHasTheKernelOfItsName) {
   std::set<std::string> names;
   for (int kernel = 0; kernel < kKernelCount; ++kernel) names.insert(kernel_name(kernel));
   names.erase("");
-  // One copy; reductions; scales but of bool; casts but to the same type.
-  EXPECT_EQ(names.size(), 1U + 11 * 4 + 10 + 4 * 3);
+  // One copy; reductions; scales but of bool; casts but to the same type, and to types of sums and back.
+  EXPECT_EQ(names.size(), 1U + 13 * 4 + 12 + 4 * 3 + 6 * 2);
   for (const DType dtype : kAllDTypes) {
     EXPECT_EQ(kernel_named(task_of(DeviceTask::Kind::kCopy, dtype, 1)), "farandole_copy");
     for (const ReduceOp op : kAllReduceOps) {
@@ -61,6 +62,17 @@ TEST(KernelBatches, EveryTaskHasTheKernelOfItsName) {
       EXPECT_EQ(kernel_named(task), from == to
                                         ? "farandole_copy"
                                         : "farandole_cast_" + std::string(name(from)) + "_" + std::string(name(to)));
+    }
+  }
+}
+
+TEST(KernelBatches, CastIntegersToTheTypeOfTheirSumsAndBack) {
+  for (const DType dtype : {DType::kU8, DType::kI8, DType::kU16, DType::kI16, DType::kI32, DType::kU32}) {
+    for (const bool widens : {true, false}) {
+      const DType from = widens ? dtype : sum_type(dtype), to = widens ? sum_type(dtype) : dtype;
+      DeviceTask task = task_of(DeviceTask::Kind::kCast, from, 1);
+      task.output_dtype = to;
+      EXPECT_EQ(kernel_named(task), "farandole_cast_" + std::string(name(from)) + "_" + std::string(name(to)));
     }
   }
 }

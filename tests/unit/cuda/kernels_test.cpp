@@ -16,6 +16,7 @@
 
 #include "cuda/kernels_host.h"
 #include "farandole/core/reduce.h"
+#include "farandole/internal/average.h"
 #include "reduce_oracle.h"
 
 namespace farandole::cuda {
@@ -277,6 +278,37 @@ TEST(Kernels, CastsConvert) {
         for (const Shifts& shift : {Shifts{0, 0, 0}, {1, 1, 0}, {0, 1, 0}, {2, 6, 0}}) {
           check_cast(from, to, input, wanted, shift);
         }
+      }
+    }
+  }
+}
+
+TEST(Kernels, CastsOfIntegersAreBounded) {
+  std::mt19937_64 random(kSeed);
+  for (const DType narrow : {DType::kU8, DType::kI8, DType::kU16, DType::kI16, DType::kI32, DType::kU32}) {
+    const DType wide = sum_type(narrow);
+    for (const std::size_t count : {0U, 1U, 7U, 16U, 17U, 1003U}) {
+      const Bytes narrow_input = values(count, narrow, random), wide_input = values(count, wide, random);
+      Bytes widened(count * size_in_bytes(wide)), narrowed(count * size_in_bytes(narrow));
+      with_stored_type(narrow, [&](auto small) {
+        with_stored_type(wide, [&](auto large) {
+          using Small = std::decay_t<decltype(small)>;
+          using Large = std::decay_t<decltype(large)>;
+          if constexpr (std::is_integral_v<Small> && std::is_signed_v<Large> && sizeof(Small) < sizeof(Large)) {
+            for (std::size_t i = 0; i < count; ++i) {
+              large = element<Small>(narrow_input, i);
+              std::memcpy(&widened[i * sizeof large], &large, sizeof large);
+              small = static_cast<Small>(std::clamp<std::int64_t>(
+                  element<Large>(wide_input, i), std::numeric_limits<Small>::min(), std::numeric_limits<Small>::max()));
+              std::memcpy(&narrowed[i * sizeof small], &small, sizeof small);
+            }
+          }
+        });
+      });
+      for (const Shifts& shift : {Shifts{0, 0, 0}, {1, 1, 0}, {0, 1, 0}, {2, 6, 0}}) {
+        check_cast(narrow, wide, narrow_input, widened, shift);
+        check_cast(wide, narrow, wide_input, narrowed, shift);
+        check_cast(wide, narrow, widened, narrow_input, shift);
       }
     }
   }

@@ -80,6 +80,8 @@ TEST(Versions, NcclReducesAsReduceDoesOrNotAtAll) {
   EXPECT_EQ(nccl_reduction(DType::kBF16, ReduceOp::kProduct)->op, ncclProd);
   EXPECT_EQ(nccl_reduction(DType::kBF16, ReduceOp::kProduct)->type, ncclBfloat16);
   EXPECT_EQ(nccl_reduction(DType::kI64, ReduceOp::kMin)->op, ncclMin);
+  EXPECT_EQ(nccl_reduction(DType::kU32, ReduceOp::kSum)->type, ncclUint32);
+  EXPECT_EQ(nccl_reduction(DType::kU64, ReduceOp::kMax)->type, ncclUint64);
   EXPECT_EQ(nccl_reduction(DType::kI8, ReduceOp::kMax)->type, ncclInt8);
   EXPECT_EQ(nccl_reduction(DType::kBool, ReduceOp::kSum)->op, ncclMax) << "or";
   EXPECT_EQ(nccl_reduction(DType::kBool, ReduceOp::kMax)->op, ncclMax);

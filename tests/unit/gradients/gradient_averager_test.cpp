@@ -4,14 +4,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "message_of.h"
 
 namespace farandole {
 namespace {
+
+using test::message_of;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 std::vector<GradientSpan> spans_of(std::vector<std::vector<float>>& gradients) {
   std::vector<GradientSpan> spans;
@@ -96,9 +104,133 @@ TEST(GradientAverager, GradientsInMemoryOfADeviceAreRefusedOnEveryRank) {
     std::vector<GradientSpan> spans{{BufferView(nullptr, 8, DType::kF32, {MemoryKind::kCuda, 0}), "gradient"}};
     EXPECT_THROW(GradientAverager(ranks, spans), InvalidArgument);
     std::vector<float> host(8);
-    if (ranks.rank() == 0) spans[0].values = host;
-    EXPECT_THROW(GradientAverager(ranks, spans), Mismatch);
+    if (ranks.rank() == 0) {
+      spans[0].values = host;
+      EXPECT_THROW(GradientAverager(ranks, spans), Mismatch);
+    } else {
+      EXPECT_THROW(GradientAverager(ranks, spans), InvalidArgument);
+    }
   });
+}
+
+/// Memory of three gradients that may be made to overlap.
+struct Embedding {
+  std::vector<float> embed = std::vector<float>(1000), body = std::vector<float>(3000), head = std::vector<float>(1000);
+
+  std::vector<GradientSpan> apart() { return {{embed, "embed"}, {body, "body"}, {head, "head"}}; }
+  std::vector<GradientSpan> tied() { return {{embed, "embed"}, {body, "body"}, {embed, "head"}}; }
+  /// The last one ends where `part` begins, plus one element.
+  std::vector<GradientSpan> overlapping(std::size_t part) {
+    return {{embed, "embed"}, {body, "body"}, {BufferView(embed).part(part, 1), "head"}};
+  }
+};
+
+TEST(GradientAverager, OverlapIsInvalidThereAndAMismatchElsewhere) {
+  run_replicas(3, [](Communicator& ranks) {
+    Embedding model;
+    const std::vector<std::vector<GradientSpan>> refused{model.tied(), model.overlapping(0), model.overlapping(999)};
+    for (std::size_t i = 0; i < refused.size(); ++i) {
+      for (const bool tied_spans : {false, true}) {
+        if (tied_spans && i == 0) continue;  // is what the option is for
+        GradientOptions options;
+        options.tied_spans = tied_spans;
+        if (ranks.rank() == 1) {
+          EXPECT_THAT(message_of<InvalidArgument>([&] { GradientAverager(ranks, refused[i], options); }),
+                      AllOf(HasSubstr("gradient 0 (embed) [0x"), HasSubstr("gradient 2 (head) [0x"),
+                            HasSubstr(i == 0 ? "tied_spans" : "overlap")));
+        } else {
+          EXPECT_THAT(message_of<Mismatch>([&] { GradientAverager(ranks, model.apart(), options); }),
+                      HasSubstr(ranks.describe(1)));
+        }
+      }
+    }
+    EXPECT_THROW(GradientAverager(ranks, model.tied()), InvalidArgument);  // on every rank
+    GradientAverager(ranks, model.apart()).wait();
+  });
+  run_replicas(1,
+               [](Communicator& rank) { EXPECT_THROW(GradientAverager(rank, Embedding().tied()), InvalidArgument); });
+}
+
+TEST(GradientAverager, TiedSpansAreReducedOnceWhenAllAreReady) {
+  run_replicas(3, [](Communicator& ranks) {
+    for (const std::size_t bucket_bytes : {std::size_t{1}, std::size_t{8000}, std::size_t{1} << 20}) {
+      Embedding model;
+      GradientOptions options;
+      options.op = ReduceOp::kSum;
+      options.bucket_bytes = bucket_bytes;
+      options.tied_spans = true;
+      GradientAverager averager(ranks, model.tied(), options);
+      for (int training_step = 0; training_step < 3; ++training_step) {
+        const auto own = static_cast<float>(ranks.rank() + 1);
+        model.embed.assign(1000, own);
+        averager.ready(2);
+        EXPECT_THROW(averager.ready(2), InvalidArgument);
+        model.body.assign(3000, own);
+        averager.ready(1);
+        // The embedding adds its part to what the head has written.
+        for (float& x : model.embed) x += 10 * own;
+        if (training_step < 2) averager.ready(0);
+        averager.wait();
+        for (const float x : model.embed) ASSERT_EQ(x, 66.0F);
+        for (const float x : model.body) ASSERT_EQ(x, 6.0F);
+      }
+    }
+  });
+}
+
+TEST(GradientAverager, TiesThatDifferAreAMismatchOnEveryRank) {
+  run_replicas(2, [](Communicator& ranks) {
+    Embedding model;
+    GradientOptions options;
+    options.tied_spans = true;
+    EXPECT_THAT(message_of<Mismatch>(
+                    [&] { GradientAverager(ranks, ranks.rank() == 0 ? model.tied() : model.apart(), options); }),
+                HasSubstr("tied"));
+  });
+}
+
+TEST(GradientAverager, MemoryOfALivingAveragerIsRefused) {
+  run_replicas(2, [](Communicator& ranks) {
+    Embedding model;
+    std::vector<float> other(1);
+    std::optional<GradientAverager> first(std::in_place, ranks, model.apart());
+    // Begins before and ends after the memory of the first, and lies in its middle.
+    const std::vector<std::vector<GradientSpan>> taken{{{model.body, "again"}},
+                                                       {{BufferView(model.body).part(17, 1), "again"}}};
+    for (const auto& spans : taken) {
+      if (ranks.rank() == 0) {
+        EXPECT_THAT(message_of<InvalidArgument>([&] { GradientAverager(ranks, spans); }),
+                    AllOf(HasSubstr("gradient 0 (again) [0x"), HasSubstr("gradient 1 (body) [0x"),
+                          HasSubstr("of " + ranks.describe(0))));
+      } else {
+        EXPECT_THAT(message_of<Mismatch>([&] {
+                      GradientAverager(ranks, {{other, "other"}});
+                    }),
+                    HasSubstr(ranks.describe(0)));
+      }
+    }
+    GradientAverager moved = std::move(*first);
+    first.reset();
+    EXPECT_THROW(GradientAverager(ranks, taken[0]), InvalidArgument);
+    { const GradientAverager ended = std::move(moved); }
+    GradientAverager(ranks, taken[0]).wait();
+  });
+}
+
+TEST(GradientAverager, RanksThatShareMemoryAreRefused) {
+  std::vector<float> shared(100);
+  std::atomic<int> invalid{0}, mismatches{0};
+  run_replicas(3, [&](Communicator& ranks) {
+    try {
+      const GradientAverager averager(ranks, {{shared, "shared"}});
+    } catch (const InvalidArgument&) {
+      ++invalid;
+    } catch (const Mismatch&) {
+      ++mismatches;
+    }
+  });
+  EXPECT_EQ(invalid, 2);
+  EXPECT_EQ(mismatches, 1);
 }
 
 TEST(GradientAverager, OneThatWasMovedOrHasNoRanksSaysSo) {

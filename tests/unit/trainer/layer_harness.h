@@ -81,7 +81,7 @@ class LayerHarness {
   }
   Layer<Scalar>& layer() { return *layer_; }
 
-  Pass pass;
+  Pass pass{.training = true};
   Shape output_shape;
   std::vector<std::vector<Scalar>> parameters, gradients, statistics, moving;
   Tensor<Scalar> output, input_gradient;

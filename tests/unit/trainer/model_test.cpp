@@ -20,14 +20,16 @@ Model<Scalar> small_model() {
   return Model<Scalar>({6, 6, 2}, std::move(layers));
 }
 
+const Pass kTraining{.training = true};
+
 /// Forward, loss and backward; returns the sum of losses.
 template <class Scalar>
 double run(Model<Scalar>& model, const Tensor<Scalar>& input, const std::function<void(std::size_t)>& on_ready = {}) {
   std::vector<std::int32_t> labels(static_cast<std::size_t>(input.samples()));
   for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i % 3);
   Tensor<Scalar> gradient;
-  const BatchResult result = softmax_cross_entropy<Scalar>(model.forward({}, input), labels, 1, &gradient);
-  model.backward({}, input, gradient, on_ready);
+  const BatchResult result = softmax_cross_entropy<Scalar>(model.forward(kTraining, input), labels, 1, &gradient);
+  model.backward(kTraining, input, gradient, on_ready);
   return result.loss_sum;
 }
 
@@ -150,6 +152,47 @@ TEST(Model, NoSamplesGiveZeroGradients) {
   std::fill(model.reducible().begin(), model.reducible().end(), 7.0F);
   run(model, Tensor<float>(0, {28, 28, 1}));
   for (const float value : model.reducible()) ASSERT_EQ(value, 0);
+}
+
+TEST(Model, ABareForwardPredicts) {
+  LayerList<float> layers;
+  layers.push_back(batch_normalization<float>());
+  layers.push_back(dropout<float>(0.5));
+  Model<float> model({40}, std::move(layers));
+  model.initialize(1);
+  const Tensor<float> input = normal_tensor<float>(8, {40}, 61);
+  const auto outputs = [&](const Pass& pass) {
+    const auto values = model.forward(pass, input).values();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  // Before any training step the moving statistics are 0 and 1.
+  const std::vector<float> predicted = outputs({});
+  for (std::size_t i = 0; i < predicted.size(); ++i) ASSERT_NEAR(predicted[i], input.data()[i], 1e-4);
+  EXPECT_EQ(predicted, outputs({.training = false}));
+  const std::vector<float> trained = outputs(kTraining);
+  EXPECT_GT(std::count(trained.begin(), trained.end(), 0.0F), 100);
+}
+
+TEST(Model, BackwardOfAPredictionIsRefused) {
+  auto model = small_model<float>();
+  model.initialize(1);
+  const Tensor<float> input(2, {6, 6, 2}), gradient(2, {3});
+  for (const bool forward_trains : {false, true}) {
+    for (const bool backward_trains : {false, true}) {
+      model.forward({.training = forward_trains}, input);
+      const Pass pass{.training = backward_trains};
+      if (forward_trains && backward_trains) {
+        model.backward(pass, input, gradient);
+        continue;
+      }
+      try {
+        model.backward(pass, input, gradient);
+        FAIL() << "was taken";
+      } catch (const InvalidArgument& error) {
+        EXPECT_NE(std::string(error.what()).find(".training = true"), std::string::npos) << error.what();
+      }
+    }
+  }
 }
 
 TEST(Model, MisfitsAreNamed) {

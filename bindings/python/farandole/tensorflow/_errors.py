@@ -29,8 +29,8 @@ def _class_of(kind: str, of_status: type) -> type:
     """The package's class for the kind, that is the class of TensorFlow for the status too."""
     base = errors.class_of(kind)
 
-    def initialize(self, node_def, op, message, payloads):
-        of_status.__init__(self, node_def, op, message, payloads)
+    def initialize(self, node_def, op, message, *payloads):  # AutoGraph keeps the class of errors with such arguments
+        of_status.__init__(self, node_def, op, message, *payloads)
 
     return type(
         base.__name__,
@@ -113,7 +113,18 @@ def with_own_errors(base: Callable[..., Any], self: Any, *args: Any, **kwargs: A
     try:
         return base(self, *args, **kwargs)
     except tf.errors.OpError as error:
-        ours = converted(error)
+        ours = converted(error) or _with_advice(error)
         if ours is None:
             raise
         raise ours from None
+
+
+def _with_advice(error: tf.errors.OpError) -> Optional[tf.errors.OpError]:
+    """What TensorFlow says of one process, with what to do in a job; None for other errors."""
+    if not isinstance(error, tf.errors.AlreadyExistsError) or "caching iterator" not in (error.message or ""):
+        return None
+    advice = (
+        "two ranks write the same file of dataset.cache(path): give each rank a path of its own, "
+        'cache(f"{path}-{farandole.rank()}"), and remove what is left of the old ones'
+    )
+    return tf.errors.AlreadyExistsError(error.node_def, error.op, f"{advice}. {error.message}")

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import tensorflow as tf
 
-from .. import _lifecycle, errors
+from .. import _engine, _lifecycle, errors
 from .._engine import Average, Min
 from ..process_sets import ProcessSet, global_process_set
 from . import mpi_ops
@@ -35,6 +35,28 @@ def as_tensor(gradient: Any) -> Any:
     """Arrays and numbers as tensors; tensors, IndexedSlices and None as they are."""
     is_one = gradient is None or isinstance(gradient, (tf.IndexedSlices, tf.Tensor))
     return gradient if is_one else tf.convert_to_tensor(gradient)
+
+
+def can_be_reduced(dtype: tf.DType) -> bool:
+    """Whether the ops take tensors of this type."""
+    return dtype.name in _engine.DTYPES
+
+
+def _check_types(gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+    """Raises Unsupported for what can not be added up, and names it."""
+    for gradient, variable in zip(gradients, variables):
+        if gradient is None or can_be_reduced(gradient.dtype):
+            continue
+        what = f"the gradient of {variable.name}" if hasattr(variable, "assign") else "a tensor"
+        instead = "cast it"
+        if gradient.dtype == tf.string:
+            instead = "text can be gathered, by strategy.gather()"
+        elif gradient.dtype.is_complex:
+            instead = "reduce tf.math.real() and tf.math.imag() of it, and make tf.complex() of both"
+        raise errors.Unsupported(
+            f"{what} is {gradient.dtype.name} of shape {gradient.shape}, which ranks do not add up: {instead}. They reduce "
+            f"{', '.join(_engine.DTYPES)}"
+        )
 
 
 def refuse_in_a_model_of_the_strategy(what: str) -> None:
@@ -164,6 +186,7 @@ class GradientReducer:
         if not self.process_set.included() or self.process_set.size() == 1:
             return dense
         is_local = [self.is_local(variable) for variable in variables]
+        _check_types([None if local else each for local, each in zip(is_local, dense)], variables)
         divisor = self.process_set.size() if self._scale_local_gradients else None
 
         def reduce(shared: Sequence[Any], of: Sequence[Any]) -> List[Any]:

@@ -18,6 +18,8 @@ import threading
 from types import FrameType
 from typing import Any, Callable, Optional
 
+from .._threads import start_thread
+
 _installed_by = 0  # id of the process
 # Where TensorFlow makes exceptions while it is called from C++.
 _EXCEPTION_MODULES = ("tensorflow.python.eager.core", "tensorflow.python.framework.errors_impl")
@@ -40,9 +42,7 @@ def install(pending: Callable[[], int], abort: Callable[[str], None]) -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _raise_outside_exceptions)
     os.register_at_fork(after_in_child=lambda: _forget(writer))
-    threading.Thread(
-        target=_watch, args=(reader, previous, pending, abort), name="farandole-interrupt", daemon=True
-    ).start()
+    start_thread(_watch, "farandole-interrupt", args=(reader, previous, pending, abort))
 
 
 def _raise_outside_exceptions(number: int, frame: Optional[FrameType]) -> None:

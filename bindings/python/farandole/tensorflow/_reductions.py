@@ -65,8 +65,9 @@ def _sparse_text(op: int, about: str) -> str:
 
 
 def _slices(given: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor, op: int, size: int) -> tf.IndexedSlices:
-    """Slices gathered from all ranks: an index that several of them have is there several times, which adds up."""
-    return tf.IndexedSlices(divided(values, size) if op == Average else values, indices, given.dense_shape)
+    """Slices gathered from all ranks: an index that several of them have is there several times, which adds up. So an
+    average of integers has floating-point parts, as in Horovod: cut off, they would not add up to the average."""
+    return tf.IndexedSlices(values / tf.cast(size, values.dtype) if op == Average else values, indices, given.dense_shape)
 
 
 @collective

@@ -9,8 +9,10 @@ import re
 from typing import Any, Callable, List, Optional, Sequence
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 from .. import _engine, _waiting, errors
+from ..process_sets import id_of
 from . import _errors, _graph_frames
 
 # All eager calls without a name have this one. They come one at a time and in the same order on all ranks, as calls of MPI
@@ -55,14 +57,17 @@ def normalize_name(name: str) -> str:
 
 
 def set_number(process_set: Any) -> int:
-    """Number of a process set, given as None, a number or an object. Raises InvalidArgument if it has none yet."""
+    """Number of a process set, given as None, a number or an object. Raises InvalidArgument if it has none yet, and in a
+    job if there is no set of this number, also where a graph is made."""
     if process_set is None:
         return _engine.GLOBAL_SET
-    if hasattr(process_set, "process_set_id"):
-        from ..process_sets import id_of
-
-        return id_of(process_set)
-    return int(process_set)
+    number = id_of(process_set) if hasattr(process_set, "process_set_id") else int(process_set)
+    if number == _engine.GLOBAL_SET or not _engine.is_initialized():
+        return number
+    if _engine.process_set_ranks(number) is None:
+        text = f"there is no process set {number}; there are {sorted(_engine.process_sets())}"
+        raise _errors.invalid_argument(text) if tf.executing_eagerly() else errors.InvalidArgument(text)
+    return number
 
 
 def root_number(root_rank: Any) -> int:
@@ -112,10 +117,20 @@ def run(
     """
     if tf.executing_eagerly():
         return run_named(function, name, **arguments)
+    refuse_xla(default_name)
     with _graph_frames.hidden():
         result = function(name=normalize_name(name or name_from(default_name, inputs)), **arguments)
     _run_independently(result)
     return result
+
+
+def refuse_xla(what: str) -> None:
+    """Raises Unsupported where a function is traced that XLA will compile, which would fail later, without a hint."""
+    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        raise errors.Unsupported(
+            f"{what} is in a function with jit_compile=True: XLA has no kernel for collectives between processes. Compile what "
+            "comes before and after it by functions of its own; with Keras, compile(jit_compile=False)"
+        )
 
 
 def run_named(function: Callable[..., Any], name: Optional[str], /, **arguments) -> Any:
@@ -152,6 +167,12 @@ def of_gradient(op: Any, suffix: str = "gradient") -> dict:
         # Several tapes may ask for it, each in a scope of its own, which is no part of the name.
         name = numbered(name.rpartition("/")[2])
     return {"name": name, "ignore_name_scope": ignore_name_scope, "process_set": op.get_attr("process_set")}
+
+
+def is_in_strategy() -> bool:
+    """Whether MirroredStrategy.run has called what is running. Each rank's loss is then its part of one, and gradients are
+    those of that one; Horovod defines some otherwise."""
+    return hasattr(tf.distribute.get_replica_context(), "function_name")
 
 
 def need_sum_or_average(op: Any, what: str) -> None:

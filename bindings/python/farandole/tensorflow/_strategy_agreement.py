@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List
 import tensorflow as tf
 
 from .. import _engine, _lifecycle, objects
-from . import _strategy_drift
+from . import _strategy_drift, _strategy_models
 from ._differences import difference, shortened
 from ._strategy_extended import is_farandole_strategy
 from ._strategy_input import DistributedIterator
@@ -195,11 +195,13 @@ def _call(call: str) -> Callable[..., Any]:
         if _is_alone(self):
             return base(self, *args, **kwargs)
         arguments = inspect.signature(base).bind(self, *args, **kwargs).arguments
-        facts = _facts(self, call, arguments)
+        facts, model = _facts(self, call, arguments), _strategy_models.of_model(self)
         _warn_of_no_rows(self, arguments)
         with progress().within(call):
-            if not progress().agree(BEGIN, _digest(facts)):
+            digest = _digest({**facts, "model": model.digest() if model else ""})
+            if not progress().agree(BEGIN, digest):
                 _compare(facts)
+                _strategy_models.refuse_difference(model)
             return base(self, *args, **kwargs)
 
     return function

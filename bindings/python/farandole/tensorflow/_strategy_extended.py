@@ -9,10 +9,11 @@ import tensorflow as tf
 
 from .. import _engine, _lifecycle, errors
 from .._engine import Sum
-from . import _strategy_input, _strategy_variables, mpi_ops
+from . import _strategy_input, _strategy_share, _strategy_variables, mpi_ops
 from ._gradients import GradientReducer
 from ._private_names import DistributedVariable, UpdateContext
 from ._reductions import divided
+from ._strategy_gather import gathered
 from ._strategy_names import named
 from ._strategy_progress import READ, progress
 
@@ -28,13 +29,6 @@ def _own_device() -> str:
 def _component(value: Any) -> Any:
     """The variable or tensor of this process in a distributed value."""
     return value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
-
-
-def _first_tensor(structure: Any) -> Optional[Any]:
-    for leaf in tf.nest.flatten(structure):
-        if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)) or (tf.is_tensor(leaf) and leaf.shape.rank != 0):
-            return leaf
-    return None
 
 
 _LIBRARIES = ("tensorflow", "keras", "farandole")  # and their modules
@@ -87,16 +81,19 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
     model_step: the method of a Keras model that is called, as `fit` does, or empty. Within it everything is as in one
     process, see docs/decisions/0012-losses-in-the-eyes-of-a-model.md; other functions see what tf.distribute defines.
-    function_name: of what is called.
+    function, function_name: what is called.
     """
 
     def __init__(self, strategy: Any, fn: Callable[..., Any], inputs: Any):
         super().__init__(strategy, replica_id_in_sync_group=_lifecycle.rank())
         self.model, self.model_step = _model_step(fn)
-        self.function_name = getattr(fn, "__name__", "function")
+        self.function, self.function_name = fn, getattr(fn, "__name__", "function")
         self._samples_are_agreed = getattr(fn, "samples_are_agreed", False)
-        self._inputs = inputs
         self._share: Optional[tf.Tensor] = None
+        named_batch = _strategy_share.taken_name()
+        self._is_named = named_batch is not None
+        # The tensors among which the batch is, of whose rows each rank has its share.
+        self._counted = _strategy_share.with_rows(named_batch if self._is_named else inputs)
 
         self._graph: Optional[tf.Graph] = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         # The optimizer whose loss Keras' own train_step is about to scale, and whether it has.
@@ -105,36 +102,35 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         self.is_applying = False
         self.is_differentiating = False
 
-    def knows_share(self) -> bool:
-        """Whether `share` has been asked for."""
-        return self._share is not None
+    def takes(self, batch: Any) -> None:
+        """The function itself has taken a batch of a distributed dataset, of which all ranks have said how many rows they
+        have. It may take several, one after the other."""
+        if self._is_named:
+            return
+        taken = _strategy_share.with_rows(batch)
+        self._samples_are_agreed = self._samples_are_agreed or not self._counted
+        self._counted = taken if self._samples_are_agreed else self._counted + taken
+        self._share = None
 
     def share(self) -> Optional[tf.Tensor]:
-        """This rank's part of the samples of all ranks, a float64 scalar. None if the inputs have no tensor that says.
+        """This rank's part of the samples of all ranks, a float64 scalar. None if the program says that there is no batch.
 
-        The number of samples is that of the rows of the first tensor that was passed to `run`. In Keras's own loops the
-        ranks have told each other when they agreed on the batch. Elsewhere it is one collective, where it is asked for,
-        which runs while the forward pass does.
+        In Keras's own loops the ranks have told each other when they agreed on the batch. Elsewhere it is one collective,
+        where it is asked for, which runs while the forward pass does.
         """
-        if self._share is not None:
-            return self._share
-        first = _first_tensor(self._inputs)
-        if first is None:
-            return None
         if self._samples_are_agreed:
             return progress().share()  # of a variable, in whatever graph this is
-        # The first to ask for it may be in a branch or a loop, which the others are not.
-        with self._of_step():
-            self._share = self._share_of(first)
+        if self._share is None and not (self._is_named and not self._counted):
+            # The first to ask for it may be in a branch or a loop, which the others are not.
+            with self._of_step():
+                self._share = _strategy_share.of_rows(self._counted)
         return self._share
 
-    def _share_of(self, first: Any) -> tf.Tensor:
-        # Also where the number is known beforehand, the batch comes first: only then do all ranks have one.
-        before = [] if tf.executing_eagerly() else tf.nest.flatten(first, expand_composites=True)
-        with tf.control_dependencies(before):
-            samples = tf.identity(tf.cast(_strategy_input.rows_of(first), tf.int64))
-        total = mpi_ops._allreduce(samples, op=Sum, **named("samples"))
-        return tf.math.divide_no_nan(tf.cast(samples, tf.float64), tf.cast(total, tf.float64))
+    def meet(self) -> None:
+        """Runs the collective of `share`, if there is one. To be called before anything is asked that may be known
+        beforehand on some ranks only, such as whether there are rows: all ranks then make the same collectives."""
+        if not self._samples_are_agreed:
+            self.share()
 
     def _of_step(self) -> Any:
         """The graph in which `run` was called."""
@@ -152,12 +148,15 @@ class ReplicaContext(tf.distribute.ReplicaContext):
     def weight(self) -> tf.Tensor:
         """What this rank counts in averages over the ranks, a float64 scalar: its share, if unknown 1/ranks."""
         share = self.share()
-        return tf.constant(1.0 / _lifecycle.size(), tf.float64) if share is None else share
+        return self.even_weight() if share is None else share
+
+    def even_weight(self) -> tf.Tensor:
+        """That of ranks which all count alike."""
+        return tf.constant(1.0 / _lifecycle.size(), tf.float64)
 
     def rows(self) -> Any:
         """Of the first tensor of the inputs: an int where it is known, else a tensor; None if there is none."""
-        first = _first_tensor(self._inputs)
-        return None if first is None else _strategy_input.rows_of(first)
+        return _strategy_share.rows_of(self._counted[0]) if self._counted else None
 
     def is_of_rows(self, value: Any) -> bool:
         """Whether the value, a loss, has a number for each row of the inputs, or several."""
@@ -208,22 +207,18 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         finally:
             self.is_differentiating = False
 
-    def of_samples(self, gradients: Sequence[Any]) -> Sequence[Any]:
-        """The gradients, but zeros where this rank has no samples: a gradient of nothing may well be NaN."""
-        first = _first_tensor(self._inputs)
-        rows = 1 if first is None else _strategy_input.rows_of(first)
-        if isinstance(rows, int) and rows > 0:
-            return gradients
-        # None stays None, and indices do not go through the branches: _strategy_slices looks at where they come from.
-        given = [_values_of(each) for each in gradients if each is not None]
-        results = iter(tf.cond(rows > 0, lambda: given, lambda: [tf.zeros_like(each) for each in given]))
-        return [None if each is None else _with_values(each, next(results)) for each in gradients]
+    def without_nan(self, gradients: Any) -> Any:
+        """The gradients, with zeros for what is not finite if this rank has no rows."""
+        # Tensors of a batch that the ranks have agreed on have as many rows.
+        counted = self._counted[:1] if self._samples_are_agreed else self._counted
+        return _strategy_share.without_nan(gradients, counted)
 
     def average(self, value: tf.Tensor) -> tf.Tensor:
         """The average over the ranks, by their samples. A rank without samples does not count, even with a NaN."""
         if _lifecycle.size() == 1:
             return value
-        share = self.share()
+        # A function without data counts as much on all ranks.
+        share = self.share() if self._counted else None
         if share is None:
             return self.all_reduce(_ReduceOp.MEAN, value)
         part = tf.math.multiply_no_nan(value, tf.cast(share, value.dtype))
@@ -404,20 +399,10 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
         return _strategy_variables.from_first_rank(tf.convert_to_tensor(tensor))
 
     def _gather_to_implementation(self, value: Any, destinations: Any, axis: int, options: Any) -> tf.Tensor:
-        return self.read_together(lambda: _gathered(tf.convert_to_tensor(_component(value)), axis))
+        return self.read_together(lambda: gathered(tf.convert_to_tensor(_component(value)), axis))
 
     def _batch_gather_to(self, value_destination_pairs: Any, axis: int, options: Any = None) -> Any:
-        return [_gathered(tf.convert_to_tensor(_component(value)), axis) for value, _ in value_destination_pairs]
-
-
-def _values_of(gradient: Any) -> Any:
-    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-
-
-def _with_values(gradient: Any, values: tf.Tensor) -> Any:
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return values
+        return [gathered(tf.convert_to_tensor(_component(value)), axis) for value, _ in value_destination_pairs]
 
 
 def _check_options(options: Any) -> None:
@@ -429,17 +414,3 @@ def _check_options(options: Any) -> None:
 def _to_reduce(value: Any) -> Any:
     value = _component(value)
     return value if isinstance(value, tf.IndexedSlices) else tf.convert_to_tensor(value)
-
-
-def _gathered(value: tf.Tensor, axis: int) -> tf.Tensor:
-    """The values of all ranks, one after the other along the axis."""
-    if value.shape.rank is None or value.shape.rank == 0:
-        raise errors.InvalidArgument(f"gather() needs a tensor of known rank of at least 1, got shape {value.shape}")
-    if _lifecycle.size() == 1:
-        return value
-    axis %= value.shape.rank
-    order = [axis, *(i for i in range(value.shape.rank) if i != axis)]
-    back = [order.index(i) for i in range(value.shape.rank)]
-    turned = value if axis == 0 else tf.transpose(value, order)
-    gathered = mpi_ops.gather_all("FarandoleAllgather", [turned], **named("gather"), about=f"along axis {axis}")[0]
-    return gathered if axis == 0 else tf.transpose(gathered, back)

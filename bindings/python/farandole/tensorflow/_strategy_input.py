@@ -45,7 +45,20 @@ def _digest(leaves: Sequence[Any]) -> tf.Tensor:
     return mpi_ops._LIB.farandole_digest(tensors=[each for each in flat if each.dtype not in _WITHOUT_DIGEST])
 
 
+def _is_divisible(spec: Any) -> bool:
+    """False for composite tensors, such as extension types, of which only their class knows what belongs to a row."""
+    is_composite = issubclass(getattr(spec, "value_type", object), tf.__internal__.CompositeTensor)
+    return not is_composite or isinstance(spec, (tf.RaggedTensorSpec, tf.SparseTensorSpec))
+
+
 def _check_batched(spec: Any) -> None:
+    for leaf in tf.nest.flatten(spec):
+        if not _is_divisible(leaf):
+            raise errors.Unsupported(
+                f"a batch of the dataset has a {leaf.value_type.__qualname__}, which the ranks can not divide by rows as they do "
+                "tensors, RaggedTensors and SparseTensors. Let the dataset give its parts in a tuple or dictionary, or give each "
+                "rank data of its own by distribute_datasets_from_function()"
+            )
     ranks = [leaf.shape.rank for leaf in tf.nest.flatten(spec) if hasattr(leaf, "shape")]
     if not ranks or 0 in ranks:
         raise errors.InvalidArgument(
@@ -189,6 +202,23 @@ class DistributedDataset(tf.distribute.DistributedDataset):
     def __len__(self) -> int:
         return len(self._dataset)
 
+    def map(self, map_func: Callable[..., Any]) -> "DistributedDataset":
+        """`map_func` of this rank's part of each batch; Keras gives class_weight to the rows so."""
+
+        def of_part(digest: tf.Tensor, samples: tf.Tensor, part: Any) -> Any:
+            return digest, samples, map_func(*part) if type(part) is tuple else map_func(part)
+
+        return self._derived(self._dataset.map(of_part))
+
+    def prefetch(self, buffer_size: int) -> "DistributedDataset":
+        """Prepares batches while others are computed, as tf.data.Dataset.prefetch."""
+        return self._derived(self._dataset.prefetch(buffer_size))
+
+    def _derived(self, dataset: tf.data.Dataset) -> "DistributedDataset":
+        derived = DistributedDataset(dataset)
+        derived.order = self.order
+        return derived
+
     def reduce(self, initial_state: Any, reduce_func: Callable[[Any, Any], Any]) -> Any:
         """`reduce_func(state, batch)` for each batch of this rank, one after the other. AutoGraph makes a call of it from
         a loop over the dataset."""
@@ -238,7 +268,7 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
             progress().agree(END)
             raise
         progress().agree(BATCH, digest, samples)
-        return element
+        return _taken(element)
 
     def get_next(self) -> Any:
         """The next batch. Raises tf.errors.OutOfRangeError when there is none on any rank."""
@@ -248,7 +278,7 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
             except StopIteration:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
         # Beyond its end the iterator gives no element but the error that says so.
-        return self._agreed(lambda element: element, lambda: self._iterator.get_next()[-1])
+        return _taken(self._agreed(lambda element: element, lambda: self._iterator.get_next()[-1]))
 
     def get_next_as_optional(self) -> Any:
         """The next batch, or an empty tf.experimental.Optional when there is none on any rank."""
@@ -272,6 +302,14 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
             return progress().agree_then(END, without)
 
         return tf.cond(optional.has_value(), batch, end)
+
+
+def _taken(batch: Any) -> Any:
+    """The batch, of which the function knows that `run` has called, if it is one that has taken it."""
+    context = tf.distribute.get_replica_context()
+    if hasattr(context, "takes"):
+        context.takes(batch)
+    return batch
 
 
 class DistributedIteratorSpec(tf.TypeSpec):

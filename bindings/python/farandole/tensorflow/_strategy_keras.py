@@ -13,7 +13,7 @@ from unittest import mock
 import tensorflow as tf
 
 from .. import _lifecycle, errors
-from . import _private_names, _strategy_losses, _strategy_metrics, _strategy_slices
+from . import _private_names, _strategy_losses, _strategy_metrics, _strategy_normalization, _strategy_slices
 from ._gradients import finite_everywhere
 from ._strategy_extended import ReplicaContext, is_farandole_strategy, own_context
 from ._strategy_input import DistributedDataset, Order
@@ -136,6 +136,8 @@ def install() -> None:
     _replace(TensorFlowTrainer, "train_step", _strategy_losses.train_step)
     del TensorFlowTrainer.train_step.__wrapped__  # AutoGraph would call that, without the model
     _replace(tf.GradientTape, "gradient", _strategy_losses.gradient)
+    for name in ("jacobian", "batch_jacobian"):
+        _replace(tf.GradientTape, name, _strategy_losses.without_weights)
     for module in (tf.nn, tf.compat.v1.nn):
         _replace(module, "compute_average_loss", _strategy_losses.compute_average_loss)
         _replace(module, "scale_regularization_loss", _strategy_losses.scale_regularization_loss)
@@ -143,11 +145,13 @@ def install() -> None:
     _replace(keras.metrics.Metric, "add_variable", _strategy_metrics.add_variable)
     _replace(Variable, "_direct_assign", _strategy_metrics.assign)
     _replace(Trainer, "_get_metrics_result_or_logs", metrics_result_or_logs)
+    _replace(TensorFlowTrainer, "_aggregate_additional_loss", _strategy_losses.aggregate_additional_loss)
     _replace(TensorFlowTrainer, "_maybe_symbolic_build", _build)
     _replace(TFEpochIterator, "__init__", _iterate)
     for name, function in REPLACEMENTS.items():
         _replace(TensorFlowTrainer, name, function)
     _replace(keras.callbacks.CallbackList, "set_model", adapted)
+    _replace(keras.layers.BatchNormalization, "_moments", _strategy_normalization.moments)
     _strategy_optimizers.install(_replace)
     for method in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"):
         _replace(TensorFlowTrainer, method, with_own_errors)

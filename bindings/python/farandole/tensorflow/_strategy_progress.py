@@ -34,7 +34,8 @@ _OTHER_PROGRAM = (
 _OTHER_NUMBER = "give all ranks the same number of rows or set {steps}"
 _OTHER_DATA = (
     "The ranks read different data: every rank makes the whole batch and takes its own part of it, so that their "
-    "datasets must be equal, in the same order. Shuffle with a seed; for datasets that hold only one rank's data use "
+    "datasets must be equal, in the same order. Shuffle with a seed; make layers with random numbers that are called in "
+    "map() outside of scope(), or put them into the model; for datasets that hold only one rank's data use "
     "distribute_datasets_from_function(), or AutoShardPolicy.OFF"
 )
 

@@ -28,8 +28,6 @@ def from_first_rank(value: tf.Tensor) -> tf.Tensor:
     if _lifecycle.size() == 1:
         return value
     dtype = value.dtype
-    if dtype in (tf.uint32, tf.uint64):
-        return tf.bitcast(from_first_rank(tf.bitcast(value, tf.uint8)), dtype)
     if dtype.is_complex:
         part = dtype.real_dtype
         parts = from_first_rank(tf.stack([tf.math.real(value), tf.math.imag(value)]))

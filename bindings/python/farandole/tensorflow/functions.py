@@ -64,7 +64,7 @@ def _compare_order(names: List[str], process_set: Any) -> None:
 
 
 def _broadcast_bytes(variable: Any, root_rank: int, process_set: ProcessSet) -> Any:
-    """For types that no reduction knows, such as the uint32 of random-number states."""
+    """For types that no reduction knows, such as complex numbers."""
     dtype = variable.dtype.base_dtype
     if not (dtype.is_integer or dtype.is_complex):
         raise errors.InvalidArgument(f"variable {variable.name} of {dtype.name} can not be sent")

@@ -3,7 +3,7 @@
 
 Everything here works eagerly and in `tf.function`, and has gradients. Common to all:
 
-- `tensor` is anything that becomes a tensor of bool, int8 to int64, uint8, uint16, float16, bfloat16, float32, float64.
+- `tensor` is anything that becomes a tensor of bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64.
 - `name` tells the ranks which tensors belong together. In a `tf.function` it becomes the name of the op, and without
   one the name is made from the tensor's; ops run as soon as their inputs are there, in any order, and several at once.
   Eager calls without a name belong together by their order, which must be the same on all ranks; those of several
@@ -17,6 +17,9 @@ what can not work, which is Mismatch on the ranks that make the call well; Dupli
 go on; PeerLost, Timeout, TransportError when it can not. They are classes of `tf.errors` too: FailedPreconditionError;
 InvalidArgumentError (also DuplicateName); UnimplementedError (Unsupported); AbortedError (when the job can not go on).
 From a `tf.function` they come as those alone; see `converted_errors`.
+
+Where Horovod's gradient of a collective is not that of the sum of all ranks' losses, it is so here too, but not in a
+function that `MirroredStrategy.run` calls.
 """
 
 from typing import Any, Dict, List, Optional, Sequence
@@ -156,12 +159,13 @@ def grouped_allgather(
 
 @ops.RegisterGradient("FarandoleAllgather")
 def _allgather_gradient(op, *gradients):
-    averages = _grouped_allreduce(_running.dense(gradients, op.outputs), op=Average, **_running.of_gradient(op))
+    over_ranks = Sum if _running.is_in_strategy() else Average
+    reduced = _grouped_allreduce(_running.dense(gradients, op.outputs), op=over_ranks, **_running.of_gradient(op))
     rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
     all_rows = allgather(rows[tf.newaxis], **_running.of_gradient(op, "rows"))
     own = rank_op(process_set=op.get_attr("process_set"))
     first = tf.reduce_sum(all_rows[:own], axis=0)
-    return [average[first[i] : first[i] + rows[i]] for i, average in enumerate(averages)]
+    return [each[first[i] : first[i] + rows[i]] for i, each in enumerate(reduced)]
 
 
 # ---- Broadcast -----------------------------------------------------------------------------------------------------
@@ -192,9 +196,10 @@ def broadcast(
 
 @ops.RegisterGradient("FarandoleBroadcast")
 def _broadcast_gradient(op, *gradients):
-    averages = _grouped_allreduce(_running.dense(gradients, op.inputs), op=Average, **_running.of_gradient(op))
+    over_ranks = Sum if _running.is_in_strategy() else Average
+    reduced = _grouped_allreduce(_running.dense(gradients, op.inputs), op=over_ranks, **_running.of_gradient(op))
     is_root = tf.equal(rank_op(), op.get_attr("root_rank"))
-    return [tf.where(is_root, average, tf.zeros_like(average)) for average in averages]
+    return [tf.where(is_root, each, tf.zeros_like(each)) for each in reduced]
 
 
 @_running.collective
@@ -227,6 +232,7 @@ def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[
         _running.run_named(_LIB.farandole_broadcast_variables, name, **arguments)
         return [variable.read_value() for variable in variables]
     name = name or "_".join(["FarandoleBroadcastVariables", variables[0].name, variables[-1].name])
+    _running.refuse_xla("FarandoleBroadcastVariables")
     # Not independent of the ops around it: those that read or write the variables keep their order.
     with _graph_frames.hidden():
         done = _LIB.farandole_broadcast_variables(name=_running.normalize_name(name), **arguments)
@@ -315,9 +321,12 @@ def _grouped_reducescatter(
 def _reducescatter_gradient(op, *gradients):
     _running.need_sum_or_average(op, "reducescatter")
     gradients = _running.dense(gradients, op.outputs)
-    if op.get_attr("reduce_op") == Sum:
-        size = size_op(op.get_attr("process_set"))
+    size = size_op(op.get_attr("process_set"))
+    is_sum = op.get_attr("reduce_op") == Sum
+    if is_sum and not _running.is_in_strategy():
         gradients = [gradient * tf.cast(size, gradient.dtype) for gradient in gradients]
+    elif not is_sum and _running.is_in_strategy():
+        gradients = [gradient / tf.cast(size, gradient.dtype) for gradient in gradients]
     factor = float(op.get_attr("prescale_factor")) * float(op.get_attr("postscale_factor"))
     if factor != 1.0:
         gradients = [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
@@ -338,6 +347,7 @@ def join(process_set=None) -> tf.Tensor:
         last_rank = _running.run_eagerly(_LIB.farandole_join, process_set=number)
         _work.names.restart(number)
         return last_rank
+    _running.refuse_xla("FarandoleJoin")
     return _LIB.farandole_join(process_set=number)
 
 
@@ -346,6 +356,7 @@ def barrier(process_set=None, name: Optional[str] = None) -> Optional[tf.Operati
     number = _running.set_number(process_set)
     if tf.executing_eagerly():
         return _running.run_named(_LIB.farandole_barrier, name, process_set=number)
+    _running.refuse_xla("FarandoleBarrier")
     return _LIB.farandole_barrier(process_set=number, name=_running.normalize_name(name or "FarandoleBarrier"))
 
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional
 import tensorflow as tf
 
 from .. import _engine, _forgotten_scope, _lifecycle, errors
-from . import _strategy_extended, _strategy_seeds, init
+from . import _strategy_extended, _strategy_seeds, _strategy_share, init
 from ._strategy_progress import progress
 
 __all__ = ["MirroredStrategy"]
@@ -28,26 +28,38 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     alike: ranks that do not raise `farandole.errors.Mismatch`; within a tf.function it is the FailedPreconditionError that
     `converted_errors` converts.
 
+    model_check: before training, the ranks compare what their models compute, see docs/keras.md#errors. False leaves that out;
+    pass the same on all ranks.
+
     It is a MultiWorkerMirroredStrategy by its class only, because Keras asks for that; it uses nothing of it.
     docs/keras.md says what works and what differs.
     """
 
-    def __init__(self) -> None:  # pylint: disable=super-init-not-called
+    def __init__(self, model_check: bool = True) -> None:  # pylint: disable=super-init-not-called
         init()
         progress()
         _strategy_seeds.agree()
         # Not the parent's, which starts a server.
         tf.distribute.Strategy.__init__(self, _strategy_extended.Extended(self))
+        self.model_check = model_check
         _forgotten_scope.ignore_collectives_so_far()
 
     def scope(self) -> Any:
         _support_keras()
         return super().scope()
 
-    def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
-        """Calls `fn`, here and on every other rank, as a replica."""
+    def run(
+        self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None, batch: Any = None
+    ) -> Any:
+        """Calls `fn`, here and on every other rank, as a replica.
+
+        batch: the tensors, among those that are passed, of whose rows each rank has a part: by them ranks count in means.
+            It need not be given where all tensors have as many rows, or the batch comes from a distributed dataset. ()
+            says that there is none, and that all ranks count alike.
+        """
         _refuse_jit(fn)
-        return super().run(fn, args=args, kwargs=kwargs, options=options)
+        with _strategy_share.naming(batch):
+            return super().run(fn, args=args, kwargs=kwargs, options=options)
 
     def reduce(self, reduce_op: Any, value: Any, axis: Optional[int] = None) -> Any:
         """Combines the values of all ranks. Scalars with an axis, as which Keras passes the logs of a batch, stay what

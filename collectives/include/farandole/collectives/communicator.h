@@ -22,8 +22,12 @@ namespace farandole FARANDOLE_API {
 
 /// How a reduction treats its values, and which algorithm runs it.
 struct ReduceOptions {
-  double prescale = 1.0;   ///< every input is multiplied by this before it is reduced; integers: see scale(); no bool
-  double postscale = 1.0;  ///< every result is multiplied by this; integers: see scale(); no bool
+  /// Every input is multiplied by this before it is reduced: f16, bf16 and f32 by the nearest float, in float; f64 and
+  /// integers in double, see scale(). Not for bool.
+  double prescale = 1.0;
+  /// Every result is multiplied by this, likewise. With an average it is divided by the number of ranks first, so that
+  /// the sum is multiplied once; without it averages are exact.
+  double postscale = 1.0;
   std::string_view algorithm = {};  ///< "ring", …; empty: the setting's, or Farandole's choice. The same on all ranks.
   int segments = 0;                 ///< 0: chosen from the size
   StreamView stream = {};           ///< of a call on device memory, see Communicator
@@ -46,6 +50,9 @@ struct CommunicatorOptions {
   /// Choices of algorithms, where they were measured on ranks like these. Null: those of the communicator that it is
   /// made of. Read during the call. The same on all ranks.
   const TuningTable* table = nullptr;
+  /// What warnings and errors call the communicator: "communicator 'pairs' of 2 ranks". Empty: by a number. Read during
+  /// the call. Of this rank alone.
+  std::string_view name = {};
 };
 
 /// An asynchronous collective. Copies refer to the same one. Its buffers must outlive its completion: destroying the
@@ -80,10 +87,11 @@ class Work {
 /// called (unless FARANDOLE_CHECK=off): a disagreement raises Mismatch on every rank before data is touched, and the
 /// communicator stays usable. Timeout, PeerLost, TransportError and DeviceError poison the job.
 ///
-/// Nothing else writes to a call's buffers while it runs: no other thread, and no peer's call whose output they are.
-/// The
-/// `_async` forms return at once; their buffers must stay valid and untouched until `wait` returns. Blocking calls
-/// may be mixed with them. One thread at a time per communicator of a rank; different communicators are independent.
+/// While a call runs no other thread and no peer's collective may write to its buffers. Input and output may be in
+/// place where a function says so; any other overlap of input, output and counts raises InvalidArgument on that rank
+/// and Mismatch on its peers, before data is touched. The `_async` forms return at once; their buffers must stay valid
+/// and untouched until `wait` returns, so temporary containers do not compile; counts are copied. Blocking calls may be
+/// mixed with them. One thread at a time per communicator of a rank; different communicators are independent.
 /// Creation (`split`, `duplicate`) is collective over the parent and must come in the same order on all its ranks, also
 /// among different parents: a rank makes one communicator at a time.
 /// **Devices.** Buffers whose `space` is that of a CUDA device are reduced and moved there, all buffers of a call, on
@@ -114,7 +122,7 @@ class Communicator {
   std::string describe(int rank) const;
   const Settings& settings() const;
 
-  /// `output` = reduction of all ranks' `input`; they may be the same memory, but must not overlap otherwise.
+  /// `output` = reduction of all ranks' `input`. In place: `output` is `input`.
   /// @param input   `count` elements of any DType.   @param output  as many, of the same type.
   /// @throws Mismatch, InvalidArgument  `output` is unchanged.   @throws PeerLost, Timeout, TransportError
   /// Cost of the ring: 2(P-1) rounds, 2N(P-1)/P bytes sent per rank; docs/algorithms.md has the others.
@@ -122,7 +130,7 @@ class Communicator {
   void allreduce(BufferView values, ReduceOp op, const ReduceOptions& options = {}) {
     allreduce(values, values, op, options);
   }
-  Work allreduce_async(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options = {});
+  Work allreduce_async(AsyncInput input, BufferView output, ReduceOp op, const ReduceOptions& options = {});
   Work allreduce_async(BufferView values, ReduceOp op, const ReduceOptions& options = {}) {
     return allreduce_async(values, values, op, options);
   }
@@ -132,40 +140,44 @@ class Communicator {
   Work broadcast_async(BufferView values, int root, std::string_view algorithm = {}, StreamView stream = {});
 
   /// `output` on `root` = reduction of all ranks' `input`. On other ranks `output` is ignored and may be empty.
+  /// In place: `output` is `input`.
   void reduce(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options = {});
-  Work reduce_async(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options = {});
+  Work reduce_async(AsyncInput input, BufferView output, ReduceOp op, int root, const ReduceOptions& options = {});
 
   /// `output` = all ranks' inputs, in order of rank. `counts[r]` elements come from rank r; empty: `input.count` from
-  /// each. The own input may lie at its place in `output`.
+  /// each. In place: `input` lies at its place in `output`.
   void allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts = {},
                  std::string_view algorithm = {}, StreamView stream = {});
-  Work allgather_async(ConstBufferView input, BufferView output, std::span<const std::size_t> counts = {},
+  Work allgather_async(AsyncInput input, BufferView output, std::span<const std::size_t> counts = {},
                        std::string_view algorithm = {}, StreamView stream = {});
 
   /// `output` = this rank's part of the reduction of all ranks' `input`. Rank r's part has `counts[r]` elements; empty:
-  /// equal parts. `output` may lie at its place in `input`.
+  /// equal parts. In place: `output` lies at its place in `input`.
   void reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts = {},
                       const ReduceOptions& options = {});
-  Work reduce_scatter_async(ConstBufferView input, BufferView output, ReduceOp op,
-                            std::span<const std::size_t> counts = {}, const ReduceOptions& options = {});
+  Work reduce_scatter_async(AsyncInput input, BufferView output, ReduceOp op, std::span<const std::size_t> counts = {},
+                            const ReduceOptions& options = {});
 
   /// `output` on `root` = all ranks' inputs, in order of rank; `counts` as in allgather, the same on all ranks.
+  /// In place on `root`, as in allgather.
   void gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
               std::string_view algorithm = {}, StreamView stream = {});
-  Work gather_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
+  Work gather_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts = {},
                     std::string_view algorithm = {}, StreamView stream = {});
 
   /// `output` = this rank's part of `root`'s `input`; `counts` as in reduce_scatter, the same on all ranks.
+  /// In place on `root`, as in reduce_scatter.
   void scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
                std::string_view algorithm = {}, StreamView stream = {});
-  Work scatter_async(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
+  Work scatter_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts = {},
                      std::string_view algorithm = {}, StreamView stream = {});
 
   /// Part r of `input` goes to rank r; `output` = the parts that the ranks sent here, in order of rank. The counts have
-  /// one entry per rank; empty: equal parts. What rank a sends to b must be what b expects from a. In place is allowed.
+  /// one entry per rank; empty: equal parts. What rank a sends to b must be what b expects from a. In place:
+  /// `output` begins where `input` begins.
   void alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts = {},
                 std::span<const std::size_t> recv_counts = {}, StreamView stream = {});
-  Work alltoall_async(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts = {},
+  Work alltoall_async(AsyncInput input, BufferView output, std::span<const std::size_t> send_counts = {},
                       std::span<const std::size_t> recv_counts = {}, StreamView stream = {});
 
   /// Returns once every rank has called it.
@@ -206,8 +218,8 @@ class Communicator {
   /// Bytes that this process has sent in messages to other processes; what passes through shared memory is not among
   /// them.
   std::uint64_t sent_bytes() const;
-  /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next one. Never
-  /// blocks. Does nothing after a fault or the World's end.
+  /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next one. Waits for
+  /// no rank; returns when the flight records are written. Does nothing after a fault or the World's end.
   void abort(std::string_view text);
 
   // The rest is for layers that drive a communicator from a thread of their own, as the engine does.

@@ -35,6 +35,34 @@ std::string describe(MemorySpace space);
 /// Bytes of `count` elements that are to be allocated. @throws InvalidArgument  they do not fit in the address space
 std::size_t allocated_bytes(std::size_t count, DType dtype);
 
+/// True if elements of `T` can be reduced, and moved as what they are.
+template <class T>
+inline constexpr bool is_element = (std::is_integral_v<T> && sizeof(T) <= 8) || std::same_as<T, Half> ||
+                                   std::same_as<T, BFloat16> || std::same_as<T, float> || std::same_as<T, double>;
+
+/// The DType of a range's elements.
+template <class Range>
+constexpr DType element_dtype() {
+  using T = std::remove_cv_t<std::ranges::range_value_t<Range>>;
+  if constexpr (is_element<T>) {
+    return dtype_of<T>;
+  } else {
+    static_assert(is_element<T>,
+                  "no DType for this C++ type: elements are bool, integers of 8 to 64 bits, farandole::Half, "
+                  "farandole::BFloat16, float or double; farandole::byte_view(values) moves other trivially copyable "
+                  "types, such as structures and complex numbers, as bytes");
+  }
+}
+
+/// A range that outlives the expression it stands in, or only refers to its elements, as a span does.
+template <class Range>
+concept LastingRange =
+    std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> && std::ranges::borrowed_range<Range>;
+/// A container that is gone, with its elements, when the expression ends: `std::vector<float>(3)`, `std::move(values)`.
+template <class Range>
+concept TemporaryContainer =
+    std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> && !std::ranges::borrowed_range<Range>;
+
 /// `count` contiguous elements that the view does not own, to be read only.
 struct ConstBufferView {
   const void* data = nullptr;
@@ -49,9 +77,7 @@ struct ConstBufferView {
   template <class Range>
   requires(std::ranges::contiguous_range<Range>&& std::ranges::sized_range<Range>)
       ConstBufferView(const Range& range)  // NOLINT: implicit, so that spans and vectors can be passed as they are
-      : data(std::ranges::data(range)),
-        count(std::ranges::size(range)),
-        dtype(dtype_of<std::ranges::range_value_t<Range>>) {}
+      : data(std::ranges::data(range)), count(std::ranges::size(range)), dtype(element_dtype<Range>()) {}
 
   std::size_t size_in_bytes() const { return count * farandole::size_in_bytes(dtype); }
 };
@@ -67,13 +93,13 @@ struct BufferView {
   BufferView(void* elements, std::size_t element_count, DType element_type, MemorySpace where = {})
       : data(elements), count(element_count), dtype(element_type), space(where) {}
   template <class Range>
-  requires(std::ranges::contiguous_range<Range>&& std::ranges::sized_range<Range> &&
-           !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>> &&
+  requires(LastingRange<Range> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>> &&
            !std::same_as<std::remove_cvref_t<Range>, BufferView>)
       BufferView(Range&& range)  // NOLINT: implicit, see above
-      : data(std::ranges::data(range)),
-        count(std::ranges::size(range)),
-        dtype(dtype_of<std::ranges::range_value_t<Range>>) {}
+      : data(std::ranges::data(range)), count(std::ranges::size(range)), dtype(element_dtype<Range>()) {}
+  /// What is written into a temporary is lost. Give the container a name.
+  template <TemporaryContainer Range>
+  BufferView(Range&& range) = delete;
 
   operator ConstBufferView() const { return {data, count, dtype, space}; }  // NOLINT: a reader of writable memory
   std::size_t size_in_bytes() const { return count * farandole::size_in_bytes(dtype); }
@@ -82,6 +108,41 @@ struct BufferView {
     return {static_cast<std::byte*>(data) + first * farandole::size_in_bytes(dtype), length, dtype, space};
   }
 };
+
+/// The input of an asynchronous call, which is read after the call has returned: a ConstBufferView of anything but a
+/// temporary container.
+struct AsyncInput : ConstBufferView {
+  using ConstBufferView::ConstBufferView;
+  AsyncInput(const ConstBufferView& view) : ConstBufferView(view) {}  // NOLINT: implicit, as all views
+  AsyncInput(const BufferView& view) : ConstBufferView(view) {}       // NOLINT
+  /// It would be read after it is gone. Give the container a name, and keep it until the call is complete.
+  template <TemporaryContainer Range>
+  AsyncInput(Range&& range) = delete;
+};
+
+/// The bytes of a range, or of one object, of any trivially copyable type, to be moved as they are between ranks of one
+/// kind of machine: broadcast, allgather, gather, scatter, alltoall. Counts of such a call are bytes.
+///
+///   struct Particle { double position[3]; std::int32_t kind; };
+///   std::vector<Particle> own(n), all(n * ranks.size());
+///   ranks.allgather(byte_view(own), byte_view(all));
+template <class Range>
+requires(LastingRange<Range>&& std::is_trivially_copyable_v<std::ranges::range_value_t<Range>>) auto byte_view(
+    Range&& range) {
+  using View = std::conditional_t<std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>,
+                                  ConstBufferView, BufferView>;
+  return View(std::ranges::data(range), std::ranges::size(range) * sizeof(std::ranges::range_value_t<Range>),
+              DType::kU8);
+}
+template <TemporaryContainer Range>
+void byte_view(Range&& range) = delete;
+template <class T>
+requires(std::is_trivially_copyable_v<T> && !std::ranges::range<T> && !std::is_pointer_v<T>) auto byte_view(T& object) {
+  using View = std::conditional_t<std::is_const_v<T>, ConstBufferView, BufferView>;
+  return View(std::addressof(object), sizeof(T), DType::kU8);
+}
+template <class T>
+requires(!std::ranges::range<T>) void byte_view(const T&& object) = delete;
 
 /// Owns `count` zeroed elements, aligned to 64 bytes. Movable. Throws std::bad_alloc.
 class Buffer {

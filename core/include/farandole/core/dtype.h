@@ -12,12 +12,15 @@
 
 namespace farandole FARANDOLE_API {
 
-enum class DType : std::uint8_t { kBool, kU8, kI8, kU16, kI16, kI32, kI64, kF16, kBF16, kF32, kF64 };
-inline constexpr int kDTypeCount = 11;
-inline constexpr std::array kAllDTypes{DType::kBool, DType::kU8,  DType::kI8,   DType::kU16, DType::kI16, DType::kI32,
-                                       DType::kI64,  DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
+/// Numbers never change: they stand in messages between processes and in engine.h.
+enum class DType : std::uint8_t { kBool, kU8, kI8, kU16, kI16, kI32, kI64, kF16, kBF16, kF32, kF64, kU32, kU64 };
+inline constexpr int kDTypeCount = 13;
+inline constexpr std::array kAllDTypes{DType::kBool, DType::kU8,  DType::kI8,  DType::kU16,  DType::kI16,
+                                       DType::kI32,  DType::kI64, DType::kF16, DType::kBF16, DType::kF32,
+                                       DType::kF64,  DType::kU32, DType::kU64};
 
-/// kAverage is a sum that is divided by the number of ranks; integers are truncated toward zero. Not for bool.
+/// kAverage is a sum that is divided by the number of ranks; integers are truncated toward zero. Not for bool. Sums of
+/// integers wrap; an average of integers of up to 32 bits is right though its sum would not fit.
 enum class ReduceOp : std::uint8_t { kSum, kProduct, kMin, kMax, kAverage };
 inline constexpr std::array kAllReduceOps{ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
                                           ReduceOp::kAverage};
@@ -35,7 +38,7 @@ struct BFloat16 {
 [[noreturn]] void throw_no_dtype(DType dtype);
 /// @throws InternalError  there is no such type
 inline std::size_t size_in_bytes(DType dtype) {
-  constexpr std::array<std::uint8_t, kDTypeCount> kBytes{1, 1, 1, 2, 2, 4, 8, 2, 2, 4, 8};
+  constexpr std::array<std::uint8_t, kDTypeCount> kBytes{1, 1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 4, 8};
   const auto index = static_cast<std::size_t>(dtype);
   if (index >= kBytes.size()) throw_no_dtype(dtype);
   return kBytes[index];
@@ -60,6 +63,10 @@ auto with_stored_type(DType dtype, const Visitor& visitor) {
       return visitor(std::int32_t{});
     case DType::kI64:
       return visitor(std::int64_t{});
+    case DType::kU32:
+      return visitor(std::uint32_t{});
+    case DType::kU64:
+      return visitor(std::uint64_t{});
     case DType::kF16:
       return visitor(Half{});
     case DType::kBF16:
@@ -102,11 +109,11 @@ constexpr DType dtype_for() {
     return std::is_signed_v<U> ? DType::kI8 : DType::kU8;
   } else if constexpr (std::is_integral_v<U> && sizeof(U) == 2) {
     return std::is_signed_v<U> ? DType::kI16 : DType::kU16;
-  } else if constexpr (std::is_integral_v<U> && std::is_signed_v<U> && sizeof(U) == 4) {
-    return DType::kI32;
+  } else if constexpr (std::is_integral_v<U> && sizeof(U) == 4) {
+    return std::is_signed_v<U> ? DType::kI32 : DType::kU32;
   } else {
-    static_assert(std::is_integral_v<U> && std::is_signed_v<U> && sizeof(U) == 8, "no DType for this C++ type");
-    return DType::kI64;
+    static_assert(std::is_integral_v<U> && sizeof(U) == 8, "no DType for this C++ type");
+    return std::is_signed_v<U> ? DType::kI64 : DType::kU64;
   }
 }
 template <class T>

@@ -30,6 +30,7 @@ struct Settings {
   std::string gather = "auto";
   std::string scatter = "auto";
   std::int64_t segment_bytes = 256 << 10;
+  std::string f16_average = "divide_first";
   bool check = true;
   std::string shared_memory = "on";
   std::int64_t one_shot_bytes = 4 << 10;

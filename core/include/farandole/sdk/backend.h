@@ -32,6 +32,8 @@ struct ControlMessage {
     kAllLeave,   ///< all processes have said so: round `sequence` is over
     kIsLeaving,  ///< answers a query: `process` wants to end; all its ranks have entered their last collective
     kMissing,    ///< answers a query: in `communicator` the sender waits for `rank`
+    kWaitProbe,  ///< a rank waits for `rank` in `sequence` of `communicator`: does that wait for it? `text`: a
+                 ///< WaitProbe
   };
   /// A query with this asks about no communicator, but whether the process leaves.
   static constexpr std::uint32_t kNoCommunicator = kMaxCommunicators;
@@ -41,9 +43,9 @@ struct ControlMessage {
   std::uint32_t communicator = 0;
   std::uint64_t sequence = 0;
   std::uint32_t error_kind = 0;
-  char text[484] = {};
+  char text[2020] = {};
 };
-static_assert(sizeof(ControlMessage) == 512);
+static_assert(sizeof(ControlMessage) == 2048);
 /// The control message that has come from process `sender`: of a known kind, in the name of its sender, its text
 /// terminated. Whose ranks it speaks of is not looked at. @throws TransportError  these bytes are none; names the
 /// sender and what is wrong

@@ -36,7 +36,9 @@ struct DeviceTask {
     kCopy,    ///< output = left; any type
     kReduce,  ///< output = left op right, as reduce()
     kScale,   ///< output = left * factor, as scale()
-    kCast,    ///< output = left, converted to `output_dtype`: f16, bf16, f32 and f64 among each other
+    /// output = left, converted to `output_dtype`: f16, bf16, f32 and f64 among each other; integers of 8 and 16 bits
+    /// to i32 and back, i32 and u32 to i64 and back, bounded by the range of the type
+    kCast,
   };
   Kind kind = Kind::kCopy;
   DType dtype = DType::kU8;         ///< of `left` and `right`

@@ -29,6 +29,10 @@ FARANDOLE_HOST_DEVICE inline Bool to_bool(int value) {
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
 
+/// What values of an integer type are added as for an average.
+template <class T>
+using SumType = std::conditional_t<(sizeof(T) < 4), std::int32_t, std::int64_t>;
+
 template <class To, class From>
 FARANDOLE_HOST_DEVICE inline To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -153,6 +157,14 @@ FARANDOLE_HOST_DEVICE inline T divide(T value, QuotientType<T> divisor) {
   return static_cast<T>(static_cast<QuotientType<T>>(value) / divisor);
 }
 
+/// The value, or the nearest end of the type's range, which `Wide` holds.
+template <class T, class Wide>
+FARANDOLE_HOST_DEVICE inline T bounded(Wide value) {
+  constexpr Wide kMin = std::numeric_limits<T>::min();
+  constexpr Wide kMax = std::numeric_limits<T>::max();
+  return static_cast<T>(value < kMin ? kMin : value > kMax ? kMax : value);
+}
+
 /// double → float, but what lies between two floats becomes the one with an odd last bit: rounding that to fewer bits
 /// then gives what rounding the double would give.
 FARANDOLE_HOST_DEVICE inline float narrow_to_odd(double value) {
@@ -165,11 +177,14 @@ FARANDOLE_HOST_DEVICE inline float narrow_to_odd(double value) {
   return std::bit_cast<float>(bits | 1U);
 }
 
-/// Among f16, bf16, f32 and f64, rounded once.
+/// Among f16, bf16, f32 and f64, rounded once; between an integer and its SumType, bounded.
 template <class To, class From>
 FARANDOLE_HOST_DEVICE inline To cast(From value) {
   using Narrow = Accumulator<To>;
-  if constexpr (std::is_same_v<From, double> && !std::is_same_v<To, Narrow>) {
+  if constexpr (std::is_integral_v<From>) {
+    using Wide = std::conditional_t<(sizeof(From) > sizeof(To)), From, To>;
+    return bounded<To>(static_cast<Wide>(value));
+  } else if constexpr (std::is_same_v<From, double> && !std::is_same_v<To, Narrow>) {
     return convert<To>(narrow_to_odd(value));
   } else {
     return convert<To>(static_cast<Narrow>(convert<Accumulator<From>>(value)));

@@ -13,6 +13,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/core/export.h"
+#include "farandole/internal/blocked_calls.h"
 #include "farandole/internal/flight_recorder.h"
 #include "farandole/internal/progress.h"
 #include "farandole/internal/shared_memory.h"
@@ -89,7 +90,8 @@ class Endpoint {
   void check_world() const;
   /// `check_fault` as a question; sequentially consistent with `poison`.
   bool has_fault() const;
-  /// Poisons the job on all ranks. Never blocks. The first caller wins.
+  /// Poisons the job on all ranks. Waits for no other rank; returns when the flight records are written and the fault
+  /// can be raised. The first caller wins.
   void poison(ErrorKind kind, const std::string& text);
   /// The same by a PeerLost of this rank, which takes no further part. @param how  "failed with an exception"
   void give_up(std::string_view how);
@@ -103,6 +105,11 @@ class Endpoint {
   /// waits for, then those of `others`. Answers come in through `poll_health`.
   void ask(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> awaited,
            std::span<const int> others);
+  /// The collectives that threads of this rank wait for.
+  BlockedCalls& blocked() { return blocked_; }
+  /// This rank has waited for long: looks whether the ranks that it waits for wait for it. If they do, poisons the job
+  /// by a Mismatch that says so, or warns where another thread may still resolve it. Answers come in as those of `ask`.
+  void search_circle();
   /// Says whether this rank has entered its last collective. Ranks that wait in vain for one that has left raise
   /// PeerLost.
   void set_left(bool left);
@@ -131,6 +138,7 @@ class Endpoint {
   Doorbell& doorbell_;
   std::atomic<bool> is_polled_{false};  // orders nothing
   FlightRecorder recorder_;
+  BlockedCalls blocked_;
   std::mutex attached_mutex_;
   std::vector<std::weak_ptr<Progressable>> attached_;  // guarded by attached_mutex_
   // Sequence number last entered, by communicator id; written by this rank, read by any.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
@@ -31,15 +32,18 @@ struct FlightRecord {
   Clock::time_point queued{}, finished{};
 };
 
-/// Keeps the newest records of one rank. Thread-safe: a mutex guards all members.
+/// Keeps the newest records of one rank. Thread-safe.
 class FlightRecorder {
  public:
   static constexpr std::size_t kCapacity = 1024;
   using Id = std::uint64_t;
 
   Id begin(std::uint16_t communicator, std::uint64_t sequence, const FlightSubject& what);
-  /// One that was over before there was anything to record: it has no duration.
-  void add_done(std::uint16_t communicator, std::uint64_t sequence, const FlightSubject& what);
+  /// The same for a collective that may be over within a microsecond: it is running, and the time is a few milliseconds
+  /// old at most.
+  Id begin_inline(std::uint16_t communicator, std::uint64_t sequence, const FlightSubject& what);
+  /// Marks as done what `begin_inline` has begun: a store. Such a record has no duration.
+  void finish_inline(Id id) { finished_inline_[id % kCapacity].store(id + 1, std::memory_order_relaxed); }
   /// Ignored when the record has been overwritten.
   void mark(Id id, FlightRecord::Stage stage);
   /// Oldest first.
@@ -48,7 +52,10 @@ class FlightRecorder {
   std::string to_json_lines() const;
 
  private:
-  mutable std::mutex mutex_;
+  Id add(const FlightRecord& record);
+
+  std::array<std::atomic<Id>, kCapacity> finished_inline_{};  // 1 + id of the record there, once done; orders nothing
+  mutable std::mutex mutex_;                                  // guards what follows
   std::array<FlightRecord, kCapacity> ring_;
   Id next_ = 0;
 };

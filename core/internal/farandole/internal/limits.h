@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,35 @@ ProcessLimits process_limits();
 /// set to the group's path otherwise.
 std::uint64_t control_group_memory(std::string_view proc_cgroup, const std::filesystem::path& mounts,
                                    std::string& owner);
+
+/// Time on cores that a control group gives its processes together, in whole cores: 1.5 counts as 2.
+struct CpuQuota {
+  int cores = 0;            ///< 0: no quota
+  std::uint64_t group = 0;  ///< tells the groups of a machine apart: the inode of its directory
+};
+
+/// The tightest quota among the control groups that `proc_cgroup`, the text of /proc/self/cgroup, names, and those
+/// around them, in a file system mounted at `mounts`: cpu.max of version 2, cpu.cfs_quota_us of version 1.
+/// @param owner  set to the group's path, if there is a quota
+CpuQuota control_group_cores(std::string_view proc_cgroup, const std::filesystem::path& mounts, std::string& owner);
+/// This process's.
+CpuQuota cpu_quota();
+/// "the quota of the control group /x"; empty: there is none.
+std::string cpu_quota_owner();
+/// Cores that this process can keep busy: those that it may run on, or its quota if that is less.
+int usable_cores();
+
+/// Quotas of several processes of a machine; those of one group share one.
+class QuotaSum {
+ public:
+  void add(const CpuQuota& quota);
+  /// `cores`, or the sum of the quotas if each process has one and the sum is less.
+  int bounded(int cores) const;
+
+ private:
+  std::map<std::uint64_t, int> groups_;
+  bool has_unlimited_ = false;
+};
 
 /// How much memory the windows of a host may take, and how much address space the arena of one process.
 struct ArenaPlan {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
@@ -17,14 +18,15 @@
 namespace farandole {
 
 /// What has to be said about one wait, and when: a warning after FARANDOLE_WARN_AFTER, the next after twice as long,
-/// and so on; an error after FARANDOLE_TIMEOUT. Never reads the clock where a time is passed in. Not thread-safe.
+/// and so on; an error after FARANDOLE_TIMEOUT. Time in which the process was stopped does not count (`LookGaps`), so
+/// the monitor wants to be asked often. Never reads the clock where a time is passed in. Not thread-safe.
 class StallMonitor {
  public:
   enum class Due { kNothing, kWarning, kError };
 
   /// @param timeout  0: never   @param start  of the wait
   StallMonitor(Seconds warn_after, Seconds timeout, Clock::time_point start = Clock::now())
-      : warn_after_(warn_after), timeout_(timeout) {
+      : warn_after_(warn_after), timeout_(timeout), gaps_(start) {
     restart(start);
   }
 
@@ -32,7 +34,7 @@ class StallMonitor {
   void watch(Clock::time_point start) {
     if (start != start_) restart(start);
   }
-  Seconds waited(Clock::time_point now = Clock::now()) const { return now - start_; }
+  Seconds waited(Clock::time_point now = Clock::now()) const { return now - start_ - lost_ - gaps_.lost(now); }
   /// True shortly before a warning or the error: the time to ask peers for what it shall say.
   bool is_near(Clock::time_point now) const {
     const bool error_is_next = timeout_.count() > 0 && timeout_ < warning_;
@@ -41,6 +43,7 @@ class StallMonitor {
   }
   /// What is due. Each warning is due once; the error from its time on.
   Due take_due(Clock::time_point now) {
+    note_look(now);
     const Seconds so_far = waited(now);
     if (timeout_.count() > 0 && so_far >= timeout_) return Due::kError;
     if (so_far < warning_) return Due::kNothing;
@@ -62,15 +65,37 @@ class StallMonitor {
   }
 
  private:
+  struct Stop {
+    Clock::time_point end;
+    Clock::duration lost;
+  };
+  void note_look(Clock::time_point now) {
+    const Clock::duration lost = gaps_.look(now);
+    if (lost == Clock::duration{0}) return;
+    lost_ += lost;
+    if (stops_.size() == kKeptStops) stops_.erase(stops_.begin());
+    stops_.push_back({now, lost});
+  }
   void restart(Clock::time_point start) {
     start_ = start;
     interval_ = warning_ = warn_after_;
+    // Nothing was watched between the last look and a wait that began after it.
+    if (start > gaps_.last_look()) gaps_ = LookGaps(start);
+    lost_ = {};
+    for (const Stop& stop : stops_) {
+      if (stop.end > start) lost_ += stop.lost;
+    }
   }
 
+  static constexpr std::size_t kKeptStops = 16;
+
   const Seconds warn_after_, timeout_;
+  LookGaps gaps_;
+  std::vector<Stop> stops_;  // the last ones, for waits that began before them
   Clock::time_point start_{};
-  Seconds interval_{0};  // between the last warning and the next
-  Seconds warning_{0};   // the next one, from the start of the wait
+  Clock::duration lost_{0};  // since the start
+  Seconds interval_{0};      // between the last warning and the next
+  Seconds warning_{0};       // the next one, from the start of the wait
 };
 
 }  // namespace farandole

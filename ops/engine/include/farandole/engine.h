@@ -78,7 +78,9 @@ typedef enum farandole_dtype {
   FARANDOLE_F16 = 7,
   FARANDOLE_BF16 = 8,
   FARANDOLE_F32 = 9,
-  FARANDOLE_F64 = 10
+  FARANDOLE_F64 = 10,
+  FARANDOLE_U32 = 11,
+  FARANDOLE_U64 = 12
 } farandole_dtype;
 
 typedef enum farandole_reduce_op {
@@ -193,14 +195,15 @@ typedef struct farandole_tensor {
   int32_t dimensions;   /* 0 to 255 */
   const int64_t* shape; /* of the input; copied by farandole_submit. NULL only for 0 dimensions */
   const void* input;    /* stays valid and unchanged until `done`; NULL if it has no elements */
-  /* Allreduce and broadcast: the memory of the output, as large as the input; it may be the input. The others: NULL,
-   * their output is asked for with `allocate`. Stays valid until `done`. */
+  /* Allreduce and broadcast: the memory of the output, as large as the input. It may be the input, and must overlap no
+   * other memory of the request (INVALID_ARGUMENT); broadcasts alone may name one output twice. The others: NULL, their
+   * output is asked for with `allocate`. Stays valid until `done`. */
   void* output;
   const int64_t* splits; /* alltoall: rows for each rank of the set; copied. NULL: equal parts. Else not read */
   int32_t splits_count;  /* the size of the set; 0 for NULL */
   void* context;         /* handed to both callbacks */
-  /* Memory for an output of this shape, 64-byte aligned if possible. Called once, from any thread, before `done`, if
-   * `output` is NULL. NULL: no memory; the tensor fails. */
+  /* Memory for an output of this shape, 64-byte aligned if possible, apart from the input. Called once, from any
+   * thread, before `done`, if `output` is NULL. NULL: no memory; the tensor fails. */
   void* (*allocate)(void* context, const int64_t* shape, int32_t dimensions);
   /* Called exactly once if farandole_submit succeeded, from any thread, maybe before farandole_submit returns. It must
    * not block; it may submit. Not NULL. */

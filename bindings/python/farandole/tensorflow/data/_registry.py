@@ -17,6 +17,8 @@ import struct
 import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+from ..._threads import start_thread
+
 _MOST_BYTES = 65536  # of a line
 _SIOCGIFADDR = 0x8915  # Linux: the address of an interface
 _SECONDS_TO_SAY = 30  # that a process may take for its part of a conversation, beside what it asked to wait for
@@ -142,8 +144,7 @@ class ComputeService:
         self._ends = False
         self._server = _Server(("", 0), _Conversation)
         self._server.service = self  # type: ignore[attr-defined]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="farandole data service", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._server.serve_forever, "farandole data service")
 
     def addresses(self) -> Dict[str, List[Tuple[str, int]]]:
         """Where it listens: address and port, in the order in which to try them."""
@@ -209,7 +210,7 @@ class ComputeService:
 
     def _on_shut_down(self) -> None:
         # The end waits for this conversation too.
-        threading.Thread(target=self.shutdown, name="farandole data service end").start()
+        start_thread(self.shutdown, "farandole data service end", daemon=False)
 
     def _on_end(self) -> None:
         self._changed.wait_for(lambda: self._ends)

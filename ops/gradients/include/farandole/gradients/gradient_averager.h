@@ -24,6 +24,9 @@ struct GradientOptions {
   std::size_t last_bucket_bytes = 0;  ///< 0: FARANDOLE_LAST_BUCKET_BYTES. Small: nothing hides it
   std::string_view algorithm = {};    ///< of the allreduces
   StreamView stream = {};             ///< of gradients on a device: the stream that produces them, and uses them
+  /// Gradients of the same memory are one, as of tied weights: reduced once, when all of them are ready. False: such
+  /// gradients are refused, because each element would be reduced twice. The same on all ranks.
+  bool tied_spans = false;
 };
 
 /// Reduces gradients over all ranks of a communicator in buckets, in one fixed order: from the last span given to the
@@ -39,9 +42,11 @@ struct GradientOptions {
 /// One thread. The communicator must not be used for anything else between the first `ready` and the end of `wait`.
 class GradientAverager {
  public:
-  /// Collective: all ranks name the same sizes and types in the same order. @throws Mismatch  they do not.
-  /// @throws InvalidArgument  the communicator is empty, or the gradients are not all in one memory: the host's, or
-  /// that of this rank's device
+  /// Collective: all ranks name the same sizes and types in the same order.
+  /// @throws Mismatch  they do not, or another rank raises InvalidArgument for its gradients
+  /// @throws InvalidArgument  the communicator is empty; gradients overlap (but see GradientOptions::tied_spans), or
+  /// one overlaps a gradient of another living averager of this process; or they are not all in one memory: the host's,
+  /// or that of this rank's device
   GradientAverager(Communicator communicator, std::vector<GradientSpan> gradients, const GradientOptions& options = {});
   ~GradientAverager();
   GradientAverager(GradientAverager&&) noexcept;

@@ -14,9 +14,10 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
-/// What a layer knows about the batch that passes through it.
+/// What a layer knows about the batch that passes through it. By default a prediction; training says so:
+/// `Pass{.training = true, .seed = 1, .training_step = step}`.
 struct Pass {
-  bool training = true;    ///< else evaluation: no dropout, moving statistics
+  bool training = false;   ///< else prediction: no dropout, moving statistics
   std::uint64_t seed = 0;  ///< of the program
   std::int64_t training_step = 0;
   std::int64_t first_sample = 0;     ///< place of this batch's first sample in the global batch; keys random numbers

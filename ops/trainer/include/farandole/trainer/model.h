@@ -66,10 +66,11 @@ class Model {
   /// moving += momentum * (batch - moving), with the batch statistics as they are now.
   void move_statistics();
 
-  /// The outputs for `input`; valid until the next call.
+  /// The outputs for `input`; valid until the next call. `forward({}, input)` predicts.
   const Tensor<Scalar>& forward(Pass pass, const Tensor<Scalar>& input);
   /// After `forward` of the same input: overwrites all gradients, last layer first. `on_ready(index)` is called when
   /// the gradient of parameter_layout()[index] has its value.
+  /// @param pass  as in `forward`, with `training`   @throws InvalidArgument  one of both passes was a prediction
   void backward(Pass pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient,
                 const std::function<void(std::size_t)>& on_ready = {});
 
@@ -83,8 +84,8 @@ class Model {
 /// Softmax cross-entropy. `gradient` (unless null) becomes scale * d(sum of losses)/d(logits).
 /// @param labels  one class per sample, in [0, classes)
 template <class Scalar>
-BatchResult softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels, double scale,
-                                  Tensor<Scalar>* gradient);
+FARANDOLE_API BatchResult softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels,
+                                                double scale, Tensor<Scalar>* gradient);
 
 /// "mlp": dense 128, relu, dense 10.  "cnn": conv 3x3 32, relu, conv 3x3 64, relu, max pool 2, dense 128, relu,
 /// dense 10.  "cnn_bn": the cnn with batch normalisation after each convolution and dropout 0.25 before the last layer.

@@ -67,7 +67,7 @@ class Optimizer {
 
 /// Euclidean norm, summed in double in one fixed order.
 template <class Scalar>
-double global_norm(std::span<const Scalar> values);
+FARANDOLE_API double global_norm(std::span<const Scalar> values);
 
 /// The factor that brings a gradient of this norm down to `limit`; 1 if it is below, or if limit is 0.
 double clipping_factor(double norm, double limit);

@@ -91,7 +91,8 @@ class Trainer {
   /// Compares options, data (by size, shape, classes and checksum), model and precision with all ranks. Only
   /// `kernel_threads`, `on_step` and `on_epoch` may differ. Every rank needs the whole data: the trainer deals each
   /// global batch out to them. Then gives all replicas rank 0's parameters (drawn from the seed, or read from a
-  /// checkpoint, which only rank 0 reads and writes), and sets the number of kernel threads of the calling thread.
+  /// checkpoint, which only rank 0 reads and writes). While a call of the trainer runs, OpenMP's number of threads of
+  /// the calling thread is `kernel_threads`; afterwards it is what it was.
   /// @param test  may be null
   /// @throws InvalidArgument  another training writes to the checkpoint directory (names its host and process), there
   /// is nothing to resume from, or options do not fit each other, the data or the number of replicas (names valid

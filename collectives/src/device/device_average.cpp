@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device_average.h"
+
+#include <utility>
+
+#include "farandole/internal/average.h"
+
+namespace farandole {
+namespace {
+
+DeviceTask task_of(DeviceTask::Kind kind, DType dtype, DType output_dtype, void* output, const void* input,
+                   std::size_t count, double factor = 1.0) {
+  DeviceTask task;
+  task.kind = kind;
+  task.dtype = dtype;
+  task.output_dtype = output_dtype;
+  task.output = output;
+  task.left = input;
+  task.count = count;
+  task.factor = factor;
+  return task;
+}
+
+std::size_t wide_bytes(const ConstBufferView& elements) {
+  return elements.count * size_in_bytes(sum_type(elements.dtype));
+}
+
+}  // namespace
+
+DeviceAverageRun::Memory::Memory(Device& device, const Call& call)
+    : scaled(device, call.prescale == 1.0 ? 0 : call.input.size_in_bytes()),
+      input(device, wide_bytes(call.input)),
+      output(device, call.collective == Collective::kAllreduce ? 0 : wide_bytes(call.output)) {}
+
+DeviceAverageRun::DeviceAverageRun(DeviceContext& context, const Call& call, const DeviceEvents& events, MakeRun make)
+    : context_(context),
+      call_(call),
+      events_(events),
+      make_(std::move(make)),
+      sum_events_{context.device().make_event(DeviceEvent::Use::kStreams),
+                  context.device().make_event(DeviceEvent::Use::kHost)},
+      memory_(std::make_shared<std::unique_ptr<const Memory>>()) {
+  widening_ = context_.thread().run([memory = memory_, &call = call_, after = events_.ready, done = sum_events_.ready,
+                                     stream = context_.stream(), &device = context_.device()] {
+    *memory = std::make_unique<const Memory>(device, call);
+    device.wait(stream, *after);
+    widen(device, call, **memory, stream);
+    device.record(*done, stream);
+  });
+}
+
+void DeviceAverageRun::widen(Device& device, const Call& call, const Memory& memory, StreamView stream) {
+  const DType dtype = call.input.dtype;
+  const void* from = call.input.data;
+  // One launch after the other: the second reads what the first has written.
+  const auto launch = [&](const DeviceTask& task) { device.launch({&task, 1}, stream); };
+  if (memory.scaled.data() != nullptr) {
+    launch(
+        task_of(DeviceTask::Kind::kScale, dtype, dtype, memory.scaled.data(), from, call.input.count, call.prescale));
+    from = memory.scaled.data();
+  }
+  launch(task_of(DeviceTask::Kind::kCast, dtype, sum_type(dtype), memory.input.data(), from, call.input.count));
+}
+
+std::vector<DeviceTask> DeviceAverageRun::narrowing_tasks() const {
+  const BufferView& sums = sum_call_->output;
+  std::vector<DeviceTask> tasks;
+  if (call_.final_scale != 1.0) {
+    tasks.push_back(
+        task_of(DeviceTask::Kind::kScale, sums.dtype, sums.dtype, sums.data, sums.data, sums.count, call_.final_scale));
+  }
+  tasks.push_back(
+      task_of(DeviceTask::Kind::kCast, sums.dtype, call_.output.dtype, call_.output.data, sums.data, sums.count));
+  return tasks;
+}
+
+Operation::State DeviceAverageRun::advance() {
+  if (sum_ == nullptr) {
+    if (!widening_->is_done()) return State::kWaiting;
+    widening_->check();
+    sum_call_.emplace(wide_sum(call_, (*memory_)->input.data(), (*memory_)->sums()));
+    sum_ = make_(*sum_call_, sum_events_);
+    return State::kMoved;
+  }
+  if (narrowing_ == nullptr) {
+    if (const State state = sum_->advance(); state != State::kDone) return state;
+    narrowing_ = context_.thread().run(
+        [tasks = narrowing_tasks(), done = events_.done, stream = context_.stream(), &device = context_.device()] {
+          for (const DeviceTask& task : tasks) device.launch({&task, 1}, stream);
+          device.record(*done, stream);
+        });
+    return State::kMoved;
+  }
+  if (!narrowing_->is_done()) return State::kWaiting;
+  narrowing_->check();
+  return State::kDone;
+}
+
+Aftermath DeviceAverageRun::withdraw() {
+  if (sum_ != nullptr) sum_->withdraw();  // whatever becomes of its messages, all of it is kept
+  return Aftermath::kWritten;
+}
+
+}  // namespace farandole

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Averages of integers on device memory: sums in a wider type.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "device/device_context.h"
+#include "device/device_scratch.h"
+#include "device/device_work.h"
+#include "operation/average.h"
+#include "operation/call.h"
+
+namespace farandole {
+
+/// Widens the input on the device, runs the sum, and divides and narrows its result.
+class DeviceAverageRun final : public DeviceRun {
+ public:
+  using MakeRun = std::function<std::unique_ptr<DeviceRun>(const Call& call, const DeviceEvents& events)>;
+  /// @param call  needs AverageWay::kWideSum; outlives the run   @param make  makes the run of the sum
+  DeviceAverageRun(DeviceContext& context, const Call& call, const DeviceEvents& events, MakeRun make);
+
+  State advance() override;
+  bool has_given_all() const override { return narrowing_ != nullptr; }
+  std::vector<int> waits_for() const override { return sum_ ? sum_->waits_for() : std::vector<int>{}; }
+  Aftermath withdraw() override;
+
+ private:
+  /// What is added, in `sum_type`. Made on the device's thread.
+  struct Memory {
+    Memory(Device& device, const Call& call);
+    /// Where the sums come: an allreduce needs no memory beside its input's.
+    void* sums() const { return output.data() != nullptr ? output.data() : input.data(); }
+    const DeviceScratch scaled, input, output;
+  };
+  static void widen(Device& device, const Call& call, const Memory& memory, StreamView stream);
+  std::vector<DeviceTask> narrowing_tasks() const;
+
+  DeviceContext& context_;
+  const Call& call_;
+  const DeviceEvents events_;
+  const MakeRun make_;
+  const DeviceEvents sum_events_;
+  const std::shared_ptr<std::unique_ptr<const Memory>> memory_;  // shared with the device's thread, which makes it
+  std::shared_ptr<const DeviceJob> widening_, narrowing_;
+  std::optional<KeptCall> sum_call_;  // once there is memory
+  std::unique_ptr<DeviceRun> sum_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the library starts threads of its own.
+#pragma once
+
+#include <signal.h>
+
+#include <thread>
+#include <utility>
+
+namespace farandole {
+
+/// Blocks signals in the calling thread while it lives, and so for ever in threads that are started meanwhile. Signals
+/// that a thread raises by its own mistake (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS) are not blocked:
+/// handlers must see them where they happen.
+///
+/// The system hands a signal of the process to any thread that does not block it. A program that blocks SIGTERM and
+/// waits for it by sigwait would be ended by a library's thread that blocks nothing; one with a handler would find the
+/// handler on a thread that it does not know.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int own_mistake : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
+      sigdelset(&all, own_mistake);
+    }
+    pthread_sigmask(SIG_BLOCK, &all, &former_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t former_{};
+};
+
+/// Starts a thread that blocks signals from its first instruction on. The arguments are those of std::jthread.
+/// @throws std::system_error  the system gives no thread
+template <class... Arguments>
+std::jthread start_library_thread(Arguments&&... arguments) {
+  const SignalsBlocked blocked;
+  return std::jthread(std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace farandole

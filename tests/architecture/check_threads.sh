@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# usage: check_threads.sh SOURCE_DIRECTORY
+# The library starts threads by start_library_thread (core/internal/farandole/internal/library_thread.h), which blocks
+# signals in them. The replicas of run_replicas are the program's own ranks: they have the caller's signals, and so do
+# programs that they start. Types and members named std::jthread are no threads yet.
+set -u
+cd "$1" || exit 2
+started='std::thread *(\(|\{|[a-z_]+ *[({])|std::jthread *(\(|\{|[a-z_]+ *[({])|vector<std::j?thread>|std::async *\(|pthread_create *\('
+found=$(grep -rnE --include='*.h' --include='*.cpp' --include='*.cu' "$started" core collectives/src collectives/include ops |
+        grep -vE '^(core/internal/farandole/internal/library_thread\.h|collectives/src/communicator/replicas\.cpp):')
+[ -z "$found" ] || { echo "threads that do not block signals; start them by start_library_thread:"; echo "$found"; exit 1; }
+echo "the library's threads block signals"

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MirroredStrategy under Keras 3 where the models of the ranks differ in what is no variable: all ranks are told, with the
+layer and both values. Models that differ only in names, seeds and initial values train."""
+
+import time
+
+import support
+
+support.need("numpy", "tensorflow", "keras")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras_support import KerasTest, X, Y, strategy
+
+import farandole.tensorflow as hvd
+from farandole import errors
+
+layers = keras.layers
+WORDS = ["ant", "bee", "cat", "dog"]
+TEXTS = tf.constant(np.array(WORDS * 4)[:, None])
+NUMBERS = np.arange(16.0)[:, None] % 4
+
+
+def own_order(values):
+    """As going over a set() would give them: another order on rank 1."""
+    values = list(values)
+    return values[::-1] if hvd.rank() == 1 else values
+
+
+def of_rank(first, second):
+    return second if hvd.rank() == 1 else first
+
+
+def trained(model):
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+def of_texts(layer):
+    """A model of one text per row."""
+    with strategy().scope():
+        inputs = keras.Input((1,), dtype="string")
+        return trained(keras.Model(inputs, layers.Flatten()(layers.Embedding(8, 1)(layer()(inputs)))))
+
+
+def of_layer(layer, shape=(6,)):
+    with strategy().scope():
+        inputs = keras.Input(shape)
+        return trained(keras.Model(inputs, layers.Dense(1)(layers.Flatten()(layer()(inputs)))))
+
+
+class OwnActivation(layers.Layer):
+    """A layer that get_config() can not describe."""
+
+    def __init__(self, function, scales):
+        super().__init__()
+        self.function = function
+        self._scales = scales
+        self.rank = hvd.rank()
+        self.log_path = f"/tmp/of_rank_{hvd.rank()}"
+
+    def call(self, inputs):
+        return self.function(inputs) * self._scales[0]
+
+
+class ModelsTest(KerasTest):
+    def setUp(self):
+        super().setUp()
+        self.need_several_ranks()
+
+    def assert_told(self, model, words, x=X[:16], y=NUMBERS, calls=("fit", "evaluate", "predict")):
+        for call in calls:
+            begin = time.monotonic()
+            with self.assertRaises(errors.Mismatch) as caught:
+                arguments = (x,) if call == "predict" else (x, y)
+                getattr(model, call)(*arguments, verbose=0)
+            self.assertLess(time.monotonic() - begin, 20)
+            for each in words:
+                self.assertIn(each, str(caught.exception))
+
+    def test_vocabularies(self):
+        words = ["vocabulary[0] of layer '", "string_lookup", "is 'ant' on rank 0 and 'dog' on rank"]
+        self.assert_told(of_texts(lambda: layers.StringLookup(vocabulary=own_order(WORDS))), words, TEXTS)
+        vector = lambda: layers.TextVectorization(vocabulary=own_order(WORDS), output_sequence_length=1)
+        self.assert_told(of_texts(vector), words, TEXTS, calls=("fit",))
+        words = ["the number of elements of vocabulary", "is 4 on rank 0 and 3 on rank 1"]
+        lookup = lambda: layers.StringLookup(vocabulary=WORDS[: of_rank(4, 3)])
+        self.assert_told(of_texts(lookup), words, TEXTS, calls=("fit",))
+
+        def adapted():
+            layer = layers.StringLookup()
+            layer.adapt(WORDS[: of_rank(3, 4)])
+            return layer
+
+        self.assert_told(of_texts(adapted), ["the number of elements of vocabulary"], TEXTS, calls=("fit",))
+        integers = lambda: layers.IntegerLookup(vocabulary=own_order([3, 5, 7]))
+        self.assert_told(of_layer(integers), ["vocabulary[0] of layer '", "is 3 on rank 0 and 7 on rank 1"], calls=("fit",))
+
+    def test_settings_of_layers(self):
+        for layer, words in (
+            (lambda: layers.Dense(2, activation=of_rank("relu", "tanh")), ["activation of layer", "relu on rank 0 and"]),
+            (
+                lambda: layers.Dense(2, kernel_regularizer=keras.regularizers.L2(of_rank(0.1, 0.2))),
+                ["kernel_regularizer", "is 0.1 on rank 0 and 0.2 on rank 1"],
+            ),
+            (lambda: layers.Dropout(of_rank(0.1, 0.2)), ["rate of layer '", "is 0.1 on rank 0 and 0.2 on rank 1"]),
+            (lambda: layers.Discretization([0.0, of_rank(0.5, 0.7)]), ["bin_boundaries[1] of layer", "is 0.5 on rank 0"]),
+            (lambda: layers.Normalization(mean=[of_rank(1.0, 2.0)] * 6, variance=[1.0] * 6), ["mean", "is 1 on rank 0"]),
+            (lambda: layers.Rescaling(of_rank(1.0, 2.0)), ["scale of layer", "is 1 on rank 0 and 2 on rank 1"]),
+            (lambda: of_rank(layers.ReLU, layers.Softmax)(), ["classes of its layers[1]", "is ReLU on rank 0"]),
+            (lambda: layers.Lambda(of_rank(lambda x: x, lambda x: -x)), ["function[0] of layer", "code of Python"]),
+            (lambda: OwnActivation(tf.nn.relu, [of_rank(1.0, 2.0)]), ["_scales[0] of layer", "is 1 on rank 0 and 2 on"]),
+            (lambda: OwnActivation(of_rank(tf.nn.relu, tf.tanh), [1.0]), ["function of layer '", "is tensorflow.relu on rank 0"]),
+        ):
+            self.assert_told(of_layer(layer), words, calls=("fit",))
+        self.assert_told(of_layer(lambda: layers.MaxPool2D(of_rank(1, 2), 1, "same"), (6, 6, 1)), ["pool_size"], np.ones((16, 6, 6, 1)))
+        hashing = lambda: layers.Hashing(3, salt=of_rank(1, 2))
+        self.assert_told(of_texts(hashing), ["salt[0] of layer", "is 1 on rank 0 and 2 on rank 1"], TEXTS, calls=("fit",))
+
+    def test_order_of_layers(self):
+        x = {word: X[:16, :1] for word in WORDS}
+        with strategy().scope():
+            inputs = {word: keras.Input((1,), name=word) for word in WORDS}
+            made = {word: layers.Dense(1, use_bias=False) for word in own_order(WORDS)}
+            model = trained(keras.Model(inputs, layers.Add()([made[word](inputs[word]) for word in made])))
+        self.assert_told(model, ["the input of layer '", "is 'ant' on rank 0 and 'dog' on rank 1"], x)
+
+        class Model(keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.of_words = {word: layers.Dense(1) for word in own_order(WORDS)}
+
+            def call(self, inputs):
+                return sum(self.of_words[word](inputs[word]) for word in WORDS)
+
+        with strategy().scope():
+            model = trained(Model())
+        self.assert_told(model, ["its attribute of layer", "of_words['ant'] on rank 0 and of_words['dog'] on rank 1"], x)
+
+    def test_connections_and_constants(self):
+        def model(constant, swapped):
+            inputs = keras.Input((6,))
+            one, other = layers.Dense(2)(inputs), layers.Dense(2)(inputs)
+            first, second = (other, one) if swapped else (one, other)
+            return trained(keras.Model(inputs, layers.Dense(1)((first - second) * constant)))
+
+        with strategy().scope():
+            constants = model(of_rank(1.0, 2.0), False)
+            crossed = model(1.0, False)
+        self.assert_told(constants, ["connections", "is 1 on rank 0 and 2 on rank 1"], calls=("fit",))
+        crossed.fit(X[:16], NUMBERS, verbose=0)
+
+    def test_code(self):
+        scale = of_rank(1.0, 2.0)
+
+        class Model(keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.last = layers.Dense(1)
+
+            def call(self, inputs):
+                return self.last(inputs) * scale
+
+        with strategy().scope():
+            model = trained(Model())
+            other = trained(keras.Sequential([keras.Input((6,)), layers.Dense(1)]))
+            other.compile("sgd", lambda y, y_pred: tf.reduce_mean(y_pred, -1) * scale)
+        self.assert_told(model, ["call()", "is 1 on rank 0 and 2 on rank 1"])
+        self.assert_told(other, ["loss", "is 1 on rank 0 and 2 on rank 1"], calls=("fit",))
+
+    def test_batches_of_ones_own(self):
+        model = of_layer(lambda: layers.Dense(2, activation=of_rank("relu", "tanh")))
+        with self.assertRaisesRegex(errors.Mismatch, "activation of layer '"), hvd.converted_errors():
+            model.train_on_batch(X[:16], NUMBERS)
+
+    def test_loops(self):
+        with strategy().scope():
+            model = keras.Sequential([keras.Input((6,)), layers.Dense(2, activation=of_rank("relu", "tanh"))])
+            optimizer = keras.optimizers.SGD(0.1)
+            weight, other = tf.Variable(1.0), keras.optimizers.SGD(0.1)
+        keys = tf.constant(own_order(WORDS))
+        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, tf.range(4)), -1)
+
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(model(x))
+            optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+
+        def step_with_table(texts):
+            with tf.GradientTape() as tape:
+                loss = weight * tf.reduce_mean(tf.cast(table.lookup(texts), tf.float32))
+            other.apply([tape.gradient(loss, weight)], [weight])
+
+        for function, data, words in (
+            (step, X[:4], "activation of layer '.*keras.relu on rank 0 and keras.tanh on rank 1"),
+            (step_with_table, WORDS, r"table\[0\] is 'ant' on rank 0 and 'dog' on rank 1"),
+        ):
+            with self.assertRaisesRegex(errors.Mismatch, words), hvd.converted_errors():
+                tf.function(strategy().run)(function, args=(tf.constant(data),))
+
+    def test_what_may_differ(self):
+        """Names, seeds, initial values, layers that others use, calls of layers, and what ranks write down."""
+        for _ in range(3 * hvd.rank()):
+            layers.Dense(2), layers.StringLookup()
+        with strategy().scope():
+            inputs = keras.Input((6,), name=f"of_rank_{hvd.rank()}")
+            kernel = keras.initializers.GlorotUniform(seed=hvd.rank())
+            first = layers.Dense(4, kernel_initializer=kernel, bias_initializer=of_rank("zeros", "ones"))
+            hidden = layers.Dropout(0.1, seed=hvd.rank())(first(inputs))
+            if hvd.rank() == 1:
+                first(keras.Input((6,)))
+            hidden = OwnActivation(lambda x: x if x.dtype in {"float32", "float64", "a", "b"} else x, [1.0])(hidden)
+            model = trained(keras.Model(inputs, layers.Dense(1)(hidden), name=f"model_of_rank_{hvd.rank()}"))
+        for call in ("fit", "fit", "evaluate"):
+            getattr(model, call)(X[:16], NUMBERS, verbose=0)
+        model.predict(X[:16], verbose=0)
+        with strategy().scope():
+            not_compiled = keras.Model(inputs, hidden)
+        not_compiled.predict(X[:16], verbose=0)
+
+        class Functional(keras.Model):
+            def train_step(self, data):
+                return super().train_step(data)
+
+        class Owned(layers.LSTM):
+            pass
+
+        with strategy().scope():
+            inputs = keras.Input((6, 1))
+            own = trained(Functional(inputs, layers.Dense(1)(Owned(2)(inputs))))
+        own.fit(X[:16, :, None], NUMBERS, verbose=0)
+
+    def test_switch(self):
+        own = hvd.MirroredStrategy(model_check=False)
+        with own.scope():
+            model = trained(keras.Sequential([keras.Input((6,)), layers.Dropout(of_rank(0.1, 0.2)), layers.Dense(1)]))
+        model.fit(X[:16], NUMBERS, verbose=0)
+
+
+if __name__ == "__main__":
+    support.main()

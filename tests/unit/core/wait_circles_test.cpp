@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that wait for each other: which circles are found, and how sure they are.
+#include "wait_circles.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr Seconds kWaitOfCircle{10};
+
+Topology topology_of_processes(int processes) {
+  std::vector<ProcessInfo> infos;
+  for (int p = 0; p < processes; ++p) infos.push_back({0, 1, 1000 + p, "host"});
+  return Topology(std::move(infos));
+}
+
+FlightSubject barrier_subject() {
+  return {{}, [](const FlightSubject::Words&) { return std::string("barrier"); }};
+}
+
+/// Processes of one rank each, whose messages arrive when the test delivers them.
+class WaitingRanks {
+ public:
+  explicit WaitingRanks(int ranks)
+      : topology_(topology_of_processes(ranks)), blocked_(static_cast<std::size_t>(ranks)) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      WaitCircles::Surroundings here;
+      here.blocked = [this](int asked) -> BlockedCalls& { return blocked(asked); };
+      here.entered = [this](int asked, std::uint32_t communicator) { return entered_[{asked, communicator}]; };
+      here.missing = [this](std::uint32_t communicator, std::uint64_t sequence, const std::vector<int>& members) {
+        std::vector<int> missing;
+        for (const int member : members) {
+          if (entered_[{member, communicator}] < sequence) missing.push_back(member);
+        }
+        return missing;
+      };
+      here.post = [this](int to, std::uint32_t communicator, std::uint64_t sequence, const WaitProbe& probe) {
+        ++posted;
+        messages_.push_back(
+            [this, to, communicator, sequence, probe] { circles(to).receive(to, communicator, sequence, probe); });
+      };
+      here.found = [this](int, const std::string& text, bool is_certain) {
+        (is_certain ? certain : possible).push_back(text);
+      };
+      circles_.push_back(std::make_unique<WaitCircles>(topology_, rank, kWaitOfCircle, std::move(here)));
+    }
+  }
+  BlockedCalls& blocked(int rank) { return blocked_[static_cast<std::size_t>(rank)]; }
+  WaitCircles& circles(int rank) { return *circles_[static_cast<std::size_t>(rank)]; }
+  /// `rank` sleeps in the first collective of a communicator.
+  void wait(int rank, std::uint32_t communicator, std::vector<int> members, Seconds waited = kWaitOfCircle,
+            bool needs_all = true) {
+    entered_[{rank, communicator}] = 1;
+    const auto& kept = members_.emplace_back(std::move(members));
+    const auto& label = labels_.emplace_back("communicator " + std::to_string(communicator));
+    const auto since = Clock::now() - std::chrono::duration_cast<Clock::duration>(waited);
+    scopes_.emplace_back(blocked(rank),
+                         BlockedCall{communicator, 1, barrier_subject(), &label, &kept, needs_all, since});
+  }
+  void enter(int rank, std::uint32_t communicator) { entered_[{rank, communicator}] = 1; }
+  void deliver() {
+    for (; !messages_.empty(); messages_.pop_front()) messages_.front()();
+  }
+
+  std::vector<std::string> certain, possible;
+  int posted = 0;
+
+ private:
+  const Topology topology_;
+  std::deque<BlockedCalls> blocked_;
+  std::map<std::pair<int, std::uint32_t>, std::uint64_t> entered_;
+  std::list<std::vector<int>> members_;
+  std::list<std::string> labels_;
+  std::list<BlockedCalls::Scope> scopes_;
+  std::vector<std::unique_ptr<WaitCircles>> circles_;
+  std::deque<std::function<void()>> messages_;
+};
+
+TEST(WaitCircles, TwoRanksThatWaitForEachOtherAreCertain) {
+  WaitingRanks job(3);
+  job.wait(0, 7, {0, 1});
+  job.wait(1, 8, {0, 1});
+  job.circles(0).search(0);
+  job.deliver();
+  ASSERT_THAT(job.certain, SizeIs(1));
+  EXPECT_THAT(job.certain.front(),
+              AllOf(HasSubstr("rank 0 (host host, pid 1000) in barrier of communicator 7, which "
+                              "waits for rank 1 (host host, pid 1001) in barrier of communicator 8, "
+                              "which waits for rank 0; ")));
+}
+
+TEST(WaitCircles, ALongCircleAmongOthersIsFound) {
+  constexpr int kRanks = 40;
+  WaitingRanks job(kRanks + 1);
+  // Each of the others waits for the next, which is in another communicator; the last rank waits for a rank of the
+  // circle.
+  for (int rank = 0; rank < kRanks; ++rank) {
+    job.wait(rank, static_cast<std::uint32_t>(rank), {rank, (rank + 1) % kRanks});
+  }
+  job.wait(kRanks, kRanks, {3, kRanks});
+  job.circles(kRanks).search(kRanks);
+  job.deliver();
+  EXPECT_THAT(job.certain, IsEmpty()) << "this rank is not in the circle";
+  job.circles(5).search(5);
+  job.deliver();
+  ASSERT_THAT(job.certain, SizeIs(1));
+  EXPECT_THAT(job.certain.front(), AllOf(HasSubstr("rank 5 ("), HasSubstr(" more ranks, which waits for rank 5; ")));
+  EXPECT_LE(job.posted, 2 * kRanks + 2);
+}
+
+TEST(WaitCircles, AProbeIsPassedOnOnce) {
+  WaitingRanks job(6);
+  // All but rank 0 wait for rank 0, which waits for all of them.
+  for (int rank = 1; rank < 6; ++rank) job.wait(rank, 7, {0, 1, 2, 3, 4, 5});
+  job.wait(0, 8, {0, 1, 2, 3, 4, 5});
+  job.circles(3).search(3);
+  job.deliver();
+  EXPECT_THAT(job.certain, SizeIs(1));
+  EXPECT_LE(job.posted, 1 + 5 + 4);
+}
+
+TEST(WaitCircles, ARankThatWaitsForAShortTimeOrNotAtAllEndsTheSearch) {
+  WaitingRanks job(3);
+  job.wait(0, 7, {0, 1});
+  job.circles(0).search(0);
+  job.deliver();
+  job.wait(1, 8, {0, 1}, 0.5 * kWaitOfCircle);
+  job.circles(0).search(0);
+  job.deliver();
+  EXPECT_THAT(job.certain, IsEmpty());
+  EXPECT_THAT(job.possible, IsEmpty());
+}
+
+TEST(WaitCircles, NothingIsFoundWhereARankHasComeMeanwhile) {
+  WaitingRanks job(2);
+  job.wait(0, 7, {0, 1});
+  job.wait(1, 8, {0, 1});
+  job.circles(0).search(0);
+  job.enter(0, 8);  // by another thread, say, while the probe is on its way
+  job.deliver();
+  EXPECT_THAT(job.certain, IsEmpty());
+  EXPECT_THAT(job.possible, IsEmpty());
+}
+
+TEST(WaitCircles, WhereASecondThreadUsesTheRankTheCircleIsOnlyPossible) {
+  WaitingRanks job(2);
+  job.wait(0, 7, {0, 1});
+  job.wait(1, 8, {0, 1});
+  job.blocked(1).note_thread();
+  std::thread([&] { job.blocked(1).note_thread(); }).join();
+  job.circles(0).search(0);
+  job.deliver();
+  EXPECT_THAT(job.certain, IsEmpty());
+  EXPECT_THAT(job.possible, SizeIs(1));
+}
+
+TEST(WaitCircles, WhereCallsAreNotComparedTheCircleIsOnlyPossible) {
+  WaitingRanks job(2);
+  job.wait(0, 7, {0, 1}, kWaitOfCircle, /*needs_all=*/false);
+  job.wait(1, 8, {0, 1});
+  job.circles(1).search(1);
+  job.deliver();
+  EXPECT_THAT(job.certain, IsEmpty());
+  EXPECT_THAT(job.possible, SizeIs(1));
+}
+
+}  // namespace
+}  // namespace farandole
