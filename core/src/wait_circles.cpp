@@ -12,8 +12,8 @@
 namespace farandole {
 namespace {
 
-// Share of FARANDOLE_WARN_AFTER that a rank must have waited before it passes a probe on. The rank that asks has waited for
-// all of it; ranks that began to wait a little later need not be asked again.
+// Share of FARANDOLE_WARN_AFTER that a rank must have waited before it passes a probe on. The rank that asks has waited
+// for all of it; ranks that began to wait a little later need not be asked again.
 constexpr double kPassesOnAfter = 0.9;
 
 /// What a rank waits for, as a value.

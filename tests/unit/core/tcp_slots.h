@@ -3,12 +3,15 @@
 #pragma once
 
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "farandole/core/error.h"
 #include "side_by_side.h"
 #include "tcp/rendezvous.h"
 #include "tcp/stream.h"
@@ -37,10 +40,25 @@ class FullPort {
   std::vector<UniqueDescriptor> waiting_;
 };
 
+/// A port that is free, and below those that the system gives to sockets without one, so that no listener of a test
+/// takes it before the job does. Each call gives another.
+inline std::uint16_t job_port() {
+  static std::atomic<int> next = getpid();
+  for (int tries = 0; tries < 1000; ++tries) {
+    const auto port = static_cast<std::uint16_t>(10'000 + next++ % 1'300 * 16);  // the next ones are the job's, too
+    try {
+      return port_of(listen_at(std::nullopt, port));
+    } catch (const TransportError&) {
+      continue;
+    }
+  }
+  throw TransportError("no port from 10000 to 30800 is free");
+}
+
 /// The slots of one job, with a port and a key of its own.
 class SlotsOfJob {
  public:
-  explicit SlotsOfJob(int processes) : processes_(processes), port_(port_of(listen_at(std::nullopt))) {}
+  explicit SlotsOfJob(int processes) : processes_(processes), port_(job_port()) {}
 
   std::uint16_t port() const { return port_; }
   Slot operator[](int process) const {
@@ -58,7 +76,7 @@ class SlotsOfJob {
 
  private:
   const int processes_;
-  const std::uint16_t port_;  // free a moment ago; if it is not any more the next one is taken
+  const std::uint16_t port_;
   const JobKey key_ = make_job_key();
 };
 
