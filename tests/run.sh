@@ -6,6 +6,8 @@
 #   tests/run.sh --full                                all tests, as CI does
 #   tests/run.sh ARGUMENTS OF CTEST                    e.g. -L mpi, -R schedule
 #   tests/run.sh --gpu [OUT_DIRECTORY]                 where a GPU is: its tests, figures and a report (build/gpu-report)
+#   tests/run.sh --gpu-bundle DIRECTORY                makes a folder to carry to a machine that has a GPU and little else;
+#                                                      there, DIRECTORY/run OUT [SECONDS] does as --gpu
 #   PRESET=asan tests/run.sh --full                    dev, release, asan, tsan, or ci, which is the default
 #
 # SKIP_SETUP=1 installs nothing. TENSORFLOW=2.16.2 tests with that version, in an environment of its own.
@@ -13,27 +15,39 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=${PRESET:-ci}
 
-# The build is apart from the others, and needs neither TensorFlow nor Python's packages.
-run_on_gpu() {
-  local out=${1:-$PWD/build/gpu-report} reason status=0
-  [[ $out = /* ]] || out=$OLDPWD/$out
-  reason=$(python3 tests/gpu_report.py look) || status=$?
-  # 77: the reason is no mistake.
-  if [ $status = 77 ]; then echo "run.sh: no GPU, so nothing was built and run: $reason"; exit 0; fi
-  [ $status = 0 ] || { echo 'run.sh: --gpu needs a python3 that runs tests/gpu_report.py' >&2; exit 2; }
+# The build of --gpu and --gpu-bundle is apart from the others, and needs neither TensorFlow nor Python's packages.
+build_for_gpu() {
   [ -n "${SKIP_SETUP-}" ] || scripts/setup.sh
   # shellcheck source=scripts/tools.sh
   source scripts/tools.sh
   use_tools build/none
-  cmake --preset "${PRESET:-release}" -B build/gpu -DFARANDOLE_WITH_TENSORFLOW=OFF -DFARANDOLE_WITH_PYTHON=OFF
+  cmake --preset "${PRESET:-release}" -B build/gpu -DFARANDOLE_WITH_TENSORFLOW=OFF -DFARANDOLE_WITH_PYTHON=OFF -DFARANDOLE_WITH_MPI=OFF
   cmake --build build/gpu --target farandole_gpu_tests
-  exec python3 tests/gpu_report.py run build/gpu "$out"
+}
+
+# absolute FOLDER, as the caller of this script sees it
+absolute() {
+  if [[ $1 = /* ]]; then echo "$1"; else echo "$OLDPWD/$1"; fi
+}
+
+run_on_gpu() {
+  local out reason status=0
+  out=$(if [ $# -gt 0 ]; then absolute "$1"; else echo "$PWD/build/gpu-report"; fi)
+  reason=$(python3 tests/gpu/run.py look) || status=$?
+  if [ $status = 77 ]; then echo "run.sh: no GPU, so nothing was built and run: $reason" >&2; exit 77; fi
+  [ $status = 0 ] || { echo 'run.sh: --gpu needs a python3 that runs tests/gpu/run.py' >&2; exit 2; }
+  build_for_gpu
+  exec python3 tests/gpu/run.py build/gpu "$out"
 }
 
 case ${1-} in
   '') chosen=(-L '^(unit|quick)$') ;;
   --full) shift; chosen=("$@") ;;
-  --gpu) run_on_gpu "${2-}" ;;
+  --gpu) shift; run_on_gpu "$@" ;;
+  --gpu-bundle)
+    [ $# = 2 ] || { echo 'run.sh: --gpu-bundle needs the folder that it makes, for example .gpu' >&2; exit 2; }
+    build_for_gpu
+    exec tests/gpu/make_bundle.sh build/gpu "$(absolute "$2")" ;;
   --help | -h) sed -n 's/^#   //p; s/^# \(SKIP_SETUP.*\)/\n\1/p' "${BASH_SOURCE[0]}"; exit 0 ;;
   *) chosen=("$@") ;;
 esac

@@ -43,7 +43,7 @@ void check_task(Communicator& ranks, DeviceTask task, const Buffer& left, const 
 }
 
 TEST(DeviceKernels, ReduceAsTheHostDoes) {
-  for_each_device_group({1}, [](Communicator& ranks) {
+  on_each_device([](Communicator& ranks) {
     for (const DType dtype : kAllDTypes) {
       for (const ReduceOp op : kOps) {
         for (const auto [count, shift] : kExtents) {
@@ -64,7 +64,7 @@ TEST(DeviceKernels, ReduceAsTheHostDoes) {
 }
 
 TEST(DeviceKernels, ScaleAsTheHostDoes) {
-  for_each_device_group({1}, [](Communicator& ranks) {
+  on_each_device([](Communicator& ranks) {
     for (const DType dtype : kAllDTypes) {
       if (dtype == DType::kBool) continue;
       for (const double factor : {0.25, 1.0 / 3, 3.0}) {
@@ -85,7 +85,7 @@ TEST(DeviceKernels, ScaleAsTheHostDoes) {
 
 TEST(DeviceKernels, CastWhatBothTypesHoldExactly) {
   constexpr std::array kFloats{DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
-  for_each_device_group({1}, [&](Communicator& ranks) {
+  on_each_device([&](Communicator& ranks) {
     for (const DType from : kFloats) {
       for (const DType to : kFloats) {
         if (from == to) continue;
@@ -108,7 +108,7 @@ TEST(DeviceKernels, CastWhatBothTypesHoldExactly) {
 }
 
 TEST(DeviceKernels, PackManyTensorsByOneCall) {
-  for_each_device_group({1}, [](Communicator& ranks) {
+  on_each_device([](Communicator& ranks) {
     Device& device = device_of(ranks);
     std::vector<Buffer> parts;
     std::vector<DeviceTask> tasks;

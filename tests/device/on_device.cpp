@@ -21,6 +21,12 @@ int device_count() {
   return available.runtime == nullptr ? 0 : static_cast<int>(available.runtime->devices().size());
 }
 
+void on_each_device(const std::function<void(Communicator&)>& body) {
+  const DeviceAvailability& available = device_runtime(Settings::from_environment());
+  if (device_count() == 0) GTEST_SKIP() << "no devices: " << available.reason;
+  for_each_group({1}, body);
+}
+
 void for_each_device_group(const std::vector<int>& sizes, const std::function<void(Communicator&)>& body) {
   if (const std::string reason = why_no_device_collectives(); !reason.empty()) GTEST_SKIP() << reason;
   const int most = device_count();

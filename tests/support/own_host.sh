@@ -1,5 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # usage: local_job.sh -n PROCESSES own_host.sh PROGRAM [ARGUMENT...]
-# Each rank counts as one on a host of its own.
-FARANDOLE_HOST_ID=${FARANDOLE_HOST_ID-host}-${FARANDOLE_RANK-$RANK} exec "$@"
+# Each rank counts as one on a host of its own, for NCCL too, which then accepts ranks that share a device.
+FARANDOLE_HOST_ID=${FARANDOLE_HOST_ID-host}-${FARANDOLE_RANK-$RANK}
+NCCL_HOSTID=$FARANDOLE_HOST_ID
+export FARANDOLE_HOST_ID NCCL_HOSTID
+exec "$@"

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# usage, as each rank of a job: bring_up.sh FARANDOLE_GPU_FIGURES ROUNDS
+# Seconds from nothing to the end of the first allreduce, of Farandole and of NCCL alone, by turns, each in a fresh process:
+# in a process that has made a group before, the next one is made faster. Rank 0 prints the medians as JSON.
+set -euo pipefail
+program=$1 rounds=$2
+job=$FARANDOLE_JOB
+declare -A values=([farandole]='' [nccl]='')
+for ((round = 0; round < rounds; ++round)); do
+  for subject in farandole nccl; do
+    FARANDOLE_JOB=$job-$subject-$round
+    export FARANDOLE_JOB
+    values[$subject]+="$("$program" bring_up "$subject") "
+  done
+done
+[ "$FARANDOLE_RANK" = 0 ] || exit 0
+# shellcheck disable=SC2086  # a list of numbers
+median() { printf '%s\n' $1 | sort -g | head -n $((($rounds + 1) / 2)) | tail -n 1; }
+printf '{"ranks": %s, "farandole_s": %s, "nccl_s": %s}\n' "$FARANDOLE_SIZE" "$(median "${values[farandole]}")" "$(median "${values[nccl]}")"

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# usage: make_bundle.sh BUILD_DIRECTORY DIRECTORY
+# Makes DIRECTORY, which runs on a machine that has a driver, an NCCL, bash and python3, and nothing of Farandole's:
+# stripped programs, the libraries that a bare Debian or Ubuntu lacks, the scripts. `DIRECTORY/run OUT [SECONDS]` runs it.
+set -euo pipefail
+[ $# = 2 ] || { sed -n 's/^# \{0,1\}//;3,5p' "$0" >&2; exit 2; }
+build=$(cd "$1" && pwd) bundle=$2
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+fail() { echo "make_bundle.sh: $*" >&2; exit 1; }
+
+programs=(farandole_device_test farandole_device_faults cuda_kernels_test farandole_gpu_figures farandole-bench farandole-info)
+for program in "${programs[@]}"; do
+  [ -x "$build/bin/$program" ] || fail "$build/bin has no $program: build the target farandole_gpu_tests first"
+done
+if [ -e "$bundle" ] && [ -n "$(ls -A "$bundle")" ] && [ ! -e "$bundle/bin/farandole-info" ]; then
+  fail "$bundle exists, and is no bundle: name a new folder"
+fi
+rm -rf "$bundle"
+mkdir -p "$bundle"/{bin,lib/farandole,tests/gpu,tests/support}
+bundle=$(cd "$bundle" && pwd)
+cp "${programs[@]/#/$build/bin/}" "$bundle/bin/"
+cp -L "$build/lib/farandole/libfarandole_cuda.so" "$bundle/lib/farandole/"
+cp -L "$build/lib/libfarandole_torch_probe.so" "$bundle/lib/"
+
+# What these need, except what every Debian and Ubuntu has: C, C++ and the loader.
+ldd "$bundle"/bin/* "$bundle"/lib/*.so "$build/lib/farandole/libfarandole_cuda.so" >"$bundle/needed"
+while read -r name _ path _; do
+  case $name in
+    libc.so* | libm.so* | libstdc++.so* | libgcc_s.so* | libpthread.so* | libdl.so* | librt.so* | ld-linux* | */ld-linux* | linux-vdso*) continue ;;
+  esac
+  [[ $path == /* ]] && [ ! -e "$bundle/lib/$name" ] && cp -L "$path" "$bundle/lib/$name"
+done <"$bundle/needed" || true
+# The build's own, whose place in the bundle the copied programs do not know yet.
+for library in "$build"/lib/libfarandole.so.*.*; do cp -L "$library" "$bundle/lib/"; done
+missing=$(LD_LIBRARY_PATH=$bundle/lib ldd "$bundle"/bin/* "$bundle"/lib/*.so* "$bundle"/lib/farandole/*.so | grep 'not found' | sort -u || true)
+[ -z "$missing" ] || fail "libraries are missing: $missing"
+rm "$bundle/needed"
+chmod u+w "$bundle"/lib/*.so*
+strip --strip-unneeded "$bundle"/bin/* "$bundle"/lib/*.so* "$bundle"/lib/farandole/*.so
+
+cp "$here"/{run,steps,report,torch_figures,torch_streams}.py "$here"/{machine,bring_up}.sh "$bundle/tests/gpu/"
+cp "$here"/../support/{local_job,own_host}.sh "$bundle/tests/support/"
+cat >"$bundle/run" <<'TEXT'
+#!/usr/bin/env bash
+# usage: run OUT [SECONDS]     tests and measures on this machine's GPUs; see tests/gpu/run.py --help
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+exec python3 "$here/tests/gpu/run.py" "$here" "$@"
+TEXT
+chmod +x "$bundle/run"
+echo "$bundle: $(du -sh "$bundle" | cut -f1)"

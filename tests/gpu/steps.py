@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run on a machine with a GPU does, step by step, the most telling first: run.py carries the steps out."""
+import dataclasses
+from typing import Dict, List, Tuple
+
+ALL_ALGORITHMS = "two ranks on one device: every algorithm"
+STUCK_STREAM = "a stuck stream"
+FIGURES = "figures of the device"
+BRING_UP = "bring-up"
+ENQUEUE = "two ranks: host time of a call"
+ALLREDUCE = "allreduce, each rank a device"
+TORCH_FIGURES = "torch: copy and add"
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A program, or a job of `ranks` processes of it.
+
+    {bin} and {tests} in `command` are replaced by the directories of the programs and of the tests' scripts. `result` says
+    how the output is read: "tests" of GoogleTest, "json", or "text". `needs` is checked before: "nothing", "device",
+    "nccl" (a device and an NCCL), "devices=N" (so many, and an NCCL), "tool=PROGRAM" (a device that is no double, and that
+    program), "torch" (a device, and a Python whose torch sees it).
+    """
+
+    name: str
+    limit: int  # seconds
+    command: List[str]
+    needs: str = "nccl"
+    result: str = "tests"
+    ranks: int = 0
+    environment: Dict[str, str] = dataclasses.field(default_factory=dict)
+    # Ranks that share device 0. NCCL accepts them where each claims to be a host of its own, and they talk by sockets.
+    share_device: bool = False
+    expected_status: int = 0
+
+
+def test(name, limit, program, filters, **more):
+    return Step(name, limit, ["{bin}/" + program, "--gtest_filter=" + filters], **more)
+
+
+def shared(name, limit, command, **more):
+    return Step(name, limit, command, ranks=2, share_device=True, **more)
+
+
+def shared_test(name, limit, program, filters, **more):
+    return shared(name, limit, ["{bin}/" + program, "--gtest_filter=" + filters], **more)
+
+
+DEVICE_TEST, FAULTS = "farandole_device_test", "farandole_device_faults"
+DEVICE_BENCH = ["{bin}/farandole-bench", "--memory", "device", "--place", "in"]
+
+
+def steps(devices: int, quick: bool) -> List[Step]:
+    """All steps on a machine with so many devices. @param quick  measure next to nothing, to see that the steps work"""
+    figures = ["{bin}/farandole_gpu_figures"]
+    bytes_, samples = ("1048576", "1") if quick else (str(256 << 20), "15")
+    rows = [
+        Step("machine", 30, ["bash", "{tests}/machine.sh"], needs="nothing", result="text"),
+        Step("farandole-info", 20, ["{bin}/farandole-info"], needs="nothing", result="text"),
+        test("kernels, on the device", 60, DEVICE_TEST, "DeviceKernels.*", needs="device"),
+        test("kernels, on the processor", 60, "cuda_kernels_test", "-*Fatbin*:*Compiled*", needs="nothing"),
+        Step(FIGURES, 60, [*figures, "memory", bytes_, samples], needs="device", result="json"),
+        Step("costs of driver calls", 40, [*figures, "driver", samples], needs="device", result="json"),
+        shared_test("two ranks on one device: collectives", 90, DEVICE_TEST,
+                    "DeviceCollectives.AveragesAndUnevenParts*:DeviceCollectives.AlltoallOfUneven*:DeviceCalls.*:DeviceGradients.*"),
+        Step(TORCH_FIGURES, 60, ["{python}", "{tests}/torch_figures.py", bytes_, samples], needs="torch", result="json"),
+        test(STUCK_STREAM, 40, FAULTS, "*.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline",
+             environment={"FARANDOLE_TIMEOUT": "3" if quick else "10"}),
+        shared(ENQUEUE, 60, [*figures, "enqueue", samples], result="json"),
+        shared(BRING_UP, 60, ["bash", "{tests}/bring_up.sh", "{bin}/farandole_gpu_figures", "2" if quick else "5"], result="json"),
+        test("no device", 20, FAULTS, "*.NoDevice", environment={"CUDA_VISIBLE_DEVICES": "-1", "FAKE_DEVICE_COUNT": "0"}, needs="device"),
+        test("one device for two ranks", 20, FAULTS, "*.OneDeviceForTwoRanks", environment={"FARANDOLE_DEVICE": "0"}),
+        test("memory", 40, FAULTS, "*.NoMemoryLeftSaysHowMuchWasAskedAndIsFree:*.ADeviceOfAnotherRankIsNotAllocatedFrom", needs="device"),
+        Step("torch: tensors and a side stream", 60, ["{python}", "{tests}/torch_streams.py"], needs="torch", result="text"),
+    ]
+    rows += killed_peers()
+    rows += [
+        shared_test(ALL_ALGORITHMS, 150, DEVICE_TEST, "DeviceCollectives.EveryAlgorithmSizeAndCount:DeviceHierarchy.*"),
+        test("one rank: all tests", 90, DEVICE_TEST, "*"),
+        Step("memcheck", 90, ["compute-sanitizer", "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9",
+                              "{bin}/" + DEVICE_TEST, "--gtest_filter=DeviceKernels.*"], needs="tool=compute-sanitizer"),
+        Step("ncu: copy, reduce, pack", 60, ["ncu", "--launch-count", "12", "--section", "SpeedOfLight", *figures, "memory",
+                                             bytes_, "1"], needs="tool=ncu", result="text"),
+    ]
+    return rows + several_devices(min(devices, 8), quick)
+
+
+def killed_peers() -> List[Step]:
+    """A process that dies in the middle of a collective: its peer says so, and the job's status is that of the dead one."""
+    return [shared_test(f"a peer killed in a {name} allreduce", 60, FAULTS, "*.AKilledPeerIsAnErrorInTime",
+                        environment={"FARANDOLE_ALLREDUCE": name, "FARANDOLE_TIMEOUT": "20"}, expected_status=137)
+            for name in ("ring", "vendor")]
+
+
+def several_devices(count: int, quick: bool) -> List[Step]:
+    """Steps of ranks with a device each."""
+    if count < 2:
+        return []
+    many = f"devices={count}"
+    end = "1KiB" if quick else "256MiB"
+    bench = [*DEVICE_BENCH, "--max-bytes", end, *(["--iterations", "3"] if quick else [])]
+    return [
+        Step("a device each, threads: all tests", 150, ["{bin}/" + DEVICE_TEST], needs=many),
+        Step("a device each, processes: all tests", 150, ["{bin}/" + DEVICE_TEST], needs=many, ranks=2),
+        Step(ALLREDUCE, 90, [*bench, "--peer", "nccl", "--json", "{out}/allreduce.json"], needs=many, ranks=count, result="text"),
+        Step("more ranks than devices", 20, ["{bin}/" + FAULTS, "--gtest_filter=*.MoreRanksThanDevices"],
+             needs="devices=2", environment={"CUDA_VISIBLE_DEVICES": "0,1"}),
+    ]
+
+
+def names(rows: List[Step]) -> Tuple[str, ...]:
+    return tuple(row.name for row in rows)
