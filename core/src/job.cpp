@@ -113,8 +113,8 @@ void Job::check_world() const {
 
 void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
   if (is_forked_child()) return;
-  // A thread that sees the fault may release memory that a stopped peer still writes, and may end the process. Peers that
-  // learn of it end, and then the launcher ends this process: what it has to say comes before.
+  // A thread that sees the fault may release memory that a stopped peer still writes, and may end the process. Peers
+  // that learn of it end, and then the launcher ends this process: what it has to say comes before.
   const auto before = [&] {
     memory_->quarantine();
     write_flight_records(text);

@@ -5,23 +5,12 @@
 Median time of allreduce of numpy arrays through the engine: one named tensor that is waited for, and 32 of 4 KiB in one
 group. Rank 0 prints a line for each.
 """
-import time
-
 import numpy as np
 
 import farandole
 import farandole.numpy as fd
 
-
-def median_seconds(function, samples):
-    for _ in range(10):
-        function()
-    times = []
-    for _ in range(samples):
-        begin = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - begin)
-    return sorted(times)[samples // 2]
+from call_times import median_seconds
 
 
 def main():

@@ -7,13 +7,13 @@ ResNet-50 (161 tensors, 102 MB), as separate named reductions and as one grouped
 FARANDOLE_TENSORFLOW_WINDOWS=off: without zero copy.
 """
 import os
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf  # noqa: E402
 
 import farandole.tensorflow as fd  # noqa: E402
+from call_times import median_seconds  # noqa: E402
 
 SIZES = ((4, 1000), (16384, 500), (1 << 20, 100), (8 << 20, 40), (64 << 20, 12))  # bytes, samples
 
@@ -29,17 +29,6 @@ def resnet50_gradient_sizes():
                 sizes += [channels * planes * 4, planes * 4, planes * 4]
             channels = planes * 4
     return sizes + [2048 * 1000, 1000]
-
-
-def median_seconds(function, samples):
-    for _ in range(5):
-        function()
-    times = []
-    for _ in range(samples):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return sorted(times)[samples // 2]
 
 
 def report(what, seconds):

@@ -149,7 +149,7 @@ TEST(DeviceGradients, OverlappingSpansAreRefusedAndTiedOnesReducedOnce) {
     averager.ready(1);
     averager.ready(0);
     averager.wait();
-    const auto sum = static_cast<float>(ranks.size() * (ranks.size() + 1) / 2);
+    const float sum = static_cast<float>(ranks.size() * (ranks.size() + 1)) * 0.5F;
     EXPECT_TRUE(same_bits(to_host(ranks, gradients.view()).view(), std::vector<float>(100, sum)));
   });
 }

@@ -57,8 +57,9 @@ std::string why_no_device_collectives();
 /// Devices that this process sees; 0 where there are none.
 int device_count();
 
-/// Runs `body`, which calls no collective, on each rank that has a device: one thread, or the processes of the job. Needs no
-/// NCCL. Skips the test, with the reason, where there is neither a device nor the double. The last statement of a test.
+/// Runs `body`, which calls no collective, on each rank that has a device: one thread, or the processes of the job.
+/// Needs no NCCL. Skips the test, with the reason, where there is neither a device nor the double. The last statement
+/// of a test.
 void on_each_device(const std::function<void(Communicator&)>& body);
 
 /// Runs `body` on communicators whose ranks have devices: on the processes of the job, else on threads, once for each

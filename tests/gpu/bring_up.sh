@@ -15,6 +15,10 @@ for ((round = 0; round < rounds; ++round)); do
   done
 done
 [ "$FARANDOLE_RANK" = 0 ] || exit 0
-# shellcheck disable=SC2086  # a list of numbers
-median() { printf '%s\n' $1 | sort -g | head -n $((($rounds + 1) / 2)) | tail -n 1; }
+median() {
+  local sorted
+  # shellcheck disable=SC2086  # a list of numbers
+  mapfile -t sorted < <(printf '%s\n' $1 | sort -g)
+  echo "${sorted[(rounds - 1) / 2]}"
+}
 printf '{"ranks": %s, "farandole_s": %s, "nccl_s": %s}\n' "$FARANDOLE_SIZE" "$(median "${values[farandole]}")" "$(median "${values[nccl]}")"

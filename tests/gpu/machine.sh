@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: machine.sh
 # What this machine is, as far as its programs say it: what a reader of a report asks first.
-try() { echo "--- $*"; "$@" 2>&1 | head -40; }
+try() { echo "--- $*"; "$@" 2>&1; }
 try nvidia-smi
 try nvidia-smi topo -m
 try nvcc --version

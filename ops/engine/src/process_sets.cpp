@@ -146,7 +146,7 @@ farandole_counters ProcessSets::counters() const {
 // ---- Sets come and go -----------------------------------------------------------------------------------------------
 
 void ProcessSets::finish(std::vector<LocalTensor>& tensors, const std::optional<RequestError>& error,
-                         std::vector<std::int64_t> shape) {
+                         const std::vector<std::int64_t>& shape) {
   for (LocalTensor& tensor : tensors) due_.completions.push_back({std::move(tensor), error, shape, {}});
 }
 

@@ -71,7 +71,7 @@ class ProcessSets {
   int add_set(const std::vector<int>& ranks);
   bool end_removals();
   void finish(std::vector<LocalTensor>& tensors, const std::optional<RequestError>& error,
-              std::vector<std::int64_t> shape = {});
+              const std::vector<std::int64_t>& shape = {});
 
   Communicator& communicator_;
   Inbox& inbox_;

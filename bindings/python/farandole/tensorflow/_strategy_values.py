@@ -104,6 +104,8 @@ def _of_mapping(value: Mapping, depth: int) -> Any:
     if value.get("class_name") == "__lambda__":  # marshalled, with the path of its file
         return UNKNOWN
     items = {str(key): each for key, each in value.items() if not isinstance(key, str) or is_compared(key) or _is_only(value)}
+    if isinstance(items.get("learning_rate"), (int, float, np.floating)):
+        del items["learning_rate"]  # of an optimizer: another rank's is replaced by rank 0's, with a warning
     return [[repr(key), comparable(each, depth)] for key, each in sorted(items.items())]
 
 

@@ -37,17 +37,17 @@ std::size_t allocated_bytes(std::size_t count, DType dtype);
 
 /// True if elements of `T` can be reduced, and moved as what they are.
 template <class T>
-inline constexpr bool is_element = (std::is_integral_v<T> && sizeof(T) <= 8) || std::same_as<T, Half> ||
+inline constexpr bool kIsElement = (std::is_integral_v<T> && sizeof(T) <= 8) || std::same_as<T, Half> ||
                                    std::same_as<T, BFloat16> || std::same_as<T, float> || std::same_as<T, double>;
 
 /// The DType of a range's elements.
 template <class Range>
 constexpr DType element_dtype() {
   using T = std::remove_cv_t<std::ranges::range_value_t<Range>>;
-  if constexpr (is_element<T>) {
+  if constexpr (kIsElement<T>) {
     return dtype_of<T>;
   } else {
-    static_assert(is_element<T>,
+    static_assert(kIsElement<T>,
                   "no DType for this C++ type: elements are bool, integers of 8 to 64 bits, farandole::Half, "
                   "farandole::BFloat16, float or double; farandole::byte_view(values) moves other trivially copyable "
                   "types, such as structures and complex numbers, as bytes");
@@ -99,7 +99,7 @@ struct BufferView {
       : data(std::ranges::data(range)), count(std::ranges::size(range)), dtype(element_dtype<Range>()) {}
   /// What is written into a temporary is lost. Give the container a name.
   template <TemporaryContainer Range>
-  BufferView(Range&& range) = delete;
+  BufferView(Range&& range) = delete;  // NOLINT(bugprone-forwarding-reference-overload): a view is no container
 
   operator ConstBufferView() const { return {data, count, dtype, space}; }  // NOLINT: a reader of writable memory
   std::size_t size_in_bytes() const { return count * farandole::size_in_bytes(dtype); }
@@ -117,7 +117,7 @@ struct AsyncInput : ConstBufferView {
   AsyncInput(const BufferView& view) : ConstBufferView(view) {}       // NOLINT
   /// It would be read after it is gone. Give the container a name, and keep it until the call is complete.
   template <TemporaryContainer Range>
-  AsyncInput(Range&& range) = delete;
+  AsyncInput(Range&& range) = delete;  // NOLINT(bugprone-forwarding-reference-overload): as above
 };
 
 /// The bytes of a range, or of one object, of any trivially copyable type, to be moved as they are between ranks of one
