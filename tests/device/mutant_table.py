@@ -9,6 +9,7 @@ class Test(NamedTuple):
     processes: int = 1
     program: str = "farandole_device_test"
     deadline_s: int = 0  # of collectives; 0: the program's
+    limit_s: int = 60  # of the program; less where mutants hang it
     memory: str = ""  # of a device; empty: the double's
     by_rank: str = ""  # a variable of each process, as a shell makes it of FARANDOLE_RANK
 
@@ -37,10 +38,12 @@ VALUES = Test("DeviceCollectives.AveragesAndUnevenPartsOfEveryCollective")
 STUCK = Test("DeviceFaults.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline", program="farandole_device_faults",
              deadline_s=2)
 STUCK_WITHOUT_MEMORY = Test("DeviceFaults.AStuckStreamWithoutMemoryLeftIsATimeoutOnAllRanks",
-                            program="farandole_device_faults", deadline_s=2, memory="1M")
-IDLE = Test("DeviceFaults.MemoryGoesBackToTheDriverWhenTheDeviceIsIdle", program="farandole_device_faults", memory="32M")
+                            program="farandole_device_faults", deadline_s=2, limit_s=15, memory="1M")
+IDLE = Test("DeviceFaults.MemoryGoesBackToTheDriverWhenTheDeviceIsIdle", program="farandole_device_faults", deadline_s=5,
+            limit_s=15, memory="32M")
 LOST = Test("DeviceFaults.ALostDeviceIsADeviceErrorOnAllRanks", program="farandole_device_faults")
-UNCONNECTED = Test("DeviceFaults.APeerThatDoesNotConnectIsADeviceErrorOnAllRanks", program="farandole_device_faults")
+IN_A_CALL = Test("NcclGroupTest.IsNotAbortedWhileAThreadIsInACall", program="cuda_test")
+LEFT_BEHIND = Test("DeviceThread.DropsWhatItHasPreparedWhenItIsLeftBehind", program="collectives_test")
 CONNECTIONS = Test("DeviceCalls.OnlySchedulesConnectRanks")
 CAPTURED = Test("DeviceGradients.OfACapturedStreamAreRefusedBeforeAnythingIsEnqueued")
 ELSEWHERE = Test("DeviceGradients.ThatLieElsewhereAreRefusedOnAllRanks")
@@ -134,7 +137,10 @@ MUTANTS = [
            "slot_.context().abandon();\n  return Aftermath::kNone;", STUCK),
     # What waits in the driver, where it must not.
     Mutant("memory-on-the-progress-thread", "the device's thread, for memory of an operation", WORK,
-           "make = std::move(make), events,", "make = [work = make()] { return work; }, events,", STUCK_WITHOUT_MEMORY),
+           "[made = made_, make = std::move(make)] {", "[made = made_, make = [work = make()] { return work; }] {",
+           STUCK_WITHOUT_MEMORY),
+    Mutant("enqueued-after-it-was-given-up", "the look whether the thread was left behind while memory was got",
+           "collectives/src/device/device_thread.cpp", "if (shared.is_left_behind) continue;", "", LEFT_BEHIND),
     Mutant("freed-while-the-device-works", "the wait for the device before memory goes back to the driver",
            "core/backends/cuda/memory_pool.cpp", "if (source_.wait_for_release) source_.wait_for_release();", "", IDLE),
     # Connections.
@@ -143,13 +149,13 @@ MUTANTS = [
            CONNECTIONS),
     # A fault.
     Mutant("aborted-in-a-call", "the wait for a thread that is in NCCL before what it uses is freed", GROUP,
-           "[this] { return entries_ == 0; }", "[] { return true; }", UNCONNECTED),
+           "[this] { return entries_ == 0; }", "[] { return true; }", IN_A_CALL),
     # What is refused before anything is enqueued.
     Mutant("packed-into-a-captured-stream", "the question whether a stream is captured, before gradients are packed",
            "ops/gradients/src/gradient_averager.cpp",
            "if (device_ == nullptr || !device_->is_capturing(options_.stream)) pack(bucket);", "pack(bucket);", CAPTURED),
     Mutant("gradients-are-packed-unseen", "the look at the memory of gradients", "ops/gradients/src/gradient_averager.cpp",
-           "!problem.empty()) return problem;", "false) return problem;", ELSEWHERE),
+           "values); !problem.empty()) {", "values); false) {", ELSEWHERE),
     # Graphs of the program.
     Mutant("questions-break-captures", "the relaxed mode in which a thread asks events", EVENT,
            "const RelaxedCapture relaxed(device.api);", "", CAPTURED_MEANWHILE),

@@ -33,7 +33,6 @@ PLUGIN = "tests/unit/cuda/plugins/libfarandole_cuda.so"
 ATTEMPTS = 3
 # Compilers, and tests whose ranks mostly wait, that run beside each other.
 MOST_AT_A_TIME = 2
-TEST_LIMIT_S = 60
 # Ranks that wait for each other in a circle give up.
 MUTANT_DEADLINE_S = 2
 # A mutant runs once, for a short time, and may leave something unused.
@@ -185,8 +184,10 @@ class Build:
         return edge.output, " ".join(map(str, made))
 
     def is_in_program(self, mutant: Mutant) -> bool:
-        """True if the test's program has the library's parts in itself, as those of what the library hides have."""
-        return INTERNALS in self.edges[f"bin/{mutant.test.program}"].command
+        """True if the test's program has the source in itself, as tests of parts do."""
+        command = self.edges[f"bin/{mutant.test.program}"].command
+        compiled = self.compiling(SOURCE_DIRECTORY / mutant.source, self.linking(mutant.is_in_plugin))[0].output
+        return INTERNALS in command or compiled in command.split()
 
     def link(self, mutant: Mutant) -> pathlib.Path:
         """The program, the library or the plug-in with the mutant, in a directory of its own."""
@@ -196,7 +197,8 @@ class Build:
             edge = self.edges[f"bin/{mutant.test.program}"]
             made = self.scratch / mutant.name / mutant.test.program
             # The linker leaves in the archive what these objects define.
-            command = replaced(edge.command, f" -o {edge.output} ", f" {after} {LINK_FLAGS} -o {made} ")
+            command = edge.command.replace(f" {before} ", " ")
+            command = replaced(command, f" -o {edge.output} ", f" {after} {LINK_FLAGS} -o {made} ")
         else:
             edge = library
             made = self.scratch / mutant.name / (PLUGIN if mutant.is_in_plugin else edge.output)
@@ -220,7 +222,8 @@ class Build:
         """In which programs of the build load what `link` has made."""
         deadline = {"FARANDOLE_TIMEOUT": str(MUTANT_DEADLINE_S)}
         if self.is_in_program(mutant):
-            return self.environment(**deadline)
+            path = os.pathsep.join(filter(None, [str(self.directory / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
+            return self.environment(LD_LIBRARY_PATH=path, **deadline)
         if mutant.is_in_plugin:
             return self.environment(FARANDOLE_PLUGIN_DIR=str(library), **deadline)
         path = os.pathsep.join(filter(None, [str(library), os.environ.get("LD_LIBRARY_PATH")]))
@@ -246,11 +249,11 @@ class Build:
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               start_new_session=True) as process:
             try:
-                output, _ = process.communicate(timeout=TEST_LIMIT_S)
+                output, _ = process.communicate(timeout=test.limit_s)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 output, _ = process.communicate()
-                return Outcome(False, f"it ran longer than {TEST_LIMIT_S} s", output)
+                return Outcome(False, f"it ran longer than {test.limit_s} s", output)
         if "[ RUN      ]" not in output or "[  SKIPPED ]" in output:
             raise Problem(f"the test did not run: {' '.join(command)}\n{output}")
         reason = REASON.search(output)

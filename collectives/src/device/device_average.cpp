@@ -40,13 +40,15 @@ DeviceAverageRun::DeviceAverageRun(DeviceContext& context, const Call& call, con
       sum_events_{context.device().make_event(DeviceEvent::Use::kStreams),
                   context.device().make_event(DeviceEvent::Use::kHost)},
       memory_(std::make_shared<std::unique_ptr<const Memory>>()) {
-  widening_ = context_.thread().run([memory = memory_, &call = call_, after = events_.ready, done = sum_events_.ready,
-                                     stream = context_.stream(), &device = context_.device()] {
-    *memory = std::make_unique<const Memory>(device, call);
-    device.wait(stream, *after);
-    widen(device, call, **memory, stream);
-    device.record(*done, stream);
-  });
+  Device& device = context_.device();
+  widening_ = context_.thread().run(
+      [memory = memory_, &call = call_, &device] { *memory = std::make_unique<const Memory>(device, call); },
+      [memory = memory_, &call = call_, &device, after = events_.ready, done = sum_events_.ready,
+       stream = context_.stream()] {
+        device.wait(stream, *after);
+        widen(device, call, **memory, stream);
+        device.record(*done, stream);
+      });
 }
 
 void DeviceAverageRun::widen(Device& device, const Call& call, const Memory& memory, StreamView stream) {

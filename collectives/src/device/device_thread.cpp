@@ -52,8 +52,9 @@ DeviceThread::~DeviceThread() {
   }
 }
 
-std::shared_ptr<const DeviceJob> DeviceThread::run(std::function<void()> work) {
+std::shared_ptr<const DeviceJob> DeviceThread::run(std::function<void()> prepare, std::function<void()> work) {
   auto job = std::make_shared<DeviceJob>();
+  job->prepare_ = std::move(prepare);
   job->work_ = std::move(work);
   const std::lock_guard lock(shared_->mutex);
   shared_->jobs.push_back(job);
@@ -90,13 +91,18 @@ void DeviceThread::work(Shared& shared) {
       shared.jobs.pop_front();
     }
     try {
+      if (job->prepare_) {
+        job->prepare_();
+        const std::lock_guard lock(shared.mutex);
+        if (shared.is_left_behind) continue;
+      }
       job->work_();
     } catch (const Error& error) {
       job->failure_ = error;
     } catch (const std::exception& error) {
       job->failure_.emplace(ErrorKind::kInternal, error.what());
     }
-    job->work_ = nullptr;
+    job->prepare_ = job->work_ = nullptr;
     job->done_.store(true, std::memory_order_release);
     const std::lock_guard lock(shared.mutex);
     shared.ended.notify_all();

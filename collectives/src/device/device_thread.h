@@ -23,7 +23,7 @@ class DeviceJob {
 
  private:
   friend class DeviceThread;
-  std::function<void()> work_;
+  std::function<void()> prepare_, work_;
   std::optional<Error> failure_;
   std::atomic<bool> done_{false};
 };
@@ -42,7 +42,10 @@ class DeviceThread {
   DeviceThread& operator=(const DeviceThread&) = delete;
 
   /// What `work` refers to stays until it is done.
-  std::shared_ptr<const DeviceJob> run(std::function<void()> work);
+  std::shared_ptr<const DeviceJob> run(std::function<void()> work) { return run({}, std::move(work)); }
+  /// The same for work that `prepare` comes before, which may block until a fault: gets memory. If the thread is left
+  /// behind meanwhile, `work` is dropped: the memory of the call, which it would enqueue, is its owner's again.
+  std::shared_ptr<const DeviceJob> run(std::function<void()> prepare, std::function<void()> work);
   /// Runs it, and blocks until it has ended. @param check  called every few milliseconds meanwhile; if it throws, that
   /// is passed on, and the work may still run: it owns what it refers to   @throws Error  what the work has thrown
   void run_now(std::function<void()> work, const std::function<void()>& check);

@@ -87,14 +87,14 @@ class VendorWork final : public DeviceWork {
 class RunInOneGo final : public DeviceRun {
  public:
   RunInOneGo(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make, const DeviceEvents& events)
-      : enqueuing_(context.thread().run([made = made_, make = std::move(make), events, &device = context.device(),
-                                         devices, stream = context.stream()] {
-          made->work = make();
-          made->may_have_enqueued = true;
-          device.wait(stream, *events.ready);
-          made->work->enqueue(device, devices, stream);
-          device.record(*events.done, stream);
-        })) {}
+      : enqueuing_(context.thread().run(
+            [made = made_, make = std::move(make)] { made->work = make(); },
+            [made = made_, events, &device = context.device(), devices, stream = context.stream()] {
+              made->may_have_enqueued = true;
+              device.wait(stream, *events.ready);
+              made->work->enqueue(device, devices, stream);
+              device.record(*events.done, stream);
+            })) {}
 
   State advance() override {
     if (!enqueuing_->is_done()) return State::kWaiting;

@@ -184,6 +184,7 @@ void set_nccl_communicators(NcclApi& api) {
   };
   api.ncclGroupEnd = []() -> ncclResult_t {
     --the_vendor.group_depth;
+    if (the_vendor.in_group_end) the_vendor.in_group_end();
     return nccl_answer("ncclGroupEnd");
   };
 }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,8 +21,10 @@ namespace {
 
 using test::message_of;
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 class NcclGroupTest : public testing::Test {
  protected:
@@ -178,6 +181,21 @@ TEST_F(NcclGroupTest, IsAbortedOnceAndOfNoUseAfterwards) {
               HasSubstr("was aborted"));
   group_.reset();
   EXPECT_THAT(vendor().nccl_calls, ElementsAre("ncclCommAbort")) << "the communicator is gone already";
+}
+
+/// As one that connects to a peer that has gone: NCCL would free what its call uses.
+TEST_F(NcclGroupTest, IsNotAbortedWhileAThreadIsInACall) {
+  std::latch is_in_call(1), may_leave(1);
+  vendor().in_group_end = [&] {
+    is_in_call.count_down();
+    may_leave.wait();
+  };
+  std::thread caller([&] { group_->exchange(std::vector{message(kSend, 0, 1)}, {}); });
+  is_in_call.wait();
+  group_->abort();
+  EXPECT_THAT(vendor().nccl_calls, Not(Contains("ncclCommAbort")));
+  may_leave.count_down();
+  caller.join();
 }
 
 }  // namespace
