@@ -278,6 +278,15 @@ Launch find_launch(const Settings& settings, const Variables& read, const Launch
                                    : launch_as_started(settings, read, facts, parent, torch, has_torch);
 }
 
+namespace {
+
+/// "5.0" of "5.0.11": what is built alike.
+std::string_view series_of(std::string_view version) {
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
+
+}  // namespace
+
 std::string describe_foreign_launcher(const Variables& read, std::string_view library) {
   std::string launcher;
   constexpr std::string_view kOpenMpiLibrary = "Open MPI ";
@@ -285,7 +294,7 @@ std::string describe_foreign_launcher(const Variables& read, std::string_view li
     const std::string_view own = library.substr(kOpenMpiLibrary.size());
     const std::string theirs = text_of(read, "OMPI_VERSION");  // since 5.0
     const bool is_before_5 = number_of(std::string(own.substr(0, own.find('.'))), 0, 4) >= 0;
-    if (!theirs.empty() && theirs != own) launcher = fmt::format("Open MPI {}", theirs);
+    if (!theirs.empty() && series_of(theirs) != series_of(own)) launcher = fmt::format("Open MPI {}", theirs);
     if (theirs.empty() && !is_before_5 && is_set(read, "OMPI_MCA_orte_ess_num_procs")) launcher = "an older Open MPI";
   } else if (is_set(read, "PMI_RANK") && library.find("Intel") == std::string_view::npos) {
     for (const char* name : {"I_MPI_MPIRUN", "I_MPI_HYDRA_TOPOLIB", "I_MPI_INFO_NUMA_NODE_NUM"}) {

@@ -108,7 +108,7 @@ std::string describe_socket_problem(int error) {
   std::string text = std::generic_category().message(error);
   if (error == EADDRNOTAVAIL || error == EADDRINUSE) {
     text +=
-        ": this host has no port left, or not this address; widen the range of ports (sysctl "
+        ": this host has no port left, or does not have this address; widen the range of ports (sysctl "
         "net.ipv4.ip_local_port_range), or see what holds them (ss -tan)";
   }
   return text;

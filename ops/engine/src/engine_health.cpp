@@ -41,11 +41,11 @@ void EngineHealth::check_stall(const ProcessSets& sets, Clock::time_point now) {
   try {
     stall_.check(
         [&] {
+          const std::string where = waiting->id == 0 ? "" : fmt::format("in process set {} ", waiting->id);
           return fmt::format(
-              "in process set {} rank {} has been waiting for {:.1f} s for {}; other ranks have not submitted the "
-              "same, "
-              "or not reached it yet",
-              waiting->id, rank_, stall_.waited(now).count(), waiting->set->describe_waiting());
+              "{}rank {} has been waiting for {:.1f} s for {}; other ranks have not submitted the same, or not reached "
+              "it yet",
+              where, rank_, stall_.waited(now).count(), waiting->set->describe_waiting());
         },
         now);
   } catch (const Timeout& error) {

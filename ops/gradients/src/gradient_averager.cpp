@@ -211,13 +211,12 @@ class GradientAverager::State {
     std::vector<Entry> all(static_cast<std::size_t>(communicator_.size()));
     communicator_.allgather({&own.digest, kFields, DType::kI64},
                             {&all.front().digest, kFields * all.size(), DType::kI64});
-    if (!refusal.empty()) throw InvalidArgument(refusal);
-    for (int rank = 0; rank < communicator_.size(); ++rank) {
-      const Entry& entry = all[static_cast<std::size_t>(rank)];
-      if (entry.refuses != 0) {
-        throw Mismatch(
-            fmt::format("{} refuses its gradients; its InvalidArgument says why", communicator_.describe(rank)));
-      }
+    const auto refuses = std::find_if(all.begin(), all.end(), [](const Entry& entry) { return entry.refuses != 0; });
+    if (refuses != all.end()) {
+      const int rank = static_cast<int>(refuses - all.begin());
+      const std::string why = broadcast_text(communicator_, refusal, rank);
+      if (!refusal.empty()) throw InvalidArgument(refusal);
+      throw Mismatch(fmt::format("{} refuses its gradients: {}", communicator_.describe(rank), why));
     }
     for (int rank = 0; rank < communicator_.size(); ++rank) {
       const Entry& entry = all[static_cast<std::size_t>(rank)];

@@ -94,7 +94,8 @@ void ClaimedMemory::claim(const std::vector<GradientSpan>& gradients, const std:
     const Claim* const other = find_overlapping(*claims, gradients[i].values);
     if (other == nullptr) continue;
     throw InvalidArgument(
-        fmt::format("{} overlaps {}, which another GradientAverager of this process has: destroy that one first, or "
+        fmt::format("{} overlaps {}, which another GradientAverager of this process has: destroy that one first (to "
+                    "replace an averager keep it in a std::optional, and reset() it before its successor is made), or "
                     "give this one memory of its own",
                     describe(gradients, i), other->text));
   }

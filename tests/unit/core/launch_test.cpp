@@ -175,6 +175,8 @@ TEST(Launch, SaysWhereTheLauncherIsAnotherMpis) {
   EXPECT_EQ(say(hydra, "MPICH 4.0.2"), "");
   EXPECT_EQ(say(intel, "Intel(R) MPI Library 2021.19"), "");
   EXPECT_EQ(say(newer, "Open MPI 5.0.11"), "");
+  EXPECT_EQ(say(newer, "Open MPI 5.0.2"), "") << "a patch changes nothing between them";
+  EXPECT_NE(say(newer, "Open MPI 5.1.0"), "");
   EXPECT_EQ(say(older, "Open MPI 4.1.4"), "");
   EXPECT_EQ(say({}, "MPICH 4.0.2"), "") << "the program has called MPI_Init by itself";
 }

@@ -41,7 +41,7 @@ TEST(EngineHealth, CountsTheTimeSinceTheRequestBeganToWait) {
       sets.take_inbox(submitted);
       EXPECT_EQ(warnings_at(std::chrono::seconds(9)), "");
       EXPECT_THAT(warnings_at(std::chrono::seconds(10)),
-                  HasSubstr("in process set 0 rank 0 has been waiting for 10.0 s for allreduce 'x' f32[1]"));
+                  HasSubstr("rank 0 has been waiting for 10.0 s for allreduce 'x' f32[1]"));
       EXPECT_EQ(warnings_at(std::chrono::seconds(11)), "");
       EXPECT_FALSE(job.endpoint().has_fault());
       EXPECT_EQ(warnings_at(std::chrono::seconds(25)), "");

@@ -54,7 +54,8 @@ constexpr DType element_dtype() {
   }
 }
 
-/// A range that outlives the expression it stands in, or only refers to its elements, as a span does.
+/// A range whose elements outlive the expression it stands in: it has a name, or only refers to them, as a span does. A
+/// type that does says so by `template <> inline constexpr bool std::ranges::enable_borrowed_range<MyView> = true;`.
 template <class Range>
 concept LastingRange =
     std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> && std::ranges::borrowed_range<Range>;

@@ -37,6 +37,9 @@ struct GradientOptions {
 /// produces the gradient is enqueued there, and `wait` returns when what comes into the stream later waits for all
 /// averages. The processor waits for the device only if no stream is given; then all gradients are there after `wait`.
 ///
+/// No two averagers of a process may have the same memory: the second raises InvalidArgument. So one that replaces
+/// another is made after that was destroyed, for example by `reset()` of the std::optional that keeps it.
+///
 /// One that was moved from raises InvalidArgument; so does one that outlives its World, once nothing is pending.
 ///
 /// One thread. The communicator must not be used for anything else between the first `ready` and the end of `wait`.
