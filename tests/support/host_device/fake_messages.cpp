@@ -31,8 +31,8 @@ bool Transfer::advance_send(Random& random) {
 }
 
 bool Transfer::announce(Random& random) {
-  // The receiver has read the header whose place this one takes.
-  if (number_ >= channel_.begun.load(std::memory_order_acquire) + Channel::kHeaders) return false;
+  // The receiver has read the header whose place this one takes: of the last message that it has begun maybe not yet.
+  if (number_ + 1 >= channel_.begun.load(std::memory_order_acquire) + Channel::kHeaders) return false;
   channel_.headers[number_ % Channel::kHeaders] = {message_.bytes, message_.call, message_.is_alone ? 1U : 0U};
   // In one order with that of the peer, so that of two sends that wait for each other one sees the other.
   channel_.announced.store(number_ + 1, std::memory_order_seq_cst);
