@@ -208,7 +208,7 @@ void expect_network_fault(int rank, const WrappedTransport::Options& wrong,
     std::optional<WrappedTransport> transport;
     Communicator hosts =
         CommunicatorProbe::on_hosts_by(ranks.duplicate(), {0, 0, 1, 1}, [&](Transport& usual) -> Transport& {
-          const DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
+          DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
           const bool is_wrong = ranks.rank() == rank;
           return transport.emplace(usual, runtime, is_wrong ? wrong : WrappedTransport::Options{});
         });
@@ -239,7 +239,7 @@ TEST(DeviceFaults, ARankThatIsKilledBetweenSlicesIsAPeerLostOnItsPeers) {
     std::optional<WrappedTransport> transport;
     Communicator hosts =
         CommunicatorProbe::on_hosts_by(ranks.duplicate(), {0, 0, 1, 1}, [&](Transport& usual) -> Transport& {
-          const DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
+          DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
           return transport.emplace(usual, runtime, WrappedTransport::Options{.dies_at = ranks.rank() == 3 ? 6 : 0});
         });
     Buffer values = ranks.allocate(20'000, DType::kF32, ranks.device());

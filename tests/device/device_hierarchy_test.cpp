@@ -298,11 +298,11 @@ TEST(DeviceHierarchy, IsOrderedWithTheCallersStream) {
 /// As with an MPI that takes addresses on devices: kernels add up, and nothing is copied to the host.
 TEST(DeviceHierarchy, MessagesOfDeviceMemoryNeedNoCopies) {
   for_each_device_layout([](Communicator& ranks, const std::vector<int>& layout) {
-    if (is_launched()) return;  // messages between processes do not take the double's memory
+    if (is_launched()) return;  // a job on several hosts has several transports, and one is wrapped
     std::optional<WrappedTransport> transport;
     Communicator direct =
         CommunicatorProbe::on_hosts_by(duplicate_for(ranks, layout), layout, [&](Transport& usual) -> Transport& {
-          const DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
+          DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
           return transport.emplace(usual, runtime, WrappedTransport::Options{.takes_device_memory = true});
         });
     const auto size = static_cast<std::size_t>(ranks.size());

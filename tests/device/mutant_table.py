@@ -3,6 +3,14 @@
 from typing import NamedTuple
 
 
+LIBRARY = "lib/libfarandole.so"
+# The shipping plug-in's objects, with some bytes in the place of kernels: the double finds kernels by their names.
+PLUGIN = "tests/unit/cuda/plugins/libfarandole_cuda.so"
+# The double has the kernels, compiled for processors.
+DOUBLE = "lib/libfake_cuda.so"
+KERNELS = "core/backends/cuda/kernels.cu"
+
+
 class Test(NamedTuple):
     """What fails with a mutant. Ranks are threads, or, with several processes, a process each."""
     filter: str
@@ -23,9 +31,11 @@ class Mutant(NamedTuple):
     test: Test
 
     @property
-    def is_in_plugin(self) -> bool:
-        """Else it is in the library."""
-        return self.source.startswith("core/backends/cuda/")
+    def library(self) -> str:
+        """What the source is linked into."""
+        if self.source == KERNELS:
+            return DOUBLE
+        return PLUGIN if self.source.startswith("core/backends/cuda/") else LIBRARY
 
 
 STREAM = Test("DeviceCalls.WhatIsInTheStreamBeforeTheCallComesBeforeIt")
@@ -54,6 +64,8 @@ LAYOUTS_WITHOUT_COPIES = Test("DeviceHierarchy.MessagesOfDeviceMemoryNeedNoCopie
 HOSTS_AND_STREAM = Test("DeviceHierarchy.IsOrderedWithTheCallersStream")
 HOST_ORDERS = Test("DeviceHierarchy.OthersAreInFlightInDifferentOrders")
 GRADIENTS = Test("DeviceGradients.WithoutAStreamAreThereAfterWait")
+SHARES = Test("DeviceKernels.ReduceAsTheHostDoes")
+TASKS = Test("DeviceKernels.PackManyTensorsByOneCall")
 
 DRIVERS = Test("DeviceRefusals.DriverDiffersBetweenRanks", program="farandole_device_faults", processes=2,
                by_rank="FAKE_DEVICE_DRIVER_VERSION=$((13000 + 10 * FARANDOLE_RANK))")
@@ -173,6 +185,11 @@ MUTANTS = [
     Mutant("messages-in-the-default-stream", "the stream of messages", WORK,
            "devices->exchange(stage.messages, stream)",
            "devices->exchange(stage.messages, StreamView(nullptr, device.space()))", VALUES),
+    # Which thread of a launch does what.
+    Mutant("threads-of-a-block-are-one", "which thread of its block a worker is", KERNELS,
+           "blockIdx.x * blockDim.x + threadIdx.x", "blockIdx.x * blockDim.x", SHARES),
+    Mutant("rows-of-blocks-are-their-number", "which task a row of blocks takes", KERNELS,
+           "blockIdx.y, gridDim.y", "gridDim.y - 1, gridDim.y", TASKS),
     Mutant("scaled-in-the-default-stream", "the stream of what scales for the vendor's collective", WORK,
            "device.launch({&task, 1}, stream);", "device.launch({&task, 1}, StreamView(nullptr, device.space()));", FACTORS),
     # Hierarchical: what the host does between two parts of the stream.

@@ -22,15 +22,12 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
 
 sys.dont_write_bytecode = True  # the sources stay as they are, too
-from mutant_table import MUTANTS, Mutant, Test  # noqa: E402
+from mutant_table import DOUBLE, LIBRARY, MUTANTS, PLUGIN, Mutant, Test  # noqa: E402
 
 SOURCE_DIRECTORY = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = "libfarandole.so"
 INTERNALS = "libfarandole_internals.a"
-# The shipping plug-in's objects, with some bytes in the place of kernels: the double finds kernels by their names.
-PLUGIN = "tests/unit/cuda/plugins/libfarandole_cuda.so"
 # What streams do when is drawn, and differs from run to run.
-ATTEMPTS = 3
+ATTEMPTS = 10
 # Compilers, and tests whose ranks mostly wait, that run beside each other.
 MOST_AT_A_TIME = 2
 # Ranks that wait for each other in a circle give up.
@@ -105,11 +102,9 @@ class Build:
         result: T = future.result()
         return result
 
-    def linking(self, is_plugin: bool) -> Edge:
-        if is_plugin:
-            return self.edges[PLUGIN]
+    def linking(self, library: str) -> Edge:
         return next(edge for output, edge in self.edges.items()
-                    if output.startswith(f"lib/{LIBRARY}") and " -shared " in edge.command)
+                    if output.startswith(library) and " -shared " in edge.command)
 
     def find(self, source: pathlib.Path, library: Edge) -> Tuple[Optional[Edge], str]:
         """What compiles the source, and the text of the unity source that includes it, if there is one."""
@@ -138,7 +133,7 @@ class Build:
             return each.command.replace(each.output, "").replace(each.source, "")
 
         def make() -> pathlib.Path:
-            libraries = [self.linking(is_plugin) for is_plugin in (False, True)]
+            libraries = [self.linking(library) for library in (LIBRARY, PLUGIN, DOUBLE)]
             found = [(source, self.find(source, library)[0]) for source in self.sources for library in libraries]
             sources = [source for source, other in found if other is not None and key(other) == key(edge)]
             lines = [line for source in sources for line in source.read_text(encoding="utf-8").splitlines()
@@ -186,12 +181,12 @@ class Build:
     def is_in_program(self, mutant: Mutant) -> bool:
         """True if the test's program has the source in itself, as tests of parts do."""
         command = self.edges[f"bin/{mutant.test.program}"].command
-        compiled = self.compiling(SOURCE_DIRECTORY / mutant.source, self.linking(mutant.is_in_plugin))[0].output
+        compiled = self.compiling(SOURCE_DIRECTORY / mutant.source, self.linking(mutant.library))[0].output
         return INTERNALS in command or compiled in command.split()
 
     def link(self, mutant: Mutant) -> pathlib.Path:
-        """The program, the library or the plug-in with the mutant, in a directory of its own."""
-        library = self.linking(mutant.is_in_plugin)
+        """The program, the library, the plug-in or the double with the mutant, in a directory of its own."""
+        library = self.linking(mutant.library)
         before, after = self.objects(mutant, library)
         if self.is_in_program(mutant):
             edge = self.edges[f"bin/{mutant.test.program}"]
@@ -201,20 +196,18 @@ class Build:
             command = replaced(command, f" -o {edge.output} ", f" {after} {LINK_FLAGS} -o {made} ")
         else:
             edge = library
-            made = self.scratch / mutant.name / (PLUGIN if mutant.is_in_plugin else edge.output)
+            made = self.scratch / mutant.name / edge.output
             command = replaced(edge.command, f" -o {edge.output} ", f" {LINK_FLAGS} -o {made} ")
             command = replaced(command, f" {before} ", f" {after} ")
         made.parent.mkdir(parents=True)
         run_command(command, self.directory)
-        if edge is library and not mutant.is_in_plugin:
-            soname = re.search(r"-soname,(\S+)", edge.command)
-            assert soname is not None, edge.command
-            if soname.group(1) != made.name:
-                (made.parent / soname.group(1)).symlink_to(made.name)
+        soname = re.search(r"-soname,(\S+)", edge.command)
+        if soname is not None and soname.group(1) != made.name:
+            (made.parent / soname.group(1)).symlink_to(made.name)
         return made.parent
 
     def environment(self, **changes: str) -> Dict[str, str]:
-        return {**os.environ, "FARANDOLE_CUDA_LIBRARY": str(self.directory / "lib/libfake_cuda.so"),
+        return {**os.environ, "FARANDOLE_CUDA_LIBRARY": str(self.directory / DOUBLE),
                 "FARANDOLE_NCCL_LIBRARY": str(self.directory / "lib/libfake_nccl.so"),
                 "FARANDOLE_PLUGIN_DIR": str((self.directory / PLUGIN).parent), **changes}
 
@@ -224,8 +217,10 @@ class Build:
         if self.is_in_program(mutant):
             path = os.pathsep.join(filter(None, [str(self.directory / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
             return self.environment(LD_LIBRARY_PATH=path, **deadline)
-        if mutant.is_in_plugin:
+        if mutant.library == PLUGIN:
             return self.environment(FARANDOLE_PLUGIN_DIR=str(library), **deadline)
+        if mutant.library == DOUBLE:
+            return self.environment(FARANDOLE_CUDA_LIBRARY=str(library / pathlib.Path(DOUBLE).name), **deadline)
         path = os.pathsep.join(filter(None, [str(library), os.environ.get("LD_LIBRARY_PATH")]))
         environment = self.environment(LD_LIBRARY_PATH=path, **deadline)
         program = str(self.directory / "bin" / mutant.test.program)
@@ -274,7 +269,7 @@ def prepare(build: Build, mutants: List[Mutant], pool: concurrent.futures.Execut
     makes = []
     for mutant in mutants:
         source = SOURCE_DIRECTORY / mutant.source
-        makes += build.rests(source, *build.compiling(source, build.linking(mutant.is_in_plugin)))
+        makes += build.rests(source, *build.compiling(source, build.linking(mutant.library)))
     compiled = [pool.submit(make) for make in makes]
     tests = list(dict.fromkeys(mutant.test for mutant in mutants))
     seconds = dict(zip(tests, pool.map(functools.partial(check_without_change, build), tests)))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bodies of the kernels, for GPUs (kernels.cu) and for the processors of tests (kernels_host.cpp); kernel_list.h
-// names them. Each is a function of (task, worker, workers): so many workers share the elements of the task, in any
-// number and order. launch_shape.h says how many there are on a GPU, and why each has several loads under way.
+// The bodies of the kernels of kernels.cu, for GPUs and for the processors of tests; kernel_list.h names them. Each is
+// a function of (task, worker, workers): so many workers share the elements of the task, in any number and order.
+// launch_shape.h says how many there are on a GPU, and why each has several loads under way.
 //
 // Addresses are multiples of the size of their elements. An output is apart from the inputs, or exactly one of them
 // that has elements of the same size. Hence no compiler could move a load before the store of another packet: here the

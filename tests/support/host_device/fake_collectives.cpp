@@ -39,10 +39,11 @@ void run_one(KernelBody body, const cuda::KernelTask& task, Random& random) {
   arguments.task_count = 1;
   arguments.unused = 0;
   arguments.tasks[0] = task;
-  run_kernel(body, arguments, random);
+  const auto blocks = static_cast<unsigned>(1 + random.below(3)), threads = static_cast<unsigned>(1 + random.below(4));
+  run_kernel(body, {{blocks, 1, 1}, {threads, 1, 1}, 0}, arguments, random);
 }
 
-/// Makes the messages of one rank.
+/// Makes the messages of one rank. Its members have the program's addresses, messages and `finish` those of streams.
 class CollectivePlan {
  public:
   explicit CollectivePlan(const CollectiveArguments& arguments)
@@ -89,7 +90,8 @@ class CollectivePlan {
   void writes(const std::byte* memory) { plan_.accesses.push_back({memory, part_bytes_, true, "output"}); }
 
   void add(Message::Direction direction, int peer, std::byte* data) {
-    plan_.messages.push_back({direction, MessageClass::kCollective, peer, data, part_bytes_, arguments_.call});
+    plan_.messages.push_back(
+        {direction, MessageClass::kCollective, peer, stream_address(data), part_bytes_, arguments_.call});
   }
   template <class PartOf>
   void send_to_peers(const PartOf& part_of_peer) {
@@ -100,7 +102,8 @@ class CollectivePlan {
   /// In place nothing is written, as by NCCL: what only reads there may go on beside it.
   void copy_at_end(std::byte* target, const std::byte* source) {
     if (target == source) return;
-    plan_.finish = [target, source, bytes = part_bytes_](Random& /*random*/) { std::memmove(target, source, bytes); };
+    plan_.finish = [to = stream_address(target), from = stream_address(source),
+                    bytes = part_bytes_](Random& /*random*/) { std::memmove(to, from, bytes); };
   }
 
   void plan_broadcast() {
@@ -141,8 +144,9 @@ class CollectivePlan {
     const CollectiveCall& call = arguments_.call;
     const KernelBody combine = find_kernel(reduce_kernel(call.type, call.op));
     const KernelBody scale = call.op == cuda::ncclAvg ? find_kernel(scale_kernel(call.type)) : nullptr;
-    plan_.finish = [parts = std::move(parts), own, output = output_, bytes = part_bytes_, rank = arguments_.rank,
-                    size = arguments_.size, elements = call.count, combine, scale](Random& random) {
+    plan_.finish = [parts = std::move(parts), own = stream_address(own), output = stream_address(output_),
+                    bytes = part_bytes_, rank = arguments_.rank, size = arguments_.size, elements = call.count, combine,
+                    scale](Random& random) {
       std::byte* const sum = parts->data();
       std::memcpy(sum + static_cast<std::size_t>(rank) * bytes, own, bytes);
       for (int peer = 1; peer < size; ++peer) {

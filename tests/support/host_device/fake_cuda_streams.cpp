@@ -95,7 +95,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
   std::memcpy(&arguments, parameters[0], sizeof arguments);
   Item item{.call = "cuLaunchKernel"};
   if (!check_launch(*kernel, arguments, item.uses)) return CUDA_ERROR_INVALID_VALUE;
-  item.work = [body = kernel->body, arguments](Random& random) { run_kernel(body, arguments, random); };
+  item.work = [body = kernel->body, shape, arguments = stream_arguments(arguments)](Random& random) {
+    run_kernel(body, shape, arguments, random);
+  };
   target->device.enqueue(*target, std::move(item));
   return CUDA_SUCCESS;
 }
@@ -113,8 +115,8 @@ CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, std::size_t bytes
   if (!are_known) return CUDA_ERROR_INVALID_VALUE;
   thread_local Random coin = random_of(device, this_thread_number());
   const bool waits = (bytes > 0 && !item.uses.has_device()) || (item.uses.has_pageable() && coin.one_in(2));
-  item.work = [target, source, bytes](Random& /*random*/) {
-    std::memmove(reinterpret_cast<void*>(target), address_of(source), bytes);
+  item.work = [to = stream_address(target), from = stream_address(source), bytes](Random& /*random*/) {
+    std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   };
   queue->device.enqueue(*queue, std::move(item));
   driver_lock.unlock();
@@ -129,8 +131,8 @@ CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, std::size_t by
   Item item{.call = "cuMemsetD8Async"};
   const Access target{address_of(memory), bytes, true, "target"};
   if (!item.uses.add("cuMemsetD8Async", queue->device.ordinal, Reach::kDevice, target)) return CUDA_ERROR_INVALID_VALUE;
-  item.work = [memory, value, bytes](Random& /*random*/) {
-    std::memset(reinterpret_cast<void*>(memory), value, bytes);
+  item.work = [to = stream_address(memory), value, bytes](Random& /*random*/) {
+    std::memset(reinterpret_cast<void*>(to), value, bytes);
   };
   queue->device.enqueue(*queue, std::move(item));
   return CUDA_SUCCESS;
@@ -146,8 +148,8 @@ CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr memory, std::uint3
   if (!item.uses.add("cuStreamWriteValue32", queue->device.ordinal, Reach::kDevice, target)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  item.work = [memory, value](Random& /*random*/) {
-    std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(memory)).store(value, std::memory_order_release);
+  item.work = [word = reinterpret_cast<std::uint32_t*>(stream_address(memory)), value](Random& /*random*/) {
+    std::atomic_ref<std::uint32_t>(*word).store(value, std::memory_order_release);
   };
   queue->device.enqueue(*queue, std::move(item));
   return CUDA_SUCCESS;

@@ -56,6 +56,10 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> run,
   return cudaSuccess;
 }
 
+const void* address_for_streams(const void* address) {
+  return stream_address(address);
+}
+
 extern "C" {
 
 const char* cudaGetErrorString(cudaError_t error) {

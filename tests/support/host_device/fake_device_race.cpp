@@ -104,6 +104,7 @@ void write_in_the_default_stream(bool is_right) {
 void read_what_is_received(bool is_right) {
   const ncclUniqueId id = make_nccl_id();
   on_ranks(2, [&](int rank) {
+    const CUfunction kernel = find_kernel_by_name("farandole_copy");  // before there is work, for which loading waits
     const ncclComm_t comm = join(id, 2, rank);
     const Pair pair;
     fill(pair.data, pair.producer);
@@ -114,8 +115,7 @@ void read_what_is_received(bool is_right) {
     }
     pair.record();
     if (is_right) wait(pair.consumer, pair.event);
-    launch(find_kernel_by_name("farandole_copy"),
-           arguments_of({{pair.copied.data(), pair.data.data(), nullptr, 4096, 1.0}}), pair.consumer);
+    launch(kernel, arguments_of({{pair.copied.data(), pair.data.data(), nullptr, 4096, 1.0}}), pair.consumer);
     pair.synchronize();
     destroy(comm);
   });

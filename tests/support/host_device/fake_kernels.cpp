@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cudart/cuda_runtime.h"
 #include "fake_faults.h"
 
 namespace farandole::fake {
@@ -45,6 +46,11 @@ std::array<std::size_t, 3> element_bytes_of(std::string_view name) {
   return {1, 1, 0};
 }
 
+// Of a block in its grid, or of a thread in its block.
+uint3 index_of(unsigned number, const std::array<unsigned, 3>& extents) {
+  return {number % extents[0], number / extents[0] % extents[1], number / extents[0] / extents[1]};
+}
+
 // This library, also where it was loaded for its loader alone.
 void* own_library() {
   Dl_info info{};
@@ -56,9 +62,7 @@ void* own_library() {
 
 KernelBody find_kernel(const std::string& name) {
   static void* const library = own_library();
-  void* found = library == nullptr ? nullptr : dlsym(library, name.c_str());
-  if (found == nullptr) found = dlsym(RTLD_DEFAULT, name.c_str());
-  return reinterpret_cast<KernelBody>(found);
+  return library == nullptr ? nullptr : reinterpret_cast<KernelBody>(dlsym(library, name.c_str()));
 }
 
 Function::Function(Device& owner, std::string kernel_name, KernelBody kernel)
@@ -67,13 +71,6 @@ Function::Function(Device& owner, std::string kernel_name, KernelBody kernel)
       name(std::move(kernel_name)),
       body(kernel),
       element_bytes(element_bytes_of(name)) {}
-
-void run_kernel(KernelBody body, const cuda::KernelArguments& arguments, Random& random) {
-  std::vector<unsigned> workers(1 + random.below(4));
-  std::iota(workers.begin(), workers.end(), 0U);
-  for (std::size_t left = workers.size(); left > 1; --left) std::swap(workers[left - 1], workers[random.below(left)]);
-  for (const unsigned worker : workers) body(arguments, worker, static_cast<unsigned>(workers.size()));
-}
 
 bool check_launch(const Function& function, const cuda::KernelArguments& arguments, Uses& uses) {
   if (arguments.task_count > cuda::kTasksPerLaunch) {
@@ -97,6 +94,16 @@ bool check_launch(const Function& function, const cuda::KernelArguments& argumen
   return conflict.empty();
 }
 
+cuda::KernelArguments stream_arguments(cuda::KernelArguments arguments) {
+  for (unsigned i = 0; i < arguments.task_count; ++i) {
+    cuda::KernelTask& task = arguments.tasks[i];
+    task.output = stream_address(task.output);
+    task.left = stream_address(task.left);
+    task.right = stream_address(task.right);
+  }
+  return arguments;
+}
+
 bool is_valid(const LaunchShape& shape) {
   constexpr std::array<unsigned, 3> kMostBlocks{0x7fffffff, 65535, 65535};
   constexpr std::array<unsigned, 3> kMostThreads{1024, 1024, 64};
@@ -109,6 +116,24 @@ bool is_valid(const LaunchShape& shape) {
     threads *= shape.block[i];
   }
   return threads <= kMostThreadsOfBlock && shape.shared_bytes <= kMostSharedBytes;
+}
+
+void run_kernel(KernelBody body, const LaunchShape& shape, const cuda::KernelArguments& arguments, Random& random) {
+  if (arguments.task_count == 0) return;  // however many threads there are
+  gridDim = dim3(shape.grid[0], shape.grid[1], shape.grid[2]);
+  blockDim = dim3(shape.block[0], shape.block[1], shape.block[2]);
+  std::vector<unsigned> blocks(std::size_t{shape.grid[0]} * shape.grid[1] * shape.grid[2]);
+  std::iota(blocks.begin(), blocks.end(), 0U);
+  const unsigned threads = shape.block[0] * shape.block[1] * shape.block[2];
+  for (std::size_t left = blocks.size(); left > 0; --left) {
+    std::swap(blocks[left - 1], blocks[random.below(left)]);
+    blockIdx = index_of(blocks[left - 1], shape.grid);
+    const auto first = static_cast<unsigned>(random.below(threads));
+    for (unsigned i = 0; i < threads; ++i) {
+      threadIdx = index_of((first + i) % threads, shape.block);
+      body(arguments);
+    }
+  }
 }
 
 }  // namespace farandole::fake

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the double: functions of the processor, found by name.
+// Kernels of the double: those of the GPU's source, compiled for processors (`host_kernels` in CMake), found by name.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@
 
 namespace farandole::fake {
 
-/// What `worker` of `workers` does.
-using KernelBody = void (*)(const cuda::KernelArguments& arguments, unsigned worker, unsigned workers);
+/// Does what one thread of a kernel does, that of blockIdx and threadIdx.
+using KernelBody = void (*)(cuda::KernelArguments arguments);
 
-/// The kernel of this name that libfake_cuda.so holds, or else the program; null if neither does.
+/// The kernel of this name that libfake_cuda.so holds; null if it holds none.
 KernelBody find_kernel(const std::string& name);
 
 /// Behind a CUmodule. Lives until the process ends.
@@ -32,11 +32,10 @@ struct Function : Handle {
   const std::array<std::size_t, 3> element_bytes;  ///< of output, left and right; 0: not used
 };
 
-/// Runs a kernel as workers that come in a random order.
-void run_kernel(KernelBody body, const cuda::KernelArguments& arguments, Random& random);
-
 /// Notes what a launch uses. False, after a report, if the kernel must not run on this.
 bool check_launch(const Function& function, const cuda::KernelArguments& arguments, Uses& uses);
+/// The same tasks with the addresses that streams have for their memory. @param arguments  passed by check_launch
+cuda::KernelArguments stream_arguments(cuda::KernelArguments arguments);
 
 struct LaunchShape {
   std::array<unsigned, 3> grid;
@@ -45,5 +44,8 @@ struct LaunchShape {
 };
 /// True if CUDA takes a launch of this shape.
 bool is_valid(const LaunchShape& shape);
+/// Runs all threads of a launch, one after another: blocks in a random order, threads of a block from a random one on.
+/// @param arguments  with addresses of streams
+void run_kernel(KernelBody body, const LaunchShape& shape, const cuda::KernelArguments& arguments, Random& random);
 
 }  // namespace farandole::fake

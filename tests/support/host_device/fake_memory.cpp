@@ -11,6 +11,7 @@
 #include <shared_mutex>
 
 #include "fake_faults.h"
+#include "fake_host_faults.h"
 
 namespace farandole::fake {
 
@@ -39,7 +40,7 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) {
 }
 
 void fill(const Allocation& allocation, int byte) {
-  std::memset(reinterpret_cast<void*>(allocation.begin), byte, std::min(allocation.bytes, kMostFilledBytes));
+  std::memset(reinterpret_cast<void*>(allocation.stream_begin), byte, std::min(allocation.bytes, kMostFilledBytes));
 }
 
 // Nothing else of this process comes there ever again.
@@ -57,15 +58,21 @@ std::string text_of(const Allocation& allocation) {
 }
 
 Allocation* allocate(Allocation::Kind kind, int device, std::size_t bytes) {
-  // It ends where a page that nothing may touch begins.
+  // It ends where a page that nothing may touch begins. The pages of a device's memory lie behind as many that nothing
+  // may touch, whose addresses the program gets.
   const std::size_t body = round_up(bytes, kPageBytes);
-  void* const pages =
-      mmap(nullptr, body + kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (pages == MAP_FAILED) return nullptr;
-  const auto end = reinterpret_cast<std::uintptr_t>(pages) + body;
-  forbid(end, kPageBytes);
-  auto* const allocation = new Allocation(kind, device, end - round_up(bytes, kAlignment), bytes);
+  const std::size_t distance = kind == Allocation::Kind::kDevice ? body + kPageBytes : 0;
+  void* const reserved =
+      mmap(nullptr, distance + body + kPageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return nullptr;
+  if (mprotect(static_cast<char*>(reserved) + distance, body, PROT_READ | PROT_WRITE) != 0) {
+    munmap(reserved, distance + body + kPageBytes);
+    return nullptr;
+  }
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(reserved) + body - round_up(bytes, kAlignment);
+  auto* const allocation = new Allocation(kind, device, begin, begin + distance, bytes);
   fill(*allocation, kFreshByte);
+  if (kind == Allocation::Kind::kDevice) explain_faults_in(*allocation);
   const std::unique_lock guard(allocation_map().mutex);
   allocation_map().by_begin[allocation->begin] = allocation;
   return allocation;
@@ -78,6 +85,11 @@ Allocation* find_allocation(const void* address) {
   if (next == allocation_map().by_begin.begin()) return nullptr;
   Allocation* const found = std::prev(next)->second;
   return wanted < found->begin + found->bytes ? found : nullptr;
+}
+
+std::uintptr_t stream_address(std::uintptr_t address) {
+  const Allocation* const found = find_allocation(reinterpret_cast<const void*>(address));
+  return found == nullptr ? address : address - found->begin + found->stream_begin;
 }
 
 Allocation* find_to_free(const char* call, Allocation::Kind kind, const void* memory) {
@@ -101,8 +113,8 @@ void release(const char* call, Allocation& allocation) {
     fill(allocation, kFreedByte);  // also shows the thread sanitizer a write, which races with what is not waited for
   }
   allocation.is_freed.store(true, std::memory_order_relaxed);
-  const std::uintptr_t first = allocation.begin / kPageBytes * kPageBytes;
-  if (pending == 0) forbid(first, round_up(allocation.begin + allocation.bytes - first, kPageBytes));
+  const std::uintptr_t first = allocation.stream_begin / kPageBytes * kPageBytes;
+  if (pending == 0) forbid(first, round_up(allocation.stream_begin + allocation.bytes - first, kPageBytes));
 }
 
 bool Uses::add(const char* call, int device, Reach reach, const Access& access) {

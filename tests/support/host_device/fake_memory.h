@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the devices, and pinned memory: pages of this process that the double knows.
+//
+// Memory of a device has two addresses. The program gets the one, where it can touch nothing, as on a GPU; streams use
+// the other. Every pointer is translated by `stream_address` on its way into the work of a stream.
 #pragma once
 
 #include <atomic>
@@ -13,12 +16,14 @@ namespace farandole::fake {
 /// Memory that a call of CUDA's has given out. Lives until the process ends, so that what comes too late is recognised.
 struct Allocation {
   enum class Kind : std::uint8_t { kDevice, kPinned };
-  Allocation(Kind kind_of_memory, int ordinal, std::uintptr_t address, std::size_t size)
-      : kind(kind_of_memory), device(ordinal), begin(address), bytes(size) {}
+  Allocation(Kind kind_of_memory, int ordinal, std::uintptr_t address, std::uintptr_t address_of_streams,
+             std::size_t size)
+      : kind(kind_of_memory), device(ordinal), begin(address), stream_begin(address_of_streams), bytes(size) {}
 
   const Kind kind;
-  const int device;  ///< whose it is, or whose context was current
-  const std::uintptr_t begin;
+  const int device;                   ///< whose it is, or whose context was current
+  const std::uintptr_t begin;         ///< as the program knows it
+  const std::uintptr_t stream_begin;  ///< as streams know it; pinned memory is the same for both
   const std::size_t bytes;
   // Relaxed: neither orders a stream and the host, which a GPU would not order.
   std::atomic<bool> is_freed{false};
@@ -32,8 +37,14 @@ Allocation* allocate(Allocation::Kind kind, int device, std::size_t bytes);
 Allocation* find_to_free(const char* call, Allocation::Kind kind, const void* memory);
 /// From now on whoever touches it is ended by a signal. Reports what is still used by items of streams.
 void release(const char* call, Allocation& allocation);
-/// What holds this address, even if it was freed; null for ordinary memory of the host.
+/// What holds this address of the program's, even if it was freed; null for ordinary memory of the host.
 Allocation* find_allocation(const void* address);
+/// Where streams find what the program knows by this address. Called when work is enqueued, never by a stream.
+std::uintptr_t stream_address(std::uintptr_t address);
+template <class T>
+T* stream_address(T* address) {
+  return reinterpret_cast<T*>(stream_address(reinterpret_cast<std::uintptr_t>(address)));
+}
 
 /// What an item reads or writes.
 struct Access {

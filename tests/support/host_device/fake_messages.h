@@ -25,7 +25,7 @@ struct Message {
   Direction direction = Direction::kSend;
   MessageClass kind = MessageClass::kPointToPoint;
   int peer = 0;
-  std::byte* data = nullptr;  ///< read only by a send
+  std::byte* data = nullptr;  ///< as streams know it; read only by a send
   std::size_t bytes = 0;
   CollectiveCall call;
   bool is_alone = false;  ///< in no group

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the double reports of wrong use of CUDA.
+#include <unistd.h>
+
+#include <array>
 #include <atomic>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <thread>
 
 #include "fake_tables.h"
+#include "sanitizers.h"
 
 namespace farandole::fake {
 namespace {
@@ -230,6 +236,38 @@ TEST_F(CudaMisuseDeathTest, TouchingFreedMemoryEndsTheProcess) {
         *reinterpret_cast<volatile char*>(memory) = 1;
       },
       "");
+}
+
+/// Sanitizers explain faults in their own way.
+const char* host_fault() {
+  return test::kAddressSanitizer || test::kThreadSanitizer
+             ? ""
+             : "fake device misuse: the host reads or writes memory of device 2 \\(5000 bytes at 0x";
+}
+
+TEST_F(CudaMisuseDeathTest, HostCodeThatWritesDeviceMemoryEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  use_device(2);
+  const Vector<std::uint8_t> memory(5000);
+  EXPECT_DEATH(memory.data()[4999] = 1, host_fault());
+}
+
+TEST_F(CudaMisuseDeathTest, HostCodeThatReadsDeviceMemoryEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  use_device(2);
+  const Vector<std::uint8_t> memory(std::vector<std::uint8_t>(5000, 9));  // which streams have written
+  EXPECT_DEATH(std::printf("%d\n", int{*static_cast<volatile std::uint8_t*>(memory.data())}), host_fault());
+}
+
+/// As read() and write() are, where a library hands them a pointer of the program's.
+TEST_F(CudaMisuse, CallsOfTheSystemDoNotReadDeviceMemory) {
+  const Vector<std::uint8_t> memory(std::vector<std::uint8_t>(10, 9));
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  EXPECT_EQ(write(ends[1], memory.data(), memory.bytes()), -1);
+  EXPECT_EQ(errno, EFAULT);
+  EXPECT_EQ(close(ends[0]), 0);
+  EXPECT_EQ(close(ends[1]), 0);
 }
 
 }  // namespace

@@ -88,6 +88,7 @@ ncclResult_t enqueue_message(const char* name, Message message, std::size_t coun
     const bool is_write = message.direction == Message::Direction::kReceive;
     call.accesses.push_back({message.data, message.bytes, is_write, is_write ? "received data" : "sent data"});
     call.messages.push_back(message);
+    call.messages.back().data = stream_address(message.data);
     return {};
   });
 }

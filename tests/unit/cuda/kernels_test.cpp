@@ -14,18 +14,27 @@
 #include <string>
 #include <vector>
 
-#include "cuda/kernels_host.h"
+#include "cuda/kernel_arguments.h"
+#include "cuda/kernel_list.h"
+#include "cudart/cuda_runtime.h"
 #include "farandole/core/reduce.h"
 #include "farandole/internal/average.h"
 #include "reduce_oracle.h"
 
 namespace farandole::cuda {
+
+// From kernels.cu, as a compiler for processors makes them: a call is one thread.
+#define FARANDOLE_KERNEL(name, ...) extern "C" void farandole_##name(KernelArguments arguments);
+FARANDOLE_KERNELS(FARANDOLE_KERNEL)
+#undef FARANDOLE_KERNEL
+
 namespace {
 
 using test::Bytes, test::Elements, test::kSeed, test::random_elements, test::same;
 
-HostKernel kernel(const std::string& name) {
-  static const std::map<std::string, HostKernel> all{
+using Kernel = void (*)(KernelArguments arguments);
+Kernel kernel(const std::string& name) {
+  static const std::map<std::string, Kernel> all{
 #define FARANDOLE_KERNEL(name, ...) {#name, &farandole_##name},
       FARANDOLE_KERNELS(FARANDOLE_KERNEL)
 #undef FARANDOLE_KERNEL
@@ -48,12 +57,24 @@ constexpr std::array<std::size_t, 6> kCounts{0, 1, 7, 16, 17, 1003};
 constexpr std::size_t kLargeCount = 1000003;
 constexpr std::array kWorkers{1U, 3U, 32U};
 
-/// As a launch on a GPU, whose threads run in any order: here from the last one.
-void run(const std::string& name, const std::vector<KernelTask>& tasks, unsigned workers) {
+/// As a launch on a GPU with `workers` threads for each task, in blocks of 8 where they fill these. Threads run in any
+/// order: here from the last one. @param rows  of blocks, each of which takes a task, or several
+void run(const std::string& name, const std::vector<KernelTask>& tasks, unsigned workers, unsigned rows) {
   KernelArguments arguments{};
   arguments.task_count = static_cast<std::uint32_t>(tasks.size());
   std::copy(tasks.begin(), tasks.end(), arguments.tasks);
-  for (unsigned worker = workers; worker > 0; --worker) kernel(name)(arguments, worker - 1, workers);
+  const Kernel thread = kernel(name);
+  blockDim = dim3(workers % 8 == 0 ? 8 : 1);
+  gridDim = dim3(workers / blockDim.x, rows);
+  for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y) {
+    for (unsigned block = gridDim.x; block > 0; --block) {
+      blockIdx.x = block - 1;
+      for (threadIdx.x = blockDim.x; threadIdx.x-- > 0;) thread(arguments);
+    }
+  }
+}
+void run(const std::string& name, const std::vector<KernelTask>& tasks, unsigned workers) {
+  run(name, tasks, workers, static_cast<unsigned>(tasks.size()));
 }
 
 /// The elements by which the addresses of output, left and right lie behind a multiple of 64 bytes: the same place in a
@@ -204,7 +225,8 @@ TEST(Kernels, ALaunchDoesAllOfItsTasks) {
         const std::size_t count = wanted[task].size() / size_in_bytes(dtype);
         tasks.push_back({outputs[task].data(), lefts[task].data(), rights[task].data(), count, 1.0});
       }
-      run(reduce_name(dtype, ReduceOp::kProduct), tasks, workers);
+      // With a row of blocks for each task, and with fewer, which the plug-in does not do.
+      run(reduce_name(dtype, ReduceOp::kProduct), tasks, workers, workers == 1 ? 7 : kTasksPerLaunch);
       for (std::size_t task = 0; task < kTasksPerLaunch; ++task) {
         EXPECT_TRUE(same(outputs[task].copy(), wanted[task], dtype)) << name(dtype) << " task " << task;
         EXPECT_TRUE(outputs[task].guards_hold()) << name(dtype) << " task " << task;

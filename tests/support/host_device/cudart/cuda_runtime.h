@@ -2,6 +2,8 @@
 // The double of CUDA's runtime API: as much of it as the examples use, with NVIDIA's names, numbers and meanings, so
 // that programs written for it, kernels included, are compiled by a C++ compiler and run where no GPU is. Kernels have
 // one-dimensional grids, and no shared memory or barriers: one thread after another runs, in a stream of the double.
+// Kernels get addresses of device memory as arguments of their own, not inside of structs, which would not be
+// translated to what streams use.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +14,8 @@
 
 // NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier): CUDA's names
 #define __global__
+#define __launch_bounds__(...)
+#define __grid_constant__
 
 enum cudaError_t : int { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 enum cudaMemcpyKind : int { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDefault = 4 };
@@ -51,13 +55,26 @@ inline thread_local uint3 blockIdx, threadIdx;
 
 namespace farandole::fake {
 
-/// Enqueues a kernel. @param run  all its threads   @param pointers  its arguments that are addresses
+/// Enqueues a kernel. @param run  all its threads   @param pointers  its arguments that are addresses, as the program
+/// has them
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> run,
                    const std::vector<const void*>& pointers);
 
 template <class T>
 void note_pointer([[maybe_unused]] std::vector<const void*>& pointers, [[maybe_unused]] const T& argument) {
   if constexpr (std::is_pointer_v<T>) pointers.push_back(argument);
+}
+
+/// Where streams find what the program knows by this address.
+const void* address_for_streams(const void* address);
+/// What a kernel gets for an argument.
+template <class T>
+T argument_for_streams(const T& argument) {
+  if constexpr (std::is_pointer_v<T>) {
+    return static_cast<T>(const_cast<void*>(address_for_streams(argument)));
+  } else {
+    return argument;
+  }
 }
 
 }  // namespace farandole::fake
@@ -68,11 +85,12 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   return [&](Parameters... values) {
     std::vector<const void*> pointers;
     (farandole::fake::note_pointer(pointers, values), ...);
-    const auto run = [kernel, grid = config->gridDim, block = config->blockDim, values...] {
+    const auto run = [kernel, grid = config->gridDim, block = config->blockDim,
+                      ... seen = farandole::fake::argument_for_streams(values)] {
       gridDim = grid;
       blockDim = block;
       for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) {
-        for (threadIdx.x = 0; threadIdx.x < block.x; ++threadIdx.x) kernel(values...);
+        for (threadIdx.x = 0; threadIdx.x < block.x; ++threadIdx.x) kernel(seen...);
       }
     };
     return farandole::fake::launch(*config, run, pointers);

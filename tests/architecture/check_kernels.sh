@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# usage: check_kernels.sh SOURCE_DIRECTORY
+# The kernels have no barriers, shared memory, exchange between threads, or atomics: threads of a launch can then run one
+# after another, in any order, as those of the tests' double do (docs/testing.md). A reduction over threads takes a second
+# launch.
+set -u
+cd "$1" || exit 2
+found=$(grep -rnE --include='*.cu' --include='*.cuh' --include='kernel*.h' --include='arithmetic.h' \
+             '__syncthreads|__syncwarp|__shared__|__shfl|__ballot|__threadfence|cooperative_groups|atomic[A-Z][A-Za-z]*\(|cuda::(atomic|barrier)' \
+             core/backends/cuda core/internal)
+[ -z "$found" ] || { echo "kernels in which threads depend on each other:"; echo "$found"; exit 1; }
+echo "the threads of kernels do not depend on each other"
