@@ -44,7 +44,7 @@ class WaitCircles {
   struct Surroundings {
     std::function<BlockedCalls&(int rank)> blocked;                              ///< of a rank of this process
     std::function<std::uint64_t(int rank, std::uint32_t communicator)> entered;  ///< by a rank of this process
-    /// Those of `members` that are not known to have entered the collective; not all, if there are many.
+    /// Those of `members` that are known or supposed not to have entered the collective; not all, if there are many.
     std::function<std::vector<int>(std::uint32_t communicator, std::uint64_t sequence, const std::vector<int>& members)>
         missing;
     /// To `rank`, of another process, which a rank waits for in that collective.
