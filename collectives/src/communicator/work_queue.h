@@ -123,7 +123,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   bool waits_for_someone_who_left(const Work::State& work) const;
 
   const Group group_;  // a copy: the progress thread may hold the queue longer than the communicator lives
-  std::mutex mutex_;   // guards everything below, and the operations
+  const std::string label_ = group_.describe();  // for messages: made once, because threads that sleep need it
+  std::mutex mutex_;                             // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
   std::uint64_t next_sequence_ = group_.first_sequence;
   std::uint64_t in_flight_ = kLanes;                               // operations at a time
