@@ -60,7 +60,7 @@ void add_ones(Communicator& ranks, int rank) {
 void expect_circle(const std::exception& error, int rank, const std::vector<std::string>& parts) {
   const std::string text = error.what();
   for (const std::string& part : parts) {
-    expect(text.find(part) != std::string::npos, rank, "nothing about " + part + ": " + text);
+    expect(text.find(part) != std::string::npos, rank, std::string("nothing about ").append(part).append(": ") + text);
   }
 }
 
