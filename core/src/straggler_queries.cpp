@@ -75,10 +75,21 @@ bool StragglerQueries::is_missing(int rank, std::uint32_t communicator, std::uin
 std::vector<int> StragglerQueries::missing(std::uint32_t communicator, std::uint64_t sequence,
                                            std::span<const int> members) const {
   const std::lock_guard lock(mutex_);
-  std::vector<int> ranks;
+  const auto question = questions_.find(communicator);
+  std::vector<int> ranks, named, silent;
   for (const int member : members) {
-    if (ranks.size() < kMostAsked && is_missing(member, communicator, sequence)) ranks.push_back(member);
+    if (!is_missing(member, communicator, sequence)) continue;
+    if (progress_of(member, communicator)) {
+      ranks.push_back(member);
+    } else if (question != questions_.end() && question->second.named.count(member) != 0) {
+      named.push_back(member);
+    } else if (question != questions_.end() && question->second.ranks.count(member) != 0) {
+      silent.push_back(member);
+    }
   }
+  ranks.insert(ranks.end(), named.begin(), named.end());
+  ranks.insert(ranks.end(), silent.begin(), silent.end());
+  if (ranks.size() > kMostAsked) ranks.resize(kMostAsked);
   return ranks;
 }
 

@@ -46,7 +46,9 @@ class StragglerQueries {
   void named(int rank, std::uint32_t communicator);
   /// Ranks that this process has found missing, at most kMostNamed.
   std::vector<int> missing(std::uint32_t communicator) const;
-  /// Ranks of `members` that are not known to have entered `sequence`, at most kMostAsked.
+  /// Ranks of `members` that are missing in `sequence`, at most kMostAsked: first those that are known to be, then
+  /// those that peers name, then those that were asked and have not answered. Ranks of which nothing is known are left
+  /// out.
   std::vector<int> missing(std::uint32_t communicator, std::uint64_t sequence, std::span<const int> members) const;
   /// Describes the ranks of `members` that have not entered `sequence`; empty if all have.
   std::string describe_missing(std::uint32_t communicator, std::uint64_t sequence, std::span<const int> members) const;

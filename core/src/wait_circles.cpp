@@ -15,23 +15,51 @@ namespace {
 // Share of FARANDOLE_WARN_AFTER that a rank must have waited before it passes a probe on. The rank that asks has waited
 // for all of it; ranks that began to wait a little later need not be asked again.
 constexpr double kPassesOnAfter = 0.9;
+// The same, until a circle is certain: a thread that has not used Farandole yet has come by then. Ranks search with
+// each warning, after 1, 3, 7, … times FARANDOLE_WARN_AFTER.
+constexpr double kCertainAfter = 5;
+constexpr const char* kAdvice =
+    "ranks that share several communicators must call their collectives in the same order, or from a thread for each";
 
 /// What a rank waits for, as a value.
 struct RankWait {
   BlockedCall call;
   std::string label;
   std::vector<int> members;
-  bool may_go_on = false;
+  bool has_several_threads = false;
 };
 
 std::optional<RankWait> wait_of(const BlockedCalls& calls) {
   std::optional<RankWait> wait;
-  (void)calls.with_oldest([&](const BlockedCall& call, std::size_t count) {
-    wait = RankWait{call, *call.label, *call.members, count > 1 || calls.has_several_threads() || !call.needs_all};
+  calls.with_oldest([&](const BlockedCall& call) {
+    wait = RankWait{call, *call.label, *call.members, calls.has_several_threads()};
     wait->call.label = nullptr;
     wait->call.members = nullptr;
   });
   return wait;
+}
+
+CircleDoubt doubt_about(const RankWait& wait, Seconds warn_after) {
+  if (!wait.call.needs_all) return CircleDoubt::kNotCompared;
+  if (wait.has_several_threads) return CircleDoubt::kSeveralThreads;
+  const bool is_recent = Clock::now() - wait.call.since < kCertainAfter * warn_after;
+  return is_recent ? CircleDoubt::kRecent : CircleDoubt::kNone;
+}
+
+std::string describe_doubt(const WaitProbe& probe) {
+  switch (probe.doubt) {
+    case CircleDoubt::kNone:
+      return {};
+    case CircleDoubt::kRecent:
+      return "a thread that has not used Farandole yet may still end this; if none does, the job ends later by a "
+             "Mismatch";
+    case CircleDoubt::kSeveralThreads:
+      return fmt::format("another thread of rank {} may still end this", probe.doubtful);
+    case CircleDoubt::kNotCompared:
+      return fmt::format("rank {} may still go on, because calls are not compared (FARANDOLE_CHECK=off)",
+                         probe.doubtful);
+  }
+  return {};
 }
 
 }  // namespace
@@ -56,7 +84,7 @@ void WaitCircles::receive(int rank, std::uint32_t communicator, std::uint64_t se
   if (static_cast<std::uint32_t>(rank) == probe.origin) {
     const bool waits_for_the_same =
         wait->call.communicator == probe.origin_communicator && wait->call.sequence == probe.origin_sequence;
-    if (waits_for_the_same) surroundings_.found(rank, describe(rank, probe), probe.is_certain != 0);
+    if (waits_for_the_same) surroundings_.found(rank, describe(probe), probe.doubt == CircleDoubt::kNone);
     return;
   }
   if (Clock::now() - wait->call.since >= kPassesOnAfter * warn_after_ && is_first_time(rank, probe))
@@ -72,12 +100,15 @@ bool WaitCircles::is_first_time(int rank, const WaitProbe& probe) {
 void WaitCircles::pass_on(int rank, WaitProbe probe) {
   const auto wait = wait_of(surroundings_.blocked(rank));
   if (!wait) return;
-  if (wait->may_go_on) probe.is_certain = 0;
+  if (const CircleDoubt doubt = doubt_about(*wait, warn_after_); doubt > probe.doubt) {
+    probe.doubt = doubt;
+    probe.doubtful = static_cast<std::uint32_t>(rank);
+  }
   const BlockedCall& call = wait->call;
   std::string path = text_of(probe.path);
-  const std::string hop = fmt::format("{}{} in {} of {}", path.empty() ? "" : ", which waits for ",
-                                      topology_.describe(rank), call.what.describe(call.what.words), wait->label);
-  if (probe.hidden == 0 && path.size() + hop.size() < WaitProbe::kPathBytes) {
+  const std::string hop = fmt::format("{}{} in {} ({})", path.empty() ? "" : ", which waits for ",
+                                      topology_.describe(rank), wait->label, call.what.describe(call.what.words));
+  if (path.empty() || (probe.hidden == 0 && path.size() + hop.size() < WaitProbe::kPathBytes)) {
     write_text(probe.path, path + hop);
   } else {
     ++probe.hidden;
@@ -92,12 +123,14 @@ void WaitCircles::pass_on(int rank, WaitProbe probe) {
   }
 }
 
-std::string WaitCircles::describe(int origin, const WaitProbe& probe) const {
-  const std::string more = probe.hidden == 0 ? "" : fmt::format(", which waits for one of {} more ranks", probe.hidden);
-  return fmt::format(
-      "ranks wait for each other in a circle: {}{}, which waits for rank {}; ranks that share several communicators "
-      "must call their collectives in the same order, or from a thread for each",
-      text_of(probe.path), more, origin);
+std::string WaitCircles::describe(const WaitProbe& probe) {
+  const std::string doubt = describe_doubt(probe);
+  const std::string more = probe.hidden == 0 ? ""
+                                             : fmt::format(", which waits for {} more rank{} in turn", probe.hidden,
+                                                           probe.hidden == 1 ? "" : "s");
+  return fmt::format("ranks {} for each other in a circle: {}{}, which waits for rank {}; {}{}{}",
+                     doubt.empty() ? "wait" : "may be waiting", text_of(probe.path), more, probe.origin, doubt,
+                     doubt.empty() ? "" : "; ", kAdvice);
 }
 
 }  // namespace farandole

@@ -2,17 +2,19 @@
 // Two ranks of a job use two communicators in opposite orders; the rest of the job waits for them.
 // usage: farandole_crossed_communicators CASE REPLICAS
 // crossed: every rank must raise a Mismatch that names both communicators and collectives.
-// resolved: a second thread of rank 0, which uses Farandole, ends the circle later: no rank may raise anything.
+// ends: the same for the first and the last rank, of which the last holds up all others in the job's communicator.
+// resolved, waited, late: rank 0 ends the circle later; no rank may raise anything. resolved: by a second thread, which
+// has called collectives. waited: by the main thread, while a second one waits for what the main thread has begun.
+// late: by a second thread that has not used Farandole before.
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <functional>
 #include <string>
-#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
@@ -55,6 +57,13 @@ void add_ones(Communicator& ranks, int rank) {
   expect(ones[4] == 2, rank, "a wrong sum");
 }
 
+void expect_circle(const std::exception& error, int rank, const std::vector<std::string>& parts) {
+  const std::string text = error.what();
+  for (const std::string& part : parts) {
+    expect(text.find(part) != std::string::npos, rank, std::string("nothing about ").append(part).append(": ") + text);
+  }
+}
+
 void cross(Communicator& job) {
   Pair pair = make_pair_of(job);
   try {
@@ -63,29 +72,72 @@ void cross(Communicator& job) {
     job.barrier();
     expect(false, job.rank(), "no exception");
   } catch (const farandole::Mismatch& error) {
-    const std::string text = error.what();
-    for (const std::string_view part :
-         {"wait for each other in a circle", "communicator 'first' of 2 ranks", "communicator 'second' of 2 ranks",
-          "allreduce of 5 f32 elements", "barrier", "rank 0 (", "rank 1 ("}) {
-      expect(text.find(part) != std::string::npos, job.rank(), "nothing about " + std::string(part) + ": " + text);
-    }
+    expect_circle(
+        error, job.rank(),
+        {"wait for each other in a circle", "communicator 'first' of 2 ranks", "communicator 'second' of 2 ranks",
+         "allreduce of 5 f32 elements", "barrier", "rank 0 (", "rank 1 ("});
   }
 }
 
-void resolve(Communicator& job) {
+void cross_ends(Communicator& job) {
+  const int last = job.size() - 1;
+  farandole::CommunicatorOptions options;
+  options.name = "ends";
+  Communicator ends = job.split(job.rank() == 0 || job.rank() == last ? 0 : -1, job.rank(), options);
+  try {
+    if (job.rank() == last) ends.barrier();
+    job.barrier();
+    if (job.rank() == 0) ends.barrier();
+    expect(false, job.rank(), "no exception");
+  } catch (const farandole::Mismatch& error) {
+    expect_circle(error, job.rank(),
+                  {"wait for each other in a circle", "communicator 'ends' of 2 ranks", "rank 0 (",
+                   "rank " + std::to_string(last) + " ("});
+  }
+}
+
+using Wait = std::chrono::duration<double>;
+
+void call_from_known_thread(Pair& pair, Wait warn_after) {
+  std::atomic<bool> is_known{false};
+  std::thread second([&] {
+    pair.third.barrier();
+    is_known = true;
+    // Longer than until a rank of one thread would have raised the circle.
+    std::this_thread::sleep_for(8 * warn_after);
+    add_ones(pair.second, 0);
+  });
+  while (!is_known) std::this_thread::yield();
+  add_ones(pair.first, 0);
+  second.join();
+}
+
+void wait_in_another_thread(Pair& pair, Wait warn_after) {
+  pair.third.barrier();
+  std::array<float, 5> ones{1, 1, 1, 1, 1};
+  farandole::Work work = pair.first.allreduce_async(ones, ReduceOp::kSum);
+  std::thread second([&] { work.wait(); });
+  std::this_thread::sleep_for(8 * warn_after);
+  add_ones(pair.second, 0);
+  second.join();
+  expect(ones[4] == 2, 0, "a wrong sum");
+}
+
+void call_from_new_thread(Pair& pair, Wait warn_after) {
+  pair.third.barrier();
+  std::thread second([&] {
+    // Longer than until the first warning.
+    std::this_thread::sleep_for(2 * warn_after);
+    add_ones(pair.second, 0);
+  });
+  add_ones(pair.first, 0);
+  second.join();
+}
+
+void resolve(Communicator& job, void (*call_as_rank_0)(Pair&, Wait)) {
   Pair pair = make_pair_of(job);
   if (job.rank() == 0) {
-    std::atomic<bool> is_known{false};
-    std::thread second([&] {
-      pair.third.barrier();
-      is_known = true;
-      // Long enough for the circle to be found.
-      std::this_thread::sleep_for(std::chrono::duration<double>(5 * job.settings().warn_after));
-      add_ones(pair.second, 0);
-    });
-    while (!is_known) std::this_thread::yield();
-    add_ones(pair.first, 0);
-    second.join();
+    call_as_rank_0(pair, job.settings().warn_after);
   } else if (job.rank() == 1) {
     pair.third.barrier();
     add_ones(pair.second, 1);
@@ -94,17 +146,26 @@ void resolve(Communicator& job) {
   job.barrier();
 }
 
+void run_case(const std::string& name, Communicator& job) {
+  if (name == "crossed") cross(job);
+  if (name == "ends") cross_ends(job);
+  if (name == "resolved") resolve(job, call_from_known_thread);
+  if (name == "waited") resolve(job, wait_in_another_thread);
+  if (name == "late") resolve(job, call_from_new_thread);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string_view name = argc > 1 ? argv[1] : "crossed";
-  setenv("FARANDOLE_WARN_AFTER", "0.5", /*overwrite=*/1);
+  const std::string name = argc > 1 ? argv[1] : "crossed";
+  // The second thread of `late` has five times that, from its call to the Mismatch.
+  setenv("FARANDOLE_WARN_AFTER", name == "late" ? "1" : "0.5", /*overwrite=*/1);
   setenv("FARANDOLE_TIMEOUT", "40", /*overwrite=*/1);
   try {
     farandole::WorldOptions options;
     options.replicas = argc > 2 ? std::atoi(argv[2]) : 1;
     farandole::World world(options);
-    farandole::run_replicas(world, name == "crossed" ? cross : resolve);
+    farandole::run_replicas(world, [&name](Communicator& job) { run_case(name, job); });
   } catch (const std::exception& error) {
     expect(false, -1, error.what());
   }

@@ -42,7 +42,7 @@ Work::Work(std::shared_ptr<State> state) : handle_(std::make_shared<Handle>(std:
 void Work::wait() {
   if (!handle_) throw InvalidArgument("wait: this Work does not refer to a collective");
   State& state = handle_->state();
-  state.queue->check_process();
+  state.queue->begin_use();
   if (!handle_->has_ended()) state.queue->wait(state);
   if (state.failure) throw_error(state.failure->kind, state.failure->text);
 }
@@ -50,7 +50,7 @@ void Work::wait() {
 bool Work::test() {
   if (!handle_) throw InvalidArgument("test: this Work does not refer to a collective");
   WorkQueue& queue = *handle_->state().queue;
-  queue.check_process();
+  queue.begin_use();
   if (!handle_->is_done()) queue.poll();
   return handle_->has_ended();
 }
@@ -58,7 +58,7 @@ bool Work::test() {
 void Work::wait_on(StreamView stream) {
   if (!handle_) throw InvalidArgument("wait_on: this Work does not refer to a collective");
   State& state = handle_->state();
-  state.queue->check_process();
+  state.queue->begin_use();
   state.queue->wait_on(state, stream);
   handle_->let_go();
   if (handle_->is_done() && state.failure) throw_error(state.failure->kind, state.failure->text);

@@ -35,7 +35,7 @@ class Communicator::State {
     return group_;
   }
   WorkQueue& queue() {
-    queue_->check_process();
+    queue_->begin_use();
     return *queue_;
   }
   /// For callers that look after faults themselves.

@@ -173,13 +173,11 @@ void WorkQueue::advance_until(const IsOver& is_over, const BeforeSleep& before_s
 }
 
 void WorkQueue::wait(const Work::State& work) {
-  std::string label;
   std::optional<BlockedCalls::Scope> blocked;
   const auto begin_to_sleep = [&] {
     if (blocked) return;
-    label = group_.describe();
     blocked.emplace(group_.endpoint->blocked(), BlockedCall{group_.id, work.sequence, subject_of(work.descriptor),
-                                                            &label, &group_.members, group_.compares, Clock::now()});
+                                                            &label_, &group_.members, group_.compares, Clock::now()});
   };
   advance_until([&] { return work.done.load(std::memory_order_acquire); }, begin_to_sleep);
   group_.endpoint->wait_until_quiet();
@@ -342,7 +340,7 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
   if (failure.kind == ErrorKind::kDeviceError) find_dead_peers();
   endpoint.poison(failure.kind,
                   fmt::format("{} in collective {} of {} ({}): {}", endpoint.topology().describe(endpoint.rank()),
-                              work.sequence, group_.describe(), describe(work.descriptor), failure.text));
+                              work.sequence, label_, describe(work.descriptor), failure.text));
   try {
     endpoint.check_fault();
   } catch (const Error& fault) {
@@ -388,7 +386,7 @@ void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
   } else if (now - work.moved > kGoodbye && waits_for_someone_who_left(work)) {
     fail(work, {ErrorKind::kPeerLost, describe_stall(work, now)});
   } else if (group_.watches && due == StallMonitor::Due::kWarning) {
-    log(LogLevel::kWarning, fmt::format("collective {} of {} ({}): {}", work.sequence, group_.describe(),
+    log(LogLevel::kWarning, fmt::format("collective {} of {} ({}): {}", work.sequence, label_,
                                         describe(work.descriptor), describe_stall(work, now)));
     group_.endpoint->search_circle();
   }

@@ -76,8 +76,11 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   bool is_empty();
   /// True in a process that was forked from the rank's: nothing but this question and the next may be asked there.
   bool is_forked_child() const { return group_.endpoint->is_forked_child(); }
-  /// @throws InvalidArgument  in such a process
-  void check_process() const { group_.endpoint->check_process(); }
+  /// A thread of the program uses the communicator, or a work of it. @throws InvalidArgument  in such a process
+  void begin_use() const {
+    group_.endpoint->check_process();
+    group_.endpoint->blocked().note_thread();
+  }
   /// True if another rank has begun the next collective, and this one has not.
   bool peer_has_started_next();
   /// The ranks that are not in the oldest pending collective.
@@ -123,7 +126,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   bool waits_for_someone_who_left(const Work::State& work) const;
 
   const Group group_;  // a copy: the progress thread may hold the queue longer than the communicator lives
-  std::mutex mutex_;   // guards everything below, and the operations
+  const std::string label_ = group_.describe();  // for messages: made once, because threads that sleep need it
+  std::mutex mutex_;                             // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
   std::uint64_t next_sequence_ = group_.first_sequence;
   std::uint64_t in_flight_ = kLanes;                               // operations at a time

@@ -155,6 +155,22 @@ TEST(StragglerQueries, AFleetFindsTheMissingRankWithFewMessages) {
   }
 }
 
+TEST(StragglerQueries, NamesTheSurelyMissingBeforeTheSilent) {
+  const Topology topology = make_topology(100);
+  StragglerQueries queries = make_queries(topology, 0);
+  EXPECT_THAT(queries.missing(kCommunicator, 5, all_of(topology)), IsEmpty()) << "nobody was asked";
+  // The questions go to ranks 1 to 16.
+  ASSERT_THAT(queries.ask(kCommunicator, 5, {}, all_of(topology)), testing::SizeIs(StragglerQueries::kMostAsked));
+  queries.answered(1, kCommunicator, 5);
+  queries.answered(12, kCommunicator, 4);
+  queries.named(98, kCommunicator);
+  queries.answered(99, kCommunicator, 3);
+  EXPECT_THAT(queries.missing(kCommunicator, 5, all_of(topology)),
+              ElementsAre(12, 99, 98, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15));
+  EXPECT_THAT(queries.missing(kCommunicator, 6, std::vector{1, 2, 50}), ElementsAre(1, 2))
+      << "who is asked about a collective may be missing in the next";
+}
+
 TEST(StragglerQueries, AQuestionToManyIsBounded) {
   const Topology topology = make_topology(1000);
   StragglerQueries queries = make_queries(topology, 3);

@@ -41,24 +41,23 @@ class BlockedCalls {
     std::uint64_t id_ = 0;
   };
 
-  /// The calling thread begins a collective. Costs a load, unless another thread began the one before.
+  /// The calling thread uses the rank: begins a collective, waits for one, or tests one. Costs a load in the first
+  /// thread that does.
   void note_thread() {
     static thread_local const char self = 0;
-    const void* const last = thread_.load(std::memory_order_relaxed);
-    if (last == &self) return;
-    if (last != nullptr) has_several_threads_.store(true, std::memory_order_relaxed);
-    thread_.store(&self, std::memory_order_relaxed);
+    const void* first = first_thread_.load(std::memory_order_relaxed);
+    if (first == &self) return;
+    if (first != nullptr || !first_thread_.compare_exchange_strong(first, &self, std::memory_order_relaxed)) {
+      has_several_threads_.store(true, std::memory_order_relaxed);
+    }
   }
-  /// True if more than one thread has begun collectives of this rank: another one may end what a thread waits for.
+  /// True if more than one thread has used this rank: another one may end what a thread waits for.
   bool has_several_threads() const { return has_several_threads_.load(std::memory_order_relaxed); }
   /// Calls `use` with the call that has waited for the longest time, if a thread waits; the call stays meanwhile.
-  /// @returns  false if no thread waits
   template <class Use>
-  bool with_oldest(const Use& use) const {
+  void with_oldest(const Use& use) const {
     const std::lock_guard lock(mutex_);
-    if (calls_.empty()) return false;
-    use(calls_.front().call, calls_.size());
-    return true;
+    if (!calls_.empty()) use(calls_.front().call);
   }
 
  private:
@@ -67,6 +66,7 @@ class BlockedCalls {
     BlockedCall call;
   };
   std::uint64_t add(const BlockedCall& call) {
+    note_thread();
     const std::lock_guard lock(mutex_);
     calls_.push_back({next_id_, call});
     return next_id_++;
@@ -76,10 +76,10 @@ class BlockedCalls {
     std::erase_if(calls_, [id](const Entry& entry) { return entry.id == id; });
   }
 
-  std::atomic<const void*> thread_{nullptr};      // that has begun the last collective; orders nothing
-  std::atomic<bool> has_several_threads_{false};  // orders nothing
-  mutable std::mutex mutex_;                      // guards what follows
-  std::vector<Entry> calls_;                      // in the order in which their threads fell asleep
+  std::atomic<const void*> first_thread_{nullptr};  // that has used the rank; orders nothing
+  std::atomic<bool> has_several_threads_{false};    // orders nothing
+  mutable std::mutex mutex_;                        // guards what follows
+  std::vector<Entry> calls_;                        // in the order in which their threads fell asleep
   std::uint64_t next_id_ = 0;
 };
 
