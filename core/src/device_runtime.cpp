@@ -32,7 +32,7 @@ DeviceAvailability load_devices(const Settings& settings) {
     const DeviceHostApi host{sizeof(DeviceHostApi), build_id(), settings.cuda_library.c_str(),
                              settings.nccl_library.c_str()};
     DeviceAvailability devices;
-    const SignalsBlocked for_threads_of_driver;
+    const SignalsDiverted from_threads_of_driver;
     devices.runtime = reinterpret_cast<DeviceEntry>(plugin.entry)(&host, &devices.reason);
     if (devices.runtime != nullptr) {
       devices.reason.clear();

@@ -73,6 +73,11 @@ void Endpoint::wake_progress() {
   if (ProgressThread* progress = job_.progress_thread()) progress->wake();
 }
 
+bool Endpoint::has_running_progress() const {
+  ProgressThread* const progress = job_.progress_thread();
+  return progress != nullptr && progress->is_running();
+}
+
 void Endpoint::begin_operation() {
   if (ProgressThread* progress = job_.progress_thread()) progress->gate().begin();
 }

@@ -4,6 +4,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <exception>
+#include <utility>
+#include <vector>
+
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"
 #include "farandole/internal/standard_descriptors.h"
@@ -14,6 +19,9 @@ namespace {
 
 constexpr const char* kEnded =
     "the World of this communicator has ended: keep the World for as long as its communicators are used";
+
+// How long a fault waits for its flight records.
+constexpr std::chrono::milliseconds kLongestRecording{2000};
 
 void mark_in_child(Job& job) {
   job.become_forked_child();
@@ -138,16 +146,23 @@ void Job::ring_all() {
   for (const auto& endpoint : endpoints_) endpoint->ring();
 }
 
+/// A fault is told all the same where there is no record.
 void Job::write_flight_records(const std::string& text) const {
-  if (settings_.flight_directory == "off") return;
-  for (const auto& endpoint : endpoints_) {
-    const std::string problem =
-        write_private_file(settings_.flight_directory, fmt::format("rank-{}.farandole-flight.json", endpoint->rank()),
-                           endpoint->recorder().to_json_lines());
-    if (!problem.empty()) log(LogLevel::kError, "the flight record could not be written: " + problem);
+  const std::string& directory = settings_.flight_directory;
+  if (directory == "off") return;
+  try {
+    std::vector<PrivateFile> files;
+    for (const auto& endpoint : endpoints_) {
+      const std::string name = fmt::format("rank-{}.farandole-flight.json", endpoint->rank());
+      files.push_back({name, endpoint->recorder().to_json_lines()});
+    }
+    const std::string problem = write_private_files(directory, std::move(files), kLongestRecording);
+    log(LogLevel::kError, problem.empty()
+                              ? fmt::format("{}; the last collectives of each rank are in {}", text, directory)
+                              : fmt::format("{}; the flight record could not be written: {}", text, problem));
+  } catch (const std::exception&) {
+    log(LogLevel::kError, "the flight record could not be written: no memory is left");
   }
-  log(LogLevel::kError,
-      fmt::format("{}; the last collectives of each rank are in {}", text, settings_.flight_directory));
 }
 
 }  // namespace farandole

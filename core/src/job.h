@@ -76,7 +76,7 @@ class Job : public std::enable_shared_from_this<Job> {
   void check_world() const;
   bool has_fault() const { return fault_.exists(); }
   /// `rank`: the rank that found the fault. Tells the other processes unless the fault came from one of them, and
-  /// writes the flight records, before any rank of this process can raise the fault.
+  /// writes the flight records, which it waits 2 s for, before any rank of this process can raise the fault.
   void poison(int rank, ErrorKind kind, const std::string& text, bool tell);
   Peers& peers() { return *peers_; }
   void set_left(int rank, bool left);

@@ -9,8 +9,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <system_error>
+#include <utility>
 
+#include "farandole/internal/library_thread.h"
 #include "farandole/internal/standard_descriptors.h"
 
 namespace farandole {
@@ -44,6 +48,26 @@ std::string write_private_file(const std::string& directory, const std::string& 
   if (is_written && std::rename(aside.c_str(), path.c_str()) != 0) result = problem();
   if (!result.empty()) (void)unlink(aside.c_str());
   return result;
+}
+
+std::string write_private_files(const std::string& directory, std::vector<PrivateFile> files,
+                                std::chrono::milliseconds limit) {
+  const auto writing = std::make_shared<std::packaged_task<std::string()>>([directory, files = std::move(files)] {
+    std::string first_problem;
+    for (const PrivateFile& file : files) {
+      std::string problem = write_private_file(directory, file.name, file.text);
+      if (first_problem.empty()) first_problem = std::move(problem);
+    }
+    return first_problem;
+  });
+  std::future<std::string> written = writing->get_future();
+  try {
+    start_library_thread([writing] { (*writing)(); }).detach();
+  } catch (const std::system_error&) {
+    (*writing)();  // the system gives no thread
+  }
+  if (written.wait_for(limit) == std::future_status::ready) return written.get();
+  return fmt::format("{} has not taken it within {} s", directory, limit.count() / 1000.0);
 }
 
 }  // namespace farandole

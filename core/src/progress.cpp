@@ -45,6 +45,7 @@ void ProgressThread::wake() {
 void ProgressThread::start() {
   try {
     thread_ = start_library_thread([this](const std::stop_token& stop) { run(stop); });
+    is_running_.store(true, std::memory_order_relaxed);
   } catch (const std::system_error& error) {
     is_refused_ = true;
     log(LogLevel::kWarning,

@@ -34,6 +34,8 @@ case $fault in
   # Rank 0 waits in the middle of joining, for a file that the test makes.
   killed_agreeing) status=fail text='joining the job: rank 1 .*died|process 1 .* has gone' ;;
   killed_joining) status=fail text='process 1 (.*pid.* )?has gone before|signal 9|KILLED BY SIGNAL|EXIT CODE: 9' ;;
+  # Rank 0, while it waits for rank 1, which does not come.
+  terminated_joining) status=fail text='signal 15|KILLED BY SIGNAL|EXIT CODE: 15' ;;
   killed_leaving) status=fail text='leaving the job failed: .*rank 1 .*died|signal 9|KILLED BY SIGNAL|EXIT CODE: 9' ;;
   # No fault, but one would not be noticed.
   unwatched) status=ok text="if one of 2 of the 2 other processes of this host dies, .*: pidfd_open is refused .*allow it in the sandbox" ;;
@@ -98,6 +100,8 @@ case $fault in
     until_ended 2; touch "$work/come"; echo '{}' >"$work/table" ;;
   killed_joining)
     until_said 'joining the job: waiting for |waits for process|has not come'; kill_rank_1; until_ended 0; touch "$work/come" ;;
+  terminated_joining)
+    until_said 'joining the job: waiting for '; kill -TERM "$(cat "$work/pid.0")" ;;
   killed_leaving)
     # Rank 2 leaves, too, and finds out; rank 0 comes later.
     until_said 'rank 1 .*leaving the job: waiting'; kill_rank_1

@@ -90,7 +90,7 @@ void misbehave(const std::string& fault, const Scene& scene) {
 void run(const std::string& fault, const Scene& scene) {
   const std::string rank = rank_of_launcher();
   scene.write_pid(rank);
-  if (rank == "1" && fault == "joins_late") scene.wait_for_test();
+  if (rank == "1" && (fault == "joins_late" || fault == "terminated_joining")) scene.wait_for_test();
   if (rank == "1" && fault == "absent") sleep(20);
   if (rank == "2" && fault == "killed_joining") return scene.wait_for_test();
   farandole::World world;

@@ -89,6 +89,55 @@ TEST(ReplicaFaults, ADeadlineNamesTheRankThatIsMissing) {
                Timeout);
 }
 
+double elapsed_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+TEST(ReplicaFaults, ADeadlineHoldsWhereOnlyCallsOfTheProgramLook) {
+  const Variable timeout("FARANDOLE_TIMEOUT", "3");
+  std::latch timed_out(1);
+  run_replicas(2, [&](Communicator& ranks) {
+    Communicator tested = ranks.duplicate({.progress = CommunicatorOptions::Progress::kInCalls});
+    std::vector<float> data(8);
+    if (ranks.rank() == 1) {
+      timed_out.wait();
+      EXPECT_THROW(tested.allreduce(data, ReduceOp::kSum), Timeout);
+      return;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    Work work = tested.allreduce_async(data, ReduceOp::kSum);
+    // Between two tests the program is elsewhere, as if it computed.
+    while (!work.test() && elapsed_since(start) < 20) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    EXPECT_LT(elapsed_since(start), 20) << "no deadline";
+    if (!work.test()) ranks.abort("no deadline");
+    timed_out.count_down();
+    EXPECT_THROW(work.wait(), Timeout);
+  });
+}
+
+TEST(ReplicaFaults, ADeadlineCountsTheTimeBehindAnEarlierCollective) {
+  const Variable timeout("FARANDOLE_TIMEOUT", "3");
+  std::latch timed_out(1);
+  run_replicas(2, [&](Communicator& ranks) {
+    std::vector<float> first(8), second(8);
+    if (ranks.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2600));
+      ranks.allreduce(first, ReduceOp::kSum);
+      timed_out.wait();
+      EXPECT_THROW(ranks.allreduce(second, ReduceOp::kSum), Timeout);
+      return;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    Work earlier = ranks.allreduce_async(first, ReduceOp::kSum);
+    Work later = ranks.allreduce_async(second, ReduceOp::kSum);
+    earlier.wait();
+    EXPECT_THROW(later.wait(), Timeout);
+    // 5.5 s if only the time since the end of the earlier one counted.
+    EXPECT_LT(elapsed_since(start), 5);
+    timed_out.count_down();
+  });
+}
+
 TEST(ReplicaFaults, AbortReachesAllRanksWithItsText) {
   EXPECT_THROW(run_replicas(3,
                             [&](Communicator& ranks) {

@@ -21,7 +21,7 @@ class CommunicatorProbe {
                                   Progress progress = Progress::kBackground) {
     return changed(std::move(unused), [&](Group& group) {
       group.first_sequence = sequence;
-      group.advances_in_background = progress == Progress::kBackground;
+      group.progress = progress;
     });
   }
   /// The communicator, which nobody has used yet, with ranks that count as living on these hosts.

@@ -290,7 +290,7 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
   Group group;
   group.endpoint = parent.endpoint;
   group.table = options.table == nullptr ? parent.table : std::make_shared<TuningTable>(*options.table);
-  group.advances_in_background = options.progress == CommunicatorOptions::Progress::kBackground;
+  group.progress = options.progress;
   group.compares = options.compare || settings().check;
   group.watches = options.watch;
   group.name = options.name;

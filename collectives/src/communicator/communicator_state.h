@@ -88,7 +88,7 @@ class Communicator::State {
     const Prepared prepared = prepare(call);
     Work work(queue_->submit(call, prepared.selection, prepared.validation_error));
     queue_->advance();
-    if (group_.advances_in_background) group_.endpoint->wake_progress();
+    if (group_.progress == CommunicatorOptions::Progress::kBackground) group_.endpoint->wake_progress();
     return work;
   }
 

@@ -74,6 +74,7 @@ std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperat
 std::shared_ptr<Work::State> WorkQueue::submit(const Call& call, const Selection& selection,
                                                const std::string& validation_error) {
   group_.endpoint->check_fault();
+  return_from_program();
   const std::lock_guard lock(mutex_);
   return enqueue(make_operation(call, selection, validation_error, next_sequence()));
 }
@@ -158,6 +159,7 @@ bool WorkQueue::advance_inline(CollectiveOperation& operation) const {
 
 template <class IsOver, class BeforeSleep>
 void WorkQueue::advance_until(const IsOver& is_over, const BeforeSleep& before_sleep) {
+  return_from_program();
   Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
   while (!is_over()) {
     waiter.look();
@@ -206,10 +208,12 @@ void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
 }
 
 void WorkQueue::poll() {
+  const auto now = Clock::now();
+  const bool looks = now >= next_look_.load(std::memory_order_relaxed);
+  if (looks) return_from_program();
   group_.endpoint->advance_attached();
   (void)advance();
-  const auto now = Clock::now();
-  if (now < next_look_.load(std::memory_order_relaxed)) return;
+  if (!looks) return;
   next_look_.store(now + std::chrono::milliseconds(1), std::memory_order_relaxed);
   poll_health();
 }
@@ -284,10 +288,8 @@ bool WorkQueue::advance_locked() {
 }
 
 bool WorkQueue::advance_one(Work::State& work) {
-  if (!work.stall) {
-    const Settings& settings = group_.endpoint->settings();
-    work.moved = Clock::now();
-    work.stall.emplace(settings.warn_after, settings.timeout, work.moved);
+  if (work.started == Clock::time_point{}) {
+    work.started = work.moved = Clock::now();
     work.next_question = work.moved + kFirstQuestion;
     group_.endpoint->recorder().mark(work.record, FlightRecord::Stage::kRunning);
   }
@@ -295,6 +297,9 @@ bool WorkQueue::advance_one(Work::State& work) {
     const Operation::State state = work.operation->advance();
     if (state == Operation::State::kWaiting) return false;
     work.moved = Clock::now();
+    // While something moves on, nobody looks after what waits.
+    stall_.watch(pending_.front()->started);
+    stall_.look(work.moved);
     work.next_question = work.moved + kFirstQuestion;
     work.asked = false;
     if (state == Operation::State::kDone) end(work, std::nullopt);
@@ -365,24 +370,32 @@ void WorkQueue::poll_health() {
   try {
     group_.endpoint->poll_health();
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (lock && !pending_.empty() && pending_.front()->stall) check_stall(*pending_.front(), Clock::now());
+    if (lock && !pending_.empty() && pending_.front()->started != Clock::time_point{})
+      check_stall(*pending_.front(), Clock::now());
   } catch (const std::exception& error) {
     // The transport itself is at fault; threads that wait learn it from the poisoned job.
     group_.endpoint->poison(ErrorKind::kTransportError, error.what());
   }
 }
 
+void WorkQueue::return_from_program() {
+  const bool has_own_thread = group_.progress == CommunicatorOptions::Progress::kOwnThread;
+  if (has_own_thread || group_.endpoint->has_running_progress()) return;
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) stall_.count_gap(Clock::now());
+}
+
 void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
-  if (!work.asked && work.stall->is_near(now)) {
+  stall_.watch(work.started);
+  if (!work.asked && stall_.is_near(now)) {
     work.asked = true;
     ask(work, now, /*also_others=*/true);
   } else if (now >= work.next_question) {
     ask(work, now, /*also_others=*/false);
   }
-  const StallMonitor::Due due = work.stall->take_due(now);
+  const StallMonitor::Due due = stall_.take_due(now);
   if (due == StallMonitor::Due::kWarning) work.asked = false;
   if (group_.watches && due == StallMonitor::Due::kError) {
-    fail(work, {ErrorKind::kTimeout, work.stall->describe_error(describe_stall(work, now))});
+    fail(work, {ErrorKind::kTimeout, stall_.describe_error(describe_stall(work, now))});
   } else if (now - work.moved > kGoodbye && waits_for_someone_who_left(work)) {
     fail(work, {ErrorKind::kPeerLost, describe_stall(work, now)});
   } else if (group_.watches && due == StallMonitor::Due::kWarning) {
@@ -418,7 +431,7 @@ std::string WorkQueue::describe_missing() {
 }
 
 std::string WorkQueue::describe_stall(const Work::State& work, Clock::time_point now) const {
-  std::string text = fmt::format("waiting for {:.1f} s", work.stall->waited(now).count());
+  std::string text = fmt::format("waiting for {:.1f} s", stall_.waited(now).count());
   const std::string missing = describe_missing(work);
   if (!missing.empty()) {
     text += "; not in it yet: " + missing;

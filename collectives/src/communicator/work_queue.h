@@ -40,7 +40,7 @@ class Work::State {
   std::unique_ptr<CollectiveOperation> operation;
   std::optional<Failure> failure;
   std::atomic<bool> done{false};
-  std::optional<StallMonitor> stall;  ///< since it has started
+  Clock::time_point started{};        ///< none: not yet
   Clock::time_point moved{};          ///< its last step
   bool asked = false;                 ///< how far its peers are, for the next warning
   Clock::time_point next_question{};  ///< to the ranks that it waits for
@@ -118,6 +118,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void fail(Work::State& work, const Failure& failure);
   void fail_all(const Failure& failure);
   void find_dead_peers() const;
+  /// The program comes back to what is pending. Where no thread looks after that, it was no stop that nobody looked.
+  void return_from_program();
   /// Warns about, and bounds, waiting; asks which ranks are missing. For slow paths.
   void check_stall(Work::State& work, Clock::time_point now);
   void ask(Work::State& work, Clock::time_point now, bool also_others);
@@ -129,6 +131,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   const std::string label_ = group_.describe();  // for messages: made once, because threads that sleep need it
   std::mutex mutex_;                             // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
+  StallMonitor stall_{group_.endpoint->settings().warn_after, group_.endpoint->settings().timeout};  // of the first one
   std::uint64_t next_sequence_ = group_.first_sequence;
   std::uint64_t in_flight_ = kLanes;                               // operations at a time
   std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()

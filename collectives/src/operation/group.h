@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "farandole/collectives/communicator.h"
 #include "farandole/collectives/tuning.h"
 #include "farandole/internal/endpoint.h"
 
@@ -22,10 +23,10 @@ struct Group {
   std::vector<int> members;  ///< ranks of the job
   /// Measured choices, or null. Handed on to communicators that are made of this one, also where it does not fit.
   std::shared_ptr<const TuningTable> table;
-  bool table_fits = false;             ///< it was measured on ranks like these
-  bool advances_in_background = true;  ///< the progress thread moves asynchronous collectives on
-  bool compares = true;                ///< calls, before data is touched
-  bool watches = true;                 ///< warns of collectives that take long, and ends them at FARANDOLE_TIMEOUT
+  bool table_fits = false;  ///< it was measured on ranks like these
+  CommunicatorOptions::Progress progress = CommunicatorOptions::Progress::kBackground;  ///< of asynchronous collectives
+  bool compares = true;  ///< calls, before data is touched
+  bool watches = true;   ///< warns of collectives that take long, and ends them at FARANDOLE_TIMEOUT
   // Limits of shared memory: the settings', else the table's.
   std::size_t one_shot_bytes = 0, slice_bytes = 0;
   Transport* transport = nullptr;  ///< of all messages, in place of the best one to each peer; in tests

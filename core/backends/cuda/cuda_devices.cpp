@@ -134,7 +134,7 @@ Device& CudaDevices::open(int ordinal) {
   Slot& slot = *slots_[static_cast<std::size_t>(ordinal)];
   const std::lock_guard guard(slot.mutex);
   if (slot.device == nullptr) {
-    const SignalsBlocked for_threads_of_driver;
+    const SignalsDiverted from_threads_of_driver;
     slot.device = std::make_unique<CudaDevice>(cuda_.api, nccl_, infos_[static_cast<std::size_t>(ordinal)], image_);
   }
   return *slot.device;

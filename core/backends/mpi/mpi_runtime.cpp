@@ -57,7 +57,7 @@ Runtime start_runtime(const std::optional<int>& communicator, bool many_threads)
   if (initialized == 0) {
     if (communicator)
       throw InvalidArgument("joining MPI: a communicator was passed, but MPI is not initialised; call MPI_Init first");
-    const SignalsBlocked for_threads_of_mpi;
+    const SignalsDiverted from_threads_of_mpi;
     const int wanted = many_threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
     check(MPI_Init_thread(nullptr, nullptr, wanted, &runtime.thread_level), "MPI_Init_thread");
     runtime.ours = true;

@@ -27,8 +27,8 @@ class SetEngine {
   /// Of the two communicators of a set. The engine's thread moves both on. A rank answers a negotiation because it
   /// sees that another rank has begun it, and the engine knows what it waits for there.
   static constexpr CommunicatorOptions kControl{
-      .progress = CommunicatorOptions::Progress::kInCalls, .compare = true, .watch = false};
-  static constexpr CommunicatorOptions kData{.progress = CommunicatorOptions::Progress::kInCalls};
+      .progress = CommunicatorOptions::Progress::kOwnThread, .compare = true, .watch = false};
+  static constexpr CommunicatorOptions kData{.progress = CommunicatorOptions::Progress::kOwnThread};
 
   /// @param ranks  of the job, ascending   @param control, data  communicators of them with `kControl` and `kData`
   /// @param timeline  outlives this

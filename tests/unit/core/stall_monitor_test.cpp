@@ -101,6 +101,20 @@ TEST(StallMonitor, TimeInWhichTheProcessWasStoppedDoesNotCount) {
   EXPECT_EQ(stall.take_due(at(105)), Due::kError);
 }
 
+TEST(StallMonitor, TimeInWhichNobodyWasToLookCounts) {
+  StallMonitor stall = monitor(2, 5);
+  EXPECT_EQ(due_at(stall, 0, 0.5), Due::kNothing);
+  stall.count_gap(at(1.9));
+  EXPECT_EQ(stall.take_due(at(1.9)), Due::kNothing);
+  stall.count_gap(at(3.4));
+  EXPECT_EQ(stall.take_due(at(3.4)), Due::kWarning);
+  // Stopped from then on.
+  EXPECT_EQ(stall.take_due(at(63.4)), Due::kNothing);
+  stall.count_gap(at(64.9));
+  EXPECT_NEAR(stall.waited(at(64.9)).count(), 5.0, 1e-6);
+  EXPECT_EQ(stall.take_due(at(65)), Due::kError);
+}
+
 TEST(StallMonitor, AStopCountsForNoWaitThatBeganBeforeIt) {
   StallMonitor stall = monitor(100, 0);
   EXPECT_EQ(due_at(stall, 0, 5), Due::kNothing);

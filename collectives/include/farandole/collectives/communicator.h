@@ -38,7 +38,8 @@ struct CommunicatorOptions {
   /// What moves asynchronous collectives on.
   enum class Progress {
     kBackground,  ///< the progress thread of the job, and calls that wait for or test one
-    kInCalls,     ///< such calls only: the caller has a thread for it
+    kInCalls,     ///< such calls only
+    kOwnThread,   ///< such calls only, which a thread of the caller's makes ten times a second at least
   };
   Progress progress = Progress::kBackground;  ///< of this rank alone
   /// Compares calls even with FARANDOLE_CHECK=off, so that `peer_has_started_next` knows of every collective. The same

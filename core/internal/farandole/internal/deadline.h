@@ -21,8 +21,8 @@ inline Clock::time_point coarse_now() {
 
 /// Finds time in which a waiter could not look at its clock: its process was stopped (SIGSTOP, the freezer of a batch
 /// system, a debugger), or got no processor. Such time is no waiting: what the waiter waits for may have come
-/// meanwhile, or comes when the rest of the job goes on. Each waiter has its own, and looks every 100 ms at least. Not
-/// thread-safe.
+/// meanwhile, or comes when the rest of the job goes on. Each waiter has its own, and looks every 100 ms at least; gaps
+/// between calls of the program are none of its own (`StallMonitor::count_gap`). Not thread-safe.
 class LookGaps {
  public:
   static constexpr std::chrono::milliseconds kLongestGap{1000};  ///< longer than any waiter sleeps

@@ -64,6 +64,8 @@ class Endpoint {
   bool usable_from_any_thread() const;
   /// Tells the progress thread, if there is one, that there is something to advance.
   void wake_progress();
+  /// True once the progress thread runs: it looks after all attached work that is pending, every 100 ms at least.
+  bool has_running_progress() const;
   /// An asynchronous operation begins, which the progress thread may advance; and has ended, before its owner is
   /// notified of it.
   void begin_operation();

@@ -4,6 +4,9 @@
 
 #include <signal.h>
 
+#include <latch>
+#include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -32,6 +35,33 @@ class SignalsBlocked {
 
  private:
   sigset_t former_{};
+};
+
+/// SignalsBlocked around calls of another library that start threads and may not return for long, as `MPI_Init` and
+/// `cuInit`: a thread with the caller's mask takes the process's signals meanwhile, so that SIGTERM or Ctrl-C end a
+/// process that waits there for ever. Where the system gives no thread, the caller keeps its mask, and so do the
+/// threads that are started.
+class SignalsDiverted {
+ public:
+  SignalsDiverted() {
+    try {
+      taker_ = std::jthread([this] { over_.wait(); });
+    } catch (const std::system_error&) {
+      return;
+    }
+    blocked_.emplace();
+  }
+  ~SignalsDiverted() {
+    blocked_.reset();
+    over_.count_down();
+  }
+  SignalsDiverted(const SignalsDiverted&) = delete;
+  SignalsDiverted& operator=(const SignalsDiverted&) = delete;
+
+ private:
+  std::latch over_{1};
+  std::jthread taker_;
+  std::optional<SignalsBlocked> blocked_;
 };
 
 /// Starts a thread that blocks signals from its first instruction on. The arguments are those of std::jthread.

@@ -96,6 +96,8 @@ class ProgressThread {
   /// Tells the thread that there is something to advance. If the system refuses a thread, a warning says so once, and
   /// what is attached advances inside calls only.
   void wake();
+  /// True once the thread has started.
+  bool is_running() const { return is_running_.load(std::memory_order_relaxed); }
   ProgressGate& gate() { return gate_; }
   /// A message has moved.
   void notify() {
@@ -113,8 +115,9 @@ class ProgressThread {
   const Waiter::Options options_;
   Doorbell& doorbell_;
   ProgressGate gate_;
-  Doorbell own_;      // for sleep that news of other ranks do not end
-  std::mutex mutex_;  // guards what follows
+  Doorbell own_;                         // for sleep that news of other ranks do not end
+  std::atomic<bool> is_running_{false};  // orders nothing
+  std::mutex mutex_;                     // guards what follows
   std::vector<std::weak_ptr<Progressable>> attached_;
   bool is_refused_ = false;
   std::jthread thread_;

@@ -19,7 +19,8 @@ namespace farandole {
 
 /// What has to be said about one wait, and when: a warning after FARANDOLE_WARN_AFTER, the next after twice as long,
 /// and so on; an error after FARANDOLE_TIMEOUT. Time in which the process was stopped does not count (`LookGaps`), so
-/// the monitor wants to be asked often. Never reads the clock where a time is passed in. Not thread-safe.
+/// the monitor wants to be asked often; whoever cannot says so by `count_gap`. Never reads the clock where a time is
+/// passed in. Not thread-safe.
 class StallMonitor {
  public:
   enum class Due { kNothing, kWarning, kError };
@@ -35,6 +36,16 @@ class StallMonitor {
     if (start != start_) restart(start);
   }
   Seconds waited(Clock::time_point now = Clock::now()) const { return now - start_ - lost_ - gaps_.lost(now); }
+  /// Nobody was to look since the last look: the program was elsewhere. That time counts.
+  void count_gap(Clock::time_point now) { gaps_ = LookGaps(std::max(now, gaps_.last_look())); }
+  /// Notes that the waiter is running. `take_due` does it, too.
+  void look(Clock::time_point now) {
+    const Clock::duration lost = gaps_.look(now);
+    if (lost == Clock::duration{0}) return;
+    lost_ += lost;
+    if (stops_.size() == kKeptStops) stops_.erase(stops_.begin());
+    stops_.push_back({now, lost});
+  }
   /// True shortly before a warning or the error: the time to ask peers for what it shall say.
   bool is_near(Clock::time_point now) const {
     const bool error_is_next = timeout_.count() > 0 && timeout_ < warning_;
@@ -43,7 +54,7 @@ class StallMonitor {
   }
   /// What is due. Each warning is due once; the error from its time on.
   Due take_due(Clock::time_point now) {
-    note_look(now);
+    look(now);
     const Seconds so_far = waited(now);
     if (timeout_.count() > 0 && so_far >= timeout_) return Due::kError;
     if (so_far < warning_) return Due::kNothing;
@@ -69,13 +80,6 @@ class StallMonitor {
     Clock::time_point end;
     Clock::duration lost;
   };
-  void note_look(Clock::time_point now) {
-    const Clock::duration lost = gaps_.look(now);
-    if (lost == Clock::duration{0}) return;
-    lost_ += lost;
-    if (stops_.size() == kKeptStops) stops_.erase(stops_.begin());
-    stops_.push_back({now, lost});
-  }
   void restart(Clock::time_point start) {
     start_ = start;
     interval_ = warning_ = warn_after_;
