@@ -17,7 +17,8 @@ from keras_support import KerasTest, X, captured_log, strategy
 
 import farandole.tensorflow as hvd
 from farandole import errors
-from farandole.tensorflow import _strategy_code, _strategy_models, _strategy_values
+from farandole.tensorflow import _strategy_code, _strategy_description, _strategy_values
+from farandole.tensorflow import _strategy_value_differences as differences
 
 hvd.init()
 layers = keras.layers
@@ -390,6 +391,20 @@ class ModelsTest(KerasTest):
             ):
                 self.assertIn(each, "".join(log))
 
+    def test_levels(self):
+        def level(*values, mark=differences.OWN):
+            return differences.worst_difference("x", {rank: {mark: each} for rank, each in enumerate(values)}).level
+
+        ring = [[(rank + step) % 4 for step in range(4)] for rank in range(4)]
+        one_hot = [[float(rank == each) for each in range(4)] for rank in range(4)]
+        for numbers in (ring, one_hot, [one_hot[0][:2], one_hot[1][:2]] * 2, [[4], [5], [5], [5]]):
+            self.assertEqual(level(*numbers), differences.WARNING, numbers)
+        for numbers in ([ring[0], ring[1]], [ring[0], ring[2], ring[1], ring[3]], [["'a'", "'b'"], ["'b'", "'a'"]]):
+            self.assertEqual(level(*numbers), differences.ERROR, numbers)
+            self.assertEqual(level(*numbers, mark=differences.ORDER), differences.ERROR, numbers)
+        self.assertEqual(level([1, 2], [3, 4], mark=differences.ORDER), differences.PASSED)
+        self.assertEqual(level("function keras.relu", "function keras.tanh"), differences.ERROR)
+
     def test_step_with_the_rank(self):
         """As contrastive losses have it, to find this rank's rows among all."""
         with strategy().scope():
@@ -412,7 +427,7 @@ class ModelsTest(KerasTest):
         self.assertNotEqual(
             late.digest, _strategy_values.comparable(layers.StringLookup(vocabulary=WORDS[::-1]).lookup_table).digest
         )
-        description = _strategy_models.Description(True)
+        description = _strategy_description.Description(True)
         description.add_layer("", layer, layer.name)
         self.assertIs(description.digest(), description.digest())
         self.assertIn(["", "vocabulary", {"table from 1": [repr(word) for word in WORDS]}], description.in_full()[1])

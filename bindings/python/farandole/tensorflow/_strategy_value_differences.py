@@ -104,15 +104,23 @@ def _of_leaves(name: str, values: Mapping[int, Any], of: str, level: int) -> Dif
 
 
 def _is_other_order(everyones: List[List[Any]]) -> bool:
-    """Whether the ranks have the same elements in another order. Numbers that go round, as what a rank sees of a ring, and
-    the place of a one among zeros, come of ranks and not of sets."""
+    """Whether the ranks have the same elements in another order, but for numbers that go round with the rank."""
     texts = [[json.dumps(each) for each in mine] for mine in everyones]
     if len(texts[0]) < 2 or all(mine == texts[0] for mine in texts) or any(sorted(mine) != sorted(texts[0]) for mine in texts):
         return False
-    if not all(isinstance(each, (bool, int, float)) for each in everyones[0]):
-        return True
-    twice = "," + ",".join(texts[0] * 2) + ","
-    return not all("," + ",".join(mine) + "," in twice for mine in texts)
+    return not (all(isinstance(each, (bool, int, float)) for each in everyones[0]) and _go_round(texts))
+
+
+def _go_round(everyones: List[List[str]]) -> bool:
+    """Whether each rank has those of rank 0, moved on by its number: a ring as a rank sees it, a one among zeros."""
+    first = everyones[0]
+    if len(everyones) % len(first):  # not a number for each rank, of the job or of a host
+        return False
+    turned = [
+        [first[place:] + first[:place] for place in (step * rank % len(first) for rank in range(len(everyones)))]
+        for step in (1, -1)
+    ]
+    return everyones in turned
 
 
 def _are_texts(keys: List[str]) -> bool:
