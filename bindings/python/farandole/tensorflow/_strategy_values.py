@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values that the computation of a model depends on, in a form that ranks can compare.
 
-`comparable` returns the same for values that compute the same, in every process: lists, floats and texts, without addresses,
-file paths, the order of sets, and seeds. A value that it does not know is UNKNOWN, and is not compared: a program that is
-right must not be refused.
+`comparable` returns the same for values that compute the same, in every process: lists, dictionaries of named parts, numbers
+and texts, without addresses, file paths, the order of sets, and seeds. A value that it does not know is UNKNOWN, and is not
+compared: a program that is right must not be refused. `own` marks what is the program's, which ranks may have otherwise.
 """
 
 import enum
@@ -12,50 +12,83 @@ import hashlib
 import os
 import re
 import types
-import sys
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, Collection, Dict, List, Mapping, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from ._differences import difference
+from . import _strategy_code
+from ._strategy_code import function_of, is_of_library
+from ._strategy_value_differences import ORDER, OWN, UNKNOWN
 
-UNKNOWN = "an object that is not compared"
-_MAX_ELEMENTS = 1 << 16  # of arrays that are compared by element; larger ones by a digest
+_MAX_ELEMENTS = 1 << 16  # of arrays that are compared by element; larger ones by sums or a digest
+_BLOCKS = 256  # of large arrays, of which each has its sums
 _MAX_NUMBER = 1 << 40  # larger ones are times, hashes and addresses
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\d{12,}")
 _MAX_DEPTH = 4  # of objects and functions within each other
-# Hosts of different kinds compute the same constants, as statistics of data, with other rounding.
-_ROUNDING = 1e-5
-_LIBRARIES = ("builtins", "keras", "tensorflow", "numpy", "math", "operator", "functools", "farandole")
-_CODE = f"code of Python {sys.version_info[0]}.{sys.version_info[1]} "  # other versions compile otherwise
 # Words in names of attributes that may well differ between the ranks of a program that is right.
 _OF_RANKS = re.compile(
-    r"(?:^|_)(?:rank|seeds?|names?|paths?|dirs?|directory|folder|files?|filename|time|timer|clock|started|id|uid|uuid|pid|"
-    r"worker|workers|host|hostname|device|devices|replica|verbose|verbosity|debug|logs?|logger|writer|counts?|counter|calls|called|"
-    r"epochs?|iterations?|batches|traces?|traced|cache|history|chief|main|master|leader|primary|print|save|is|initializer|"
-    r"lock|module|registered|random|generator|rng|strategy|hvd|comm)(?:_|$)",
+    r"(?:^|_)(?:rank|seeds?|paths?|dirs?|directory|folder|files?|filename|time|timer|clock|started|uid|uuid|pid|"
+    r"worker|workers|host|hostname|device|devices|replica|verbose|verbosity|debug|logs?|logger|writer|counts?|counter|calls|"
+    r"called|epochs?|iterations?|batches|traces?|traced|cache|history|chief|leader|print|save|initializer|"
+    r"lock|registered|random|generator|rng|strategy|hvd|comm)(?:_|$)",
     re.IGNORECASE,
 )
+# And of those whose order may not, as of "feature_names".
+_OF_NAMES = re.compile(r"(?:^|_)(?:names?|id|main|master|primary|is|module)(?:_|$)", re.IGNORECASE)
+_ORDERED = (list, tuple, dict)
+_CONTAINERS = (*_ORDERED, set, frozenset, np.ndarray, tf.Tensor)
 
 
 def is_compared(name: str) -> bool:
     """Whether what has this name, of an attribute, argument or variable, must be equal on all ranks."""
-    return not _OF_RANKS.search(name)
+    return not _OF_RANKS.search(name) and not _OF_NAMES.search(name)
 
 
-def is_of_library(thing: Any) -> bool:
-    """Whether a class or function is not the program's."""
-    return str(getattr(thing, "__module__", None) or "builtins").partition(".")[0] in _LIBRARIES
+class Late:
+    """A value that is dear to write down: ranks compare its digest first."""
+
+    def __init__(self, digest: str, value: Callable[[], Any]):
+        self.digest = digest
+        self.value = value
 
 
 def comparable(value: Any, depth: int = 0) -> Any:
-    """The value as a list, float or text that is the same on all ranks if the value computes the same."""
+    """The value in a form that is the same on all ranks if the value computes the same."""
+    try:
+        return _comparable(value, depth)
+    except Exception:  # pylint: disable=broad-except  # code of the program, in objects of any kind
+        return UNKNOWN
+
+
+def own(name: str, value: Any, gone_over: Collection[str] = (), only_order: bool = False) -> Any:
+    """The same for a value of the program's, which has this name. gone_over: names of what its code goes over."""
+    if _OF_RANKS.search(name):
+        return UNKNOWN
+    if isinstance(value, (set, frozenset)) and name.rpartition(".")[2] in gone_over:
+        value, only_order = list(value), True
+    if only_order or _OF_NAMES.search(name) or _is_plain_object(value):
+        return _only_order(value, 0)
+    described = comparable(value)
+    return UNKNOWN if described == UNKNOWN else {OWN: described}
+
+
+def _only_order(value: Any, depth: int) -> Any:
+    is_compared_here = isinstance(value, (*_CONTAINERS, Late)) or is_table(value) or _is_plain_object(value)
+    described = comparable(value, depth) if is_compared_here else UNKNOWN
+    return UNKNOWN if described == UNKNOWN else {ORDER: described}
+
+
+def _comparable(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         return UNKNOWN if os.path.isabs(value) or _ADDRESS.search(value) else repr(value)
     if isinstance(value, int) and abs(value) > _MAX_NUMBER:
         return UNKNOWN
-    if value is None or isinstance(value, (bool, int, complex, bytes, enum.Enum, type(Ellipsis))):
+    if isinstance(value, enum.Enum):
+        return str(value)
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, (complex, bytes, type(Ellipsis))):
         return repr(value)
     if isinstance(value, (float, np.floating)):
         return float(value)
@@ -64,7 +97,7 @@ def comparable(value: Any, depth: int = 0) -> Any:
     if isinstance(value, tf.DType):
         return value.name
     if isinstance(value, type):
-        return value.__qualname__
+        return f"class {value.__qualname__}"
     return UNKNOWN if depth > _MAX_DEPTH else _of_structure(value, depth + 1)
 
 
@@ -78,8 +111,8 @@ def _of_structure(value: Any, depth: int) -> Any:
     if isinstance(value, slice):
         return ["slice", *(comparable(each, depth) for each in (value.start, value.stop, value.step))]
     if isinstance(value, functools.partial):
-        return [comparable(value.func, depth), comparable(value.args, depth), comparable(value.keywords, depth)]
-    if isinstance(value, tf.lookup.StaticHashTable):
+        return [comparable(value.func, depth), {OWN: comparable([value.args, value.keywords], depth)}]
+    if is_table(value):
         return of_table(value)
     function = function_of(value)
     if function is not None:
@@ -91,38 +124,73 @@ def _of_array(value: Any) -> Any:
     if isinstance(value, tf.Tensor) and not hasattr(value, "numpy"):
         return UNKNOWN  # of a graph
     array = np.asarray(value)
-    kind = f"{array.dtype.name} {array.shape}"
     if array.dtype.hasobject and not all(isinstance(each, (str, bytes)) for each in array.flat):
         return UNKNOWN
-    if array.size <= _MAX_ELEMENTS and array.dtype.kind not in "cV":
-        return [kind, [each if isinstance(each, float) else repr(each) for each in array.ravel().tolist()]]
-    contents = repr(array.ravel().tolist()).encode() if array.dtype.hasobject else array.tobytes()
-    return [kind, f"contents {hashlib.sha256(contents).hexdigest()[:12]}"]
+    are_texts = array.dtype.kind in "OSU"
+    if array.ndim == 0 and array.dtype.kind in "biuf":
+        return array.item()
+    if are_texts or (array.size <= _MAX_ELEMENTS and array.dtype.kind not in "cV"):
+        parts = [repr(each) if are_texts else each for each in array.ravel().tolist()]
+    elif array.dtype.kind == "f":
+        parts = _sums(array.ravel())
+    else:
+        parts = [f"contents {hashlib.sha256(array.tobytes()).hexdigest()[:12]}"]
+    return {f"array {array.dtype.name} {array.shape}": parts}
+
+
+def _sums(array: Any) -> List[float]:
+    """Of each block of a large array, numbers that rounding changes as little as its elements, and other contents or
+    another order much more."""
+    parts = []
+    for block in np.array_split(array, _BLOCKS):
+        block = block.astype(np.float64)
+        size = float(np.abs(block).sum())
+        weighted = float(block @ np.cos(np.arange(block.size))) / size if size else 0.0
+        parts += [size, 2.0 + weighted]  # far from zero, near which rounding would be a large part
+    return parts
 
 
 def _of_mapping(value: Mapping, depth: int) -> Any:
-    if value.get("class_name") == "__lambda__":  # marshalled, with the path of its file
+    kind = value.get("class_name")
+    if isinstance(kind, str) and kind == "__lambda__":  # marshalled, with the path of its file
         return UNKNOWN
-    items = {str(key): each for key, each in value.items() if not isinstance(key, str) or is_compared(key) or _is_only(value)}
-    if isinstance(items.get("learning_rate"), (int, float, np.floating)):
-        del items["learning_rate"]  # of an optimizer: another rank's is replaced by rank 0's, with a warning
-    return [[repr(key), comparable(each, depth)] for key, each in sorted(items.items())]
+    items = {key: comparable(each, depth) if _is_compared_key(key, value) else UNKNOWN for key, each in value.items()}
+    if isinstance(value.get("learning_rate"), (int, float, np.floating)):
+        items["learning_rate"] = UNKNOWN  # of an optimizer: another rank's is replaced by rank 0's, with a warning
+    return {f"[{key!r}]": each for key, each in items.items() if isinstance(key, (str, int, float, tuple))}
 
 
-def _is_only(value: Mapping) -> bool:
+def _is_compared_key(key: Any, value: Mapping) -> bool:
     """A name alone, as policies have, says what a thing is."""
-    return len(value) == 1
+    return not isinstance(key, str) or is_compared(key) or len(value) == 1
+
+
+def _is_plain_object(value: Any) -> bool:
+    """Whether it only holds what the program has given it: a configuration, an encoder."""
+    if (
+        isinstance(value, (type, types.ModuleType, *_CONTAINERS))
+        or is_of_library(type(value))
+        or function_of(value) is not None
+    ):
+        return False
+    return hasattr(value, "__dict__") and not hasattr(value, "get_config") and not isinstance(value, (tf.Module, enum.Enum))
 
 
 def _of_object(value: Any, depth: int) -> Any:
     """Regularizers, constraints, policies and the like, and those that the program has written."""
     import keras
 
-    if isinstance(value, (keras.Layer, keras.Variable, tf.Variable, keras.initializers.Initializer, keras.random.SeedGenerator)):
+    if isinstance(
+        value, (keras.Layer, keras.Variable, tf.Variable, keras.initializers.Initializer, keras.random.SeedGenerator)
+    ):
         return UNKNOWN
     if hasattr(value, "get_config"):
         config = config_of(value)
-        return [type(value).__name__, comparable(config if config is not None else attributes(value), depth)]
+        is_library = is_of_library(type(value))
+        parts = comparable(config if config is not None else attributes(value), depth)
+        return [f"class {type(value).__name__}", parts if is_library else {OWN: parts}]
+    if _is_plain_object(value):
+        return {ORDER: {f"attribute '{name}'": comparable(each, depth + 1) for name, each in attributes(value, True).items()}}
     return UNKNOWN
 
 
@@ -138,79 +206,69 @@ def config_of(value: Any) -> Any:
         return None
 
 
-def attributes(value: Any) -> Dict[str, Any]:
+def attributes(value: Any, only_containers: bool = False) -> Dict[str, Any]:
     """The attributes of an object of the program by which ranks must not differ. Truth values are left out: most of
     them say whether this rank writes, prints or keeps something."""
-    return {name: each for name, each in vars(value).items() if is_compared(name) and not isinstance(each, (bool, type(None)))}
+    kept = {name: each for name, each in vars(value).items() if not isinstance(each, (bool, type(None)))}
+    if only_containers:
+        return {
+            name: each for name, each in kept.items() if not _OF_RANKS.search(name) and not isinstance(each, (int, float, str))
+        }
+    return {name: each for name, each in kept.items() if is_compared(name)}
 
 
 # ---- Functions ------------------------------------------------------------------------------------------------------
 
 
-def function_of(value: Any) -> Any:
-    """The Python function that is called; None if `value` is not one of the program's or a library's."""
-    value = getattr(value, "python_function", value)  # of a tf.function
-    value = getattr(value, "__func__", value)
-    value = getattr(value, "__wrapped__", value) if is_of_library(value) else value
-    return value if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, np.ufunc)) else None
-
-
 def of_function(function: Any, depth: int = 0) -> Any:
-    """A library's function by its name, one of the program by its code and the constants that it refers to."""
+    """A library's function by its name, one of the program by its code, the constants that it refers to, and the order of
+    the sets that it goes over."""
     if is_of_library(function) or not isinstance(function, types.FunctionType):
-        return f"{str(getattr(function, '__module__', '')).partition('.')[0]}.{getattr(function, '__qualname__', function)}"
-    values = [function.__defaults__, function.__kwdefaults__]
-    constants = [[name, comparable(each, depth)] for name, each in references(function) if _is_constant(each)]
-    return [_CODE + _digest_of_code(function.__code__), comparable(values, depth), constants]
+        library = str(getattr(function, "__module__", "")).partition(".")[0]
+        return f"function {library}.{getattr(function, '__qualname__', function)}"
+    names, sets = _strategy_code.gone_over(function.__code__)
+    parts = {"code": _strategy_code.digest(function.__code__), "defaults": {OWN: comparable(_defaults(function), depth)}}
+    for number, each in enumerate(sets):
+        parts[f"set {number}"] = {ORDER: each}
+    for kind, name, value in _strategy_code.references(function):
+        described = UNKNOWN
+        if isinstance(value, types.FunctionType):
+            if depth <= _MAX_DEPTH and is_compared(name) and not is_of_library(value):
+                described = of_function(value, depth + 1)
+        elif is_constant(value):
+            described = own(name, value, names, isinstance(value, (np.ndarray, tf.Tensor)))
+        if described != UNKNOWN:
+            parts[f"{kind} '{name}'"] = described
+    return parts
 
 
-def references(function: Any) -> Iterator[Tuple[str, Any]]:
-    """Name and value of what a function refers to outside of itself, as far as that must be equal on all ranks."""
-    code = function.__code__
-    found = {}
-    for name, cell in zip(code.co_freevars, function.__closure__ or ()):
-        try:
-            found[name] = cell.cell_contents
-        except ValueError:  # it is not set yet
-            continue
-    for name in _global_names(code):
-        if name in function.__globals__:
-            found.setdefault(name, function.__globals__[name])
-    return ((name, each) for name, each in sorted(found.items()) if is_compared(name))
+def _defaults(function: Any) -> Any:
+    return [function.__defaults__, function.__kwdefaults__]
 
 
-def _global_names(code: Any) -> List[str]:
-    names = list(code.co_names)
-    for each in code.co_consts:
-        if isinstance(each, types.CodeType):
-            names += _global_names(each)
-    return names
+def is_container(value: Any) -> bool:
+    return isinstance(value, _CONTAINERS) or is_table(value)
 
 
-def _is_constant(value: Any) -> bool:
+def is_constant(value: Any) -> bool:
     """Texts and truth values are left out: they are what ranks print, and where they write."""
-    if isinstance(value, types.FunctionType):
-        return not is_of_library(value)
-    return isinstance(value, (int, float, list, tuple, dict, np.ndarray, np.generic, tf.lookup.StaticHashTable)) and not isinstance(
-        value, bool
-    )
-
-
-def _digest_of_code(code: Any) -> str:
-    return hashlib.sha256(repr(_of_code(code)).encode()).hexdigest()[:12]
-
-
-def _of_code(code: Any) -> Any:
-    constants = [_of_code(each) if isinstance(each, types.CodeType) else _of_constant(each) for each in code.co_consts]
-    return [code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants]
-
-
-def _of_constant(value: Any) -> str:
-    """Of sets without their order, of which each process has its own."""
-    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
+    if isinstance(value, (bool, str, np.bool_)):
+        return False
+    return isinstance(value, (int, float, np.generic, *_CONTAINERS)) or is_table(value) or _is_plain_object(value)
 
 
 # ---- Tables ---------------------------------------------------------------------------------------------------------
+
+
+def is_table(value: Any) -> bool:
+    return isinstance(value, tf.lookup.experimental.MutableHashTable) or hasattr(_base_table(value), "export")
+
+
+def _base_table(value: Any) -> Any:
+    """The table of the keys, without the places for those that it does not know."""
+    if isinstance(value, tf.lookup.StaticVocabularyTable):
+        return getattr(value, "_table", None)
+    return value if isinstance(value, (tf.lookup.StaticHashTable, tf.lookup.experimental.DenseHashTable)) else None
 
 
 def of_table(table: Any) -> Any:
@@ -218,51 +276,32 @@ def of_table(table: Any) -> Any:
     if not tf.executing_eagerly():
         return UNKNOWN
     try:
-        keys, values = (np.asarray(each) for each in table.export())
+        keys, values = _exported(table)
     except tf.errors.FailedPreconditionError:  # it has no contents yet
         return []
-    pairs = sorted(zip(values.tolist(), keys.tolist()), key=repr if values.dtype.hasobject else None)
-    first = pairs[0][0] if pairs else 0
-    are_places = [value for value, _ in pairs] == list(range(first, first + len(pairs))) if not values.dtype.hasobject else False
-    texts = [_text(key) if are_places else f"{_text(key)}: {_text(value)}" for value, key in pairs]
-    return [f"begins with {first}", texts] if are_places else texts
+    digest = hashlib.sha256()
+    for each in (keys, values):
+        digest.update(b"\0".join(each.ravel().tolist()) if each.dtype.hasobject else each.tobytes())
+    return Late(digest.hexdigest(), lambda: _texts(*(each.tolist() for each in _exported(table))))
+
+
+def _exported(table: Any) -> Tuple[np.ndarray, np.ndarray]:
+    """Keys and values, in the order of the values."""
+    keys, values = (np.asarray(each) for each in (_base_table(table) or table).export())
+    if values.ndim == 1 and not values.dtype.hasobject:
+        order = np.argsort(values, kind="stable")
+        if np.all(np.diff(values[order]) > 0):
+            return keys[order], values[order]
+    order = sorted(range(len(keys)), key=lambda place: (repr(values[place]), keys[place]))
+    return keys[order], values[order]
+
+
+def _texts(keys: List[Any], values: List[Any]) -> Any:
+    first = values[0] if values else 0
+    are_places = isinstance(first, int) and values == list(range(first, first + len(values)))
+    texts = [_text(key) if are_places else f"{_text(key)}: {_text(value)}" for key, value in zip(keys, values)]
+    return {f"table from {first}" if are_places else "table": texts}
 
 
 def _text(value: Any) -> str:
     return repr(value.decode(errors="replace") if isinstance(value, bytes) else value)
-
-
-# ---- Differences ----------------------------------------------------------------------------------------------------
-
-
-def first_difference(name: str, values: Dict[int, Any], of: str = "") -> str:
-    """"vocabulary[3] of layer 'lookup' is 'cat' on rank 0 and 'dog' on rank 1", where `of` is " of layer 'lookup'": the first
-    difference of the ranks' values; empty if they are equal up to rounding."""
-    first = values[0]
-    if all(_is_same(first, each) for each in values.values()):
-        return ""
-    if not all(isinstance(each, list) for each in values.values()):
-        return difference(name + of, {rank: _shown(each) for rank, each in values.items()})
-    if len(set(map(len, values.values()))) > 1:
-        return difference(f"the number of elements of {name}{of}", {rank: len(each) for rank, each in values.items()})
-    place = next(i for i in range(len(first)) if not all(_is_same(first[i], each[i]) for each in values.values()))
-    parts = {rank: each[place] for rank, each in values.items()}
-    is_pair = len(first) == 2 and isinstance(first[0], str) and isinstance(first[1], list)  # kind and contents
-    return first_difference(name if is_pair else f"{name}[{place}]", parts, of)
-
-
-def _shown(value: Any) -> str:
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= 60 else text[:60] + "…"
-
-
-def _is_same(left: Any, right: Any) -> bool:
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_is_same, left, right))
-    if isinstance(left, float) and isinstance(right, float):
-        return left == right or bool(np.isclose(left, right, rtol=_ROUNDING, atol=1e-30, equal_nan=True))
-    if UNKNOWN in (left, right):
-        return True
-    if isinstance(left, str) and isinstance(right, str) and left.startswith("code of") and right.startswith("code of"):
-        return left.split()[:4] != right.split()[:4] or left == right
-    return left == right
