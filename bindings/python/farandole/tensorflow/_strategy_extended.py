@@ -90,6 +90,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         self.function, self.function_name = fn, getattr(fn, "__name__", "function")
         self._samples_are_agreed = getattr(fn, "samples_are_agreed", False)
         self._share: Optional[tf.Tensor] = None
+        self._is_share_used = False
         named_batch = _strategy_share.taken_name()
         self._is_named = named_batch is not None
         # The tensors among which the batch is, of whose rows each rank has its share.
@@ -104,13 +105,16 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
     def takes(self, batch: Any) -> None:
         """The function itself has taken a batch of a distributed dataset, of which all ranks have said how many rows they
-        have. It may take several, one after the other."""
+        have. It may take several, one after the other: each counts by itself, unless it comes before the share of the one
+        before was asked for."""
         if self._is_named:
             return
         taken = _strategy_share.with_rows(batch)
-        self._samples_are_agreed = self._samples_are_agreed or not self._counted
-        self._counted = taken if self._samples_are_agreed else self._counted + taken
-        self._share = None
+        if not self._counted or (self._samples_are_agreed and self._is_share_used):
+            self._counted, self._samples_are_agreed = taken, True
+        else:  # beside what there was
+            self._counted, self._samples_are_agreed = self._counted + taken, False
+        self._share, self._is_share_used = None, False
 
     def share(self) -> Optional[tf.Tensor]:
         """This rank's part of the samples of all ranks, a float64 scalar. None if the program says that there is no batch.
@@ -118,6 +122,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         In Keras's own loops the ranks have told each other when they agreed on the batch. Elsewhere it is one collective,
         where it is asked for, which runs while the forward pass does.
         """
+        self._is_share_used = True
         if self._samples_are_agreed:
             return progress().share()  # of a variable, in whatever graph this is
         if self._share is None and not (self._is_named and not self._counted):
