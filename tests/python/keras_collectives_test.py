@@ -2,6 +2,8 @@
 """MirroredStrategy where an own training step makes collectives, and ranks have uneven parts or none: in float64, against
 one process with the whole batches."""
 
+import unittest.mock
+
 import support
 
 support.need("numpy", "tensorflow", "keras")
@@ -12,7 +14,7 @@ import tensorflow as tf
 from keras_support import Float64Test, strategy
 
 import farandole.tensorflow as hvd
-from farandole import errors
+from farandole import _engine, errors
 
 X = np.random.default_rng(12).normal(size=(41, 5))
 ONES = np.ones((1, 3))
@@ -235,6 +237,33 @@ class WaysTest(Float64Test):
                 return {"rows": tf.constant(0)}
 
         return self.model_of(Model, run_eagerly)
+
+    def test_losses_with_as_many_numbers_as_rows(self):
+        """Two outputs, of two rows on a rank, or of one."""
+        losses = {
+            "mean over rows": lambda d: tf.reduce_mean(tf.square(d), axis=0),
+            "kept dimension": lambda d: tf.reduce_mean(tf.square(d), axis=0, keepdims=True),
+            "turned": lambda d: tf.reduce_mean(tf.square(tf.transpose(d)), axis=1),
+            "products of outputs": lambda d: tf.matmul(d, d, transpose_a=True) / tf.cast(tf.shape(d)[0], d.dtype),
+            "divided": lambda d: tf.reduce_sum(tf.square(d), axis=0) / tf.constant([1.0, 2.0], d.dtype) / d.shape[0],
+            "for each row": lambda d: tf.reduce_mean(tf.square(d), axis=1) / 4,
+            "for each row, turned": lambda d: tf.reduce_mean(tf.square(tf.transpose(d)), axis=0) / 4,
+            "for each row and output": lambda d: tf.abs(d) / 8,
+        }
+        for name, loss_of in losses.items():
+            if name == "divided" and hvd.size() == 3:
+                continue  # by the rows of this rank, which it knows only if all have as many
+            with self.subTest(name):
+                make = stepping(lambda model, x, y, f=loss_of: f(model(x) - tf.cast(y, "float64")[:, tf.newaxis] / 8))
+                self.fit_as_in_one_process(make, X[:40], NUMBERS[:40], batch_size=4, epochs=1)
+
+    def test_losses_of_which_eager_steps_can_not_tell(self):
+        self.need_several_ranks()
+        said = []
+        with unittest.mock.patch.object(_engine, "log", lambda level, text: said.append(text)), strategy().scope():
+            model = stepping(lambda model, x, y: tf.reduce_mean(model(x), axis=0), run_eagerly=True)()
+            model.fit(X[:12], NUMBERS[:12], batch_size=2 * hvd.size(), verbose=0)
+        self.assertEqual(len([text for text in said if "one for each row" in text]), 1 if hvd.rank() == 0 else 0)
 
     def test_output_gradients_that_may_be_of_a_mean_are_refused(self):
         self.need_several_ranks()

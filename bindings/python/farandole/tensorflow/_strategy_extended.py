@@ -14,6 +14,7 @@ from ._gradients import GradientReducer
 from ._private_names import DistributedVariable, UpdateContext
 from ._reductions import divided
 from ._strategy_gather import gathered
+from ._strategy_graph import may_have_rows
 from ._strategy_names import named
 from ._strategy_progress import READ, progress
 
@@ -169,12 +170,18 @@ class ReplicaContext(tf.distribute.ReplicaContext):
             return True
         if not tf.is_tensor(value) or value.shape.rank == 0:
             return False
+        if not may_have_rows(value):
+            return False
         elements = value.shape.num_elements()
         if elements is None:
             return True
         rows = self.rows()
         # What has a size that is known although the rows are not counted yet does not come from them one by one.
-        return isinstance(rows, int) and (elements == 0 if rows == 0 else elements % rows == 0)
+        if not isinstance(rows, int) or rows == 0:
+            return rows == 0 and elements == 0
+        if tf.executing_eagerly() and rows == 1:
+            return 1 in value.shape
+        return elements % rows == 0
 
     @contextlib.contextmanager
     def scaling(self, optimizer: Any) -> Iterator[None]:

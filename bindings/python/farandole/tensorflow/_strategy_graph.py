@@ -115,6 +115,78 @@ def is_of_each_row(tensor: Any, rows: Any) -> bool:
     return has_no_other_rows(tensor)
 
 
+# ---- Where a dimension comes from ----
+
+_BINARY = ("AddV2", "Add", "Sub", "Mul", "MulNoNan", "RealDiv", "DivNoNan", "Maximum", "Minimum", "Pow", "SquaredDifference")
+_MATMULS = {"MatMul": ("transpose_a", "transpose_b"), "BatchMatMulV2": ("adj_x", "adj_y")}
+
+
+def may_have_rows(tensor: Any) -> bool:
+    """Whether a dimension of the tensor may be the one of the rows of the step's data: of what is known of the ops, none says
+    that it is not."""
+    if not is_symbolic(tensor) or tensor.shape.rank is None:
+        return True
+    seen = set()
+    waiting = [(tensor, axis) for axis in range(tensor.shape.rank)]
+    while waiting:
+        each, axis = waiting.pop()
+        each = origin(each)
+        if not is_symbolic(each) or (each.graph, each.name, axis) in seen:
+            continue
+        seen.add((each.graph, each.name, axis))
+        if axis == 0 and _is_beginning(each.op):
+            return True
+        waiting.extend(_before(each, axis))
+    return False
+
+
+def _is_beginning(op: Any) -> bool:
+    """Whether rows may begin with this op: those of data, or of random numbers."""
+    if op.type in (*READS, "Const", "VarHandleOp"):
+        return False
+    return op.type in ("Fill", "Range") or "Random" in op.type or all(each.dtype == tf.resource for each in op.inputs)
+
+
+def _before(tensor: Any, axis: int) -> List[Any]:
+    """(Input, its axis) from which the axis of the tensor may come."""
+    op, rank = tensor.op, tensor.shape.rank
+    if op.type in (*READS, *_OF_SHAPES):
+        return []
+    inputs = [each for each in _value_inputs(op) if each.dtype != tf.resource and each.shape.rank != 0]
+    if op.type == "Reshape":
+        return [(inputs[0], i) for i in range(inputs[0].shape.rank or 1)] if inputs else []
+    if op.type in ("Transpose", *_REDUCTIONS):
+        return _moved(op, axis)
+    if op.type in _MATMULS and rank is not None and axis >= rank - 2:
+        side = axis - (rank - 2)  # rows of the first operand, columns of the second
+        is_turned = op.get_attr(_MATMULS[op.type][side])
+        return [(op.inputs[side], rank - 2 + (side ^ is_turned))]
+    results = []
+    for each in inputs:
+        missing = rank - each.shape.rank if None not in (rank, each.shape.rank) else None
+        if missing is None or (missing != 0 and op.type not in _BINARY):
+            results.append((each, 0))
+        elif axis >= missing and (each.shape[axis - missing] != 1 or tensor.shape[axis] == 1):  # else it is repeated
+            results.append((each, axis - missing))
+    return results
+
+
+def _moved(op: Any, axis: int) -> List[Any]:
+    """The same for a transposition or reduction."""
+    first, numbers = op.inputs[0], tf.get_static_value(op.inputs[1])
+    if numbers is None or first.shape.rank is None:
+        return [(first, 0)]
+    if op.type == "Transpose":
+        return [(first, int(numbers[axis]))]
+    reduced = np.atleast_1d(numbers) % max(first.shape.rank, 1)
+    if op.get_attr("keep_dims"):
+        return [] if axis in reduced else [(first, axis)]
+    return [(first, [i for i in range(first.shape.rank) if i not in reduced][axis])]
+
+
+# ---- Sums over rows ----
+
+
 def is_sum_over_rows(tensor: Any, rows: Any) -> bool:
     """Whether a number is, or has as a term, a sum of elements of the step's rows that is not divided by their number: of
     elements of which it is not known before the step how many there are, not even with a constant factor; or of `rows`

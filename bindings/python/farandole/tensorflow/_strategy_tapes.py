@@ -94,6 +94,8 @@ def _weighted_gradient(
     if set(kinds) == {_ROWS} and not by_variables:  # each row's own
         gradients = plain(target, given)
         return _of_this_rank(gradients, 1, _size()) if are_clear else gradients
+    if by_variables and _ROWS in kinds:
+        warn_if_unseen(context)
     if by_variables and not are_clear:
         _refuse_output_gradients(context)
     is_last = context.has_scaled or (by_variables and not _another_records(tape))
@@ -175,6 +177,23 @@ def _another_records(tape: Any) -> bool:
 def check_sum(loss: Any, context: Any) -> None:
     if is_symbolic(loss) and is_sum_over_rows(loss, context.rows()):
         _warn_of_sum(context.model_step)
+
+
+def warn_if_unseen(context: Any) -> None:
+    """A loss that has been taken as one for each row."""
+    if tf.executing_eagerly():
+        _warn_of_eager_rows(context.model_step)
+
+
+@functools.lru_cache(maxsize=None)
+def _warn_of_eager_rows(step: str) -> None:
+    if _lifecycle.rank() == 0:
+        _engine.log(
+            "warning",
+            f"a loss in {step}() has several numbers, which are taken as one for each row, or several, because there are as many: "
+            "its gradient is that of their sum over the rows of all ranks. A step that runs eagerly cannot see where they come "
+            "from. If they are means over the rows, take tf.reduce_sum() of them",
+        )
 
 
 @functools.lru_cache(maxsize=None)
