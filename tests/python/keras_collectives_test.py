@@ -257,7 +257,7 @@ class WaysTest(Float64Test):
                 make = stepping(lambda model, x, y, f=loss_of: f(model(x) - tf.cast(y, "float64")[:, tf.newaxis] / 8))
                 self.fit_as_in_one_process(make, X[:40], NUMBERS[:40], batch_size=4, epochs=1)
 
-    def test_losses_of_which_eager_steps_can_not_tell(self):
+    def test_losses_of_which_eager_steps_cannot_tell(self):
         self.need_several_ranks()
         said = []
         with unittest.mock.patch.object(_engine, "log", lambda level, text: said.append(text)), strategy().scope():
@@ -288,6 +288,22 @@ class WaysTest(Float64Test):
                     make().fit(X, NUMBERS, batch_size=8, verbose=0)
         # The rows' own.
         self.fit_as_in_one_process(stepping_by(lambda d: d / 8), X, NUMBERS, epochs=1)
+
+    def test_jacobians_of_rows_on_ranks_without_rows(self):
+        class Model(keras.Model):
+            def train_step(self, data):
+                x, y = data
+                with tf.GradientTape() as outer:
+                    with tf.GradientTape() as inner:
+                        inner.watch(x)
+                        outputs = self(x, training=True)
+                    loss = tf.reduce_mean(tf.square(inner.batch_jacobian(outputs, x))) + tf.reduce_mean(outputs)
+                self.optimizer.apply(outer.gradient(loss, self.trainable_variables), self.trainable_variables)
+                return {"rows": tf.constant(0)}
+
+        for run_eagerly in (False, True):
+            with self.subTest(run_eagerly=run_eagerly):  # the last batch has one row
+                self.fit_as_in_one_process(self.model_of(Model, run_eagerly), X[:17], NUMBERS[:17], epochs=1)
 
     # Eagerly by default: in a graph TensorFlow 2.21 itself now and then reads variables too late where tapes are nested so.
     def model_of(self, base, run_eagerly=True):

@@ -143,8 +143,8 @@ def install() -> None:
     _replace(TensorFlowTrainer, "train_step", _strategy_losses.train_step)
     del TensorFlowTrainer.train_step.__wrapped__  # AutoGraph would call that, without the model
     _replace(tf.GradientTape, "gradient", _strategy_tapes.gradient)
-    for name in ("jacobian", "batch_jacobian"):
-        _replace(tf.GradientTape, name, _strategy_tapes.without_weights)
+    _replace(tf.GradientTape, "jacobian", _strategy_tapes.without_weights)
+    _replace(tf.GradientTape, "batch_jacobian", _strategy_tapes.batch_jacobian)
     for module in (tf.nn, tf.compat.v1.nn):
         _replace(module, "compute_average_loss", _strategy_losses.compute_average_loss)
         _replace(module, "scale_regularization_loss", _strategy_losses.scale_regularization_loss)

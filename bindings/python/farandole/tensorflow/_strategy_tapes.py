@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tf.GradientTape in a step of a Keras model: what goes backward is weighted by the rank's share of the batch.
 
-The functions gradient() and without_weights() take the place of TensorFlow's own, which are their `base`. See
+The functions gradient(), without_weights() and batch_jacobian() take the place of TensorFlow's own, which are their `base`. See
 docs/decisions/0038-where-a-rank-s-share-enters.md.
 """
 
@@ -69,11 +69,27 @@ def gradient(
 
 
 def without_weights(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """tf.GradientTape.jacobian and batch_jacobian, which take gradients of one element after the other: they are this
-    rank's."""
+    """tf.GradientTape.jacobian, which takes gradients of one element after the other: they are this rank's."""
     context = step_context()
     with contextlib.nullcontext() if context is None else context.differentiating():
         return base(self, *args, **kwargs)
+
+
+def batch_jacobian(base: Callable[..., Any], self: Any, target: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+    """The same of each row. TensorFlow divides by the number of rows: where there are none, neither are there jacobians."""
+
+    def of_rows() -> tf.Tensor:
+        return without_weights(base, self, target, source, *args, **kwargs)
+
+    def of_none() -> tf.Tensor:
+        return tf.zeros(tf.concat([tf.shape(target), tf.shape(source)[1:]], axis=0), target.dtype)
+
+    if own_context() is None or target.shape[:1].is_fully_defined() and target.shape[0] != 0:
+        return of_rows()
+    if tf.executing_eagerly() or target.shape[:1].is_fully_defined():
+        return of_none()
+    result = tf.cond(tf.shape(target)[0] == 0, of_none, of_rows)
+    return tf.ensure_shape(result, target.shape.concatenate(source.shape[1:]))
 
 
 def _weighted_gradient(
