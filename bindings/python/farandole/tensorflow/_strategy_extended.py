@@ -411,10 +411,10 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
         return _strategy_variables.from_first_rank(tf.convert_to_tensor(tensor))
 
     def _gather_to_implementation(self, value: Any, destinations: Any, axis: int, options: Any) -> tf.Tensor:
-        return self.read_together(lambda: gathered(tf.convert_to_tensor(_component(value)), axis))
+        return self.read_together(lambda: gathered(_component(value), axis))
 
     def _batch_gather_to(self, value_destination_pairs: Any, axis: int, options: Any = None) -> Any:
-        return [gathered(tf.convert_to_tensor(_component(value)), axis) for value, _ in value_destination_pairs]
+        return [gathered(_component(value), axis) for value, _ in value_destination_pairs]
 
 
 def _check_options(options: Any) -> None:
