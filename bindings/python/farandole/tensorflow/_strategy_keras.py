@@ -22,7 +22,8 @@ from . import (
     _strategy_tapes,
 )
 from ._gradients import finite_everywhere
-from ._strategy_extended import ReplicaContext, is_farandole_strategy, own_context
+from ._strategy_context import ReplicaContext, own_context
+from ._strategy_extended import is_farandole_strategy
 from ._strategy_input import DistributedDataset, Order
 from ._strategy_names import named
 

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from .. import _engine, _lifecycle
 from . import _strategy_models, _strategy_tapes
-from ._strategy_extended import Extended, own_context, step_context
+from ._strategy_context import own_context, step_context
+from ._strategy_extended import Extended
 
 # ---- Losses ---------------------------------------------------------------------------------------------------------
 

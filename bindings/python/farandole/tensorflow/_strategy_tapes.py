@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from .. import _engine, _lifecycle, errors
 from . import _private_names
-from ._strategy_extended import own_context, step_context
+from ._strategy_context import own_context, step_context
 from ._strategy_graph import is_of_each_row, is_sum_over_rows, is_symbolic
 
 # Of a gradient that the step has as one process with this rank's rows has it: the one that `apply` averages, which is
