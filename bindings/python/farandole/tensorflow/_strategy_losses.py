@@ -2,8 +2,9 @@
 """Losses in a step of a Keras model, where everything is as in one process.
 
 Each rank's loss is that of its part of the batch; gradients count by the rank's share of the samples: those that tapes
-compute, see _strategy_tapes.py, or those that Keras does. See docs/decisions/0012-losses-in-the-eyes-of-a-model.md. The functions below take the place of Keras' and TensorFlow's own,
-which are their `base`; outside of a step of a model they do what those do.
+compute, see _strategy_tapes.py, or those that Keras does. See docs/decisions/0012-losses-in-the-eyes-of-a-model.md. The
+functions below take the place of Keras' and TensorFlow's own, which are their `base`; outside of a step of a model they
+do what those do.
 """
 
 from typing import Any, Callable

@@ -2,8 +2,9 @@
 """How much of a batch this rank has: its share of the rows of all ranks.
 
 Among the tensors that a function of `strategy.run` is given, some are the batch, and others, such as a vector of priors,
-have rows of another kind. So each rank sends the numbers of rows of all of them, and all ranks decide alike, from this table
-and from the rows of the batches that were last taken from distributed datasets. See docs/decisions/0038-where-a-rank-s-share-enters.md.
+have rows of another kind. So each rank sends the numbers of rows of all of them, and all ranks decide alike, from this
+table and from the rows of the batches that were last taken from distributed datasets. See
+docs/decisions/0038-where-a-rank-s-share-enters.md.
 """
 
 import contextlib
