@@ -2,6 +2,8 @@
 """MirroredStrategy where an own training step makes collectives, and ranks have uneven parts or none: in float64, against
 one process with the whole batches."""
 
+import unittest.mock
+
 import support
 
 support.need("numpy", "tensorflow", "keras")
@@ -9,9 +11,10 @@ support.need("numpy", "tensorflow", "keras")
 import keras
 import numpy as np
 import tensorflow as tf
-from keras_support import Float64Test
+from keras_support import Float64Test, strategy
 
 import farandole.tensorflow as hvd
+from farandole import _engine, errors
 
 X = np.random.default_rng(12).normal(size=(41, 5))
 ONES = np.ones((1, 3))
@@ -67,6 +70,10 @@ def of_whitened(total):
         return tf.reduce_mean(tf.square((z - mean) * tf.math.rsqrt(variance + 0.1) - tf.cast(y, z.dtype)[:, tf.newaxis] / 8))
 
     return loss_of
+
+
+def mean_squares(p, y):
+    return tf.reduce_mean(tf.square(p - y))
 
 
 def mean_loss(model, x, y):
@@ -197,12 +204,110 @@ class WaysTest(Float64Test):
 
         self.fit_as_in_one_process(make, X[:40], NUMBERS[:40], batch_size=10)  # TensorFlow has none of no rows
 
-    # Eagerly: in a graph TensorFlow 2.21 itself now and then reads variables too late where tapes are nested so.
-    def model_of(self, base):
+    def test_a_tape_goes_on_where_another_has_ended(self):
+        """What comes out of the later layers is the output gradient of the earlier ones."""
+        cases = {
+            "beside variables": lambda tape, loss, h, late: tape.gradient(loss, [h, *late]),
+            "alone": lambda tape, loss, h, late: [tape.gradient(loss, h), *tape.gradient(loss, late)],
+        }
+        losses = {
+            "mean": mean_squares,
+            "for each row": lambda p, y: tf.reduce_mean(tf.square(p - y), axis=1) / 8,
+            "of all ranks": lambda p, y: tf.reduce_mean(tf.square(p - y)) + tf.reduce_mean(tf.square(all_of(p))),
+        }
+        for way, name in (("alone", "mean"), *[("beside variables", name) for name in losses]):
+            with self.subTest(way=way, loss=name):
+                make = self.chained(cases[way], losses[name], run_eagerly=way == "alone")
+                self.fit_as_in_one_process(make, X[:33], NUMBERS[:33], epochs=1)
+
+    def chained(self, late_gradients, loss_of, run_eagerly=False):
+        class Model(keras.Model):
+            def train_step(self, data):
+                x, y = data
+                early, late = self.trainable_variables[:2], self.trainable_variables[2:]
+                with tf.GradientTape() as first:
+                    h = self.layers[1](x)
+                with tf.GradientTape(persistent=True) as second:
+                    second.watch(h)
+                    loss = loss_of(self.layers[2](h), tf.cast(y, "float64")[:, tf.newaxis] / 8)
+                back, *of_late = late_gradients(second, loss, h, late)
+                self.optimizer.apply([*first.gradient(h, early, output_gradients=back), *of_late], [*early, *late])
+                return {"rows": tf.constant(0)}
+
+        return self.model_of(Model, run_eagerly)
+
+    def test_losses_with_as_many_numbers_as_rows(self):
+        """Two outputs, of two rows on a rank, or of one."""
+        losses = {
+            "mean over rows": lambda d: tf.reduce_mean(tf.square(d), axis=0),
+            "turned": lambda d: tf.reduce_mean(tf.square(tf.transpose(d)), axis=1),
+            "products of outputs": lambda d: tf.matmul(d, d, transpose_a=True) / tf.cast(tf.shape(d)[0], d.dtype),
+            "divided": lambda d: tf.reduce_sum(tf.square(d), axis=0) / tf.constant([1.0, 2.0], d.dtype) / d.shape[0],
+            "for each row": lambda d: tf.reduce_mean(tf.square(d), axis=1) / 4,
+            "for each row, turned": lambda d: tf.reduce_mean(tf.square(tf.transpose(d)), axis=0) / 4,
+            "for each row and output": lambda d: tf.abs(d) / 8,
+        }
+        for name, loss_of in losses.items():
+            if name == "divided" and hvd.size() == 3:
+                continue  # by the rows of this rank, which it knows only if all have as many
+            with self.subTest(name):
+                make = stepping(lambda model, x, y, f=loss_of: f(model(x) - tf.cast(y, "float64")[:, tf.newaxis] / 8))
+                self.fit_as_in_one_process(make, X[:12], NUMBERS[:12], batch_size=4, epochs=1)
+
+    def test_losses_of_which_eager_steps_cannot_tell(self):
+        self.need_several_ranks()
+        said = []
+        with unittest.mock.patch.object(_engine, "log", lambda level, text: said.append(text)), strategy().scope():
+            model = stepping(lambda model, x, y: tf.reduce_mean(model(x), axis=0), run_eagerly=True)()
+            model.fit(X[:12], NUMBERS[:12], batch_size=2 * hvd.size(), verbose=0)
+        self.assertEqual(len([text for text in said if "one for each row" in text]), 1 if hvd.rank() == 0 else 0)
+
+    def test_output_gradients_that_may_be_of_a_mean_are_refused(self):
+        self.need_several_ranks()
+
+        def stepping_by(seed_of, run_eagerly=False):
+            class Model(keras.Model):
+                def train_step(self, data):
+                    x, y = data
+                    with tf.GradientTape() as tape:
+                        outputs = self(x, training=True)
+                    seed = seed_of(outputs - tf.cast(y, "float64")[:, tf.newaxis])
+                    gradients = tape.gradient(outputs, self.trainable_variables, output_gradients=seed)
+                    self.optimizer.apply(gradients, self.trainable_variables)
+                    return {"rows": tf.constant(0)}
+
+            return self.model_of(Model, run_eagerly)
+
+        for run_eagerly in (False, True):
+            with self.subTest(run_eagerly=run_eagerly):
+                make = stepping_by(lambda d: d / tf.cast(tf.shape(d)[0], "float64"), run_eagerly)
+                with self.assertRaisesRegex(errors.Unsupported, r"tf\.reduce_sum\(outputs \* seed\)"), strategy().scope():
+                    make().fit(X, NUMBERS, batch_size=8, verbose=0)
+        # The rows' own.
+        self.fit_as_in_one_process(stepping_by(lambda d: d / 8), X, NUMBERS, epochs=1)
+
+    def test_jacobians_of_rows_on_ranks_without_rows(self):
+        class Model(keras.Model):
+            def train_step(self, data):
+                x, y = data
+                with tf.GradientTape() as outer:
+                    with tf.GradientTape() as inner:
+                        inner.watch(x)
+                        outputs = self(x, training=True)
+                    loss = tf.reduce_mean(tf.square(inner.batch_jacobian(outputs, x))) + tf.reduce_mean(outputs)
+                self.optimizer.apply(outer.gradient(loss, self.trainable_variables), self.trainable_variables)
+                return {"rows": tf.constant(0)}
+
+        for run_eagerly in (False, True):
+            with self.subTest(run_eagerly=run_eagerly):  # the last batch has one row
+                self.fit_as_in_one_process(self.model_of(Model, run_eagerly), X[:17], NUMBERS[:17], epochs=1)
+
+    # Eagerly by default: in a graph TensorFlow 2.21 itself now and then reads variables too late where tapes are nested so.
+    def model_of(self, base, run_eagerly=True):
         def make():
             inputs = keras.Input((5,))
             model = base(inputs, keras.layers.Dense(2)(keras.layers.Dense(3, "tanh")(inputs)))
-            model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+            model.compile(keras.optimizers.SGD(0.1), run_eagerly=run_eagerly)
             return model
 
         return make

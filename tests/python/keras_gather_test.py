@@ -64,6 +64,28 @@ class GatherTest(KerasTest):
         self.assertEqual(found["score"].shape, (ROWS, 1))
         np.testing.assert_array_equal(found["kind"].astype(str), np.where(found["score"] > 0, "high", "low"))
 
+    def test_predict_of_ragged_outputs(self):
+        rows = tf.ragged.constant([[1, 2], [3], [4, 5, 1], [], [1, 1]])  # in batches of two: the last rank has none of the last
+
+        class Twice(keras.Model):
+            def call(self, x):
+                return {"numbers": x * 2, "texts": tf.strings.as_string(tf.stack([x, x], axis=1))}
+
+        dataset = tf.data.Dataset.from_tensor_slices(rows).batch(2)
+        expected = Twice().predict(dataset, verbose=0)
+        with strategy().scope():
+            model = Twice()
+        outputs = model.predict(dataset, verbose=0)
+        for name in ("numbers", "texts"):
+            self.assertEqual(outputs[name].to_list(), expected[name].to_list())
+        mine = rows[hvd.rank() : hvd.rank() + 2]
+        for gathered in both_ways(lambda: strategy().gather(mine, axis=0)):
+            self.assertEqual(gathered.to_list(), sum([rows[i : i + 2].to_list() for i in range(hvd.size())], []))
+        with self.assertRaisesRegex(errors.Unsupported, "axis 0"):
+            strategy().gather(mine, axis=1)
+        with self.assertRaisesRegex(errors.Unsupported, "tf.sparse.to_dense"):
+            strategy().gather(tf.sparse.from_dense([[1, 0]]), axis=0)
+
     def test_types_that_do_not_move(self):
         value = tf.cast([1.0, 2.0], tf.as_dtype("float8_e4m3fn"))
         with self.assertRaisesRegex(errors.Unsupported, "float8_e4m3fn"):

@@ -214,6 +214,56 @@ class NamedBatchTest(LoopTest):
 
         self.assert_as_in_one_process(run)
 
+    def test_the_next_batch_is_taken_before_the_step(self):
+        def run(loop):
+            def loss_of(x, y, priors):
+                return keras.losses.MeanSquaredError()(y + tf.reduce_mean(priors), loop.model(x, training=True))
+
+            def step(priors, x, y):
+                return loop.update(loss_of, x, y, priors)
+
+            train = tf.function(lambda x, y: loop.sum_of(step, args=(tf.constant(PRIORS), x, y)))
+            losses, before = [], None
+            for batch in [*loop.batches(5, rows=9), None]:
+                losses += [] if before is None else [train(*before)]
+                before = batch
+            return losses
+
+        self.assert_as_in_one_process(run)
+
+    def test_batches_of_two_datasets(self):
+        """Of which one comes out even: the rows of the other must not be forgotten for it."""
+        self.need_several_ranks()
+        size = hvd.size()
+        loop = Loop(strategy())
+
+        def step(u, x, y):
+            return keras.losses.MeanSquaredError()(y, x[:, :1]) + 0 * tf.reduce_sum(loop.model(u))
+
+        def train(a, b, way, **options):
+            return way(lambda: loop.sum_of(step, args=(b[0], *a), **options))()
+
+        def takes(*iterators):
+            def function():
+                batches = {len(each): each for each in (next(iterator) for iterator in iterators)}
+                return step(*batches[1], *batches[2])
+
+            return function
+
+        expected = np.mean((Y[: 2 * size + 1] - X[: 2 * size + 1, :1]) ** 2)
+        uneven = loop.batches(2 * size + 1, rows=2 * size + 1)
+        even = loop.strategy.experimental_distribute_dataset(
+            tf.data.Dataset.from_tensor_slices((X[: 2 * size],)).batch(2 * size)
+        )
+        for way in (lambda function: function, tf.function):
+            for first, second in ((uneven, even), (even, uneven)):
+                a, b = sorted((batch for pair in zip(first, second) for batch in pair), key=len, reverse=True)
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"batch=\(x, y\)"):
+                    train(a, b, way)
+                np.testing.assert_allclose(train(a, b, way, batch=a), expected, rtol=1e-12)
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"batch=\(x, y\)"):
+                    way(lambda pair=(iter(first), iter(second)): loop.sum_of(takes(*pair)))()
+
     def own_rows(self):
         """Data that this rank has made itself: rank 0 has more than the others."""
         mine = slice(0, 3) if hvd.rank() == 0 else slice(2 + hvd.rank(), 3 + hvd.rank())

@@ -149,6 +149,19 @@ class ProcessSetsTest(OpTest):
             hvd.remove_process_set(made)
         self.goes_on()
 
+    def test_an_unknown_set_on_one_rank_takes_its_turn(self):
+        """Else the next call of the rank would meet this one of the others."""
+        if self.size == 1:
+            self.skipTest("needs several ranks")
+        value = tf.constant([float(self.rank)])
+        if self.rank == 0:
+            with self.assertRaisesRegex(ValueError, "process set 88"):
+                hvd.allreduce(value, op=hvd.Sum, process_set=88)
+        else:
+            with self.assertRaisesRegex(errors.Mismatch, "process set 88"):
+                hvd.allreduce(value, op=hvd.Sum)
+        self.goes_on()
+
     def test_text(self):
         self.assertEqual(str(FIRST), f"ProcessSet(process_set_id={FIRST.process_set_id}, ranks=[0], mpi_comm=None)")
         ranks = [*range(self.size)]

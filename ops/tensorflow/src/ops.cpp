@@ -151,6 +151,7 @@ that they do not do the same.
 REGISTER_OP("FarandoleProgress")
     .Input("place: resource")
     .Input("share: resource")
+    .Input("batches: resource")
     .Input("kind: int64")
     .Input("digest: int64")
     .Input("samples: int64")
@@ -166,7 +167,7 @@ REGISTER_OP("FarandoleProgress")
     .Doc(R"doc(
 What each rank of the job is about to do, a row for each, and whether all do the same. Of the variables, `place` (int64[5]) is
 this rank's place in the program, which is part of the row, and counts batches; `share` (a double) becomes its part of the
-samples of all ranks.
+samples of all ranks, and `batches` (int64[4, ranks]) gets the samples of each rank as its first row, the others moving on by one.
 )doc");
 
 REGISTER_OP("FarandoleDigest")

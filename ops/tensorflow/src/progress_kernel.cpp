@@ -18,13 +18,16 @@ namespace {
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
+// Inputs of the op: three variables, and then what the rank tells.
+enum Input { kPlaceVariable, kShareVariable, kBatchesVariable, kTold };
 // What a rank tells: three inputs of the op, and then the rank's place in the program, which is a variable.
 enum Column { kKind, kDigest, kSamples, kCall, kStop, kEpoch, kBatch, kColumns };
 // The variable: that place, and whether some rank wanted to stop when the last message was exchanged.
 constexpr int kPlaceBegin = kCall;
 constexpr int kStopAgreed = kColumns - kPlaceBegin;
 constexpr int kPlaceLength = kStopAgreed + 1;
-constexpr int64_t kBatchKind = 1;  // BATCH
+constexpr int64_t kBatchKind = 1;    // BATCH
+constexpr int64_t kKeptBatches = 4;  // KEPT_BATCHES
 
 /// `visitor(value)` with the value of the variable of input `index`.
 template <class Visitor>
@@ -82,8 +85,8 @@ class ProgressKernel : public tensorflow::AsyncOpKernel {
   static absl::Status write_own_row(OpKernelContext* context, int rank, Tensor& rows) {
     auto matrix = rows.matrix<int64_t>();
     matrix.setZero();
-    for (int i = 0; i < kPlaceBegin; ++i) matrix(rank, i) = context->input(2 + i).scalar<int64_t>()();
-    return visit(context, 0, tensorflow::DT_INT64, kPlaceLength, [&](Tensor& place) {
+    for (int i = 0; i < kPlaceBegin; ++i) matrix(rank, i) = context->input(kTold + i).scalar<int64_t>()();
+    return visit(context, kPlaceVariable, tensorflow::DT_INT64, kPlaceLength, [&](Tensor& place) {
       for (int i = kPlaceBegin; i < kColumns; ++i) matrix(rank, i) = place.flat<int64_t>()(i - kPlaceBegin);
       return absl::OkStatus();
     });
@@ -98,20 +101,31 @@ class ProgressKernel : public tensorflow::AsyncOpKernel {
       stop = stop || matrix(i, kStop) != 0;
       samples += matrix(i, kSamples);
     }
-    TF_RETURN_IF_ERROR(update(context, 0, tensorflow::DT_INT64, kPlaceLength, [&](Tensor& next) {
+    TF_RETURN_IF_ERROR(update(context, kPlaceVariable, tensorflow::DT_INT64, kPlaceLength, [&](Tensor& next) {
       next.flat<int64_t>()(kStopAgreed) = stop ? 1 : 0;
       if (matrix(rank, kKind) == kBatchKind) ++next.flat<int64_t>()(kBatch - kPlaceBegin);
-    }));
-    // What is no batch leaves the share of the last one.
-    TF_RETURN_IF_ERROR(update(context, 1, tensorflow::DT_DOUBLE, 1, [&](Tensor& next) {
-      if (matrix(rank, kKind) != kBatchKind) return;
-      next.flat<double>()(0) =
-          static_cast<double>(matrix(rank, kSamples)) / static_cast<double>(std::max<int64_t>(samples, 1));
     }));
     Tensor* result = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(1, {}, &result));
     result->scalar<bool>()() = is_same;
-    return absl::OkStatus();
+    // What is no batch leaves the share of the last one.
+    return matrix(rank, kKind) == kBatchKind ? keep_batch(context, rows, rank, samples) : absl::OkStatus();
+  }
+
+  /// samples: of all ranks together.
+  static absl::Status keep_batch(OpKernelContext* context, const Tensor& rows, int rank, int64_t samples) {
+    const auto matrix = rows.matrix<int64_t>();
+    TF_RETURN_IF_ERROR(update(context, kShareVariable, tensorflow::DT_DOUBLE, 1, [&](Tensor& next) {
+      next.flat<double>()(0) =
+          static_cast<double>(matrix(rank, kSamples)) / static_cast<double>(std::max<int64_t>(samples, 1));
+    }));
+    // The newest comes first: one row for each batch, in which each rank has a column.
+    const int64_t size = rows.dim_size(0), length = kKeptBatches * size;
+    return update(context, kBatchesVariable, tensorflow::DT_INT64, length, [&](Tensor& next) {
+      auto kept = next.flat<int64_t>();
+      for (int64_t i = length - 1; i >= size; --i) kept(i) = kept(i - size);
+      for (int64_t i = 0; i < size; ++i) kept(i) = matrix(i, kSamples);
+    });
   }
 
   CallOptions options_;

@@ -45,9 +45,14 @@ def _refuse(error: Any, signature: inspect.Signature, args: Any, kwargs: Any) ->
     _errors.known_to_all(error)  # this function may be called by another collective
     try:
         arguments = signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        return  # there is no such argument
+    try:
         process_set = set_number(arguments.get("process_set"))
     except (errors.InvalidArgument, TypeError, ValueError):
-        return  # there is no such set, or no such argument
+        # There is no such set: the others, if they made the call rightly, made it in another one. Most are in that of all
+        # ranks, where the next call of this rank must not take the place of this one.
+        process_set = _engine.GLOBAL_SET
     _engine.refuse(str(arguments.get("name") or _UNNAMED), process_set, error)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ranks have of a tensor, one after the other: of any type, as nothing is added."""
 
-from typing import Callable, Tuple
+from typing import Any, Callable, Tuple
 
 import tensorflow as tf
 
@@ -16,8 +16,13 @@ _BYTES = [bytes([number]) for number in range(256)]
 _AS_BITS = (tf.complex64, tf.complex128, tf.uint32, tf.uint64)
 
 
-def gathered(value: tf.Tensor, axis: int) -> tf.Tensor:
-    """The values of all ranks, one after the other along the axis."""
+def gathered(value: Any, axis: int) -> Any:
+    """The values of all ranks, one after the other along the axis: tensors, and of RaggedTensors the rows."""
+    if isinstance(value, tf.SparseTensor):
+        raise errors.Unsupported("gather() and predict() do not move SparseTensors between ranks: use tf.sparse.to_dense()")
+    if isinstance(value, tf.RaggedTensor):
+        return _of_ragged(value, axis)
+    value = tf.convert_to_tensor(value)
     if value.shape.rank is None or value.shape.rank == 0:
         raise errors.InvalidArgument(f"gather() needs a tensor of known rank of at least 1, got shape {value.shape}")
     if not (can_be_reduced(value.dtype) or value.dtype in _AS_BITS or value.dtype == tf.string):
@@ -50,6 +55,15 @@ def _way_of(dtype: tf.DType) -> Callable[[tf.Tensor, str], tf.Tensor]:
 
 def _gather(tensors: Tuple[tf.Tensor, ...], about: str) -> Tuple[tf.Tensor, ...]:
     return mpi_ops.gather_all("FarandoleAllgather", tensors, **named("gather"), about=about)
+
+
+def _of_ragged(value: tf.RaggedTensor, axis: int) -> tf.RaggedTensor:
+    if axis != 0:
+        raise errors.Unsupported(f"gather() of a RaggedTensor moves whole rows, along axis 0, not {axis}")
+    if _lifecycle.size() == 1:
+        return value
+    lengths = [gathered(each, 0) for each in value.nested_row_lengths()]
+    return tf.RaggedTensor.from_nested_row_lengths(gathered(value.flat_values, 0), lengths, validate=False)
 
 
 def _of_numbers(value: tf.Tensor, about: str) -> tf.Tensor:

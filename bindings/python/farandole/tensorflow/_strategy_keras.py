@@ -13,9 +13,17 @@ from unittest import mock
 import tensorflow as tf
 
 from .. import _lifecycle, errors
-from . import _private_names, _strategy_losses, _strategy_metrics, _strategy_normalization, _strategy_slices
+from . import (
+    _private_names,
+    _strategy_losses,
+    _strategy_metrics,
+    _strategy_normalization,
+    _strategy_slices,
+    _strategy_tapes,
+)
 from ._gradients import finite_everywhere
-from ._strategy_extended import ReplicaContext, is_farandole_strategy, own_context
+from ._strategy_context import ReplicaContext, own_context
+from ._strategy_extended import is_farandole_strategy
 from ._strategy_input import DistributedDataset, Order
 from ._strategy_names import named
 
@@ -135,9 +143,9 @@ def install() -> None:
     _replace(CompileLoss, "call", _strategy_losses.losses_of_outputs)
     _replace(TensorFlowTrainer, "train_step", _strategy_losses.train_step)
     del TensorFlowTrainer.train_step.__wrapped__  # AutoGraph would call that, without the model
-    _replace(tf.GradientTape, "gradient", _strategy_losses.gradient)
-    for name in ("jacobian", "batch_jacobian"):
-        _replace(tf.GradientTape, name, _strategy_losses.without_weights)
+    _replace(tf.GradientTape, "gradient", _strategy_tapes.gradient)
+    _replace(tf.GradientTape, "jacobian", _strategy_tapes.without_weights)
+    _replace(tf.GradientTape, "batch_jacobian", _strategy_tapes.batch_jacobian)
     for module in (tf.nn, tf.compat.v1.nn):
         _replace(module, "compute_average_loss", _strategy_losses.compute_average_loss)
         _replace(module, "scale_regularization_loss", _strategy_losses.scale_regularization_loss)

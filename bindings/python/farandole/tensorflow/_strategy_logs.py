@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from .. import _lifecycle
 from . import _logs
-from ._strategy_extended import ReplicaContext, is_farandole_strategy
+from ._strategy_context import ReplicaContext
+from ._strategy_extended import is_farandole_strategy
 from ._strategy_progress import progress
 
 _NAME = "farandole.strategy.logs"

@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses and gradients in a step of a Keras model, where everything is as in one process.
+"""Losses in a step of a Keras model, where everything is as in one process.
 
-Each rank's loss is that of its part of the batch; gradients count by the rank's share of the samples. See
-docs/decisions/0012-losses-in-the-eyes-of-a-model.md. The functions below take the place of Keras' and TensorFlow's own,
-which are their `base`; outside of a step of a model they do what those do.
+Each rank's loss is that of its part of the batch; gradients count by the rank's share of the samples: those that tapes
+compute, see _strategy_tapes.py, or those that Keras does. See docs/decisions/0012-losses-in-the-eyes-of-a-model.md. The
+functions below take the place of Keras' and TensorFlow's own, which are their `base`; outside of a step of a model they
+do what those do.
 """
 
-import contextlib
-import functools
-from typing import Any, Callable, List
+from typing import Any, Callable
 from unittest import mock
 
 import tensorflow as tf
 
 from .. import _engine, _lifecycle
-from . import _private_names, _strategy_models
-from ._strategy_extended import Extended, own_context, step_context
-from ._strategy_graph import is_sum_over_rows, is_symbolic
+from . import _strategy_models, _strategy_tapes
+from ._strategy_context import own_context, step_context
+from ._strategy_extended import Extended
 
 # ---- Losses ---------------------------------------------------------------------------------------------------------
 
@@ -79,6 +78,7 @@ def aggregate_additional_loss(base: Callable[..., Any], self: Any, loss: Any) ->
     context = step_context()
     if context is None or not context.is_of_rows(loss):
         return result
+    _strategy_tapes.warn_if_unseen(context)
     return tf.math.divide_no_nan(result, tf.cast(context.weight(), result.dtype))
 
 
@@ -118,7 +118,7 @@ def scale_loss(base: Callable[..., Any], self: Any, loss: Any) -> Any:
     context = step_context()
     if context is None or not context.begins_to_scale(self):
         return result
-    _check_sum(loss, context)
+    _strategy_tapes.check_sum(loss, context)
     return tf.math.multiply_no_nan(result, tf.cast(context.weight(), result.dtype))
 
 
@@ -142,16 +142,6 @@ def _warn_of_lonely_apply(strategy: Any) -> None:
         )
 
 
-def _times(gradient: Any, factor: Any) -> Any:
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(_times(gradient.values, factor), gradient.indices, gradient.dense_shape)
-    gradient = tf.convert_to_tensor(gradient)
-    # A rank without samples may have computed NaN.
-    return tf.math.multiply_no_nan(gradient, tf.cast(factor, gradient.dtype))
-
-
 def apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None) -> Any:
     """In a step of a model, averages the gradients, which a tape has weighted, unless the loss was."""
     context = own_context()
@@ -162,143 +152,7 @@ def apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: 
     _strategy_models.compare_at_first_update(context, self)
     grads = list(grads)
     if context.model_step and not context.has_scaled:
-        factor = context.even_weight() if _has_tapes(context.model) else context.weight()
-        grads = [_times(getattr(gradient, _OF_LAST_TAPE, gradient), factor) for gradient in grads]
+        factor = context.even_weight() if _strategy_tapes.has_tapes(context.model) else context.weight()
+        grads = [_strategy_tapes.times(_strategy_tapes.weighted(gradient), factor) for gradient in grads]
     with context.applying():  # it may call that of another optimizer
         return base(self, grads, trainable_variables)
-
-
-# ---- Tapes ----------------------------------------------------------------------------------------------------------
-
-# Of a gradient that was taken while another tape recorded: what it would have been after that.
-_OF_LAST_TAPE = "_farandole_of_last_tape"
-
-
-def _has_tapes(model: Any) -> bool:
-    """Whether the gradients that the model's steps apply come from tapes. Otherwise nothing has weighted them."""
-    return getattr(model, "_farandole_has_tapes", False)
-
-
-def gradient(
-    base: Callable[..., Any],
-    self: Any,
-    target: Any,
-    sources: Any,
-    output_gradients: Any = None,
-    unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
-) -> Any:
-    """tf.GradientTape.gradient. In a step of a model it weights what goes backward, so that collectives on the way add up
-    what belongs together: docs/decisions/0038-where-a-rank-s-share-enters.md."""
-    context = own_context()
-    # Within a backward pass are those of TensorFlow's, for what is recomputed.
-    if context is None or context.is_differentiating or target is None:
-        return base(self, target, sources, output_gradients, unconnected_gradients)
-    arguments = (base, self, target, sources, output_gradients, unconnected_gradients)
-    if context.model_step:
-        return _weighted_gradient(context, *arguments)
-    return context.without_nan(_plain_gradient(context, *arguments))
-
-
-def without_weights(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """tf.GradientTape.jacobian and batch_jacobian, which take gradients of one element after the other: they are this
-    rank's."""
-    context = step_context()
-    with contextlib.nullcontext() if context is None else context.differentiating():
-        return base(self, *args, **kwargs)
-
-
-def _plain_gradient(
-    context: Any, base: Callable[..., Any], tape: Any, target: Any, sources: Any, seeds: Any, unconnected: Any
-) -> Any:
-    with context.differentiating():
-        return base(tape, target, sources, seeds, unconnected)
-
-
-def _weighted_gradient(
-    context: Any, base: Callable[..., Any], tape: Any, target: Any, sources: Any, seeds: Any, unconnected: Any
-) -> Any:
-    """With respect to variables, that of a loss for each row is the gradient of their sum over all ranks."""
-    context.meet()
-    targets = tf.nest.flatten(target)
-    for each in targets:
-        _check_sum(each, context)
-    by_variables = any(_is_variable(each) for each in tf.nest.flatten(sources))
-    are_of_rows = [context.is_of_rows(each) for each in targets]
-    if context.has_scaled and not any(are_of_rows):
-        return context.without_nan(_plain_gradient(context, base, tape, target, sources, seeds, unconnected))
-    if all(are_of_rows) and not by_variables:  # each row's own
-        return _plain_gradient(context, base, tape, target, sources, seeds, unconnected)
-    is_last = context.has_scaled or (by_variables and not _another_records(tape))
-    of_number, of_rows = _factors(context, by_variables, is_last)
-    targets, seeds = _scaled_seeds(targets, seeds, [of_rows if each else of_number for each in are_of_rows])
-    gradients = _plain_gradient(context, base, tape, targets, sources, seeds, unconnected)
-    if by_variables and not context.has_scaled:
-        object.__setattr__(context.model, "_farandole_has_tapes", True)
-    if is_last:
-        return context.without_nan(gradients)
-    flat = [_of_this_rank(each, context.weight()) for each in tf.nest.flatten(gradients)]
-    return tf.nest.pack_sequence_as(gradients, flat)
-
-
-def _factors(context: Any, by_variables: bool, is_last: bool) -> Any:
-    """(That of a loss which is a number, that of one with a number for each row) where a gradient begins."""
-    weight = context.weight()
-    one, size = tf.ones_like(weight), tf.constant(_lifecycle.size(), tf.float64)
-    if context.has_scaled:  # the weight is in the loss already
-        return one, tf.math.reciprocal_no_nan(weight)
-    if is_last:
-        return weight * size, size
-    return weight, one if by_variables else weight
-
-
-def _of_this_rank(gradient: Any, weight: tf.Tensor) -> Any:
-    """A gradient that the step goes on to differentiate, as one process with this rank's rows has it."""
-    if not isinstance(gradient, (tf.Tensor, tf.IndexedSlices)):
-        return gradient
-    result = _times(gradient, tf.math.reciprocal_no_nan(weight))
-    setattr(result, _OF_LAST_TAPE, _times(gradient, tf.constant(_lifecycle.size(), tf.float64)))
-    return result
-
-
-def _another_records(tape: Any) -> bool:
-    """Whether another tape than this one is recording: what this one gives is on the way to another gradient."""
-    with tape.stop_recording() if tape._recording else contextlib.nullcontext():
-        return _private_names.could_possibly_record()
-
-
-def _check_sum(loss: Any, context: Any) -> None:
-    if is_symbolic(loss) and is_sum_over_rows(loss, context.rows()):
-        _warn_of_sum(context.model_step)
-
-
-@functools.lru_cache(maxsize=None)
-def _warn_of_sum(step: str) -> None:
-    if _lifecycle.rank() == 0:
-        _engine.log(
-            "warning",
-            f"a loss in {step}() is a sum over the rows of this rank. Gradients are averaged over the ranks, by their "
-            "samples: they are as many times smaller than those of the sum over all rows as there are ranks. Use a "
-            "mean, tf.nn.compute_average_loss(losses, global_batch_size=n), or a loss of Keras with reduction=\"sum\"",
-        )
-
-
-def _is_variable(value: Any) -> bool:
-    import keras
-
-    return isinstance(value, (tf.Variable, keras.Variable))
-
-
-def _scaled_seeds(targets: List[Any], given: Any, factors: List[tf.Tensor]) -> Any:
-    """(The targets, what goes backward from each of them: the factor times what was given, or ones)."""
-    seeds = tf.nest.flatten(given) if given is not None else [None] * len(targets)
-    targets, seeds = ([_flat_values(each) for each in values] for values in (targets, seeds))
-    return targets, [_scaled_seed(*each) for each in zip(targets, seeds, factors)]
-
-
-def _flat_values(value: Any) -> Any:
-    return value.flat_values if isinstance(value, tf.RaggedTensor) else value
-
-
-def _scaled_seed(target: Any, seed: Any, factor: tf.Tensor) -> Any:
-    seed = tf.ones_like(target) if seed is None else tf.convert_to_tensor(seed)
-    return seed * tf.cast(factor, seed.dtype)

@@ -13,7 +13,7 @@ from typing import Any, Callable, List, Optional
 import tensorflow as tf
 
 from .. import _engine, _lifecycle, errors
-from ._strategy_extended import step_context
+from ._strategy_context import step_context
 from ._strategy_graph import READS, is_symbolic, origin, reads, source
 from ._strategy_variables import LARGEST, SMALLEST, SUM, CombinedVariable, is_sum_of_replicas
 

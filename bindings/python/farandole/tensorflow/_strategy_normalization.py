@@ -8,7 +8,7 @@ from typing import Any, Callable, Tuple
 
 import tensorflow as tf
 
-from ._strategy_extended import own_context
+from ._strategy_context import own_context
 
 
 def moments(base: Callable[..., Any], self: Any, inputs: Any, mask: Any) -> Tuple[Any, Any]:

@@ -24,6 +24,8 @@ from ._differences import ranks_in_words
 _KIND, _DIGEST, _SAMPLES, _CALL, _STOP, _EPOCH, _BATCH = range(7)
 _PLACE = ("call", "stop", "epoch", "batch", "stop_agreed")
 BEGIN, BATCH, END, READ, EPOCH_END, FIT_END = range(6)
+# Of how many batches it is kept how many rows each rank has. Of two datasets that are taken side by side, each one ahead.
+KEPT_BATCHES = 4
 # Functions of Keras in which a rank can be; the first is none of them.
 CALLS = ("", "fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 
@@ -131,6 +133,8 @@ class Progress:
         with tf.init_scope():
             self._place = tf.Variable([0] * len(_PLACE), dtype=tf.int64, trainable=False, name="farandole_place")
             self._share = tf.Variable(1.0, dtype=tf.float64, trainable=False, name="farandole_share")
+            none = [[-1] * _lifecycle.size()] * KEPT_BATCHES
+            self._batches = tf.Variable(none, dtype=tf.int64, trainable=False, name="farandole_batches")
 
     def agree(self, kind: int, digest: Any = 0, samples: Any = 0) -> bool:
         """Tells the other ranks that this one takes a step of this kind, and waits for theirs. Eagerly.
@@ -161,12 +165,17 @@ class Progress:
 
     def _message(self, kind: int, digest: Any, samples: Any) -> Dict[str, Any]:
         told = {"kind": kind, "digest": digest, "samples": samples}
-        variables = {"place": self._place.handle, "share": self._share.handle}
+        variables = {"place": self._place.handle, "share": self._share.handle, "batches": self._batches.handle}
         return {**variables, **{name: tf.cast(value, tf.int64) for name, value in told.items()}}
 
     def share(self) -> tf.Tensor:
         """This rank's part of the samples of the batch that the ranks last agreed on, a float64 scalar."""
         return self._share.read_value()
+
+    def batches(self) -> tf.Tensor:
+        """The numbers of rows of the batches that were last taken, the newest first, int64: of each (row) on each rank
+        (column). -1 where none was taken. The same on all ranks."""
+        return self._batches.read_value()
 
     @contextlib.contextmanager
     def within(self, call: str) -> Iterator[None]:

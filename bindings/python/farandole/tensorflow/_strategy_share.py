@@ -2,8 +2,9 @@
 """How much of a batch this rank has: its share of the rows of all ranks.
 
 Among the tensors that a function of `strategy.run` is given, some are the batch, and others, such as a vector of priors,
-have rows of another kind. So each rank sends the numbers of rows of all of them, and its share of the batch that it last
-took from a distributed dataset. All ranks decide from the same table. See docs/decisions/0038-where-a-rank-s-share-enters.md.
+have rows of another kind. So each rank sends the numbers of rows of all of them, and all ranks decide alike, from this
+table and from the rows of the batches that were last taken from distributed datasets. See
+docs/decisions/0038-where-a-rank-s-share-enters.md.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 from .. import _lifecycle
 from . import _errors, _strategy_input, mpi_ops
+from ._gradients import variable_of
 from ._private_names import DistributedVariable
 from ._strategy_names import named
 from ._strategy_progress import progress
@@ -51,7 +53,7 @@ def with_rows(structure: Any) -> List[Any]:
 def _has_rows(leaf: Any) -> bool:
     if isinstance(leaf, np.ndarray):
         return leaf.ndim > 0
-    return _strategy_input._is_batched(leaf) and not isinstance(leaf, (tf.Variable, DistributedVariable))
+    return _strategy_input._is_batched(leaf) and not isinstance(variable_of(leaf), (tf.Variable, DistributedVariable))
 
 
 def rows_of(leaf: Any) -> Any:
@@ -99,45 +101,45 @@ def of_rows(leaves: List[Any]) -> tf.Tensor:
 
     Raises InvalidArgument, on all ranks, if nothing says which of the leaves is the batch.
     """
+    if not leaves:
+        last = progress().batches()[0]
+        return _if_clear(tf.reduce_all(last == last[0]), tf.constant(1 / _lifecycle.size(), tf.float64), None)
     # Also where a number is known beforehand, the tensors come first: only then do all ranks have them.
     before = [] if tf.executing_eagerly() else tf.nest.flatten(leaves, expand_composites=True)
     with tf.control_dependencies(before):
-        own = tf.stack([progress().share(), *(tf.cast(rows_of(leaf), tf.float64) for leaf in leaves)])
-    table = mpi_ops.gather_all("FarandoleAllgather", [own[tf.newaxis]], **named("samples"))[0]
-    shares = tf.math.divide_no_nan(table[:, 1:], tf.reduce_sum(table[:, 1:], axis=0))
+        own = tf.stack([tf.cast(rows_of(leaf), tf.int64) for leaf in leaves])
+    rows = mpi_ops.gather_all("FarandoleAllgather", [own[tf.newaxis]], **named("samples"))[0]
+    shares = tf.cast(rows, tf.float64)
+    shares = tf.math.divide_no_nan(shares, tf.reduce_sum(shares, axis=0))
     if len(leaves) == 1:
         return shares[_lifecycle.rank(), 0]
-    chosen, is_clear = _chosen(shares, table[:, 0])
-    return _if_clear(is_clear, chosen[_lifecycle.rank()], table[:, 1:])
+    chosen, is_clear = _chosen(rows, shares, progress().batches())
+    return _if_clear(is_clear, chosen[_lifecycle.rank()], own)
 
 
-def _chosen(shares: tf.Tensor, last: tf.Tensor) -> Any:
-    """(Share of each rank, whether it is clear which).
+def _chosen(rows: tf.Tensor, shares: tf.Tensor, batches: tf.Tensor) -> Any:
+    """(Share of each rank, whether it is clear that it is the batch's).
 
-    shares: of each rank (row) in each tensor (column). last: each rank's share of the batch that was last taken.
+    rows, shares: of each rank (row) in each tensor (column). batches: as of Progress.
     """
-    even = tf.fill(tf.shape(last), tf.constant(1 / _lifecycle.size(), tf.float64))
-    if shares.shape[1] == 0:
-        return even, tf.reduce_all(last == last[0])
-    first = shares[:, 0]
-    are_same = tf.reduce_all(shares == first[:, tf.newaxis])
-    are_of_batch = tf.reduce_all(shares == last[:, tf.newaxis], axis=0)
-    # What ranks have differently is hardly the same on all, such as priors.
-    is_first_other = tf.logical_not(are_of_batch[0]) & tf.reduce_any(first != even)
-    is_clear = are_same | (tf.reduce_any(are_of_batch) & tf.logical_not(is_first_other))
-    return tf.where(are_same, first, last), is_clear
+    are_same = tf.reduce_all(shares == shares[:, :1])
+    is_batch = tf.reduce_any(tf.reduce_all(batches[:, :, tf.newaxis] == rows, axis=1), axis=0)
+    chosen = shares[:, tf.argmax(is_batch)]
+    # What all ranks have alike, and is no batch, is such as priors. What they have otherwise may be rows of another batch.
+    is_beside = tf.reduce_all(rows == rows[:1], axis=0) & tf.logical_not(is_batch)
+    fits = tf.reduce_all(shares == chosen[:, tf.newaxis], axis=0) | is_beside
+    return chosen, are_same | (tf.reduce_any(is_batch) & tf.reduce_all(fits))
 
 
-def _if_clear(is_clear: tf.Tensor, share: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+def _if_clear(is_clear: tf.Tensor, share: tf.Tensor, own: Optional[tf.Tensor]) -> tf.Tensor:
+    """own: this rank's rows in each tensor; None if there is no tensor."""
     function = getattr(tf.distribute.get_replica_context(), "function_name", "function")
     if tf.executing_eagerly():
         if not bool(is_clear):
-            raise _errors.known_to_all(_errors.invalid_argument(_unclear(function, rows[_lifecycle.rank()].numpy())))
+            counts = np.zeros(0) if own is None else own.numpy()
+            raise _errors.known_to_all(_errors.invalid_argument(_unclear(function, counts)))
         return share
-    if rows.shape[1] == 0:
-        text = [_unclear(function, np.zeros(0))]
-    else:
-        text = [_unclear(function, None), tf.cast(rows[_lifecycle.rank()], tf.int64)]
+    text = [_unclear(function, np.zeros(0))] if own is None else [_unclear(function, None), own]
     with tf.control_dependencies([tf.debugging.Assert(is_clear, text)]):
         return tf.identity(share)
 
