@@ -52,6 +52,15 @@ class FitTest(KerasTest):
             keras.config.set_floatx("float32")
             keras.config.set_dtype_policy("float32")
 
+    def test_an_optimizer_made_and_compiled_outside_of_the_scope(self):
+        """Also in a job of one process."""
+
+        def train(model):
+            model.compile(keras.optimizers.Adam(0.01, global_clipnorm=1.0), "sparse_categorical_crossentropy")
+            return model.fit(X, Y, batch_size=10, epochs=2, shuffle=False, verbose=0)
+
+        self.alone_and_together(classifier(), train)
+
     # ---- Data
 
     def test_shuffled_arrays_are_dealt_out_once(self):

@@ -32,7 +32,7 @@ struct FakeVendor {
   std::map<std::string, ncclResult_t> nccl_results;
   std::string nccl_last_error;
   ncclResult_t nccl_asynchronous_error = ncclSuccess;
-  std::function<void()> in_group_end;   // what ncclGroupEnd does, if anything
+  std::function<void()> in_group_end;  // what ncclGroupEnd does, if anything
   std::size_t device_bytes = 1 << 30;  // that cuMemAlloc has
   int device_count = 2;
   bool writes_values = true;            // cuStreamWriteValue32, at once

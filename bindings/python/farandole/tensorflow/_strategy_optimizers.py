@@ -99,13 +99,16 @@ def _difference(of_ranks: List[List[Dict[str, str]]]) -> str:
 def _adopt(optimizers: List[Any], strategy: tf.distribute.Strategy) -> None:
     """Makes optimizers the strategy's, if they were made outside of the scope: what variables they have get rank 0's
     values, and others will be made in the scope. Collective."""
+    has_peers = _lifecycle.size() > 1
     with tf.init_scope():  # the first step may be being traced
-        agree(optimizers)
+        if has_peers:
+            agree(optimizers)
         for optimizer in optimizers:
             optimizer._distribution_strategy = strategy
             own = [variable_of(each) for each in optimizer.variables]
             own = [each for each in own if not is_of_strategy(each)]
-            broadcast_variables(own, root_rank=0)
+            if has_peers:
+                broadcast_variables(own, root_rank=0)
             for variable in own:
                 adopt(variable)
 
@@ -117,7 +120,7 @@ def _compile(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> 
         return base(self, *args, **kwargs)
     with strategy.scope():
         base(self, *args, **kwargs)
-    if _lifecycle.size() > 1 and self.optimizer is not None:
+    if self.optimizer is not None:
         _adopt([*_inner(self.optimizer), self.optimizer], strategy)
     return None
 
@@ -140,8 +143,7 @@ def _add_variable_from_reference(
 
 
 def _adopt_by(strategy: Any, optimizer: Any) -> None:
-    is_new = is_farandole_strategy(strategy) and optimizer._distribution_strategy is not strategy
-    if is_new and _lifecycle.size() > 1:
+    if is_farandole_strategy(strategy) and optimizer._distribution_strategy is not strategy:
         _adopt([*_inner(optimizer), optimizer], strategy)
 
 
