@@ -13,6 +13,7 @@
 #include "fake_faults.h"
 #include "fake_host_faults.h"
 
+// NOLINTBEGIN(performance-no-int-to-ptr): CUDA's driver has addresses as numbers
 namespace farandole::fake {
 
 namespace {
@@ -45,8 +46,8 @@ void fill(const Allocation& allocation, int byte) {
 
 // Nothing else of this process comes there ever again.
 void forbid(std::uintptr_t first, std::size_t bytes) {
-  mmap(reinterpret_cast<void*>(first), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-       0);
+  (void)mmap(reinterpret_cast<void*>(first), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+             -1, 0);
 }
 
 }  // namespace
@@ -182,3 +183,4 @@ std::string first_conflict(const std::vector<PartAccess>& accesses) {
 }
 
 }  // namespace farandole::fake
+// NOLINTEND(performance-no-int-to-ptr)

@@ -43,7 +43,8 @@ Allocation* find_allocation(const void* address);
 std::uintptr_t stream_address(std::uintptr_t address);
 template <class T>
 T* stream_address(T* address) {
-  return reinterpret_cast<T*>(stream_address(reinterpret_cast<std::uintptr_t>(address)));
+  return reinterpret_cast<T*>(  // NOLINT(performance-no-int-to-ptr): the driver has addresses as numbers
+      stream_address(reinterpret_cast<std::uintptr_t>(address)));
 }
 
 /// What an item reads or writes.

@@ -232,7 +232,7 @@ TEST_F(NcclMisuse, MemoryIsFreedWhileAGroupUsesIt) {
     CUdeviceptr memory = 0;
     EXPECT_EQ(cuda_api().cuMemAlloc(&memory, 40), CUDA_SUCCESS);
     fake_device_stick(here.stream, 1);
-    auto* const data = reinterpret_cast<float*>(memory);
+    auto* const data = reinterpret_cast<float*>(memory);  // NOLINT(performance-no-int-to-ptr): as the driver has it
     EXPECT_EQ(nccl_api().ncclAllReduce(data, data, 10, ncclFloat32, ncclSum, here.comm, here.stream), ncclSuccess);
     EXPECT_EQ(cuda_api().cuMemFree(memory), CUDA_SUCCESS);
     fake_device_restore();

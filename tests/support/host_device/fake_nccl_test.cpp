@@ -71,14 +71,14 @@ TEST_F(Nccl, MessagesOfAGroupProceedTogether) {
         for (int peer = 0; peer < 3; ++peer) {
           send(first, peer, comm, stream);
           send(second, peer, comm, stream);
-          receive(*received[static_cast<std::size_t>(2 * peer)], peer, comm, stream);
-          receive(*received[static_cast<std::size_t>(2 * peer + 1)], peer, comm, stream);
+          receive(*received[2 * static_cast<std::size_t>(peer)], peer, comm, stream);
+          receive(*received[2 * static_cast<std::size_t>(peer) + 1], peer, comm, stream);
         }
       });
       for (int peer = 0; peer < 3; ++peer) {
         const auto number = static_cast<float>(peer);
-        EXPECT_EQ(received[static_cast<std::size_t>(2 * peer)]->values(stream), numbers_from(number, count + 1));
-        EXPECT_EQ(received[static_cast<std::size_t>(2 * peer + 1)]->values(stream),
+        EXPECT_EQ(received[2 * static_cast<std::size_t>(peer)]->values(stream), numbers_from(number, count + 1));
+        EXPECT_EQ(received[2 * static_cast<std::size_t>(peer) + 1]->values(stream),
                   numbers_from(number + 100, count + 1));
       }
     });
@@ -141,7 +141,7 @@ TEST_F(Nccl, Collectives) {
       float* const part = whole.data() + kCount * static_cast<std::size_t>(rank);
       EXPECT_EQ(nccl_api().ncclReduceScatter(whole.data(), part, kCount, ncclFloat32, ncclSum, comm, stream), 0);
       EXPECT_EQ(whole.values(stream)[kCount * static_cast<std::size_t>(rank)],
-                static_cast<float>(size * (size + 1) / 2));
+                static_cast<float>(size * (size + 1)) / 2);
       EXPECT_EQ(nccl_api().ncclAllReduce(input.data(), output.data(), 0, ncclFloat32, ncclSum, comm, stream), 0);
     });
   }

@@ -66,7 +66,7 @@ class Vector {
     }
   }
   CUdeviceptr address(std::size_t first = 0) const { return memory_ + first * sizeof(T); }
-  T* data() const { return reinterpret_cast<T*>(memory_); }
+  T* data() const { return reinterpret_cast<T*>(memory_); }  // NOLINT(performance-no-int-to-ptr): as the driver has it
   std::size_t size() const { return size_; }
   std::size_t bytes() const { return size_ * sizeof(T); }
   /// What it holds once the stream has come to this.
