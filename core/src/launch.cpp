@@ -266,6 +266,11 @@ Launch launch_as_started(const Settings& settings, const Variables& read, const 
   return launch;
 }
 
+/// "5.0" of "5.0.11": what is built alike.
+std::string_view series_of(std::string_view version) {
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
+
 }  // namespace
 
 Launch find_launch(const Settings& settings, const Variables& read, const LaunchFacts& facts) {
@@ -277,15 +282,6 @@ Launch find_launch(const Settings& settings, const Variables& read, const Launch
   return is_told && !inherits_told ? launch_as_told(settings, facts)
                                    : launch_as_started(settings, read, facts, parent, torch, has_torch);
 }
-
-namespace {
-
-/// "5.0" of "5.0.11": what is built alike.
-std::string_view series_of(std::string_view version) {
-  return version.substr(0, version.find('.', version.find('.') + 1));
-}
-
-}  // namespace
 
 std::string describe_foreign_launcher(const Variables& read, std::string_view library) {
   std::string launcher;

@@ -11,11 +11,12 @@ import textwrap
 import threading
 import traceback
 from ctypes import byref
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _engine, _forgotten_scope, _horovod_environment, _work, errors, objects
 from .process_sets import ProcessSet, forget_all, register_all
 
+_warned: Set[str] = set()  # texts of warn_once
 _hooks_of = 0  # id of the process that has installed the hooks below
 _MOST_ABORT_BYTES = 1900  # of the 2019 in the message to the other ranks, in which rank, host and process stand too
 # What TensorFlow raises where an op of a function fails.
@@ -268,6 +269,13 @@ def is_initialized() -> bool:
 def rank() -> int:
     """0-based index of this process in the job. This and what follows raise InvalidArgument before `init`."""
     return _engine.place().rank
+
+
+def warn_once(text: str) -> None:
+    """Rank 0 logs a warning, unless this process has logged the same one before."""
+    if rank() == 0 and text not in _warned:
+        _warned.add(text)
+        _engine.log("warning", text)
 
 
 def size() -> int:

@@ -5,13 +5,12 @@ Nothing keeps code of the program from changing them on some ranks only. Trainin
 less and less to do with each other, and say nothing.
 """
 
-import functools
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from .. import _engine, _lifecycle, objects
+from .. import _lifecycle, objects
 from . import _errors, _strategy_optimizers, mpi_ops
 from ._differences import difference, ranks_in_words, shortened
 from ._gradients import variable_of
@@ -103,11 +102,8 @@ def _difference(name: str, ranks: List[int], scalars: List[Any]) -> str:
     return difference(name, values) or f"{name} on {ranks_in_words(ranks)} is not that of rank 0"
 
 
-@functools.lru_cache(maxsize=None)
 def _warn_of_rounding(name: str) -> None:
-    if _lifecycle.rank() == 0:
-        _engine.log(
-            "warning",
-            f"{name} differed between the ranks by rounding; all have rank 0's again. That is normal where hosts have "
-            "different processors",
-        )
+    _lifecycle.warn_once(
+        f"{name} differed between the ranks by rounding; all have rank 0's again. That is normal where hosts have "
+        "different processors",
+    )

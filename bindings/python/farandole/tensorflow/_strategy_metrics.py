@@ -6,13 +6,12 @@ Keras says of the variables of every metric that they are summed up over the rep
 metric says something else itself. Whether they are sums can be seen from how a step computes their new values.
 """
 
-import functools
 import inspect
 from typing import Any, Callable, List, Optional
 
 import tensorflow as tf
 
-from .. import _engine, _lifecycle, errors
+from .. import _lifecycle, errors
 from ._strategy_context import step_context
 from ._strategy_graph import READS, is_symbolic, origin, reads, source
 from ._strategy_variables import LARGEST, SMALLEST, SUM, CombinedVariable, is_sum_of_replicas
@@ -132,11 +131,8 @@ def _common(ways: List[Optional[str]]) -> Optional[str]:
     return changing.pop() if len(changing) == 1 else None
 
 
-@functools.lru_cache(maxsize=None)
 def _warn_of_unseen(kind: str, path: str) -> None:
-    if _lifecycle.rank() == 0:
-        _engine.log(
-            "warning",
-            f"a step that runs eagerly does not show how the metric {kind} computes its variable '{path}': it is summed "
-            f"up over the ranks. {_ADVICE}",
-        )
+    _lifecycle.warn_once(
+        f"a step that runs eagerly does not show how the metric {kind} computes its variable '{path}': it is summed "
+        f"up over the ranks. {_ADVICE}",
+    )

@@ -8,11 +8,11 @@ rank 0 warns at most. See docs/decisions/0037-comparing-models.md.
 """
 
 import weakref
-from typing import Any, Optional, Set
+from typing import Any, Optional
 
 import tensorflow as tf
 
-from .. import _engine, _lifecycle, objects
+from .. import _lifecycle, objects
 from . import _errors, _strategy_optimizers
 from ._differences import shortened
 from ._strategy_description import Description, of_function
@@ -28,7 +28,6 @@ _ADVICE = (
 
 _known: Any = weakref.WeakKeyDictionary()  # by models: what they were compiled with, and their descriptions
 _compared_optimizers: Any = weakref.WeakSet()
-_warned: Set[str] = set()
 
 
 def is_on(strategy: Any) -> bool:
@@ -89,14 +88,10 @@ def difference_of(description: Optional[Description]) -> str:
 
 
 def _warn(text: str) -> None:
-    """Once of each difference, by rank 0."""
-    if _lifecycle.rank() == 0 and text not in _warned:
-        _warned.add(text)
-        _engine.log(
-            "warning",
-            f"models may differ: {text}. That is right for what belongs to a rank; what all of them compute with must be "
-            "equal. MirroredStrategy(model_check=False) leaves this comparison out",
-        )
+    _lifecycle.warn_once(
+        f"models may differ: {text}. That is right for what belongs to a rank; what all of them compute with must be "
+        "equal. MirroredStrategy(model_check=False) leaves this comparison out"
+    )
 
 
 def refuse_difference(description: Optional[Description]) -> None:

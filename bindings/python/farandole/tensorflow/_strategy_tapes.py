@@ -6,12 +6,11 @@ docs/decisions/0038-where-a-rank-s-share-enters.md.
 """
 
 import contextlib
-import functools
 from typing import Any, Callable, List
 
 import tensorflow as tf
 
-from .. import _engine, _lifecycle, errors
+from .. import _lifecycle, errors
 from . import _private_names
 from ._strategy_context import own_context, step_context
 from ._strategy_graph import is_of_each_row, is_sum_over_rows, is_symbolic
@@ -201,26 +200,20 @@ def warn_if_unseen(context: Any) -> None:
         _warn_of_eager_rows(context.model_step)
 
 
-@functools.lru_cache(maxsize=None)
 def _warn_of_eager_rows(step: str) -> None:
-    if _lifecycle.rank() == 0:
-        _engine.log(
-            "warning",
-            f"a loss in {step}() has several numbers, which are taken as one for each row, or several, because there are as many: "
-            "its gradient is that of their sum over the rows of all ranks. A step that runs eagerly cannot see where they come "
-            "from. If they are means over the rows, take tf.reduce_sum() of them",
-        )
+    _lifecycle.warn_once(
+        f"a loss in {step}() has several numbers, which are taken as one for each row, or several, because there are as many: "
+        "its gradient is that of their sum over the rows of all ranks. A step that runs eagerly cannot see where they come "
+        "from. If they are means over the rows, take tf.reduce_sum() of them",
+    )
 
 
-@functools.lru_cache(maxsize=None)
 def _warn_of_sum(step: str) -> None:
-    if _lifecycle.rank() == 0:
-        _engine.log(
-            "warning",
-            f"a loss in {step}() is a sum over the rows of this rank. Gradients are averaged over the ranks, by their "
-            "samples: they are as many times smaller than those of the sum over all rows as there are ranks. Use a "
-            "mean, tf.nn.compute_average_loss(losses, global_batch_size=n), or a loss of Keras with reduction=\"sum\"",
-        )
+    _lifecycle.warn_once(
+        f"a loss in {step}() is a sum over the rows of this rank. Gradients are averaged over the ranks, by their "
+        "samples: they are as many times smaller than those of the sum over all rows as there are ranks. Use a "
+        "mean, tf.nn.compute_average_loss(losses, global_batch_size=n), or a loss of Keras with reduction=\"sum\"",
+    )
 
 
 def _is_variable(value: Any) -> bool:
