@@ -30,8 +30,8 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr int kMostRanks = 1 << 16;
-constexpr int kMostRanksDrawn = 128;
+constexpr int kMaxRanks = 1 << 16;
+constexpr int kMaxRanksDrawn = 128;
 
 /// "1-4,8" → 1, 2, 3, 4, 8.
 std::set<int> parse_numbers(const std::string& text, int low, int high, std::string_view option) {
@@ -94,7 +94,7 @@ Request parse_request(const po::variables_map& options) {
     throw InvalidArgument("Which algorithm? Name one, for example: farandole-schedule show ring --size 8");
   }
   const Algorithm* algorithm = select_algorithms(options).front();
-  const int size = option_number(options, "size", 1, kMostRanks);
+  const int size = option_number(options, "size", 1, kMaxRanks);
   if (!algorithm->supports(size)) {
     throw InvalidArgument(fmt::format("{} {} does not support {} ranks; it needs a power of two.",
                                       name(algorithm->collective), algorithm->name, size));
@@ -116,9 +116,9 @@ void write_text(const std::string& file, const std::string& text) {
 }
 
 void draw(const Request& request, const std::string& file) {
-  if (request.size > kMostRanksDrawn) {
+  if (request.size > kMaxRanksDrawn) {
     throw InvalidArgument(
-        fmt::format("A picture of {} ranks cannot be read; draw up to {}.", request.size, kMostRanksDrawn));
+        fmt::format("A picture of {} ranks cannot be read; draw up to {}.", request.size, kMaxRanksDrawn));
   }
   write_text(file, svg_picture(*request.algorithm,
                                make_schedules(*request.algorithm, request.size, request.root, request.segments)));
@@ -159,7 +159,7 @@ Tally verify_algorithm(const Algorithm& algorithm, const std::set<int>& sizes, c
 int run_verify(const po::variables_map& options) {
   const auto selected = select_algorithms(options);
   const auto sizes_text = options["sizes"].as<std::string>();
-  const std::set<int> sizes = parse_numbers(sizes_text, 1, kMostRanks, "--sizes");
+  const std::set<int> sizes = parse_numbers(sizes_text, 1, kMaxRanks, "--sizes");
   const std::set<int> segments = parse_numbers(options["segments"].as<std::string>(), 1, 1024, "--segments");
   const bool any_supported = std::any_of(selected.begin(), selected.end(), [&](const Algorithm* algorithm) {
     return std::any_of(sizes.begin(), sizes.end(), [&](int size) { return algorithm->supports(size); });

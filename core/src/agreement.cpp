@@ -19,9 +19,9 @@ namespace farandole {
 namespace {
 
 // Far above any table that was measured, and little enough to be sent to every process.
-constexpr std::size_t kMostFileBytes = 1 << 20;
+constexpr std::size_t kMaxFileBytes = 1 << 20;
 // The settings come from an environment, for which Linux has at most 6 MiB.
-constexpr std::uint64_t kMostSharedBytes = 16 << 20;
+constexpr std::uint64_t kMaxSharedBytes = 16 << 20;
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -34,11 +34,11 @@ std::string read_file(const std::string& path) {
   };
   const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
   if (!file) refuse(std::generic_category().message(errno));
-  std::string text(kMostFileBytes + 1, '\0');
+  std::string text(kMaxFileBytes + 1, '\0');
   errno = 0;
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));
   if (std::ferror(file.get()) != 0) refuse(std::generic_category().message(errno));
-  if (text.size() > kMostFileBytes) refuse(fmt::format("it has more than {} bytes", kMostFileBytes));
+  if (text.size() > kMaxFileBytes) refuse(fmt::format("it has more than {} bytes", kMaxFileBytes));
   return text;
 }
 
@@ -101,11 +101,11 @@ std::string share_text(ProcessGroup& group, std::string_view text) {
     group.allgather(&mine, pieces.data(), sizeof mine);
     const Piece& first = pieces.front();
     if (shared.empty()) length = first.length;
-    if (first.length != length || length > kMostSharedBytes) {
+    if (first.length != length || length > kMaxSharedBytes) {
       throw TransportError(fmt::format(
           "process 0 has sent what no process of this job sends: a text of {} bytes, of which {} had come and "
           "{} were announced; at most {} are possible",
-          first.length, shared.size(), length, kMostSharedBytes));
+          first.length, shared.size(), length, kMaxSharedBytes));
     }
     shared.append(first.bytes, std::min<std::size_t>(sizeof first.bytes, length - shared.size()));
   } while (shared.size() < length);

@@ -9,7 +9,7 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
   using S = Settings;
   constexpr Scope kAll = Scope::kAllRanks;
   constexpr Scope kOwn = Scope::kOwn;
-  constexpr double kMostRanks = 1 << 20;
+  constexpr double kMaxRanks = 1 << 20;
   return {
       seconds("FARANDOLE_TIMEOUT", &S::timeout, 0, kWeek, kAll,
               "A collective that takes longer raises Timeout on every rank; 0 means never."),
@@ -49,10 +49,10 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
       text("FARANDOLE_HOST_ID", &S::host_id, kOwn,
            "Processes with different texts count as being on different hosts, to try multi-host jobs on one machine."),
       number(
-          "FARANDOLE_RANK", &S::rank, -1, kMostRanks - 1, kOwn,
+          "FARANDOLE_RANK", &S::rank, -1, kMaxRanks - 1, kOwn,
           "Number of this process in a job that no MPI starts, with FARANDOLE_SIZE and either FARANDOLE_RENDEZVOUS or, "
           "on one host, FARANDOLE_JOB; -1 means not set."),
-      number("FARANDOLE_SIZE", &S::size, -1, kMostRanks, kOwn,
+      number("FARANDOLE_SIZE", &S::size, -1, kMaxRanks, kOwn,
              "Number of processes in a job that no MPI starts; -1 means not set."),
       text("FARANDOLE_JOB", &S::job, kOwn,
            "Name of a job that no MPI starts: the same for all its processes, and no other job of the same user, or at "

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kAutomatic = "auto";
 /// MemorySpace has 16 bits for them.
-constexpr int kMostDevices = 1 << 16;
+constexpr int kMaxDevices = 1 << 16;
 
 std::vector<int> parse_ordinals(std::string_view setting) {
   std::vector<int> ordinals;
@@ -24,7 +24,7 @@ std::vector<int> parse_ordinals(std::string_view setting) {
     const std::size_t end = std::min(setting.find(',', begin), setting.size());
     int ordinal = -1;
     const auto [read, error] = std::from_chars(setting.data() + begin, setting.data() + end, ordinal);
-    if (error != std::errc{} || read != setting.data() + end || ordinal < 0 || ordinal >= kMostDevices) {
+    if (error != std::errc{} || read != setting.data() + end || ordinal < 0 || ordinal >= kMaxDevices) {
       throw InvalidArgument(
           fmt::format("FARANDOLE_DEVICE is '{}'; it must be auto, the number of a device, or a list such as 0,2,1 with "
                       "one number for each rank of the host.",

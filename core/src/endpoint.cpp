@@ -150,8 +150,8 @@ void Endpoint::ask(std::uint16_t communicator, std::uint64_t sequence, std::span
                    std::span<const int> others) {
   job_.peers().ask(rank_, communicator, sequence, awaited, others);
 }
-void Endpoint::search_circle() {
-  job_.peers().search_circle(rank_);
+void Endpoint::search_cycle() {
+  job_.peers().search_cycle(rank_);
 }
 void Endpoint::set_left(bool left) {
   job_.set_left(rank_, left);

@@ -87,7 +87,7 @@ class Job : public std::enable_shared_from_this<Job> {
 
  private:
   struct PeerInfo;
-  struct Surroundings;
+  struct HostProbe;
   /// What joins this process with its peers.
   struct Connection {
     std::string description;              // of the backend
@@ -100,11 +100,11 @@ class Job : public std::enable_shared_from_this<Job> {
   template <class Part>
   std::vector<Part> gather(const Part& mine) const;
   void exchange_peer_info(const WorldOptions& options);
-  Surroundings find_surroundings(const HostProof& proof, std::span<PeerInfo> all, bool may_share);
+  HostProbe probe_host(const HostProof& proof, std::span<PeerInfo> all, bool may_share);
   static bool finds_without_proc(const HostProof::Claim& own, PeerInfo& other);
   void warn_if_alone_without_proc(const HostProof::Claim& own, std::size_t processes, int replicas) const;
   void agree();
-  void share_memory(std::span<const Surroundings> all);
+  void share_memory(std::span<const HostProbe> all);
   void check_size(const WorldOptions& options, int launched_size) const;
   void retire();
   Waiter::Options waiting_options(bool progress_thread) const;

@@ -13,10 +13,10 @@
 #include "farandole/internal/fixed_text.h"
 #include "farandole/internal/limits.h"
 #include "farandole/internal/log.h"
-#include "from_peers.h"
 #include "gather_parts.h"
 #include "job.h"
 #include "launch.h"
+#include "peer_message_checks.h"
 #include "sockets/presence.h"
 
 namespace farandole {
@@ -30,7 +30,7 @@ struct Job::PeerInfo {
   int replicas = 1;
 };
 /// What each process finds out then, and sends to all.
-struct Job::Surroundings {
+struct Job::HostProbe {
   int neighbour = 0;  // the first process of the same host
   bool oversubscribed = false;
   SharedMemory::Claim memory;
@@ -90,10 +90,10 @@ void Job::exchange_peer_info(const WorldOptions& options) {
       gather(PeerInfo{proof.claim(), allowed_cores(), cpu_quota(), own_identity(), options.replicas});
   for (std::size_t p = 0; p < all.size(); ++p) check_claim(static_cast<int>(p), all[p].claim, all[p].replicas);
   // The proofs must stay open until all processes have looked: this gathering is also that barrier.
-  const std::vector<Surroundings> found = gather(find_surroundings(proof, all, may_share));
+  const std::vector<HostProbe> found = gather(probe_host(proof, all, may_share));
 
   std::vector<int> neighbours;
-  for (const Surroundings& of_process : found) neighbours.push_back(of_process.neighbour);
+  for (const HostProbe& of_process : found) neighbours.push_back(of_process.neighbour);
   const std::vector<int> hosts = host_indices(neighbours);
   std::vector<ProcessInfo> processes;
   std::vector<ProcessIdentity> identities;
@@ -150,8 +150,8 @@ void Job::warn_if_alone_without_proc(const HostProof::Claim& own, std::size_t pr
 }
 
 /// Finds the processes of this machine and this host, and makes the memory that those can share.
-Job::Surroundings Job::find_surroundings(const HostProof& proof, std::span<PeerInfo> all, bool may_share) {
-  Surroundings around;
+Job::HostProbe Job::probe_host(const HostProof& proof, std::span<PeerInfo> all, bool may_share) {
+  HostProbe around;
   around.neighbour = process();
   SharedMemory::Options memory{/*sharing=*/1, /*copies=*/settings_.single_copy_bytes > 0,
                                static_cast<std::uint64_t>(settings_.window_bytes)};
@@ -186,7 +186,7 @@ void Job::agree() {
 }
 
 /// Maps the memory of the other processes of this host, and lets all processes know what worked where.
-void Job::share_memory(std::span<const Surroundings> all) {
+void Job::share_memory(std::span<const HostProbe> all) {
   shares_memory_.assign(static_cast<std::size_t>(topology_->host_count()), settings_.shared_memory != "off");
   if (settings_.shared_memory == "off" || group() == nullptr) return;
   const int host = topology_->process(process()).host_index;

@@ -18,7 +18,7 @@
 namespace farandole {
 namespace {
 
-constexpr int kMostProcesses = 1 << 20;
+constexpr int kMaxProcesses = 1 << 20;
 constexpr int kLargestPort = 65535;
 constexpr const char* kJoinedBy = "_FARANDOLE_JOINED_BY";
 constexpr const char* kJoinedAs = "_FARANDOLE_JOINED_AS";
@@ -43,11 +43,11 @@ int number_of(const std::string& text, int minimum, int maximum) {
 }
 
 int rank_of(const Variables& read, const char* name) {
-  return number_of(text_of(read, name), 0, kMostProcesses - 1);
+  return number_of(text_of(read, name), 0, kMaxProcesses - 1);
 }
 
 int size_of(const Variables& read, const char* name) {
-  return std::max(0, number_of(text_of(read, name), 1, kMostProcesses));
+  return std::max(0, number_of(text_of(read, name), 1, kMaxProcesses));
 }
 
 MpiLauncher find_mpi_launcher(const Variables& read) {
@@ -104,8 +104,8 @@ struct TorchVariables {
   }
   /// @throws InvalidArgument  one has no sense
   LaunchedAs parse() const {
-    const int rank = number_of(values[0], 0, kMostProcesses - 1);
-    const int size = number_of(values[1], 1, kMostProcesses);
+    const int rank = number_of(values[0], 0, kMaxProcesses - 1);
+    const int size = number_of(values[1], 1, kMaxProcesses);
     // An address of IPv6 has more of them.
     const bool has_port = std::count(values[2].begin(), values[2].end(), ':') == 1;
     if (rank < 0 || size < 0 || rank >= size || has_port || number_of(values[3], 1, kLargestPort) < 0) {
@@ -127,7 +127,7 @@ struct TorchVariables {
   /// Some say that there are more processes than this one.
   std::string why_doubtful() const {
     const auto missing = names(/*set=*/false);
-    if (missing.empty() || missing.size() > 2 || number_of(values[1], 1, kMostProcesses) < 2) return {};
+    if (missing.empty() || missing.size() > 2 || number_of(values[1], 1, kMaxProcesses) < 2) return {};
     return fmt::format(
         "this process is alone in its job, though WORLD_SIZE is {}: of RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, "
         "which make a job without MPI, {} {} not set or empty; set all four, or unset WORLD_SIZE",

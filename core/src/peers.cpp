@@ -12,8 +12,8 @@
 #include "farandole/internal/fixed_text.h"
 #include "farandole/internal/log.h"
 #include "farandole/internal/stall_monitor.h"
-#include "from_peers.h"
 #include "job.h"
+#include "peer_message_checks.h"
 
 namespace farandole {
 namespace {
@@ -41,7 +41,7 @@ Peers::Peers(Job& job)
       process_(job.process()),
       stragglers_(topology_, process_,
                   [&job](int rank, std::uint32_t communicator) { return job.entered(rank, communicator); }),
-      circles_(topology_, process_, job.settings().warn_after, surroundings()),
+      cycles_(topology_, process_, job.settings().warn_after, environment()),
       liveness_(job.settings().liveness),
       shutdown_(topology_, process_, [&job](int p, const ControlMessage& control) { job.group()->post(p, control); }) {}
 
@@ -214,13 +214,13 @@ void Peers::ask(int rank, std::uint32_t communicator, std::uint64_t sequence, st
   for (const int process : stragglers_.ask(communicator, sequence, awaited, others)) group().post(process, control);
 }
 
-void Peers::search_circle(int rank) {
-  if (!job_.is_forked_child()) circles_.search(rank);
+void Peers::search_cycle(int rank) {
+  if (!job_.is_forked_child()) cycles_.search(rank);
 }
 
-WaitCircles::Surroundings Peers::surroundings() {
+WaitCycles::Environment Peers::environment() {
   const auto endpoint = [this](int rank) -> Endpoint& { return job_.endpoint(topology_.rank(rank).replica); };
-  WaitCircles::Surroundings here;
+  WaitCycles::Environment here;
   here.blocked = [endpoint](int rank) -> BlockedCalls& { return endpoint(rank).blocked(); };
   here.entered = [this](int rank, std::uint32_t communicator) { return stragglers_.entered(rank, communicator); };
   here.missing = [this](std::uint32_t communicator, std::uint64_t sequence, const std::vector<int>& members) {
@@ -245,7 +245,7 @@ void Peers::receive_probe(const ControlMessage& control) {
   std::memcpy(&probe, control.text, sizeof probe);
   const bool is_possible =
       topology_.rank(control.rank).process == process_ && probe.origin < static_cast<std::uint32_t>(topology_.size());
-  if (is_possible) circles_.receive(control.rank, control.communicator, control.sequence, probe);
+  if (is_possible) cycles_.receive(control.rank, control.communicator, control.sequence, probe);
 }
 
 void Peers::process_has_left(int process) {

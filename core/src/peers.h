@@ -14,7 +14,7 @@
 #include "farandole/internal/deadline.h"
 #include "liveness.h"
 #include "straggler_queries.h"
-#include "wait_circles.h"
+#include "wait_cycles.h"
 
 namespace farandole {
 
@@ -37,7 +37,7 @@ class Peers {
   void ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
            std::span<const int> others);
   /// A rank of this process has waited for long: ends the job by a Mismatch, or warns, if ranks wait for each other.
-  void search_circle(int rank);
+  void search_cycle(int rank);
   StragglerQueries& stragglers() { return stragglers_; }
   /// Waits until all processes leave the job, but neither in silence nor for one that has died. When nothing else uses
   /// the job any more. @throws Error  its fault
@@ -59,7 +59,7 @@ class Peers {
   std::vector<int> remaining() const;
   std::string describe_remaining() const;
   void process_has_left(int process);
-  WaitCircles::Surroundings surroundings();
+  WaitCycles::Environment environment();
   void receive_probe(const ControlMessage& control);
   void post_to_all(const ControlMessage& control);
 
@@ -67,7 +67,7 @@ class Peers {
   const Topology& topology_;
   const int process_;
   StragglerQueries stragglers_;
-  WaitCircles circles_;
+  WaitCycles cycles_;
   std::mutex look_mutex_;  // guards what follows, and the polling of control messages
   Liveness liveness_;
   Clock::time_point next_liveness_{};

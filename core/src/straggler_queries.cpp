@@ -28,7 +28,7 @@ std::vector<int> StragglerQueries::ask(std::uint32_t communicator, std::uint64_t
   std::vector<int> targets;
   const auto consider = [&](int rank) {
     const int target = topology_.rank(rank).process;
-    if (target == process_ || (asked.size() >= kMostAsked && asked.count(target) == 0)) return;
+    if (target == process_ || (asked.size() >= kMaxAsked && asked.count(target) == 0)) return;
     asked.insert(target);
     question.ranks.insert(rank);
     if (question.open_processes.insert(target).second) targets.push_back(target);
@@ -56,7 +56,7 @@ std::vector<int> StragglerQueries::missing(std::uint32_t communicator) const {
   const auto found = questions_.find(communicator);
   if (found == questions_.end()) return ranks;
   for (const int rank : found->second.ranks) {
-    if (ranks.size() < kMostNamed && is_missing(rank, communicator, found->second.sequence)) ranks.push_back(rank);
+    if (ranks.size() < kMaxNamed && is_missing(rank, communicator, found->second.sequence)) ranks.push_back(rank);
   }
   return ranks;
 }
@@ -89,7 +89,7 @@ std::vector<int> StragglerQueries::missing(std::uint32_t communicator, std::uint
   }
   ranks.insert(ranks.end(), named.begin(), named.end());
   ranks.insert(ranks.end(), silent.begin(), silent.end());
-  if (ranks.size() > kMostAsked) ranks.resize(kMostAsked);
+  if (ranks.size() > kMaxAsked) ranks.resize(kMaxAsked);
   return ranks;
 }
 

@@ -21,14 +21,14 @@
 namespace farandole {
 
 /// Asks few: the processes of the ranks that a stalled collective waits for, then those that these name as missing,
-/// then others, kMostAsked in all, and none that has not answered yet. So a question of all P ranks of a job costs at
-/// most kMostAsked P messages and as many answers, and a process that computes for long finds one question of each
+/// then others, kMaxAsked in all, and none that has not answered yet. So a question of all P ranks of a job costs at
+/// most kMaxAsked P messages and as many answers, and a process that computes for long finds one question of each
 /// other. Thread-safe.
 class StragglerQueries {
  public:
-  static constexpr std::size_t kMostAsked = 16;
+  static constexpr std::size_t kMaxAsked = 16;
   /// How many ranks a process that is asked names as missing.
-  static constexpr std::size_t kMostNamed = 4;
+  static constexpr std::size_t kMaxNamed = 4;
 
   /// How far a rank of this process is in a communicator.
   using Entered = std::function<std::uint64_t(int rank, std::uint32_t communicator)>;
@@ -44,9 +44,9 @@ class StragglerQueries {
   void answered(int rank, std::uint32_t communicator, std::uint64_t sequence);
   /// A process that was asked names `rank` as missing.
   void named(int rank, std::uint32_t communicator);
-  /// Ranks that this process has found missing, at most kMostNamed.
+  /// Ranks that this process has found missing, at most kMaxNamed.
   std::vector<int> missing(std::uint32_t communicator) const;
-  /// Ranks of `members` that are missing in `sequence`, at most kMostAsked: first those that are known to be, then
+  /// Ranks of `members` that are missing in `sequence`, at most kMaxAsked: first those that are known to be, then
   /// those that peers name, then those that were asked and have not answered. Ranks of which nothing is known are left
   /// out.
   std::vector<int> missing(std::uint32_t communicator, std::uint64_t sequence, std::span<const int> members) const;

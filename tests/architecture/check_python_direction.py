@@ -38,7 +38,7 @@ def read_modules(directory: pathlib.Path) -> Dict[str, Set[str]]:
     return {name: {other for other in names if other in modules} for name, names in modules.items()}
 
 
-def find_circle(modules: Dict[str, Set[str]]) -> Optional[List[str]]:
+def find_cycle(modules: Dict[str, Set[str]]) -> Optional[List[str]]:
     """The modules of one circle, in the order in which they import each other."""
     finished: Set[str] = set()
 
@@ -66,7 +66,7 @@ def main() -> int:
     if not modules:
         print(f"{sys.argv[1]} holds no module")
         return 2
-    circle = find_circle(modules)
+    circle = find_cycle(modules)
     if circle:
         print("a circle of imports: " + " → ".join(circle))
         return 1

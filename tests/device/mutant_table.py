@@ -145,8 +145,8 @@ MUTANTS = [
     Mutant("scratch-free-when-enqueued", "that an operation keeps its memory until the device has done it", WORK,
            "enqueuing_->check();", "enqueuing_->check();\n    made_->work.reset();", ALLOCATED),
     Mutant("scratch-free-after-a-fault", "that an operation that failed keeps what the device may still use", OPERATION,
-           "slot_.context().abandon();\n  return Aftermath::kWritten;",
-           "slot_.context().abandon();\n  return Aftermath::kNone;", STUCK),
+           "slot_.context().abandon();\n  return BufferHazard::kWritten;",
+           "slot_.context().abandon();\n  return BufferHazard::kNone;", STUCK),
     # What waits in the driver, where it must not.
     Mutant("memory-on-the-progress-thread", "the device's thread, for memory of an operation", WORK,
            "[made = made_, make = std::move(make)] {", "[made = made_, make = [work = make()] { return work; }] {",
@@ -209,7 +209,7 @@ MUTANTS = [
     Mutant("hierarchy-before-its-input", "the wait of what is done inside the host for the caller's stream", HIERARCHY,
            "on.wait(stream, *ready);", "", HOSTS_AND_STREAM),
     Mutant("turn-given-away-between-slices", "that an operation keeps its turn until all of it is enqueued", OPERATION,
-           "if (run_->has_given_all()) slot_.context()", "slot_.context()", HOST_ORDERS),
+           "if (run_->fully_enqueued()) slot_.context()", "slot_.context()", HOST_ORDERS),
     Mutant("sent-before-it-is-computed", "the wait for kernels before messages of device memory", EXCHANGE,
            "if (!computed_->is_complete()) return false;", "", LAYOUTS_WITHOUT_COPIES),
 ]

@@ -81,7 +81,7 @@ class WrappedTransport final : public Transport {
       if (output != nullptr) copy_now(device, std::exchange(output, nullptr), host.data(), host.size());
       return true;
     }
-    Aftermath withdraw() override { return inner->withdraw(); }
+    BufferHazard withdraw() override { return inner->withdraw(); }
 
     Device& device;
     void* output;  ///< null for a send, and once the bytes are there

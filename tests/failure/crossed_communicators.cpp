@@ -57,7 +57,7 @@ void add_ones(Communicator& ranks, int rank) {
   expect(ones[4] == 2, rank, "a wrong sum");
 }
 
-void expect_circle(const std::exception& error, int rank, const std::vector<std::string>& parts) {
+void expect_cycle(const std::exception& error, int rank, const std::vector<std::string>& parts) {
   const std::string text = error.what();
   for (const std::string& part : parts) {
     expect(text.find(part) != std::string::npos, rank, std::string("nothing about ").append(part).append(": ") + text);
@@ -72,7 +72,7 @@ void cross(Communicator& job) {
     job.barrier();
     expect(false, job.rank(), "no exception");
   } catch (const farandole::Mismatch& error) {
-    expect_circle(
+    expect_cycle(
         error, job.rank(),
         {"wait for each other in a circle", "communicator 'first' of 2 ranks", "communicator 'second' of 2 ranks",
          "allreduce of 5 f32 elements", "barrier", "rank 0 (", "rank 1 ("});
@@ -90,9 +90,9 @@ void cross_ends(Communicator& job) {
     if (job.rank() == 0) ends.barrier();
     expect(false, job.rank(), "no exception");
   } catch (const farandole::Mismatch& error) {
-    expect_circle(error, job.rank(),
-                  {"wait for each other in a circle", "communicator 'ends' of 2 ranks", "rank 0 (",
-                   "rank " + std::to_string(last) + " ("});
+    expect_cycle(error, job.rank(),
+                 {"wait for each other in a circle", "communicator 'ends' of 2 ranks", "rank 0 (",
+                  "rank " + std::to_string(last) + " ("});
   }
 }
 

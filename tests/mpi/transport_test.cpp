@@ -111,7 +111,7 @@ TEST(MpiTransport, TakesMessagesOfUnknownLength) {
     const auto send = group->transport().send({3, 1, ring.me, ring.next}, outgoing.data(), bytes);
     finish(*receive, "receive of unknown length");
     finish(*send, "send");
-    EXPECT_EQ(receive->came(), bytes);
+    EXPECT_EQ(receive->received_bytes(), bytes);
     EXPECT_TRUE(std::equal(outgoing.begin(), outgoing.begin() + static_cast<std::ptrdiff_t>(bytes), incoming.begin()));
     EXPECT_EQ(incoming[bytes], 0xAB);
   }

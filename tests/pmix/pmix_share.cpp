@@ -92,7 +92,7 @@ std::string share_twice(const std::string& directory, std::string_view mode, int
     while (true) pause();
   }
   const bool is_first = client->process() == 0;
-  if (mode == "misuse") client->share(std::string(is_first ? PmixClient::kMostSharedBytes + 1 : 0, 'x'));
+  if (mode == "misuse") client->share(std::string(is_first ? PmixClient::kMaxSharedBytes + 1 : 0, 'x'));
   std::string came = client->share(is_first ? random_bytes() : std::string());
   came += client->share(is_first ? random_bytes() : std::string());
   end_sharing(*client, directory, join);

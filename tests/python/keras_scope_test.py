@@ -14,17 +14,17 @@ from keras_support import KerasTest, X, Y, captured_log, classifier, sgd, strate
 
 import farandole.keras as hvd_keras
 import farandole.tensorflow as hvd
-from farandole import _forgotten_scope
+from farandole import _missing_scope
 
 KERAS_LATER = """
 import sys
 import farandole
-from farandole import _forgotten_scope
-_forgotten_scope.watch()
+from farandole import _missing_scope
+_missing_scope.watch()
 assert "keras" not in sys.modules
 import keras
 assert keras.callbacks.CallbackList._farandole_watches
-assert not any(isinstance(each, _forgotten_scope._Finder) for each in sys.meta_path)
+assert not any(isinstance(each, _missing_scope._Finder) for each in sys.meta_path)
 assert keras.__spec__.loader.get_source("keras")
 """
 
@@ -43,7 +43,7 @@ class WithTape(keras.Model):
 class ScopeTest(KerasTest):
     def setUp(self):
         super().setUp()
-        _forgotten_scope._has_warned = False
+        _missing_scope._has_warned = False
 
     def fit(self, model, *callbacks):
         model.fit(X, Y, batch_size=16, verbose=0, callbacks=list(callbacks))
@@ -64,7 +64,7 @@ class ScopeTest(KerasTest):
         self.assert_warns(lambda: [self.fit(model), self.fit(model)])  # once
 
     def test_2_evaluate(self):
-        _forgotten_scope.ignore_collectives_so_far()
+        _missing_scope.ignore_collectives_so_far()
         self.assert_warns(lambda: classifier(sgd())().evaluate(X, Y, verbose=0))
 
     def test_3_programs_of_the_horovod_api(self):

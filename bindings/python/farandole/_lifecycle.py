@@ -13,7 +13,7 @@ import traceback
 from ctypes import byref
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
-from . import _engine, _forgotten_scope, _horovod_environment, _work, errors, objects
+from . import _engine, _missing_scope, _horovod_environment, _work, errors, objects
 from .process_sets import ProcessSet, forget_all, register_all
 
 _warned: Set[str] = set()  # texts of warn_once
@@ -151,7 +151,7 @@ def _after_start(ignored: List[str]) -> None:
     if place.rank == 0 and ignored:
         _engine.log("warning", f"these variables have no effect: {', '.join(ignored)}")
     if place.size > 1 and place.rank == 0:
-        _forgotten_scope.watch()
+        _missing_scope.watch()
 
 
 def shutdown() -> None:

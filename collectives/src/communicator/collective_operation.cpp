@@ -31,7 +31,7 @@ class Refusing final : public Operation {
     throw Mismatch(disagreement_);
   }
   std::vector<int> waits_for() const override { return check_->waits_for(); }
-  Aftermath withdraw() override { return check_->withdraw(); }
+  BufferHazard withdraw() override { return check_->withdraw(); }
 
  private:
   std::unique_ptr<Operation> check_;
@@ -53,7 +53,7 @@ CollectiveOperation::CollectiveOperation(const Group& group, const ShmContext& h
       validation_error_(std::move(validation_error)),
       descriptor_(describe_call(call_, selection_, group.size(), validation_error_.empty())),
       phase_(check && group.size() > 1 && !selection_.method->compares_calls ? Phase::kCheck : Phase::kRun) {
-  if (selection_.method->is_made_at_call) made_at_call_ = selection_.method->make(inputs());
+  if (selection_.method->created_before_comparison) made_at_call_ = selection_.method->make(inputs());
 }
 
 CollectiveOperation::~CollectiveOperation() {
@@ -68,10 +68,10 @@ void CollectiveOperation::leave_communicator() {
   slots_.vendor.withdraw(sequence_);
 }
 
-Aftermath CollectiveOperation::withdraw() {
-  const Aftermath worst = running_ ? running_->withdraw() : Aftermath::kNone;
+BufferHazard CollectiveOperation::withdraw() {
+  const BufferHazard worst = running_ ? running_->withdraw() : BufferHazard::kNone;
   // It will not be destroyed.
-  if (worst != Aftermath::kNone) leave_communicator();
+  if (worst != BufferHazard::kNone) leave_communicator();
   return worst;
 }
 

@@ -51,7 +51,7 @@ class CollectiveOperation final : public Operation {
 
   State advance() override;
   std::vector<int> waits_for() const override;
-  Aftermath withdraw() override;
+  BufferHazard withdraw() override;
   std::shared_ptr<DeviceEvent> enqueued() const override { return running_ ? running_->enqueued() : nullptr; }
   const Descriptor& descriptor() const { return descriptor_; }
   std::uint64_t sequence() const { return sequence_; }

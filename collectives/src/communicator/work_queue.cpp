@@ -314,9 +314,9 @@ bool WorkQueue::advance_one(Work::State& work) {
 void WorkQueue::end(Work::State& work, std::optional<Failure> failure) {
   group_.endpoint->recorder().mark(work.record, failure ? FlightRecord::Stage::kFailed : FlightRecord::Stage::kDone);
   if (failure) {
-    const Aftermath aftermath = work.operation->withdraw();
-    if (aftermath == Aftermath::kWritten) failure->text += kStillWritten;
-    if (aftermath != Aftermath::kNone) keep_until_exit(std::move(work.operation));
+    const BufferHazard aftermath = work.operation->withdraw();
+    if (aftermath == BufferHazard::kWritten) failure->text += kStillWritten;
+    if (aftermath != BufferHazard::kNone) keep_until_exit(std::move(work.operation));
   }
   work.operation.reset();
   work.failure = std::move(failure);
@@ -401,7 +401,7 @@ void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
   } else if (group_.watches && due == StallMonitor::Due::kWarning) {
     log(LogLevel::kWarning, fmt::format("collective {} of {} ({}): {}", work.sequence, label_,
                                         describe(work.descriptor), describe_stall(work, now)));
-    group_.endpoint->search_circle();
+    group_.endpoint->search_cycle();
   }
 }
 

@@ -98,9 +98,9 @@ Operation::State DeviceAverageRun::advance() {
   return State::kDone;
 }
 
-Aftermath DeviceAverageRun::withdraw() {
+BufferHazard DeviceAverageRun::withdraw() {
   if (sum_ != nullptr) sum_->withdraw();  // whatever becomes of its messages, all of it is kept
-  return Aftermath::kWritten;
+  return BufferHazard::kWritten;
 }
 
 }  // namespace farandole

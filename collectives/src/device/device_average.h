@@ -23,9 +23,9 @@ class DeviceAverageRun final : public DeviceRun {
   DeviceAverageRun(DeviceContext& context, const Call& call, const DeviceEvents& events, MakeRun make);
 
   State advance() override;
-  bool has_given_all() const override { return narrowing_ != nullptr; }
+  bool fully_enqueued() const override { return narrowing_ != nullptr; }
   std::vector<int> waits_for() const override { return sum_ ? sum_->waits_for() : std::vector<int>{}; }
-  Aftermath withdraw() override;
+  BufferHazard withdraw() override;
 
  private:
   /// What is added, in `sum_type`. Made on the device's thread.

@@ -59,13 +59,13 @@ struct Contexts {
 
 }  // namespace
 
-DeviceContext::Hold::Hold(std::shared_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {
+DeviceContext::ContextRef::ContextRef(std::shared_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {
   Contexts& contexts = Contexts::of_process();
   const std::lock_guard lock(contexts.mutex);
   ++contexts.by_endpoint[endpoint_.get()].holds;
 }
 
-DeviceContext::Hold::~Hold() {
+DeviceContext::ContextRef::~ContextRef() {
   std::shared_ptr<DeviceContext> last;  // ends after the lock, because that may block
   Contexts& contexts = Contexts::of_process();
   const std::lock_guard lock(contexts.mutex);
@@ -75,7 +75,7 @@ DeviceContext::Hold::~Hold() {
   contexts.by_endpoint.erase(endpoint_.get());
 }
 
-DeviceContext& DeviceContext::Hold::context() {
+DeviceContext& DeviceContext::ContextRef::context() {
   Contexts& contexts = Contexts::of_process();
   const std::lock_guard lock(contexts.mutex);
   std::shared_ptr<DeviceContext>& context = contexts.by_endpoint.at(endpoint_.get()).context;

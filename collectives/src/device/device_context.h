@@ -23,13 +23,13 @@ namespace farandole {
 class DeviceContext {
  public:
   /// What each communicator of a rank has from its beginning to its end, so that the context stays once it is open.
-  class Hold {
+  class ContextRef {
    public:
-    explicit Hold(std::shared_ptr<Endpoint> endpoint);
+    explicit ContextRef(std::shared_ptr<Endpoint> endpoint);
     /// The rank's last one ends the context, which may block until peers end theirs.
-    ~Hold();
-    Hold(const Hold&) = delete;
-    Hold& operator=(const Hold&) = delete;
+    ~ContextRef();
+    ContextRef(const ContextRef&) = delete;
+    ContextRef& operator=(const ContextRef&) = delete;
     /// Opens the device, if it is not open. @throws InvalidArgument  there is none for this rank: says why, and what to
     /// do
     DeviceContext& context();

@@ -94,9 +94,9 @@ std::vector<int> DeviceExchange::waits_for() const {
   return ranks;
 }
 
-Aftermath DeviceExchange::withdraw() {
+BufferHazard DeviceExchange::withdraw() {
   for (Pending& one : pending_) (void)give_up(one.transfer);
-  return Aftermath::kWritten;
+  return BufferHazard::kWritten;
 }
 
 }  // namespace farandole

@@ -26,7 +26,7 @@ class DeviceExchange final : public Operation {
   State advance() override;
   std::vector<int> waits_for() const override;
   /// The device may still use its memory, which must be kept.
-  Aftermath withdraw() override;
+  BufferHazard withdraw() override;
 
  private:
   enum class Phase { kPrepare, kBegin, kKernels, kMessages };

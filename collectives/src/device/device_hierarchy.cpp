@@ -16,7 +16,7 @@ namespace {
 // One slice is exchanged while the one behind it is copied out and the one before it is copied in.
 constexpr std::size_t kPinnedSlices = 3;
 // Of a plan. Longer vectors have longer slices: a plan takes memory for each.
-constexpr std::size_t kMostDeviceSlices = 1024;
+constexpr std::size_t kMaxDeviceSlices = 1024;
 
 bool are_equal(const std::vector<std::size_t>& counts) {
   return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
@@ -63,7 +63,7 @@ HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& h
   // A slice of uneven blocks could be written, in place, where a later one still reads.
   const bool is_sliced = call.collective != Collective::kReduceScatter || !call.is_uneven();
   if (is_sliced)
-    query.slices = static_cast<int>(std::clamp<std::size_t>(part_bytes / slice_bytes, 1, kMostDeviceSlices));
+    query.slices = static_cast<int>(std::clamp<std::size_t>(part_bytes / slice_bytes, 1, kMaxDeviceSlices));
   return query;
 }
 
@@ -97,7 +97,7 @@ struct HierarchicalDeviceRun::Step {
   Call call;              ///< on device memory
   /// Recorded behind it: inside, in the stream of collectives; across, in that of copies in.
   std::shared_ptr<DeviceEvent> done;
-  bool has_given_all = false;  ///< `done` is recorded, or will be by the device's thread
+  bool fully_enqueued = false;  ///< `done` is recorded, or will be by the device's thread
   // Inside.
   std::shared_ptr<std::shared_ptr<DeviceWork>> work;  ///< made by the device's thread
   // Across. What is sent and received, where the rank that runs it has some.
@@ -193,11 +193,11 @@ Operation::State HierarchicalDeviceRun::advance() {
     again = begins_inside || begins_across || advance_exchange() == State::kMoved;
     moved = moved || again;
   }
-  if (!has_given_all_ && inside_.is_begun() && outside_.ended == outside_.steps.size()) {
+  if (!fully_enqueued_ && inside_.is_begun() && outside_.ended == outside_.steps.size()) {
     end();
     return State::kMoved;
   }
-  if (has_given_all_ && jobs_.empty()) return State::kDone;
+  if (fully_enqueued_ && jobs_.empty()) return State::kDone;
   return moved ? State::kMoved : State::kWaiting;
 }
 
@@ -212,7 +212,7 @@ void HierarchicalDeviceRun::check_jobs() {
 bool HierarchicalDeviceRun::begin_inside() {
   if (inside_.is_begun()) return false;
   Step& step = *inside_.steps[inside_.begun];
-  if (step.after != nullptr && !step.after->has_given_all) return false;
+  if (step.after != nullptr && !step.after->fully_enqueued) return false;
   step.work = std::make_shared<std::shared_ptr<DeviceWork>>();
   // An inside phase before it lies before it in the stream.
   const bool comes_in = step.after != nullptr && step.after->phase->where == HierarchicalPhase::Where::kAcross;
@@ -226,7 +226,7 @@ bool HierarchicalDeviceRun::begin_inside() {
     launch(device, results, stream);
     device.record(*done, stream);
   });
-  step.has_given_all = true;
+  step.fully_enqueued = true;
   ++inside_.begun;
   return true;
 }
@@ -235,7 +235,7 @@ bool HierarchicalDeviceRun::begin_inside() {
 bool HierarchicalDeviceRun::begin_across() {
   if (outside_.is_begun() || outside_.begun == outside_.ended + own_->pinned.size()) return false;
   Step& step = *outside_.steps[outside_.begun];
-  if (step.after != nullptr && !step.after->has_given_all) return false;
+  if (step.after != nullptr && !step.after->fully_enqueued) return false;
   if (std::byte* const pinned = own_->pinned[step.place % own_->pinned.size()]->data(); pinned != nullptr) {
     step.sent = pinned;
     step.received = is_in_place(*step.phase) ? pinned : pinned + device_aligned(step.call.input.size_in_bytes());
@@ -296,7 +296,7 @@ void HierarchicalDeviceRun::copy_in(Step& step) {
     launch(device, results, stream);
     device.record(*done, stream);
   });
-  step.has_given_all = true;
+  step.fully_enqueued = true;
 }
 
 /// What was enqueued last in the stream of copies in, and in that of collectives, ends last.
@@ -306,7 +306,7 @@ void HierarchicalDeviceRun::end() {
     if (last != nullptr) device.wait(stream, *last);
     device.record(*done, stream);
   });
-  has_given_all_ = true;
+  fully_enqueued_ = true;
 }
 
 /// The device has done this phase inside the host, and so all before it.
@@ -353,11 +353,11 @@ std::vector<int> HierarchicalDeviceRun::waits_for() const {
   return exchanges ? outside_.steps[outside_.ended]->exchange->waits_for() : slot_.members(DeviceReach::kHost);
 }
 
-Aftermath HierarchicalDeviceRun::withdraw() {
+BufferHazard HierarchicalDeviceRun::withdraw() {
   for (const Step* step : outside_.steps) {
     if (step->exchange != nullptr) step->exchange->withdraw();
   }
-  return Aftermath::kWritten;
+  return BufferHazard::kWritten;
 }
 
 }  // namespace farandole

@@ -33,9 +33,9 @@ class HierarchicalDeviceRun final : public DeviceRun {
   HierarchicalDeviceRun(DeviceSlot& slot, const Call& call, std::uint64_t sequence, const DeviceEvents& events);
   ~HierarchicalDeviceRun() override;
   State advance() override;
-  bool has_given_all() const override { return has_given_all_; }
+  bool fully_enqueued() const override { return fully_enqueued_; }
   std::vector<int> waits_for() const override;
-  Aftermath withdraw() override;
+  BufferHazard withdraw() override;
 
  private:
   struct Step;
@@ -81,7 +81,7 @@ class HierarchicalDeviceRun final : public DeviceRun {
   Track inside_, outside_;
   std::deque<std::shared_ptr<const DeviceJob>> jobs_;                       // that have not been seen to end
   const std::shared_ptr<bool> has_failed_ = std::make_shared<bool>(false);  // of the device's thread: a job
-  bool has_given_all_ = false;
+  bool fully_enqueued_ = false;
 };
 
 }  // namespace farandole

@@ -44,7 +44,7 @@ constinit const Method kDeviceVendorMethod{
     .needs = "several ranks, equal parts, and a type and reduction that NCCL has",
     .memory = MemoryKind::kCuda,
     .is_preferred = true,
-    .is_made_at_call = true,
+    .created_before_comparison = true,
     .supports = has_vendor_collective,
     .fits = [](const TuningShape& shape) { return shape.ranks > 1; },
     .is_available = [](const SelectionQuery& query, bool) { return query.size > 1 && query.vendor_agrees; },
@@ -59,7 +59,7 @@ constinit const Method kDeviceHierarchicalMethod{
     .number = 0xf9,
     .needs = "several hosts",
     .memory = MemoryKind::kCuda,
-    .is_made_at_call = true,
+    .created_before_comparison = true,
     .supports = [](Collective collective) { return collective != Collective::kBarrier; },
     .fits = [](const TuningShape& shape) { return shape.hosts > 1; },
     // What ranks do not know of each other they can not plan.
@@ -73,7 +73,7 @@ constinit const Method kDeviceScheduleMethod{
     .number = 0,
     .needs = {},
     .memory = MemoryKind::kCuda,
-    .is_made_at_call = true,
+    .created_before_comparison = true,
     .supports = [](Collective) { return true; },
     .fits = [](const TuningShape&) { return false; },
     .is_available = [](const SelectionQuery&, bool) { return true; },
@@ -191,7 +191,7 @@ std::unique_ptr<DeviceRun> DeviceOperation::make_run_of(const Call& call, const 
 
 Operation::State DeviceOperation::advance_run() {
   const State state = run_->advance();
-  if (run_->has_given_all()) slot_.context().remove(ticket_);
+  if (run_->fully_enqueued()) slot_.context().remove(ticket_);
   if (state == State::kWaiting) check_group(Clock::now());
   return state;
 }
@@ -221,14 +221,14 @@ std::vector<int> DeviceOperation::waits_for() const {
   }
 }
 
-Aftermath DeviceOperation::withdraw() {
+BufferHazard DeviceOperation::withdraw() {
   if (agreement_) return agreement_->withdraw();
   if (phase_ == Phase::kBringUp) return slot_.withdraw();
-  if (phase_ != Phase::kEnqueue && phase_ != Phase::kRun) return Aftermath::kNone;
+  if (phase_ != Phase::kEnqueue && phase_ != Phase::kRun) return BufferHazard::kNone;
   run_->withdraw();  // whatever becomes of its messages, all of it is kept
-  if (!run_->may_have_enqueued()) return Aftermath::kNone;
+  if (!run_->may_have_enqueued()) return BufferHazard::kNone;
   slot_.context().abandon();
-  return Aftermath::kWritten;
+  return BufferHazard::kWritten;
 }
 
 std::shared_ptr<DeviceEvent> DeviceOperation::enqueued() const {

@@ -34,7 +34,7 @@ class DeviceOperation final : public Operation {
   State advance() override;
   std::vector<int> waits_for() const override;
   /// What has been enqueued may still run: then memory stays as it is.
-  Aftermath withdraw() override;
+  BufferHazard withdraw() override;
   std::shared_ptr<DeviceEvent> enqueued() const override;
 
  private:

@@ -41,7 +41,7 @@ class DeviceSlot::Exchange final : public Operation {
   }
   State advance() override { return gathering_->advance(); }
   std::vector<int> waits_for() const override { return gathering_->waits_for(); }
-  Aftermath withdraw() override { return gathering_->withdraw(); }
+  BufferHazard withdraw() override { return gathering_->withdraw(); }
   const std::vector<Claim>& claims() const { return claims_; }
 
  private:
@@ -51,13 +51,13 @@ class DeviceSlot::Exchange final : public Operation {
 };
 
 DeviceSlot::DeviceSlot(const Group& group)
-    : group_(group), hierarchy_(hierarchy_of(group)), hold_(std::in_place, group.endpoint) {
+    : group_(group), hierarchy_(hierarchy_of(group)), context_ref_(std::in_place, group.endpoint) {
   if (group.size() == 1) level(DeviceReach::kAll).is_up = true;
 }
 DeviceSlot::~DeviceSlot() = default;
 
 DeviceContext& DeviceSlot::context() {
-  if (context_ == nullptr) context_ = &hold_->context();
+  if (context_ == nullptr) context_ = &context_ref_->context();
   return *context_;
 }
 
@@ -207,19 +207,19 @@ std::vector<int> DeviceSlot::waits_for() const {
   return exchange_ ? exchange_->waits_for() : group_.members;
 }
 
-Aftermath DeviceSlot::withdraw() {
+BufferHazard DeviceSlot::withdraw() {
   if (joining_ != nullptr) context().abandon();
-  if (exchange_ == nullptr) return Aftermath::kNone;
-  const Aftermath aftermath = exchange_->withdraw();
-  if (aftermath != Aftermath::kNone) keep_until_exit(std::move(exchange_));
+  if (exchange_ == nullptr) return BufferHazard::kNone;
+  const BufferHazard aftermath = exchange_->withdraw();
+  if (aftermath != BufferHazard::kNone) keep_until_exit(std::move(exchange_));
   exchange_.reset();
-  return Aftermath::kNone;
+  return BufferHazard::kNone;
 }
 
 void DeviceSlot::close() {
   for (Level& each : levels_) each.devices.reset();
   context_ = nullptr;
-  hold_.reset();
+  context_ref_.reset();
 }
 
 }  // namespace farandole

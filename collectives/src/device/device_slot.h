@@ -50,7 +50,7 @@ class DeviceSlot {
   /// Ranks that `bring_up` waits for.
   std::vector<int> waits_for() const;
   /// Gives `bring_up` up, see Operation.
-  Aftermath withdraw();
+  BufferHazard withdraw();
   /// The communicator ends.
   void close();
 
@@ -88,7 +88,7 @@ class DeviceSlot {
 
   const Group& group_;
   const std::optional<Hierarchy> hierarchy_;
-  std::optional<DeviceContext::Hold> hold_;
+  std::optional<DeviceContext::ContextRef> context_ref_;
   DeviceContext* context_ = nullptr;  // once it is open
   std::array<Level, 2> levels_;
   bool sends_device_memory_ = false;

@@ -84,9 +84,9 @@ class VendorWork final : public DeviceWork {
 };
 
 /// The device's thread works in the order of turns, so that the next operation may have its own.
-class RunInOneGo final : public DeviceRun {
+class SingleEnqueueRun final : public DeviceRun {
  public:
-  RunInOneGo(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make, const DeviceEvents& events)
+  SingleEnqueueRun(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make, const DeviceEvents& events)
       : enqueuing_(context.thread().run(
             [made = made_, make = std::move(make)] { made->work = make(); },
             [made = made_, events, &device = context.device(), devices, stream = context.stream()] {
@@ -101,10 +101,10 @@ class RunInOneGo final : public DeviceRun {
     enqueuing_->check();
     return State::kDone;
   }
-  bool has_given_all() const override { return true; }
+  bool fully_enqueued() const override { return true; }
   bool may_have_enqueued() const override { return !enqueuing_->is_done() || made_->may_have_enqueued; }
   std::vector<int> waits_for() const override { return {}; }
-  Aftermath withdraw() override { return Aftermath::kNone; }
+  BufferHazard withdraw() override { return BufferHazard::kNone; }
 
  private:
   /// Of the device's thread until its job is done.
@@ -133,7 +133,7 @@ std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int si
 
 std::unique_ptr<DeviceRun> run_in_one_go(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,
                                          const DeviceEvents& events) {
-  return std::make_unique<RunInOneGo>(context, devices, std::move(make), events);
+  return std::make_unique<SingleEnqueueRun>(context, devices, std::move(make), events);
 }
 
 }  // namespace farandole

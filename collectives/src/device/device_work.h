@@ -36,7 +36,7 @@ std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int si
 class DeviceRun : public Operation {
  public:
   /// True once the device's thread has been given all of it: the next operation of the rank may have its turn.
-  virtual bool has_given_all() const = 0;
+  virtual bool fully_enqueued() const = 0;
   /// False if nothing was enqueued, and nothing will be.
   virtual bool may_have_enqueued() const { return true; }
 };

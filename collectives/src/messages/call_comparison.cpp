@@ -29,7 +29,7 @@ FlatComparison::FlatComparison(const Group& group, std::uint64_t number, const D
 Operation::State FlatComparison::advance() {
   const State state = dissemination_.advance();
   if (state != State::kDone) return state;
-  dissemination_.calls().judge(group_);
+  dissemination_.calls().throw_if_different(group_);
   dissemination_.check_lengths();
   return State::kDone;
 }
@@ -75,19 +75,19 @@ Operation::State TwoLevelComparison::step() {
       show();
       return State::kMoved;
     case Phase::kCollect:
-      if (meeting_ && !meeting_->all_shown()) return State::kWaiting;
+      if (host_gather_ && !host_gather_->all_shown()) return State::kWaiting;
       begin_across();
       return State::kMoved;
     case Phase::kAcross:
       if (const State state = across_->advance(); state != State::kDone) return state;
       answer();
-      known_.judge(group_);
+      known_.throw_if_different(group_);
       across_->check_lengths();
       return State::kDone;
     case Phase::kAwait:
-      if (!meeting_->is_answered()) return State::kWaiting;
-      known_ = std::bit_cast<ComparedCalls>(meeting_->answer());
-      known_.judge(group_);
+      if (!host_gather_->is_answered()) return State::kWaiting;
+      known_ = std::bit_cast<ComparedCalls>(host_gather_->answer());
+      known_.throw_if_different(group_);
       break;
   }
   return State::kDone;
@@ -96,17 +96,17 @@ Operation::State TwoLevelComparison::step() {
 void TwoLevelComparison::show() {
   phase_ = is_first() ? Phase::kCollect : Phase::kAwait;
   if (host_ == nullptr) return;
-  meeting_.emplace(*host_, number_);
+  host_gather_.emplace(*host_, number_);
   // The first rank's room is for the answer.
-  if (!is_first() && shown_.bytes_of(group_.rank) > 0) shown_.write(meeting_->room());
-  meeting_->show(std::bit_cast<HostMeeting::Entry>(known_.lowest));
+  if (!is_first() && shown_.bytes_of(group_.rank) > 0) shown_.write(host_gather_->hierarchy_buffer());
+  host_gather_->show(std::bit_cast<HostGather::Entry>(known_.lowest));
 }
 
 void TwoLevelComparison::begin_across() {
-  for (int local = 0; meeting_ && local < host_->size(); ++local) {
-    ComparedCalls heard;
-    heard.lowest = std::bit_cast<ComparedCalls::Entry>(meeting_->entry_of(local));
-    known_.merge(heard, group_.size());
+  for (int local = 0; host_gather_ && local < host_->size(); ++local) {
+    ComparedCalls received;
+    received.lowest = std::bit_cast<ComparedCalls::Entry>(host_gather_->entry_of(local));
+    known_.merge(received, group_.size());
   }
   std::vector<int> first_ranks;
   for (const std::vector<int>& ranks : hierarchy_.hosts) first_ranks.push_back(ranks.front());
@@ -124,7 +124,9 @@ ShownBlocks TwoLevelComparison::blocks_of_hosts() {
     for (int local = 1; host_ != nullptr && local < host_->size(); ++local) {
       const int rank = host_->member(local);
       const std::size_t bytes = shown_.bytes_of(rank);
-      if (bytes > 0) std::memcpy(to + places_[static_cast<std::size_t>(rank)].in_host, meeting_->room_of(local), bytes);
+      if (bytes > 0)
+        std::memcpy(to + places_[static_cast<std::size_t>(rank)].in_host, host_gather_->hierarchy_buffer_of(local),
+                    bytes);
     }
   };
   return blocks;
@@ -132,28 +134,28 @@ ShownBlocks TwoLevelComparison::blocks_of_hosts() {
 
 void TwoLevelComparison::answer() {
   known_ = across_->calls();
-  if (!meeting_) return;
-  std::byte* to = meeting_->room();
+  if (!host_gather_) return;
+  std::byte* to = host_gather_->hierarchy_buffer();
   for (std::size_t host = 0; host < bytes_of_host_.size(); ++host) {
     const std::size_t bytes = bytes_of_host_[host];
     if (bytes > 0) std::memcpy(to, across_->block(static_cast<int>(host)), bytes);
     to += bytes;
   }
-  meeting_->give(std::bit_cast<HostMeeting::Answer>(known_));
+  host_gather_->give(std::bit_cast<HostGather::Answer>(known_));
 }
 
 const std::byte* TwoLevelComparison::block(int rank) const {
   const Place& place = places_[static_cast<std::size_t>(rank)];
   if (across_) return across_->block(place.host) + place.in_host;
-  return meeting_->answered_room() + place.in_answer;
+  return host_gather_->result_buffer() + place.in_answer;
 }
 
 std::vector<int> TwoLevelComparison::waits_for() const {
   if (across_) return across_->waits_for();
   if (phase_ == Phase::kAwait) return {group_.member(host_->member(0))};
-  if (!meeting_) return host_ != nullptr ? host_->peers_of(group_) : std::vector<int>{};
+  if (!host_gather_) return host_ != nullptr ? host_->peers_of(group_) : std::vector<int>{};
   std::vector<int> ranks;
-  for (const int local : meeting_->missing()) ranks.push_back(group_.member(host_->member(local)));
+  for (const int local : host_gather_->missing()) ranks.push_back(group_.member(host_->member(local)));
   return ranks;
 }
 

@@ -13,7 +13,7 @@
 #include "operation/descriptor.h"
 #include "operation/group.h"
 #include "operation/operation.h"
-#include "shared_memory/host_meeting.h"
+#include "shared_memory/host_gather.h"
 
 namespace farandole {
 
@@ -38,7 +38,7 @@ class FlatComparison final : public CallComparison {
   FlatComparison(const Group& group, std::uint64_t number, const Descriptor& mine, ShownBlocks blocks = {});
   State advance() override;
   std::vector<int> waits_for() const override { return dissemination_.waits_for(); }
-  Aftermath withdraw() override { return dissemination_.withdraw(); }
+  BufferHazard withdraw() override { return dissemination_.withdraw(); }
   const std::byte* block(int rank) const override { return dissemination_.block(rank); }
 
  private:
@@ -50,12 +50,12 @@ class FlatComparison final : public CallComparison {
 /// each answers its own host. Only the first ranks send messages.
 class TwoLevelComparison final : public CallComparison {
  public:
-  /// @param blocks  of all ranks together at most ShmGroup::kRoomBytes
+  /// @param blocks  of all ranks together at most ShmGroup::kHierarchyBufferBytes
   TwoLevelComparison(const Group& group, const Hierarchy& hierarchy, ShmGroup* host, std::uint64_t number,
                      const Descriptor& mine, ShownBlocks blocks = {});
   State advance() override;
   std::vector<int> waits_for() const override;
-  Aftermath withdraw() override { return across_ ? across_->withdraw() : Aftermath::kNone; }
+  BufferHazard withdraw() override { return across_ ? across_->withdraw() : BufferHazard::kNone; }
   const std::byte* block(int rank) const override;
 
  private:
@@ -81,7 +81,7 @@ class TwoLevelComparison final : public CallComparison {
   };
   std::vector<Place> places_;               // by rank
   std::vector<std::size_t> bytes_of_host_;  // of all its blocks
-  std::optional<HostMeeting> meeting_;
+  std::optional<HostGather> host_gather_;
   Group first_ranks_;                    // of all hosts, once they compare
   std::optional<Dissemination> across_;  // of a first rank
   Phase phase_ = Phase::kConnect;

@@ -96,7 +96,7 @@ PlanRange SliceLayout::block_in(PlanPlace::Memory memory, int rank) const {
   return {{memory, firsts_[static_cast<std::size_t>(rank)]}, block(rank)};
 }
 
-PlanRange SliceLayout::lone_block_in(PlanPlace::Memory memory, int rank) const {
+PlanRange SliceLayout::block_at_origin(PlanPlace::Memory memory, int rank) const {
   return {{memory, skipped_[static_cast<std::size_t>(rank)]}, block(rank)};
 }
 

@@ -64,7 +64,7 @@ class SliceLayout {
   /// A rank's block, in memory that holds the blocks of all ranks.
   PlanRange block_in(PlanPlace::Memory memory, int rank) const;
   /// A rank's block, in memory that holds no other.
-  PlanRange lone_block_in(PlanPlace::Memory memory, int rank) const;
+  PlanRange block_at_origin(PlanPlace::Memory memory, int rank) const;
   PlanRange whole_in(PlanPlace::Memory memory) const { return {{memory, whole_.first}, whole_.count}; }
   /// A carrier's part of the vector; nothing for carrier -1.
   PlanRange part_in(PlanPlace::Memory memory, int carrier) const;

@@ -24,9 +24,9 @@ ComparedCalls ComparedCalls::of(int rank, const Descriptor& called, std::uint64_
   return calls;
 }
 
-void ComparedCalls::merge(const ComparedCalls& heard, int size) {
-  merge(heard.lowest, size);
-  merge(heard.differing, size);
+void ComparedCalls::merge(const ComparedCalls& received, int size) {
+  merge(received.lowest, size);
+  merge(received.differing, size);
 }
 
 void ComparedCalls::merge(Entry entry, int size) {
@@ -41,7 +41,7 @@ void ComparedCalls::merge(Entry entry, int size) {
   if (differing.rank < 0 || entry.rank < differing.rank) differing = entry;
 }
 
-void ComparedCalls::judge(const Group& group) const {
+void ComparedCalls::throw_if_different(const Group& group) const {
   if (differing.rank >= 0) {
     throw_mismatch(group, lowest.rank, lowest.descriptor, differing.rank, differing.descriptor);
   }

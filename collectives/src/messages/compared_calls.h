@@ -22,9 +22,9 @@ struct ComparedCalls {
   /// Of one rank. The digest carries the sequence number, so that ranks whose numbers of calls differ find that, too.
   static ComparedCalls of(int rank, const Descriptor& called, std::uint64_t sequence);
   /// @param size  of the communicator   @throws TransportError  an entry names no rank of it
-  void merge(const ComparedCalls& heard, int size);
-  /// Once all ranks have been heard of. @throws Mismatch  with both descriptions, the same on every rank
-  void judge(const Group& group) const;
+  void merge(const ComparedCalls& received, int size);
+  /// Valid after contributions of all ranks were merged. @throws Mismatch  with both descriptions, the same on every rank
+  void throw_if_different(const Group& group) const;
 
  private:
   void merge(Entry entry, int size);

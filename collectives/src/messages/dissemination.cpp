@@ -13,7 +13,7 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kHeadingBytes = sizeof(ComparedCalls);
-static_assert(kHeadingBytes + Dissemination::kMostShownBytes <= kMostUnknownBytes);
+static_assert(kHeadingBytes + Dissemination::kMaxShownBytes <= kMaxUnknownBytes);
 
 }  // namespace
 
@@ -25,8 +25,8 @@ Dissemination::Dissemination(const Group& ranks, std::uint8_t lane, const Compar
       shown_(std::move(blocks)),
       known_(mine),
       blocks_(static_cast<std::size_t>(ranks.size()), nullptr) {
-  if (bytes_of_run(before(1), ranks.size() - 1) > kMostShownBytes) {
-    throw InternalError(fmt::format("the ranks show more than {} bytes with their calls", kMostShownBytes));
+  if (bytes_of_run(before(1), ranks.size() - 1) > kMaxShownBytes) {
+    throw InternalError(fmt::format("the ranks show more than {} bytes with their calls", kMaxShownBytes));
   }
 }
 
@@ -65,7 +65,7 @@ void Dissemination::start_round() {
   const std::byte* const outgoing = messages_.back().data();
   const std::size_t bytes = messages_.back().size();
   if (distance_ == 1) blocks_[static_cast<std::size_t>(group_.rank)] = outgoing + kHeadingBytes;
-  messages_.emplace_back(kHeadingBytes + kMostShownBytes);
+  messages_.emplace_back(kHeadingBytes + kMaxShownBytes);
   const Scratch& incoming = messages_.back();
   receive_ = group_.route(from).recv_up_to(group_.channel_from(from, lane_), incoming.data(), incoming.size());
   sends_.push_back({to, group_.route(to).send(group_.channel_to(to, lane_), outgoing, bytes)});
@@ -73,7 +73,7 @@ void Dissemination::start_round() {
 
 void Dissemination::end_round() {
   const int from = before(distance_), count = blocks_sent();
-  const std::size_t came = receive_->came(), expected = kHeadingBytes + bytes_of_run(from, count);
+  const std::size_t came = receive_->received_bytes(), expected = kHeadingBytes + bytes_of_run(from, count);
   receive_.reset();
   std::byte* at = messages_.back().data();
   if (came < kHeadingBytes) {
@@ -85,9 +85,9 @@ void Dissemination::end_round() {
     has_other_lengths_ = true;
     std::memset(at + kHeadingBytes, 0, expected - kHeadingBytes);
   }
-  ComparedCalls heard;
-  std::memcpy(&heard, at, kHeadingBytes);
-  known_.merge(heard, called_);
+  ComparedCalls received;
+  std::memcpy(&received, at, kHeadingBytes);
+  known_.merge(received, called_);
   at += kHeadingBytes;
   for (int i = 0; i < count; ++i) {
     const int rank = (from + group_.size() - i) % group_.size();
@@ -123,7 +123,7 @@ void Dissemination::check_lengths() const {
   throw TransportError(fmt::format("{}: data of another length came", describe(known_.lowest.descriptor)));
 }
 
-Aftermath Dissemination::withdraw() {
+BufferHazard Dissemination::withdraw() {
   auto worst = give_up(receive_);
   for (Sent& sent : sends_) worst = std::max(worst, give_up(sent.transfer));
   return worst;

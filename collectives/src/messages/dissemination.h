@@ -30,7 +30,7 @@ struct ShownBlocks {
 class Dissemination final : public Operation {
  public:
   /// What the blocks of all ranks but one may have together.
-  static constexpr std::size_t kMostShownBytes = std::size_t{128} << 10;
+  static constexpr std::size_t kMaxShownBytes = std::size_t{128} << 10;
 
   /// @param ranks   outlives the operation
   /// @param mine    what this rank knows of its own call, and of others that it speaks for
@@ -39,7 +39,7 @@ class Dissemination final : public Operation {
 
   State advance() override;
   std::vector<int> waits_for() const override;
-  Aftermath withdraw() override;
+  BufferHazard withdraw() override;
 
   // Once it is done.
   const ComparedCalls& calls() const { return known_; }

@@ -38,10 +38,10 @@ std::size_t shown_bytes(Collective collective, std::size_t bytes, int size) {
 }
 
 bool fits_comparison(const SelectionQuery& query) {
-  if (query.bytes > Dissemination::kMostShownBytes) return false;
+  if (query.bytes > Dissemination::kMaxShownBytes) return false;
   // In a hierarchy the first rank of each host answers with what all ranks show.
-  if (query.hosts > 0) return shown_bytes(query.collective, query.bytes, query.size) <= ShmGroup::kRoomBytes;
-  return received_bytes(query.collective, query.bytes, query.size) <= Dissemination::kMostShownBytes;
+  if (query.hosts > 0) return shown_bytes(query.collective, query.bytes, query.size) <= ShmGroup::kHierarchyBufferBytes;
+  return received_bytes(query.collective, query.bytes, query.size) <= Dissemination::kMaxShownBytes;
 }
 
 /// What a host gets from the other hosts in a hierarchy, as a part of the vector.

@@ -27,7 +27,7 @@ class Exchange final : public Operation {
 
   State advance() override;
   std::vector<int> waits_for() const override { return comparison_->waits_for(); }
-  Aftermath withdraw() override { return comparison_->withdraw(); }
+  BufferHazard withdraw() override { return comparison_->withdraw(); }
 
  private:
   ShownBlocks blocks() const;

@@ -41,8 +41,8 @@ Executor::Executor(const Group& group, Execution execution)
 
 Executor::~Executor() = default;
 
-Aftermath Executor::withdraw() {
-  auto worst = Aftermath::kNone;
+BufferHazard Executor::withdraw() {
+  auto worst = BufferHazard::kNone;
   for (Pending& pending : pending_) worst = std::max(worst, give_up(pending.transfer));
   return worst;
 }

@@ -44,7 +44,7 @@ class Executor final : public Operation {
 
   State advance() override;
   std::vector<int> waits_for() const override;
-  Aftermath withdraw() override;
+  BufferHazard withdraw() override;
 
  private:
   struct Pending {

@@ -17,7 +17,7 @@ namespace {
 // Parts of a vector that pass through the phases one behind the other: shorter ones cost more in waiting than they
 // gain.
 constexpr std::size_t kSliceBytes = std::size_t{1} << 20;
-static_assert(kMostInsidePhases <= static_cast<int>(ShmGroup::kNumbers));
+static_assert(kMaxInsidePhases <= static_cast<int>(ShmGroup::kNumbers));
 
 bool is_sliced(Collective collective, const Hierarchy& hierarchy) {
   if (collective == Collective::kAllgather) return !gathers_in_place(hierarchy);
@@ -89,7 +89,7 @@ HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarch
                             most * hierarchy.host_count() == size;
   if (bytes > one_shot_bytes || keeps_blocks) query.carriers = most;
   if (is_sliced(call.collective, hierarchy)) {
-    query.slices = static_cast<int>(std::clamp<std::size_t>(bytes / kSliceBytes, 1, kMostSlices));
+    query.slices = static_cast<int>(std::clamp<std::size_t>(bytes / kSliceBytes, 1, kMaxSlices));
   }
   return query;
 }
@@ -179,8 +179,8 @@ std::vector<int> HierarchicalOperation::waits_for() const {
   return ranks;
 }
 
-Aftermath HierarchicalOperation::withdraw() {
-  auto worst = Aftermath::kNone;
+BufferHazard HierarchicalOperation::withdraw() {
+  auto worst = BufferHazard::kNone;
   for (const Track& track : tracks_) {
     if (track.running) worst = std::max(worst, track.running->withdraw());
   }

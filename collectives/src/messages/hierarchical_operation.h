@@ -36,7 +36,7 @@ class HierarchicalOperation final : public Operation {
                         const Descriptor& descriptor, std::uint64_t sequence);
   State advance() override;
   std::vector<int> waits_for() const override;
-  Aftermath withdraw() override;
+  BufferHazard withdraw() override;
 
  private:
   using Where = HierarchicalPhase::Where;

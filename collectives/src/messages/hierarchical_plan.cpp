@@ -22,7 +22,7 @@ std::size_t sum(const std::vector<std::size_t>& counts) {
 
 /// Each host's blocks lie side by side in the output, and can have a phase of their own.
 bool gathers_by_host(const Hierarchy& hierarchy) {
-  return hierarchy.is_regular() && hierarchy.host_count() <= kMostInsidePhases;
+  return hierarchy.is_regular() && hierarchy.host_count() <= kMaxInsidePhases;
 }
 
 /// Plans one slice.
@@ -82,7 +82,7 @@ class SlicePlanner {
   const std::vector<int>& assigned_here() const { return carriers_.assigned(host_, carriers_.own()); }
 
   // Blocks.
-  Range own_block_in(PlaceMemory memory) const { return layout_.lone_block_in(memory, rank()); }
+  Range own_block_in(PlaceMemory memory) const { return layout_.block_at_origin(memory, rank()); }
   /// Elements that a carrier has for each host, or has from it.
   std::vector<std::size_t> carried(int carrier) const {
     std::vector<std::size_t> by_host;

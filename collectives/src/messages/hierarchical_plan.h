@@ -75,9 +75,9 @@ struct HierarchicalQuery {
 HierarchicalPlan plan_hierarchical(const HierarchicalQuery& query, const Hierarchy& hierarchy);
 
 /// Inside phases of a plan at most.
-constexpr int kMostInsidePhases = 16;
+constexpr int kMaxInsidePhases = 16;
 /// Slices of a plan at most: each may have two inside phases.
-constexpr int kMostSlices = kMostInsidePhases / 2;
+constexpr int kMaxSlices = kMaxInsidePhases / 2;
 
 /// True if an allgather among these hosts copies no block beside its phases, because the hosts, or the carriers, have
 /// blocks that lie side by side in the output. Such a plan has one slice: those of a slice do not.

@@ -25,7 +25,7 @@ struct PreparedPlan {
 class PreparedPlans {
  public:
   /// What all plans that are kept may take together.
-  static constexpr std::size_t kMostBytes = std::size_t{256} << 10;
+  static constexpr std::size_t kMaxBytes = std::size_t{256} << 10;
 
   /// @param group, hierarchy  outlive this object
   PreparedPlans(const Group& group, const Hierarchy& hierarchy) : group_(group), hierarchy_(hierarchy) {}
@@ -46,7 +46,7 @@ class PreparedPlans {
 
   const Group& group_;
   const Hierarchy& hierarchy_;
-  RecentlyUsed<Key, std::shared_ptr<const PreparedPlan>> kept_{kMostBytes};
+  RecentlyUsed<Key, std::shared_ptr<const PreparedPlan>> kept_{kMaxBytes};
 };
 
 }  // namespace farandole

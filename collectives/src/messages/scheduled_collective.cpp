@@ -11,7 +11,7 @@ namespace farandole {
 namespace {
 
 // What a message of 64 KiB takes, 0.5 ms at 1 Gbit/s, other collectives may wait for.
-constexpr std::size_t kMostShortBytes = 64 << 10;
+constexpr std::size_t kMaxShortBytes = 64 << 10;
 
 }  // namespace
 
@@ -66,7 +66,7 @@ ScheduledCollective::ScheduledCollective(const Group& group, const Call& call, s
   execution.final_scale = call.final_scale;
   execution.first_result = plan_.first_result;
   execution.result_pieces = plan_.result_pieces;
-  execution.traffic = bytes > kMostShortBytes ? Traffic::kLong : Traffic::kShort;
+  execution.traffic = bytes > kMaxShortBytes ? Traffic::kLong : Traffic::kShort;
   execution.lane = static_cast<std::uint8_t>(sequence % kLanes);
   executor_ = std::make_unique<Executor>(group, std::move(execution));
 }

@@ -25,7 +25,7 @@ class ScheduledCollective final : public Operation {
 
   State advance() override;
   std::vector<int> waits_for() const override { return executor_->waits_for(); }
-  Aftermath withdraw() override { return executor_->withdraw(); }
+  BufferHazard withdraw() override { return executor_->withdraw(); }
 
  private:
   const ExecutionPlan plan_;

@@ -26,7 +26,7 @@ class VendorAllreduce final : public Operation {
   /// @throws Unsupported  by the vendor
   State advance() override;
   std::vector<int> waits_for() const override { return group_.members; }
-  Aftermath withdraw() override { return transfer_ ? transfer_->withdraw() : Aftermath::kNone; }
+  BufferHazard withdraw() override { return transfer_ ? transfer_->withdraw() : BufferHazard::kNone; }
 
  private:
   void begin(VendorCollectives& collectives);

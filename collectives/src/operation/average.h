@@ -34,7 +34,7 @@ class AverageOperation final : public Operation {
 
   State advance() override;
   std::vector<int> waits_for() const override { return sum_->waits_for(); }
-  Aftermath withdraw() override { return sum_->withdraw(); }
+  BufferHazard withdraw() override { return sum_->withdraw(); }
 
  private:
   Call sum_call(int size) const;

@@ -6,9 +6,9 @@
 
 namespace farandole {
 
-Aftermath give_up(std::unique_ptr<Transfer>& message) {
-  const Aftermath aftermath = message ? message->withdraw() : Aftermath::kNone;
-  if (aftermath == Aftermath::kNone) message.reset();
+BufferHazard give_up(std::unique_ptr<Transfer>& message) {
+  const BufferHazard aftermath = message ? message->withdraw() : BufferHazard::kNone;
+  if (aftermath == BufferHazard::kNone) message.reset();
   return aftermath;
 }
 

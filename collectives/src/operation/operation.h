@@ -21,14 +21,14 @@ class Operation {
   virtual std::vector<int> waits_for() const = 0;
   /// Gives it up: withdraws its messages. What may still happen to their memory, the worst of it; if anything may, it
   /// is not destroyed but kept. Never throws.
-  virtual Aftermath withdraw() = 0;
+  virtual BufferHazard withdraw() = 0;
   /// On a device: what a stream can wait for, once all of it is enqueued there; else null.
   virtual std::shared_ptr<DeviceEvent> enqueued() const { return nullptr; }
 };
 
 /// Withdraws a message, or, if it is null, none. Where nothing may happen to its memory any more it is null afterwards;
 /// else it stays, as that memory must. @returns  what may still happen to its memory
-Aftermath give_up(std::unique_ptr<Transfer>& message);
+BufferHazard give_up(std::unique_ptr<Transfer>& message);
 
 /// Memory of an operation that a transport may still use stays where it is.
 void keep_until_exit(std::unique_ptr<Operation> operation);

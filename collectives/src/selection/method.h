@@ -33,7 +33,7 @@ struct Method {
   bool (*is_cheapest)(const SelectionQuery& query) = nullptr;  ///< for which it goes before them; null: for all
   bool compares_calls = false;                                 ///< by itself, so that no comparison goes before it
   bool sums_where_it_reads = false;                            ///< contributions are read as they are: no sum travels
-  bool is_made_at_call = false;                                ///< else once the ranks have compared their calls
+  bool created_before_comparison = false;                      ///< else once the ranks have compared their calls
   bool (*supports)(Collective collective);
   /// Whether ranks that are placed like these have what it needs.
   bool (*fits)(const TuningShape& shape);

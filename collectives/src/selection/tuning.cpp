@@ -18,14 +18,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr int kFormat = 1;
-constexpr std::size_t kMostShown = 60;
+constexpr std::size_t kMaxShown = 60;
 constexpr std::size_t kLongestText = 64;
 constexpr const char* kCollectives = "collectives";
 constexpr const char* kDeviceCollectives = "device_collectives";
 
 /// For messages.
 std::string shortened(std::string text) {
-  if (text.size() > kMostShown) text = text.substr(0, kMostShown) + "…";
+  if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "…";
   return text;
 }
 
@@ -68,8 +68,8 @@ class Node {
   }
   template <class Number>
   Number whole() const {
-    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<Number>::max());
-    if (!json_.is_number_unsigned() || json_.get<std::uint64_t>() > kMost) refuse("a whole number, not negative");
+    constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<Number>::max());
+    if (!json_.is_number_unsigned() || json_.get<std::uint64_t>() > kMax) refuse("a whole number, not negative");
     return json_.get<Number>();
   }
   double number() const {

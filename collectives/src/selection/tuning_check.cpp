@@ -14,8 +14,8 @@
 namespace farandole {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
-constexpr int kMostSegments = 1024;
+constexpr int kMaxRanks = 1 << 20;
+constexpr int kMaxSegments = 1024;
 
 /// Why `algorithm` can not run `collective` in a communicator of this shape; empty if it can.
 std::string objection(Collective collective, MemoryKind memory, const std::string& algorithm,
@@ -48,8 +48,8 @@ void check_entry(Collective collective, MemoryKind memory, const TuningTable& ta
   if (index > 0 && entry.up_to_bytes <= entries[index - 1].up_to_bytes) {
     refuse(fmt::format("up_to_bytes must be more than in the entry before, {}", entries[index - 1].up_to_bytes));
   }
-  if (entry.segments < 0 || entry.segments > kMostSegments) {
-    refuse(fmt::format("segments is {}; it must be 0 (from the size) … {}", entry.segments, kMostSegments));
+  if (entry.segments < 0 || entry.segments > kMaxSegments) {
+    refuse(fmt::format("segments is {}; it must be 0 (from the size) … {}", entry.segments, kMaxSegments));
   }
   if (!std::isfinite(entry.time_us) || entry.time_us < 0) {
     refuse(fmt::format("time_us is {}; it must be a time in microseconds", entry.time_us));
@@ -74,7 +74,7 @@ void TuningTable::check() const {
     if (value >= 1 && value <= most) return;
     throw InvalidArgument(fmt::format("measured_on, {} is {}; it must be 1 … {}", what, value, most));
   };
-  within("ranks", shape.ranks, kMostRanks);
+  within("ranks", shape.ranks, kMaxRanks);
   within("hosts", shape.hosts, shape.ranks);
   check_limit("one_shot_bytes", "FARANDOLE_ONE_SHOT_BYTES", one_shot_bytes);
   check_limit("slice_bytes", "FARANDOLE_SLICE_BYTES", slice_bytes);

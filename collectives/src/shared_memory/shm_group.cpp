@@ -17,8 +17,9 @@ std::size_t staging_offset(int size) {
 
 /// Communicators of several hosts have all lanes, and a room in each.
 std::size_t block_bytes(int size, int lanes, std::size_t slot_bytes) {
-  const bool has_rooms = lanes == kLanes;
-  const std::size_t lane_bytes = ShmGroup::kExchangeSlots * slot_bytes + (has_rooms ? ShmGroup::kRoomBytes : 0);
+  const bool has_hierarchy_buffers = lanes == kLanes;
+  const std::size_t lane_bytes =
+      ShmGroup::kExchangeSlots * slot_bytes + (has_hierarchy_buffers ? ShmGroup::kHierarchyBufferBytes : 0);
   return staging_offset(size) + static_cast<std::size_t>(lanes) * lane_bytes;
 }
 
@@ -174,7 +175,7 @@ void ShmGroup::show_completed() const {
   peers_[static_cast<std::size_t>(rank_)].block->completed.value.store(completed(), std::memory_order_release);
 }
 
-void ShmGroup::await_hands_off(int lane) const {
+void ShmGroup::wait_until_buffers_unused(int lane) const {
   for (int local = 0; local < found_; ++local) {
     if (local == rank_) continue;
     while (this->lane(local, lane).touching.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();

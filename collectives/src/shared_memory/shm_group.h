@@ -66,7 +66,7 @@ class Progress {
 };
 
 /// What a rank shows before a collective over several hosts, and what the first rank of the host answers, see
-/// HostMeeting. `shown` and `answered` only grow.
+/// HostGather. `shown` and `answered` only grow.
 struct MeetingRecord {
   static constexpr std::size_t kEntryWords = 4, kAnswerWords = 8;
   std::atomic<std::uint64_t> shown;  ///< number of the meeting
@@ -139,10 +139,10 @@ class ShmGroup {
   }
 
   /// Memory of a rank for a meeting in this lane; there is none unless the communicator has several hosts.
-  static constexpr std::size_t kRoomBytes = std::size_t{64} << 10;
-  std::byte* room(int local, int lane) const {
+  static constexpr std::size_t kHierarchyBufferBytes = std::size_t{64} << 10;
+  std::byte* hierarchy_buffer(int local, int lane) const {
     const auto index = static_cast<std::size_t>(lane);
-    return slot(local, lanes(), 0) + index * kRoomBytes;
+    return slot(local, lanes(), 0) + index * kHierarchyBufferBytes;
   }
 
   /// True if another rank has arrived in operation `number` or a later one of its lane, or waits for this one before
@@ -185,7 +185,7 @@ class ShmGroup {
   /// True if buffers are reached by their addresses: they are gone when their owner frees them, where windows stay.
   bool by_address() const { return by_address_; }
   /// Waits until no rank touches buffers of its peers in `lane`; after a fault, when no step begins any more. Short.
-  void await_hands_off(int lane) const;
+  void wait_until_buffers_unused(int lane) const;
   /// Wakes the peers, after a sequentially consistent store.
   void nudge() const;
 

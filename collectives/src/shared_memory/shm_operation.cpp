@@ -76,9 +76,9 @@ ShmOperation::~ShmOperation() {
 
 /// Given up after a fault, the caller's buffers may go as soon as no rank touches them. A part of an operation that is
 /// kept is not destroyed.
-Aftermath ShmOperation::withdraw() {
-  if (phase_ != Phase::kDone && host_.by_address()) host_.await_hands_off(arrival_.lane());
-  return Aftermath::kNone;
+BufferHazard ShmOperation::withdraw() {
+  if (phase_ != Phase::kDone && host_.by_address()) host_.wait_until_buffers_unused(arrival_.lane());
+  return BufferHazard::kNone;
 }
 
 Operation::State ShmOperation::advance() {

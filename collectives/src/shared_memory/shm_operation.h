@@ -48,7 +48,7 @@ class ShmOperation final : public Operation {
   State advance() override;
   std::vector<int> waits_for() const override;
   /// Waits until no peer touches this rank's memory.
-  Aftermath withdraw() override;
+  BufferHazard withdraw() override;
 
  private:
   enum class Phase { kConnect, kAwaitLane, kArrive, kDescribe, kRun, kDone };

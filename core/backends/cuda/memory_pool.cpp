@@ -14,7 +14,7 @@ constexpr std::size_t kSmallestBlock = 512;
 constexpr std::size_t kLargestSmallBlock = std::size_t{1} << 20;
 constexpr std::size_t kPage = std::size_t{2} << 20;
 /// No request beyond this is rounded up, so that no sum overflows.
-constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max() / 2;
+constexpr std::size_t kMaxBytes = std::numeric_limits<std::size_t>::max() / 2;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ std::size_t MemoryPool::block_bytes(std::size_t bytes) {
 }
 
 void* MemoryPool::allocate(std::size_t bytes) {
-  if (bytes > kMost) return nullptr;
+  if (bytes > kMaxBytes) return nullptr;
   const std::size_t block = block_bytes(bytes);
   if (void* const memory = take_kept(block)) return memory;
   void* const memory = allocate_anew(block);

@@ -84,19 +84,19 @@ class InprocTransport::RecvTransfer final : public Transfer {
     const auto envelope = take();
     if (!envelope) return false;
     complete_ = true;
-    came_ = envelope->bytes;
-    const bool fits = came_ == bytes_ || (may_be_shorter_ && came_ < bytes_);
+    received_bytes_ = envelope->bytes;
+    const bool fits = received_bytes_ == bytes_ || (may_be_shorter_ && received_bytes_ < bytes_);
     if (fits) consume(envelope->data);
     const int source = envelope->source;
     envelope->state.store(Envelope::kDone, std::memory_order_release);
     transport_.ring_(source);
     if (!fits) {
       throw TransportError(fmt::format("rank {} expected a message of {} bytes from rank {} and got one of {} bytes",
-                                       channel_.target, bytes_, source, came_));
+                                       channel_.target, bytes_, source, received_bytes_));
     }
     return true;
   }
-  std::size_t came() const override { return came_; }
+  std::size_t received_bytes() const override { return received_bytes_; }
 
  private:
   std::shared_ptr<Envelope> take() {
@@ -119,8 +119,8 @@ class InprocTransport::RecvTransfer final : public Transfer {
   void consume(const void* incoming) const {
     if (operand_ != nullptr) {
       reduce(out_, operand_, incoming, count_, dtype_, op_);
-    } else if (came_ > 0) {
-      std::memcpy(out_, incoming, came_);
+    } else if (received_bytes_ > 0) {
+      std::memcpy(out_, incoming, received_bytes_);
     }
   }
 
@@ -130,7 +130,7 @@ class InprocTransport::RecvTransfer final : public Transfer {
   Mailbox::Line* line_ = nullptr;
   const std::size_t bytes_;
   bool may_be_shorter_ = false;
-  std::size_t came_ = 0;
+  std::size_t received_bytes_ = 0;
   void* out_ = nullptr;
   const void* operand_ = nullptr;
   std::size_t count_ = 0;

@@ -75,7 +75,7 @@ class SendTransfer final : public MpiTransfer {
  public:
   using MpiTransfer::MpiTransfer;
   ~SendTransfer() override { give_up(); }
-  Aftermath withdraw() override { return give_up(); }
+  BufferHazard withdraw() override { return give_up(); }
   void start(const void* data, int process, int tag) {
     const auto guard = session_.enter("MPI_Isend");
     for (std::size_t part = 0; part < parts_; ++part) {
@@ -99,15 +99,15 @@ class SendTransfer final : public MpiTransfer {
 
  private:
   /// MPI completes by itself what it has begun to send.
-  Aftermath give_up() {
-    auto aftermath = Aftermath::kNone;
+  BufferHazard give_up() {
+    auto aftermath = BufferHazard::kNone;
     if (is_complete() || !session_.is_usable()) return aftermath;
     const auto guard = session_.lock();
     for (std::size_t part = done_; part < parts_; ++part) {
       int sent = 0;
       if (MPI_Test(&request(part), &sent, MPI_STATUS_IGNORE) != MPI_SUCCESS || sent != 0) continue;
       MPI_Request_free(&request(part));
-      aftermath = Aftermath::kRead;
+      aftermath = BufferHazard::kRead;
     }
     return aftermath;
   }
@@ -117,7 +117,7 @@ class RecvTransfer final : public MpiTransfer {
  public:
   using MpiTransfer::MpiTransfer;
   ~RecvTransfer() override { give_up(); }
-  Aftermath withdraw() override { return give_up(); }
+  BufferHazard withdraw() override { return give_up(); }
   void start(void* data, int process, int tag) {
     const auto guard = session_.enter("MPI_Irecv");
     for (std::size_t part = 0; part < parts_; ++part) {
@@ -138,19 +138,19 @@ class RecvTransfer final : public MpiTransfer {
       if (arrived == 0) return false;
       int came = 0;
       check(MPI_Get_count(&status, MPI_BYTE, &came), "MPI_Get_count");
-      came_ += static_cast<std::size_t>(came);
+      received_bytes_ += static_cast<std::size_t>(came);
       if (static_cast<std::size_t>(came) != part_size(done_) && !may_be_shorter_) {
-        throw_wrong_size(fmt::format("{} bytes", came_));
+        throw_wrong_size(fmt::format("{} bytes", received_bytes_));
       }
     }
     return true;
   }
   void take_shorter() { may_be_shorter_ = true; }
-  std::size_t came() const override { return came_; }
+  std::size_t received_bytes() const override { return received_bytes_; }
 
  private:
   bool may_be_shorter_ = false;
-  std::size_t came_ = 0;
+  std::size_t received_bytes_ = 0;
 
   [[noreturn]] void throw_failed(int code) const {
     int error_class = 0;
@@ -162,8 +162,8 @@ class RecvTransfer final : public MpiTransfer {
         fmt::format("{}: {} came; both ranks must call the same collectives in the same order with the same counts",
                     describe("receive"), came));
   }
-  Aftermath give_up() {
-    if (is_complete() || !session_.is_usable()) return Aftermath::kNone;
+  BufferHazard give_up() {
+    if (is_complete() || !session_.is_usable()) return BufferHazard::kNone;
     {
       const auto guard = session_.lock();
       for (std::size_t part = done_; part < parts_; ++part) {
@@ -174,12 +174,12 @@ class RecvTransfer final : public MpiTransfer {
     for (std::size_t part = done_; part < parts_; ++part) settled = session_.settle(request(part)) && settled;
     if (settled) {
       done_ = parts_;
-      return Aftermath::kNone;
+      return BufferHazard::kNone;
     }
     log(LogLevel::kError, describe("receive") +
                               ": its sender has stopped in the middle of the message; MPI cannot withdraw it, and may "
                               "still write to its memory");
-    return Aftermath::kWritten;
+    return BufferHazard::kWritten;
   }
 };
 
@@ -243,7 +243,7 @@ std::unique_ptr<Transfer> MpiTransport::recv(const Channel& channel, void* data,
 
 std::unique_ptr<Transfer> MpiTransport::recv_up_to(const Channel& channel, void* data, std::size_t most) {
   const int tag = tag_of(channel);
-  auto transfer = std::make_unique<RecvTransfer>(session_, channel, most, kMostUnknownBytes);
+  auto transfer = std::make_unique<RecvTransfer>(session_, channel, most, kMaxUnknownBytes);
   transfer->take_shorter();
   transfer->start(data, slots_[static_cast<std::size_t>(channel.source)].process, tag);
   return transfer;

@@ -64,7 +64,7 @@ class VendorTransfer final : public Transfer {
   VendorTransfer(MpiSession& session, std::vector<MPI_Request> requests)
       : session_(session), requests_(std::move(requests)) {}
   ~VendorTransfer() override { give_up(); }
-  Aftermath withdraw() override { return give_up(); }
+  BufferHazard withdraw() override { return give_up(); }
   bool test() override {
     if (done_ == requests_.size()) return true;
     const auto guard = session_.enter("MPI_Test of an allreduce of MPI");
@@ -78,13 +78,13 @@ class VendorTransfer final : public Transfer {
 
  private:
   /// A nonblocking collective can be neither cancelled nor freed.
-  Aftermath give_up() {
+  BufferHazard give_up() {
     for (; done_ < requests_.size() && session_.is_usable(); ++done_) {
       if (session_.settle(requests_[done_])) continue;
       log(LogLevel::kError, "an allreduce of MPI was given up before it was complete; MPI may still use its memory");
-      return Aftermath::kWritten;
+      return BufferHazard::kWritten;
     }
-    return Aftermath::kNone;
+    return BufferHazard::kNone;
   }
 
   MpiSession& session_;

@@ -22,7 +22,7 @@
 namespace farandole::pmix {
 namespace {
 
-constexpr std::uint32_t kMostProcesses = 1 << 20;
+constexpr std::uint32_t kMaxProcesses = 1 << 20;
 
 /// What a PMIx_Get_nb brings. It has two owners: the caller that waits, and the callback of PMIx's
 /// progress thread, which may come long after the caller has given up.
@@ -169,7 +169,7 @@ void Client::find_processes() {
   StallMonitor stall(warn_after_, timeout_);
   const auto size = ask(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, stall, "the number of processes, from its PMIx server");
   connection_.check(size->status(), "PMIx_Get_nb of " PMIX_JOB_SIZE);
-  if (size->number() <= connection_.self().rank || size->number() > kMostProcesses) {
+  if (size->number() <= connection_.self().rank || size->number() > kMaxProcesses) {
     throw TransportError(
         fmt::format("{} says that this is process {} of {}", describe(), connection_.self().rank, size->number()));
   }
@@ -201,9 +201,9 @@ std::string Client::get(const std::string& name) const {
 }
 
 std::string Client::share(std::string_view of_process_0) {
-  if (of_process_0.size() > kMostSharedBytes) {
+  if (of_process_0.size() > kMaxSharedBytes) {
     throw InvalidArgument(
-        fmt::format("{} bytes are to be shared by PMIx; at most {} can be", of_process_0.size(), kMostSharedBytes));
+        fmt::format("{} bytes are to be shared by PMIx; at most {} can be", of_process_0.size(), kMaxSharedBytes));
   }
   const std::string name = connection_.next_name();
   if (process() != 0) return get(name);

@@ -17,7 +17,7 @@ namespace farandole::pmix {
 class PmixClient {
  public:
   /// Most bytes of a text that `share` takes: the servers of PMIx keep it, on every host, for as long as the job runs.
-  static constexpr std::size_t kMostSharedBytes = 64 << 10;
+  static constexpr std::size_t kMaxSharedBytes = 64 << 10;
 
   /// Loads PMIx's library and connects with the PMIx server of this host, unless the process has done so before.
   /// Concerns no other process, so it waits for none.
@@ -41,7 +41,7 @@ class PmixClient {
   /// process waits for any other. The servers forget what process 0 has shared when it ends: before that it must know
   /// by other means that all processes have got it.
   /// @throws Timeout  process 0 has not called within FARANDOLE_TIMEOUT   @throws TransportError  as `join`
-  /// @throws InvalidArgument  the text is longer than kMostSharedBytes
+  /// @throws InvalidArgument  the text is longer than kMaxSharedBytes
   virtual std::string share(std::string_view of_process_0) = 0;
   /// "PMIx 4.2.2 (/usr/lib/libpmix.so.2), namespace slurm.pmix.17.0"
   virtual std::string describe() const = 0;

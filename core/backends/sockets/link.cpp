@@ -24,8 +24,8 @@ namespace {
 constexpr std::size_t kReadAheadBytes = 16 * 1024;
 // What one call reads at most, and what it sends, so that a peer that is as fast does not hold its caller. Sends in
 // parts of 1 MiB took 6 % longer for 64 MiB each way.
-constexpr std::size_t kMostReadPerCall = std::size_t{1} << 20;
-constexpr std::size_t kMostSentPerCall = std::size_t{8} << 20;
+constexpr std::size_t kMaxReadPerCall = std::size_t{1} << 20;
+constexpr std::size_t kMaxSentPerCall = std::size_t{8} << 20;
 // What TCP takes over before it sends it: a short message waits for it.
 constexpr int kUnsentBytes = 256 * 1024;
 
@@ -219,7 +219,7 @@ void Link::flush() {
 }
 
 void Link::write_messages() {
-  for (std::size_t written = 0; !outbox_.is_empty() && written < kMostSentPerCall;) {
+  for (std::size_t written = 0; !outbox_.is_empty() && written < kMaxSentPerCall;) {
     const auto parts = outbox_.gather();
     msghdr message{};
     message.msg_iov = parts.data();
@@ -239,7 +239,7 @@ void Link::write_messages() {
 void Link::drain(Reading reading) {
   if (!violation_.empty()) throw TransportError(violation_);
   bool has_more = static_cast<bool>(socket_);
-  for (std::size_t read = 0; has_more && !is_closed_ && read < kMostReadPerCall;) {
+  for (std::size_t read = 0; has_more && !is_closed_ && read < kMaxReadPerCall;) {
     if (reading == Reading::kWanted && !inbox_.is_waited_for()) return;
     read += receive(has_more);
   }

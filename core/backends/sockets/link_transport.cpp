@@ -58,7 +58,7 @@ class RecvTransfer final : public Transfer {
     }
     return true;
   }
-  std::size_t came() const override { return message_.bytes(); }
+  std::size_t received_bytes() const override { return message_.bytes(); }
 
  private:
   LinkTransport& transport_;

@@ -7,7 +7,7 @@ namespace farandole::sockets {
 namespace {
 
 // Of one system call.
-constexpr std::size_t kMostFrames = 32;
+constexpr std::size_t kMaxFrames = 32;
 
 /// The kernel only reads from it.
 iovec part(const void* data, std::size_t bytes) {
@@ -45,7 +45,7 @@ void Outbox::withdraw(const std::shared_ptr<Outgoing>& message) {
 }
 
 std::span<iovec> Outbox::gather() {
-  while (!chains_.empty() && unwritten_ < frame_bytes_ && frames_.size() < kMostFrames) add_frame();
+  while (!chains_.empty() && unwritten_ < frame_bytes_ && frames_.size() < kMaxFrames) add_frame();
   parts_.clear();
   for (const Frame& frame : frames_) {
     const std::size_t of_header = std::min(frame.written, sizeof frame.header);

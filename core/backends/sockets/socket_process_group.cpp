@@ -32,10 +32,10 @@ constexpr Seconds kBetweenWords{1};
 constexpr double kPartOfWait = 0.2;
 
 struct Waits {
-  static constexpr std::size_t kMost = 16;
+  static constexpr std::size_t kMax = 16;
   std::uint64_t gathering = 0;
   std::uint32_t count = 0;
-  std::int32_t processes[kMost] = {};
+  std::int32_t processes[kMax] = {};
 };
 
 Clock::duration between_words(Seconds warn_after, Seconds timeout) {
@@ -183,7 +183,7 @@ void SocketProcessGroup::look_at(Gathering& gathering, int neighbour) {
     Waits waits;
     if (bytes->size() != sizeof waits) continue;
     std::memcpy(&waits, bytes->data(), sizeof waits);
-    const std::size_t count = std::min<std::size_t>(waits.count, Waits::kMost);
+    const std::size_t count = std::min<std::size_t>(waits.count, Waits::kMax);
     if (waits.gathering != gathering.number || count == 0) continue;
     gathering.waits[neighbour].assign(waits.processes, waits.processes + count);
   }
@@ -197,7 +197,7 @@ void SocketProcessGroup::announce_late(Gathering& gathering) {
   const std::vector<int> late = gathering.late();
   Waits waits;
   waits.gathering = gathering.number;
-  waits.count = static_cast<std::uint32_t>(std::min(late.size(), Waits::kMost));
+  waits.count = static_cast<std::uint32_t>(std::min(late.size(), Waits::kMax));
   std::copy_n(late.begin(), waits.count, waits.processes);
   for (const int neighbour : neighbours_) {
     if (Link* const link = find_link(neighbour); link != nullptr && !gathering.awaits(neighbour)) {

@@ -68,7 +68,7 @@ std::string to_text(const ListenAddresses& addresses, std::uint16_t port) {
 /// Where process 0 listens, as it has said.
 std::vector<Address> parse_shared(std::string_view text, const TcpNetwork& network) {
   ListenAddresses all;
-  for (std::size_t i = 0; i < ListenAddresses::kMost && !text.empty(); ++i) {
+  for (std::size_t i = 0; i < ListenAddresses::kMax && !text.empty(); ++i) {
     const std::size_t comma = std::min(text.find(','), text.size());
     const RendezvousPoint point = parse_rendezvous(text.substr(0, comma));
     text.remove_prefix(std::min(comma + 1, text.size()));
@@ -155,7 +155,8 @@ void look_for_second(std::optional<rendezvous::Caller>& second) {
 }
 
 void receive(const Slot& slot, TcpNetwork& network) {
-  sockets::provide_descriptors(2 * slot.processes + static_cast<int>(Callers::kMost), "the rendezvous of this job");
+  sockets::provide_descriptors(2 * slot.processes + static_cast<int>(Acceptor::kMaxPending),
+                               "the rendezvous of this job");
   UniqueDescriptor listener = listen_for(slot, network.source());
   const std::uint16_t port = port_of(listener);
   const std::string at = to_text(network.listens_at(), port);

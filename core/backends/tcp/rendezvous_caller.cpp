@@ -23,16 +23,16 @@ constexpr auto kAnswerTime = std::chrono::seconds(5);
 constexpr auto kNextLook = std::chrono::seconds(1);
 constexpr auto kLaterLook = std::chrono::seconds(15);
 
-std::string describe_failure(const OutgoingCalls::Failure& failure) {
-  return failure.describe() + (failure.kind == OutgoingCalls::Failure::Kind::kBroken
+std::string describe_failure(const Connector::Failure& failure) {
+  return failure.describe() + (failure.kind == Connector::Failure::Kind::kBroken
                                    ? " (a program of another job listens there, or one with another key)"
                                    : "");
 }
 
 /// How much the last failure says about process 0. One that has refused the handshake may be process 0 with another
 /// key; a program that says nothing is as a rule torchrun's store, which sits at the first of the ports.
-int weight(const OutgoingCalls& door) {
-  using Kind = OutgoingCalls::Failure::Kind;
+int weight(const Connector& door) {
+  using Kind = Connector::Failure::Kind;
   if (!door.failure()) return 0;
   if (door.failure()->kind == Kind::kNotListening) return 1;
   return door.failure()->kind == Kind::kBroken ? 3 : 2;
@@ -47,8 +47,8 @@ bool Caller::advance() {
   if (link_) return hear();
   const auto now = Clock::now();
   look_for_places(now);
-  for (OutgoingCalls& door : doors_) {
-    if (door.advance(now) != OutgoingCalls::State::kConnected) continue;
+  for (Connector& door : doors_) {
+    if (door.advance(now) != Connector::State::kConnected) continue;
     enter(door);
     return hear();
   }
@@ -59,18 +59,18 @@ bool Caller::advance() {
 void Caller::look_for_places(Clock::time_point now) {
   if (now < next_look_) return;
   const Introduction mine{slot_.job, slot_.process, slot_.processes, /*start=*/0, Purpose::kRendezvous};
-  const CallTerms terms{slot_.key,   mine,        /*called=*/0, network_.source(), slot_.peer_timeout,
-                        kAnswerTime, kAnswerTime, kFirstPause,  kLongestPause};
+  const ConnectOptions terms{slot_.key,   mine,        /*called=*/0, network_.source(), slot_.peer_timeout,
+                             kAnswerTime, kAnswerTime, kFirstPause,  kLongestPause};
   std::string problem;
   for (const Address& at : places_(problem)) {
-    const auto is_there = [&](const OutgoingCalls& door) { return door.addresses().front() == at; };
+    const auto is_there = [&](const Connector& door) { return door.addresses().front() == at; };
     if (std::none_of(doors_.begin(), doors_.end(), is_there)) doors_.emplace_back(terms, std::vector{at});
   }
   problem_ = std::move(problem);
   next_look_ = now + (doors_.empty() ? kNextLook : kLaterLook);
 }
 
-void Caller::enter(OutgoingCalls& door) {
+void Caller::enter(Connector& door) {
   at_ = door.addresses().front();
   link_ = std::make_unique<sockets::Link>(door.take_socket(), "process 0", kept_);
   link_->post(kRequest, &request_, sizeof request_);
@@ -104,9 +104,9 @@ bool Caller::hear() {
 std::string Caller::describe_wait() const {
   if (link_) return missing_.empty() ? fmt::format("process 0 at {} says no more", to_text(at_)) : missing_;
   if (doors_.empty()) return problem_;
-  const auto tells_less = [](const OutgoingCalls& a, const OutgoingCalls& b) { return weight(a) < weight(b); };
-  const OutgoingCalls& door = *std::max_element(doors_.begin(), doors_.end(), tells_less);
-  const bool is_answered = door.failure() && door.failure()->kind == OutgoingCalls::Failure::Kind::kBroken;
+  const auto tells_less = [](const Connector& a, const Connector& b) { return weight(a) < weight(b); };
+  const Connector& door = *std::max_element(doors_.begin(), doors_.end(), tells_less);
+  const bool is_answered = door.failure() && door.failure()->kind == Connector::Failure::Kind::kBroken;
   const std::string causes =
       slot_.rendezvous.empty() || is_answered
           ? ""
@@ -119,7 +119,7 @@ std::string Caller::describe_wait() const {
 
 void Caller::add_to(std::vector<pollfd>& sockets) const {
   if (link_) sockets.push_back({link_->descriptor(), POLLIN, 0});
-  for (const OutgoingCalls& door : doors_) door.add_to(sockets);
+  for (const Connector& door : doors_) door.add_to(sockets);
 }
 
 }  // namespace farandole::tcp::rendezvous

@@ -10,7 +10,7 @@
 #include "farandole/internal/deadline.h"
 #include "sockets/kept_bytes.h"
 #include "sockets/link.h"
-#include "tcp/outgoing_calls.h"
+#include "tcp/connector.h"
 #include "tcp/rendezvous.h"
 #include "tcp/rendezvous_messages.h"
 
@@ -37,17 +37,17 @@ class Caller {
 
  private:
   void look_for_places(Clock::time_point now);
-  void enter(OutgoingCalls& door);
+  void enter(Connector& door);
   bool hear();
 
   const Slot slot_;
   TcpNetwork& network_;
   const Request request_;
   const Places places_;
-  std::vector<OutgoingCalls> doors_;  // of one address each
-  std::string problem_;               // of the places
+  std::vector<Connector> doors_;  // of one address each
+  std::string problem_;           // of the places
   Clock::time_point next_look_{};
-  sockets::KeptBytes kept_{4 * kMostBytes};
+  sockets::KeptBytes kept_{4 * kMaxBytes};
   std::unique_ptr<sockets::Link> link_;  // with process 0
   Address at_;                           // process 0
   std::string missing_;                  // what process 0 has said of other processes

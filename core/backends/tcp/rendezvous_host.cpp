@@ -44,7 +44,7 @@ Host::Host(const Slot& slot, TcpNetwork& network, const Request& own, UniqueDesc
     : slot_(slot),
       network_(network),
       callers_(std::move(listener), slot.key, introduction_of(slot), slot.peer_timeout),
-      kept_(kMostBytes * static_cast<std::size_t>(slot.processes)),
+      kept_(kMaxBytes * static_cast<std::size_t>(slot.processes)),
       requests_(static_cast<std::size_t>(slot.processes)) {
   requests_[0] = own;
 }

@@ -13,7 +13,7 @@
 #include "farandole/internal/deadline.h"
 #include "sockets/kept_bytes.h"
 #include "sockets/link.h"
-#include "tcp/callers.h"
+#include "tcp/acceptor.h"
 #include "tcp/rendezvous.h"
 #include "tcp/rendezvous_messages.h"
 
@@ -37,7 +37,7 @@ class Host {
   /// The job does not start: tells all that have come why, and those that come within half a second. Blocks for a
   /// second at most.
   void refuse(const Error& error);
-  /// Callers that were dropped because they are not of the job.
+  /// Acceptor that were dropped because they are not of the job.
   std::uint64_t strangers() const { return callers_.strangers(); }
   /// Adds what to look for with poll(2).
   void add_to(std::vector<pollfd>& sockets) const;
@@ -62,7 +62,7 @@ class Host {
 
   const Slot slot_;
   TcpNetwork& network_;
-  Callers callers_;
+  Acceptor callers_;
   sockets::KeptBytes kept_;
   std::list<Guest> guests_;
   std::vector<std::optional<Request>> requests_;  // by process: of those that have come

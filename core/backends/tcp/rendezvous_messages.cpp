@@ -14,7 +14,7 @@
 namespace farandole::tcp::rendezvous {
 namespace {
 
-constexpr std::size_t kMostNamed = 16;
+constexpr std::size_t kMaxNamed = 16;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ std::string describe(int process, const BuildClaim& build) {
 }
 
 std::string describe_missing(std::span<const int> processes) {
-  const auto named = processes.first(std::min(processes.size(), kMostNamed));
+  const auto named = processes.first(std::min(processes.size(), kMaxNamed));
   const std::string more =
       named.size() < processes.size() ? fmt::format(" and {} more", processes.size() - named.size()) : "";
   return fmt::format("{} {}{} {} not come", processes.size() == 1 ? "process" : "processes", fmt::join(named, ", "),

@@ -64,11 +64,11 @@ TcpNetwork::TcpNetwork(Options options)
       interfaces_(interface_addresses()),
       links_(static_cast<std::size_t>(options_.processes) * kTraffics),
       addresses_(static_cast<std::size_t>(options_.processes)) {
-  sockets::ask_for_descriptors(static_cast<int>(links_.size() + Callers::kMost));
+  sockets::ask_for_descriptors(static_cast<int>(links_.size() + Acceptor::kMaxPending));
   const std::vector<Address> chosen = choose_own_addresses(interfaces_, options_.interface);
   if (!options_.interface.empty()) source_ = chosen.front();
   UniqueDescriptor listener = listen_at(source_);
-  const std::size_t count = source_ ? 1 : std::min(chosen.size(), ListenAddresses::kMost);
+  const std::size_t count = source_ ? 1 : std::min(chosen.size(), ListenAddresses::kMax);
   for (std::size_t i = 0; i < count; ++i) {
     own_.addresses[i] = chosen[i];
     own_.addresses[i].port = port_of(listener);
@@ -127,17 +127,17 @@ Link& TcpNetwork::link(int process, Traffic traffic) {
 /// The peer, made if there is none.
 TcpNetwork::Peer& TcpNetwork::peer_of(PeerId id) {
   if (const auto known = peers_.find(id); known != peers_.end()) return known->second;
-  const CallTerms terms{options_.key,
-                        introduction(id.traffic),
-                        id.process,
-                        source_,
-                        options_.peer_timeout,
-                        kConnectTime,
-                        kAnyTime,
-                        kBetweenCalls,
-                        kBetweenCalls};
+  const ConnectOptions terms{options_.key,
+                             introduction(id.traffic),
+                             id.process,
+                             source_,
+                             options_.peer_timeout,
+                             kConnectTime,
+                             kAnyTime,
+                             kBetweenCalls,
+                             kBetweenCalls};
   const std::vector<Address>& addresses = addresses_[static_cast<std::size_t>(id.process)];
-  return peers_.emplace(id, Peer{OutgoingCalls(terms, addresses)}).first->second;
+  return peers_.emplace(id, Peer{Connector(terms, addresses)}).first->second;
 }
 
 /// The link, made if there is none.
@@ -187,24 +187,24 @@ void TcpNetwork::advance() {
 /// Goes on with this process's calls of the peer.
 void TcpNetwork::go_on(PeerId id, Peer& peer, Clock::time_point now) {
   switch (peer.calls.advance(now)) {
-    case OutgoingCalls::State::kWaiting:
+    case Connector::State::kWaiting:
       return;
-    case OutgoingCalls::State::kConnected:
+    case Connector::State::kConnected:
       connect(id, peer.calls.take_socket());
       return;
-    case OutgoingCalls::State::kFailed:
+    case Connector::State::kFailed:
       break;
   }
-  const OutgoingCalls::Failure& failure = *peer.calls.failure();
+  const Connector::Failure& failure = *peer.calls.failure();
   log(LogLevel::kDebug, fmt::format("calling {} at {}", name_of(id.process), failure.describe()));
   // The peer's own call comes, or has come already.
-  if (failure.kind == OutgoingCalls::Failure::Kind::kDeclined) peer.calls.hang_up(now + kCrossedTime);
+  if (failure.kind == Connector::Failure::Kind::kDeclined) peer.calls.cancel(now + kCrossedTime);
   look_for_loss(id, peer, now);
 }
 
 void TcpNetwork::look_for_loss(PeerId id, Peer& peer, Clock::time_point now) {
   if (!peer.calls.failing_since()) return;
-  const OutgoingCalls::Failure& failure = *peer.calls.failure();
+  const Connector::Failure& failure = *peer.calls.failure();
   const auto failing = now - *peer.calls.failing_since();
   const auto& refused_since = peer.calls.refused_since();
   if (refused_since && now - *refused_since >= kRefusedTime) {
@@ -227,7 +227,7 @@ Verdict TcpNetwork::decide(const Introduction& caller) {
   // A call that does not get through, as in a network that lets only the other one through, counts for nothing.
   if (peer.calls.is_through() && options_.process < caller.process) return Verdict::kCrossed;
   // From here on only this connection can become the one of the two processes, unless the caller gives it up.
-  peer.calls.hang_up(Clock::now() + kCrossedTime);
+  peer.calls.cancel(Clock::now() + kCrossedTime);
   return Verdict::kAccepted;
 }
 
@@ -235,7 +235,7 @@ void TcpNetwork::connect(PeerId id, UniqueDescriptor socket) {
   Peer& peer = peer_of(id);
   if (peer.is_connected) return;
   peer.is_connected = true;
-  peer.calls.hang_up({});
+  peer.calls.cancel({});
   if (id.traffic == Traffic::kShort) set_interactive(socket.get());
   link_of(id).attach(std::move(socket));
   connections_[static_cast<std::size_t>(id.traffic)].fetch_add(1, std::memory_order_relaxed);
@@ -306,7 +306,7 @@ void TcpNetwork::drop_sockets() {
   // Another thread of the parent may have been at work here; what it was changing stays as it was.
   if (!mutex_.release()) return;
   callers_->drop_sockets();
-  for (auto& [id, peer] : peers_) peer.calls.hang_up({});
+  for (auto& [id, peer] : peers_) peer.calls.cancel({});
   for (const auto& link : owned_) link->drop_socket();
 }
 

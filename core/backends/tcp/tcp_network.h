@@ -18,11 +18,11 @@
 #include "farandole/internal/forked_children.h"
 #include "farandole/sdk/transport.h"
 #include "sockets/link.h"
+#include "tcp/acceptor.h"
 #include "tcp/address.h"
-#include "tcp/callers.h"
+#include "tcp/connector.h"
 #include "tcp/handshake.h"
 #include "tcp/job_key.h"
-#include "tcp/outgoing_calls.h"
 #include "tcp/stream.h"
 
 namespace farandole::tcp {
@@ -31,8 +31,8 @@ using sockets::Link;
 
 /// Where a process listens, best first. Processes send each other theirs as these bytes.
 struct ListenAddresses {
-  static constexpr std::size_t kMost = 6;
-  std::array<Address, kMost> addresses{};  ///< those with family 0 are none
+  static constexpr std::size_t kMax = 6;
+  std::array<Address, kMax> addresses{};  ///< those with family 0 are none
 };
 
 /// A listening socket, and a Link for each traffic with each process that this one has exchanged such with: what is
@@ -99,7 +99,7 @@ class TcpNetwork {
   int connections(Traffic traffic = Traffic::kShort) const {
     return connections_[static_cast<std::size_t>(traffic)].load(std::memory_order_relaxed);
   }
-  /// Callers that were dropped because they are not of the job.
+  /// Acceptor that were dropped because they are not of the job.
   std::uint64_t strangers() const { return strangers_.load(std::memory_order_relaxed); }
   /// Held around a fork, so that the child finds whole what it lets go of.
   ForkMutex& fork_mutex() { return mutex_; }
@@ -115,7 +115,7 @@ class TcpNetwork {
   };
   /// The other end of a connection that this process wants to have, or has, or that has called it.
   struct Peer {
-    OutgoingCalls calls;     // of this process
+    Connector calls;         // of this process
     SilenceWatch silence{};  // of the connection
     std::string lost{};
     bool is_out_of_reach = false;  // why it is lost
@@ -147,7 +147,7 @@ class TcpNetwork {
   std::atomic<bool> is_connecting_{false};  // something is under way that should be looked at often
   std::atomic<Clock::rep> next_look_{0};
   ForkMutex mutex_;  // guards what follows
-  std::optional<Callers> callers_;
+  std::optional<Acceptor> callers_;
   std::vector<std::vector<Address>> addresses_;  // by process, in the order in which this host should try them
   std::map<PeerId, Peer> peers_;                 // that this process wants to have, or that have called
   std::vector<std::unique_ptr<Link>> owned_;

@@ -13,7 +13,7 @@ namespace {
 // A bucket waits this long after the last request that came to it for the rest of it.
 constexpr std::chrono::milliseconds kBucketWaits{25};
 // A request whose bucket has been broken this often stays alone.
-constexpr int kMostBreaks = 3;
+constexpr int kMaxBreaks = 3;
 
 /// Requests with the same key can be reduced together.
 auto fusion_key(const RequestSpec& spec) {
@@ -148,7 +148,7 @@ void BucketPlanner::group(const std::vector<int>& loose, const SlotTable& slots,
 void BucketPlanner::plan(const std::vector<int>& together, const SlotTable& slots) {
   // Names by order come again for other tensors, and in other company.
   if (together.size() < 2 || std::any_of(together.begin(), together.end(), [&](int slot) {
-        return slots[slot].spec->by_order || member(slot).times_broken >= kMostBreaks;
+        return slots[slot].spec->by_order || member(slot).times_broken >= kMaxBreaks;
       }))
     return;
   auto free = std::find_if(buckets_.begin(), buckets_.end(), [](const Bucket& each) { return each.slots.empty(); });

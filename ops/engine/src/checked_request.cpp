@@ -30,8 +30,8 @@ bool reduces(RequestKind kind) {
   return kind == RequestKind::kAllreduce || kind == RequestKind::kReduceScatter;
 }
 
-constexpr std::size_t kMostTextBytes = 1 << 20;
-constexpr std::int32_t kMostDimensions = 255;
+constexpr std::size_t kMaxTextBytes = 1 << 20;
+constexpr std::int32_t kMaxDimensions = 255;
 
 /// Of what a C program has put into an enumeration, which need not be one of its values.
 template <class Enumeration>
@@ -44,13 +44,13 @@ int number_in(const Enumeration& field) {
 
 /// Null is an empty text.
 std::string_view beginning_of(const char* text) {
-  return text == nullptr ? std::string_view() : std::string_view(text, strnlen(text, kMostTextBytes + 1));
+  return text == nullptr ? std::string_view() : std::string_view(text, strnlen(text, kMaxTextBytes + 1));
 }
 
 /// Empty: there is none.
 std::string_view name_of(const farandole_request& request) {
   const std::string_view name = beginning_of(request.name);
-  return name.size() > kMostTextBytes ? std::string_view() : name;
+  return name.size() > kMaxTextBytes ? std::string_view() : name;
 }
 
 /// Reads no more numbers than there must be.
@@ -67,8 +67,8 @@ void check_splits_count(const farandole_tensor& from, const RequestSpec& spec, s
 
 void check_pointers(const farandole_tensor& from, const RequestSpec& spec, std::size_t size) {
   if (from.done == nullptr) refuse(spec, "needs the callback `done`; it is NULL");
-  if (from.dimensions < 0 || from.dimensions > kMostDimensions) {
-    refuse(spec, fmt::format("dimensions is {}; a tensor has 0 to {}", from.dimensions, kMostDimensions));
+  if (from.dimensions < 0 || from.dimensions > kMaxDimensions) {
+    refuse(spec, fmt::format("dimensions is {}; a tensor has 0 to {}", from.dimensions, kMaxDimensions));
   }
   if (from.shape == nullptr && from.dimensions > 0) {
     refuse(spec, fmt::format("has {} dimensions, but its shape is NULL", from.dimensions));
@@ -116,7 +116,7 @@ void check_memory(const LocalTensor& tensor, const RequestSpec& spec) {
   }
   if (!is_possible(tensor.dtype, tensor.shape)) {
     refuse(spec, fmt::format("{} of shape [{}] would take more than {} bytes, which no process has room for",
-                             name(tensor.dtype), fmt::join(tensor.shape, ", "), kMostTensorBytes));
+                             name(tensor.dtype), fmt::join(tensor.shape, ", "), kMaxTensorBytes));
   }
   const bool is_empty = std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
   if (has_new_shape(spec.kind)) {
@@ -247,7 +247,7 @@ int root_in_set(const farandole_request& request, const RequestSpec& spec, const
 RequestSpec spec_of(const farandole_request& request, const std::vector<int>& ranks) {
   RequestSpec spec;
   spec.name = name_of(request);
-  if (spec.name.empty()) throw InvalidArgument(fmt::format("a request needs a name of 1 to {} bytes", kMostTextBytes));
+  if (spec.name.empty()) throw InvalidArgument(fmt::format("a request needs a name of 1 to {} bytes", kMaxTextBytes));
   const int collective = number_in(request.collective);
   if (collective < FARANDOLE_ALLREDUCE || collective > FARANDOLE_BARRIER) {
     throw InvalidArgument(
@@ -256,7 +256,7 @@ RequestSpec spec_of(const farandole_request& request, const std::vector<int>& ra
   spec.kind = static_cast<RequestKind>(collective);
   spec.by_order = request.by_order != 0;
   const std::string_view about = beginning_of(request.about);
-  if (about.size() > kMostTextBytes) refuse(spec, fmt::format("`about` has more than {} bytes", kMostTextBytes));
+  if (about.size() > kMaxTextBytes) refuse(spec, fmt::format("`about` has more than {} bytes", kMaxTextBytes));
   spec.about = about;
   if (reduces(spec.kind)) {
     const int op = number_in(request.op);
@@ -319,7 +319,7 @@ LocalRequest refusal_of(const farandole_request& request, std::string_view why) 
   LocalRequest refusal;
   refusal.spec.name = name_of(request);
   refusal.spec.kind = RequestKind::kRefused;
-  refusal.spec.about = why.substr(0, kMostTextBytes);
+  refusal.spec.about = why.substr(0, kMaxTextBytes);
   refusal.spec.by_order = request.by_order != 0;
   refusal.process_set = request.process_set;
   refusal.generation = request.generation;

@@ -11,7 +11,7 @@ namespace farandole {
 namespace {
 
 // A rank stands still after this part of the time until the first warning.
-constexpr double kStandstill = 1.0 / 6;
+constexpr double kIdleFraction = 1.0 / 6;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ EngineHealth::EngineHealth(int rank, Endpoint& endpoint)
     : endpoint_(endpoint),
       rank_(rank),
       stall_(endpoint.settings().warn_after, endpoint.settings().timeout),
-      standstill_(kStandstill * endpoint.settings().warn_after) {}
+      idle_(kIdleFraction * endpoint.settings().warn_after) {}
 
 void EngineHealth::poll_peers() {
   try {
@@ -31,7 +31,7 @@ void EngineHealth::poll_peers() {
 
 void EngineHealth::check(ProcessSets& sets, std::uint64_t happened, Clock::time_point now) {
   check_stall(sets, now);
-  check_standstill(sets, happened, now);
+  check_idle(sets, happened, now);
 }
 
 void EngineHealth::check_stall(const ProcessSets& sets, Clock::time_point now) {
@@ -53,11 +53,11 @@ void EngineHealth::check_stall(const ProcessSets& sets, Clock::time_point now) {
   }
 }
 
-void EngineHealth::check_standstill(ProcessSets& sets, std::uint64_t happened, Clock::time_point now) {
+void EngineHealth::check_idle(ProcessSets& sets, std::uint64_t happened, Clock::time_point now) {
   if (!sets.waits_for_peers()) {
-    standstill_.end();
-  } else if (standstill_.look(happened, now)) {
-    sets.announce_standstill();
+    idle_.end();
+  } else if (idle_.look(happened, now)) {
+    sets.announce_idle();
   }
 }
 

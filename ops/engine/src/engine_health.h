@@ -8,8 +8,8 @@
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/endpoint.h"
 #include "farandole/internal/stall_monitor.h"
+#include "idle_detector.h"
 #include "process_sets.h"
-#include "standstill.h"
 
 namespace farandole {
 
@@ -23,19 +23,19 @@ class EngineHealth {
   /// Poisons the job if a peer is gone. Thread-safe.
   void poll_peers();
   /// Warns of what waits for long, poisons the job where that is an error, and says to its peers that the rank has come
-  /// to stand still. @param happened  see Standstill::look
+  /// to stand still. @param happened  see IdleDetector::look
   void check(ProcessSets& sets, std::uint64_t happened, Clock::time_point now);
   /// The rank stands still, and nothing has happened since it was found.
-  bool stands_still(std::uint64_t happened) const { return standstill_.holds(happened); }
+  bool stands_still(std::uint64_t happened) const { return idle_.holds(happened); }
 
  private:
   void check_stall(const ProcessSets& sets, Clock::time_point now);
-  void check_standstill(ProcessSets& sets, std::uint64_t happened, Clock::time_point now);
+  void check_idle(ProcessSets& sets, std::uint64_t happened, Clock::time_point now);
 
   Endpoint& endpoint_;
   const int rank_;
   StallMonitor stall_;  // of what has waited for the longest time
-  Standstill standstill_;
+  IdleDetector idle_;
 };
 
 }  // namespace farandole

@@ -56,11 +56,11 @@ void NegotiationExchange::gather_lengths(const std::string& announcements) {
 
 void NegotiationExchange::gather_announcements() {
   const auto wrong = std::find_if(lengths_.begin(), lengths_.end(),
-                                  [](std::int64_t bytes) { return bytes < 0 || bytes > Announcements::kMostBytes; });
+                                  [](std::int64_t bytes) { return bytes < 0 || bytes > Announcements::kMaxBytes; });
   if (wrong != lengths_.end()) {
     throw TransportError(fmt::format("{} announces {} bytes about its requests; at most {} are possible",
                                      control_.describe(static_cast<int>(wrong - lengths_.begin())), *wrong,
-                                     Announcements::kMostBytes));
+                                     Announcements::kMaxBytes));
   }
   counts_.assign(lengths_.begin(), lengths_.end());
   all_.resize(std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}));

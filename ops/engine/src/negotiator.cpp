@@ -42,7 +42,7 @@ std::optional<RequestError> Negotiator::submit(Submission&& submission, Time now
   RequestSpec& spec = submission.spec;
   if (joining_.departed()) return joining_.refuse(describe(spec));
   if (auto refused = steps_.refuse(spec.name, submission.generation)) return refused;
-  waits_.acquit();
+  waits_.reset();
   const bool in_step = submission.generation != kNoStep;
   const int slot = slots_.find(spec, in_step);
   const bool has_slot = slot != SlotTable::kNone;
@@ -62,7 +62,7 @@ std::optional<RequestError> Negotiator::join() {
 std::vector<FailedRequest> Negotiator::fail_all(const RequestError& error) {
   planner_.remove_all();
   steps_.give_up();
-  waits_.acquit();
+  waits_.reset();
   return pending_.fail_all(error);
 }
 

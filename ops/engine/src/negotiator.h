@@ -11,8 +11,8 @@
 
 #include "announced_requests.h"
 #include "bucket_planner.h"
+#include "deadlock_detector.h"
 #include "joining.h"
-#include "mutual_waits.h"
 #include "pending_requests.h"
 #include "request.h"
 #include "slot_table.h"
@@ -81,7 +81,7 @@ class Negotiator {
   void wait_for(const std::string& name, Waiting waiting) { pending_.wait_for(name, waiting); }
   /// This rank is blocked, although it has nothing new to submit: says so in a negotiation, if a caller waits for a
   /// request.
-  void announce_standstill() { waits_.announce_standstill(); }
+  void announce_idle() { waits_.announce_idle(); }
   /// This rank takes part without data from the next agreement on. Again before all have joined: nothing new.
   std::optional<RequestError> join();
   /// This rank takes part no more. What it has pending fails once its peers know of it: until then it may be
@@ -149,7 +149,7 @@ class Negotiator {
   AnnouncedRequests announced_;
   Joining joining_;
   StepFailures steps_;
-  MutualWaits waits_;
+  DeadlockDetector waits_;
   std::vector<std::uint8_t> opened_;
   std::string announcements_;
 };

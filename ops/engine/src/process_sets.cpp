@@ -133,8 +133,8 @@ bool ProcessSets::waits_for_peers() const {
          std::none_of(sets_.begin(), sets_.end(), has_batches);
 }
 
-void ProcessSets::announce_standstill() {
-  for (const auto& [id, set] : sets_) set->announce_standstill();
+void ProcessSets::announce_idle() {
+  for (const auto& [id, set] : sets_) set->announce_idle();
 }
 
 farandole_counters ProcessSets::counters() const {

@@ -57,7 +57,7 @@ class ProcessSets {
   /// A caller waits for a request, and no data is on its way.
   bool waits_for_peers() const;
   /// This rank stands still: says so to its peers.
-  void announce_standstill();
+  void announce_idle();
   /// Of these sets and those that are gone; the rest is 0.
   farandole_counters counters() const;
 

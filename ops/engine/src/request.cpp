@@ -79,7 +79,7 @@ Value one_of(const json& field, Value last) {
 TensorSpec tensor_from_json(const json& fields) {
   TensorSpec tensor;
   tensor.dtype = one_of(fields.at(0), DType::kU64);
-  for (const json& field : fields.at(1)) tensor.shape.push_back(whole(field, std::int64_t{0}, kMostTensorBytes));
+  for (const json& field : fields.at(1)) tensor.shape.push_back(whole(field, std::int64_t{0}, kMaxTensorBytes));
   tensor.memory = one_of(fields.at(2), MemoryKind::kCuda);
   if (!is_possible(tensor.dtype, tensor.shape)) refuse(fmt::format("a tensor [{}]", fmt::join(tensor.shape, ", ")));
   return tensor;
@@ -121,7 +121,7 @@ std::string_view name(RequestKind kind) {
 }
 
 bool is_possible(DType dtype, const std::vector<std::int64_t>& shape) {
-  std::int64_t room = kMostTensorBytes / static_cast<std::int64_t>(size_in_bytes(dtype));
+  std::int64_t room = kMaxTensorBytes / static_cast<std::int64_t>(size_in_bytes(dtype));
   for (const std::int64_t length : shape) {
     if (length < 0 || length > room) return false;
     if (length > 0) room /= length;

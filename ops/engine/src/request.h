@@ -41,7 +41,7 @@ struct TensorSpec {
 };
 
 /// More bytes than a process has address space for.
-inline constexpr std::int64_t kMostTensorBytes = std::int64_t{1} << 47;
+inline constexpr std::int64_t kMaxTensorBytes = std::int64_t{1} << 47;
 /// Whether there can be a tensor of this shape: no length is negative, and no product of them is more than that.
 bool is_possible(DType dtype, const std::vector<std::int64_t>& shape);
 
@@ -108,7 +108,7 @@ struct Announcements {
   bool empty() const { return requests.empty() && !joins && departs == Departure::kNone && waits_for.empty(); }
 
   /// Ranks that receive more refuse it.
-  static constexpr std::int64_t kMostBytes = 256 << 20;
+  static constexpr std::int64_t kMaxBytes = 256 << 20;
   std::string encode() const;
   /// @throws TransportError  another rank can not have meant these bytes: they are none of `encode`, or they speak of
   /// types, operations or shapes that there are not

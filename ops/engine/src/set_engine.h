@@ -40,7 +40,7 @@ class SetEngine {
   /// A caller waits for a request of this name, be it for another one that comes after it.
   void wait_for(const std::string& name, Waiting waiting) { negotiator_.wait_for(name, waiting); }
   /// This rank stands still: says so to its peers.
-  void announce_standstill() { negotiator_.announce_standstill(); }
+  void announce_idle() { negotiator_.announce_idle(); }
   /// The job is at fault: what is pending here gets this error; negotiations and batches are given up.
   void fail(const RequestError& error);
 

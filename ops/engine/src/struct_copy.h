@@ -16,7 +16,7 @@
 namespace farandole {
 
 /// More than any structure of the interface will ever have.
-inline constexpr std::size_t kMostStructBytes = 4096;
+inline constexpr std::size_t kMaxStructBytes = 4096;
 
 inline std::size_t struct_bytes_of(const void* structure) {
   std::size_t bytes = 0;
@@ -27,7 +27,7 @@ inline std::size_t struct_bytes_of(const void* structure) {
 /// Whether some version of `Struct` may be so large. It ends behind a whole field.
 template <class Struct>
 bool can_be_struct_bytes(std::size_t bytes) {
-  return bytes >= sizeof(std::size_t) && bytes <= kMostStructBytes && bytes % alignof(Struct) == 0;
+  return bytes >= sizeof(std::size_t) && bytes <= kMaxStructBytes && bytes % alignof(Struct) == 0;
 }
 
 /// For an error: why `bytes` are refused.

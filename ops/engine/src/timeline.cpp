@@ -101,12 +101,12 @@ void Timeline::mark_cycle(Time when) {
 
 void Timeline::put(Event event) {
   const std::lock_guard lock(mutex_);
-  if (pending_.size() >= kMostPending) {
+  if (pending_.size() >= kMaxPending) {
     ++dropped_;
     return;
   }
   pending_.push_back(std::move(event));
-  if (pending_.size() == kMostPending / 2) is_pending_.notify_one();
+  if (pending_.size() == kMaxPending / 2) is_pending_.notify_one();
 }
 
 void Timeline::write_pending(const std::stop_token& stop) {
@@ -116,7 +116,7 @@ void Timeline::write_pending(const std::stop_token& stop) {
     {
       std::unique_lock lock(mutex_);
       if (!is_last) {
-        is_pending_.wait_for(lock, stop, kFlushInterval, [&] { return pending_.size() >= kMostPending / 2; });
+        is_pending_.wait_for(lock, stop, kFlushInterval, [&] { return pending_.size() >= kMaxPending / 2; });
       }
       events.swap(pending_);
     }

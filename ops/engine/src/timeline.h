@@ -22,7 +22,7 @@ namespace farandole {
 class Timeline {
  public:
   using Time = Clock::time_point;
-  static constexpr std::size_t kMostPending = 1 << 16;  ///< events in memory
+  static constexpr std::size_t kMaxPending = 1 << 16;  ///< events in memory
 
   Timeline() = default;
   ~Timeline() { stop(); }

@@ -262,7 +262,8 @@ void Call::add(const Tensor& input, const Tensor& output) {
   slot.output = output.SharesBufferWith(input) ? memory_of(output) : result_memory_of(output);
 }
 
-void Call::add_growing(const Tensor& input, int output_index, const std::vector<int64_t>* splits, int splits_output) {
+void Call::add_with_deferred_output(const Tensor& input, int output_index, const std::vector<int64_t>* splits,
+                                    int splits_output) {
   Slot& slot = add_slot(input);
   slot.output_index = output_index;
   slot.splits = splits;

@@ -86,8 +86,8 @@ class Call : public std::enable_shared_from_this<Call> {
   /// A tensor whose result is output `output_index` of the op, in memory that is allocated when its shape is known.
   /// @param splits  alltoall: rows for each rank; empty for equal parts. Must live until `submit` has returned
   /// @param splits_output  alltoall: index of the output for the rows that came from each rank; else -1
-  void add_growing(const tensorflow::Tensor& input, int output_index, const std::vector<int64_t>* splits = nullptr,
-                   int splits_output = -1);
+  void add_with_deferred_output(const tensorflow::Tensor& input, int output_index,
+                                const std::vector<int64_t>* splits = nullptr, int splits_output = -1);
   /// A barrier's tensor.
   void add_nothing();
   /// Runs after success, before TensorFlow hears of it; is destroyed when the engine has ended the call. Holds what no

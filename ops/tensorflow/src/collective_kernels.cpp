@@ -99,14 +99,14 @@ class SameShapeKernel : public CollectiveKernel {
 
 /// Allgather and reduce_scatter: the number of rows is known when all ranks have told theirs.
 template <farandole_collective kCollective>
-class OtherRowsKernel : public CollectiveKernel {
+class VariableRowsKernel : public CollectiveKernel {
  public:
-  explicit OtherRowsKernel(OpKernelConstruction* context) : CollectiveKernel(context, kCollective) {}
+  explicit VariableRowsKernel(OpKernelConstruction* context) : CollectiveKernel(context, kCollective) {}
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     const int count = context->num_inputs();
     const auto call = make_call(context, std::move(done), count);
-    for (int i = 0; i < count; ++i) call->add_growing(context->input(i), i);
+    for (int i = 0; i < count; ++i) call->add_with_deferred_output(context->input(i), i);
     call->submit();
   }
 };
@@ -122,7 +122,7 @@ class AlltoallKernel : public CollectiveKernel {
       splits[i] = given.dtype() == tensorflow::DT_INT32 ? given.flat<int32_t>()(i) : given.flat<int64_t>()(i);
     }
     const auto call = make_call(context, std::move(done), 1);
-    call->add_growing(context->input(0), 0, &splits, 1);
+    call->add_with_deferred_output(context->input(0), 0, &splits, 1);
     call->submit();
   }
 };
@@ -212,8 +212,8 @@ class BroadcastVariablesKernel : public CollectiveKernel {
 
 FARANDOLE_REGISTER_KERNEL("FarandoleAllreduce", SameShapeKernel<FARANDOLE_ALLREDUCE>);
 FARANDOLE_REGISTER_KERNEL("FarandoleBroadcast", SameShapeKernel<FARANDOLE_BROADCAST>);
-FARANDOLE_REGISTER_KERNEL("FarandoleAllgather", OtherRowsKernel<FARANDOLE_ALLGATHER>);
-FARANDOLE_REGISTER_KERNEL("FarandoleReducescatter", OtherRowsKernel<FARANDOLE_REDUCE_SCATTER>);
+FARANDOLE_REGISTER_KERNEL("FarandoleAllgather", VariableRowsKernel<FARANDOLE_ALLGATHER>);
+FARANDOLE_REGISTER_KERNEL("FarandoleReducescatter", VariableRowsKernel<FARANDOLE_REDUCE_SCATTER>);
 FARANDOLE_REGISTER_KERNEL("FarandoleBroadcastVariables", BroadcastVariablesKernel);
 FARANDOLE_REGISTER_KERNEL("FarandoleAlltoall", AlltoallKernel);
 FARANDOLE_REGISTER_KERNEL("FarandoleBarrier", BarrierKernel);

@@ -17,9 +17,9 @@ namespace {
 
 using tensorflow::Tensor;
 
-// A tensor of more than kMostBytes is sampled, so that it takes some 0.1 ms; what is not in the cache costs more by the
+// A tensor of more than kMaxBytes is sampled, so that it takes some 0.1 ms; what is not in the cache costs more by the
 // byte.
-constexpr std::size_t kMostBytes = 1 << 20;
+constexpr std::size_t kMaxBytes = 1 << 20;
 constexpr std::size_t kSampledBytes = 256 << 10;
 constexpr std::size_t kBlockBytes = 64;  // a cache line: less of it costs as much
 
@@ -81,7 +81,7 @@ void add_sample(const char* data, std::size_t bytes, std::size_t rows, Digest& d
 void add_strings(const Tensor& tensor, bool whole, Digest& digest) {
   const auto texts = tensor.flat<tensorflow::tstring>();
   const std::size_t most =
-      whole ? SIZE_MAX : std::max<std::size_t>(kMostBytes / std::max<int64_t>(texts.size(), 1), 2 * kBlockBytes);
+      whole ? SIZE_MAX : std::max<std::size_t>(kMaxBytes / std::max<int64_t>(texts.size(), 1), 2 * kBlockBytes);
   for (int64_t i = 0; i < texts.size(); ++i) {
     const tensorflow::tstring& text = texts(i);
     digest.add(text.size());
@@ -101,7 +101,7 @@ void add_tensor(const Tensor& tensor, bool whole, Digest& digest) {
   }
   const std::size_t bytes = tensor.TotalBytes();
   const std::size_t rows = tensor.dims() == 0 ? 1 : static_cast<std::size_t>(tensor.dim_size(0));
-  if (whole || bytes <= kMostBytes) {
+  if (whole || bytes <= kMaxBytes) {
     digest.add(tensor.tensor_data().data(), bytes);
   } else {
     add_sample(tensor.tensor_data().data(), bytes, rows, digest);

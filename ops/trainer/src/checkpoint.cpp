@@ -25,7 +25,7 @@ using Options = std::vector<std::pair<std::string, std::string>>;
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kAsidePrefix = ".farandole-writing-";
 constexpr const char* kManifest = "manifest.json";
-constexpr std::uintmax_t kMostManifestBytes = 64 << 20;
+constexpr std::uintmax_t kMaxManifestBytes = 64 << 20;
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 
@@ -290,7 +290,7 @@ LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors mo
 
 CheckpointState CheckpointStore::load(const fs::path& checkpoint, const Options& options, Tensors model,
                                       Tensors optimizer) const {
-  const std::vector<std::byte> text = read_file(checkpoint / kManifest, kMostManifestBytes);
+  const std::vector<std::byte> text = read_file(checkpoint / kManifest, kMaxManifestBytes);
   const Manifest manifest =
       parse_manifest({reinterpret_cast<const char*>(text.data()), text.size()}, (checkpoint / kManifest).string());
   compare_layout(checkpoint, manifest.model, model);

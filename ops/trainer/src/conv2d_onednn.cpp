@@ -172,7 +172,7 @@ class OneDnnConvolution final : public Convolution<float> {
     for (std::int64_t first = 0; first < samples; first += chunk_) {
       const std::int64_t count = std::min(chunk_, samples - first);
       if (!plans_.contains(count)) {
-        if (plans_.size() >= kMostPlans) plans_.clear();
+        if (plans_.size() >= kMaxPlans) plans_.clear();
         plans_.emplace(count, make_plan(count));
       }
       compute(first, plans_.at(count));
@@ -299,7 +299,7 @@ class OneDnnConvolution final : public Convolution<float> {
     stream_.wait();
   }
 
-  static constexpr std::size_t kMostPlans = 8;
+  static constexpr std::size_t kMaxPlans = 8;
 
   const ConvolutionGeometry geometry_;
   const bool winograd_;

@@ -22,13 +22,13 @@ static farandole_place place;
     }                                                                              \
   } while (0)
 
-enum { kMostValues = 64 };
+enum { kMaxValues = 64 };
 
 struct client_request {
   farandole_request request;
   farandole_tensor tensor;
   int64_t shape[1];
-  float input[kMostValues], output[kMostValues];
+  float input[kMaxValues], output[kMaxValues];
   int64_t rows; /* of the output */
   int kind;     /* of the error; -1: none */
   char text[512];
@@ -49,7 +49,7 @@ static void on_done(void* context, const farandole_result* result) {
 
 static void* on_allocate(void* context, const int64_t* shape, int32_t dimensions) {
   struct client_request* self = (struct client_request*)context;
-  return dimensions == 1 && shape[0] <= kMostValues ? self->output : NULL;
+  return dimensions == 1 && shape[0] <= kMaxValues ? self->output : NULL;
 }
 
 /* A request of `count` values, all `value`. */

@@ -105,17 +105,17 @@ cuda::KernelArguments stream_arguments(cuda::KernelArguments arguments) {
 }
 
 bool is_valid(const LaunchShape& shape) {
-  constexpr std::array<unsigned, 3> kMostBlocks{0x7fffffff, 65535, 65535};
-  constexpr std::array<unsigned, 3> kMostThreads{1024, 1024, 64};
-  constexpr std::uint64_t kMostThreadsOfBlock = 1024;
-  constexpr unsigned kMostSharedBytes = 48 * 1024;
+  constexpr std::array<unsigned, 3> kMaxBlocks{0x7fffffff, 65535, 65535};
+  constexpr std::array<unsigned, 3> kMaxThreads{1024, 1024, 64};
+  constexpr std::uint64_t kMaxThreadsOfBlock = 1024;
+  constexpr unsigned kMaxSharedBytes = 48 * 1024;
   std::uint64_t threads = 1;
   for (std::size_t i = 0; i < 3; ++i) {
-    if (shape.grid[i] == 0 || shape.grid[i] > kMostBlocks[i]) return false;
-    if (shape.block[i] == 0 || shape.block[i] > kMostThreads[i]) return false;
+    if (shape.grid[i] == 0 || shape.grid[i] > kMaxBlocks[i]) return false;
+    if (shape.block[i] == 0 || shape.block[i] > kMaxThreads[i]) return false;
     threads *= shape.block[i];
   }
-  return threads <= kMostThreadsOfBlock && shape.shared_bytes <= kMostSharedBytes;
+  return threads <= kMaxThreadsOfBlock && shape.shared_bytes <= kMaxSharedBytes;
 }
 
 void run_kernel(KernelBody body, const LaunchShape& shape, const cuda::KernelArguments& arguments, Random& random) {

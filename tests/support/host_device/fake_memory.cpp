@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kAlignment = 256;  // as CUDA's
 // What is filled at most, from the start: large arenas are not made real for it.
-constexpr std::size_t kMostFilledBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxFilledBytes = std::size_t{64} << 20;
 constexpr int kFreshByte = 0xff;
 constexpr int kFreedByte = 0xfe;
 
@@ -41,7 +41,7 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) {
 }
 
 void fill(const Allocation& allocation, int byte) {
-  std::memset(reinterpret_cast<void*>(allocation.stream_begin), byte, std::min(allocation.bytes, kMostFilledBytes));
+  std::memset(reinterpret_cast<void*>(allocation.stream_begin), byte, std::min(allocation.bytes, kMaxFilledBytes));
 }
 
 // Nothing else of this process comes there ever again.

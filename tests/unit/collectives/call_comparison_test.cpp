@@ -208,7 +208,7 @@ TEST(CallComparison, LetsGoOfTheMessagesThatAreWithdrawn) {
   const Apart ranks(3, network);
   FlatComparison comparison(ranks.group(0), seventh(0), sum_of(100));
   (void)comparison.advance();
-  EXPECT_EQ(comparison.withdraw(), Aftermath::kRead);
+  EXPECT_EQ(comparison.withdraw(), BufferHazard::kRead);
   EXPECT_EQ(network.held_receives(), 0U);
   EXPECT_EQ(network.held_sends(), 1U);
 }
@@ -232,7 +232,7 @@ TEST(CallComparison, CanBeWithdrawnWhenASendHasFailed) {
   network.deliver_between(0, 1);
   network.lose(4, "the cable was pulled");
   EXPECT_THROW((void)comparisons[0]->advance(), TransportError);
-  EXPECT_EQ(comparisons[0]->withdraw(), Aftermath::kNone);
+  EXPECT_EQ(comparisons[0]->withdraw(), BufferHazard::kNone);
 }
 
 /// Over hosts of several ranks, in each phase.

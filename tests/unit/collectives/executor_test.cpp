@@ -157,7 +157,7 @@ TEST(Executor, FailsWithTheTransportAndCanBeWithdrawn) {
     for (std::size_t rank = 0; rank < 3; ++rank) {
       EXPECT_THROW((void)job.executor(rank).advance(), TransportError);
       const std::size_t before = network.withdrawn();
-      EXPECT_EQ(job.executor(rank).withdraw(), Aftermath::kNone);
+      EXPECT_EQ(job.executor(rank).withdraw(), BufferHazard::kNone);
       EXPECT_GT(network.withdrawn(), before) << "what is on its way must be given up";
     }
   }
@@ -171,7 +171,7 @@ TEST(Executor, LetsGoOfTheMessagesThatAreWithdrawn) {
   Job job(network, ring, 3, /*count=*/9, /*segments=*/1);
   for (std::size_t rank = 0; rank < 3; ++rank) (void)job.executor(rank).advance();
   ASSERT_GT(network.held_receives(), 0U);
-  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(job.executor(rank).withdraw(), Aftermath::kRead);
+  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(job.executor(rank).withdraw(), BufferHazard::kRead);
   EXPECT_EQ(network.held_receives(), 0U);
   EXPECT_EQ(network.held_sends(), 3U);
 }

@@ -226,12 +226,12 @@ class Reduction {
   void withdraw() {
     for (int rank = 0; rank < hosts_.size(); ++rank) {
       Side& side = sides_[static_cast<std::size_t>(rank)];
-      EXPECT_TRUE(!side.operation || side.operation->withdraw() == Aftermath::kNone);
+      EXPECT_TRUE(!side.operation || side.operation->withdraw() == BufferHazard::kNone);
       side.operation.reset();
       if (hosts_.shm(rank) != nullptr) hosts_.shm(rank)->withdraw(ShmGroup::first_number(sequence_));
     }
   }
-  Aftermath withdraw_of(int rank) { return sides_[static_cast<std::size_t>(rank)].operation->withdraw(); }
+  BufferHazard withdraw_of(int rank) { return sides_[static_cast<std::size_t>(rank)].operation->withdraw(); }
   std::vector<int> waits_for(int rank) const { return sides_[static_cast<std::size_t>(rank)].operation->waits_for(); }
 
  private:

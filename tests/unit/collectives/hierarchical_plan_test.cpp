@@ -360,7 +360,7 @@ void expect_right(const HierarchicalQuery& query, const std::vector<int>& hosts)
   PlannedRanks ranks(query, hosts);
   ASSERT_TRUE(ranks.run()) << "ranks wait for each other";
   ASSERT_EQ(ranks.difference(), "");
-  EXPECT_LE(ranks.most_inside_phases(), static_cast<std::size_t>(kMostInsidePhases));
+  EXPECT_LE(ranks.most_inside_phases(), static_cast<std::size_t>(kMaxInsidePhases));
   const Hierarchy hierarchy = Hierarchy::of(hosts, 0);
   if (!query.counts.empty() && query.collective != Collective::kReduceScatter) {
     for (int from = 0; from < hierarchy.host_count(); ++from) {

@@ -79,14 +79,14 @@ std::size_t draw_count(Random& random, std::size_t element_bytes) {
 
 std::string draw_algorithm(Random& random, const Communicator& ranks, const Drawn& call) {
   if (call.collective == Collective::kAlltoall || call.collective == Collective::kBarrier) return "";
-  constexpr std::size_t kMostShownBytes = 60U << 10;
+  constexpr std::size_t kMaxShownBytes = 60U << 10;
   std::vector<std::string> names;
   for (const Algorithm& one : algorithms()) {
     if (one.collective == call.collective && one.supports(ranks.size())) names.emplace_back(one.name);
   }
   if (ranks.choose(Collective::kReduce, 4U << 20) == "hierarchical") names.emplace_back("hierarchical");
   const std::size_t bytes = call.total() * size_in_bytes(call.dtype) * static_cast<std::size_t>(ranks.size());
-  if (!ranks.shares_memory() && ranks.size() > 1 && bytes <= kMostShownBytes) names.emplace_back("exchange");
+  if (!ranks.shares_memory() && ranks.size() > 1 && bytes <= kMaxShownBytes) names.emplace_back("exchange");
   return names[random.below(names.size())];
 }
 

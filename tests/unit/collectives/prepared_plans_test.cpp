@@ -76,11 +76,11 @@ TEST_F(PreparedPlansOfTwoHosts, KnowTheRanksAcrossAndHowTheyExchange) {
 TEST_F(PreparedPlansOfTwoHosts, TakeNoMoreMemoryThanAllowed) {
   const auto first = plans_.get(query(1), 4);
   const std::size_t each = plans_.kept_bytes();
-  for (std::size_t count = 2; count * each < 2 * PreparedPlans::kMostBytes; ++count) {
+  for (std::size_t count = 2; count * each < 2 * PreparedPlans::kMaxBytes; ++count) {
     (void)plans_.get(query(count), 4);
-    ASSERT_LE(plans_.kept_bytes(), PreparedPlans::kMostBytes);
+    ASSERT_LE(plans_.kept_bytes(), PreparedPlans::kMaxBytes);
   }
-  EXPECT_GT(plans_.kept_bytes(), PreparedPlans::kMostBytes / 2);
+  EXPECT_GT(plans_.kept_bytes(), PreparedPlans::kMaxBytes / 2);
   EXPECT_NE(plans_.get(query(1), 4), first) << "it had to go";
   EXPECT_EQ(first->plan.phases.size(), plans_.get(query(1), 4)->plan.phases.size()) << "an operation may still use it";
 }

@@ -83,7 +83,7 @@ class ScriptedNetwork final : public Transport {
   /// socket was full when it was sent.
   void be_full() { is_full_ = true; }
   /// What becomes of the memory of sends that are withdrawn.
-  void keep_withdrawn_sends() { aftermath_of_sends_ = Aftermath::kRead; }
+  void keep_withdrawn_sends() { aftermath_of_sends_ = BufferHazard::kRead; }
   /// From now on every message that has not been delivered is lost.
   void fail(const std::string& text) { failure_ = text; }
   /// The same of messages from and to one rank of the job.
@@ -141,10 +141,10 @@ class ScriptedNetwork final : public Transport {
       if (network_.is_lost(channel_)) throw TransportError(network_.failure_);
       return false;
     }
-    std::size_t came() const override { return state_->came; }
-    Aftermath withdraw() override {
+    std::size_t received_bytes() const override { return state_->came; }
+    BufferHazard withdraw() override {
       ++network_.withdrawn_;
-      return is_send_ ? network_.aftermath_of_sends_ : Aftermath::kNone;
+      return is_send_ ? network_.aftermath_of_sends_ : BufferHazard::kNone;
     }
 
    private:
@@ -194,7 +194,7 @@ class ScriptedNetwork final : public Transport {
   std::string failure_;  // empty: nothing is lost
   int lost_ = -1;        // messages of this rank only; -1: all
   bool is_full_ = false;
-  Aftermath aftermath_of_sends_ = Aftermath::kNone;
+  BufferHazard aftermath_of_sends_ = BufferHazard::kNone;
   std::array<std::size_t, 2> held_{};  // sends and receives
   std::size_t delivered_ = 0, withdrawn_ = 0;
 };

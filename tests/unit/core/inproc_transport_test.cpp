@@ -59,7 +59,7 @@ TEST_F(InprocTransportTest, AMessageOfUnknownLengthIsTakenIfThereIsRoom) {
   const auto send = transport_.send(channel(10, 11), out.data(), 12);
   const auto receive = transport_.recv_up_to(channel(10, 11), in.data(), 16);
   EXPECT_TRUE(receive->test());
-  EXPECT_EQ(receive->came(), 12U);
+  EXPECT_EQ(receive->received_bytes(), 12U);
   EXPECT_EQ(in, (std::vector<int>{1, 2, 3, 9}));
   const auto longer = transport_.send(channel(10, 11), out.data(), 12);
   const auto without_room = transport_.recv_up_to(channel(10, 11), in.data(), 8);

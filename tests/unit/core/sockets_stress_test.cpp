@@ -29,7 +29,7 @@ namespace farandole::sockets {
 namespace {
 
 constexpr std::uint32_t kMessages = 40;  // of each key and direction
-constexpr std::size_t kMostElements = 100'000;
+constexpr std::size_t kMaxElements = 100'000;
 constexpr std::uint32_t kOperand = 5;
 constexpr auto kStandstill = std::chrono::seconds(20);
 
@@ -51,7 +51,7 @@ std::uint32_t mixed(std::uint32_t seed, Key key, std::uint32_t serial) {
 std::vector<std::uint32_t> message_of(std::uint32_t seed, Key key, std::uint32_t serial) {
   const std::uint32_t random = mixed(seed, key, serial);
   constexpr std::size_t kShort = 64;
-  const std::size_t most = random % 8 == 0 ? kMostElements : kShort;
+  const std::size_t most = random % 8 == 0 ? kMaxElements : kShort;
   std::vector<std::uint32_t> values(1 + (random / 8) % most, serial);
   for (std::size_t i = 1; i < values.size(); ++i) values[i] = random + static_cast<std::uint32_t>(i);
   return values;
@@ -64,8 +64,8 @@ class Sender {
   bool is_done() const { return next_ == kMessages && under_way_.empty(); }
   /// Returns how many messages have gone. The last message stays, so that the receiver knows when it has all.
   std::uint64_t step(std::mt19937& random) {
-    constexpr std::size_t kMostUnderWay = 3;
-    if (next_ < kMessages && under_way_.size() < kMostUnderWay) {
+    constexpr std::size_t kMaxUnderWay = 3;
+    if (next_ < kMessages && under_way_.size() < kMaxUnderWay) {
       auto data = std::make_unique<std::vector<std::uint32_t>>(message_of(seed_, key_, next_++));
       Sending sending = link_.send(key_, data->data(), data->size() * sizeof(std::uint32_t));
       under_way_.push_back({std::move(data), std::move(sending)});
@@ -122,7 +122,7 @@ class Receiver {
   void begin(std::mt19937& random) {
     const std::size_t count = message_of(seed_, key_, next_).size();
     if (fate_of(key_) == Fate::kWithdrawnByReceiver) {
-      values_.assign(kMostElements, 0);
+      values_.assign(kMaxElements, 0);
       receiving_.emplace(link_.recv(key_, values_.data(), values_.size() * sizeof(std::uint32_t), Length::kAtMost));
     } else if (fate_of(key_) == Fate::kReduced) {
       values_.assign(count, kOperand);

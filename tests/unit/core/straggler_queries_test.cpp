@@ -146,7 +146,7 @@ TEST(StragglerQueries, AFleetFindsTheMissingRankWithFewMessages) {
     }
     most_messages = std::max(most_messages, messages);
   }
-  constexpr std::size_t kPerProcess = StragglerQueries::kMostAsked * (2 + StragglerQueries::kMostNamed);
+  constexpr std::size_t kPerProcess = StragglerQueries::kMaxAsked * (2 + StragglerQueries::kMaxNamed);
   EXPECT_LE(most_messages, kPerProcess * kProcesses);
   for (int p = 0; p < kProcesses - 1; ++p) {
     EXPECT_THAT(fleet[static_cast<std::size_t>(p)]->describe_missing(kCommunicator, 5, all_of(topology)),
@@ -160,7 +160,7 @@ TEST(StragglerQueries, NamesTheSurelyMissingBeforeTheSilent) {
   StragglerQueries queries = make_queries(topology, 0);
   EXPECT_THAT(queries.missing(kCommunicator, 5, all_of(topology)), IsEmpty()) << "nobody was asked";
   // The questions go to ranks 1 to 16.
-  ASSERT_THAT(queries.ask(kCommunicator, 5, {}, all_of(topology)), testing::SizeIs(StragglerQueries::kMostAsked));
+  ASSERT_THAT(queries.ask(kCommunicator, 5, {}, all_of(topology)), testing::SizeIs(StragglerQueries::kMaxAsked));
   queries.answered(1, kCommunicator, 5);
   queries.answered(12, kCommunicator, 4);
   queries.named(98, kCommunicator);
@@ -174,7 +174,7 @@ TEST(StragglerQueries, NamesTheSurelyMissingBeforeTheSilent) {
 TEST(StragglerQueries, AQuestionToManyIsBounded) {
   const Topology topology = make_topology(1000);
   StragglerQueries queries = make_queries(topology, 3);
-  EXPECT_EQ(queries.ask(kCommunicator, 5, all_of(topology), all_of(topology)).size(), StragglerQueries::kMostAsked);
+  EXPECT_EQ(queries.ask(kCommunicator, 5, all_of(topology), all_of(topology)).size(), StragglerQueries::kMaxAsked);
   EXPECT_THAT(queries.ask(kCommunicator, 5, all_of(topology), all_of(topology)), IsEmpty());
 }
 

@@ -99,8 +99,8 @@ TEST(TcpNetwork, OneConnectionCountsWhereBothCallAtOnce) {
 
 /// True if this process has a socket at that port of its own.
 bool has_socket_at(std::uint16_t port) {
-  constexpr int kMostDescriptors = 1024;
-  for (int descriptor = 0; descriptor < kMostDescriptors; ++descriptor) {
+  constexpr int kMaxDescriptors = 1024;
+  for (int descriptor = 0; descriptor < kMaxDescriptors; ++descriptor) {
     sockaddr_storage own{};
     socklen_t length = sizeof own;
     auto& address = reinterpret_cast<sockaddr&>(own);
@@ -279,12 +279,12 @@ TEST(TcpNetwork, StrangersAreDroppedAndCountedWhileTheJobGoesOn) {
 TEST(TcpNetwork, SilentStrangersInAnyNumberKeepNobodyOut) {
   TcpJob job(2);
   std::vector<UniqueDescriptor> silent;
-  for (std::size_t i = 0; i < 3 * Callers::kMost; ++i) {
+  for (std::size_t i = 0; i < 3 * Acceptor::kMaxPending; ++i) {
     silent.push_back(call_as_stranger(job[1]));
     job[1].advance();
   }
   exchange(job, 0, 1);
-  EXPECT_TRUE(job.until([&] { return job[1].strangers() >= 2 * Callers::kMost - 1; }));
+  EXPECT_TRUE(job.until([&] { return job[1].strangers() >= 2 * Acceptor::kMaxPending - 1; }));
 }
 
 TEST(TcpNetwork, ALostConnectionIsKnownToBeSo) {
@@ -325,7 +325,7 @@ TEST(TcpNetwork, AConnectionThatOnlyThePeerHasIsALoss) {
   UniqueDescriptor listener = listen_at(host_address(0));
   ListenAddresses peers;
   peers.addresses[0] = host_address(port_of(listener));
-  Callers peer(std::move(listener), job.key(), {7, 1, 2, 0, Purpose::kMessages, 0}, Seconds(60));
+  Acceptor peer(std::move(listener), job.key(), {7, 1, 2, 0, Purpose::kMessages, 0}, Seconds(60));
   job[0].set_addresses(1, peers);
   job[0].link(1);
   ASSERT_TRUE(job.until([&] {

@@ -124,7 +124,7 @@ TEST(TcpTransport, ALengthThatIsNotKnownMayBeShorterAndNotLonger) {
   auto send = job.send({1, 0, 0, 2}, sent.data(), sent.size());
   auto recv = job.of(2).recv_up_to({1, 0, 0, 2}, came.data(), came.size());
   job.finish(send, recv);
-  EXPECT_EQ(recv->came(), sent.size());
+  EXPECT_EQ(recv->received_bytes(), sent.size());
   auto longer = job.send({1, 0, 0, 2}, sent.data(), sent.size());
   auto short_of_it = job.of(2).recv_up_to({1, 0, 0, 2}, came.data(), 50);
   EXPECT_THAT(test::message_of<TransportError>([&] { job.finish(longer, short_of_it); }),

@@ -49,11 +49,11 @@ std::multiset<std::string> architectures_of(int toolkit) {
   if (toolkit >= 12090) all.insert("sm_103");
   return all;
 }
-constexpr std::size_t kMostBytes = 1536 * 1024;
+constexpr std::size_t kMaxBytes = 1536 * 1024;
 
 void check_fatbin(const unsigned char* fatbin, std::size_t size, int toolkit) {
   EXPECT_EQ(architectures(fatbin, size), architectures_of(toolkit));
-  EXPECT_LE(size, kMostBytes);
+  EXPECT_LE(size, kMaxBytes);
 }
 
 TEST(Fatbin, HoldsEveryArchitecture) {

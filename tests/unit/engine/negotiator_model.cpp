@@ -13,7 +13,7 @@
 namespace farandole::testing {
 namespace {
 
-constexpr int kMostNegotiations = 400;
+constexpr int kMaxNegotiations = 400;
 
 Event event_of(std::string word) {
   Event event;
@@ -105,7 +105,7 @@ class Model {
 
   std::string run() {
     for (int negotiation = 0; error_.empty(); ++negotiation) {
-      if (negotiation == kMostNegotiations) return "the negotiations do not end: " + state();
+      if (negotiation == kMaxNegotiations) return "the negotiations do not end: " + state();
       const std::string before = state();
       if (chooser_.is_known(before)) return {};
       if (!enter_all()) break;
@@ -180,7 +180,7 @@ class Model {
         go_on(*rank);
         if (rank->may_come_to_stand_still() && chooser_.choose(2) == 1) {
           rank->stands_still = true;
-          rank->negotiator.announce_standstill();
+          rank->negotiator.announce_idle();
         }
         const auto next_wakeup = rank->negotiator.next_wakeup();
         const bool has_timer = next_wakeup > rank->now && next_wakeup != Negotiator::Time::max();

@@ -81,11 +81,11 @@ class NegotiatorProbe {
     }
     for (const auto& bucket : n.planner_.buckets_) text += fmt::format(" ready {}", bucket.here);
     for (const std::uint8_t byte : n.pending_.bytes_) text += static_cast<char>('0' + byte);
-    const MutualWaits& waits = n.waits_;
+    const DeadlockDetector& waits = n.waits_;
     return text + fmt::format(" {} {} {} {} {} {} {} {}", n.pending_.unsent_, n.pending_.announced_,
                               n.joining_.join_unannounced_, static_cast<int>(n.joining_.departure_unannounced_),
                               waits.all_blocked_, waits.suspected_.has_value(),
-                              waits.suspected_ ? ago(*waits.suspected_) : 0, waits.standstill_unannounced_);
+                              waits.suspected_ ? ago(*waits.suspected_) : 0, waits.idle_unannounced_);
   }
 
   /// What does not fit together within one rank; empty if all does.

@@ -54,7 +54,7 @@ class Ranks {
   /// From now on, until `go_on`.
   void stand_still(int rank) {
     standing_.push_back(&(*this)[rank]);
-    (*this)[rank].announce_standstill();
+    (*this)[rank].announce_idle();
   }
   void go_on(int rank) { std::erase(standing_, &(*this)[rank]); }
   void submit_all(const RequestSpec& spec, Waiting waiting = Waiting::kNobody) {

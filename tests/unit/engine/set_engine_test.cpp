@@ -414,7 +414,7 @@ TEST(SetEngine, ARefusalDoesNotWait) {
 
 /// A peer that is not of this program, or whose memory is damaged.
 TEST(NegotiationExchange, RefusesImpossibleLengths) {
-  for (const std::int64_t length : {std::int64_t{-1}, Announcements::kMostBytes + 1}) {
+  for (const std::int64_t length : {std::int64_t{-1}, Announcements::kMaxBytes + 1}) {
     run_replicas(2, [&](Communicator& ranks) {
       Communicator control = ranks.duplicate(SetEngine::kControl);
       Communicator data = ranks.duplicate(SetEngine::kData);

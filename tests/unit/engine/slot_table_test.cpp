@@ -58,7 +58,7 @@ TEST(SlotTable, TheLeastRecentlyUsedOfAFullTableIsSurplus) {
   EXPECT_EQ(slots.add(shared(allreduce("d")), false, 4), b);
 }
 
-constexpr std::size_t kMost = 2;
+constexpr std::size_t kMax = 2;
 
 /// A table, and what it has to hold: of each name the description and the negotiation that used it last.
 struct Explored {
@@ -67,10 +67,10 @@ struct Explored {
     bool in_step = false;
     std::uint64_t used = 0;
   };
-  SlotTable slots{kMost};
+  SlotTable slots{kMax};
   std::map<std::string, Known> known;
   std::uint64_t negotiation = 1;
-  std::size_t most_needed = kMost;
+  std::size_t most_needed = kMax;
 
   /// As a Negotiator does when all ranks have announced this.
   void announce(const std::string& name, std::int64_t count, bool in_step) {
@@ -79,7 +79,7 @@ struct Explored {
       const std::string surplus = slots[slot].spec->name;
       for (const auto& [other, state] : known) EXPECT_LE(known[surplus].used, state.used);
       EXPECT_LT(known[surplus].used, negotiation);
-      EXPECT_GE(known.size(), kMost);
+      EXPECT_GE(known.size(), kMax);
       retire(surplus);
     }
     slots.add(shared(allreduce(name, count)), in_step, negotiation);

@@ -82,14 +82,14 @@ TEST(StructCopy, WhatTheLibraryDoesNotKnowStaysAsItWas) {
 }
 
 TEST(StructCopy, NoSizeIsNone) {
-  for (const std::size_t bytes : {std::size_t{0}, sizeof(NewerCounters) - 1, kMostStructBytes + 8, ~std::size_t{0}}) {
+  for (const std::size_t bytes : {std::size_t{0}, sizeof(NewerCounters) - 1, kMaxStructBytes + 8, ~std::size_t{0}}) {
     NewerCounters caller{bytes, 1, 2};
     fill_known_part(&caller, NewerCounters{0, 3, 4});
     EXPECT_EQ(caller.requests, 1U) << bytes;
     EXPECT_EQ(caller.negotiations, 2U) << bytes;
   }
   EXPECT_FALSE(can_be_struct_bytes<farandole_request>(0));
-  EXPECT_FALSE(can_be_struct_bytes<farandole_request>(kMostStructBytes + 1));
+  EXPECT_FALSE(can_be_struct_bytes<farandole_request>(kMaxStructBytes + 1));
   EXPECT_FALSE(can_be_struct_bytes<farandole_request>(sizeof(farandole_request) - 1));
   EXPECT_TRUE(can_be_struct_bytes<farandole_request>(sizeof(farandole_request)));
 }

@@ -84,14 +84,14 @@ TEST(Timeline, CountsWhatItDrops) {
   const TimelineFile file;
   Timeline timeline;
   timeline.start(file.path(), false);
-  for (std::size_t i = 0; i < 40 * Timeline::kMostPending; ++i) timeline.span("x", "y", Clock::now(), Clock::now());
+  for (std::size_t i = 0; i < 40 * Timeline::kMaxPending; ++i) timeline.span("x", "y", Clock::now(), Clock::now());
   timeline.stop();
   std::size_t written = 0, dropped = 0;
   for (const json& event : file.read()) {
     if (event["ph"] == "X") ++written;
     if (event["ph"] == "i") dropped = std::stoul(event["name"].get<std::string>());
   }
-  EXPECT_EQ(written + dropped, 40 * Timeline::kMostPending);
+  EXPECT_EQ(written + dropped, 40 * Timeline::kMaxPending);
 }
 
 TEST(Timeline, RefusesAFileThatCannotBeWrittenAndReplacesOneThatIs) {

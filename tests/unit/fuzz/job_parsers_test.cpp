@@ -12,9 +12,9 @@
 
 #include "agreement.h"
 #include "farandole/core/error.h"
-#include "from_peers.h"
 #include "fuzz.h"
 #include "local/hello.h"
+#include "peer_message_checks.h"
 #include "request.h"
 #include "socket_pair.h"
 #include "sockets/link.h"

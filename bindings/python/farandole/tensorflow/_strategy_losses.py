@@ -125,7 +125,7 @@ def scale_loss(base: Callable[..., Any], self: Any, loss: Any) -> Any:
 _has_warned_of_apply = False
 
 
-def _warn_of_lonely_apply(strategy: Any) -> None:
+def _warn_apply_outside_run(strategy: Any) -> None:
     """Once, if an optimizer of the strategy is applied outside of `run`, by an ordinary loop."""
     global _has_warned_of_apply
     is_per_worker = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and isinstance(
@@ -146,7 +146,7 @@ def apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: 
     """In a step of a model, averages the gradients, which a tape has weighted, unless the loss was."""
     context = own_context()
     if context is None and _lifecycle.size() > 1:
-        _warn_of_lonely_apply(self._distribution_strategy)
+        _warn_apply_outside_run(self._distribution_strategy)
     if context is None or context.is_applying:
         return base(self, grads, trainable_variables)
     _strategy_models.compare_at_first_update(context, self)

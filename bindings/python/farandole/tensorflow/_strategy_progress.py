@@ -57,7 +57,7 @@ def _of(row: Any) -> str:
     return f" of {CALLS[row[_CALL]]}()" if CALLS[row[_CALL]] else ""
 
 
-def _deed(row: Any) -> str:
+def _action(row: Any) -> str:
     """What a rank does."""
     call = CALLS[row[_CALL]]
     within = f" of {call}()" if call else ""
@@ -106,7 +106,7 @@ def _complaint(rows: np.ndarray) -> str:
     if len(calls) == 1 and kinds == {BATCH, END}:
         return _other_number(rows)
     if len(calls) > 1 or len(kinds) > 1:
-        return f"{_by_ranks([_deed(row) for row in rows])}: {_OTHER_PROGRAM}"
+        return f"{_by_ranks([_action(row) for row in rows])}: {_OTHER_PROGRAM}"
     return _OTHER_DATA if kinds != {BEGIN} and len(set(rows[:, _DIGEST])) > 1 else ""
 
 

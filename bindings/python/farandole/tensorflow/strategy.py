@@ -6,7 +6,7 @@ from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
-from .. import _engine, _forgotten_scope, _lifecycle, errors
+from .. import _engine, _missing_scope, _lifecycle, errors
 from . import _strategy_extended, _strategy_seeds, _strategy_share, init
 from ._strategy_progress import progress
 
@@ -42,7 +42,7 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         # Not the parent's, which starts a server.
         tf.distribute.Strategy.__init__(self, _strategy_extended.Extended(self))
         self.model_check = model_check
-        _forgotten_scope.ignore_collectives_so_far()
+        _missing_scope.ignore_collectives_so_far()
 
     def scope(self) -> Any:
         _support_keras()

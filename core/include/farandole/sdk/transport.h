@@ -34,7 +34,7 @@ struct Channel {
 };
 
 /// What may still happen to the memory of a message that was withdrawn.
-enum class Aftermath : std::uint8_t {
+enum class BufferHazard : std::uint8_t {
   kNone,
   kRead,     ///< a send that the transport has handed to the network
   kWritten,  ///< a receive whose sender has stopped in the middle of the message
@@ -46,11 +46,11 @@ class Transfer {
   virtual ~Transfer() = default;
   /// Gives it up; it is not tested any more. What is not kNone holds until the process ends, and for so long this
   /// object and the memory must stay. Blocks for a moment at most. Never throws.
-  virtual Aftermath withdraw() { return Aftermath::kNone; }
+  virtual BufferHazard withdraw() { return BufferHazard::kNone; }
   /// True once complete. Never blocks. @throws TransportError
   virtual bool test() = 0;
   /// Bytes that came. Of a receive by `recv_up_to` that is complete.
-  virtual std::size_t came() const { return 0; }
+  virtual std::size_t received_bytes() const { return 0; }
 };
 
 /// What a message costs, for the choice of algorithms.
@@ -60,7 +60,7 @@ struct LinkCost {
 };
 
 /// Of a message that is received by `recv_up_to`; no transport cuts messages up to this length.
-inline constexpr std::size_t kMostUnknownBytes = std::size_t{1} << 20;
+inline constexpr std::size_t kMaxUnknownBytes = std::size_t{1} << 20;
 
 /// Moves bytes between pairs of ranks. Messages of one channel arrive in the order in which they were sent, and both
 /// ends name the same number of bytes, but for `recv_up_to`. Thread-safe.
@@ -73,7 +73,7 @@ class Transport {
   virtual std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) = 0;
   virtual std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) = 0;
   /// The same for a message whose length its receiver can not know. A longer one is a TransportError.
-  /// @param most  at most kMostUnknownBytes
+  /// @param most  at most kMaxUnknownBytes
   virtual std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) = 0;
   /// Receives and reduces in one pass: out[i] = operand[i] op incoming[i]. Only where `fuses_reduction()`.
   virtual std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand,

@@ -139,8 +139,8 @@ FARANDOLE_HOST_DEVICE inline T truncate(double value) {
 
 /// The whole number n where `factor` is 1/n, as in averages; else 0.
 FARANDOLE_HOST_DEVICE inline double divisor_of(double factor) {
-  constexpr double kMostExact = 0x1p53;
-  if (!(factor > 1 / kMostExact && factor < 1)) return 0;
+  constexpr double kMaxExact = 0x1p53;
+  if (!(factor > 1 / kMaxExact && factor < 1)) return 0;
   const double divisor = std::nearbyint(1 / factor);
   return 1 / divisor == factor ? divisor : 0;
 }

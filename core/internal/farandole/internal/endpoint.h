@@ -111,7 +111,7 @@ class Endpoint {
   BlockedCalls& blocked() { return blocked_; }
   /// This rank has waited for long: looks whether the ranks that it waits for wait for it. If they do, poisons the job
   /// by a Mismatch that says so, or warns where another thread may still resolve it. Answers come in as those of `ask`.
-  void search_circle();
+  void search_cycle();
   /// Says whether this rank has entered its last collective. Ranks that wait in vain for one that has left raise
   /// PeerLost.
   void set_left(bool left);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tcp/outgoing_calls.h"
+#include "tcp/connector.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 namespace farandole::tcp {
 namespace {
 
-using Kind = OutgoingCalls::Failure::Kind;
+using Kind = Connector::Failure::Kind;
 
 std::string refused_text() {
   return std::generic_category().message(ECONNREFUSED);
@@ -33,19 +33,19 @@ std::string describe_verdict(Verdict verdict) {
 
 }  // namespace
 
-std::string OutgoingCalls::Failure::describe() const {
+std::string Connector::Failure::describe() const {
   return fmt::format("{}: {}", to_text(at), text);
 }
 
-OutgoingCalls::OutgoingCalls(const CallTerms& terms, std::vector<Address> addresses)
+Connector::Connector(const ConnectOptions& terms, std::vector<Address> addresses)
     : terms_(terms), addresses_(std::move(addresses)), pause_(terms.first_pause) {}
 
-void OutgoingCalls::set_addresses(std::vector<Address> addresses) {
+void Connector::set_addresses(std::vector<Address> addresses) {
   addresses_ = std::move(addresses);
   next_address_ = 0;
 }
 
-OutgoingCalls::State OutgoingCalls::advance(Clock::time_point now) {
+Connector::State Connector::advance(Clock::time_point now) {
   if (!call_) {
     if (now < next_ || addresses_.empty()) return State::kWaiting;
     at_ = addresses_[next_address_];
@@ -74,7 +74,7 @@ OutgoingCalls::State OutgoingCalls::advance(Clock::time_point now) {
                       : fail(Kind::kUnreachable, "no answer", now);
 }
 
-OutgoingCalls::State OutgoingCalls::fail(Failure::Kind kind, std::string text, Clock::time_point now) {
+Connector::State Connector::fail(Failure::Kind kind, std::string text, Clock::time_point now) {
   const bool was_left_waiting = call_ && call_->is_connected() && now - start_ >= terms_.connect_time;
   const Verdict verdict = kind == Kind::kDeclined ? call_->verdict() : Verdict::kAccepted;
   const bool is_there = (kind == Kind::kDeclined && verdict != Verdict::kTaken) || was_left_waiting;
@@ -93,18 +93,18 @@ OutgoingCalls::State OutgoingCalls::fail(Failure::Kind kind, std::string text, C
   return State::kFailed;
 }
 
-UniqueDescriptor OutgoingCalls::take_socket() {
+UniqueDescriptor Connector::take_socket() {
   UniqueDescriptor socket = call_->take_socket();
   call_.reset();
   return socket;
 }
 
-void OutgoingCalls::hang_up(Clock::time_point next) {
+void Connector::cancel(Clock::time_point next) {
   call_.reset();
   next_ = next;
 }
 
-void OutgoingCalls::add_to(std::vector<pollfd>& sockets) const {
+void Connector::add_to(std::vector<pollfd>& sockets) const {
   if (call_) sockets.push_back({call_->descriptor(), call_->awaited_events(), 0});
 }
 

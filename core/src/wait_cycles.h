@@ -18,7 +18,7 @@
 namespace farandole {
 
 /// Why ranks of a circle may go on all the same. Where several reasons hold, the greatest one is told.
-enum class CircleDoubt : std::uint32_t {
+enum class CycleDoubt : std::uint32_t {
   kNone,
   kRecent,          ///< a thread that has not used Farandole yet may come
   kSeveralThreads,  ///< another thread of the rank may go on
@@ -33,7 +33,7 @@ struct WaitProbe {
   std::uint32_t number = 0;                        ///< of its question
   std::uint64_t origin_sequence = 0;               ///< what the origin waits for
   std::uint32_t origin_communicator = 0;
-  CircleDoubt doubt = CircleDoubt::kNone;
+  CycleDoubt doubt = CycleDoubt::kNone;
   std::uint32_t doubtful = 0;  ///< the rank of the path that gives rise to it
   std::uint32_t hidden = 0;    ///< ranks that the path has no room for
   char path[kPathBytes] = {};  ///< who waits in what, for people
@@ -48,10 +48,10 @@ struct WaitProbe {
 /// thread, and for collectives that need all ranks; for others a circle is possible, not certain. Whether a rank has a
 /// thread that has not used Farandole yet is unknown: a circle is certain only after a multiple of that time.
 /// Thread-safe.
-class WaitCircles {
+class WaitCycles {
  public:
   /// How the process that has this object reaches ranks, and what it knows of them.
-  struct Surroundings {
+  struct Environment {
     std::function<BlockedCalls&(int rank)> blocked;                              ///< of a rank of this process
     std::function<std::uint64_t(int rank, std::uint32_t communicator)> entered;  ///< by a rank of this process
     /// Those of `members` that are known or supposed not to have entered the collective; not all, if there are many.
@@ -61,7 +61,7 @@ class WaitCircles {
     std::function<void(int rank, std::uint32_t communicator, std::uint64_t sequence, const WaitProbe&)> post;
     std::function<void(int rank, const std::string& text, bool is_certain)> found;
   };
-  WaitCircles(const Topology& topology, int process, Seconds warn_after, Surroundings surroundings);
+  WaitCycles(const Topology& topology, int process, Seconds warn_after, Environment environment);
 
   /// A rank of this process waits for long: looks whether the ranks that it waits for wait for it.
   void search(int rank);
@@ -76,7 +76,7 @@ class WaitCircles {
   const Topology& topology_;
   const int process_;
   const Seconds warn_after_;
-  const Surroundings surroundings_;
+  const Environment environment_;
   std::atomic<std::uint32_t> next_number_{1};
   std::mutex mutex_;                                        // guards what follows
   std::map<std::pair<int, int>, std::uint32_t> passed_on_;  // (rank here, origin) → number of the last probe

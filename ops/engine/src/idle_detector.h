@@ -17,12 +17,12 @@ namespace farandole {
 /// for a file or the network, cannot be told from a rank that waits for other ranks only.
 ///
 /// Used by one thread at a time.
-class Standstill {
+class IdleDetector {
  public:
   using ProcessorTime = std::chrono::nanoseconds;
 
   /// @param lasts  after this long a rank stands still   @param processor_time  of the process so far
-  explicit Standstill(Seconds lasts, std::function<ProcessorTime()> processor_time = processor_time_of_process);
+  explicit IdleDetector(Seconds lasts, std::function<ProcessorTime()> processor_time = processor_time_of_process);
 
   /// To be called again and again while the rank waits. Makes no system call unless it waits for long.
   /// @param happened  changes when something happens in the engine

@@ -21,27 +21,27 @@ namespace farandole {
 /// nothing is written before it has been read.
 /// Atomics: `shown` and `answered` are stored last (release; sequentially consistent, for the nudge) and read first
 /// (acquire); the other words are relaxed.
-class HostMeeting {
+class HostGather {
  public:
   using Entry = std::array<std::uint64_t, MeetingRecord::kEntryWords>;
   using Answer = std::array<std::uint64_t, MeetingRecord::kAnswerWords>;
 
-  HostMeeting(ShmGroup& host, std::uint64_t number) : host_(host), number_(number), lane_(host.lane_of(number)) {}
+  HostGather(ShmGroup& host, std::uint64_t number) : host_(host), number_(number), lane_(host.lane_of(number)) {}
 
   bool is_first() const { return host_.rank() == 0; }
-  /// For this rank's data, or, of the first rank, for those of the answer; ShmGroup::kRoomBytes.
-  std::byte* room() const { return host_.room(host_.rank(), lane_); }
+  /// For this rank's data, or, of the first rank, for those of the answer; ShmGroup::kHierarchyBufferBytes.
+  std::byte* hierarchy_buffer() const { return host_.hierarchy_buffer(host_.rank(), lane_); }
   void show(const Entry& entry);
   bool is_answered() const { return record(0).answered.load(std::memory_order_acquire) == number_; }
   Answer answer() const;
-  const std::byte* answered_room() const { return host_.room(0, lane_); }
+  const std::byte* result_buffer() const { return host_.hierarchy_buffer(0, lane_); }
 
   // By the first rank.
   bool all_shown();
   /// Local ranks that have not shown anything.
   std::vector<int> missing() const;
   Entry entry_of(int local) const;
-  const std::byte* room_of(int local) const { return host_.room(local, lane_); }
+  const std::byte* hierarchy_buffer_of(int local) const { return host_.hierarchy_buffer(local, lane_); }
   void give(const Answer& answer);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mutual_waits.h"
+#include "deadlock_detector.h"
 
 #include <fmt/format.h>
 
@@ -7,25 +7,25 @@
 
 namespace farandole {
 
-void MutualWaits::acquit() {
+void DeadlockDetector::reset() {
   suspected_.reset();
-  standstill_unannounced_ = false;
+  idle_unannounced_ = false;
 }
 
-bool MutualWaits::open() {
-  standstill_unannounced_ = false;
+bool DeadlockDetector::open() {
+  idle_unannounced_ = false;
   confirmed_.clear();
   return suspected_.has_value();
 }
 
-void MutualWaits::receive(bool all_blocked, bool happened) {
+void DeadlockDetector::receive(bool all_blocked, bool happened) {
   all_blocked_ = all_blocked;
   happened_ = happened;
 }
 
-std::optional<std::string> MutualWaits::receive_confirmations(const std::vector<Announcements>& all,
-                                                              const std::vector<bool>& joined,
-                                                              const std::vector<std::string>& names) const {
+std::optional<std::string> DeadlockDetector::receive_confirmations(const std::vector<Announcements>& all,
+                                                                   const std::vector<bool>& joined,
+                                                                   const std::vector<std::string>& names) const {
   bool all_confirm = true;
   std::string waits;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -41,7 +41,7 @@ std::optional<std::string> MutualWaits::receive_confirmations(const std::vector<
   return "every rank waits for a name that its peers have not submitted:" + waits + " no data was touched";
 }
 
-void MutualWaits::end_negotiation(bool suspected, Time now) {
+void DeadlockDetector::end_negotiation(bool suspected, Time now) {
   suspected_.reset();
   if (suspected) suspected_ = now;
 }

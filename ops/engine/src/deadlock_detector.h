@@ -22,15 +22,15 @@ namespace farandole {
 /// - This rank confirms only if all ranks were blocked in the negotiation before, and it has submitted nothing since.
 /// - Ranks are found to wait for each other only where each that has not joined confirms, and one does, in a
 ///   negotiation in which nothing else has happened. All ranks find the same, in the same words.
-class MutualWaits {
+class DeadlockDetector {
  public:
   using Time = Clock::time_point;
 
   /// This rank has come to stand still: it begins a negotiation to say so.
-  void announce_standstill() { standstill_unannounced_ = true; }
-  bool has_unannounced() const { return standstill_unannounced_; }
+  void announce_idle() { idle_unannounced_ = true; }
+  bool has_unannounced() const { return idle_unannounced_; }
   /// This rank submits something, or gives up what it waits for.
-  void acquit();
+  void reset();
   /// When this rank begins another negotiation because all ranks seem to wait for each other, or Time::max().
   Time next_wakeup() const { return suspected_ ? *suspected_ + kLasts : Time::max(); }
 
@@ -57,7 +57,7 @@ class MutualWaits {
   // Ranks that seem to wait for each other may be wrong about it for this long: a thread may be about to submit.
   static constexpr std::chrono::milliseconds kLasts{300};
 
-  bool standstill_unannounced_ = false;
+  bool idle_unannounced_ = false;
   std::optional<Time> suspected_;  // since when all ranks seem to wait for each other
   // In this negotiation.
   std::vector<std::string> confirmed_;

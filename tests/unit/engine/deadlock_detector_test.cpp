@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that wait for each other, through all that can happen in three negotiations.
-#include "mutual_waits.h"
+#include "deadlock_detector.h"
 
 #include <gmock/gmock.h>
 
@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-constexpr MutualWaits::Time kNow{std::chrono::hours(1)};
+constexpr DeadlockDetector::Time kNow{std::chrono::hours(1)};
 
 /// What happens in and after one negotiation of two ranks.
 struct Happening {
@@ -33,7 +33,7 @@ struct Happening {
 };
 
 struct TwoRanks {
-  std::array<MutualWaits, 2> waits;
+  std::array<DeadlockDetector, 2> waits;
   std::vector<bool> joined{false, false};
   const std::vector<std::string> names{"rank 0", "rank 1"};
 
@@ -51,13 +51,13 @@ struct TwoRanks {
       if (happening.progress) waits[rank].note_progress();
       found[rank] = waits[rank].receive_confirmations(all, joined, names);
       waits[rank].end_negotiation(waits[rank].were_all_blocked() && !joined[rank], kNow);
-      if (happening.submits[rank]) waits[rank].acquit();
+      if (happening.submits[rank]) waits[rank].reset();
     }
     return found;
   }
 };
 
-TEST(MutualWaits, AreFoundWhereAllConfirmAndNothingHappens) {
+TEST(DeadlockDetector, AreFoundWhereAllConfirmAndNothingHappens) {
   for (unsigned bits = 0; bits < Happening::kAll * Happening::kAll * Happening::kAll; ++bits) {
     TwoRanks ranks;
     const std::array<Happening, 3> happenings{Happening(bits % Happening::kAll),
@@ -73,13 +73,13 @@ TEST(MutualWaits, AreFoundWhereAllConfirmAndNothingHappens) {
       ASSERT_EQ(found[0], found[1]) << "in the same words";
       for (std::size_t rank = 0; rank < 2; ++rank) {
         const bool suspects = now.all_blocked() && !now.submits[rank];
-        ASSERT_EQ(ranks.waits[rank].next_wakeup(), suspects ? kNow + milliseconds(300) : MutualWaits::Time::max());
+        ASSERT_EQ(ranks.waits[rank].next_wakeup(), suspects ? kNow + milliseconds(300) : DeadlockDetector::Time::max());
       }
     }
   }
 }
 
-TEST(MutualWaits, NoRankWaitsForOneThatHasJoined) {
+TEST(DeadlockDetector, NoRankWaitsForOneThatHasJoined) {
   TwoRanks ranks;
   ranks.joined[1] = true;
   const Happening blocked(3);
@@ -92,19 +92,19 @@ TEST(MutualWaits, NoRankWaitsForOneThatHasJoined) {
   EXPECT_EQ(ranks.negotiation(blocked)[0], std::nullopt) << "none waits";
 }
 
-TEST(MutualWaits, StandstillIsAnnouncedOnce) {
-  MutualWaits waits;
-  waits.announce_standstill();
+TEST(DeadlockDetector, StandstillIsAnnouncedOnce) {
+  DeadlockDetector waits;
+  waits.announce_idle();
   EXPECT_TRUE(waits.has_unannounced());
   waits.open();
   EXPECT_FALSE(waits.has_unannounced());
-  waits.announce_standstill();
-  waits.acquit();
+  waits.announce_idle();
+  waits.reset();
   EXPECT_FALSE(waits.has_unannounced()) << "the rank has gone on";
 }
 
-TEST(MutualWaits, LongListsOfNamesAreCut) {
-  MutualWaits waits;
+TEST(DeadlockDetector, LongListsOfNamesAreCut) {
+  DeadlockDetector waits;
   std::vector<Announcements> all(1);
   for (char name = 'a'; name <= 'f'; ++name) all[0].waits_for.emplace_back(1, name);
   waits.receive(true, false);

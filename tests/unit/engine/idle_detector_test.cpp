@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a rank stands still, with time and processor time that tests pass in.
-#include "standstill.h"
+#include "idle_detector.h"
 
 #include <gtest/gtest.h>
 
@@ -19,13 +19,13 @@ class WaitingRank {
     bool comes = false;
     for (milliseconds passed{0}; passed < time; passed += kBetweenLooks) {
       now_ += kBetweenLooks;
-      used_ += std::chrono::duration_cast<Standstill::ProcessorTime>(processors * kBetweenLooks);
+      used_ += std::chrono::duration_cast<IdleDetector::ProcessorTime>(processors * kBetweenLooks);
       comes = look() || comes;
     }
     return comes;
   }
-  bool look() { return standstill_.look(happened, now_); }
-  bool stands_still() const { return standstill_.holds(happened); }
+  bool look() { return idle_.look(happened, now_); }
+  bool stands_still() const { return idle_.holds(happened); }
   void sleep(milliseconds time) { now_ += time; }
 
   std::uint64_t happened = 1;
@@ -34,14 +34,14 @@ class WaitingRank {
  private:
   static constexpr milliseconds kBetweenLooks{100};
   Clock::time_point now_{std::chrono::hours(1)};
-  Standstill::ProcessorTime used_{std::chrono::minutes(5)};
-  Standstill standstill_{Seconds(5), [this] {
-                           ++samples;
-                           return used_;
-                         }};
+  IdleDetector::ProcessorTime used_{std::chrono::minutes(5)};
+  IdleDetector idle_{Seconds(5), [this] {
+                             ++samples;
+                             return used_;
+                           }};
 };
 
-TEST(Standstill, ComesWhenNothingHappensForLong) {
+TEST(IdleDetector, ComesWhenNothingHappensForLong) {
   WaitingRank rank;
   EXPECT_FALSE(rank.wait(milliseconds(5000)));
   EXPECT_TRUE(rank.wait(milliseconds(500)));
@@ -50,7 +50,7 @@ TEST(Standstill, ComesWhenNothingHappensForLong) {
   EXPECT_TRUE(rank.stands_still());
 }
 
-TEST(Standstill, IsOverWhenSomethingHappens) {
+TEST(IdleDetector, IsOverWhenSomethingHappens) {
   WaitingRank rank;
   EXPECT_TRUE(rank.wait(milliseconds(6000)));
   ++rank.happened;
@@ -61,7 +61,7 @@ TEST(Standstill, IsOverWhenSomethingHappens) {
   EXPECT_TRUE(rank.wait(milliseconds(2000)));
 }
 
-TEST(Standstill, IsNotThatOfARankThatComputes) {
+TEST(IdleDetector, IsNotThatOfARankThatComputes) {
   WaitingRank rank;
   EXPECT_FALSE(rank.wait(milliseconds(60000), 1.0));
   EXPECT_FALSE(rank.wait(milliseconds(60000), 0.1)) << "or reads a file, decodes images";
@@ -69,7 +69,7 @@ TEST(Standstill, IsNotThatOfARankThatComputes) {
 }
 
 /// Another negotiation confirms a standstill 300 ms after it has come.
-TEST(Standstill, IsOverWhenTheRankBeginsToCompute) {
+TEST(IdleDetector, IsOverWhenTheRankBeginsToCompute) {
   WaitingRank rank;
   EXPECT_TRUE(rank.wait(milliseconds(6000)));
   rank.wait(milliseconds(400), 1.0);
@@ -78,7 +78,7 @@ TEST(Standstill, IsOverWhenTheRankBeginsToCompute) {
 }
 
 /// Stopped, or on a machine that has no processor for it.
-TEST(Standstill, DoesNotCountWhileTheProcessCanNotGoOn) {
+TEST(IdleDetector, DoesNotCountWhileTheProcessCanNotGoOn) {
   WaitingRank rank;
   EXPECT_FALSE(rank.wait(milliseconds(4000)));
   rank.sleep(milliseconds(3000));
@@ -86,7 +86,7 @@ TEST(Standstill, DoesNotCountWhileTheProcessCanNotGoOn) {
   EXPECT_TRUE(rank.wait(milliseconds(2000)));
 }
 
-TEST(Standstill, MakesNoSystemCallsWhileAllGoesWell) {
+TEST(IdleDetector, MakesNoSystemCallsWhileAllGoesWell) {
   WaitingRank rank;
   for (int step = 0; step < 100; ++step) {
     ++rank.happened;

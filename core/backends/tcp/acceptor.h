@@ -19,15 +19,15 @@ namespace farandole::tcp {
 /// A listening socket, and the handshakes with those that have called it. Strangers are dropped, counted, and logged
 /// once a minute at most, as is that callers wait because this process may open no more files. Nothing blocks. Not
 /// thread-safe.
-class Callers {
+class Acceptor {
  public:
   /// Handshakes with callers that have not proved to be of the job, beside one for each process of the job, so that all
   /// of those can call at once; the oldest makes room for the next.
-  static constexpr std::size_t kMost = 64;
+  static constexpr std::size_t kMaxPending = 64;
   using Decide = std::function<Verdict(const Introduction& caller)>;
   using Adopt = std::function<void(const Introduction& caller, UniqueDescriptor socket)>;
 
-  Callers(UniqueDescriptor listener, const JobKey& key, const Introduction& mine, Seconds peer_timeout);
+  Acceptor(UniqueDescriptor listener, const JobKey& key, const Introduction& mine, Seconds peer_timeout);
 
   /// What later callers are told.
   void set_introduction(const Introduction& mine) { mine_ = mine; }
@@ -46,7 +46,7 @@ class Callers {
   void drop_sockets();
 
  private:
-  std::size_t most() const { return kMost + static_cast<std::size_t>(mine_.processes); }
+  std::size_t most() const { return kMaxPending + static_cast<std::size_t>(mine_.processes); }
   void accept();
   bool is_over(Handshake& handshake, const Decide& decide, const Adopt& adopt);
   void refuse(std::string_view why);

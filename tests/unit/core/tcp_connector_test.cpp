@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "tcp/callers.h"
-#include "tcp/outgoing_calls.h"
+#include "tcp/acceptor.h"
+#include "tcp/connector.h"
 #include "tcp/stream.h"
 #include "tcp_slots.h"
 
@@ -22,8 +22,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
-using FailureKind = OutgoingCalls::Failure::Kind;
-using CallState = OutgoingCalls::State;
+using FailureKind = Connector::Failure::Kind;
+using CallState = Connector::State;
 
 constexpr Clock::time_point kStart{1h};
 
@@ -34,8 +34,8 @@ class CalledProcess {
       : verdict_(verdict), callers_(std::move(listener_), key_, introduction(1), Seconds(60)) {}
 
   Address address() const { return host_address(port_); }
-  CallTerms terms() const {
-    CallTerms terms;
+  ConnectOptions terms() const {
+    ConnectOptions terms;
     terms.key = key_;
     terms.mine = introduction(0);
     terms.called = 1;
@@ -58,7 +58,7 @@ class CalledProcess {
   const JobKey key_ = make_job_key();
   UniqueDescriptor listener_ = listen_at(host_address(0));
   const std::uint16_t port_ = port_of(listener_);
-  Callers callers_;
+  Acceptor callers_;
   UniqueDescriptor adopted_;
 };
 
@@ -81,7 +81,7 @@ class SilentProgram {
  public:
   Address address() const { return host_address(port_); }
   /// Makes the first call, at kStart, and returns when some of it has come.
-  void take_call(OutgoingCalls& calls) {
+  void take_call(Connector& calls) {
     UniqueDescriptor caller;
     char byte = 0;
     const Deadline deadline = Deadline::after(20s);
@@ -104,7 +104,7 @@ class SilentProgram {
 };
 
 /// What comes of the calls at that time; kWaiting: nothing within 20 s.
-CallState outcome(OutgoingCalls& calls, Clock::time_point now, CalledProcess* called = nullptr) {
+CallState outcome(Connector& calls, Clock::time_point now, CalledProcess* called = nullptr) {
   const Deadline deadline = Deadline::after(20s);
   while (!deadline.passed()) {
     if (called != nullptr) called->answer();
@@ -117,7 +117,7 @@ CallState outcome(OutgoingCalls& calls, Clock::time_point now, CalledProcess* ca
 
 TEST(TcpOutgoingCalls, ACallThatIsTakenUpIsAConnection) {
   CalledProcess called;
-  OutgoingCalls calls(called.terms(), {called.address()});
+  Connector calls(called.terms(), {called.address()});
   ASSERT_EQ(outcome(calls, kStart, &called), CallState::kConnected);
   const UniqueDescriptor socket = calls.take_socket();
   EXPECT_TRUE(socket);
@@ -131,7 +131,7 @@ TEST(TcpOutgoingCalls, ACallThatIsTakenUpIsAConnection) {
 TEST(TcpOutgoingCalls, TheNextAddressIsCalledWithoutAPause) {
   CalledProcess called;
   const ClosedPort closed;
-  OutgoingCalls calls(called.terms(), {closed.address(), called.address()});
+  Connector calls(called.terms(), {closed.address(), called.address()});
   ASSERT_EQ(outcome(calls, kStart), CallState::kFailed);
   EXPECT_EQ(calls.failure()->kind, FailureKind::kNotListening);
   EXPECT_EQ(calls.failure()->describe(), to_text(closed.address()) + ": Connection refused");
@@ -141,7 +141,7 @@ TEST(TcpOutgoingCalls, TheNextAddressIsCalledWithoutAPause) {
 TEST(TcpOutgoingCalls, PausesBetweenTheRoundsDoubleUpToTheLongest) {
   const CalledProcess called;
   const ClosedPort one, other;
-  OutgoingCalls calls(called.terms(), {one.address(), other.address()});
+  Connector calls(called.terms(), {one.address(), other.address()});
   Clock::time_point now = kStart;
   for (const auto pause : {10ms, 20ms, 40ms, 40ms}) {
     for (const Address& address : {one.address(), other.address()}) {
@@ -157,7 +157,7 @@ TEST(TcpOutgoingCalls, PausesBetweenTheRoundsDoubleUpToTheLongest) {
 TEST(TcpOutgoingCalls, AnAddressWithoutAnAnswerIsLeftAfterTheConnectTime) {
   const CalledProcess called;
   const FullPort full;
-  OutgoingCalls calls(called.terms(), {full.address()});
+  Connector calls(called.terms(), {full.address()});
   EXPECT_EQ(calls.advance(kStart), CallState::kWaiting);
   EXPECT_EQ(calls.advance(kStart + 3s - 1ms), CallState::kWaiting);
   ASSERT_EQ(calls.advance(kStart + 3s), CallState::kFailed);
@@ -168,7 +168,7 @@ TEST(TcpOutgoingCalls, AnAddressWithoutAnAnswerIsLeftAfterTheConnectTime) {
 TEST(TcpOutgoingCalls, AProgramThatDoesNotAnswerIsLeftAfterTheAnswerTime) {
   const CalledProcess called;
   SilentProgram silent;
-  OutgoingCalls calls(called.terms(), {silent.address()});
+  Connector calls(called.terms(), {silent.address()});
   silent.take_call(calls);
   EXPECT_EQ(calls.advance(kStart + 5s - 1ms), CallState::kWaiting);
   ASSERT_EQ(calls.advance(kStart + 5s), CallState::kFailed);
@@ -178,9 +178,9 @@ TEST(TcpOutgoingCalls, AProgramThatDoesNotAnswerIsLeftAfterTheAnswerTime) {
 TEST(TcpOutgoingCalls, AProgramMayTakeAnyTimeWhereThereIsNoAnswerTime) {
   const CalledProcess called;
   SilentProgram silent;
-  CallTerms terms = called.terms();
+  ConnectOptions terms = called.terms();
   terms.answer_time = Clock::duration::max();
-  OutgoingCalls calls(terms, {silent.address()});
+  Connector calls(terms, {silent.address()});
   silent.take_call(calls);
   EXPECT_EQ(calls.advance(kStart + 1000h), CallState::kWaiting);
   EXPECT_TRUE(calls.is_calling());
@@ -189,7 +189,7 @@ TEST(TcpOutgoingCalls, AProgramMayTakeAnyTimeWhereThereIsNoAnswerTime) {
 TEST(TcpOutgoingCalls, AStrangerThatListensBreaksTheHandshake) {
   const CalledProcess called;
   CalledProcess stranger;  // it has another key
-  OutgoingCalls calls(called.terms(), {stranger.address()});
+  Connector calls(called.terms(), {stranger.address()});
   ASSERT_EQ(outcome(calls, kStart, &stranger), CallState::kFailed);
   EXPECT_EQ(calls.failure()->kind, FailureKind::kBroken);
   EXPECT_EQ(calls.failing_since(), kStart);
@@ -198,7 +198,7 @@ TEST(TcpOutgoingCalls, AStrangerThatListensBreaksTheHandshake) {
 TEST(TcpOutgoingCalls, AnEndThatDeclinesIsThereAndIsCalledAgain) {
   CalledProcess called(Verdict::kMisfit);
   const ClosedPort closed;
-  OutgoingCalls calls(called.terms(), {closed.address(), called.address(), closed.address()});
+  Connector calls(called.terms(), {closed.address(), called.address(), closed.address()});
   ASSERT_EQ(outcome(calls, kStart), CallState::kFailed);
   EXPECT_EQ(calls.failing_since(), kStart);
   ASSERT_EQ(outcome(calls, kStart, &called), CallState::kFailed);
@@ -213,7 +213,7 @@ TEST(TcpOutgoingCalls, AnEndThatDeclinesIsThereAndIsCalledAgain) {
 TEST(TcpOutgoingCalls, FailingBeginsWithTheFirstFailure) {
   const CalledProcess called;
   const ClosedPort closed;
-  OutgoingCalls calls(called.terms(), {closed.address()});
+  Connector calls(called.terms(), {closed.address()});
   EXPECT_FALSE(calls.failing_since());
   ASSERT_EQ(outcome(calls, kStart), CallState::kFailed);
   ASSERT_EQ(outcome(calls, kStart + 1s), CallState::kFailed);
@@ -222,7 +222,7 @@ TEST(TcpOutgoingCalls, FailingBeginsWithTheFirstFailure) {
 
 TEST(TcpOutgoingCalls, AConnectionThatIsSaidToBeThereAndDoesNotComeIsAFailure) {
   CalledProcess called(Verdict::kTaken);
-  OutgoingCalls calls(called.terms(), {called.address()});
+  Connector calls(called.terms(), {called.address()});
   ASSERT_EQ(outcome(calls, kStart, &called), CallState::kFailed);
   ASSERT_EQ(outcome(calls, kStart + 1s, &called), CallState::kFailed);
   EXPECT_EQ(calls.failing_since(), kStart);
@@ -233,7 +233,7 @@ TEST(TcpOutgoingCalls, RefusalsBeginAnewWhereAnAddressDoesNotAnswer) {
   const CalledProcess called;
   const ClosedPort closed;
   const FullPort full;
-  OutgoingCalls calls(called.terms(), {closed.address(), full.address()});
+  Connector calls(called.terms(), {closed.address(), full.address()});
   ASSERT_EQ(outcome(calls, kStart), CallState::kFailed);
   EXPECT_EQ(calls.refused_since(), kStart);
   EXPECT_EQ(calls.advance(kStart), CallState::kWaiting);
@@ -248,12 +248,12 @@ TEST(TcpOutgoingCalls, RefusalsBeginAnewWhereAnAddressDoesNotAnswer) {
 TEST(TcpOutgoingCalls, ACallIsThroughWhenTheKernelOfTheOtherEndHasTakenIt) {
   const CalledProcess called;
   const FullPort full;
-  OutgoingCalls waiting(called.terms(), {full.address()});
+  Connector waiting(called.terms(), {full.address()});
   EXPECT_EQ(waiting.advance(kStart), CallState::kWaiting);
   EXPECT_TRUE(waiting.is_calling());
   EXPECT_FALSE(waiting.is_through());
   SilentProgram silent;
-  OutgoingCalls taken(called.terms(), {silent.address()});
+  Connector taken(called.terms(), {silent.address()});
   silent.take_call(taken);
   EXPECT_TRUE(taken.is_through());
 }
@@ -262,7 +262,7 @@ TEST(TcpOutgoingCalls, AnEndThatHasLetACallWaitIsThere) {
   const CalledProcess called;
   const ClosedPort closed;
   SilentProgram busy;
-  OutgoingCalls calls(called.terms(), {closed.address(), busy.address()});
+  Connector calls(called.terms(), {closed.address(), busy.address()});
   ASSERT_EQ(outcome(calls, kStart), CallState::kFailed);
   EXPECT_EQ(calls.failing_since(), kStart);
   busy.take_call(calls);
@@ -274,10 +274,10 @@ TEST(TcpOutgoingCalls, AnEndThatHasLetACallWaitIsThere) {
 TEST(TcpOutgoingCalls, AfterHangingUpTheNextCallHasItsTime) {
   const CalledProcess called;
   const SilentProgram silent;
-  OutgoingCalls calls(called.terms(), {silent.address()});
+  Connector calls(called.terms(), {silent.address()});
   calls.advance(kStart);
   EXPECT_TRUE(calls.is_calling());
-  calls.hang_up(kStart + 1s);
+  calls.cancel(kStart + 1s);
   EXPECT_FALSE(calls.is_calling());
   calls.advance(kStart + 1s - 1ms);
   EXPECT_FALSE(calls.is_calling());
@@ -287,7 +287,7 @@ TEST(TcpOutgoingCalls, AfterHangingUpTheNextCallHasItsTime) {
 
 TEST(TcpOutgoingCalls, WithoutAnAddressThereIsNoCall) {
   CalledProcess called;
-  OutgoingCalls calls(called.terms());
+  Connector calls(called.terms());
   EXPECT_EQ(calls.advance(kStart), CallState::kWaiting);
   EXPECT_FALSE(calls.is_calling());
   calls.set_addresses({called.address()});

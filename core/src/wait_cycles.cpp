@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wait_circles.h"
+#include "wait_cycles.h"
 
 #include <fmt/format.h>
 
@@ -39,23 +39,23 @@ std::optional<RankWait> wait_of(const BlockedCalls& calls) {
   return wait;
 }
 
-CircleDoubt doubt_about(const RankWait& wait, Seconds warn_after) {
-  if (!wait.call.needs_all) return CircleDoubt::kNotCompared;
-  if (wait.has_several_threads) return CircleDoubt::kSeveralThreads;
+CycleDoubt doubt_about(const RankWait& wait, Seconds warn_after) {
+  if (!wait.call.needs_all) return CycleDoubt::kNotCompared;
+  if (wait.has_several_threads) return CycleDoubt::kSeveralThreads;
   const bool is_recent = Clock::now() - wait.call.since < kCertainAfter * warn_after;
-  return is_recent ? CircleDoubt::kRecent : CircleDoubt::kNone;
+  return is_recent ? CycleDoubt::kRecent : CycleDoubt::kNone;
 }
 
 std::string describe_doubt(const WaitProbe& probe) {
   switch (probe.doubt) {
-    case CircleDoubt::kNone:
+    case CycleDoubt::kNone:
       return {};
-    case CircleDoubt::kRecent:
+    case CycleDoubt::kRecent:
       return "a thread that has not used Farandole yet may still end this; if none does, the job ends later by a "
              "Mismatch";
-    case CircleDoubt::kSeveralThreads:
+    case CycleDoubt::kSeveralThreads:
       return fmt::format("another thread of rank {} may still end this", probe.doubtful);
-    case CircleDoubt::kNotCompared:
+    case CycleDoubt::kNotCompared:
       return fmt::format("rank {} may still go on, because calls are not compared (FARANDOLE_CHECK=off)",
                          probe.doubtful);
   }
@@ -64,11 +64,11 @@ std::string describe_doubt(const WaitProbe& probe) {
 
 }  // namespace
 
-WaitCircles::WaitCircles(const Topology& topology, int process, Seconds warn_after, Surroundings surroundings)
-    : topology_(topology), process_(process), warn_after_(warn_after), surroundings_(std::move(surroundings)) {}
+WaitCycles::WaitCycles(const Topology& topology, int process, Seconds warn_after, Environment environment)
+    : topology_(topology), process_(process), warn_after_(warn_after), environment_(std::move(environment)) {}
 
-void WaitCircles::search(int rank) {
-  const auto wait = wait_of(surroundings_.blocked(rank));
+void WaitCycles::search(int rank) {
+  const auto wait = wait_of(environment_.blocked(rank));
   if (!wait) return;
   WaitProbe probe;
   probe.origin = static_cast<std::uint32_t>(rank);
@@ -78,29 +78,29 @@ void WaitCircles::search(int rank) {
   pass_on(rank, probe);
 }
 
-void WaitCircles::receive(int rank, std::uint32_t communicator, std::uint64_t sequence, const WaitProbe& probe) {
-  const auto wait = wait_of(surroundings_.blocked(rank));
-  if (!wait || surroundings_.entered(rank, communicator) >= sequence) return;
+void WaitCycles::receive(int rank, std::uint32_t communicator, std::uint64_t sequence, const WaitProbe& probe) {
+  const auto wait = wait_of(environment_.blocked(rank));
+  if (!wait || environment_.entered(rank, communicator) >= sequence) return;
   if (static_cast<std::uint32_t>(rank) == probe.origin) {
     const bool waits_for_the_same =
         wait->call.communicator == probe.origin_communicator && wait->call.sequence == probe.origin_sequence;
-    if (waits_for_the_same) surroundings_.found(rank, describe(probe), probe.doubt == CircleDoubt::kNone);
+    if (waits_for_the_same) environment_.found(rank, describe(probe), probe.doubt == CycleDoubt::kNone);
     return;
   }
   if (Clock::now() - wait->call.since >= kPassesOnAfter * warn_after_ && is_first_time(rank, probe))
     pass_on(rank, probe);
 }
 
-bool WaitCircles::is_first_time(int rank, const WaitProbe& probe) {
+bool WaitCycles::is_first_time(int rank, const WaitProbe& probe) {
   const std::lock_guard lock(mutex_);
   return std::exchange(passed_on_[{rank, static_cast<int>(probe.origin)}], probe.number) != probe.number;
 }
 
 /// Adds the rank to the path, and sends the probe to all ranks that have not entered what the rank waits for.
-void WaitCircles::pass_on(int rank, WaitProbe probe) {
-  const auto wait = wait_of(surroundings_.blocked(rank));
+void WaitCycles::pass_on(int rank, WaitProbe probe) {
+  const auto wait = wait_of(environment_.blocked(rank));
   if (!wait) return;
-  if (const CircleDoubt doubt = doubt_about(*wait, warn_after_); doubt > probe.doubt) {
+  if (const CycleDoubt doubt = doubt_about(*wait, warn_after_); doubt > probe.doubt) {
     probe.doubt = doubt;
     probe.doubtful = static_cast<std::uint32_t>(rank);
   }
@@ -113,17 +113,17 @@ void WaitCircles::pass_on(int rank, WaitProbe probe) {
   } else {
     ++probe.hidden;
   }
-  for (const int member : surroundings_.missing(call.communicator, call.sequence, wait->members)) {
+  for (const int member : environment_.missing(call.communicator, call.sequence, wait->members)) {
     if (member == rank) continue;
     if (topology_.rank(member).process == process_) {
       receive(member, call.communicator, call.sequence, probe);
     } else {
-      surroundings_.post(member, call.communicator, call.sequence, probe);
+      environment_.post(member, call.communicator, call.sequence, probe);
     }
   }
 }
 
-std::string WaitCircles::describe(const WaitProbe& probe) {
+std::string WaitCycles::describe(const WaitProbe& probe) {
   const std::string doubt = describe_doubt(probe);
   const std::string more = probe.hidden == 0 ? ""
                                              : fmt::format(", which waits for {} more rank{} in turn", probe.hidden,

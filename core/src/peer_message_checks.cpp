@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "from_peers.h"
+#include "peer_message_checks.h"
 
 #include <fmt/format.h>
 

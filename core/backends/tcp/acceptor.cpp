@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tcp/callers.h"
+#include "tcp/acceptor.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -22,21 +22,21 @@ constexpr auto kNew = std::chrono::milliseconds(50);
 
 }  // namespace
 
-Callers::Callers(UniqueDescriptor listener, const JobKey& key, const Introduction& mine, Seconds peer_timeout)
+Acceptor::Acceptor(UniqueDescriptor listener, const JobKey& key, const Introduction& mine, Seconds peer_timeout)
     : listener_(std::move(listener)), key_(key), mine_(mine), peer_timeout_(peer_timeout) {}
 
-void Callers::advance(const Decide& decide, const Adopt& adopt) {
+void Acceptor::advance(const Decide& decide, const Adopt& adopt) {
   accept();
   for (auto each = handshakes_.begin(); each != handshakes_.end();) {
     each = is_over(*each, decide, adopt) ? handshakes_.erase(each) : std::next(each);
   }
 }
 
-bool Callers::has_new(Clock::time_point now) const {
+bool Acceptor::has_new(Clock::time_point now) const {
   return !handshakes_.empty() && now - handshakes_.back().start() < kNew;
 }
 
-void Callers::accept() {
+void Acceptor::accept() {
   // At most as many as may wait here, so that a flood of callers can not keep this process.
   for (std::size_t i = 0; i < most(); ++i) {
     UniqueDescriptor socket = accept_caller(listener_, peer_timeout_);
@@ -53,7 +53,7 @@ void Callers::accept() {
 }
 
 /// True if nothing is left to do for it.
-bool Callers::is_over(Handshake& handshake, const Decide& decide, const Adopt& adopt) {
+bool Acceptor::is_over(Handshake& handshake, const Decide& decide, const Adopt& adopt) {
   if (handshake.advance() == Handshake::State::kProven) {
     handshake.decide(decide(handshake.peer()));
     handshake.advance();
@@ -78,7 +78,7 @@ bool Callers::is_over(Handshake& handshake, const Decide& decide, const Adopt& a
 
 /// What calls meanwhile is answered once there is room; until then a caller can not tell this process from one that
 /// computes.
-void Callers::look_why_none(int error) {
+void Acceptor::look_why_none(int error) {
   if ((error != EMFILE && error != ENFILE) || !may_log()) return;
   log(LogLevel::kWarning,
       fmt::format("process {}: calls of other processes wait, because this one has too many open files ({}); raise the "
@@ -86,26 +86,26 @@ void Callers::look_why_none(int error) {
                   mine_.process, std::generic_category().message(error)));
 }
 
-bool Callers::may_log() {
+bool Acceptor::may_log() {
   const auto now = Clock::now();
   if (now < next_line_) return false;
   next_line_ = now + kBetweenLines;
   return true;
 }
 
-void Callers::refuse(std::string_view why) {
+void Acceptor::refuse(std::string_view why) {
   ++strangers_;
   if (!may_log()) return;
   log(LogLevel::kWarning, fmt::format("process {}: a connection that is none of the job's is refused ({} so far): {}",
                                       mine_.process, strangers_, why));
 }
 
-void Callers::add_to(std::vector<pollfd>& sockets) const {
+void Acceptor::add_to(std::vector<pollfd>& sockets) const {
   sockets.push_back({listener_.get(), POLLIN, 0});
   for (const Handshake& each : handshakes_) sockets.push_back({each.descriptor(), each.awaited_events(), 0});
 }
 
-void Callers::drop_sockets() {
+void Acceptor::drop_sockets() {
   const UniqueDescriptor dropped(std::move(listener_));
   handshakes_.clear();
 }

@@ -17,7 +17,7 @@ struct pollfd;
 namespace farandole::tcp {
 
 /// What holds for all calls of one process to another one.
-struct CallTerms {
+struct ConnectOptions {
   JobKey key{};
   Introduction mine;                ///< of the caller
   int called = 0;                   ///< the process that shall take the call up
@@ -31,7 +31,7 @@ struct CallTerms {
 
 /// The calls of a process to another one: at one address after the other, again and again, until one is taken up.
 /// Nothing blocks. Not thread-safe.
-class OutgoingCalls {
+class Connector {
  public:
   enum class State {
     kWaiting,    ///< a call is under way, or the next one is not due yet
@@ -57,7 +57,7 @@ class OutgoingCalls {
   };
 
   /// @param addresses  in the order in which they are called
-  explicit OutgoingCalls(const CallTerms& terms, std::vector<Address> addresses = {});
+  explicit Connector(const ConnectOptions& terms, std::vector<Address> addresses = {});
 
   /// Until there are some no call is made. A call that is under way goes on.
   void set_addresses(std::vector<Address> addresses);
@@ -71,7 +71,7 @@ class OutgoingCalls {
   /// True if a call is under way, and the kernel of the other end has taken it.
   bool is_through() const { return call_ && call_->is_connected(); }
   /// Ends the call that is under way, if there is one; the next one is due at `next`.
-  void hang_up(Clock::time_point next);
+  void cancel(Clock::time_point next);
 
   /// Of the last call that has failed.
   const std::optional<Failure>& failure() const { return failure_; }
@@ -88,7 +88,7 @@ class OutgoingCalls {
  private:
   State fail(Failure::Kind kind, std::string text, Clock::time_point now);
 
-  const CallTerms terms_;
+  const ConnectOptions terms_;
   std::vector<Address> addresses_;
   std::size_t next_address_ = 0;
   std::optional<Handshake> call_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shared_memory/host_meeting.h"
+#include "shared_memory/host_gather.h"
 
 namespace farandole {
 namespace {
@@ -18,23 +18,23 @@ std::array<std::uint64_t, kWords> load_words(const std::array<std::atomic<std::u
 
 }  // namespace
 
-void HostMeeting::show(const Entry& entry) {
+void HostGather::show(const Entry& entry) {
   MeetingRecord& mine = record(host_.rank());
   store_words(mine.entry, entry);
   mine.shown.store(number_, std::memory_order_seq_cst);
   host_.nudge();
 }
 
-HostMeeting::Answer HostMeeting::answer() const {
+HostGather::Answer HostGather::answer() const {
   return load_words(record(0).answer);
 }
 
-bool HostMeeting::all_shown() {
+bool HostGather::all_shown() {
   while (cursor_ < host_.size() && has_shown(cursor_)) ++cursor_;
   return cursor_ == host_.size();
 }
 
-std::vector<int> HostMeeting::missing() const {
+std::vector<int> HostGather::missing() const {
   std::vector<int> ranks;
   for (int local = 0; local < host_.size(); ++local) {
     if (!has_shown(local)) ranks.push_back(local);
@@ -42,11 +42,11 @@ std::vector<int> HostMeeting::missing() const {
   return ranks;
 }
 
-HostMeeting::Entry HostMeeting::entry_of(int local) const {
+HostGather::Entry HostGather::entry_of(int local) const {
   return load_words(record(local).entry);
 }
 
-void HostMeeting::give(const Answer& answer) {
+void HostGather::give(const Answer& answer) {
   MeetingRecord& mine = record(0);
   store_words(mine.answer, answer);
   mine.answered.store(number_, std::memory_order_seq_cst);

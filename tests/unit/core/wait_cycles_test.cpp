@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that wait for each other: which circles are found, and how sure they are.
-#include "wait_circles.h"
+#include "wait_cycles.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ class WaitingRanks {
   explicit WaitingRanks(int ranks)
       : topology_(topology_of_processes(ranks)), blocked_(static_cast<std::size_t>(ranks)) {
     for (int rank = 0; rank < ranks; ++rank) {
-      WaitCircles::Surroundings here;
+      WaitCycles::Environment here;
       here.blocked = [this](int asked) -> BlockedCalls& { return blocked(asked); };
       here.entered = [this](int asked, std::uint32_t communicator) { return entered_[{asked, communicator}]; };
       here.missing = [this](std::uint32_t communicator, std::uint64_t sequence, const std::vector<int>& members) {
@@ -64,11 +64,11 @@ class WaitingRanks {
       here.found = [this](int, const std::string& text, bool is_certain) {
         (is_certain ? certain : possible).push_back(text);
       };
-      circles_.push_back(std::make_unique<WaitCircles>(topology_, rank, kWarnAfter, std::move(here)));
+      cycles_.push_back(std::make_unique<WaitCycles>(topology_, rank, kWarnAfter, std::move(here)));
     }
   }
   BlockedCalls& blocked(int rank) { return blocked_[static_cast<std::size_t>(rank)]; }
-  WaitCircles& circles(int rank) { return *circles_[static_cast<std::size_t>(rank)]; }
+  WaitCycles& circles(int rank) { return *cycles_[static_cast<std::size_t>(rank)]; }
   /// `rank` sleeps in the first collective of a communicator.
   void wait(int rank, std::uint32_t communicator, std::vector<int> members, Seconds waited = kUntilCertain,
             bool needs_all = true) {
@@ -95,11 +95,11 @@ class WaitingRanks {
   std::list<std::vector<int>> members_;
   std::list<std::string> labels_;
   std::list<BlockedCalls::Scope> scopes_;
-  std::vector<std::unique_ptr<WaitCircles>> circles_;
+  std::vector<std::unique_ptr<WaitCycles>> cycles_;
   std::deque<std::function<void()>> messages_;
 };
 
-TEST(WaitCircles, TwoRanksThatWaitForEachOtherAreCertain) {
+TEST(WaitCycles, TwoRanksThatWaitForEachOtherAreCertain) {
   WaitingRanks job(3);
   job.wait(0, 7, {0, 1});
   job.wait(1, 8, {0, 1});
@@ -112,7 +112,7 @@ TEST(WaitCircles, TwoRanksThatWaitForEachOtherAreCertain) {
                                "which waits for rank 0; ranks that share")));
 }
 
-TEST(WaitCircles, ALongCircleAmongOthersIsFound) {
+TEST(WaitCycles, ALongCircleAmongOthersIsFound) {
   constexpr int kRanks = 40;
   WaitingRanks job(kRanks + 1);
   // Each of the others waits for the next, which is in another communicator; the last rank waits for a rank of the
@@ -133,7 +133,7 @@ TEST(WaitCircles, ALongCircleAmongOthersIsFound) {
   EXPECT_LE(job.posted, 2 * kRanks + 2);
 }
 
-TEST(WaitCircles, AProbeIsPassedOnOnce) {
+TEST(WaitCycles, AProbeIsPassedOnOnce) {
   WaitingRanks job(6);
   // All but rank 0 wait for rank 0, which waits for all of them.
   for (int rank = 1; rank < 6; ++rank) job.wait(rank, 7, {0, 1, 2, 3, 4, 5});
@@ -144,7 +144,7 @@ TEST(WaitCircles, AProbeIsPassedOnOnce) {
   EXPECT_LE(job.posted, 1 + 5 + 4);
 }
 
-TEST(WaitCircles, ARankThatWaitsForAShortTimeOrNotAtAllEndsTheSearch) {
+TEST(WaitCycles, ARankThatWaitsForAShortTimeOrNotAtAllEndsTheSearch) {
   WaitingRanks job(3);
   job.wait(0, 7, {0, 1});
   job.circles(0).search(0);
@@ -156,7 +156,7 @@ TEST(WaitCircles, ARankThatWaitsForAShortTimeOrNotAtAllEndsTheSearch) {
   EXPECT_THAT(job.possible, IsEmpty());
 }
 
-TEST(WaitCircles, NothingIsFoundWhereARankHasComeMeanwhile) {
+TEST(WaitCycles, NothingIsFoundWhereARankHasComeMeanwhile) {
   WaitingRanks job(2);
   job.wait(0, 7, {0, 1});
   job.wait(1, 8, {0, 1});
@@ -167,7 +167,7 @@ TEST(WaitCircles, NothingIsFoundWhereARankHasComeMeanwhile) {
   EXPECT_THAT(job.possible, IsEmpty());
 }
 
-TEST(WaitCircles, ACircleNamesAllRanksWhereItIsShort) {
+TEST(WaitCycles, ACircleNamesAllRanksWhereItIsShort) {
   WaitingRanks job(12);
   job.label_prefix = "communicator 'tensor parallel, replica group with a long name' ";
   for (int rank = 0; rank < 8; ++rank) job.wait(rank, static_cast<std::uint32_t>(rank), {rank, (rank + 1) % 8});
@@ -180,7 +180,7 @@ TEST(WaitCircles, ACircleNamesAllRanksWhereItIsShort) {
   EXPECT_THAT(job.certain.front(), Not(HasSubstr("more rank")));
 }
 
-TEST(WaitCircles, OneRankThatThePathHasNoRoomForIsCounted) {
+TEST(WaitCycles, OneRankThatThePathHasNoRoomForIsCounted) {
   WaitingRanks job(3);
   job.wait(0, 0, {0, 1});
   job.wait(1, 1, {1, 2});
@@ -193,7 +193,7 @@ TEST(WaitCircles, OneRankThatThePathHasNoRoomForIsCounted) {
               HasSubstr("(barrier), which waits for 1 more rank in turn, which waits for rank 0; "));
 }
 
-TEST(WaitCircles, ARecentCircleIsOnlyPossible) {
+TEST(WaitCycles, ARecentCircleIsOnlyPossible) {
   WaitingRanks job(2);
   job.wait(0, 7, {0, 1});
   job.wait(1, 8, {0, 1}, 0.9 * kUntilCertain);
@@ -206,7 +206,7 @@ TEST(WaitCircles, ARecentCircleIsOnlyPossible) {
                     HasSubstr("; a thread that has not used Farandole yet may still end this; ")));
 }
 
-TEST(WaitCircles, WhereASecondThreadUsesTheRankTheCircleIsOnlyPossible) {
+TEST(WaitCycles, WhereASecondThreadUsesTheRankTheCircleIsOnlyPossible) {
   WaitingRanks job(2);
   job.wait(0, 7, {0, 1});
   job.wait(1, 8, {0, 1}, kWarnAfter);
@@ -219,7 +219,7 @@ TEST(WaitCircles, WhereASecondThreadUsesTheRankTheCircleIsOnlyPossible) {
                                           HasSubstr("; another thread of rank 1 may still end this; ranks that")));
 }
 
-TEST(WaitCircles, WhereAnotherThreadWaitsTheCircleIsOnlyPossible) {
+TEST(WaitCycles, WhereAnotherThreadWaitsTheCircleIsOnlyPossible) {
   WaitingRanks job(2);
   job.blocked(0).note_thread();  // begins what another thread waits for
   std::thread([&] { job.wait(0, 7, {0, 1}); }).join();
@@ -230,7 +230,7 @@ TEST(WaitCircles, WhereAnotherThreadWaitsTheCircleIsOnlyPossible) {
   EXPECT_THAT(job.possible, SizeIs(1));
 }
 
-TEST(WaitCircles, WhereCallsAreNotComparedTheCircleIsOnlyPossible) {
+TEST(WaitCycles, WhereCallsAreNotComparedTheCircleIsOnlyPossible) {
   WaitingRanks job(2);
   job.wait(0, 7, {0, 1}, kUntilCertain, /*needs_all=*/false);
   job.wait(1, 8, {0, 1});

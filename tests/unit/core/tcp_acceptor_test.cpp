@@ -13,7 +13,7 @@
 
 #include "farandole/internal/deadline.h"
 #include "sanitizers.h"
-#include "tcp/callers.h"
+#include "tcp/acceptor.h"
 #include "tcp/stream.h"
 #include "tcp_job.h"
 #include "tcp_slots.h"
@@ -30,7 +30,7 @@ struct SilentCaller {
 
   UniqueDescriptor listener = listen_at(host_address(0));
   const UniqueDescriptor caller = begin_to_connect(host_address(port_of(listener)), std::nullopt, Seconds(60));
-  Callers called{std::move(listener), make_job_key(), {7, 1, 2, 0, Purpose::kMessages, 0}, Seconds(60)};
+  Acceptor called{std::move(listener), make_job_key(), {7, 1, 2, 0, Purpose::kMessages, 0}, Seconds(60)};
 };
 
 /// Has another soft limit of open files while it lives.
@@ -88,13 +88,13 @@ TEST(TcpCallers, ItIsSaidThatTheyWaitWhereNoMoreFilesMayBeOpened) {
 // Each look costs as many system calls as there are callers.
 TEST(TcpCallers, ASilentCallerIsNotLookedAtAgainAndAgain) {
   SilentCaller silent;
-  Callers& callers = silent.called;
-  EXPECT_FALSE(callers.has_new(Clock::now()));
+  Acceptor& callers = silent.called;
+  EXPECT_FALSE(acceptor.has_new(Clock::now()));
   const Deadline deadline = Deadline::after(std::chrono::seconds(20));
   const Clock::time_point before = Clock::now();
-  while (!callers.has_new(before) && !deadline.passed()) silent.advance();
-  EXPECT_TRUE(callers.has_new(before));
-  EXPECT_FALSE(callers.has_new(Clock::now() + std::chrono::milliseconds(50)));
+  while (!acceptor.has_new(before) && !deadline.passed()) silent.advance();
+  EXPECT_TRUE(acceptor.has_new(before));
+  EXPECT_FALSE(acceptor.has_new(Clock::now() + std::chrono::milliseconds(50)));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "standstill.h"
+#include "idle_detector.h"
 
 #include <ctime>
 #include <utility>
@@ -18,22 +18,22 @@ constexpr double kHardlyUsed = 0.03;
 
 }  // namespace
 
-Standstill::Standstill(Seconds lasts, std::function<ProcessorTime()> processor_time)
+IdleDetector::IdleDetector(Seconds lasts, std::function<ProcessorTime()> processor_time)
     : lasts_(lasts), processor_time_(std::move(processor_time)) {}
 
-Standstill::ProcessorTime Standstill::processor_time_of_process() {
+IdleDetector::ProcessorTime IdleDetector::processor_time_of_process() {
   timespec time{};
   if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) != 0) return {};
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-void Standstill::end() {
+void IdleDetector::end() {
   looked_.reset();
   first_.reset();
   holds_ = false;
 }
 
-bool Standstill::look(std::uint64_t happened, Clock::time_point now) {
+bool IdleDetector::look(std::uint64_t happened, Clock::time_point now) {
   // After a gap what its peers were waiting for may come now.
   if (!looked_ || happened != happened_ || now - *looked_ > LookGaps::kLongestGap) {
     end();
