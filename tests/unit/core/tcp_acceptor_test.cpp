@@ -89,12 +89,12 @@ TEST(TcpCallers, ItIsSaidThatTheyWaitWhereNoMoreFilesMayBeOpened) {
 TEST(TcpCallers, ASilentCallerIsNotLookedAtAgainAndAgain) {
   SilentCaller silent;
   Acceptor& callers = silent.called;
-  EXPECT_FALSE(acceptor.has_new(Clock::now()));
+  EXPECT_FALSE(callers.has_new(Clock::now()));
   const Deadline deadline = Deadline::after(std::chrono::seconds(20));
   const Clock::time_point before = Clock::now();
-  while (!acceptor.has_new(before) && !deadline.passed()) silent.advance();
-  EXPECT_TRUE(acceptor.has_new(before));
-  EXPECT_FALSE(acceptor.has_new(Clock::now() + std::chrono::milliseconds(50)));
+  while (!callers.has_new(before) && !deadline.passed()) silent.advance();
+  EXPECT_TRUE(callers.has_new(before));
+  EXPECT_FALSE(callers.has_new(Clock::now() + std::chrono::milliseconds(50)));
 }
 
 }  // namespace
