@@ -45,7 +45,8 @@ TwoLevelComparison::TwoLevelComparison(const Group& group, const Hierarchy& hier
   if (!shown_.bytes.empty()) place_blocks();
 }
 
-/// The blocks of a host side by side in the order of ranks.
+/// Computes `places_`: the payloads of a host's ranks follow each other in the order of ranks, and hosts follow each
+/// other.
 void TwoLevelComparison::place_blocks() {
   places_.resize(static_cast<std::size_t>(group_.size()));
   std::size_t before = 0;
@@ -97,7 +98,7 @@ void TwoLevelComparison::show() {
   phase_ = is_first() ? Phase::kCollect : Phase::kAwait;
   if (host_ == nullptr) return;
   host_gather_.emplace(*host_, number_);
-  // The first rank's room is for the answer.
+  // The hierarchy buffer of the first rank is for the answer: blocks_of_hosts() writes its payload into the message.
   if (!is_first() && shown_.bytes_of(group_.rank) > 0) shown_.write(host_gather_->hierarchy_buffer());
   host_gather_->show(std::bit_cast<HostGather::Entry>(known_.lowest));
 }

@@ -30,12 +30,13 @@ Dissemination::Dissemination(const Group& ranks, std::uint8_t lane, const Compar
   }
 }
 
-/// In this round: all that this rank knows, or, in the last one, what the receiver does not have.
+/// Number of blocks in this round's message: all blocks that this rank knows; in the last round, only those that the
+/// receiver lacks.
 int Dissemination::blocks_sent() const {
   return std::min(distance_, group_.size() - distance_);
 }
 
-/// Of `count` ranks up to rank `last`.
+/// Bytes of the blocks of `count` ranks that end with rank `last`.
 std::size_t Dissemination::bytes_of_run(int last, int count) const {
   std::size_t bytes = 0;
   for (int i = 0; i < count; ++i) bytes += shown_.bytes_of((last + group_.size() - i) % group_.size());
@@ -81,7 +82,7 @@ void Dissemination::end_round() {
                                      kHeadingBytes, came, group_.member(from)));
   }
   if (came != expected) {
-    // This rank sends it on, and no rank looks at it.
+    // Later rounds pass these blocks on, so they must be defined; no rank uses them.
     has_other_lengths_ = true;
     std::memset(at + kHeadingBytes, 0, expected - kHeadingBytes);
   }
@@ -102,7 +103,8 @@ Operation::State Dissemination::advance() {
   while (distance_ < group_.size()) {
     if (!receive_) start_round();
     const bool has_come = receive_->test();
-    // The rest of a message that its socket has not taken yet goes on: its receiver may be what all wait for.
+    // Test the sends, too: a test moves a message on that its socket has taken only in part, and all ranks may be
+    // waiting for its receiver.
     forget_sent();
     if (!has_come) return moved ? State::kMoved : State::kWaiting;
     end_round();
@@ -113,7 +115,7 @@ Operation::State Dissemination::advance() {
   return State::kDone;
 }
 
-/// Where a send fails some of those that stay may be null.
+/// If a test throws, some entries that stay in `sends_` may hold null transfers.
 void Dissemination::forget_sent() {
   std::erase_if(sends_, [](const Sent& sent) { return sent.transfer->test(); });
 }

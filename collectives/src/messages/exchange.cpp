@@ -13,38 +13,39 @@
 namespace farandole {
 namespace {
 
-/// Of what ranks show: into a message, and out of one.
+/// Copies of each payload: into a message, and out of the message.
 constexpr double kShownCopies = 2;
 
 using ShownTo = ShortCollective::ShownTo;
 
-/// Of two ranks none shows what only itself needs.
+/// With two ranks each rank sends only the data that its peer needs; with more, every message may reach every rank.
 ShownTo shown_to(int size) {
   return size == 2 ? ShownTo::kOtherOfTwo : ShownTo::kAll;
 }
 
-/// Whether each rank shows the whole vector, and not the root only, or each rank a part. If it is shown to all.
+/// True if the payload of each rank is a whole vector, where payloads go to all ranks; false if only the root has a
+/// payload, or each rank's payload is one part.
 bool shows_whole_vectors(Collective collective) {
   return reduces(collective) || collective == Collective::kAlltoall;
 }
 
-/// Bytes that a rank gets from its peers, at most; `bytes` of the whole vector.
+/// Maximum number of payload bytes that a rank receives from its peers. @param bytes  of the whole vector
 std::size_t received_bytes(Collective collective, std::size_t bytes, int size) {
   return shows_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size - 1) : bytes;
 }
-/// Bytes that all ranks show together.
+/// Payload bytes of all ranks together. @param bytes  of the whole vector
 std::size_t shown_bytes(Collective collective, std::size_t bytes, int size) {
   return shows_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size) : bytes;
 }
 
 bool fits_comparison(const SelectionQuery& query) {
   if (query.bytes > Dissemination::kMaxShownBytes) return false;
-  // In a hierarchy the first rank of each host answers with what all ranks show.
+  // In a hierarchy the answer of the first rank of each host holds the payloads of all ranks.
   if (query.hosts > 0) return shown_bytes(query.collective, query.bytes, query.size) <= ShmGroup::kHierarchyBufferBytes;
   return received_bytes(query.collective, query.bytes, query.size) <= Dissemination::kMaxShownBytes;
 }
 
-/// What a host gets from the other hosts in a hierarchy, as a part of the vector.
+/// Bytes that a host receives from other hosts in the hierarchical method, as a multiple of the vector's bytes.
 double crossing_in_hierarchy(Collective collective, double hosts, double ranks_per_host) {
   const double of_others = 1 - 1 / hosts;
   switch (collective) {
@@ -59,7 +60,7 @@ double crossing_in_hierarchy(Collective collective, double hosts, double ranks_p
   }
 }
 
-/// What a rank gets from its peers where ranks share no memory, as a part of the vector.
+/// Bytes that a rank receives from its peers in an exchange without shared memory, as a multiple of the vector's bytes.
 double received_vectors(Collective collective, int size) {
   const double of_peers = 1 - 1.0 / size;
   switch (collective) {
@@ -77,8 +78,9 @@ double received_vectors(Collective collective, int size) {
   return shows_whole_vectors(collective) ? size - 1 : 1;
 }
 
-/// Against a hierarchy, which compares the calls first: that takes a latency more, but sends no vector of each rank,
-/// and copies what crosses by all ranks of a host at the same time, where the first rank shows and answers all of it.
+/// Compares the exchange with the hierarchical method, both over hosts of several ranks. The hierarchical method takes
+/// one latency more, because it compares the calls first. But it reduces inside the host before it sends, and all ranks
+/// of a host copy at the same time; in an exchange the first rank alone copies the payloads of all ranks.
 bool is_cheaper_than_hierarchy(const SelectionQuery& query) {
   const double hosts = query.hosts, ranks_per_host = query.size / hosts;
   const auto bytes = static_cast<double>(query.bytes);
@@ -88,8 +90,8 @@ bool is_cheaper_than_hierarchy(const SelectionQuery& query) {
   return more_us + kShownCopies * kCopyUsPerByte * shown <= query.link.latency_us;
 }
 
-/// Against a schedule, which sends less, but only after the rounds of the comparison, and receives what it only moves
-/// where that belongs.
+/// Compares the exchange with the cheapest schedule. The schedule receives fewer bytes, and receives data that is not
+/// reduced directly into the output. But the schedule begins after the rounds of the comparison.
 bool is_cheaper_than_schedule(const SelectionQuery& query) {
   const double received = static_cast<double>(query.bytes) * received_vectors(query.collective, query.size);
   const auto copied = static_cast<double>(received_bytes(query.collective, query.bytes, query.size));
@@ -97,14 +99,15 @@ bool is_cheaper_than_schedule(const SelectionQuery& query) {
   return received * query.link.us_per_byte + copies_us <= cheapest_schedule_us(query);
 }
 
-/// An exchange is a comparison of calls. Where that is left out, a schedule takes no round more, and the root of a
-/// broadcast, or a rank that is not the root of a reduce, waits for no peer.
+/// Decides where calls are not compared (FARANDOLE_CHECK=off). An exchange always runs the rounds of a comparison; a
+/// schedule then needs no additional round, and in a schedule the root of a broadcast, and the ranks of a reduce that
+/// are not the root, wait for no peer. So only hierarchies and collectives without a root gain.
 bool is_cheapest_without_comparison(const SelectionQuery& query) {
   return query.hosts > 0 && !is_rooted(query.collective) && is_cheaper_than_hierarchy(query);
 }
 
 bool is_cheapest_exchange(const SelectionQuery& query) {
-  const FloatMode mode;  // the ranks must find the same, whatever mode their threads are in
+  const FloatMode mode;  // all ranks must compute the same answer, whatever floating-point mode their threads are in
   if (!query.compares) return is_cheapest_without_comparison(query);
   return query.hosts > 0 ? is_cheaper_than_hierarchy(query) : is_cheaper_than_schedule(query);
 }

@@ -10,8 +10,9 @@
 namespace farandole {
 namespace {
 
-// Unfused receives in flight per peer. A limit per channel can not deadlock: later messages of a first-in-first-out
-// channel never complete before earlier ones, so they lose nothing by starting later.
+// Maximum number of unfused receive-and-reduces in flight per peer. A limit per channel cannot cause a deadlock: in a
+// first-in-first-out channel a later message never completes before an earlier message, so posting the later one late
+// delays nothing.
 constexpr int kBouncesPerPeer = 4;
 
 void* pointer(std::uintptr_t address) {
@@ -140,8 +141,8 @@ bool Executor::test_pending() {
   waiting_.clear();
   for (std::size_t i = 0; i < pending_.size();) {
     const Step& step = schedule_.steps[static_cast<std::size_t>(pending_[i].step)];
-    // Messages of a channel are pending in its order: behind one that waits none is asked, which would be a system
-    // call.
+    // Messages of a channel complete in the order of `pending_`. Once a message of the channel is incomplete, skip the
+    // rest: each test may be a system call.
     const std::pair channel(step.peer, step.kind == StepKind::kSend);
     const bool is_behind = std::find(waiting_.begin(), waiting_.end(), channel) != waiting_.end();
     if (is_behind || !pending_[i].transfer->test()) {
