@@ -7,6 +7,7 @@
 namespace farandole {
 namespace {
 
+/// Local ranks of the carriers of a host, ascending.
 std::vector<int> carriers_of(const HierarchicalQuery& query, const Hierarchy& hierarchy, int host) {
   std::vector<int> locals(static_cast<std::size_t>(query.carriers));
   std::iota(locals.begin(), locals.end(), 0);
@@ -16,7 +17,7 @@ std::vector<int> carriers_of(const HierarchicalQuery& query, const Hierarchy& hi
   return locals;
 }
 
-/// -1: the local rank is no carrier.
+/// Number of a local rank as a carrier; -1 if the rank is no carrier.
 int carrier_at(const std::vector<int>& locals, int local) {
   const auto found = std::find(locals.begin(), locals.end(), local);
   return found == locals.end() ? -1 : static_cast<int>(found - locals.begin());

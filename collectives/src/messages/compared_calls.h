@@ -31,7 +31,7 @@ struct ComparedCalls {
   void merge(const ComparedCalls& received, int size);
   /// To be called after the calls of all ranks were merged.
   /// @throws Mismatch  two calls differ: describes both, with the same text on every rank
-  /// @throws Error  all ranks agree on a call that a rank's validation has refused: the error of that validation
+  /// @throws Mismatch  the calls are the same, but refused (Descriptor::kRefused): the counts of an alltoall do not fit
   void throw_if_different(const Group& group) const;
 
  private:

@@ -6,7 +6,8 @@
 namespace farandole {
 namespace {
 
-/// Of these algorithms a byte may cross to a host more often than once.
+/// True for algorithms that forward data through other ranks, so that a byte may be sent to the same host more than
+/// once.
 bool forwards(const Algorithm& algorithm) {
   switch (algorithm.collective) {
     case Collective::kBroadcast:

@@ -20,15 +20,16 @@ std::size_t sum(const std::vector<std::size_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
-/// Each host's blocks lie side by side in the output, and can have a phase of their own.
+/// True if the blocks of each host are contiguous in the output, and few enough hosts have an inside phase each.
 bool gathers_by_host(const Hierarchy& hierarchy) {
   return hierarchy.is_regular() && hierarchy.host_count() <= kMaxInsidePhases;
 }
 
-/// Plans one slice.
+/// Plans the phases of one slice. In its names `own` is the range of this rank, `whole` that of all ranks; `by_carrier`
+/// and `by_host` are counts of elements.
 class SlicePlanner {
  public:
-  /// @param scratch_count  elements that earlier slices use; grows
+  /// @param scratch_count  in: elements of scratch memory that earlier slices use; out: plus those of this slice
   SlicePlanner(const HierarchicalQuery& query, const Hierarchy& hierarchy, const Carriers& carriers, int slice,
                std::size_t& scratch_count)
       : query_(query),
@@ -81,9 +82,9 @@ class SlicePlanner {
   int rank() const { return hierarchy_.ranks_of(host_)[static_cast<std::size_t>(hierarchy_.local)]; }
   const std::vector<int>& assigned_here() const { return carriers_.assigned(host_, carriers_.own()); }
 
-  // Blocks.
+  // Blocks of ranks.
   Range own_block_in(PlaceMemory memory) const { return layout_.block_at_origin(memory, rank()); }
-  /// Elements that a carrier has for each host, or has from it.
+  /// Elements that a carrier exchanges with each host: the blocks of the ranks that are assigned to it there.
   std::vector<std::size_t> carried(int carrier) const {
     std::vector<std::size_t> by_host;
     for (int host = 0; host < hierarchy_.host_count(); ++host) {
@@ -102,7 +103,7 @@ class SlicePlanner {
     return counts;
   }
   std::vector<std::size_t> local_blocks() const { return blocks_of(hierarchy_.ranks_of(host_)); }
-  /// The blocks in the order in which carriers have them: by carrier, by host, by rank.
+  /// The blocks of all ranks in carried order: sorted by carrier, then by host, then by rank.
   std::vector<Range> carried_order(PlaceMemory memory) const {
     std::vector<Range> ranges;
     for (int carrier = 0; carrier < carriers_.count(); ++carrier) {
@@ -121,7 +122,7 @@ class SlicePlanner {
                             std::size_t total) {
     return phases_.across(query_.collective, input, output, std::move(counts), total, root_.host);
   }
-  /// Vectors, of which each carrier has a part.
+  /// A phase across on vectors, of which each carrier has a part.
   HierarchicalPhase& across(const Range& input, const Range& output) {
     return across(input, output, {},
                   layout_.whole_in(PlaceMemory::kNone).count / static_cast<std::size_t>(carriers_.count()));
@@ -132,7 +133,8 @@ class SlicePlanner {
     return across(input, output, std::move(counts), total);
   }
 
-  /// Adds up the vectors of this host's ranks, and gives each carrier its part. @param own  where
+  /// Reduces the vectors of this host's ranks, and gives each carrier its part. @param own  where this carrier's part
+  /// goes
   void reduce_inside(const Range& input, const Range& own, const std::vector<std::size_t>& by_carrier) {
     if (is_single()) {
       phases_.inside(0, Collective::kReduce, input, carries() ? own : Range{}, {}, carriers_.local_of(0));
@@ -140,7 +142,7 @@ class SlicePlanner {
       phases_.inside(0, Collective::kReduceScatter, input, own, carriers_.by_local(by_carrier));
     }
   }
-  /// Gives all ranks of this host what its carriers have. A single carrier has it in `whole`.
+  /// Gives all ranks of this host the parts that its carriers hold: each in its `own`, a single carrier in `whole`.
   void share(const Range& own, const Range& whole, const std::vector<std::size_t>& by_carrier) {
     if (!has_peers()) return;
     if (is_single()) {
@@ -149,7 +151,8 @@ class SlicePlanner {
       phases_.inside(2, Collective::kAllgather, own, whole, carriers_.by_local(by_carrier));
     }
   }
-  /// Brings the blocks of this host's ranks to its carriers. Returns where this one has its own.
+  /// Brings the blocks of this host's ranks to the carriers that they are assigned to. Returns where this carrier finds
+  /// the blocks assigned to it.
   Range collect() {
     const Range own = own_block_in(PlaceMemory::kInput);
     if (carriers_.all_carry_here()) return own;
@@ -162,12 +165,12 @@ class SlicePlanner {
     phases_.inside(0, Collective::kAllgather, own, all, counts);
     return carries() ? phases_.joined(ranges_in(all, hierarchy_.ranks_of(host_), assigned_here())) : Range{};
   }
-  /// Where a carrier receives the blocks of this host.
+  /// Where this carrier receives the blocks of the ranks of this host that are assigned to it.
   Range received_blocks() {
     if (carriers_.all_carry_here()) return own_block_in(PlaceMemory::kOutput);
     return phases_.scratch(carries() ? layout_.blocks(assigned_here()) : 0);
   }
-  /// Gives the ranks of this host the blocks that its carriers have received.
+  /// Gives each rank of this host its block, which a carrier has received.
   void distribute(const Range& received) {
     if (carriers_.all_carry_here()) return;
     const Range own = own_block_in(PlaceMemory::kOutput);
@@ -187,7 +190,7 @@ class SlicePlanner {
     phases_.add_result({ranges_in(all, order, {rank()}).front().place, own.place, own.count});
     phases_.inside(2, Collective::kAllgather, received, all, carriers_.by_local(by_carrier));
   }
-  /// Where the blocks of some ranks are, in memory that holds those of others in this order.
+  /// Ranges of the blocks of the ranks `wanted`, in memory `all` that holds the blocks of the ranks `order`.
   std::vector<Range> ranges_in(const Range& all, const std::vector<int>& order, const std::vector<int>& wanted) const {
     std::vector<Range> ranges;
     std::size_t first = 0;
@@ -217,11 +220,12 @@ class SlicePlanner {
     const Range whole = whole_in(PlaceMemory::kOutput), own = own_part_in(PlaceMemory::kOutput);
     if (is_at_root_host() && !is_single()) phases_.inside(0, Collective::kBroadcast, whole, whole, {}, root_.local);
     if (carries()) across(own, own);
-    // The root has its part before the ranks of its host have theirs.
+    // The root has its part from the beginning: it sends to other hosts before the broadcast inside its host is
+    // complete.
     if (is_root()) phases_.last().after = -1;
     if (is_at_root_host() && !is_single()) return;
     share(own, whole, layout_.part_counts());
-    // A root that carries all of it need not wait for the other hosts.
+    // The single carrier of the root's host is the root: the broadcast inside that host does not depend on other hosts.
     if (is_at_root_host()) phases_.last().after = -1;
   }
 
@@ -250,7 +254,7 @@ class SlicePlanner {
     const std::vector<std::size_t> by_carrier = carried_by_each();
     if (is_single()) {
       const Range whole = phases_.joined_results(carried_order(PlaceMemory::kOutput));
-      // The last phase knows the result.
+      // The copies to the output belong to the last phase: `share` if there are peers, else the phase across.
       std::vector<PlanCopy> results = phases_.take_results();
       if (carries()) across_blocks(own, whole);
       share(whole, whole, by_carrier);
@@ -262,8 +266,8 @@ class SlicePlanner {
     const Range whole = phases_.joined_results(carried_order(PlaceMemory::kOutput));
     share(received, whole, by_carrier);
   }
-  /// Where a carrier receives its blocks of all hosts: in the output, where all carriers' blocks lie there in the order
-  /// in which carriers have them.
+  /// Where a carrier receives its blocks of all hosts: in the output if the output is contiguous in carried order, else
+  /// in scratch memory.
   Range received_from_all(const std::vector<std::size_t>& by_carrier) {
     if (!carries()) return {};
     const auto own = static_cast<std::size_t>(carriers_.own());
@@ -274,8 +278,9 @@ class SlicePlanner {
     return order.empty() ? Range{} : Range{behind(order.front().place, before), by_carrier[own]};
   }
 
-  /// Every rank carries its own block, and the blocks of a host lie side by side. The blocks of this host need not wait
-  /// for those of the other hosts.
+  /// Allgather where every rank carries its own block, and the blocks of each host are contiguous in the output: one
+  /// phase across, then one allgather inside per host, directly into the output. The allgather of this host's blocks
+  /// does not wait for the phase across.
   void plan_allgather_by_host() {
     const Range own = own_block_in(PlaceMemory::kInput);
     const std::vector<std::size_t> counts = carried(carriers_.own());
@@ -341,13 +346,14 @@ class SlicePlanner {
     distribute(received);
   }
 
-  // Alltoall, of equal blocks. A carrier gets what the ranks of its host have for the ranks that it is assigned on each
-  // host, and exchanges that with its counterparts.
+  // Alltoall of equal blocks. Inside the host the carrier collects the blocks that the host's ranks send to the ranks
+  // assigned to the carrier, on all hosts; it exchanges these with its counterparts, and distributes the received
+  // blocks inside its host.
   std::vector<std::size_t> times_block(std::vector<std::size_t> numbers) const {
     for (std::size_t& number : numbers) number *= layout_.block(0);
     return numbers;
   }
-  /// Blocks in memory that is ordered by three indices, the first one changing slowest.
+  /// Block number `index` in memory that holds equal blocks.
   Range block_at(const Range& all, std::size_t index) const {
     return {behind(all.place, index * layout_.block(0)), layout_.block(0)};
   }
@@ -358,7 +364,8 @@ class SlicePlanner {
     if (carries()) received = exchange_across(own);
     if (!carriers_.all_carry_here()) distribute_exchanged(received);
   }
-  /// Where a carrier has what this host sends: by host, by local rank, by rank of that host.
+  /// Where a carrier has the blocks that this host sends: sorted by target host, then by local rank (the sender), then
+  /// by target rank.
   Range collect_exchanged() {
     const Range sent = phases_.joined(carried_order(PlaceMemory::kInput));
     if (!has_peers()) return sent;
@@ -386,8 +393,8 @@ class SlicePlanner {
     }
     return phases_.joined(order);
   }
-  /// Where a carrier has received what comes for the ranks that it is assigned here: by host, by rank of that host, by
-  /// rank of this one.
+  /// Where a carrier has received the blocks for the ranks of this host that are assigned to it: sorted by source host,
+  /// then by source rank, then by target rank.
   Range exchange_across(const Range& own) {
     const std::size_t here = assigned_here().size();
     std::vector<std::size_t> sends, receives;
@@ -400,7 +407,8 @@ class SlicePlanner {
     }
     const Range received =
         carriers_.all_carry_here() ? phases_.joined_results(order) : phases_.scratch(sum(receives) * layout_.block(0));
-    // What a rank sends on average: the ranks of one host may send more than those of another.
+    // Bytes that a rank sends on average, for the choice of an algorithm: the ranks of a large host send more than
+    // those of a small host, and all must choose alike.
     const std::size_t sent = carriers_.assigned_everywhere(carriers_.own()) * query_.counts.size();
     const std::size_t total = sent * layout_.block(0) / static_cast<std::size_t>(hierarchy_.host_count());
     HierarchicalPhase& phase = across(own, received, times_block(sends), total);
@@ -408,6 +416,7 @@ class SlicePlanner {
     drop_equal_counts(phase);
     return received;
   }
+  /// Sends each block that a carrier has received to its target rank inside the host.
   void distribute_exchanged(const Range& received) {
     const auto locals = static_cast<std::size_t>(hierarchy_.local_size());
     std::vector<std::size_t> sends(locals), receives(locals);
@@ -432,7 +441,7 @@ class SlicePlanner {
     HierarchicalPhase& phase = phases_.inside(2, Collective::kAlltoall, sent, result, times_block(sends));
     phase.recv_counts = times_block(receives);
   }
-  /// Equal parts on all ranks need no counts, and can be one-shot.
+  /// If every rank is a carrier, all parts are equal: an alltoall without counts can be one-shot.
   void drop_equal_counts(HierarchicalPhase& phase) const {
     if (!carriers_.all_carry()) return;
     phase.counts.clear();
@@ -458,7 +467,7 @@ HierarchicalPlan plan_hierarchical(const HierarchicalQuery& query, const Hierarc
   HierarchicalPlan plan;
   const Carriers carriers(query, hierarchy);
   struct Entry {
-    int slice, index;  // of the phase within its slice
+    int slice, index;  // index of the phase within its slice
     StagedPhase staged;
   };
   std::vector<Entry> entries;
@@ -468,11 +477,12 @@ HierarchicalPlan plan_hierarchical(const HierarchicalQuery& query, const Hierarc
       entries.push_back({slice, static_cast<int>(i), std::move(phases[i])});
     }
   }
-  // At each time the slice that is furthest ahead first.
+  // The pipeline: at time t slice s is at stage t - s. Phases are ordered by time; at equal times the earlier slice,
+  // which is further ahead, comes first.
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.slice + a.staged.stage, a.slice) < std::pair(b.slice + b.staged.stage, b.slice);
   });
-  std::map<std::pair<int, int>, int> places;  // of the phase of a slice, in the plan
+  std::map<std::pair<int, int>, int> places;  // (slice, index in the slice) → index in the plan
   for (const Entry& entry : entries) places[{entry.slice, entry.index}] = static_cast<int>(places.size());
   for (const Entry& entry : entries) {
     HierarchicalPhase phase = entry.staged.phase;

@@ -11,8 +11,8 @@
 
 namespace farandole {
 
-/// Shared with the thread that makes them, which is not waited for while the vendor has not returned: after a fault it
-/// may never do. `done` is set before the thread ends; its release pairs with the acquire of the thread that looks.
+/// State shared with the thread that makes the collectives. That thread is joined only after `done`: after a fault the
+/// vendor's call may never return. The release of `done` pairs with the acquire of the thread that reads it.
 struct VendorSlot::Making {
   std::unique_ptr<VendorCollectives> collectives;
   std::exception_ptr problem;
@@ -31,7 +31,7 @@ struct VendorSlot::Making {
 
 namespace {
 
-/// Whether the settings or the table, which are the same on all ranks, name the algorithm.
+/// True if the settings or the tuning table, which are the same on all ranks, name the algorithm `vendor`.
 bool is_named(const Group& group) {
   if (group.endpoint->settings().allreduce == "vendor") return true;
   if (!group.table_fits) return false;
@@ -80,7 +80,8 @@ VendorSlot::~VendorSlot() {
 void VendorSlot::close() {
   made_ = nullptr;
   if (thread_.joinable()) {
-    // It ends at once after `done`; otherwise the vendor has not returned, and may never.
+    // After `done` the thread ends immediately. Before `done` it is in the vendor's call, which may never return: leave
+    // it.
     making_->done.load(std::memory_order_acquire) ? thread_.join() : thread_.detach();
   }
   making_.reset();
