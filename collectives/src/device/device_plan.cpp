@@ -16,7 +16,7 @@ struct DeviceExtent {
   void* pointer() const { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr): a layout
 };
 
-/// Where the parts of an operation's own memory begin.
+/// Offsets of the parts of an operation's own memory: scratch slots, bounce memory, staged input, whole vector.
 class OwnMemory {
  public:
   OwnMemory(const ExecutionPlan& plan, std::size_t element_bytes) : plan_(plan), element_bytes_(element_bytes) {
@@ -37,7 +37,7 @@ class OwnMemory {
   }
 
  private:
-  /// Bytes that the messages of one round bounce, at most.
+  /// Maximum over all stages of the bytes that are received into bounce memory.
   std::size_t most_bounced() const {
     const Schedule& schedule = plan_.prepared->schedule;
     const StreamProgram& program = plan_.prepared->stream_program();
@@ -159,7 +159,7 @@ class DevicePlanner {
     const Step& step = schedule_.steps[static_cast<std::size_t>(index)];
     const bool sends = step.kind == StepKind::kSend;
     DeviceExtent extent = locate(sends ? step.operand : step.target);
-    if (extent.count == 0) return;  // both ends know it
+    if (extent.count == 0) return;  // sender and receiver both skip empty messages
     if (program_.is_bounced[static_cast<std::size_t>(index)]) {
       extent.address = bounced_[static_cast<std::size_t>(index)] = bounce;
       bounce += device_aligned(extent.count * element_bytes_);
@@ -168,7 +168,8 @@ class DevicePlanner {
                         extent.count * element_bytes_});
   }
 
-  /// What no step writes comes from the input; what does not lie in the output is copied there.
+  /// Copies the pieces of the result that no step writes from the input, and the result to the output if it is in
+  /// Memory::kWhole.
   void add_epilogue() {
     std::vector<DeviceTask> untouched;
     if (layout(plan_.input) != layout(plan_.data)) {
@@ -196,7 +197,7 @@ class DevicePlanner {
   const OwnMemory own_;
   const std::uintptr_t memory_;
   const double factor_;
-  std::vector<std::uintptr_t> bounced_;  // where each bounced receive has gone
+  std::vector<std::uintptr_t> bounced_;  // by step: the bounce memory of a receive
   DevicePlan made_;
 };
 

@@ -26,7 +26,7 @@ std::optional<Hierarchy> hierarchy_of(const Group& group) {
 
 }  // namespace
 
-/// Every rank's claim to every rank.
+/// Allgather of the ranks' claims, by messages in host memory (ring).
 class DeviceSlot::Exchange final : public Operation {
  public:
   Exchange(const Group& group, const Claim& own, std::uint64_t sequence)
@@ -118,7 +118,7 @@ bool DeviceSlot::have_group(const std::vector<Claim>& claims, int rank, DeviceRe
 }
 
 bool DeviceSlot::are_decided(const std::vector<Claim>& claims, DeviceReach reach) const {
-  // A rank that has no group from before has made an id for a new one, if it is the first.
+  // The first rank of a group has made an id for a new group, unless it already has a group (`made` is not 0).
   for (int rank = 0; rank < group_.size(); ++rank) {
     const auto first = static_cast<std::size_t>(ranks_with(rank, reach).front());
     if (claims[first].made != 0 && !have_group(claims, rank, reach)) return false;
@@ -156,7 +156,7 @@ void DeviceSlot::begin_claiming(DeviceReach reach) {
   });
 }
 
-/// All ranks have the same claims, and so come to the same end.
+/// All ranks check the same claims, and so throw the same error.
 void DeviceSlot::check(const std::vector<Claim>& claims, DeviceReach reach) const {
   const auto describe = [&](std::size_t rank) {
     return group_.endpoint->topology().describe(group_.member(static_cast<int>(rank)));

@@ -10,8 +10,8 @@
 namespace farandole {
 namespace {
 
-/// Up to so many ranks are all connected before the first schedule runs, and none for the vendor's collectives; of more
-/// ranks those that meet, when they first do.
+/// Up to this number of ranks, all pairs are connected before the first schedule runs. In larger groups NCCL connects
+/// two ranks at their first message. The vendor's collectives make their own connections.
 constexpr int kFullMesh = 16;
 
 class ScheduledWork final : public DeviceWork {
@@ -77,13 +77,14 @@ class VendorWork final : public DeviceWork {
 
   const Call& call_;
   const double factor_;
-  const bool is_staged_;  // scaled, or overwritten by the output
+  const bool is_staged_;  // the input is copied first: it is scaled, or the output overwrites it
   const DeviceScratch staged_;
   const bool is_root_;
   DeviceCollective collective_;
 };
 
-/// The device's thread works in the order of turns, so that the next operation may have its own.
+/// A run that queues one job, which makes the work and enqueues all of it. Since the device's thread runs jobs in
+/// order, the run is fully enqueued from the beginning: the next operation's turn may begin.
 class SingleEnqueueRun final : public DeviceRun {
  public:
   SingleEnqueueRun(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make, const DeviceEvents& events)
@@ -107,7 +108,7 @@ class SingleEnqueueRun final : public DeviceRun {
   BufferHazard withdraw() override { return BufferHazard::kNone; }
 
  private:
-  /// Of the device's thread until its job is done.
+  /// Result of the job. Belongs to the device's thread until the job is done.
   struct Made {
     std::shared_ptr<DeviceWork> work;
     bool may_have_enqueued = false;
