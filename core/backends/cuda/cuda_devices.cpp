@@ -18,7 +18,7 @@ namespace farandole::cuda {
 
 namespace {
 
-/// As nvidia-smi -L writes it.
+/// "GPU-5f3a9c2e-…", as nvidia-smi -L writes a UUID.
 std::string uuid_text(const CUuuid& uuid) {
   std::string text = "GPU";
   for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
@@ -28,7 +28,8 @@ std::string uuid_text(const CUuuid& uuid) {
   return text;
 }
 
-/// The own number of the driver that the loader finds, "580.159.03 "; empty where the kernel does not show it.
+/// NVIDIA's version of the driver, "580.159.03 ", as the kernel module reports it. Empty if there is no such report, or
+/// if the driver's library was named by path and may be another driver.
 std::string driver_number(const CudaLibrary& cuda) {
   std::string number;
   if (cuda.path.find('/') == std::string::npos) std::ifstream("/sys/module/nvidia/version") >> number;
@@ -143,7 +144,7 @@ Device& CudaDevices::open(int ordinal) {
 MemorySpace CudaDevices::space_of(const void* memory) const {
   const auto address = reinterpret_cast<CUdeviceptr>(memory);
   unsigned type = 0;
-  // Of addresses that CUDA does not know this is an error.
+  // An error means an address that CUDA does not know: host memory.
   if (cuda_.api.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS) return {};
   if (type != CU_MEMORYTYPE_DEVICE) return {};
   int ordinal = 0;

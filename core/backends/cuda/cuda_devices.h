@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices of this process, by CUDA.
+// DeviceRuntime, implemented with CUDA: the devices of this process.
 #pragma once
 
 #include <memory>
@@ -17,11 +17,12 @@
 
 namespace farandole::cuda {
 
+/// The CUDA devices of this process. Devices are enumerated by `find`, and opened on first use.
 class CudaDevices final : public DeviceRuntime {
  public:
-  /// The devices of a driver that is loaded. Initialises it.
-  /// @param reason  why there are none: the driver, or this build, lacks something
-  /// @return null, with a reason, or the devices
+  /// Initialises a loaded driver and enumerates its devices.
+  /// @param reason  set if null is returned: why there are no devices, as the driver or this build lacks something
+  /// @return the devices, or null
   static std::unique_ptr<CudaDevices> find(CudaLibrary cuda, std::span<const KernelImage> images, std::string nccl_path,
                                            std::string& reason);
 
@@ -38,11 +39,11 @@ class CudaDevices final : public DeviceRuntime {
  private:
   struct Slot {
     std::mutex mutex;                    // held while the device is opened
-    std::unique_ptr<CudaDevice> device;  // guarded by it
+    std::unique_ptr<CudaDevice> device;  // null until opened; guarded by `mutex`
   };
 
   CudaDevices(CudaLibrary cuda, const KernelImage& image, std::string nccl_path);
-  /// Why there are no devices; empty if there are.
+  /// Enumerates the devices. Returns the reason if there are none, else an empty text.
   std::string look();
   DeviceInfo look_at(int ordinal);
   void check(CUresult result, std::string_view function, int ordinal) const;
@@ -50,8 +51,8 @@ class CudaDevices final : public DeviceRuntime {
   const CudaLibrary cuda_;
   const KernelImage image_;
   mutable Nccl nccl_;
-  std::vector<DeviceInfo> infos_;             // const after `look`
-  std::vector<std::unique_ptr<Slot>> slots_;  // the same
+  std::vector<DeviceInfo> infos_;             // by ordinal; const after `look`
+  std::vector<std::unique_ptr<Slot>> slots_;  // by ordinal; const after `look`
 };
 
 }  // namespace farandole::cuda

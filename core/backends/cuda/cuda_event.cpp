@@ -11,9 +11,9 @@ namespace farandole::cuda {
 
 namespace {
 
-/// The longest time in which a failure of the device is not noticed.
+/// Time between calls of the driver; also the delay with which a failure of the device is noticed.
 constexpr auto kQuestionInterval = std::chrono::milliseconds(1);
-/// Apart from each other, so that what one stream writes is in no cache line that another one's reader looks at.
+/// Completion words lie 64 bytes apart, so that streams and readers of different events share no cache line.
 constexpr std::size_t kWordsPerLine = 16;
 
 }  // namespace
@@ -66,7 +66,7 @@ void EventPool::clear() {
 void CudaEvent::record(CUstream stream) {
   const DeviceContext& device = pool_.device();
   ++pooled_.records;
-  // Before the event: once that is complete, nothing writes the word any more.
+  // The word is written before the event: once the event is complete, no write of the word is pending.
   if (pooled_.word != nullptr) {
     const CUresult result = device.api.cuStreamWriteValue32(stream, reinterpret_cast<CUdeviceptr>(pooled_.word),
                                                             pooled_.records, CU_STREAM_WRITE_VALUE_DEFAULT);

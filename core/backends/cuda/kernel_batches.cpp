@@ -21,14 +21,14 @@ constexpr int kFirstReduce = 1;
 constexpr int kReduceOps = 4;
 constexpr int kFirstScale = kFirstReduce + kDTypeCount * kReduceOps;
 constexpr int kFirstCast = kFirstScale + kDTypeCount;
-/// What casts go from and to.
+/// Types that are cast to each other.
 constexpr std::array kCastTypes{DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
 constexpr int kFirstSumCast = kFirstCast + int{kCastTypes.size() * kCastTypes.size()};
-/// Integers that are cast to their sum_type() and back.
+/// Integer types that are cast to their sum_type() and back.
 constexpr std::array kSummedTypes{DType::kU8, DType::kI8, DType::kU16, DType::kI16, DType::kI32, DType::kU32};
 static_assert(kKernelCount == kFirstSumCast + int{kSummedTypes.size()} * 2);
 
-/// kAverage adds.
+/// Number of a reduction's kernel within its type; an average is a sum.
 int number_of(ReduceOp op) {
   return op == ReduceOp::kAverage ? static_cast<int>(ReduceOp::kSum) : static_cast<int>(op);
 }
@@ -39,7 +39,7 @@ std::optional<int> cast_number_of(DType dtype) {
   return static_cast<int>(found - kCastTypes.begin());
 }
 
-/// Kernels come in pairs: to the type of sums, and back.
+/// The kernel that casts an integer type to the type of its sums, or back; these kernels are numbered in pairs.
 std::optional<int> sum_cast_kernel_of(const DeviceTask& task) {
   for (std::size_t i = 0; i < kSummedTypes.size(); ++i) {
     const DType summed = kSummedTypes[i];

@@ -18,7 +18,7 @@ namespace farandole::cuda {
 
 namespace {
 
-/// For calls that only enqueue, when a group is aborted: ncclCommAbort frees what they use.
+/// Time that `abort` gives running calls to return, because ncclCommAbort frees memory that they use.
 constexpr auto kGrace = std::chrono::seconds(1);
 
 /// "NCCL error 5, invalid usage; NCCL says: …"
@@ -101,7 +101,7 @@ NcclGroup::~NcclGroup() {
   if (communicator_ == nullptr) return;
   const ContextScope scope(device_.context().api, device_.context().context);
   const ncclResult_t finalized = api_.ncclCommFinalize(communicator_);
-  // What the group holds goes also where its ranks could not end it together.
+  // If the ranks could not finalize the group together, abort frees its resources on this rank alone.
   const ncclResult_t freed =
       finalized == ncclSuccess ? api_.ncclCommDestroy(communicator_) : api_.ncclCommAbort(communicator_);
   if (finalized == ncclSuccess && freed == ncclSuccess) device_.release(connect_bytes_);
@@ -120,7 +120,7 @@ void NcclGroup::exchange(std::span<const DeviceMessage> messages, StreamView str
   auto* const queue = static_cast<CUstream>(stream.handle);
   in_one_group([&] {
     for (const DeviceMessage& message : messages) {
-      // Both ends leave empty messages out.
+      // Sender and receiver both skip empty messages.
       if (message.bytes == 0) continue;
       if (message.kind == DeviceMessage::Kind::kSend) {
         check(api_.ncclSend(message.data, message.bytes, ncclUint8, message.peer, communicator, queue), "ncclSend");
@@ -199,8 +199,8 @@ void NcclGroup::exchange_parts(const DeviceCollective& collective, StreamView st
 
 void NcclGroup::connect(StreamView stream) {
   if (connect_bytes_ != nullptr) return;
-  // NCCL connects two ranks when the first message goes between them: one byte each way. The bytes stay until the group
-  // ends, so that nothing waits for the stream.
+  // NCCL connects two ranks at their first message, so send one byte each way. The bytes are kept until the group ends,
+  // so that nothing needs to wait for the stream before their memory is released.
   const auto count = static_cast<std::size_t>(size_);
   connect_bytes_ = device_.allocate(2 * count);
   auto* const bytes = static_cast<std::byte*>(connect_bytes_);
@@ -229,7 +229,7 @@ std::string NcclGroup::asynchronous_error() {
 void NcclGroup::abort() {
   ncclComm_t communicator = nullptr;
   {
-    // Not held while NCCL aborts, which can take for ever: `asynchronous_error` goes on.
+    // The mutex is not held during ncclCommAbort, which may block forever: `asynchronous_error` must not block.
     std::unique_lock guard(mutex_);
     communicator = std::exchange(communicator_, nullptr);
     if (!left_.wait_for(guard, kGrace, [this] { return entries_ == 0; })) {
@@ -260,7 +260,7 @@ void NcclGroup::in_one_group(const std::function<void()>& enqueue) {
   try {
     enqueue();
   } catch (...) {
-    // Else all later calls of this thread would belong to this group.
+    // Close the NCCL group; otherwise all later calls of this thread would become part of it.
     api_.ncclGroupEnd();
     throw;
   }
