@@ -44,7 +44,7 @@ std::atomic<const DeviceRuntime*> opened_runtime{nullptr};  // the runtime itsel
 /// The contexts of this process.
 struct Contexts {
   struct Entry {
-    int holds = 0;                           // number of ContextRefs
+    int refs = 0;                            // number of ContextRefs
     std::shared_ptr<DeviceContext> context;  // null until the device is opened
   };
   std::mutex mutex;
@@ -62,7 +62,7 @@ struct Contexts {
 DeviceContext::ContextRef::ContextRef(std::shared_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {
   Contexts& contexts = Contexts::of_process();
   const std::lock_guard lock(contexts.mutex);
-  ++contexts.by_endpoint[endpoint_.get()].holds;
+  ++contexts.by_endpoint[endpoint_.get()].refs;
 }
 
 DeviceContext::ContextRef::~ContextRef() {
@@ -70,7 +70,7 @@ DeviceContext::ContextRef::~ContextRef() {
   Contexts& contexts = Contexts::of_process();
   const std::lock_guard lock(contexts.mutex);
   Contexts::Entry& entry = contexts.by_endpoint.at(endpoint_.get());
-  if (--entry.holds > 0) return;
+  if (--entry.refs > 0) return;
   last = std::move(entry.context);
   contexts.by_endpoint.erase(endpoint_.get());
 }

@@ -118,7 +118,7 @@ HierarchicalDeviceRun::HierarchicalDeviceRun(DeviceSlot& slot, const Call& call,
       plan_(plan_hierarchical(
           device_hierarchical_query(call, *slot.hierarchy(), slot.group().size(), slice_bytes_of(slot.group())),
           *slot.hierarchy())),
-      across_(group_across(slot.group(), plan_.across)),
+      across_group_(group_across(slot.group(), plan_.across)),
       memory_{call.input.data, call.output.data, nullptr, size_in_bytes(call.input.dtype)},
       own_(std::make_shared<OwnMemory>()) {
   const auto across = std::count_if(plan_.phases.begin(), plan_.phases.end(), [](const HierarchicalPhase& phase) {
@@ -167,7 +167,7 @@ void HierarchicalDeviceRun::make_steps() {
     if (phase.after >= 0) step.after = steps_[static_cast<std::size_t>(phase.after)].get();
     step.call = call_of(phase, call_, memory_);
     step.done = device.make_event(DeviceEvent::Use::kStreams);
-    Track& track = phase.where == HierarchicalPhase::Where::kInside ? inside_ : outside_;
+    Track& track = phase.where == HierarchicalPhase::Where::kInside ? inside_track_ : across_track_;
     step.place = track.steps.size();
     track.steps.push_back(&step);
     if (phase.where == HierarchicalPhase::Where::kInside) {
@@ -177,12 +177,12 @@ void HierarchicalDeviceRun::make_steps() {
     }
     step.is_out = device.make_event(DeviceEvent::Use::kHost);
     const bool broadcasts = phase.collective == Collective::kBroadcast;
-    const bool is_root = broadcasts && phase.root == across_.rank;
+    const bool is_root = broadcasts && phase.root == across_group_.rank;
     if (!broadcasts || is_root) step.sent_bytes = step.call.input.size_in_bytes();
     if (!is_root) step.received_bytes = step.call.output.size_in_bytes();
     if (slot_.sends_device_memory()) step.sent_bytes = step.received_bytes = 0;
   }
-  give([ready = events_.ready, stream = slot_.context().stream()](Device& on) { on.wait(stream, *ready); });
+  queue_job([ready = events_.ready, stream = slot_.context().stream()](Device& on) { on.wait(stream, *ready); });
 }
 
 Operation::State HierarchicalDeviceRun::advance() {
@@ -194,8 +194,8 @@ Operation::State HierarchicalDeviceRun::advance() {
     again = begins_inside || begins_across || advance_exchange() == State::kMoved;
     moved = moved || again;
   }
-  if (!fully_enqueued_ && inside_.is_begun() && outside_.ended == outside_.steps.size()) {
-    end();
+  if (!fully_enqueued_ && inside_track_.is_begun() && across_track_.ended == across_track_.steps.size()) {
+    record_end();
     return State::kMoved;
   }
   if (fully_enqueued_ && jobs_.empty()) return State::kDone;
@@ -211,15 +211,15 @@ void HierarchicalDeviceRun::check_jobs() {
 
 /// Inside phases are enqueued in the order of the plan: the ranks of a host must enqueue collectives in the same order.
 bool HierarchicalDeviceRun::begin_inside() {
-  if (inside_.is_begun()) return false;
-  Step& step = *inside_.steps[inside_.begun];
+  if (inside_track_.is_begun()) return false;
+  Step& step = *inside_track_.steps[inside_track_.begun];
   if (step.after != nullptr && !step.after->fully_enqueued) return false;
   step.work = std::make_shared<std::shared_ptr<DeviceWork>>();
   // Wait for a copy in. An inside phase needs no event: it comes earlier in the same stream.
   const bool comes_in = step.after != nullptr && step.after->phase->where == HierarchicalPhase::Where::kAcross;
-  give([work = step.work, make = inside_maker(step.call), before = tasks_of(step.phase->before),
-        results = tasks_of(step.phase->results), in = comes_in ? step.after->done : nullptr, done = step.done,
-        devices = slot_.devices(DeviceReach::kHost), stream = slot_.context().stream()](Device& device) {
+  queue_job([work = step.work, make = inside_maker(step.call), before = tasks_of(step.phase->before),
+             results = tasks_of(step.phase->results), in = comes_in ? step.after->done : nullptr, done = step.done,
+             devices = slot_.devices(DeviceReach::kHost), stream = slot_.context().stream()](Device& device) {
     *work = make();
     if (in != nullptr) device.wait(stream, *in);
     launch(device, before, stream);
@@ -228,14 +228,14 @@ bool HierarchicalDeviceRun::begin_inside() {
     device.record(*done, stream);
   });
   step.fully_enqueued = true;
-  ++inside_.begun;
+  ++inside_track_.begun;
   return true;
 }
 
 /// A copy out needs a free slice of pinned memory.
 bool HierarchicalDeviceRun::begin_across() {
-  if (outside_.is_begun() || outside_.begun == outside_.ended + own_->pinned.size()) return false;
-  Step& step = *outside_.steps[outside_.begun];
+  if (across_track_.is_begun() || across_track_.begun == across_track_.ended + own_->pinned.size()) return false;
+  Step& step = *across_track_.steps[across_track_.begun];
   if (step.after != nullptr && !step.after->fully_enqueued) return false;
   if (std::byte* const pinned = own_->pinned[step.place % own_->pinned.size()]->data(); pinned != nullptr) {
     step.sent = pinned;
@@ -243,10 +243,10 @@ bool HierarchicalDeviceRun::begin_across() {
   }
   // Wait until the previous contents of this pinned memory have been copied in.
   const bool is_reused = step.place >= own_->pinned.size();
-  const auto in = is_reused ? outside_.steps[step.place - own_->pinned.size()]->done : nullptr;
-  give([before = tasks_of(step.phase->before), after = step.after != nullptr ? step.after->done : events_.ready, in,
-        sent = step.sent, input = step.call.input.data, bytes = step.sent_bytes, is_out = step.is_out,
-        stream = slot_.context().copy_streams().out](Device& device) {
+  const auto in = is_reused ? across_track_.steps[step.place - own_->pinned.size()]->done : nullptr;
+  queue_job([before = tasks_of(step.phase->before), after = step.after != nullptr ? step.after->done : events_.ready,
+             in, sent = step.sent, input = step.call.input.data, bytes = step.sent_bytes, is_out = step.is_out,
+             stream = slot_.context().copy_streams().out](Device& device) {
     device.wait(stream, *after);
     if (in != nullptr) device.wait(stream, *in);
     launch(device, before, stream);
@@ -254,14 +254,14 @@ bool HierarchicalDeviceRun::begin_across() {
     device.record(*is_out, stream);
   });
   step.copying_out = jobs_.back();
-  ++outside_.begun;
+  ++across_track_.begun;
   return true;
 }
 
 /// Exchanges run one after another, because their messages use the same channels.
 Operation::State HierarchicalDeviceRun::advance_exchange() {
-  if (outside_.ended == outside_.begun) return State::kWaiting;
-  Step& step = *outside_.steps[outside_.ended];
+  if (across_track_.ended == across_track_.begun) return State::kWaiting;
+  Step& step = *across_track_.steps[across_track_.ended];
   if (step.exchange == nullptr) {
     if (!step.copying_out->is_done()) return State::kWaiting;
     check_jobs();  // throws if a job has failed: then `is_out` was not recorded, and would count as complete
@@ -272,7 +272,7 @@ Operation::State HierarchicalDeviceRun::advance_exchange() {
   if (const State state = step.exchange->advance(); state != State::kDone) return state;
   step.exchange.reset();
   copy_in(step);
-  ++outside_.ended;
+  ++across_track_.ended;
   return State::kMoved;
 }
 
@@ -280,19 +280,20 @@ std::unique_ptr<Operation> HierarchicalDeviceRun::make_exchange(const Step& step
   DeviceContext& context = slot_.context();
   Call call = step.call;
   const std::size_t bytes = step.phase->total * memory_.element_bytes;
-  const Selection selection = select_across(across_, call.collective, bytes);
+  const Selection selection = select_across(across_group_, call.collective, bytes);
   if (slot_.sends_device_memory()) {
-    return std::make_unique<DeviceExchange>(context, context.copy_streams().in, across_, call, selection, sequence_);
+    return std::make_unique<DeviceExchange>(context, context.copy_streams().in, across_group_, call, selection,
+                                            sequence_);
   }
   call.input = {step.sent, call.input.count, call.input.dtype};
   call.output = {step.received, call.output.count, call.input.dtype};
-  return std::make_unique<ScheduledCollective>(across_, call, bytes, selection, sequence_);
+  return std::make_unique<ScheduledCollective>(across_group_, call, bytes, selection, sequence_);
 }
 
 void HierarchicalDeviceRun::copy_in(Step& step) {
-  give([output = step.call.output.data, received = step.received, bytes = step.received_bytes,
-        results = tasks_of(step.phase->results), done = step.done,
-        stream = slot_.context().copy_streams().in](Device& device) {
+  queue_job([output = step.call.output.data, received = step.received, bytes = step.received_bytes,
+             results = tasks_of(step.phase->results), done = step.done,
+             stream = slot_.context().copy_streams().in](Device& device) {
     device.copy(output, received, bytes, stream);
     launch(device, results, stream);
     device.record(*done, stream);
@@ -301,9 +302,9 @@ void HierarchicalDeviceRun::copy_in(Step& step) {
 }
 
 /// The run is complete when the last copy in, and the last work in the stream of collectives, are complete.
-void HierarchicalDeviceRun::end() {
-  give([last = outside_.steps.empty() ? nullptr : outside_.steps.back()->done, done = events_.done,
-        stream = slot_.context().stream()](Device& device) {
+void HierarchicalDeviceRun::record_end() {
+  queue_job([last = across_track_.steps.empty() ? nullptr : across_track_.steps.back()->done, done = events_.done,
+             stream = slot_.context().stream()](Device& device) {
     if (last != nullptr) device.wait(stream, *last);
     device.record(*done, stream);
   });
@@ -313,7 +314,8 @@ void HierarchicalDeviceRun::end() {
 /// Releases the memory of inside phases up to `step`, which the device has completed.
 void HierarchicalDeviceRun::release_before(const Step& step) {
   if (step.work == nullptr) return;
-  for (; inside_.ended <= step.place; ++inside_.ended) inside_.steps[inside_.ended]->work.reset();
+  for (; inside_track_.ended <= step.place; ++inside_track_.ended)
+    inside_track_.steps[inside_track_.ended]->work.reset();
 }
 
 MakeDeviceWork HierarchicalDeviceRun::inside_maker(const Call& call) {
@@ -339,7 +341,7 @@ std::vector<DeviceTask> HierarchicalDeviceRun::tasks_of(const std::vector<PlanCo
   return tasks;
 }
 
-void HierarchicalDeviceRun::give(std::function<void(Device& device)> work) {
+void HierarchicalDeviceRun::queue_job(std::function<void(Device& device)> work) {
   jobs_.push_back(slot_.context().thread().run(
       [work = std::move(work), &device = slot_.context().device(), has_failed = has_failed_] {
         if (*has_failed) return;
@@ -350,12 +352,14 @@ void HierarchicalDeviceRun::give(std::function<void(Device& device)> work) {
 }
 
 std::vector<int> HierarchicalDeviceRun::waits_for() const {
-  const bool exchanges = outside_.ended < outside_.begun && outside_.steps[outside_.ended]->exchange != nullptr;
-  return exchanges ? outside_.steps[outside_.ended]->exchange->waits_for() : slot_.members(DeviceReach::kHost);
+  const bool exchanges =
+      across_track_.ended < across_track_.begun && across_track_.steps[across_track_.ended]->exchange != nullptr;
+  return exchanges ? across_track_.steps[across_track_.ended]->exchange->waits_for()
+                   : slot_.members(DeviceReach::kHost);
 }
 
 BufferHazard HierarchicalDeviceRun::withdraw() {
-  for (const Step* step : outside_.steps) {
+  for (const Step* step : across_track_.steps) {
     if (step->exchange != nullptr) step->exchange->withdraw();
   }
   return BufferHazard::kWritten;

@@ -67,7 +67,7 @@ class HierarchicalDeviceRun final : public DeviceRun {
   std::unique_ptr<Operation> make_exchange(const Step& step);
   void copy_in(Step& step);
   /// Records the event that marks the end of the whole run.
-  void end();
+  void record_end();
   /// True once the memory is allocated and the steps are made.
   bool is_prepared();
   void make_steps();
@@ -80,19 +80,19 @@ class HierarchicalDeviceRun final : public DeviceRun {
   MakeDeviceWork inside_maker(const Call& call);
   std::vector<DeviceTask> tasks_of(const std::vector<PlanCopy>& copies) const;
   /// Queues `work` for the device's thread, which runs it in order, and drops it if an earlier `work` has failed.
-  void give(std::function<void(Device& device)> work);
+  void queue_job(std::function<void(Device& device)> work);
 
   DeviceSlot& slot_;
   const Call& call_;
   const std::uint64_t sequence_;
   const DeviceEvents events_;
   const HierarchicalPlan plan_;
-  const Group across_;  // this rank and its counterparts on the other hosts
-  PlanMemory memory_;   // its scratch memory is set when `preparing_` is done
+  const Group across_group_;  // this rank and its counterparts on the other hosts
+  PlanMemory memory_;         // its scratch memory is set when `preparing_` is done
   const std::shared_ptr<OwnMemory> own_;
   std::shared_ptr<const DeviceJob> preparing_;                              // allocates `own_`; null once it is done
   std::vector<std::unique_ptr<Step>> steps_;                                // by phase of the plan
-  Track inside_, outside_;                                                  // inside phases, phases across
+  Track inside_track_, across_track_;                                       // inside phases, phases across
   std::deque<std::shared_ptr<const DeviceJob>> jobs_;                       // not known to be done, oldest first
   const std::shared_ptr<bool> has_failed_ = std::make_shared<bool>(false);  // a job has failed; device's thread only
   bool fully_enqueued_ = false;

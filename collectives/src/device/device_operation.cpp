@@ -171,7 +171,7 @@ std::unique_ptr<DeviceRun> DeviceOperation::make_run_of(const Call& call, const 
   DeviceContext& context = slot_.context();
   switch (way_) {
     case Way::kVendor:
-      return run_in_one_go(
+      return make_single_enqueue_run(
           context, slot_.devices(reach()),
           [&device = context.device(), rank = group_.rank, size = group_.size(), &call] {
             return make_vendor_work(device, rank, size, call);
@@ -182,7 +182,7 @@ std::unique_ptr<DeviceRun> DeviceOperation::make_run_of(const Call& call, const 
     case Way::kSchedule:
       break;
   }
-  return run_in_one_go(
+  return make_single_enqueue_run(
       context, slot_.devices(reach()),
       [&device = context.device(), rank = group_.rank, size = group_.size(), &call, &selection = selection_] {
         return make_scheduled_work(device, rank, size, call, selection);

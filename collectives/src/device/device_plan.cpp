@@ -23,7 +23,7 @@ class OwnMemory {
     const Schedule& schedule = plan.prepared->schedule;
     slot_bytes_ = device_aligned(plan.offsets.back() * element_bytes);
     bounce_ = slot_bytes_ * static_cast<std::size_t>(schedule.scratch_slots);
-    staged_ = bounce_ + most_bounced();
+    staged_ = bounce_ + max_bounced_bytes();
     whole_ = staged_ + device_aligned(plan.staged_bytes);
   }
   std::size_t slot(int number) const { return slot_bytes_ * static_cast<std::size_t>(number); }
@@ -38,19 +38,19 @@ class OwnMemory {
 
  private:
   /// Maximum over all stages of the bytes that are received into bounce memory.
-  std::size_t most_bounced() const {
+  std::size_t max_bounced_bytes() const {
     const Schedule& schedule = plan_.prepared->schedule;
     const StreamProgram& program = plan_.prepared->stream_program();
-    std::size_t most = 0;
+    std::size_t max_bytes = 0;
     for (const StreamProgram::Stage& stage : program.stages) {
       std::size_t bytes = 0;
       for (const int index : stage.messages) {
         if (!program.is_bounced[static_cast<std::size_t>(index)]) continue;
         bytes += device_aligned(count_of(schedule.steps[static_cast<std::size_t>(index)].target) * element_bytes_);
       }
-      most = std::max(most, bytes);
+      max_bytes = std::max(max_bytes, bytes);
     }
-    return most;
+    return max_bytes;
   }
 
   const ExecutionPlan& plan_;

@@ -27,9 +27,9 @@ std::optional<Hierarchy> hierarchy_of(const Group& group) {
 }  // namespace
 
 /// Allgather of the ranks' claims, by messages in host memory (ring).
-class DeviceSlot::Exchange final : public Operation {
+class DeviceSlot::ClaimExchange final : public Operation {
  public:
-  Exchange(const Group& group, const Claim& own, std::uint64_t sequence)
+  ClaimExchange(const Group& group, const Claim& own, std::uint64_t sequence)
       : own_(own), claims_(static_cast<std::size_t>(group.size())) {
     Call call;
     call.collective = Collective::kAllgather;
@@ -83,7 +83,7 @@ bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder
       if (!claiming_->is_done()) return false;
       claiming_->check();
       claiming_.reset();
-      exchange_ = std::make_unique<Exchange>(group_, *claim_, sequence);
+      exchange_ = std::make_unique<ClaimExchange>(group_, *claim_, sequence);
     }
     if (exchange_->advance() != Operation::State::kDone) return false;
     const auto exchange = std::exchange(exchange_, nullptr);
@@ -96,7 +96,7 @@ bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder
     sends_device_memory_ = std::all_of(exchange->claims().begin(), exchange->claims().end(),
                                        [](const Claim& claim) { return claim.sends_device_memory != 0; });
     const bool is_there = have_group(exchange->claims(), group_.rank, reach);
-    if (is_there) own.devices = std::move(known_.devices);
+    if (is_there) own.devices = std::move(shared_group_.devices);
     own.is_up = is_there || ranks_with(group_.rank, reach).size() == 1;
     if (own.is_up) return true;
     begin_joining(exchange->claims(), reach);
@@ -127,7 +127,7 @@ bool DeviceSlot::are_decided(const std::vector<Claim>& claims, DeviceReach reach
 }
 
 void DeviceSlot::begin_claiming(DeviceReach reach) {
-  known_ = may_share_ ? context().group_of(members(reach)) : DeviceContext::Group{};
+  shared_group_ = may_share_ ? context().group_of(members(reach)) : DeviceContext::Group{};
   DeviceContext& own = context();
   const RankInfo& self = group_.endpoint->topology().rank(group_.endpoint->rank());
   const std::vector<int> ranks = ranks_with(group_.rank, reach);
@@ -141,7 +141,7 @@ void DeviceSlot::begin_claiming(DeviceReach reach) {
   }
   write_text(claim.identity, own.device().info().identity);
   const bool is_alone = ranks.size() == 1;
-  if (!is_alone) claim.made = known_.made;
+  if (!is_alone) claim.made = shared_group_.made;
   const bool makes_id = !is_alone && group_.rank == ranks.front() && claim.made == 0;
   claiming_ = own.thread().run([shared = claim_, is_alone, makes_id, &runtime = own.runtime(), &device = own.device()] {
     write_text(shared->version, runtime.version());
@@ -210,8 +210,8 @@ std::vector<int> DeviceSlot::waits_for() const {
 BufferHazard DeviceSlot::withdraw() {
   if (joining_ != nullptr) context().abandon();
   if (exchange_ == nullptr) return BufferHazard::kNone;
-  const BufferHazard aftermath = exchange_->withdraw();
-  if (aftermath != BufferHazard::kNone) keep_until_exit(std::move(exchange_));
+  const BufferHazard hazard = exchange_->withdraw();
+  if (hazard != BufferHazard::kNone) keep_until_exit(std::move(exchange_));
   exchange_.reset();
   return BufferHazard::kNone;
 }

@@ -83,7 +83,7 @@ class DeviceSlot {
     bool is_up = false;
   };
   /// The allgather of claims.
-  class Exchange;
+  class ClaimExchange;
   Level& level(DeviceReach reach) { return levels_[static_cast<std::size_t>(reach)]; }
   const Level& level(DeviceReach reach) const { return levels_[static_cast<std::size_t>(reach)]; }
   /// Ranks of the communicator that are in the same group as `rank`, ascending.
@@ -109,10 +109,10 @@ class DeviceSlot {
   bool sends_device_memory_ = false;
   bool may_share_ = true;  // false once only some ranks of a group had one to share: a new group is made then
   // State of `bring_up`. `claim_` and `joined_` are shared with the device's thread, which may be left behind.
-  DeviceContext::Group known_;  // the group that this rank already has for these ranks, if any
+  DeviceContext::Group shared_group_;  // the group that this rank already has for these ranks, if any
   std::shared_ptr<Claim> claim_;
   std::shared_ptr<const DeviceJob> claiming_;  // step 1
-  std::unique_ptr<Exchange> exchange_;         // step 2
+  std::unique_ptr<ClaimExchange> exchange_;    // step 2
   std::shared_ptr<std::unique_ptr<DeviceGroup>> joined_;
   std::shared_ptr<const DeviceJob> joining_;  // step 3
 };

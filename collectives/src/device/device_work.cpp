@@ -12,7 +12,7 @@ namespace {
 
 /// Up to this number of ranks, all pairs are connected before the first schedule runs. In larger groups NCCL connects
 /// two ranks at their first message. The vendor's collectives make their own connections.
-constexpr int kFullMesh = 16;
+constexpr int kMaxConnectedRanks = 16;
 
 class ScheduledWork final : public DeviceWork {
  public:
@@ -23,7 +23,7 @@ class ScheduledWork final : public DeviceWork {
         size_(size) {}
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
-    if (devices != nullptr && size_ <= kFullMesh) devices->connect(stream);
+    if (devices != nullptr && size_ <= kMaxConnectedRanks) devices->connect(stream);
     for (const DevicePlan::Stage& stage : plan_.stages) {
       for (const std::vector<DeviceTask>& launch : stage.launches) device.launch(launch, stream);
       if (!stage.messages.empty()) devices->exchange(stage.messages, stream);
@@ -132,8 +132,8 @@ std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int si
   return std::make_shared<ScheduledWork>(device, rank, size, call, selection);
 }
 
-std::unique_ptr<DeviceRun> run_in_one_go(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,
-                                         const DeviceEvents& events) {
+std::unique_ptr<DeviceRun> make_single_enqueue_run(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,
+                                                   const DeviceEvents& events) {
   return std::make_unique<SingleEnqueueRun>(context, devices, std::move(make), events);
 }
 

@@ -55,7 +55,7 @@ struct DeviceEvents {
 
 /// Makes a run that enqueues one DeviceWork in the stream of the context, by one job. Everything that `make` refers to
 /// must outlive the run; after a fault, it must live until the process ends.
-std::unique_ptr<DeviceRun> run_in_one_go(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,
-                                         const DeviceEvents& events);
+std::unique_ptr<DeviceRun> make_single_enqueue_run(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,
+                                                   const DeviceEvents& events);
 
 }  // namespace farandole

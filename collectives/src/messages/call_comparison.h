@@ -63,33 +63,33 @@ class FlatComparison final : public CallComparison {
 ///
 /// Every rank then has the same result, so a difference between any two ranks is a Mismatch on all. A host of one rank
 /// has stage 2 only.
-class TwoLevelComparison final : public CallComparison {
+class HierarchicalComparison final : public CallComparison {
  public:
   /// @param blocks  payloads of at most ShmGroup::kHierarchyBufferBytes, all ranks together
-  TwoLevelComparison(const Group& group, const Hierarchy& hierarchy, ShmGroup* host, std::uint64_t number,
-                     const Descriptor& mine, ShownBlocks blocks = {});
+  HierarchicalComparison(const Group& group, const Hierarchy& hierarchy, ShmGroup* host, std::uint64_t number,
+                         const Descriptor& mine, ShownBlocks blocks = {});
   State advance() override;
   std::vector<int> waits_for() const override;
   BufferHazard withdraw() override { return across_ ? across_->withdraw() : BufferHazard::kNone; }
   const std::byte* block(int rank) const override;
 
  private:
-  enum class Phase { kConnect, kCollect, kAcross, kAwait };
+  enum class Phase { kConnect, kGather, kAcross, kAwaitAnswer };
   bool is_first() const { return hierarchy_.local == 0; }
   /// Takes one step of the stages above, if possible.
   State step();
   void place_blocks();
-  void show();
+  void publish();
   void begin_across();
   ShownBlocks blocks_of_hosts();
-  void answer();
+  void publish_answer();
 
   const Group& group_;
   const Hierarchy& hierarchy_;
   ShmGroup* const host_;  // null if this rank is alone on its host
   const std::uint64_t number_;
-  ComparedCalls known_;
-  const ShownBlocks shown_;
+  ComparedCalls compared_;
+  const ShownBlocks payload_;
   /// Where a rank's payload lies.
   struct Place {
     int host = 0;

@@ -40,7 +40,7 @@ class Carriers {
   /// Converts counts by carrier to counts by local rank of this host; ranks that are no carriers get 0.
   std::vector<std::size_t> by_local(const std::vector<std::size_t>& by_carrier) const;
   /// This carrier and its counterparts: ranks of the communicator, by host. Empty if this rank is no carrier.
-  std::vector<int> met() const;
+  std::vector<int> counterparts() const;
 
  private:
   const Hierarchy& hierarchy_;
@@ -72,7 +72,7 @@ class SliceLayout {
   /// A rank's block, in memory that holds this block only.
   PlanRange block_at_origin(PlanPlace::Memory memory, int rank) const;
   /// The vector's elements in this slice.
-  PlanRange whole_in(PlanPlace::Memory memory) const { return {{memory, whole_.first}, whole_.count}; }
+  PlanRange vector_in(PlanPlace::Memory memory) const { return {{memory, vector_.first}, vector_.count}; }
   /// A carrier's part of these elements; empty for carrier -1.
   PlanRange part_in(PlanPlace::Memory memory, int carrier) const;
   /// Sizes of these parts, by carrier.
@@ -81,8 +81,8 @@ class SliceLayout {
  private:
   // By rank: elements of the block in earlier slices, in this slice, and where the latter begin in the whole vector.
   std::vector<std::size_t> skipped_, counts_, firsts_;
-  Extent whole_;   // of this slice in the vector
-  Offsets parts_;  // boundaries of the carriers' parts of `whole_`
+  Extent vector_;  // of this slice in the vector
+  Offsets parts_;  // boundaries of the carriers' parts of `vector_`
 };
 
 }  // namespace farandole

@@ -17,10 +17,10 @@ bool is_same(const Descriptor& a, const Descriptor& b) {
 
 }  // namespace
 
-ComparedCalls ComparedCalls::of(int rank, const Descriptor& called, std::uint64_t sequence) {
+ComparedCalls ComparedCalls::of(int rank, const Descriptor& call, std::uint64_t sequence) {
   ComparedCalls calls;
-  calls.lowest = {rank, 0, called};
-  calls.lowest.descriptor.digest = mix(called.digest, sequence);
+  calls.lowest = {rank, 0, call};
+  calls.lowest.descriptor.digest = mix(call.digest, sequence);
   return calls;
 }
 

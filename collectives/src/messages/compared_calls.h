@@ -25,7 +25,7 @@ struct ComparedCalls {
 
   /// The call of one rank. `sequence` is mixed into the digest, so that ranks that have made different numbers of calls
   /// find a difference, too.
-  static ComparedCalls of(int rank, const Descriptor& called, std::uint64_t sequence);
+  static ComparedCalls of(int rank, const Descriptor& call, std::uint64_t sequence);
   /// Adds the calls that a peer knows.
   /// @param size  of the communicator   @throws TransportError  an entry names a rank outside the communicator
   void merge(const ComparedCalls& received, int size);

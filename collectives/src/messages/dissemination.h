@@ -46,7 +46,8 @@ class Dissemination final : public Operation {
   /// @param mine    this rank's call, merged with the calls of the ranks that it represents
   /// @param called  size of the communicator whose calls are compared; at least `ranks.size()`
   /// @param blocks  payloads, by rank of `ranks`
-  Dissemination(const Group& ranks, std::uint8_t lane, const ComparedCalls& mine, int called, ShownBlocks blocks);
+  Dissemination(const Group& ranks, std::uint8_t lane, const ComparedCalls& mine, int compared_ranks,
+                ShownBlocks blocks);
 
   State advance() override;
   std::vector<int> waits_for() const override;
@@ -61,18 +62,18 @@ class Dissemination final : public Operation {
 
  private:
   /// The rank `distance` places before this rank, modulo P.
-  int before(int distance) const { return (group_.rank + group_.size() - distance) % group_.size(); }
+  int rank_before(int distance) const { return (group_.rank + group_.size() - distance) % group_.size(); }
   int blocks_sent() const;
   std::size_t bytes_of_run(int last, int count) const;
   Scratch make_message() const;
   void start_round();
   void end_round();
-  void forget_sent();
+  void drop_completed_sends();
 
   const Group& group_;
   const std::uint8_t lane_;
-  const int called_;
-  const ShownBlocks shown_;
+  const int compared_ranks_;
+  const ShownBlocks payload_;
   ComparedCalls known_;
   int distance_ =
       1;  // 2^k in round k: from sender to receiver, and the number of ranks known, which end with this rank
@@ -84,7 +85,7 @@ class Dissemination final : public Operation {
   };
   std::vector<Sent> sends_;            // incomplete sends, of this round and earlier rounds
   std::unique_ptr<Transfer> receive_;  // of this round; null between rounds
-  bool has_other_lengths_ = false;     // a payload of unexpected length was received
+  bool has_length_mismatch_ = false;   // a payload of unexpected length was received
 };
 
 }  // namespace farandole

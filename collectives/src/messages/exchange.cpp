@@ -14,7 +14,7 @@ namespace farandole {
 namespace {
 
 /// Copies of each payload: into a message, and out of the message.
-constexpr double kShownCopies = 2;
+constexpr double kPayloadCopies = 2;
 
 using ShownTo = ShortCollective::ShownTo;
 
@@ -25,28 +25,29 @@ ShownTo shown_to(int size) {
 
 /// True if the payload of each rank is a whole vector, where payloads go to all ranks; false if only the root has a
 /// payload, or each rank's payload is one part.
-bool shows_whole_vectors(Collective collective) {
+bool sends_whole_vectors(Collective collective) {
   return reduces(collective) || collective == Collective::kAlltoall;
 }
 
 /// Maximum number of payload bytes that a rank receives from its peers. @param bytes  of the whole vector
 std::size_t received_bytes(Collective collective, std::size_t bytes, int size) {
-  return shows_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size - 1) : bytes;
+  return sends_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size - 1) : bytes;
 }
 /// Payload bytes of all ranks together. @param bytes  of the whole vector
-std::size_t shown_bytes(Collective collective, std::size_t bytes, int size) {
-  return shows_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size) : bytes;
+std::size_t payload_bytes(Collective collective, std::size_t bytes, int size) {
+  return sends_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size) : bytes;
 }
 
 bool fits_comparison(const SelectionQuery& query) {
   if (query.bytes > Dissemination::kMaxShownBytes) return false;
   // In a hierarchy the answer of the first rank of each host holds the payloads of all ranks.
-  if (query.hosts > 0) return shown_bytes(query.collective, query.bytes, query.size) <= ShmGroup::kHierarchyBufferBytes;
+  if (query.hosts > 0)
+    return payload_bytes(query.collective, query.bytes, query.size) <= ShmGroup::kHierarchyBufferBytes;
   return received_bytes(query.collective, query.bytes, query.size) <= Dissemination::kMaxShownBytes;
 }
 
 /// Bytes that a host receives from other hosts in the hierarchical method, as a multiple of the vector's bytes.
-double crossing_in_hierarchy(Collective collective, double hosts, double ranks_per_host) {
+double hierarchy_traffic(Collective collective, double hosts, double ranks_per_host) {
   const double of_others = 1 - 1 / hosts;
   switch (collective) {
     case Collective::kAllreduce:
@@ -61,7 +62,7 @@ double crossing_in_hierarchy(Collective collective, double hosts, double ranks_p
 }
 
 /// Bytes that a rank receives from its peers in an exchange without shared memory, as a multiple of the vector's bytes.
-double received_vectors(Collective collective, int size) {
+double exchange_traffic(Collective collective, int size) {
   const double of_peers = 1 - 1.0 / size;
   switch (collective) {
     case Collective::kAllgather:
@@ -75,7 +76,7 @@ double received_vectors(Collective collective, int size) {
     default:
       break;
   }
-  return shows_whole_vectors(collective) ? size - 1 : 1;
+  return sends_whole_vectors(collective) ? size - 1 : 1;
 }
 
 /// Compares the exchange with the hierarchical method, both over hosts of several ranks. The hierarchical method takes
@@ -84,18 +85,18 @@ double received_vectors(Collective collective, int size) {
 bool is_cheaper_than_hierarchy(const SelectionQuery& query) {
   const double hosts = query.hosts, ranks_per_host = query.size / hosts;
   const auto bytes = static_cast<double>(query.bytes);
-  const auto shown = static_cast<double>(shown_bytes(query.collective, query.bytes, query.size));
-  const double crosses = bytes * crossing_in_hierarchy(query.collective, hosts, ranks_per_host);
-  const double more_us = (shown * (1 - 1 / hosts) - crosses) * query.link.us_per_byte;
-  return more_us + kShownCopies * kCopyUsPerByte * shown <= query.link.latency_us;
+  const auto payload = static_cast<double>(payload_bytes(query.collective, query.bytes, query.size));
+  const double hierarchy_bytes = bytes * hierarchy_traffic(query.collective, hosts, ranks_per_host);
+  const double extra_us = (payload * (1 - 1 / hosts) - hierarchy_bytes) * query.link.us_per_byte;
+  return extra_us + kPayloadCopies * kCopyUsPerByte * payload <= query.link.latency_us;
 }
 
 /// Compares the exchange with the cheapest schedule. The schedule receives fewer bytes, and receives data that is not
 /// reduced directly into the output. But the schedule begins after the rounds of the comparison.
 bool is_cheaper_than_schedule(const SelectionQuery& query) {
-  const double received = static_cast<double>(query.bytes) * received_vectors(query.collective, query.size);
+  const double received = static_cast<double>(query.bytes) * exchange_traffic(query.collective, query.size);
   const auto copied = static_cast<double>(received_bytes(query.collective, query.bytes, query.size));
-  const double copies_us = reduces(query.collective) ? 0 : kShownCopies * kCopyUsPerByte * copied;
+  const double copies_us = reduces(query.collective) ? 0 : kPayloadCopies * kCopyUsPerByte * copied;
   return received * query.link.us_per_byte + copies_us <= cheapest_schedule_us(query);
 }
 
@@ -143,8 +144,8 @@ constinit const Method kExchangeMethod{
 Exchange::Exchange(const Group& group, const Hierarchy* hierarchy, ShmGroup* host, const Call& call,
                    const Descriptor& descriptor, std::uint64_t sequence)
     : group_(group),
-      firsts_(call.is_uneven() ? parts_of(call, group.size()).offsets() : std::vector<std::size_t>{}),
-      collective_(call, group.rank, group.size(), firsts_, shown_to(group.size())),
+      part_offsets_(call.is_uneven() ? parts_of(call, group.size()).offsets() : std::vector<std::size_t>{}),
+      collective_(call, group.rank, group.size(), part_offsets_, shown_to(group.size())),
       comparison_(
           CallComparison::make(group, hierarchy, host, ShmGroup::first_number(sequence), descriptor, blocks())) {}
 

@@ -43,7 +43,7 @@ class Exchange final : public Operation {
   ShownBlocks blocks() const;
 
   const Group& group_;
-  const std::vector<std::size_t> firsts_;  // where each rank's part begins, if the parts are uneven; else empty
+  const std::vector<std::size_t> part_offsets_;  // where each rank's part begins, if the parts are uneven; else empty
   const ShortCollective collective_;
   const std::unique_ptr<CallComparison> comparison_;
 };

@@ -64,11 +64,11 @@ class Executor final : public Operation {
     Scratch bounce;  ///< memory of an unfused receive-and-reduce; outlives `transfer`
     std::unique_ptr<Transfer> transfer;
   };
-  struct Located {
+  struct AddressRange {
     std::uintptr_t address;
     std::size_t count;
   };
-  Located locate(const Region& region) const;
+  AddressRange locate(const Region& region) const;
   /// Starts the steps that are ready. Returns true if any was started.
   bool start_ready();
   /// Tests the pending messages. Returns true if any was complete.
@@ -88,14 +88,14 @@ class Executor final : public Operation {
   const Schedule& schedule_;
   const std::size_t element_bytes_;
   std::vector<Scratch> scratch_;
-  std::vector<int> unmet_;        // dependencies of each step that are not complete
-  std::deque<int> ready_;         // steps without unmet dependencies that have not started
-  std::vector<Pending> pending_;  // messages in flight, in the order in which they were posted
-  std::vector<std::pair<int, bool>>
-      waiting_;                 // in test_pending: (peer, is a send) of channels with an incomplete message
-  std::map<int, int> bounces_;  // unfused receive-and-reduces in flight, by peer
-  std::vector<Scratch> spare_;  // bounce memory for reuse
-  std::size_t left_;            // number of steps that are not complete
+  std::vector<int> unmet_dependencies_;  // dependencies of each step that are not complete
+  std::deque<int> ready_;                // steps without unmet dependencies that have not started
+  std::vector<Pending> pending_;         // messages in flight, in the order in which they were posted
+  // In test_pending: (peer, is a send) of channels with an incomplete message.
+  std::vector<std::pair<int, bool>> blocked_channels_;
+  std::map<int, int> bounces_in_flight_;  // unfused receive-and-reduces in flight, by peer
+  std::vector<Scratch> spare_bounces_;    // bounce memory for reuse
+  std::size_t incomplete_steps_;          // number of steps that are not complete
 };
 
 }  // namespace farandole

@@ -25,7 +25,7 @@ bool is_sliced(Collective collective, const Hierarchy& hierarchy) {
 }
 
 /// Additional copies of each byte in a hierarchical alltoall: two on the sending side, two on the receiving side.
-constexpr double kCopies = 4;
+constexpr double kAlltoallCopies = 4;
 
 /// The hierarchical method is the cheapest, except for an alltoall of long blocks: there the copies that combine blocks
 /// into one message per pair of hosts cost more than the saved messages.
@@ -36,7 +36,7 @@ bool is_cheapest_hierarchy(const SelectionQuery& query) {
   const Algorithm& pairwise = *find_algorithm(Collective::kAlltoall, "pairwise");
   SelectionQuery across = query;
   across.size = query.hosts;
-  return predict_us(pairwise, 1, across) + kCopies * kCopyUsPerByte * static_cast<double>(query.bytes) <
+  return predict_us(pairwise, 1, across) + kAlltoallCopies * kCopyUsPerByte * static_cast<double>(query.bytes) <
          predict_us(pairwise, 1, query);
 }
 
@@ -82,12 +82,12 @@ HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarch
   query.granularity = std::max<std::size_t>(1, kLineBytes / element_bytes);
   if (call.collective == Collective::kBarrier) return query;
   const std::size_t bytes = total_count(call, size) * element_bytes;
-  const int most = hierarchy.least_local_size();
+  const int max_carriers = hierarchy.least_local_size();
   // If every rank carries its own block, skip the gather inside the host. Reductions cannot: their blocks exist only
   // after the reduction inside the host.
   const bool keeps_blocks = !query.counts.empty() && !is_rooted(call.collective) && !reduces(call.collective) &&
-                            most * hierarchy.host_count() == size;
-  if (bytes > one_shot_bytes || keeps_blocks) query.carriers = most;
+                            max_carriers * hierarchy.host_count() == size;
+  if (bytes > one_shot_bytes || keeps_blocks) query.carriers = max_carriers;
   if (is_sliced(call.collective, hierarchy)) {
     query.slices = static_cast<int>(std::clamp<std::size_t>(bytes / kSliceBytes, 1, kMaxSlices));
   }
@@ -118,13 +118,13 @@ Operation::State HierarchicalOperation::advance() {
     for (Track& track : tracks_) again = advance(track) == State::kMoved || again;
     moved = moved || again;
   }
-  const bool is_over = std::all_of(tracks_.begin(), tracks_.end(), [](const Track& track) { return track.is_over(); });
-  if (is_over) return State::kDone;
+  const bool is_done = std::all_of(tracks_.begin(), tracks_.end(), [](const Track& track) { return track.is_done(); });
+  if (is_done) return State::kDone;
   return moved ? State::kMoved : State::kWaiting;
 }
 
 Operation::State HierarchicalOperation::advance(Track& track) {
-  if (track.is_over()) return State::kDone;
+  if (track.is_done()) return State::kDone;
   const std::size_t index = track.phases[track.at];
   const HierarchicalPhase& phase = plan().phases[index];
   if (!track.running) {
@@ -147,9 +147,9 @@ std::unique_ptr<Operation> HierarchicalOperation::begin(std::size_t index, Track
 }
 
 void HierarchicalOperation::copy(const std::vector<PlanCopy>& copies) const {
-  for (const PlanCopy& one : copies) {
-    if (one.count == 0) continue;
-    std::memcpy(memory_.at(one.to), memory_.at(one.from), one.count * memory_.element_bytes);
+  for (const PlanCopy& each : copies) {
+    if (each.count == 0) continue;
+    std::memcpy(memory_.at(each.to), memory_.at(each.from), each.count * memory_.element_bytes);
   }
 }
 

@@ -56,7 +56,7 @@ class HierarchicalOperation final : public Operation {
     std::size_t at = 0;                  ///< number of phases of this track that are complete
     Call call;                           ///< the call of the running phase
     std::unique_ptr<Operation> running;  ///< null while no phase of this track runs
-    bool is_over() const { return at == phases.size(); }
+    bool is_done() const { return at == phases.size(); }
   };
   State advance(Track& track);
   std::unique_ptr<Operation> begin(std::size_t index, Track& track);

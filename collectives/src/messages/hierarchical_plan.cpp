@@ -116,7 +116,7 @@ class SlicePlanner {
 
   // Parts of vectors.
   Range own_part_in(PlaceMemory memory) const { return layout_.part_in(memory, carriers_.own()); }
-  Range whole_in(PlaceMemory memory) const { return layout_.whole_in(memory); }
+  Range vector_in(PlaceMemory memory) const { return layout_.vector_in(memory); }
 
   HierarchicalPhase& across(const Range& input, const Range& output, std::vector<std::size_t> counts,
                             std::size_t total) {
@@ -125,7 +125,7 @@ class SlicePlanner {
   /// A phase across on vectors, of which each carrier has a part.
   HierarchicalPhase& across(const Range& input, const Range& output) {
     return across(input, output, {},
-                  layout_.whole_in(PlaceMemory::kNone).count / static_cast<std::size_t>(carriers_.count()));
+                  layout_.vector_in(PlaceMemory::kNone).count / static_cast<std::size_t>(carriers_.count()));
   }
   HierarchicalPhase& across_blocks(const Range& input, const Range& output) {
     std::vector<std::size_t> counts = carried(carriers_.own());
@@ -143,7 +143,7 @@ class SlicePlanner {
     }
   }
   /// Gives all ranks of this host the parts that its carriers hold: each in its `own`, a single carrier in `whole`.
-  void share(const Range& own, const Range& whole, const std::vector<std::size_t>& by_carrier) {
+  void distribute_parts(const Range& own, const Range& whole, const std::vector<std::size_t>& by_carrier) {
     if (!has_peers()) return;
     if (is_single()) {
       phases_.inside(2, Collective::kBroadcast, whole, whole, {}, carriers_.local_of(0));
@@ -153,7 +153,7 @@ class SlicePlanner {
   }
   /// Brings the blocks of this host's ranks to the carriers that they are assigned to. Returns where this carrier finds
   /// the blocks assigned to it.
-  Range collect() {
+  Range collect_blocks() {
     const Range own = own_block_in(PlaceMemory::kInput);
     if (carriers_.all_carry_here()) return own;
     const std::vector<std::size_t> counts = local_blocks();
@@ -163,7 +163,7 @@ class SlicePlanner {
       return all;
     }
     phases_.inside(0, Collective::kAllgather, own, all, counts);
-    return carries() ? phases_.joined(ranges_in(all, hierarchy_.ranks_of(host_), assigned_here())) : Range{};
+    return carries() ? phases_.contiguous_input(ranges_in(all, hierarchy_.ranks_of(host_), assigned_here())) : Range{};
   }
   /// Where this carrier receives the blocks of the ranks of this host that are assigned to it.
   Range received_blocks() {
@@ -171,7 +171,7 @@ class SlicePlanner {
     return phases_.scratch(carries() ? layout_.blocks(assigned_here()) : 0);
   }
   /// Gives each rank of this host its block, which a carrier has received.
-  void distribute(const Range& received) {
+  void distribute_blocks(const Range& received) {
     if (carriers_.all_carry_here()) return;
     const Range own = own_block_in(PlaceMemory::kOutput);
     if (is_single()) {
@@ -196,7 +196,7 @@ class SlicePlanner {
     std::size_t first = 0;
     for (const int of : order) {
       if (std::find(wanted.begin(), wanted.end(), of) != wanted.end()) {
-        ranges.push_back({behind(all.place, first), layout_.block(of)});
+        ranges.push_back({advanced(all.place, first), layout_.block(of)});
       }
       first += layout_.block(of);
     }
@@ -210,33 +210,33 @@ class SlicePlanner {
   }
 
   void plan_allreduce() {
-    const Range input = whole_in(PlaceMemory::kInput), own = own_part_in(PlaceMemory::kOutput);
+    const Range input = vector_in(PlaceMemory::kInput), own = own_part_in(PlaceMemory::kOutput);
     if (has_peers()) reduce_inside(input, own, layout_.part_counts());
     if (carries()) across(has_peers() ? own : input, own);
-    share(own, whole_in(PlaceMemory::kOutput), layout_.part_counts());
+    distribute_parts(own, vector_in(PlaceMemory::kOutput), layout_.part_counts());
   }
 
   void plan_broadcast() {
-    const Range whole = whole_in(PlaceMemory::kOutput), own = own_part_in(PlaceMemory::kOutput);
+    const Range whole = vector_in(PlaceMemory::kOutput), own = own_part_in(PlaceMemory::kOutput);
     if (is_at_root_host() && !is_single()) phases_.inside(0, Collective::kBroadcast, whole, whole, {}, root_.local);
     if (carries()) across(own, own);
     // The root has its part from the beginning: it sends to other hosts before the broadcast inside its host is
     // complete.
     if (is_root()) phases_.last().after = -1;
     if (is_at_root_host() && !is_single()) return;
-    share(own, whole, layout_.part_counts());
+    distribute_parts(own, whole, layout_.part_counts());
     // The single carrier of the root's host is the root: the broadcast inside that host does not depend on other hosts.
     if (is_at_root_host()) phases_.last().after = -1;
   }
 
   void plan_reduce() {
-    const Range whole = whole_in(PlaceMemory::kInput);
+    const Range whole = vector_in(PlaceMemory::kInput);
     Range own = whole;
     if (has_peers()) {
       own = phases_.scratch(own_part_in(PlaceMemory::kInput).count);
       reduce_inside(whole, own, layout_.part_counts());
     }
-    const Range result = whole_in(PlaceMemory::kOutput);
+    const Range result = vector_in(PlaceMemory::kOutput);
     const bool is_result = is_root() && is_single();
     Range reduced;
     if (is_at_root_host() && carries()) reduced = is_result ? result : own;
@@ -250,32 +250,33 @@ class SlicePlanner {
   void plan_allgather() {
     if (query_.slices == 1 && !is_single() && carriers_.all_carry() && gathers_by_host(hierarchy_))
       return plan_allgather_by_host();
-    const Range own = collect();
+    const Range own = collect_blocks();
     const std::vector<std::size_t> by_carrier = carried_by_each();
     if (is_single()) {
-      const Range whole = phases_.joined_results(carried_order(PlaceMemory::kOutput));
-      // The copies to the output belong to the last phase: `share` if there are peers, else the phase across.
+      const Range whole = phases_.contiguous_output(carried_order(PlaceMemory::kOutput));
+      // The copies to the output belong to the last phase: `distribute_parts` if there are peers, else the phase
+      // across.
       std::vector<PlanCopy> results = phases_.take_results();
       if (carries()) across_blocks(own, whole);
-      share(whole, whole, by_carrier);
+      distribute_parts(whole, whole, by_carrier);
       phases_.last().results = std::move(results);
       return;
     }
     const Range received = received_from_all(by_carrier);
     if (carries()) across_blocks(own, received);
-    const Range whole = phases_.joined_results(carried_order(PlaceMemory::kOutput));
-    share(received, whole, by_carrier);
+    const Range whole = phases_.contiguous_output(carried_order(PlaceMemory::kOutput));
+    distribute_parts(received, whole, by_carrier);
   }
   /// Where a carrier receives its blocks of all hosts: in the output if the output is contiguous in carried order, else
   /// in scratch memory.
   Range received_from_all(const std::vector<std::size_t>& by_carrier) {
     if (!carries()) return {};
     const auto own = static_cast<std::size_t>(carriers_.own());
-    const std::vector<Range> order = side_by_side(carried_order(PlaceMemory::kOutput));
+    const std::vector<Range> order = merge_adjacent(carried_order(PlaceMemory::kOutput));
     if (order.size() > 1) return phases_.scratch(by_carrier[own]);
     const std::size_t before =
         std::accumulate(by_carrier.begin(), by_carrier.begin() + carriers_.own(), std::size_t{0});
-    return order.empty() ? Range{} : Range{behind(order.front().place, before), by_carrier[own]};
+    return order.empty() ? Range{} : Range{advanced(order.front().place, before), by_carrier[own]};
   }
 
   /// Allgather where every rank carries its own block, and the blocks of each host are contiguous in the output: one
@@ -289,7 +290,7 @@ class SlicePlanner {
     std::size_t before = 0;
     for (int host = 0; host < hierarchy_.host_count(); ++host) {
       const std::size_t count = counts[static_cast<std::size_t>(host)];
-      const Range of_host{behind(received.place, before), count};
+      const Range of_host{advanced(received.place, before), count};
       before += count;
       const bool is_here = host == host_;
       HierarchicalPhase& phase =
@@ -305,7 +306,7 @@ class SlicePlanner {
 
   void plan_reduce_scatter() {
     const std::vector<std::size_t> by_carrier = carried_by_each();
-    Range own = phases_.joined(carried_order(PlaceMemory::kInput));
+    Range own = phases_.contiguous_input(carried_order(PlaceMemory::kInput));
     if (has_peers()) {
       const Range whole = own;
       own = phases_.scratch(carries() ? by_carrier[static_cast<std::size_t>(carriers_.own())] : 0);
@@ -313,14 +314,14 @@ class SlicePlanner {
     }
     const Range received = received_blocks();
     if (carries()) across_blocks(own, received);
-    distribute(received);
+    distribute_blocks(received);
   }
 
   void plan_gather() {
-    const Range own = collect();
+    const Range own = collect_blocks();
     if (is_at_root_host() && is_single()) {
       if (carries()) {
-        const Range whole = phases_.joined_results(carried_order(PlaceMemory::kOutput));
+        const Range whole = phases_.contiguous_output(carried_order(PlaceMemory::kOutput));
         across_blocks(own, whole);
       }
       return;
@@ -329,13 +330,13 @@ class SlicePlanner {
     if (carries() && is_at_root_host()) received = phases_.scratch(sum(carried(carriers_.own())));
     if (carries()) across_blocks(own, received);
     if (!is_at_root_host()) return;
-    const Range whole = is_root() ? phases_.joined_results(carried_order(PlaceMemory::kOutput)) : Range{};
+    const Range whole = is_root() ? phases_.contiguous_output(carried_order(PlaceMemory::kOutput)) : Range{};
     phases_.inside(2, Collective::kGather, received, whole, carriers_.by_local(carried_by_each()), root_.local);
   }
 
   void plan_scatter() {
     Range own;
-    if (is_root()) own = phases_.joined(carried_order(PlaceMemory::kInput));
+    if (is_root()) own = phases_.contiguous_input(carried_order(PlaceMemory::kInput));
     if (is_at_root_host() && !is_single()) {
       const Range whole = own;
       own = phases_.scratch(carries() ? sum(carried(carriers_.own())) : 0);
@@ -343,7 +344,7 @@ class SlicePlanner {
     }
     const Range received = received_blocks();
     if (carries()) across_blocks(own, received);
-    distribute(received);
+    distribute_blocks(received);
   }
 
   // Alltoall of equal blocks. Inside the host the carrier collects the blocks that the host's ranks send to the ranks
@@ -355,7 +356,7 @@ class SlicePlanner {
   }
   /// Block number `index` in memory that holds equal blocks.
   Range block_at(const Range& all, std::size_t index) const {
-    return {behind(all.place, index * layout_.block(0)), layout_.block(0)};
+    return {advanced(all.place, index * layout_.block(0)), layout_.block(0)};
   }
 
   void plan_alltoall() {
@@ -367,7 +368,7 @@ class SlicePlanner {
   /// Where a carrier has the blocks that this host sends: sorted by target host, then by local rank (the sender), then
   /// by target rank.
   Range collect_exchanged() {
-    const Range sent = phases_.joined(carried_order(PlaceMemory::kInput));
+    const Range sent = phases_.contiguous_input(carried_order(PlaceMemory::kInput));
     if (!has_peers()) return sent;
     std::vector<std::size_t> to_carriers;
     for (int carrier = 0; carrier < carriers_.count(); ++carrier)
@@ -391,7 +392,7 @@ class SlicePlanner {
       }
       before += targets;
     }
-    return phases_.joined(order);
+    return phases_.contiguous_input(order);
   }
   /// Where a carrier has received the blocks for the ranks of this host that are assigned to it: sorted by source host,
   /// then by source rank, then by target rank.
@@ -405,8 +406,8 @@ class SlicePlanner {
       receives.push_back(static_cast<std::size_t>(hierarchy_.local_size(host)) * here);
       for (const int from : hierarchy_.ranks_of(host)) order.push_back(layout_.block_in(PlaceMemory::kOutput, from));
     }
-    const Range received =
-        carriers_.all_carry_here() ? phases_.joined_results(order) : phases_.scratch(sum(receives) * layout_.block(0));
+    const Range received = carriers_.all_carry_here() ? phases_.contiguous_output(order)
+                                                      : phases_.scratch(sum(receives) * layout_.block(0));
     // Bytes that a rank sends on average, for the choice of an algorithm: the ranks of a large host send more than
     // those of a small host, and all must choose alike.
     const std::size_t sent = carriers_.assigned_everywhere(carriers_.own()) * query_.counts.size();
@@ -432,12 +433,12 @@ class SlicePlanner {
       if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) continue;
       receives[static_cast<std::size_t>(carriers_.local_of(carrier))] = size;
     }
-    const Range sent = phases_.joined(order);
+    const Range sent = phases_.contiguous_input(order);
     std::vector<Range> targets;
     for (int host = 0; host < hierarchy_.host_count(); ++host) {
       for (const int from : hierarchy_.ranks_of(host)) targets.push_back(layout_.block_in(PlaceMemory::kOutput, from));
     }
-    const Range result = phases_.joined_results(targets);
+    const Range result = phases_.contiguous_output(targets);
     HierarchicalPhase& phase = phases_.inside(2, Collective::kAlltoall, sent, result, times_block(sends));
     phase.recv_counts = times_block(receives);
   }
@@ -466,30 +467,30 @@ bool gathers_in_place(const Hierarchy& hierarchy) {
 HierarchicalPlan plan_hierarchical(const HierarchicalQuery& query, const Hierarchy& hierarchy) {
   HierarchicalPlan plan;
   const Carriers carriers(query, hierarchy);
-  struct Entry {
+  struct PlannedPhase {
     int slice, index;  // index of the phase within its slice
     StagedPhase staged;
   };
-  std::vector<Entry> entries;
+  std::vector<PlannedPhase> planned;
   for (int slice = 0; slice < query.slices; ++slice) {
     std::vector<StagedPhase> phases = SlicePlanner(query, hierarchy, carriers, slice, plan.scratch_count).plan();
     for (std::size_t i = 0; i < phases.size(); ++i) {
-      entries.push_back({slice, static_cast<int>(i), std::move(phases[i])});
+      planned.push_back({slice, static_cast<int>(i), std::move(phases[i])});
     }
   }
   // The pipeline: at time t slice s is at stage t - s. Phases are ordered by time; at equal times the earlier slice,
   // which is further ahead, comes first.
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+  std::stable_sort(planned.begin(), planned.end(), [](const PlannedPhase& a, const PlannedPhase& b) {
     return std::pair(a.slice + a.staged.stage, a.slice) < std::pair(b.slice + b.staged.stage, b.slice);
   });
   std::map<std::pair<int, int>, int> places;  // (slice, index in the slice) → index in the plan
-  for (const Entry& entry : entries) places[{entry.slice, entry.index}] = static_cast<int>(places.size());
-  for (const Entry& entry : entries) {
+  for (const PlannedPhase& entry : planned) places[{entry.slice, entry.index}] = static_cast<int>(places.size());
+  for (const PlannedPhase& entry : planned) {
     HierarchicalPhase phase = entry.staged.phase;
     if (phase.after >= 0) phase.after = places.at({entry.slice, phase.after});
     plan.phases.push_back(std::move(phase));
   }
-  plan.across = carriers.met();
+  plan.across = carriers.counterparts();
   return plan;
 }
 

@@ -18,18 +18,18 @@ struct StagedPhase {
 };
 
 /// The place `count` elements after `place`.
-inline PlanPlace behind(PlanPlace place, std::size_t count) {
+inline PlanPlace advanced(PlanPlace place, std::size_t count) {
   return {place.memory, place.first + count};
 }
 
 /// Merges each range that begins where the range before it ends with that range, and drops empty ranges.
-std::vector<PlanRange> side_by_side(const std::vector<PlanRange>& ranges);
+std::vector<PlanRange> merge_adjacent(const std::vector<PlanRange>& ranges);
 
 /// Builds the phases of one slice in order. By default a phase begins when the phase added before it is complete; the
 /// planner changes that by assigning HierarchicalPhase::after.
 ///
-/// Data of a phase that is not contiguous goes through scratch memory: call `joined` or `joined_results` first, then
-/// add the phase with the range that they return.
+/// Data of a phase that is not contiguous goes through scratch memory: call `contiguous_input` or `contiguous_output`
+/// first, then add the phase with the range that they return.
 class SlicePhases {
  public:
   /// @param granularity  alignment of ranges in scratch memory, in elements
@@ -41,10 +41,10 @@ class SlicePhases {
   PlanRange scratch(std::size_t count);
   /// Returns a contiguous range with the contents of `ranges`, as input of the next phase: `ranges` itself if it is
   /// contiguous, else scratch memory, to which the next phase copies `ranges` when it begins.
-  PlanRange joined(const std::vector<PlanRange>& ranges);
+  PlanRange contiguous_input(const std::vector<PlanRange>& ranges);
   /// Returns a contiguous range for the output of the next phase, whose contents end up in `ranges`: `ranges` itself if
   /// it is contiguous, else scratch memory, which the next phase copies to `ranges` when it is complete.
-  PlanRange joined_results(const std::vector<PlanRange>& ranges);
+  PlanRange contiguous_output(const std::vector<PlanRange>& ranges);
   /// Adds a copy that the next phase makes when it is complete.
   void add_result(const PlanCopy& copy) { results_.push_back(copy); }
   /// Removes and returns the copies that the next phase would make when it is complete.
@@ -61,7 +61,7 @@ class SlicePhases {
 
  private:
   template <class Copy>
-  PlanRange join(const std::vector<PlanRange>& ranges, const Copy& copy);
+  PlanRange make_contiguous(const std::vector<PlanRange>& ranges, const Copy& copy);
   HierarchicalPhase& add(HierarchicalPhase::Where where, int stage, Collective collective, const PlanRange& input,
                          const PlanRange& output);
 

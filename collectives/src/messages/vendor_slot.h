@@ -35,21 +35,21 @@ class VendorSlot {
   void close();
 
   // Operations start in the order of their sequence numbers, which all ranks share.
-  void announce(std::uint64_t sequence) { waiting_.insert(sequence); }
+  void announce(std::uint64_t sequence) { pending_.insert(sequence); }
   /// True if all announced operations with lower numbers have started.
-  bool is_next(std::uint64_t sequence) const { return *waiting_.begin() == sequence; }
+  bool is_next(std::uint64_t sequence) const { return *pending_.begin() == sequence; }
   /// Removes an operation that starts or is given up. No-op for an operation that was never announced or has started.
-  void withdraw(std::uint64_t sequence) { waiting_.erase(sequence); }
+  void withdraw(std::uint64_t sequence) { pending_.erase(sequence); }
 
  private:
-  struct Making;
+  struct Creation;
   void begin();
 
   const Group& group_;
-  std::shared_ptr<Making> making_;     // null until the collectives are being made
-  std::jthread thread_;                // runs `making_`, if any thread may call the vendor
-  VendorCollectives* made_ = nullptr;  // the finished collectives, owned by `making_`
-  std::set<std::uint64_t> waiting_;    // sequence numbers announced but not started
+  std::shared_ptr<Creation> creation_;        // null until the collectives are being made
+  std::jthread thread_;                       // runs `creation_`, if any thread may call the vendor
+  VendorCollectives* collectives_ = nullptr;  // the finished collectives, owned by `creation_`
+  std::set<std::uint64_t> pending_;           // sequence numbers announced but not started
 };
 
 }  // namespace farandole

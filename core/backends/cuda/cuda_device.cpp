@@ -129,7 +129,7 @@ MemoryPool::Source CudaDevice::pinned_memory() {
 // thread that would enqueue the work for which the device is waiting: a deadlock. So wait here first, without blocking
 // others.
 void CudaDevice::wait_until_idle() {
-  constexpr auto kLongestPause = std::chrono::milliseconds(1);
+  constexpr auto kMaxPause = std::chrono::milliseconds(1);
   std::vector<CUstream> streams;
   {
     const std::lock_guard guard(streams_mutex_);
@@ -144,7 +144,7 @@ void CudaDevice::wait_until_idle() {
       if (result == CUDA_SUCCESS) break;
       if (result != CUDA_ERROR_NOT_READY) device_.check(result, "cuStreamQuery");
       std::this_thread::sleep_for(pause);
-      pause = std::min<std::chrono::microseconds>(2 * pause, kLongestPause);
+      pause = std::min<std::chrono::microseconds>(2 * pause, kMaxPause);
     }
   }
 }
@@ -245,8 +245,8 @@ void CudaDevice::synchronize(StreamView stream) {
   // Yield first, so that short waits end quickly, then sleep between polls.
   constexpr int kYields = 100;
   constexpr auto kPause = std::chrono::microseconds(50);
-  for (int looks = 0; !end.is_complete(); ++looks) {
-    if (looks < kYields) {
+  for (int polls = 0; !end.is_complete(); ++polls) {
+    if (polls < kYields) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(kPause);
@@ -254,20 +254,20 @@ void CudaDevice::synchronize(StreamView stream) {
   }
 }
 
-const NcclApi& CudaDevice::need_nccl() {
+const NcclApi& CudaDevice::require_nccl() {
   const NcclLibrary& nccl = nccl_.library();
   if (!nccl.problem.empty()) throw Unsupported("no collectives on CUDA devices: " + nccl.problem);
   return nccl.api;
 }
 
 DeviceGroupId CudaDevice::make_group_id() {
-  const NcclApi& nccl = need_nccl();
+  const NcclApi& nccl = require_nccl();
   const ContextScope scope(device_.api, device_.context);
   return make_nccl_id(nccl, device_);
 }
 
 std::unique_ptr<DeviceGroup> CudaDevice::join_group(const DeviceGroupId& id, int rank, int size) {
-  const NcclApi& nccl = need_nccl();
+  const NcclApi& nccl = require_nccl();
   return std::make_unique<NcclGroup>(*this, nccl, id, rank, size);
 }
 

@@ -61,7 +61,7 @@ class CudaDevice final : public Device {
   void wait_until_idle();
   [[noreturn]] void throw_no_memory(std::size_t bytes) const;
   /// Returns NCCL's functions. @throws Unsupported  NCCL is missing or cannot be used
-  const NcclApi& need_nccl();
+  const NcclApi& require_nccl();
 
   const DeviceInfo info_;
   Nccl& nccl_;

@@ -55,14 +55,14 @@ std::unique_ptr<CudaDevices> CudaDevices::find(CudaLibrary cuda, std::span<const
     return nullptr;
   }
   std::unique_ptr<CudaDevices> devices(new CudaDevices(std::move(cuda), *image, std::move(nccl_path)));
-  reason = devices->look();
+  reason = devices->enumerate();
   return reason.empty() ? std::move(devices) : nullptr;
 }
 
 CudaDevices::CudaDevices(CudaLibrary cuda, const KernelImage& image, std::string nccl_path)
     : cuda_(std::move(cuda)), image_(image), nccl_(std::move(nccl_path)) {}
 
-std::string CudaDevices::look() {
+std::string CudaDevices::enumerate() {
   if (const CUresult result = cuda_.api.cuInit(0); result != CUDA_SUCCESS) {
     return fmt::format("cuInit failed: {}", error_text(cuda_.api, result));
   }
@@ -72,8 +72,8 @@ std::string CudaDevices::look() {
   }
   if (count == 0) return "CUDA sees no device here; does nvidia-smi show one, and does CUDA_VISIBLE_DEVICES hide it?";
   for (int ordinal = 0; ordinal < count; ++ordinal) {
-    infos_.push_back(look_at(ordinal));
-    slots_.push_back(std::make_unique<Slot>());
+    infos_.push_back(query_device(ordinal));
+    lazy_devices_.push_back(std::make_unique<LazyDevice>());
   }
   return {};
 }
@@ -82,7 +82,7 @@ void CudaDevices::check(CUresult result, std::string_view function, int ordinal)
   cuda::check(cuda_.api, result, function, fmt::format("CUDA device {}", ordinal));
 }
 
-DeviceInfo CudaDevices::look_at(int ordinal) {
+DeviceInfo CudaDevices::query_device(int ordinal) {
   const CudaApi& api = cuda_.api;
   DeviceInfo info;
   info.ordinal = ordinal;
@@ -124,7 +124,7 @@ std::vector<std::string> CudaDevices::warnings() const {
 }
 
 Device& CudaDevices::open(int ordinal) {
-  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= slots_.size()) {
+  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= lazy_devices_.size()) {
     std::vector<std::string> names;
     for (const DeviceInfo& info : infos_) names.push_back(fmt::format("{} ({})", info.ordinal, info.name));
     throw InvalidArgument(
@@ -132,13 +132,13 @@ Device& CudaDevices::open(int ordinal) {
                     "CUDA_VISIBLE_DEVICES",
                     ordinal, fmt::join(names, ", ")));
   }
-  Slot& slot = *slots_[static_cast<std::size_t>(ordinal)];
-  const std::lock_guard guard(slot.mutex);
-  if (slot.device == nullptr) {
+  LazyDevice& lazy = *lazy_devices_[static_cast<std::size_t>(ordinal)];
+  const std::lock_guard guard(lazy.mutex);
+  if (lazy.device == nullptr) {
     const SignalsDiverted from_threads_of_driver;
-    slot.device = std::make_unique<CudaDevice>(cuda_.api, nccl_, infos_[static_cast<std::size_t>(ordinal)], image_);
+    lazy.device = std::make_unique<CudaDevice>(cuda_.api, nccl_, infos_[static_cast<std::size_t>(ordinal)], image_);
   }
-  return *slot.device;
+  return *lazy.device;
 }
 
 MemorySpace CudaDevices::space_of(const void* memory) const {

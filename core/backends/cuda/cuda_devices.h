@@ -37,22 +37,22 @@ class CudaDevices final : public DeviceRuntime {
   MemorySpace space_of(const void* memory) const override;
 
  private:
-  struct Slot {
+  struct LazyDevice {
     std::mutex mutex;                    // held while the device is opened
     std::unique_ptr<CudaDevice> device;  // null until opened; guarded by `mutex`
   };
 
   CudaDevices(CudaLibrary cuda, const KernelImage& image, std::string nccl_path);
   /// Enumerates the devices. Returns the reason if there are none, else an empty text.
-  std::string look();
-  DeviceInfo look_at(int ordinal);
+  std::string enumerate();
+  DeviceInfo query_device(int ordinal);
   void check(CUresult result, std::string_view function, int ordinal) const;
 
   const CudaLibrary cuda_;
   const KernelImage image_;
   mutable Nccl nccl_;
-  std::vector<DeviceInfo> infos_;             // by ordinal; const after `look`
-  std::vector<std::unique_ptr<Slot>> slots_;  // by ordinal; const after `look`
+  std::vector<DeviceInfo> infos_;                          // by ordinal; const after `enumerate`
+  std::vector<std::unique_ptr<LazyDevice>> lazy_devices_;  // by ordinal; const after `enumerate`
 };
 
 }  // namespace farandole::cuda

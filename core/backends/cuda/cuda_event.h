@@ -76,13 +76,13 @@ class CudaEvent final : public DeviceEvent {
 
  private:
   using Clock = std::chrono::steady_clock;
-  bool ask_driver() const;
+  bool query_driver() const;
 
   EventPool& pool_;
   const Use use_;
   PooledEvent pooled_;
   bool is_recorded_ = false;
-  Clock::time_point next_question_{};  // earliest time of the next call of the driver
+  Clock::time_point next_query_{};  // earliest time of the next call of the driver
 };
 
 }  // namespace farandole::cuda

@@ -114,19 +114,20 @@ int kernel_of(const DeviceTask& task) {
 }
 
 void for_each_batch(std::span<const DeviceTask> tasks, const std::function<void(const KernelBatch&)>& launch) {
-  struct Entry {
+  struct SortedTask {
     int kernel;
     const DeviceTask* task;
   };
-  std::vector<Entry> entries;
-  entries.reserve(tasks.size());
+  std::vector<SortedTask> sorted;
+  sorted.reserve(tasks.size());
   for (const DeviceTask& task : tasks) {
-    if (task.count > 0) entries.push_back({kernel_of(task), &task});
+    if (task.count > 0) sorted.push_back({kernel_of(task), &task});
   }
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.kernel < b.kernel; });
-  for (auto first = entries.begin(); first != entries.end();) {
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const SortedTask& a, const SortedTask& b) { return a.kernel < b.kernel; });
+  for (auto first = sorted.begin(); first != sorted.end();) {
     KernelBatch batch{first->kernel, 0, {}};
-    for (; first != entries.end() && first->kernel == batch.kernel && batch.arguments.task_count < kTasksPerLaunch;
+    for (; first != sorted.end() && first->kernel == batch.kernel && batch.arguments.task_count < kTasksPerLaunch;
          ++first) {
       batch.longest_bytes = std::max(batch.longest_bytes, bytes_of(*first->task));
       batch.arguments.tasks[batch.arguments.task_count++] = argument_of(*first->task, batch.kernel);

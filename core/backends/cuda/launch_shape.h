@@ -40,9 +40,10 @@ constexpr LaunchShape launch_shape(std::uint64_t longest_bytes, unsigned tasks, 
   constexpr std::uint64_t kPassBytes = std::uint64_t{kBlockThreads} * kPacketsInFlight * kPacketBytes;
   constexpr std::uint64_t kMaxWaves = 8;
   const std::uint64_t wanted = longest_bytes / kPassBytes + (longest_bytes % kPassBytes == 0 ? 0 : 1);
-  const std::uint64_t kept = std::uint64_t{multiprocessors} * kBlocksPerMultiprocessor;
-  const std::uint64_t most = std::min(kept, kMaxWaves * kept / tasks);
-  return {kBlockThreads, static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, std::max<std::uint64_t>(most, 1)))};
+  const std::uint64_t resident = std::uint64_t{multiprocessors} * kBlocksPerMultiprocessor;
+  const std::uint64_t max_blocks = std::min(resident, kMaxWaves * resident / tasks);
+  return {kBlockThreads,
+          static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, std::max<std::uint64_t>(max_blocks, 1)))};
 }
 
 }  // namespace farandole::cuda

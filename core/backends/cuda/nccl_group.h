@@ -38,26 +38,26 @@ class NcclGroup final : public DeviceGroup {
   void abort() override;
 
  private:
-  /// Access to the communicator during a call that enqueues work. `abort` waits until no Entry exists.
-  class Entry;
+  /// Access to the communicator during a call that enqueues work. `abort` waits until no CallScope exists.
+  class CallScope;
   void check(ncclResult_t result, std::string_view function) const;
   std::string error_text(ncclResult_t error) const;
   /// Runs `enqueue` between ncclGroupStart and ncclGroupEnd.
-  void in_one_group(const std::function<void()>& enqueue);
-  void reduce_as(const DeviceCollective& collective, CUstream stream);
-  void move_as(const DeviceCollective& collective, CUstream stream);
+  void run_grouped(const std::function<void()>& enqueue);
+  void enqueue_reduction(const DeviceCollective& collective, CUstream stream);
+  void enqueue_movement(const DeviceCollective& collective, CUstream stream);
   void exchange_parts(const DeviceCollective& collective, StreamView stream);
 
   CudaDevice& device_;
   const NcclApi& api_;
   const int rank_;
   const int size_;
-  void* connect_bytes_ = nullptr;      // memory of the messages of `connect`; null until `connect` is called
-  const std::string name_;             // "CUDA device 0 (…), rank 1 of 4", for messages
-  std::mutex mutex_;                   // guards `communicator_` and `entries_`
-  std::condition_variable left_;       // signalled when an Entry ends
-  ncclComm_t communicator_ = nullptr;  // null after `abort`
-  int entries_ = 0;                    // number of existing Entries
+  void* connect_bytes_ = nullptr;       // memory of the messages of `connect`; null until `connect` is called
+  const std::string name_;              // "CUDA device 0 (…), rank 1 of 4", for messages
+  std::mutex mutex_;                    // guards `communicator_` and `running_calls_`
+  std::condition_variable call_ended_;  // signalled when a CallScope ends
+  ncclComm_t communicator_ = nullptr;   // null after `abort`
+  int running_calls_ = 0;               // number of existing CallScopes
 };
 
 }  // namespace farandole::cuda

@@ -37,8 +37,7 @@ class RelaxedCapture {
 
  private:
   const CudaApi& api_;
-  int mode_ =
-      CU_STREAM_CAPTURE_MODE_RELAXED;  // each call exchanges it with the thread's mode: so the old mode in the scope
+  int mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // exchanged with the thread's mode: holds the old mode meanwhile
 };
 
 }  // namespace farandole::cuda
