@@ -53,8 +53,8 @@ std::optional<ControlMessage> MpiControlMessages::poll() {
     int done = 0;
     MPI_Status status;
     if (const int code = MPI_Test(&receive_, &done, &status); code != MPI_SUCCESS) {
-      // A dead peer can fail a receive from anybody. Nothing more can be received, and that must not look like a
-      // control message.
+      // A dead peer can make a receive with MPI_ANY_SOURCE fail. Then no more control messages can be received, and
+      // `incoming_` must not be taken for one.
       session_.keep(std::move(incoming_));
       throw_mpi_error(code, "MPI_Test for control messages");
     }
@@ -79,7 +79,7 @@ void MpiControlMessages::sweep() {
   const auto guard = session_.enter("MPI_Test of posted control messages");
   std::erase_if(outgoing_, [](Outgoing& entry) {
     int done = 0;
-    // A control message that cannot be delivered is dropped: its target is gone, and there is no process to tell.
+    // Drop control messages that cannot be delivered: the target process is gone.
     return MPI_Test(&entry.request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
   });
 }

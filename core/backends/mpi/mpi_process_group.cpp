@@ -19,7 +19,7 @@
 namespace farandole::mpi {
 namespace {
 
-/// What processes exchange first. Builds that differ must understand it: its size and what it begins with never change.
+/// First message between processes. Its size and its first member never change, so that different builds understand it.
 struct Hello {
   BuildClaim build;
   std::int32_t thread_level = 0;
@@ -63,7 +63,7 @@ MpiProcessGroup::~MpiProcessGroup() {
   session_.close(/*in_good_order=*/false);
 }
 
-// The weakest process decides for all, so that every rank of the job can do the same things.
+// The lowest thread level of all processes holds for all, so that every rank of the job has the same abilities.
 ThreadUse MpiProcessGroup::thread_use() const {
   const int weakest = *std::min_element(thread_levels_.begin(), thread_levels_.end());
   if (weakest < MPI_THREAD_SERIALIZED) return ThreadUse::kMainThreadOnly;
@@ -89,7 +89,7 @@ void MpiProcessGroup::gather(const void* mine, void* all, std::size_t bytes) {
     throw InternalError(
         fmt::format("allgather between processes: {} bytes per process, at most {} are possible", bytes, INT_MAX));
   }
-  // Of its own, because it must outlive a wait that is given up.
+  // MPI gets memory of its own, because it may still use the memory after the wait has thrown.
   std::vector<std::byte> memory(bytes * (static_cast<std::size_t>(process_count()) + 1));
   std::memcpy(memory.data(), mine, bytes);
   std::byte* const gathered = memory.data() + bytes;

@@ -23,7 +23,8 @@ std::mutex& process_wide_mutex() {
   return mutex;
 }
 
-/// Yields at first, because other ranks may need this core; then sleeps, because they may be minutes late.
+/// Pause between polls: yields at first, because other ranks may need this core, then sleeps, because ranks may be
+/// minutes late.
 class Rest {
  public:
   void operator()() {
@@ -76,7 +77,7 @@ MPI_Comm MpiSession::duplicate_parent() const {
   return duplicate;
 }
 
-// MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
+// MPI_Finalize first deletes the attributes of MPI_COMM_SELF, which calls `on_finalize`.
 void MpiSession::watch_finalize() {
   const auto guard = lock();
   check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &keyval_, nullptr), "MPI_Comm_create_keyval");
@@ -133,7 +134,7 @@ bool MpiSession::settle(MPI_Request& request) {
     int done = 0;
     {
       const auto guard = lock();
-      // An error ends the request as well: nothing is left to wait for.
+      // A request that fails is complete, too.
       if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return true;
     }
     if (done != 0) return true;
@@ -162,7 +163,7 @@ void MpiSession::close(bool in_good_order) {
   const auto guard = lock();
   state_.store(State::kLeft);
   goodbye_ = nullptr;
-  // Errors are not reported: what follows can no longer lose anybody's data, and this runs in destructors.
+  // Errors are ignored: no data can be lost any more, and this function runs in destructors.
   MPI_Comm_delete_attr(MPI_COMM_SELF, keyval_);
   MPI_Comm_free_keyval(&keyval_);
   if (!in_good_order) return;

@@ -20,11 +20,11 @@ namespace farandole::mpi {
 
 namespace {
 
-// Measured orders of magnitude: both ends on one host, and over a 10 Gbit/s network.
+// Measured orders of magnitude: for two ranks on the same host, and over a network of 10 Gbit/s.
 constexpr LinkCost kHostCost{1.0, 1e6 / 8e9};
 constexpr LinkCost kNetworkCost{20.0, 1e6 / 1.2e9};
 
-/// Whether this MPI says that it takes addresses on CUDA devices.
+/// True if this MPI reports that it accepts CUDA device memory.
 bool is_cuda_aware(const MpiSession& session) {
 #if defined(MPIX_CUDA_AWARE_SUPPORT) || defined(MPIX_GPU_SUPPORT_CUDA)
   const auto guard = session.enter("the query of CUDA's support");
@@ -41,7 +41,7 @@ bool is_cuda_aware(const MpiSession& session) {
 #endif
 }
 
-/// A message under way: one request per part, completed in order.
+/// A message in flight: an MPI request per part, tested in order.
 class MpiTransfer : public Transfer {
  public:
   MpiTransfer(MpiSession& session, const Channel& channel, std::size_t bytes, std::size_t slice_bytes)
@@ -68,7 +68,7 @@ class MpiTransfer : public Transfer {
 
  private:
   MPI_Request first_ = MPI_REQUEST_NULL;
-  std::vector<MPI_Request> more_;  // nearly always empty, so that a message costs one allocation
+  std::vector<MPI_Request> more_;  // parts after the first; nearly always empty, which saves an allocation per message
 };
 
 class SendTransfer final : public MpiTransfer {
@@ -98,7 +98,7 @@ class SendTransfer final : public MpiTransfer {
   }
 
  private:
-  /// MPI completes by itself what it has begun to send.
+  /// Frees incomplete sends. MPI completes a freed send by itself, and may read the memory until then.
   BufferHazard give_up() {
     auto aftermath = BufferHazard::kNone;
     if (is_complete() || !session_.is_usable()) return aftermath;

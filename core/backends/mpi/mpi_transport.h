@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels over MPI point-to-point messages: the channel is the tag, and large messages travel in parts.
+// Transport, implemented with MPI point-to-point messages.
 #pragma once
 
 #include <mpi.h>
@@ -17,11 +17,12 @@
 
 namespace farandole::mpi {
 
-/// How a channel is packed into a tag: communicator (12 bits), lane (2), source replica and target replica (as many
-/// bits as the job's largest process needs; 0 with one replica per process, so that an MPI with 16-bit tags will do).
+/// Packs a channel into an MPI tag: communicator (12 bits), lane (2 bits), source replica and target replica (each as
+/// many bits as the process with the most replicas needs; 0 bits with one replica per process, so that 16-bit tags
+/// suffice).
 class TagLayout {
  public:
-  /// @throws Unsupported  tags of `tag_upper_bound` have too few bits
+  /// @throws Unsupported  `tag_upper_bound` allows too few bits
   TagLayout(int most_replicas, int tag_upper_bound);
   int pack(const Channel& channel, int source_replica, int target_replica) const {
     int tag = channel.communicator;
@@ -34,11 +35,14 @@ class TagLayout {
   int replica_bits_ = 0;
 };
 
-/// Thread-safe where the session is. `set_topology` comes before everything else, once.
+/// Sends each message as one MPI message, or as several if it exceeds the part size. All messages use the session's
+/// message communicator; the channel is the tag, and MPI keeps messages of equal tag in order.
+///
+/// Thread-safe to the extent of the session. `set_topology` must be called once, before any other function.
 class MpiTransport final : public Transport {
  public:
-  /// Messages of more than `slice_bytes` bytes (at most INT_MAX) are cut into parts of that size; what is received by
-  /// `recv_up_to` must not be.
+  /// @param slice_bytes  messages above this size (at most INT_MAX) are split into parts of this size; messages
+  /// received by `recv_up_to` must not exceed it
   MpiTransport(MpiSession& session, std::size_t slice_bytes);
   void set_topology(const Topology& topology);
 
@@ -61,9 +65,9 @@ class MpiTransport final : public Transport {
 
   MpiSession& session_;
   const std::size_t part_bytes_;
-  const bool takes_device_memory_;  // as this MPI says
+  const bool takes_device_memory_;  // this MPI reports that it is CUDA-aware
   // Written by `set_topology`, const afterwards.
-  std::vector<Slot> slots_;
+  std::vector<Slot> slots_;  // by rank of the job
   int most_replicas_ = 1;
   TagLayout tags_;
   LinkCost cost_;
