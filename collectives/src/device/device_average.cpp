@@ -99,7 +99,7 @@ Operation::State DeviceAverageRun::advance() {
 }
 
 BufferHazard DeviceAverageRun::withdraw() {
-  if (sum_ != nullptr) sum_->withdraw();  // its result does not matter: kWritten keeps the whole run
+  if (sum_ != nullptr) sum_->withdraw();  // the result does not matter: kWritten keeps the whole run
   return BufferHazard::kWritten;
 }
 

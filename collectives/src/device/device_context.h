@@ -15,11 +15,11 @@
 
 namespace farandole {
 
-/// The open device of a rank: its stream for collectives, its thread, the order of its operations, and its device
-/// groups. Thread-safe.
+/// The open device of a rank, with the stream for collectives, the device's thread, the order of operations, and the
+/// device groups. Thread-safe.
 ///
 /// Opened by the first use of a device on this rank, and destroyed with the rank's last communicator, whether that uses
-/// devices or not. Its device groups end then, and a vendor may wait until all ranks of a group end it.
+/// devices or not. The device groups end then, and a vendor may wait until all ranks of a group have ended theirs.
 ///
 /// All device operations of a rank run in one stream, one after another, in the order of DeviceOrder. One thread
 /// (DeviceThread) makes all calls that enqueue work, and all calls that may block in the driver: opening the device,
@@ -35,7 +35,7 @@ class DeviceContext {
     ~ContextRef();
     ContextRef(const ContextRef&) = delete;
     ContextRef& operator=(const ContextRef&) = delete;
-    /// Returns the rank's context, and opens the device if it is not open.
+    /// Returns the rank's context, and opens the device if necessary.
     /// @throws InvalidArgument  this rank has no device: says why, and what to do
     DeviceContext& context();
 
@@ -50,7 +50,7 @@ class DeviceContext {
   Device& device() const { return *opened_.device; }
   MemorySpace space() const { return device().space(); }
   const DeviceRuntime& runtime() const { return *opened_.runtime; }
-  /// The stream of collectives. It does not synchronise with other streams; events order it with them.
+  /// The stream of collectives. Does not synchronise with other streams, except through events.
   StreamView stream() const { return opened_.stream; }
   /// Streams for copies from the device to pinned memory (`out`) and back (`in`), which run at the same time as
   /// collectives.
@@ -78,8 +78,8 @@ class DeviceContext {
     DeviceOrder::Time made = 0;  ///< agreed time of the operation that made the group; the same on all its ranks
     std::shared_ptr<DeviceGroup> devices;
   };
-  /// Adds a group that an operation has made in its turn. The context keeps the group until it ends, and then destroys
-  /// groups in the order of turns: destroying a group may wait for its other ranks, so all ranks need the same order.
+  /// Adds a group that an operation has made in its turn. When the context ends, it destroys its groups in the order of
+  /// turns: destroying a group may wait for its other ranks, so all ranks need the same order.
   void add(Group group);
   /// Returns the group added last for these ranks; a Group without devices if there is none.
   Group group_of(const std::vector<int>& members) const;
@@ -97,7 +97,7 @@ class DeviceContext {
   };
   Opened open();
   /// Runs `work` on the device's thread, and blocks until it is done; poisons the job at the deadline. `work` must own
-  /// everything that it refers to, because it may still run then.
+  /// all data that it uses, because it may still run then.
   /// @param what  completes the message of that fault: "to allocate 10 bytes"
   void run_now(const std::string& what, std::function<void()> work);
 

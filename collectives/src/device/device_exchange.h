@@ -23,8 +23,8 @@ namespace farandole {
 /// So no kernel waits for a message, and the stream is idle when the exchange is done.
 class DeviceExchange final : public Operation {
  public:
-  /// @param group  the ranks of the exchange, between which transports can send device memory; it and the buffers of
-  /// `call` outlive the exchange
+  /// @param group  the ranks of the exchange, between which transports can send device memory; the group and the
+  /// buffers of `call` outlive the exchange
   /// @param stream  stream of the kernels
   DeviceExchange(DeviceContext& context, StreamView stream, const Group& group, const Call& call,
                  const Selection& selection, std::uint64_t sequence);

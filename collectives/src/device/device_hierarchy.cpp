@@ -215,7 +215,7 @@ bool HierarchicalDeviceRun::begin_inside() {
   Step& step = *inside_track_.steps[inside_track_.begun];
   if (step.after != nullptr && !step.after->fully_enqueued) return false;
   step.work = std::make_shared<std::shared_ptr<DeviceWork>>();
-  // Wait for a copy in. An inside phase needs no event: it comes earlier in the same stream.
+  // Wait for a copy in. An earlier inside phase needs no event: its work is in the same stream.
   const bool comes_in = step.after != nullptr && step.after->phase->where == HierarchicalPhase::Where::kAcross;
   queue_job([work = step.work, make = inside_maker(step.call), before = tasks_of(step.phase->before),
              results = tasks_of(step.phase->results), in = comes_in ? step.after->done : nullptr, done = step.done,

@@ -52,16 +52,16 @@ class HierarchicalDeviceRun final : public DeviceRun {
   class Pinned;
   /// Scratch and pinned memory. Belongs to the device's thread until `preparing_` is done.
   struct OwnMemory;
-  /// The phases of one kind (inside or across), in order.
+  /// The phases of a kind (inside or across), in order.
   struct Track {
     std::vector<Step*> steps;
     std::size_t begun = 0;  ///< number of steps enqueued (inside), or whose copy out is enqueued (across)
     std::size_t ended = 0;  ///< number of steps whose memory is released (inside), or that are exchanged (across)
     bool is_begun() const { return begun == steps.size(); }
   };
-  /// Enqueues the next inside phase, if it may begin. Returns true if it did.
+  /// Enqueues the next inside phase, if that phase may begin. Returns true if so.
   bool begin_inside();
-  /// Enqueues the copy out of the next phase across, if it may begin. Returns true if it did.
+  /// Enqueues the copy out of the next phase across, if that phase may begin. Returns true if so.
   bool begin_across();
   State advance_exchange();
   std::unique_ptr<Operation> make_exchange(const Step& step);
@@ -79,7 +79,7 @@ class HierarchicalDeviceRun final : public DeviceRun {
   /// Returns a function that makes the work of an inside phase.
   MakeDeviceWork inside_maker(const Call& call);
   std::vector<DeviceTask> tasks_of(const std::vector<PlanCopy>& copies) const;
-  /// Queues `work` for the device's thread, which runs it in order, and drops it if an earlier `work` has failed.
+  /// Queues `work` for the device's thread. Works run in order; after a failure all later works are dropped.
   void queue_job(std::function<void(Device& device)> work);
 
   DeviceSlot& slot_;

@@ -52,9 +52,9 @@ constinit const Method kDeviceVendorMethod{
     .explain = explain_vendor,
 };
 
-// Not preferred over `vendor`: NCCL crosses hosts itself, and it has not been measured which is faster. Whether NCCL
-// can connect the hosts at all is known only in the first operation's turn, too late for a choice that all ranks must
-// make alike.
+// Not preferred over `vendor`: NCCL crosses hosts itself, and which is faster has not been measured. Whether NCCL can
+// connect the hosts at all is known only in the first operation's turn, too late for a choice that all ranks must make
+// alike.
 constinit const Method kDeviceHierarchicalMethod{
     .name = "hierarchical",
     .number = 0xf9,
@@ -226,7 +226,7 @@ BufferHazard DeviceOperation::withdraw() {
   if (agreement_) return agreement_->withdraw();
   if (phase_ == Phase::kBringUp) return slot_.withdraw();
   if (phase_ != Phase::kEnqueue && phase_ != Phase::kRun) return BufferHazard::kNone;
-  run_->withdraw();  // its result does not matter: kWritten keeps the whole run
+  run_->withdraw();  // the result does not matter: kWritten keeps the whole run
   if (!run_->may_have_enqueued()) return BufferHazard::kNone;
   slot_.context().abandon();
   return BufferHazard::kWritten;

@@ -21,14 +21,14 @@ extern const Method kDeviceVendorMethod;
 extern const Method kDeviceHierarchicalMethod;
 extern const Method kDeviceScheduleMethod;
 
-/// A collective on device memory. All device operations of a rank, of all its communicators, run one after another in
-/// one stream, and all ranks run the operations that they share in the same order: otherwise two NCCL collectives could
+/// A collective on device memory. The device operations of a rank, over all communicators, run in sequence in a single
+/// stream, and all ranks run the operations that they share in the same order: otherwise two NCCL collectives could
 /// wait for each other forever.
 ///
 /// 1. Constructor, in the caller's call, before the ranks compare their calls: records an event in the caller's stream,
 /// so that the operation runs after the work already enqueued there, and proposes a time to the rank's DeviceOrder.
 /// 2. kAgree: an allreduce (maximum) of 8 bytes in host memory turns the proposals into the agreed time.
-/// 3. kTurn: waits until no other operation of this rank can come before this one.
+/// 3. kTurn: waits until every other pending operation of this rank is known to come later.
 /// 4. kBringUp: makes the communicator's device group, if this is the first operation that needs the group
 /// (DeviceSlot).
 /// 5. kEnqueue: the device's thread enqueues the work (DeviceRun). The turn passes to the next operation as soon as all

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Agreement on one order of device operations, so that ranks never wait for each other in a cycle.
+// Agreement on the order of device operations, so that ranks never wait for each other in a cycle.
 #pragma once
 
 #include <compare>
@@ -8,24 +8,24 @@
 
 namespace farandole {
 
-/// One rank's state of a total order of operations by agreed times (Skeen's algorithm; Birman and Joseph, ACM TOCS
-/// 5(1), 1987), over all communicators of the rank.
+/// A rank's state of a total order of operations by agreed times (Skeen's algorithm; Birman and Joseph, ACM TOCS 5(1),
+/// 1987), over all communicators of the rank.
 ///
-/// A device runs operations one after another. If rank 0 ran A before B, and rank 1 ran B before A, each would wait for
-/// the other forever. So the ranks agree:
+/// A device runs operations in sequence. If rank 0 ran A before B, and rank 1 ran B before A, each would wait for the
+/// other forever. So the ranks agree:
 ///
-/// 1. Each member of an operation proposes a time, later than every time that it knows.
+/// 1. Each member of an operation proposes a time, later than every time known to the member.
 /// 2. The members exchange proposals (elsewhere; this class is pure). The largest proposal is the operation's time.
 /// 3. Operations run in the order of their times; operations of equal time in the order of communicator ids.
 /// 4. A rank runs an operation when no pending operation of that rank can still get an earlier time: the agreed time is
 /// never earlier than the rank's own proposal.
 ///
 /// Hence two ranks run the operations that they share in the same order, and no cycle of waiting ranks and
-/// communicators can arise. One thread at a time.
+/// communicators can arise. Not thread-safe.
 class DeviceOrder {
  public:
   using Time = std::uint64_t;
-  /// One operation: the n-th collective of a communicator.
+  /// Identifies an operation: the n-th collective of a communicator.
   struct Ticket {
     std::uint16_t communicator = 0;
     std::uint64_t sequence = 0;
@@ -36,7 +36,7 @@ class DeviceOrder {
   Time propose(Ticket ticket);
   /// Sets the time of an operation: the largest proposal of all members.
   void agree(Ticket ticket, Time agreed);
-  /// True if the operation may run now: its time is agreed on, and no pending operation comes before it.
+  /// True if the operation may run now: the time is agreed on, and no pending operation comes before it.
   bool is_next(Ticket ticket) const;
   /// Removes an operation that has been enqueued or given up. No-op for an unknown operation.
   void remove(Ticket ticket) { pending_.erase(ticket); }

@@ -168,8 +168,7 @@ class DevicePlanner {
                         extent.count * element_bytes_});
   }
 
-  /// Copies the pieces of the result that no step writes from the input, and the result to the output if it is in
-  /// Memory::kWhole.
+  /// Copies the pieces of the result that no step writes from the input, and a result in Memory::kWhole to the output.
   void add_epilogue() {
     std::vector<DeviceTask> untouched;
     if (layout(plan_.input) != layout(plan_.data)) {

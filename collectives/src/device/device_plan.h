@@ -12,8 +12,8 @@
 
 namespace farandole {
 
-/// A schedule as a sequence of stages. In each stage the launches run one after another; then all messages of the stage
-/// proceed at the same time, as one NCCL group. The messages of a round of the schedule are in one stage, so ranks
+/// A schedule as a sequence of stages. In each stage the launches run in sequence; then all messages of the stage
+/// proceed at the same time, as an NCCL group. All messages of a round of the schedule are in the same stage, so ranks
 /// whose local dependencies differ still group them alike.
 struct DevicePlan {
   struct Stage {

@@ -21,18 +21,18 @@ enum class DeviceReach : std::uint8_t {
   kHost,  ///< the ranks of the communicator on this host
 };
 
-/// A communicator's device groups: one over all its ranks, one over the ranks of each host. The first device operation
-/// that needs a group makes it, in its turn (`bring_up`):
+/// A communicator's device groups: a group of all ranks, and a group of the ranks of each host. The first device
+/// operation that needs a group makes the group in its turn (`bring_up`):
 ///
-/// 1. On the device's thread each rank collects its claim: device, versions of libraries, any problem, and, on the
-/// first rank of each group, a new group id.
+/// 1. On the device's thread each rank collects a claim: device, versions of libraries, any problem, and, on the first
+/// rank of each group, a new group id.
 /// 2. An allgather by messages gives every rank all claims. All ranks check the same claims, so all join, or all throw
 /// the same error.
-/// 3. The ranks of each group join it with the id of their first rank.
+/// 3. The ranks of each group join with the id of their first rank.
 ///
-/// If all ranks of a group already have one from another communicator (DeviceContext::group_of), they share that group
-/// and skip step 3: an NCCL communicator takes device memory, and long to make. If only some ranks of a group have one,
-/// step 1 and 2 are repeated for a new group.
+/// If all ranks of a group already have the group of another communicator (DeviceContext::group_of), they share that
+/// group and skip step 3: an NCCL communicator takes device memory, and long to make. If only some of the ranks do,
+/// steps 1 and 2 are repeated for a new group.
 ///
 /// One thread at a time (the work queue's lock).
 class DeviceSlot {
@@ -46,9 +46,9 @@ class DeviceSlot {
   /// Returns the rank's device context, and opens the device if it is not open. @throws InvalidArgument  this rank has
   /// no device
   DeviceContext& context();
-  /// The hosts of the communicator; null if there is only one.
+  /// The hosts of the communicator; null if it has a single host.
   const Hierarchy* hierarchy() const { return hierarchy_ ? &*hierarchy_ : nullptr; }
-  /// The device group; null if this rank is its only rank, or before `bring_up`.
+  /// The device group; null before `bring_up`, and if the group would have this rank only.
   DeviceGroup* devices(DeviceReach reach) const { return level(reach).devices.get(); }
   /// Ranks of that group, numbered in the job.
   std::vector<int> members(DeviceReach reach) const;
@@ -72,11 +72,11 @@ class DeviceSlot {
     std::array<char, 64> identity{};     ///< DeviceInfo::identity
     std::array<char, 128> version{};     ///< DeviceRuntime::version
     std::array<char, 64> collectives{};  ///< DeviceRuntime::collectives_version
-    std::array<char, 512> problem{};     ///< why this rank cannot take part; empty if it can
+    std::array<char, 512> problem{};     ///< why this rank cannot take part; else empty
     std::int32_t host = 0, ordinal = 0;
     std::uint64_t sends_device_memory = 0;
     DeviceOrder::Time made =
-        0;  ///< when the group was made that this rank already has for these ranks; 0 if it has none
+        0;  ///< when the group was made that this rank already has for these ranks; 0 if there is none
   };
   struct Level {
     std::shared_ptr<DeviceGroup> devices;
@@ -88,7 +88,8 @@ class DeviceSlot {
   const Level& level(DeviceReach reach) const { return levels_[static_cast<std::size_t>(reach)]; }
   /// Ranks of the communicator that are in the same group as `rank`, ascending.
   std::vector<int> ranks_with(int rank, DeviceReach reach) const;
-  /// Step 1. Runs on the device's thread, because it may load the vendor's library, which opens sockets.
+  /// Step 1. Runs on the device's thread, because loading the vendor's library may block, and the library opens
+  /// sockets.
   void begin_claiming(DeviceReach reach);
   /// @throws Unsupported  a rank has a problem, versions differ, or ranks share a device; the same on all ranks
   void check(const std::vector<Claim>& claims, DeviceReach reach) const;
@@ -96,7 +97,7 @@ class DeviceSlot {
   void warn_of_versions(const std::vector<Claim>& claims) const;
   /// True if all ranks of `rank`'s group already have the same device group.
   bool have_group(const std::vector<Claim>& claims, int rank, DeviceReach reach) const;
-  /// True if each group exists or has a new id, so that its ranks can share or join it; the same on all ranks.
+  /// True if each group exists or has a new id, so that the ranks can share or join the group; the same on all ranks.
   bool are_decided(const std::vector<Claim>& claims, DeviceReach reach) const;
   /// Step 3, on the device's thread.
   void begin_joining(const std::vector<Claim>& claims, DeviceReach reach);
@@ -107,7 +108,7 @@ class DeviceSlot {
   DeviceContext* context_ = nullptr;  // null until the device is open
   std::array<Level, 2> levels_;       // by DeviceReach
   bool sends_device_memory_ = false;
-  bool may_share_ = true;  // false once only some ranks of a group had one to share: a new group is made then
+  bool may_share_ = true;  // false once only some ranks had a group to share: then a new group is made
   // State of `bring_up`. `claim_` and `joined_` are shared with the device's thread, which may be left behind.
   DeviceContext::Group shared_group_;  // the group that this rank already has for these ranks, if any
   std::shared_ptr<Claim> claim_;

@@ -27,13 +27,13 @@ class DeviceJob {
   std::atomic<bool> done_{false};
 };
 
-/// Runs jobs in the order in which they were queued, on one thread. Thread-safe.
+/// Runs jobs on a thread, in the order in which they were queued. Thread-safe.
 ///
 /// The vendor's calls may block forever. After a fault the thread is therefore left behind in such a call, detached,
-/// and everything that the call uses is kept: jobs share ownership of what they refer to.
+/// and everything that the call uses is kept: jobs share ownership of their data.
 class DeviceThread {
  public:
-  /// @param ring  called on the thread after each job, to wake threads that wait for it   @throws Unsupported  the
+  /// @param ring  called on the thread after each job, to wake threads that wait for the job   @throws Unsupported  the
   /// system refuses another thread
   explicit DeviceThread(std::function<void()> ring);
   /// Blocks until all queued jobs are done, unless `leave_behind` was called.
@@ -41,15 +41,15 @@ class DeviceThread {
   DeviceThread(const DeviceThread&) = delete;
   DeviceThread& operator=(const DeviceThread&) = delete;
 
-  /// Queues a job. `work` must keep alive everything that it refers to.
+  /// Queues a job. `work` must own or outlive all data that it uses.
   std::shared_ptr<const DeviceJob> run(std::function<void()> work) { return run({}, std::move(work)); }
   /// Queues a job of two parts. `prepare` allocates memory, and may block until a fault. If the thread is left behind
   /// meanwhile, `work` is dropped: it would enqueue access to the buffers of the call, which belong to their owner
   /// again.
   std::shared_ptr<const DeviceJob> run(std::function<void()> prepare, std::function<void()> work);
   /// Queues a job, and blocks until it is done.
-  /// @param check  called every few milliseconds meanwhile; its exceptions are passed on, and then `work` may still
-  /// run, so `work` must own what it refers to
+  /// @param check  called every few milliseconds meanwhile; exceptions of `check` are passed on, and `work` may still
+  /// run then, so `work` must own all data that it uses
   /// @throws Error  `work` has thrown it
   void run_now(std::function<void()> work, const std::function<void()>& check);
   /// Drops queued jobs, and lets the destructor detach the thread instead of waiting for the running job.

@@ -83,7 +83,7 @@ class VendorWork final : public DeviceWork {
   DeviceCollective collective_;
 };
 
-/// A run that queues one job, which makes the work and enqueues all of it. Since the device's thread runs jobs in
+/// A run that queues a single job, which makes the work and enqueues all of it. Since the device's thread runs jobs in
 /// order, the run is fully enqueued from the beginning: the next operation's turn may begin.
 class SingleEnqueueRun final : public DeviceRun {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of a device operation in its turn: what is enqueued, and by whom.
+// Works and runs of device operations: units of work that the device's thread enqueues.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@
 
 namespace farandole {
 
-/// Work that is enqueued by one call. Owns device memory that the work uses, so it must outlive the execution of the
-/// work on the device.
+/// Work that a single call enqueues. Owns device memory that the work uses, so the object must outlive the execution of
+/// the work on the device.
 class DeviceWork {
  public:
   virtual ~DeviceWork() = default;
@@ -33,8 +33,8 @@ std::shared_ptr<DeviceWork> make_vendor_work(Device& device, int rank, int size,
 std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int size, const Call& call,
                                                 const Selection& selection);
 
-/// The part of a device operation from its turn until all its work is enqueued; `advance` then returns kDone. If it is
-/// withdrawn, the caller must keep it, because the device may still use its memory.
+/// The part of a device operation from its turn until all its work is enqueued; `advance` then returns kDone. After
+/// `withdraw` the caller must keep the run, because the device may still use its memory.
 class DeviceRun : public Operation {
  public:
   /// True once jobs for all of the work have been queued for the device's thread: since that thread runs jobs in order,
@@ -44,7 +44,7 @@ class DeviceRun : public Operation {
   virtual bool may_have_enqueued() const { return true; }
 };
 
-/// Makes a DeviceWork. Called on the device's thread, because it allocates memory.
+/// Makes a DeviceWork. Called on the device's thread, because making a work allocates memory.
 using MakeDeviceWork = std::function<std::shared_ptr<DeviceWork>()>;
 
 /// Events at the two ends of a run.
@@ -53,8 +53,8 @@ struct DeviceEvents {
   std::shared_ptr<DeviceEvent> done;   ///< recorded by the run after all of its work
 };
 
-/// Makes a run that enqueues one DeviceWork in the stream of the context, by one job. Everything that `make` refers to
-/// must outlive the run; after a fault, it must live until the process ends.
+/// Makes a run that enqueues a single DeviceWork in the stream of the context, by a single job. All data that `make`
+/// refers to must outlive the run; after a fault, until the process ends.
 std::unique_ptr<DeviceRun> make_single_enqueue_run(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,
                                                    const DeviceEvents& events);
 

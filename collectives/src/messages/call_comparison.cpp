@@ -98,7 +98,8 @@ void HierarchicalComparison::publish() {
   phase_ = is_first() ? Phase::kGather : Phase::kAwaitAnswer;
   if (host_ == nullptr) return;
   host_gather_.emplace(*host_, number_);
-  // The hierarchy buffer of the first rank is for the answer: blocks_of_hosts() writes its payload into the message.
+  // The hierarchy buffer of the first rank is for the answer: blocks_of_hosts() writes this rank's payload into the
+  // message.
   if (!is_first() && payload_.bytes_of(group_.rank) > 0) payload_.write(host_gather_->hierarchy_buffer());
   host_gather_->show(std::bit_cast<HostGather::Entry>(compared_.lowest));
 }

@@ -32,13 +32,13 @@ class CallComparison : public Operation {
 
   /// Returns a comparison inside and between hosts if `hierarchy` is not null, else a comparison by messages only.
   /// @param hierarchy, host  as in MethodInputs   @param blocks  payloads, by rank of the communicator
-  /// @param number  ShmGroup::first_number of the collective; plus one for the second comparison of the same collective
+  /// @param number  ShmGroup::first_number of the collective; plus 1 for the second comparison of the same collective
   static std::unique_ptr<CallComparison> make(const Group& group, const Hierarchy* hierarchy, ShmGroup* host,
                                               std::uint64_t number, const Descriptor& mine, ShownBlocks blocks = {});
 };
 
-/// Comparison by messages among all ranks, whether or not some share memory: one dissemination, in which each rank
-/// sends and receives one message in each of ⌈log₂P⌉ rounds.
+/// Comparison by messages among all ranks, whether or not some share memory: a single dissemination, in which each rank
+/// sends and receives a message in each of ⌈log₂P⌉ rounds.
 class FlatComparison final : public CallComparison {
  public:
   FlatComparison(const Group& group, std::uint64_t number, const Descriptor& mine, ShownBlocks blocks = {});
@@ -57,12 +57,12 @@ class FlatComparison final : public CallComparison {
 /// 1. Inside each host every rank writes its call and its payload to shared memory, where the host's first rank (local
 /// rank 0) reads and merges them (HostGather).
 /// 2. The first ranks of the H hosts run a dissemination among themselves: ⌈log₂H⌉ rounds of messages. No other rank
-/// sends a message. The payload of a host is the payloads of its ranks, one behind the other.
+/// sends a message. The payload of a host is the concatenation of its ranks' payloads.
 /// 3. The first rank of each host writes the result of the comparison, and the payloads of all ranks, to shared memory,
-/// where the other ranks of its host read it.
+/// where the other ranks of the host read both.
 ///
-/// Every rank then has the same result, so a difference between any two ranks is a Mismatch on all. A host of one rank
-/// has stage 2 only.
+/// Every rank then has the same result, so a difference between any two ranks is a Mismatch on all. A host with a
+/// single rank has stage 2 only.
 class HierarchicalComparison final : public CallComparison {
  public:
   /// @param blocks  payloads of at most ShmGroup::kHierarchyBufferBytes, all ranks together
@@ -76,7 +76,7 @@ class HierarchicalComparison final : public CallComparison {
  private:
   enum class Phase { kConnect, kGather, kAcross, kAwaitAnswer };
   bool is_first() const { return hierarchy_.local == 0; }
-  /// Takes one step of the stages above, if possible.
+  /// Takes the next step of the stages above, if possible.
   State step();
   void place_blocks();
   void publish();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carriers of a hierarchical collective: which ranks exchange which data between hosts, and the part of it in one
-// slice. Pure.
+// Carriers of a hierarchical collective: which ranks exchange which data between hosts, and which part of that data
+// belongs to a slice. Pure.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace farandole {
 
-/// The carriers of all hosts: the ranks that exchange data with other hosts (see plan_hierarchical). Every host has
-/// equally many, numbered from 0: its first ranks, except that in a rooted collective the root replaces the last
-/// carrier of its host unless the root is a carrier anyway. Const after construction.
+/// The carriers of all hosts: the ranks that exchange data with other hosts (see plan_hierarchical). Every host has the
+/// same number of carriers, numbered from 0: the first ranks of the host. In a rooted collective the root replaces the
+/// last carrier of its host, unless the root is a carrier anyway. Const after construction.
 class Carriers {
  public:
   Carriers(const HierarchicalQuery& query, const Hierarchy& hierarchy);
@@ -57,7 +57,7 @@ struct PlanRange {
   std::size_t count = 0;
 };
 
-/// The elements that belong to one slice of a collective: a part of the vector, or a part of each rank's block. Const
+/// The elements that belong to a slice of a collective: a part of the vector, or a part of each rank's block. Const
 /// after construction.
 class SliceLayout {
  public:

@@ -103,8 +103,8 @@ Operation::State Dissemination::advance() {
   while (distance_ < group_.size()) {
     if (!receive_) start_round();
     const bool is_received = receive_->test();
-    // Test the sends, too: a test moves a message on that its socket has taken only in part, and all ranks may be
-    // waiting for its receiver.
+    // Test the sends, too: a socket may have taken only a part of a message, testing sends the rest, and all ranks may
+    // be waiting for that message's receiver.
     drop_completed_sends();
     if (!is_received) return moved ? State::kMoved : State::kWaiting;
     end_round();

@@ -34,7 +34,7 @@ struct ShownBlocks {
 ///
 /// Peers and rounds do not depend on the calls, so ranks that disagree complete all rounds. Message lengths do depend
 /// on the calls: a receive accepts any length up to a limit. A payload of unexpected length is replaced by zeros and
-/// passed on; if all calls turn out to be the same, `check_lengths` reports it.
+/// passed on; if all calls turn out to be the same, `check_lengths` throws.
 ///
 /// Errors of the transport are thrown by `advance`.
 class Dissemination final : public Operation {

@@ -18,13 +18,13 @@ constexpr double kPayloadCopies = 2;
 
 using ShownTo = ShortCollective::ShownTo;
 
-/// With two ranks each rank sends only the data that its peer needs; with more, every message may reach every rank.
+/// With two ranks each rank sends only the data that the peer needs; with more, every message may reach every rank.
 ShownTo shown_to(int size) {
   return size == 2 ? ShownTo::kOtherOfTwo : ShownTo::kAll;
 }
 
 /// True if the payload of each rank is a whole vector, where payloads go to all ranks; false if only the root has a
-/// payload, or each rank's payload is one part.
+/// payload, or each rank's payload is a part of the vector.
 bool sends_whole_vectors(Collective collective) {
   return reduces(collective) || collective == Collective::kAlltoall;
 }
@@ -80,8 +80,8 @@ double exchange_traffic(Collective collective, int size) {
 }
 
 /// Compares the exchange with the hierarchical method, both over hosts of several ranks. The hierarchical method takes
-/// one latency more, because it compares the calls first. But it reduces inside the host before it sends, and all ranks
-/// of a host copy at the same time; in an exchange the first rank alone copies the payloads of all ranks.
+/// an additional latency, because it compares the calls first. But hosts reduce before they send, and all ranks of a
+/// host copy at the same time; in an exchange the first rank alone copies the payloads of all ranks.
 bool is_cheaper_than_hierarchy(const SelectionQuery& query) {
   const double hosts = query.hosts, ranks_per_host = query.size / hosts;
   const auto bytes = static_cast<double>(query.bytes);

@@ -23,7 +23,8 @@ struct ExecutionPlan {
   enum class Memory {
     kInput,   ///< the caller's input
     kOutput,  ///< the caller's output
-    kStaged,  ///< allocated for the operation: a copy of the input, where it is scaled or the output overwrites it
+    kStaged,  ///< allocated for the operation: a copy of the input, if the input is scaled or the output overwrites the
+              ///< input
     kWhole,   ///< allocated for the operation: the whole vector, where the schedule writes pieces that are not in the
               ///< output
   };
@@ -44,7 +45,7 @@ struct ExecutionPlan {
   std::size_t result_byte = 0, delivered_bytes = 0;  ///< the part of kWhole that the epilogue copies to the output
 };
 
-/// Plans a call on one rank. Pure: of the call's memory it reads only the counts.
+/// Plans this rank's part of a call. Pure: of the call's memory only the counts are read.
 /// @param selection  names a schedule   @param call  a valid call
 ExecutionPlan plan_execution(const Call& call, const Selection& selection, int rank, int size);
 

@@ -11,8 +11,8 @@ namespace farandole {
 namespace {
 
 // Maximum number of unfused receive-and-reduces in flight per peer. A limit per channel cannot cause a deadlock: in a
-// first-in-first-out channel a later message never completes before an earlier message, so posting the later one late
-// delays nothing.
+// first-in-first-out channel a later message never completes before an earlier message, so posting the later message
+// late delays nothing.
 constexpr int kMaxBouncesPerPeer = 4;
 
 void* pointer(std::uintptr_t address) {

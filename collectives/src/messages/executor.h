@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host executor: runs one rank's schedule over any transport.
+// The host executor: runs a rank's schedule over any transport.
 #pragma once
 
 #include <cstddef>
@@ -37,15 +37,16 @@ struct Execution {
   Traffic traffic = Traffic::kShort;
 };
 
-/// Runs one rank's schedule over messages, without blocking: an interpreter that follows the dependencies of the steps.
+/// Runs this rank's schedule over messages, without blocking: an interpreter that follows the dependencies of the
+/// steps.
 ///
 /// A step is ready when all steps that it depends on are complete. Local steps (reduce, copy, finish) are then done
-/// immediately. Sends and receives are posted to the transport, and tested on every `advance`. Messages of one channel
+/// immediately. Sends and receives are posted to the transport, and tested on every `advance`. Messages of a channel
 /// (peer and direction) are posted in program order: channels are first in, first out and carry no tags, so this order
 /// is what matches a send with its receive. A message of no elements is skipped by both ends.
 ///
-/// A receive-and-reduce is one call of the transport (`recv_reduce`) if the transport can fuse both. Otherwise the
-/// message is received into bounce memory and reduced after it has arrived; a limit per peer bounds that memory.
+/// If the transport can fuse both, a receive-and-reduce is a single call (`recv_reduce`). Otherwise the message is
+/// received into bounce memory and reduced on arrival; a limit per peer bounds that memory.
 ///
 /// On a fault `advance` throws the transport's error; the owner then calls `withdraw`, which withdraws all pending
 /// messages, and reports whether a transport may still access their memory.

@@ -28,7 +28,7 @@ bool is_sliced(Collective collective, const Hierarchy& hierarchy) {
 constexpr double kAlltoallCopies = 4;
 
 /// The hierarchical method is the cheapest, except for an alltoall of long blocks: there the copies that combine blocks
-/// into one message per pair of hosts cost more than the saved messages.
+/// into a message per pair of hosts cost more than the saved messages.
 bool is_cheapest_hierarchy(const SelectionQuery& query) {
   if (query.collective != Collective::kAlltoall) return true;
   if (query.hosts == 0) return false;

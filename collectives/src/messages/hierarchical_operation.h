@@ -20,19 +20,19 @@ namespace farandole {
 
 extern const Method kHierarchicalMethod;
 
-/// Returns the query from which all ranks plan a call; pure. Short vectors have one carrier per host, unless every rank
-/// can carry its own block; longer vectors have as many carriers per host as the smallest host has ranks. Long vectors
-/// of an allreduce, a broadcast, a reduce, or an allgather that needs local copies are cut into slices of at least 1
-/// MiB.
-/// @param one_shot_bytes  maximum size of a vector with one carrier per host
+/// Returns the query from which all ranks plan a call; pure. Short vectors have a single carrier per host, unless every
+/// rank can carry its own block; longer vectors have as many carriers per host as the smallest host has ranks. Long
+/// vectors of an allreduce, a broadcast, a reduce, or an allgather that needs local copies are cut into slices of at
+/// least 1 MiB.
+/// @param one_shot_bytes  maximum size of a vector with a single carrier per host
 HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarchy, int size,
                                      std::size_t one_shot_bytes);
 
 /// Runs a HierarchicalPlan. Inside phases are operations in shared memory (ShmOperation), phases across are schedules
-/// over messages (ScheduledCollective) among this rank and its counterparts. Each kind runs one phase at a time, in the
-/// plan's order; an inside phase and a phase across run at the same time, so that slices overlap.
+/// over messages (ScheduledCollective) among this rank and its counterparts. Phases of the same kind run in sequence,
+/// in the plan's order; an inside phase and a phase across run at the same time, so that slices overlap.
 ///
-/// The inside phases of one collective take consecutive numbers of the ShmGroup, from ShmGroup::first_number(sequence)
+/// The inside phases of a collective take consecutive numbers of the ShmGroup, from ShmGroup::first_number(sequence)
 /// on. The calls have been compared before; the phases compare nothing again.
 ///
 /// Association of a reduction: a balanced binary tree over the ranks of a host, then the association of the algorithm
@@ -50,7 +50,7 @@ class HierarchicalOperation final : public Operation {
 
  private:
   using Where = HierarchicalPhase::Where;
-  /// The phases of one kind (inside or across), in order.
+  /// The phases of a kind (inside or across), in order.
   struct Track {
     std::vector<std::size_t> phases;     ///< indices in the plan
     std::size_t at = 0;                  ///< number of phases of this track that are complete

@@ -25,8 +25,8 @@ bool gathers_by_host(const Hierarchy& hierarchy) {
   return hierarchy.is_regular() && hierarchy.host_count() <= kMaxInsidePhases;
 }
 
-/// Plans the phases of one slice. In its names `own` is the range of this rank, `whole` that of all ranks; `by_carrier`
-/// and `by_host` are counts of elements.
+/// Plans the phases of a slice. In names, `own` is the range of this rank, and `whole` the range of all ranks;
+/// `by_carrier` and `by_host` are counts of elements.
 class SlicePlanner {
  public:
   /// @param scratch_count  in: elements of scratch memory that earlier slices use; out: plus those of this slice
@@ -84,7 +84,7 @@ class SlicePlanner {
 
   // Blocks of ranks.
   Range own_block_in(PlaceMemory memory) const { return layout_.block_at_origin(memory, rank()); }
-  /// Elements that a carrier exchanges with each host: the blocks of the ranks that are assigned to it there.
+  /// Elements that a carrier exchanges with each host: the blocks of the ranks that are assigned to the carrier there.
   std::vector<std::size_t> carried(int carrier) const {
     std::vector<std::size_t> by_host;
     for (int host = 0; host < hierarchy_.host_count(); ++host) {
@@ -152,7 +152,7 @@ class SlicePlanner {
     }
   }
   /// Brings the blocks of this host's ranks to the carriers that they are assigned to. Returns where this carrier finds
-  /// the blocks assigned to it.
+  /// its assigned blocks.
   Range collect_blocks() {
     const Range own = own_block_in(PlaceMemory::kInput);
     if (carriers_.all_carry_here()) return own;
@@ -165,12 +165,12 @@ class SlicePlanner {
     phases_.inside(0, Collective::kAllgather, own, all, counts);
     return carries() ? phases_.contiguous_input(ranges_in(all, hierarchy_.ranks_of(host_), assigned_here())) : Range{};
   }
-  /// Where this carrier receives the blocks of the ranks of this host that are assigned to it.
+  /// Where this carrier receives the blocks of its assigned ranks of this host.
   Range received_blocks() {
     if (carriers_.all_carry_here()) return own_block_in(PlaceMemory::kOutput);
     return phases_.scratch(carries() ? layout_.blocks(assigned_here()) : 0);
   }
-  /// Gives each rank of this host its block, which a carrier has received.
+  /// Gives each rank of this host the rank's block, which a carrier has received.
   void distribute_blocks(const Range& received) {
     if (carriers_.all_carry_here()) return;
     const Range own = own_block_in(PlaceMemory::kOutput);
@@ -220,8 +220,7 @@ class SlicePlanner {
     const Range whole = vector_in(PlaceMemory::kOutput), own = own_part_in(PlaceMemory::kOutput);
     if (is_at_root_host() && !is_single()) phases_.inside(0, Collective::kBroadcast, whole, whole, {}, root_.local);
     if (carries()) across(own, own);
-    // The root has its part from the beginning: it sends to other hosts before the broadcast inside its host is
-    // complete.
+    // The root has its part from the beginning, and sends to other hosts while the broadcast inside its host runs.
     if (is_root()) phases_.last().after = -1;
     if (is_at_root_host() && !is_single()) return;
     distribute_parts(own, whole, layout_.part_counts());
@@ -279,8 +278,8 @@ class SlicePlanner {
     return order.empty() ? Range{} : Range{advanced(order.front().place, before), by_carrier[own]};
   }
 
-  /// Allgather where every rank carries its own block, and the blocks of each host are contiguous in the output: one
-  /// phase across, then one allgather inside per host, directly into the output. The allgather of this host's blocks
+  /// Allgather where every rank carries its own block, and the blocks of each host are contiguous in the output: a
+  /// phase across, then an allgather inside per host, directly into the output. The allgather of this host's blocks
   /// does not wait for the phase across.
   void plan_allgather_by_host() {
     const Range own = own_block_in(PlaceMemory::kInput);
@@ -347,9 +346,9 @@ class SlicePlanner {
     distribute_blocks(received);
   }
 
-  // Alltoall of equal blocks. Inside the host the carrier collects the blocks that the host's ranks send to the ranks
-  // assigned to the carrier, on all hosts; it exchanges these with its counterparts, and distributes the received
-  // blocks inside its host.
+  // Alltoall of equal blocks. A carrier collects, inside its host, the blocks that the host's ranks send to the
+  // carrier's assigned ranks on all hosts, exchanges these with its counterparts, and distributes the received blocks
+  // inside the host.
   std::vector<std::size_t> times_block(std::vector<std::size_t> numbers) const {
     for (std::size_t& number : numbers) number *= layout_.block(0);
     return numbers;
@@ -394,8 +393,8 @@ class SlicePlanner {
     }
     return phases_.contiguous_input(order);
   }
-  /// Where a carrier has received the blocks for the ranks of this host that are assigned to it: sorted by source host,
-  /// then by source rank, then by target rank.
+  /// Where a carrier has received the blocks for its assigned ranks of this host: sorted by source host, then by source
+  /// rank, then by target rank.
   Range exchange_across(const Range& own) {
     const std::size_t here = assigned_here().size();
     std::vector<std::size_t> sends, receives;

@@ -25,7 +25,7 @@ struct PlanCopy {
   std::size_t count = 0;
 };
 
-/// One phase of a plan: a collective among the ranks of this host (kInside), or among this rank and its counterparts on
+/// A phase of a plan: a collective among the ranks of this host (kInside), or among this rank and its counterparts on
 /// the other hosts (kAcross), with the local copies before and after it.
 struct HierarchicalPhase {
   enum class Where : std::uint8_t { kInside, kAcross };
@@ -43,11 +43,11 @@ struct HierarchicalPhase {
   std::vector<PlanCopy> results;  ///< copies to make when the phase is complete
 };
 
-/// One rank's part of a hierarchical collective. Inside phases run one after another in this order, and so do phases
-/// across; an inside phase and a phase across run at the same time unless `after` orders them.
+/// This rank's part of a hierarchical collective. Inside phases run in sequence in this order, and so do phases across;
+/// an inside phase and a phase across run at the same time unless `after` orders them.
 struct HierarchicalPlan {
-  std::vector<int> across;  ///< members of the phases across: ranks of the communicator, one of each host; empty if
-                            ///< this rank has none
+  std::vector<int> across;  ///< members of the phases across: ranks of the communicator, a rank of each host; empty if
+                            ///< this rank has no phases across
   std::vector<HierarchicalPhase> phases;
   std::size_t scratch_count = 0;  ///< size of the operation's scratch memory, in elements
 };
@@ -59,7 +59,7 @@ struct HierarchicalQuery {
   std::size_t count = 0;              ///< allreduce, broadcast, reduce: elements of the whole vector
   std::vector<std::size_t> counts;    ///< other collectives: elements of each rank's block; alltoall has equal blocks
   std::size_t granularity = 1;        ///< a vector is cut at multiples of so many elements
-  std::size_t slice_granularity = 0;  ///< where a vector is cut into slices, a coarser granularity; 0 for the same one
+  std::size_t slice_granularity = 0;  ///< where a vector is cut into slices, a coarser granularity; 0 if it is the same
   int carriers = 1;  ///< ranks of each host that exchange with other hosts; at most the size of the smallest host
   int slices = 1;    ///< parts of the vector that pass through the phases as a pipeline
   bool operator==(const HierarchicalQuery&) const = default;
@@ -75,9 +75,9 @@ struct HierarchicalQuery {
 ///
 /// Most collectives have three phases: inside the host, so that each carrier has the data that it carries; across
 /// hosts; inside the host again. Allreduce with several carriers, for example, is a reduce_scatter among the ranks of
-/// the host, an allreduce among counterparts, and an allgather among the ranks of the host; with one carrier a reduce,
-/// an allreduce and a broadcast. With `slices` > 1 the vector passes in slices: while a slice is exchanged across
-/// hosts, the next one is reduced inside.
+/// the host, an allreduce among counterparts, and an allgather among the ranks of the host; with a single carrier, a
+/// reduce, an allreduce and a broadcast. With `slices` > 1 the vector passes in slices: while a slice is exchanged
+/// across hosts, the next slice is reduced inside.
 ///
 /// Bytes that a host sends to each other host, whatever the number of carriers: in allgather and gather the blocks of
 /// its ranks; in scatter the blocks of the receiving ranks; in alltoall the blocks from its ranks to the receiving
@@ -91,7 +91,7 @@ constexpr int kMaxInsidePhases = 16;
 constexpr int kMaxSlices = kMaxInsidePhases / 2;
 
 /// True if an allgather among these hosts needs no local copies, because the blocks of each host, or of each carrier,
-/// are contiguous in the output. Such an allgather is planned with one slice: in a slice the blocks would not be
+/// are contiguous in the output. Such an allgather is planned as a single slice: inside slices the blocks would not be
 /// contiguous.
 bool gathers_in_place(const Hierarchy& hierarchy);
 

@@ -14,8 +14,7 @@
 
 namespace farandole {
 
-/// A plan of this rank, with the group and the algorithms of its phases across. Const; shared by the operations that
-/// run it.
+/// A plan of this rank, with the group and the algorithms of its phases across. Const; shared by operations.
 struct PreparedPlan {
   HierarchicalPlan plan;
   Group across;                       ///< this rank and its counterparts on the other hosts

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builder of the phases of one slice of a hierarchical collective, and of the scratch memory between phases. Pure.
+// Builder of the phases of a slice of a hierarchical collective, and of the scratch memory between phases. Pure.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ inline PlanPlace advanced(PlanPlace place, std::size_t count) {
 /// Merges each range that begins where the range before it ends with that range, and drops empty ranges.
 std::vector<PlanRange> merge_adjacent(const std::vector<PlanRange>& ranges);
 
-/// Builds the phases of one slice in order. By default a phase begins when the phase added before it is complete; the
+/// Builds the phases of a slice in order. By default a phase begins when the phase added before it is complete; the
 /// planner changes that by assigning HierarchicalPhase::after.
 ///
 /// Data of a phase that is not contiguous goes through scratch memory: call `contiguous_input` or `contiguous_output`

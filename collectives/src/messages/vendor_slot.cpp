@@ -80,8 +80,8 @@ VendorSlot::~VendorSlot() {
 void VendorSlot::close() {
   collectives_ = nullptr;
   if (thread_.joinable()) {
-    // After `done` the thread ends immediately. Before `done` it is in the vendor's call, which may never return: leave
-    // it.
+    // After `done` the thread ends immediately. Before `done` the thread is in the vendor's call, which may never
+    // return: detach it.
     creation_->done.load(std::memory_order_acquire) ? thread_.join() : thread_.detach();
   }
   creation_.reset();

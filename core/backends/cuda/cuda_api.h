@@ -42,7 +42,8 @@ inline constexpr unsigned CU_MEMORYTYPE_HOST = 1;
 inline constexpr unsigned CU_MEMORYTYPE_DEVICE = 2;
 inline constexpr unsigned CU_STREAM_NON_BLOCKING = 1;
 inline constexpr unsigned CU_EVENT_DISABLE_TIMING = 2;
-/// The value is written after a memory barrier: whoever reads it also sees the effects of earlier work in the stream.
+/// The value is written after a memory barrier: a reader of the value also sees the effects of earlier work in the
+/// stream.
 inline constexpr unsigned CU_STREAM_WRITE_VALUE_DEFAULT = 0;
 inline constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1;
 inline constexpr int CU_STREAM_CAPTURE_STATUS_NONE = 0;

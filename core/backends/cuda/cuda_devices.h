@@ -20,7 +20,7 @@ namespace farandole::cuda {
 /// The CUDA devices of this process. Devices are enumerated by `find`, and opened on first use.
 class CudaDevices final : public DeviceRuntime {
  public:
-  /// Initialises a loaded driver and enumerates its devices.
+  /// Initialises a loaded driver and enumerates the devices.
   /// @param reason  set if null is returned: why there are no devices, as the driver or this build lacks something
   /// @return the devices, or null
   static std::unique_ptr<CudaDevices> find(CudaLibrary cuda, std::span<const KernelImage> images, std::string nccl_path,

@@ -9,7 +9,7 @@
 
 namespace farandole::cuda {
 
-/// "CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected", followed by a remedy if one is known.
+/// "CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected", followed by a remedy if known.
 std::string error_text(const CudaApi& api, CUresult error);
 
 /// @param where  the device, for the message: "CUDA device 0 (NVIDIA H100 80GB HBM3)"

@@ -14,7 +14,7 @@
 
 namespace farandole::cuda {
 
-/// CUDA's functions and the context of one device, shared by all objects of the device. Const after construction.
+/// CUDA's functions and the context of a device, shared by all objects of the device. Const after construction.
 struct DeviceContext {
   const CudaApi& api;
   CUcontext context = nullptr;  ///< the device's primary context, which other libraries of the process use, too
@@ -24,7 +24,7 @@ struct DeviceContext {
   void check(CUresult result, std::string_view function) const;
 };
 
-/// A CUDA event and its completion word, used by one CudaEvent after another.
+/// A CUDA event and its completion word. Used by a single CudaEvent at a time.
 struct PooledEvent {
   CUevent event = nullptr;
   /// Completion word in pinned memory. Each record makes the stream write the number of the record here, so the host
@@ -41,9 +41,9 @@ class EventPool {
   /// Sets the memory for completion words. To be called before the first `take`. @param memory  pinned memory that
   /// outlives the pool's events
   void set_words(void* memory, std::size_t bytes);
-  /// Returns an unused event, or makes one. @throws DeviceError
+  /// Returns an unused event, or makes a new event. @throws DeviceError
   PooledEvent take(DeviceEvent::Use use);
-  /// Returns an event to the pool; a record of it may still be pending in a stream.
+  /// Returns an event to the pool; its last record may still be pending in a stream.
   void give(const PooledEvent& event, DeviceEvent::Use use);
   /// Destroys the unused events.
   void clear();

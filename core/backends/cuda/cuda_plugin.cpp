@@ -30,7 +30,7 @@ DeviceRuntime* find_devices(const DeviceHostApi& host, std::string& reason) {
 
 #define FARANDOLE_EXPORT extern "C" __attribute__((visibility("default")))
 
-/// Read by the loader before it calls the plug-in.
+/// Read by the loader before any call of the plug-in.
 FARANDOLE_EXPORT const char farandole_device_build_id[];
 const char farandole_device_build_id[] = FARANDOLE_PLUGIN_BUILD_ID;
 

@@ -6,10 +6,10 @@
 
 namespace farandole::cuda {
 
-/// Maximum number of tasks of one launch: with 64 the arguments fit in 4 KiB, the limit of older drivers.
+/// Maximum number of tasks of a launch: with 64 the arguments fit in 4 KiB, the limit of older drivers.
 inline constexpr int kTasksPerLaunch = 64;
 
-/// One task: output[i] = f(left[i], right[i]) or f(left[i], factor), depending on the kernel, for `count` elements.
+/// A task: output[i] = f(left[i], right[i]) or f(left[i], factor), depending on the kernel, for `count` elements.
 struct KernelTask {
   void* output;
   const void* left;

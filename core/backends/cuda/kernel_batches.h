@@ -20,7 +20,7 @@ std::string kernel_name(int kernel);
 /// Number of the kernel that executes a task. @throws Unsupported  there is none
 int kernel_of(const DeviceTask& task);
 
-/// One launch: up to kTasksPerLaunch tasks of the same kernel.
+/// A launch: up to kTasksPerLaunch tasks of the same kernel.
 struct KernelBatch {
   int kernel = 0;
   std::uint64_t longest_bytes = 0;  ///< of the longest task: its count times the size of the larger of its two types

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiled kernels that the build has embedded: one image per generation of drivers, or none.
+// The compiled kernels that the build has embedded: an image per generation of drivers, or no image.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace farandole::cuda {
 
-/// All kernels, compiled by one toolkit.
+/// All kernels, compiled by the same toolkit.
 struct KernelImage {
   const void* code = nullptr;  ///< a fatbin, for cuModuleLoadData
   std::size_t bytes = 0;       ///< 0 if the build has not made this image

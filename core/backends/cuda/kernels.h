@@ -7,8 +7,8 @@
 // explains how many workers a GPU runs, and why each has several loads in flight.
 //
 // Every address is a multiple of the size of its elements. An output overlaps no input, or is exactly one of the
-// inputs, of the same element size. Since it may be an input, no compiler may move a load before the store of another
-// packet; so the source does all loads of a pass before the first store.
+// inputs, of the same element size. Since the output may be an input, no compiler may move a load before the store of
+// another packet; so the source places all loads of a pass before the first store.
 #pragma once
 
 #include <algorithm>
@@ -34,10 +34,10 @@ namespace farandole::cuda {
 /// Size of packets if the addresses of a task are not equally aligned to 16 bytes, as pieces of vectors may begin
 /// anywhere.
 inline constexpr unsigned kSmallPacketBytes = 4;
-/// Number of workers that access adjacent packets in one instruction: a warp.
+/// Number of workers that access adjacent packets in the same instruction: a warp.
 inline constexpr unsigned kNeighbours = 32;
 
-// Functions that compute one element of the output from one element of each input. The constructor takes the task's
+// Functions that compute an element of the output from an element of each input. The constructor takes the task's
 // factor.
 
 template <class T>
@@ -114,8 +114,8 @@ class Divide {
   kernels::QuotientType<T> divisor_;
 };
 
-/// The bytes that one instruction loads or stores, kept packed in registers. Elements are extracted when they are used:
-/// otherwise each element of a short type would occupy a register while its load is in flight.
+/// The bytes that a single instruction loads or stores, kept packed in registers. Elements are extracted when they are
+/// used: otherwise each element of a short type would occupy a register while its load is in flight.
 template <std::size_t kBytes>
 struct [[gnu::may_alias]] alignas(kBytes) Packet {
   using Word =
@@ -127,7 +127,7 @@ struct Elements {
   T values[kElements];
 };
 
-/// Applies the function to one packet of each input, and returns the packet of the output.
+/// Applies the function to a packet of each input, and returns the packet of the output.
 template <unsigned kElements, class Function, class InputPacket>
 FARANDOLE_HOST_DEVICE inline auto apply(const Function& function, const InputPacket (&packets)[Function::kInputs]) {
   using Inputs = Elements<typename Function::Input, kElements>;
@@ -156,9 +156,9 @@ FARANDOLE_HOST_DEVICE inline bool is_aligned(const T* address) {
 /// Processes the worker's share of the packets of elements [first, first + packets * kElements), whose addresses are
 /// aligned to packets.
 ///
-/// Adjacent workers take adjacent packets. In one pass a warp (kNeighbours workers) takes kPacketsInFlight rows of
-/// kNeighbours packets. The distance between rows is a compile-time constant, so a worker needs one address per input
-/// instead of one per packet, which would take too many registers.
+/// Adjacent workers take adjacent packets. In each pass a warp (kNeighbours workers) takes kPacketsInFlight rows of
+/// kNeighbours packets. The distance between rows is a compile-time constant, so a worker needs an address per input
+/// instead of an address per packet, which would take too many registers.
 template <unsigned kElements, class Function>
 FARANDOLE_HOST_DEVICE inline void run_packets(const Function& function, const KernelTask& task, std::uint64_t first,
                                               std::uint64_t packets, unsigned worker, unsigned workers) {

@@ -2,8 +2,8 @@
 // Shape of a kernel launch: how the elements of tasks are divided among the threads of a GPU.
 //
 // All kernels are limited by memory bandwidth, so the number of bytes in flight decides. A GPU with 3.35 TB/s and a
-// memory latency of about 0.7 µs needs 2.3 MB in flight: 18 KB on each of its 132 multiprocessors. A thread that loads
-// 4 packets of 16 bytes from each of two inputs before it waits has 128 bytes in flight; a block of 128 threads has 16
+// memory latency of about 0.7 µs needs 2.3 MB in flight: 18 KB on each of 132 multiprocessors. A thread that loads 4
+// packets of 16 bytes from each of two inputs before it waits has 128 bytes in flight; a block of 128 threads has 16
 // KiB; the 6 blocks that are resident on a multiprocessor have 96 KiB. So loads continue while other blocks compute and
 // store. More packets per thread would cost registers, and so resident blocks.
 //
@@ -18,11 +18,11 @@ namespace farandole::cuda {
 
 /// Size of the widest load or store instruction.
 inline constexpr unsigned kPacketBytes = 16;
-/// Packets of each input that a thread loads before it stores.
+/// Packets of each input that a thread loads before the first store.
 inline constexpr unsigned kPacketsInFlight = 4;
 /// Threads per block; the kernels are compiled for this number (__launch_bounds__).
 inline constexpr unsigned kBlockThreads = 128;
-/// Resident blocks per multiprocessor; the kernels are compiled to use few enough registers for it (__launch_bounds__).
+/// Resident blocks per multiprocessor; the kernels are compiled to use few enough registers (__launch_bounds__).
 inline constexpr unsigned kBlocksPerMultiprocessor = 6;
 
 /// The grid has (blocks_per_task, number of tasks) blocks.
@@ -31,9 +31,9 @@ struct LaunchShape {
   unsigned blocks_per_task = 1;
 };
 
-/// Chooses enough blocks for one pass over the longest task, but at most as many as can be resident on the device. All
-/// tasks get the same number of blocks, and a block without work still costs a few nanoseconds; so with many tasks the
-/// whole launch is limited to 8 times the number of resident blocks.
+/// Chooses enough blocks for a single pass over the longest task, but at most as many as can be resident on the device.
+/// All tasks get the same number of blocks, and a block without work still costs a few nanoseconds; so with many tasks
+/// the whole launch is limited to 8 times the number of resident blocks.
 /// @param longest_bytes  of the longest task: its count times the size of the larger of its two types
 /// @param tasks  at least 1   @param multiprocessors  at least 1
 constexpr LaunchShape launch_shape(std::uint64_t longest_bytes, unsigned tasks, unsigned multiprocessors) {

@@ -39,8 +39,8 @@ enum ncclDataType_t : int {
 };
 enum ncclRedOp_t : int { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 };
 
-/// ncclConfig_t as of NCCL 2.14, the first version that has it. Newer versions accept this shorter structure by its
-/// `size`.
+/// ncclConfig_t as of NCCL 2.14, the first version with such a structure. Newer versions accept this shorter structure
+/// because of `size`.
 struct ncclConfig_v21400 {
   std::size_t size = sizeof(ncclConfig_v21400);
   unsigned magic = 0xcafebeef;

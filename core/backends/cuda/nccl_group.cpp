@@ -101,7 +101,7 @@ NcclGroup::~NcclGroup() {
   if (communicator_ == nullptr) return;
   const ContextScope scope(device_.context().api, device_.context().context);
   const ncclResult_t finalized = api_.ncclCommFinalize(communicator_);
-  // If the ranks could not finalize the group together, abort frees its resources on this rank alone.
+  // If the ranks could not finalize the group together, ncclCommAbort frees the group's resources on this rank alone.
   const ncclResult_t freed =
       finalized == ncclSuccess ? api_.ncclCommDestroy(communicator_) : api_.ncclCommAbort(communicator_);
   if (finalized == ncclSuccess && freed == ncclSuccess) device_.release(connect_bytes_);
@@ -199,7 +199,7 @@ void NcclGroup::exchange_parts(const DeviceCollective& collective, StreamView st
 
 void NcclGroup::connect(StreamView stream) {
   if (connect_bytes_ != nullptr) return;
-  // NCCL connects two ranks at their first message, so send one byte each way. The bytes are kept until the group ends,
+  // NCCL connects two ranks at their first message, so send a byte each way. The bytes are kept until the group ends,
   // so that nothing needs to wait for the stream before their memory is released.
   const auto count = static_cast<std::size_t>(size_);
   connect_bytes_ = device_.allocate(2 * count);
@@ -260,7 +260,7 @@ void NcclGroup::run_grouped(const std::function<void()>& enqueue) {
   try {
     enqueue();
   } catch (...) {
-    // Close the NCCL group; otherwise all later calls of this thread would become part of it.
+    // Close the NCCL group; otherwise all later calls of this thread would belong to the NCCL group.
     api_.ncclGroupEnd();
     throw;
   }

@@ -26,7 +26,7 @@ class ContextScope {
   bool is_changed_ = false;
 };
 
-/// Sets the thread's capture mode to relaxed. Without it, some calls (allocation, event queries) fail while another
+/// Sets the thread's capture mode to relaxed. In other modes some calls (allocation, event queries) fail while another
 /// thread captures a graph, and invalidate that capture.
 class RelaxedCapture {
  public:

@@ -19,8 +19,7 @@ struct CudaLibrary {
   std::string missing;  ///< name of the first function that an old driver lacks; empty if `api` is complete
   std::string path;
 };
-/// Loads libcuda, which stays loaded. Calls no function of it except cuDriverGetVersion, so the driver is not
-/// initialised.
+/// Loads libcuda, which stays loaded. Calls only cuDriverGetVersion, so the driver is not initialised.
 /// @param path  empty: the loader's search
 CudaLibrary load_cuda(const std::string& path);
 
@@ -28,13 +27,13 @@ CudaLibrary load_cuda(const std::string& path);
 struct NcclLibrary {
   NcclApi api;
   int version = 0;      ///< 22809 for 2.28.9
-  std::string problem;  ///< why NCCL cannot be used, and what to do; empty if it can
+  std::string problem;  ///< why NCCL cannot be used, with a remedy; else empty
 };
 /// Loads NCCL, which stays loaded.
 /// @param path  empty: an NCCL that the process has already loaded, else the loader's search
 NcclLibrary load_nccl(const std::string& path);
 
-/// NCCL, loaded on first use, so that a program can load its own NCCL before. Thread-safe.
+/// NCCL, loaded on first use, so that a program can load another NCCL before. Thread-safe.
 class Nccl {
  public:
   explicit Nccl(std::string path) : path_(std::move(path)) {}

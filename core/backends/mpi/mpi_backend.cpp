@@ -37,7 +37,7 @@ class MpiBackend final : public Backend {
 
 #define FARANDOLE_EXPORT extern "C" __attribute__((visibility("default")))
 
-/// Read by the loader before it calls the plug-in.
+/// Read by the loader before any call of the plug-in.
 FARANDOLE_EXPORT const char farandole_backend_build_id[];
 const char farandole_backend_build_id[] = FARANDOLE_PLUGIN_BUILD_ID;
 

@@ -19,10 +19,10 @@ struct CommunicatorKey {
   bool operator==(const CommunicatorKey&) const = default;
 };
 
-/// Keeps the MPI communicators of Farandole's ended communicators for reuse, because making one takes tens of
-/// milliseconds in Open MPI, and MPICH has at most 2045. A later communicator reuses the MPI communicator of the same
-/// id and processes. That is safe: an id is recycled only when it is free on all its ranks, so no rank still uses the
-/// MPI communicator.
+/// Keeps the MPI communicators of Farandole's ended communicators for reuse, because making a communicator takes tens
+/// of milliseconds in Open MPI, and MPICH has at most 2045. A later communicator reuses the MPI communicator of the
+/// same id and processes. That is safe: an id is recycled only after all its ranks have released the id, so no rank
+/// still uses the MPI communicator.
 ///
 /// Thread-safe.
 class CommunicatorPool {

@@ -54,7 +54,7 @@ std::optional<ControlMessage> MpiControlMessages::poll() {
     MPI_Status status;
     if (const int code = MPI_Test(&receive_, &done, &status); code != MPI_SUCCESS) {
       // A dead peer can make a receive with MPI_ANY_SOURCE fail. Then no more control messages can be received, and
-      // `incoming_` must not be taken for one.
+      // `incoming_` must not be taken for a control message.
       session_.keep(std::move(incoming_));
       throw_mpi_error(code, "MPI_Test for control messages");
     }

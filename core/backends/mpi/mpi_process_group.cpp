@@ -19,7 +19,7 @@
 namespace farandole::mpi {
 namespace {
 
-/// First message between processes. Its size and its first member never change, so that different builds understand it.
+/// First message between processes. Size and first member never change, so that different builds understand each other.
 struct Hello {
   BuildClaim build;
   std::int32_t thread_level = 0;
@@ -89,7 +89,7 @@ void MpiProcessGroup::gather(const void* mine, void* all, std::size_t bytes) {
     throw InternalError(
         fmt::format("allgather between processes: {} bytes per process, at most {} are possible", bytes, INT_MAX));
   }
-  // MPI gets memory of its own, because it may still use the memory after the wait has thrown.
+  // Use memory that MPI may keep, because MPI may still use the memory after the wait has thrown.
   std::vector<std::byte> memory(bytes * (static_cast<std::size_t>(process_count()) + 1));
   std::memcpy(memory.data(), mine, bytes);
   std::byte* const gathered = memory.data() + bytes;

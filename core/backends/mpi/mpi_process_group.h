@@ -32,7 +32,7 @@ class MpiProcessGroup final : public ProcessGroup {
   /// @param watch  times of the Watch in later blocking calls
   /// @throws InvalidArgument  on all processes, if they run different builds
   explicit MpiProcessGroup(const Runtime& runtime, const Watch::Times& watch = {}, PartLimits limits = {});
-  /// Without a preceding `leave`: stops using MPI and does not finalise it, so that the launcher notices a failure.
+  /// Without a preceding `leave`: stops using MPI without MPI_Finalize, so that the launcher notices a failure.
   ~MpiProcessGroup() override;
 
   int process() const override { return session_.process(); }

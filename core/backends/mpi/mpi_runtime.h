@@ -12,7 +12,7 @@ namespace farandole::mpi {
 
 /// Properties of the initialised MPI library.
 struct Runtime {
-  bool ours = false;     ///< true if Farandole has initialised MPI, and so must finalise it
+  bool ours = false;     ///< true if Farandole has initialised MPI, and must finalise MPI
   int thread_level = 0;  ///< MPI_THREAD_SINGLE … MPI_THREAD_MULTIPLE
   int tag_upper_bound = 0;
   MPI_Comm parent = MPI_COMM_NULL;  ///< communicator of the processes that join
@@ -21,7 +21,7 @@ struct Runtime {
 /// Initialises MPI unless the program has done so, and finds the communicator to join.
 /// @param many_threads  true: requests MPI_THREAD_MULTIPLE; false: MPI_THREAD_SINGLE, as MPI_Init does
 /// @throws InvalidArgument  `communicator` (a Fortran handle) is null, an intercommunicator, or passed before MPI_Init
-/// @throws Unsupported  MPI was finalised already; a process cannot initialise it twice
+/// @throws Unsupported  MPI was finalised already, and cannot be initialised twice in a process
 Runtime start_runtime(const std::optional<int>& communicator, bool many_threads);
 
 /// "Open MPI 4.1.4". May be called before MPI_Init.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// State of one joined job in MPI: its communicators, the locking of MPI's calls, and whether MPI may still be called.
+// State of a joined job in MPI: communicators, the locking of MPI's calls, and whether MPI may still be called.
 #pragma once
 
 #include <mpi.h>
@@ -19,7 +19,7 @@
 
 namespace farandole::mpi {
 
-/// Guards all use of MPI by one job. Every call of MPI is made while the result of `enter` or `lock` is held.
+/// Guards all use of MPI by a job. Every call of MPI is made while the result of `enter` or `lock` is held.
 ///
 /// Sessions are never destroyed: a transfer that is destroyed late, or a late callback of MPI, finds a session that
 /// refuses.
@@ -29,8 +29,8 @@ namespace farandole::mpi {
 /// except `state_` (atomic), the kept memory (mutex) and `pool_` (thread-safe).
 class MpiSession {
  public:
-  /// Duplicates the parent communicator twice, for messages and for control messages. Collective over its processes;
-  /// blocks.
+  /// Duplicates the parent communicator twice, for messages and for control messages. Collective over the parent's
+  /// processes; blocks.
   static MpiSession& open(const Runtime& runtime);
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
@@ -49,11 +49,11 @@ class MpiSession {
   /// `enter` without the check.
   std::unique_lock<std::mutex> lock() const;
 
-  /// Tests a request until it is complete, and yields or sleeps in between.
-  /// @param look  called after each test; its exceptions are passed on   @throws TransportError
+  /// Polls a request until complete, and yields or sleeps in between.
+  /// @param look  called after each test; exceptions of `look` are passed on   @throws TransportError
   void wait(MPI_Request& request, std::string_view call, const std::function<void()>& look = {}) const;
   /// Waits briefly for a request that was cancelled or given up. Returns false if the request is still incomplete: MPI
-  /// may then still use its memory, which the caller passes to `keep`. Never throws.
+  /// may then still use the memory, which the caller passes to `keep`. Never throws.
   bool settle(MPI_Request& request);
   /// Keeps memory that MPI may still use, until the process ends.
   void keep(std::unique_ptr<ControlMessage> memory);

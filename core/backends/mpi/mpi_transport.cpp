@@ -24,7 +24,7 @@ namespace {
 constexpr LinkCost kHostCost{1.0, 1e6 / 8e9};
 constexpr LinkCost kNetworkCost{20.0, 1e6 / 1.2e9};
 
-/// True if this MPI reports that it accepts CUDA device memory.
+/// True if this MPI reports support of CUDA device memory.
 bool is_cuda_aware(const MpiSession& session) {
 #if defined(MPIX_CUDA_AWARE_SUPPORT) || defined(MPIX_GPU_SUPPORT_CUDA)
   const auto guard = session.enter("the query of CUDA's support");

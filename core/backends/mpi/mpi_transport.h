@@ -35,14 +35,14 @@ class TagLayout {
   int replica_bits_ = 0;
 };
 
-/// Sends each message as one MPI message, or as several if it exceeds the part size. All messages use the session's
-/// message communicator; the channel is the tag, and MPI keeps messages of equal tag in order.
+/// Sends each message as a single MPI message, or as several if the message exceeds the part size. All messages use the
+/// session's message communicator; the channel is the tag, and MPI keeps messages of equal tag in order.
 ///
 /// Thread-safe to the extent of the session. `set_topology` must be called once, before any other function.
 class MpiTransport final : public Transport {
  public:
   /// @param slice_bytes  messages above this size (at most INT_MAX) are split into parts of this size; messages
-  /// received by `recv_up_to` must not exceed it
+  /// received by `recv_up_to` must be shorter
   MpiTransport(MpiSession& session, std::size_t slice_bytes);
   void set_topology(const Topology& topology);
 
@@ -65,7 +65,7 @@ class MpiTransport final : public Transport {
 
   MpiSession& session_;
   const std::size_t part_bytes_;
-  const bool takes_device_memory_;  // this MPI reports that it is CUDA-aware
+  const bool takes_device_memory_;  // this MPI is CUDA-aware
   // Written by `set_topology`, const afterwards.
   std::vector<Slot> slots_;  // by rank of the job
   int most_replicas_ = 1;

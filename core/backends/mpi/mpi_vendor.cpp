@@ -59,7 +59,7 @@ MPI_Op native_op(DType dtype, ReduceOp op) {
   return (dtype == DType::kBool ? of_bools : of_numbers)[static_cast<std::size_t>(op)];
 }
 
-/// Non-blocking collectives of MPI, one per part of the vector, tested in order.
+/// Non-blocking collectives of MPI, a collective per part of the vector, tested in order.
 class VendorTransfer final : public Transfer {
  public:
   VendorTransfer(MpiSession& session, std::vector<MPI_Request> requests)
@@ -93,7 +93,7 @@ class VendorTransfer final : public Transfer {
   std::size_t done_ = 0;
 };
 
-/// Arguments of one of MPI's blocking functions, resolved in advance, so that the timed call does no other work.
+/// Arguments of a blocking function of MPI, resolved in advance, so that the timed call does no other work.
 struct BlockingCall {
   const void* from;
   void* to;
@@ -308,7 +308,7 @@ std::unique_ptr<VendorCollectives> make_vendor_collectives(MpiSession& session, 
   const MPI_Comm among = session.control_messages();
   const int tag = kControlTag + 1 + id;
   MPI_Comm communicator = session.pool().take(key);
-  // Another process may have evicted the communicator from its pool. Then all make a new one.
+  // If another process has evicted the communicator from its pool, all processes make a new communicator.
   if (!holds_for_all(among, key.processes, tag, communicator != MPI_COMM_NULL)) {
     if (communicator != MPI_COMM_NULL) MPI_Comm_free(&communicator);
     communicator = make_communicator(among, key.processes, tag);

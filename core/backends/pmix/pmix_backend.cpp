@@ -17,7 +17,7 @@
 namespace farandole::pmix {
 namespace {
 
-/// Returns the secret of the job in every process: process 0 makes it, and PMIx distributes it.
+/// Returns the secret of the job in every process: process 0 makes the secret, and PMIx distributes the secret.
 tcp::JobSecret share_secret(PmixClient& client) {
   tcp::JobSecret secret;
   std::string text;
@@ -48,8 +48,8 @@ class PmixBackend final : public Backend {
     slot.processes = client->processes();
     slot.key = secret.key;
     slot.job = secret.job;
-    // Process 0 shares its address this way. It continues only after all processes have connected, so all have received
-    // what PMIx distributes.
+    // Process 0 shares its address this way, and continues only after all processes have connected, so all have
+    // received what PMIx distributes.
     slot.share = [&client](std::string_view of_process_0) { return client->share(of_process_0); };
     return std::make_unique<tcp::TcpProcessGroup>(slot);
   }

@@ -45,7 +45,7 @@ class Answer {
     status_ = status;
     has_come_.notify_one();
   }
-  /// Waits for the result. Returns false if it does not arrive within `time`.
+  /// Waits for the result. Returns false on timeout.
   bool wait_for(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
     return has_come_.wait_for(lock, time, [this] { return status_.has_value(); });
@@ -68,8 +68,8 @@ void value_came(pmix_status_t status, pmix_value_t* value, void* answer) {
   (*owned)->come(status, value);
 }
 
-/// This process's connection to the PMIx server of its host, from the first join to the end of the process. There is
-/// only one: if a process leaves PMIx and returns, servers drop requests that concern the process meanwhile (Open
+/// This process's connection to the PMIx server of its host, from the first join to the end of the process. Never
+/// closed before: if a process leaves PMIx and returns, servers drop requests that concern the process meanwhile (Open
 /// MPI 4.1.4, and Slurm 22.05 with PMIx 4.2.2).
 class Connection {
  public:
@@ -132,7 +132,7 @@ class Client final : public PmixClient {
   void put(const std::string& name, std::string_view text) const;
   /// Blocks until process 0 has published a text under `name`, and returns the text.
   std::string get(const std::string& name) const;
-  /// Sends one request to the servers, and blocks until the answer arrives, which may be "not found".
+  /// Sends a request to the servers, and blocks until the answer arrives, which may be "not found".
   /// @param what  the subject of the wait, for warnings   @throws Timeout, TransportError
   std::shared_ptr<Answer> ask(pmix_rank_t rank, const std::string& name, StallMonitor& stall,
                               std::string_view what) const;

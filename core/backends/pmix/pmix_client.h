@@ -11,8 +11,8 @@
 
 namespace farandole::pmix {
 
-/// This process's access to the launcher's PMIx server: number and count of processes, and one way to distribute texts
-/// of process 0. The first `join` connects to the server; the connection ends with the process. One thread at a time.
+/// This process's access to the launcher's PMIx server: number and count of processes, and distribution of texts of
+/// process 0.  The first `join` connects to the server; the connection ends with the process. One thread at a time.
 class PmixClient {
  public:
   /// Maximum length of a text for `share`, in bytes. The PMIx servers keep each text on every host until the job ends.
@@ -41,9 +41,9 @@ class PmixClient {
   /// processes pass an empty text. Not a secret from the job's user: every program of that user that can reach the
   /// launcher's servers can read the text.
   ///
-  /// Collective: all processes of the job make the same number of calls. Blocks until process 0 has made its call;
-  /// process 0 does not block. The servers drop the text when process 0 ends, so process 0 must learn by other means
-  /// that all processes have received it.
+  /// Collective: all processes of the job make the same number of calls. Blocks until process 0 has called; process 0
+  /// does not block. The servers drop the text when process 0 ends, so process 0 must learn by other means that all
+  /// processes have received the text.
   /// @throws Timeout  process 0 has not called within FARANDOLE_TIMEOUT   @throws TransportError  as `join`
   /// @throws InvalidArgument  the text is longer than kMaxSharedBytes
   virtual std::string share(std::string_view of_process_0) = 0;

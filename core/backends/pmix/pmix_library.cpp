@@ -34,8 +34,8 @@ std::vector<std::string> candidates() {
   return files;
 }
 
-/// Loads the first file that can be loaded. Sets `path` to the name by which it was loaded. @throws Unsupported  none
-/// can be loaded
+/// Loads the first file that can be loaded. Sets `path` to the name of that file. @throws Unsupported  none can be
+/// loaded
 void* load_first(const std::string& chosen, std::string& path) {
   const std::vector<std::string> files = chosen.empty() ? candidates() : std::vector<std::string>{chosen};
   std::string problems;

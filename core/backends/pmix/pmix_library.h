@@ -29,7 +29,7 @@ struct PmixApi {
 struct PmixLibrary {
   PmixApi api;
   std::string version;  ///< "4.2.2"
-  std::string path;     ///< path of its file
+  std::string path;     ///< path of the library's file
 
   /// "PMIx 4.2.2 (/usr/lib/libpmix.so.2)"
   std::string describe() const;

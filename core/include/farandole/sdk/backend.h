@@ -29,12 +29,13 @@ namespace farandole FARANDOLE_API {
 /// that are late. A backend only carries control messages; their contents are the job's.
 struct ControlMessage {
   enum class Kind : std::uint32_t {
-    kFault,     ///< the job is poisoned: `rank`, `error_kind` and `text` say why
-    kLeave,     ///< clean shutdown, round `sequence`: `process` and all processes below it in the tree are ready to end
-    kQuery,     ///< asks which collective of `communicator` the ranks of the receiving process have entered
-    kReply,     ///< answers a query: `rank` has entered collective `sequence` of `communicator`
-    kAllLeave,  ///< clean shutdown: all processes have sent kLeave, and round `sequence` is over
-    kIsLeaving,  ///< answers a query: `process` is ready to end; all its ranks have entered their last collective
+    kFault,      ///< the job is poisoned: `rank`, `error_kind` and `text` say why
+    kLeave,      ///< clean shutdown, round `sequence`: `process` and all processes below in the tree are ready to end
+    kQuery,      ///< asks which collective of `communicator` the ranks of the receiving process have entered
+    kReply,      ///< answers a query: `rank` has entered collective `sequence` of `communicator`
+    kAllLeave,   ///< clean shutdown: all processes have sent kLeave, and round `sequence` is over
+    kIsLeaving,  ///< answers a query: `process` is ready to end; all ranks of `process` have entered their last
+                 ///< collective
     kMissing,    ///< answers a query: in `communicator` the sender itself waits for `rank`
     kWaitProbe,  ///< searches a cycle of waiting ranks: a rank waits for `rank` in collective `sequence` of
                  ///< `communicator`; `text` holds a WaitProbe
@@ -58,13 +59,13 @@ ControlMessage parse_control_message(std::span<const std::byte> bytes, int sende
 /// Which threads may call a process group and its transport.
 enum class ThreadUse {
   kMainThreadOnly,    ///< the main thread only
-  kOneThreadAtATime,  ///< any thread, one at a time, the program's threads included; not called while nothing is
-                      ///< pending
+  kOneThreadAtATime,  ///< any thread, only a single thread at a time; the program's threads count, too; not called
+                      ///< while nothing is pending
   kAnyThread,         ///< thread-safe
 };
 
-/// Arguments of one of the vendor's blocking collectives, with equal counts. In allgather, gather, reduce_scatter,
-/// scatter and alltoall, `input` or `output` or both hold one part per rank.
+/// Arguments of a blocking collective of the vendor, with equal counts. In allgather, gather, reduce_scatter, scatter
+/// and alltoall, `input` or `output` or both hold a part per rank.
 ///
 /// In place if `input` equals `output`; in allgather, gather and scatter also if the rank's part lies at its place in
 /// the vector of all parts.
@@ -83,7 +84,7 @@ struct VendorCall {
   Kind kind = Kind::kBarrier;
   const void* input = nullptr;
   void* output = nullptr;
-  std::size_t count = 0;  ///< elements of one part, in collectives with parts; else elements of the vector
+  std::size_t count = 0;  ///< elements of a part, in collectives with parts; else elements of the vector
   DType dtype = DType::kU8;
   ReduceOp op = ReduceOp::kSum;  ///< kAverage: the sum
   int root = 0;                  ///< index among the processes of the VendorCollectives
@@ -106,7 +107,7 @@ class VendorCollectives {
   virtual std::function<void()> blocking(const VendorCall& call) = 0;
 };
 
-/// The processes of a job, joined through one backend.
+/// The processes of a job, joined through a backend.
 ///
 /// Life: Backend::join returns the group; `allgather` serves the bring-up (identities, topology, memory of each host);
 /// `set_topology` makes `transport` usable; then the job runs; `leave` ends the group after a clean shutdown. After a
@@ -135,7 +136,7 @@ class ProcessGroup {
   virtual void post(int process, const ControlMessage& control) = 0;
   /// Returns the next control message that has arrived, if any.
   virtual std::optional<ControlMessage> poll() = 0;
-  /// True if the connection to a process has ended, and `poll` has returned all control messages that arrived over it.
+  /// True if the connection to a process has ended, and `poll` has returned all control messages of that connection.
   /// Groups that cannot detect this return false.
   virtual bool is_gone(int /*process*/) { return false; }
   /// For a process that is gone: the reason, if its host has become unreachable, in which case the process may still
@@ -153,7 +154,7 @@ class ProcessGroup {
     return std::exchange(while_waiting_, std::move(look));
   }
   /// Makes the vendor's collectives among `processes` (ascending), or returns null if the backend has none. Blocks
-  /// until all of `processes` call it. `id` distinguishes communicators that are made at the same time.
+  /// until all of `processes` call. `id` distinguishes communicators that are made at the same time.
   virtual std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes, std::uint16_t id) = 0;
   /// Ends the group. Called after all processes have agreed to end, and everything posted has been delivered; not
   /// called after a fault.
@@ -176,12 +177,12 @@ struct LaunchedAs {
   int processes = 0;  ///< number of processes; 0 if the variables do not say
   /// Address at which process 0 listens: "node1:29500". Empty if all processes are on this host, or MPI knows.
   std::string rendezvous;
-  /// All of the above as text: "0 of 2 at node1:29500". Lets a program that this process starts see that it has only
+  /// All of the above as text: "0 of 2 at node1:29500". Lets child programs of this process see that they have only
   /// inherited the variables.
   std::string text;
 };
 
-/// How a World joins its job.
+/// How a World joins a job.
 struct JoinOptions {
   /// Fortran handle (MPI_Comm_c2f) of the caller's communicator to join; default: all processes of the job.
   std::optional<int> mpi_communicator;
@@ -189,7 +190,7 @@ struct JoinOptions {
   LaunchedAs launched;       ///< as in the BackendChoice
 };
 
-/// One way to join a job. A plug-in has one Backend, which lives until the process ends.
+/// A way to join a job. A plug-in has a single Backend, which lives until the process ends.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -197,12 +198,12 @@ class Backend {
   virtual std::string_view name() const = 0;
   /// "Open MPI 4.1.4", for farandole-info.
   virtual std::string version() const = 0;
-  /// Joins this process to its job. Blocks until all processes of the job join. Before anything else the processes
-  /// exchange their BuildClaim and call check_same_build.
+  /// Joins the job. Blocks until all processes of the job join. Before anything else the processes exchange their
+  /// BuildClaim and call check_same_build.
   virtual std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) = 0;
 };
 
-/// Passed to a plug-in by the library that loads it. The plug-in refuses a `size_bytes` other than its own.
+/// Passed to a plug-in by the loading library. The plug-in refuses a `size_bytes` other than its own.
 struct HostApi {
   std::uint32_t size_bytes = sizeof(HostApi);
   const char* build_id = nullptr;
@@ -211,8 +212,8 @@ struct HostApi {
 /// differs from the plug-in's own sizeof(HostApi).
 ///
 /// The plug-in also exports the text `farandole_backend_build_id`: FARANDOLE_PLUGIN_BUILD_ID of
-/// farandole/sdk/plugin_build.h, as it was when the plug-in was compiled. The library compares this text with
-/// build_id() before it calls the plug-in.
+/// farandole/sdk/plugin_build.h, as compiled into the plug-in. The library compares this text with build_id() before
+/// any call of the plug-in.
 using BackendEntry = Backend* (*)(const HostApi*);
 /// Identifies the interface between this library and its plug-ins: version, compiler, and a digest of the headers of
 /// core. Plug-ins must have been built with the same id.
@@ -243,7 +244,7 @@ struct BackendChoice {
   std::string reason;     ///< how the choice was made, for farandole-info and error messages
   int launched_size = 0;  ///< number of processes according to the launcher; 0 if the launcher does not say
   LaunchedAs launched;
-  std::string doubt{};  ///< a warning, if this job of one process may have been meant as one of several; else empty
+  std::string doubt{};  ///< a warning, if this process may have been meant as part of a larger job; else empty
 };
 /// Chooses the backend by the first of these that is present: FARANDOLE_RANK and its companions, a loaded libmpi, the
 /// MPI launcher's variables, RANK and its companions, FARANDOLE_MPI. docs/clusters.md has the exact rule.

@@ -3,10 +3,10 @@
 // types.
 //
 // To support another vendor, implement DeviceRuntime (the devices of the process), Device (one device), DeviceGroup
-// (the ranks of a communicator, each on a device of its own) and DeviceEvent, and export `farandole_device_v1`, see
+// (the ranks of a communicator, each on its own device) and DeviceEvent, and export `farandole_device_v1`, see
 // DeviceEntry. core/backends/cuda is the example, on CUDA's driver API and NCCL.
 //
-// All work on a device is enqueued in streams and is asynchronous to the host; a function blocks only where its comment
+// All work on a device is enqueued in streams and is asynchronous to the host; a function blocks only where the comment
 // says so.
 #pragma once
 
@@ -38,7 +38,7 @@ struct DeviceInfo {
   int compute_capability = 0;  ///< 90 for 9.0
 };
 
-/// An element-wise operation on contiguous elements in the memory of one device; executed by a kernel.
+/// An element-wise operation on contiguous elements in the memory of a device; executed by a kernel.
 struct DeviceTask {
   enum class Kind : std::uint8_t {
     kCopy,    ///< output = left; any type
@@ -59,7 +59,7 @@ struct DeviceTask {
   double factor = 1.0;
 };
 
-/// One send to, or receive from, a peer of a DeviceGroup.
+/// A send to, or receive from, a peer of a DeviceGroup.
 struct DeviceMessage {
   enum class Kind : std::uint8_t { kSend, kReceive };
   Kind kind = Kind::kSend;
@@ -68,21 +68,21 @@ struct DeviceMessage {
   std::size_t bytes = 0;
 };
 
-/// Arguments of one of the vendor's collectives, with equal parts. In place if `input` equals `output`; in allgather
-/// and reduce_scatter also if the rank's part lies at its place in the vector of all parts. Alltoall is never in place.
+/// Arguments of a collective of the vendor, with equal parts. In place if `input` equals `output`; in allgather and
+/// reduce_scatter also if the rank's part lies at its place in the vector of all parts. Alltoall is never in place.
 struct DeviceCollective {
   enum class Kind : std::uint8_t { kAllreduce, kBroadcast, kReduce, kAllgather, kReduceScatter, kAlltoall };
   Kind kind = Kind::kAllreduce;
   const void* input = nullptr;
   void* output = nullptr;
-  std::size_t count = 0;  ///< elements of one part, in collectives with parts; else elements of the vector
+  std::size_t count = 0;  ///< elements of a part, in collectives with parts; else elements of the vector
   DType dtype = DType::kU8;
   ReduceOp op = ReduceOp::kSum;  ///< kAverage: the sum
   int root = 0;
 };
 
 /// An event recorded in a stream, on which other streams and the host can wait. May be destroyed while streams still
-/// wait for it.
+/// wait for the event.
 class DeviceEvent {
  public:
   enum class Use : std::uint8_t {
@@ -91,12 +91,12 @@ class DeviceEvent {
   };
   virtual ~DeviceEvent() = default;
   /// True once all work that was in the stream when the event was recorded is complete; true for an event that was
-  /// never recorded. Non-blocking. One thread at a time. @throws DeviceError  the device has failed
+  /// never recorded. Non-blocking; not thread-safe. @throws DeviceError  the device has failed
   virtual bool is_complete() = 0;
 };
 
-/// The ranks of a communicator, each with a device of its own (for NVIDIA: an NCCL communicator). One thread at a time,
-/// except where "thread-safe" is stated.
+/// The ranks of a communicator, each with its own device (for NVIDIA: an NCCL communicator). Not thread-safe, except
+/// where stated.
 ///
 /// Functions that enqueue block the host only as long as the vendor's own calls do. Destruction without `abort` may
 /// block until all ranks of the group destroy theirs.
@@ -120,11 +120,12 @@ class DeviceGroup {
   virtual void abort() = 0;
 };
 
-/// Identifies a group that is being made: one rank makes the id, the host sends it to the others, and all join with it.
+/// Identifies a group that is being made: a rank makes the id, the host sends the id to the other ranks, and all join
+/// with this id.
 using DeviceGroupId = std::array<std::byte, 128>;
 
-/// One device, opened by this process. Thread-safe unless stated otherwise. Memory, streams and events of a device must
-/// not outlive it.
+/// A device that this process has opened. Thread-safe unless stated otherwise. Memory, streams and events must not
+/// outlive their device.
 ///
 /// Calls that may block in the driver (memory, loading a library, joining a group) must be made from a thread that may
 /// be abandoned when the driver does not return; Farandole makes them from DeviceThread.
@@ -141,12 +142,12 @@ class Device {
   virtual void run_bound(const std::function<void()>& calls) = 0;
 
   /// Allocates uninitialised memory of the device, aligned to 256 bytes, from a pool that keeps released memory. If the
-  /// driver has no memory left, the pool returns its kept memory to the driver after all streams of `make_stream` have
+  /// driver has no memory left, the pool returns kept memory to the driver after all streams of `make_stream` have
   /// become idle. That wait, and every call that grows the pool, may block forever: call from a thread that may be
   /// abandoned.
   /// @throws DeviceError  not enough memory; says how much was requested and how much is free
   virtual void* allocate(std::size_t bytes) = 0;
-  /// Returns memory to the pool. @param memory  no work that is still in a stream uses it
+  /// Returns memory to the pool. @param memory  not used by work that is still in a stream
   virtual void release(void* memory) = 0;
   /// Allocates host memory that the device can read and write directly (pinned). Blocks as `allocate` does. @throws
   /// DeviceError
@@ -170,7 +171,7 @@ class Device {
   /// Enqueues the writing of zeros. @throws DeviceError
   virtual void fill_zero(void* memory, std::size_t bytes, StreamView stream) = 0;
   /// Enqueues tasks that may run at the same time: no task reads or writes memory that another task writes. Combines as
-  /// many tasks as possible in one launch. @throws DeviceError   @throws Unsupported  no kernel exists for a task
+  /// many tasks as possible in a launch. @throws DeviceError   @throws Unsupported  no kernel exists for a task
   virtual void launch(std::span<const DeviceTask> tasks, StreamView stream) = 0;
   /// Blocks until all work in `stream` is complete; yields the processor meanwhile. @throws DeviceError
   virtual void synchronize(StreamView stream) = 0;
@@ -208,7 +209,7 @@ class DeviceRuntime {
   virtual MemorySpace space_of(const void* memory) const = 0;
 };
 
-/// Passed to a device plug-in by the library that loads it.
+/// Passed to a device plug-in by the loading library.
 struct DeviceHostApi {
   std::uint32_t size_bytes = sizeof(DeviceHostApi);
   const char* build_id = nullptr;

@@ -16,7 +16,7 @@ namespace farandole FARANDOLE_API {
 inline constexpr int kLanes = 4;                ///< maximum number of collectives of one communicator in flight
 inline constexpr int kMaxCommunicators = 4096;  ///< communicator ids are below this; ids are recycled
 
-/// Class of service of a message. A transport may ignore it.
+/// Class of service of a message. Transports may ignore the class.
 enum class Traffic : std::uint8_t {
   kShort,  ///< comparisons of calls, and collectives on short vectors
   kLong,   ///< collectives on long vectors; a transport with a path of their own keeps short messages from queueing
@@ -28,7 +28,7 @@ inline constexpr int kTraffics = 2;
 /// matches the n-th receive.
 ///
 /// Both ends post the messages of a lane in the same order, whatever their traffic. So a transport may carry both
-/// classes of traffic on one path.
+/// classes of traffic on the same path.
 struct Channel {
   std::uint16_t communicator = 0;
   std::uint8_t lane = 0;
@@ -40,8 +40,8 @@ struct Channel {
 /// How a transport may still access the memory of a message that was withdrawn.
 enum class BufferHazard : std::uint8_t {
   kNone,     ///< the transport is done with the memory
-  kRead,     ///< it may read the memory: a send that was handed to the network
-  kWritten,  ///< it may write the memory: a receive whose sender has stopped in the middle of the message
+  kRead,     ///< the transport may read the memory: a send that was handed to the network
+  kWritten,  ///< the transport may write the memory: a receive whose sender has stopped in the middle of the message
 };
 
 /// A posted send or receive. Call `test` until it returns true. Destroying an incomplete transfer withdraws it, unless
@@ -83,7 +83,7 @@ class Transport {
   virtual std::string_view name() const = 0;
 
   /// Posts a send. `data` must stay unchanged until the transfer is complete. The transport need not buffer: the
-  /// transfer may stay incomplete until the receiver has posted its receive.
+  /// transfer may stay incomplete until the matching receive is posted.
   virtual std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) = 0;
   /// Posts a receive of exactly `bytes` bytes.
   virtual std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) = 0;
@@ -91,13 +91,13 @@ class Transport {
   /// TransportError. The length is Transfer::received_bytes.
   /// @param most  size of `data` in bytes; at most kMaxUnknownBytes
   virtual std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) = 0;
-  /// Receives and reduces in one pass: out[i] = operand[i] op incoming[i]. Called only if `fuses_reduction()`.
+  /// Receives and reduces in a single pass: out[i] = operand[i] op incoming[i]. Called only if `fuses_reduction()`.
   virtual std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand,
                                                 std::size_t count, DType dtype, ReduceOp op);
   /// True if `recv_reduce` is implemented. Constant.
   virtual bool fuses_reduction() const { return false; }
   /// True if `send` and `recv` accept memory of this kind without a copy to the host. For device memory the caller
-  /// binds the device to its thread (Device::run_bound) around `send`, `recv` and Transfer::test. Constant once the job
+  /// binds the device to the thread (Device::run_bound) around `send`, `recv` and Transfer::test. Constant once the job
   /// is joined.
   virtual bool can_send(MemoryKind kind) const { return kind == MemoryKind::kHost; }
   /// True if a message for `target`, a rank of this process, has arrived in a lane, of either traffic, and no receive
