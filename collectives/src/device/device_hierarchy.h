@@ -24,13 +24,13 @@ HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& h
 /// Runs a HierarchicalPlan on device memory, as a pipeline of slices.
 ///
 /// Inside phases are the vendor's collectives, or schedules over NCCL messages where the vendor has no such collective.
-/// They are enqueued in the stream of the rank's collectives, in the plan's order, which is the same on all ranks of
-/// the host.
+/// Inside phases are enqueued in the stream of the rank's collectives, in the plan's order, which is the same on all
+/// ranks of the host.
 ///
-/// Phases across hosts run one after another, each in three steps: copy out to pinned memory (stream
-/// copy_streams().out), exchange by messages on the host (ScheduledCollective), copy in (stream copy_streams().in).
-/// While a slice is exchanged, the next slice is copied out, and the slice before is copied in. Three slices of pinned
-/// memory, each as large as the data that a phase across sends and receives, are held until the operation ends.
+/// Phases across hosts run in sequence, each in three steps: copy out to pinned memory (stream copy_streams().out),
+/// exchange by messages on the host (ScheduledCollective), copy in (stream copy_streams().in). While a slice is
+/// exchanged, the next slice is copied out, and the previous slice is copied in. Pinned memory for three slices, each
+/// large enough for the data that a phase across sends and receives, is held until the operation ends.
 ///
 /// If the transport between hosts accepts device memory, the phases across are DeviceExchanges, without pinned memory
 /// and copies.

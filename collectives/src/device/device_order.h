@@ -11,8 +11,8 @@ namespace farandole {
 /// A rank's state of a total order of operations by agreed times (Skeen's algorithm; Birman and Joseph, ACM TOCS 5(1),
 /// 1987), over all communicators of the rank.
 ///
-/// A device runs operations in sequence. If rank 0 ran A before B, and rank 1 ran B before A, each would wait for the
-/// other forever. So the ranks agree:
+/// A device runs operations in sequence. If rank 0 ran A before B, and rank 1 ran B before A, both ranks would wait
+/// forever. So the ranks agree:
 ///
 /// 1. Each member of an operation proposes a time, later than every time known to the member.
 /// 2. The members exchange proposals (elsewhere; this class is pure). The largest proposal is the operation's time.

@@ -22,7 +22,7 @@ enum class DeviceReach : std::uint8_t {
 };
 
 /// A communicator's device groups: a group of all ranks, and a group of the ranks of each host. The first device
-/// operation that needs a group makes the group in its turn (`bring_up`):
+/// operation that needs a group calls `bring_up` in its turn, which makes the group:
 ///
 /// 1. On the device's thread each rank collects a claim: device, versions of libraries, any problem, and, on the first
 /// rank of each group, a new group id.
@@ -31,8 +31,8 @@ enum class DeviceReach : std::uint8_t {
 /// 3. The ranks of each group join with the id of their first rank.
 ///
 /// If all ranks of a group already have the group of another communicator (DeviceContext::group_of), they share that
-/// group and skip step 3: an NCCL communicator takes device memory, and long to make. If only some of the ranks do,
-/// steps 1 and 2 are repeated for a new group.
+/// group and skip step 3, because an NCCL communicator takes device memory and is slow to make. If only some of the
+/// ranks have such a group, steps 1 and 2 are repeated for a new group.
 ///
 /// One thread at a time (the work queue's lock).
 class DeviceSlot {
@@ -75,8 +75,7 @@ class DeviceSlot {
     std::array<char, 512> problem{};     ///< why this rank cannot take part; else empty
     std::int32_t host = 0, ordinal = 0;
     std::uint64_t sends_device_memory = 0;
-    DeviceOrder::Time made =
-        0;  ///< when the group was made that this rank already has for these ranks; 0 if there is none
+    DeviceOrder::Time made = 0;  ///< DeviceContext::Group::made of a group that can be shared; 0 if there is none
   };
   struct Level {
     std::shared_ptr<DeviceGroup> devices;

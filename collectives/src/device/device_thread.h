@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-/// A job of a device's thread. `done_` is set last: its release pairs with the acquire in `is_done`.
+/// A job of a device's thread. `done_` is set last; the release pairs with the acquire in `is_done`.
 class DeviceJob {
  public:
   bool is_done() const { return done_.load(std::memory_order_acquire); }

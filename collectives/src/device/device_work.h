@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Works and runs of device operations: units of work that the device's thread enqueues.
+// Units of work of device operations (DeviceWork), and their execution by the device's thread (DeviceRun).
 #pragma once
 
 #include <functional>
@@ -54,7 +54,7 @@ struct DeviceEvents {
 };
 
 /// Makes a run that enqueues a single DeviceWork in the stream of the context, by a single job. All data that `make`
-/// refers to must outlive the run; after a fault, until the process ends.
+/// refers to must outlive the run; after a fault, it must stay valid until the process ends.
 std::unique_ptr<DeviceRun> make_single_enqueue_run(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,
                                                    const DeviceEvents& events);
 

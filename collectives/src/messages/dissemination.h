@@ -27,10 +27,10 @@ struct ShownBlocks {
 /// Merges the calls of P ranks, and gives every rank the block of every rank, in ⌈log₂P⌉ rounds.
 ///
 /// In round k = 0, 1, … rank r sends to rank r + 2^k and receives from rank r - 2^k (modulo P). Before round k a rank
-/// knows the calls and blocks of the 2^k ranks that end with itself; after the round, of twice as many. Each message
+/// knows the calls and blocks of 2^k ranks: itself and the ranks before it. Each round doubles that number. A message
 /// begins with the sender's ComparedCalls (64 bytes), followed by the blocks that the sender knows and the receiver
-/// lacks: 2^k blocks, fewer in the last round if P is no power of two. So a rank receives 64·⌈log₂P⌉ bytes and each
-/// block of its peers exactly once (the pattern of a Bruck allgather).
+/// lacks: 2^k blocks, or fewer in the last round if P is no power of two. In all rounds together a rank receives
+/// 64·⌈log₂P⌉ bytes, and the block of each peer exactly once (the pattern of a Bruck allgather).
 ///
 /// Peers and rounds do not depend on the calls, so ranks that disagree complete all rounds. Message lengths do depend
 /// on the calls: a receive accepts any length up to a limit. A payload of unexpected length is replaced by zeros and
@@ -44,7 +44,7 @@ class Dissemination final : public Operation {
 
   /// @param ranks   outlives the operation
   /// @param mine    this rank's call, merged with the calls of the ranks that it represents
-  /// @param called  size of the communicator whose calls are compared; at least `ranks.size()`
+  /// @param compared_ranks  size of the communicator whose calls are compared; at least `ranks.size()`
   /// @param blocks  payloads, by rank of `ranks`
   Dissemination(const Group& ranks, std::uint8_t lane, const ComparedCalls& mine, int compared_ranks,
                 ShownBlocks blocks);
@@ -75,8 +75,7 @@ class Dissemination final : public Operation {
   const int compared_ranks_;
   const ShownBlocks payload_;
   ComparedCalls known_;
-  int distance_ =
-      1;  // 2^k in round k: from sender to receiver, and the number of ranks known, which end with this rank
+  int distance_ = 1;                      // 2^k in round k: distance of sender and receiver, and number of known ranks
   std::vector<Scratch> messages_;         // all messages sent and received; kept, because `blocks_` points into them
   std::vector<const std::byte*> blocks_;  // by rank; null if not known yet
   struct Sent {

@@ -22,10 +22,10 @@ extern const Method kExchangeMethod;
 ///
 /// Each rank attaches its payload (its vector, or the part that its peers need) to the messages of CallComparison. With
 /// P ranks on P hosts the comparison is a dissemination: after ⌈log₂P⌉ rounds every rank has the payload of every peer,
-/// and computes the result locally, a reduction in the order of ranks, so that all ranks get the same bits. A reduction
-/// of N bytes therefore costs ⌈log₂P⌉ messages and (P-1)·N received bytes per rank: good while the latency of messages
-/// dominates. Over H hosts of several ranks the first rank of each host collects the payloads of its host in shared
-/// memory, exchanges them in ⌈log₂H⌉ rounds, and answers with the payloads of all ranks.
+/// and computes the result locally. All ranks reduce in the order of ranks, and so get the same bits. A reduction of N
+/// bytes costs ⌈log₂P⌉ messages and (P-1)·N received bytes per rank, which is fast as long as latency dominates. Over H
+/// hosts of several ranks the first rank of each host collects the payloads of the host in shared memory, exchanges
+/// them in ⌈log₂H⌉ rounds, and answers with the payloads of all ranks.
 ///
 /// The output is written after the ranks have agreed: a Mismatch leaves it unchanged.
 class Exchange final : public Operation {

@@ -30,10 +30,10 @@ namespace farandole FARANDOLE_API {
 struct ControlMessage {
   enum class Kind : std::uint32_t {
     kFault,      ///< the job is poisoned: `rank`, `error_kind` and `text` say why
-    kLeave,      ///< clean shutdown, round `sequence`: `process` and all processes below in the tree are ready to end
+    kLeave,      ///< round `sequence` of the clean shutdown: `process` and its descendants in the tree are ready to end
     kQuery,      ///< asks which collective of `communicator` the ranks of the receiving process have entered
     kReply,      ///< answers a query: `rank` has entered collective `sequence` of `communicator`
-    kAllLeave,   ///< clean shutdown: all processes have sent kLeave, and round `sequence` is over
+    kAllLeave,   ///< round `sequence` of the clean shutdown is over: all processes have sent kLeave
     kIsLeaving,  ///< answers a query: `process` is ready to end; all ranks of `process` have entered their last
                  ///< collective
     kMissing,    ///< answers a query: in `communicator` the sender itself waits for `rank`
@@ -59,8 +59,8 @@ ControlMessage parse_control_message(std::span<const std::byte> bytes, int sende
 /// Which threads may call a process group and its transport.
 enum class ThreadUse {
   kMainThreadOnly,    ///< the main thread only
-  kOneThreadAtATime,  ///< any thread, only a single thread at a time; the program's threads count, too; not called
-                      ///< while nothing is pending
+  kOneThreadAtATime,  ///< any thread, but no two at the same time, including the program's own calls of the vendor; so
+                      ///< Farandole makes no calls while nothing is pending
   kAnyThread,         ///< thread-safe
 };
 
@@ -101,8 +101,8 @@ class VendorCollectives {
   virtual std::unique_ptr<Transfer> allreduce(const void* input, void* output, std::size_t count, DType dtype,
                                               ReduceOp op) = 0;
   /// Returns a function that calls the vendor's blocking function once with these arguments and does nothing else, for
-  /// benchmarks that compare with the vendor. That function observes neither deadlines nor faults of the job, and must
-  /// outlive neither this object nor the job.
+  /// benchmarks that compare with the vendor. That function ignores deadlines and faults of the job, and must not
+  /// outlive this object or the job.
   /// @throws InvalidArgument  the vendor's function cannot take so large a count
   virtual std::function<void()> blocking(const VendorCall& call) = 0;
 };
@@ -132,7 +132,7 @@ class ProcessGroup {
 
   /// Gathers `bytes` bytes from every process into `all`, in the order of processes. Blocks.
   virtual void allgather(const void* mine, void* all, std::size_t bytes) = 0;
-  /// Sends a control message to a process. Non-blocking; best effort.
+  /// Sends a control message to a process. Non-blocking; delivery is not confirmed.
   virtual void post(int process, const ControlMessage& control) = 0;
   /// Returns the next control message that has arrived, if any.
   virtual std::optional<ControlMessage> poll() = 0;
@@ -214,6 +214,14 @@ struct HostApi {
 /// The plug-in also exports the text `farandole_backend_build_id`: FARANDOLE_PLUGIN_BUILD_ID of
 /// farandole/sdk/plugin_build.h, as compiled into the plug-in. The library compares this text with build_id() before
 /// any call of the plug-in.
+///
+///     #define EXPORT extern "C" __attribute__((visibility("default")))
+///     EXPORT const char farandole_backend_build_id[];
+///     const char farandole_backend_build_id[] = FARANDOLE_PLUGIN_BUILD_ID;
+///     EXPORT farandole::Backend* farandole_backend_v1(const farandole::HostApi* host) {
+///       static MyBackend backend;
+///       return host->size_bytes == sizeof(farandole::HostApi) ? &backend : nullptr;
+///     }
 using BackendEntry = Backend* (*)(const HostApi*);
 /// Identifies the interface between this library and its plug-ins: version, compiler, and a digest of the headers of
 /// core. Plug-ins must have been built with the same id.

@@ -129,6 +129,13 @@ using DeviceGroupId = std::array<std::byte, 128>;
 ///
 /// Calls that may block in the driver (memory, loading a library, joining a group) must be made from a thread that may
 /// be abandoned when the driver does not return; Farandole makes them from DeviceThread.
+///
+///     const StreamView stream = device.make_stream();
+///     const auto done = device.make_event(DeviceEvent::Use::kHost);
+///     device.copy(memory, data, bytes, stream);
+///     device.launch(tasks, stream);      // after the copy
+///     device.record(*done, stream);
+///     while (!done->is_complete()) …     // the host does something else
 class Device {
  public:
   virtual ~Device() = default;
@@ -214,8 +221,7 @@ struct DeviceHostApi {
   std::uint32_t size_bytes = sizeof(DeviceHostApi);
   const char* build_id = nullptr;
   const char* cuda_library = "";  ///< path from FARANDOLE_CUDA_LIBRARY; empty: the loader's search
-  const char* nccl_library =
-      "";  ///< path from FARANDOLE_NCCL_LIBRARY; empty: an NCCL that is loaded, else the loader's search
+  const char* nccl_library = "";  ///< path from FARANDOLE_NCCL_LIBRARY; empty: a loaded NCCL, else the loader's search
 };
 /// Type of `farandole_device_v1`, the only function that a device plug-in exports. Never throws. Returns null and sets
 /// `reason` if this machine has no usable device; returns null if DeviceHostApi::size_bytes differs from the plug-in's

@@ -19,8 +19,7 @@ inline constexpr int kMaxCommunicators = 4096;  ///< communicator ids are below 
 /// Class of service of a message. Transports may ignore the class.
 enum class Traffic : std::uint8_t {
   kShort,  ///< comparisons of calls, and collectives on short vectors
-  kLong,   ///< collectives on long vectors; a transport with a path of their own keeps short messages from queueing
-           ///< behind them
+  kLong,   ///< collectives on long vectors; on a path of their own they do not delay short messages
 };
 inline constexpr int kTraffics = 2;
 
@@ -44,8 +43,12 @@ enum class BufferHazard : std::uint8_t {
   kWritten,  ///< the transport may write the memory: a receive whose sender has stopped in the middle of the message
 };
 
-/// A posted send or receive. Call `test` until it returns true. Destroying an incomplete transfer withdraws it, unless
-/// `withdraw` was called before.
+/// A posted send or receive, which makes progress in `test`:
+///
+///     std::unique_ptr<Transfer> receive = transport.recv(channel, data, bytes);
+///     while (!receive->test()) do_something_else();
+///
+/// Destroying an incomplete transfer withdraws the message, unless `withdraw` was called before.
 class Transfer {
  public:
   virtual ~Transfer() = default;
@@ -59,8 +62,7 @@ class Transfer {
   virtual std::size_t received_bytes() const { return 0; }
 };
 
-/// Cost of a message between two ranks, for the choice of algorithms: latency_us + bytes · us_per_byte. Must be equal
-/// on all ranks.
+/// Cost of a message between two ranks, for the choice of algorithms: latency_us + bytes · us_per_byte.
 struct LinkCost {
   double latency_us = 1.0;    ///< microseconds per message
   double us_per_byte = 1e-4;  ///< microseconds per byte sent
@@ -106,7 +108,8 @@ class Transport {
   /// True if only `test` notices that a message has arrived (MPI); false if the transport wakes sleeping threads.
   /// Waiting threads of a polled transport sleep for short times only.
   virtual bool is_polled() const { return false; }
-  /// Cost of this transport's messages: a constant of the transport, so that all ranks choose alike.
+  /// Cost of this transport's messages. Must be the same on all ranks, which choose algorithms by it. Constant once the
+  /// job is joined.
   virtual LinkCost cost() const { return {}; }
   /// Bytes passed to `send` in this process since the transport was made.
   virtual std::uint64_t sent_bytes() const { return 0; }
