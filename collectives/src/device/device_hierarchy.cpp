@@ -60,7 +60,7 @@ HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& h
   // In an alltoall the carriers of a host exchange the vectors of all its ranks.
   if (call.collective == Collective::kAlltoall) carried_bytes *= static_cast<std::size_t>(hierarchy.most_local_size());
   const std::size_t part_bytes = carried_bytes / carriers;
-  // An in-place reduce_scatter of uneven blocks is not sliced: the result of a slice could overwrite input of a later
+  // A reduce_scatter of uneven blocks is not sliced: in place, the result of a slice could overwrite input of a later
   // slice.
   const bool is_sliced = call.collective != Collective::kReduceScatter || !call.is_uneven();
   if (is_sliced)

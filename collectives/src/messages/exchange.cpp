@@ -91,8 +91,8 @@ bool is_cheaper_than_hierarchy(const SelectionQuery& query) {
   return extra_us + kPayloadCopies * kCopyUsPerByte * payload <= query.link.latency_us;
 }
 
-/// Compares the exchange with the cheapest schedule. The schedule receives fewer bytes, and receives data that is not
-/// reduced directly into the output. But the schedule begins after the rounds of the comparison.
+/// Compares the exchange with the cheapest schedule. The schedule receives fewer bytes, and without a reduction it
+/// receives directly into the output, without copies. But the schedule begins after the rounds of the comparison.
 bool is_cheaper_than_schedule(const SelectionQuery& query) {
   const double received = static_cast<double>(query.bytes) * exchange_traffic(query.collective, query.size);
   const auto copied = static_cast<double>(received_bytes(query.collective, query.bytes, query.size));
@@ -102,7 +102,8 @@ bool is_cheaper_than_schedule(const SelectionQuery& query) {
 
 /// Decides where calls are not compared (FARANDOLE_CHECK=off). An exchange always runs the rounds of a comparison; a
 /// schedule then needs no additional round, and in a schedule the root of a broadcast, and the ranks of a reduce that
-/// are not the root, wait for no peer. So only hierarchies and collectives without a root gain.
+/// are not the root, wait for no peer. So an exchange is chosen only for collectives without a root, over several hosts
+/// with shared memory, if it is cheaper than the hierarchical method.
 bool is_cheapest_without_comparison(const SelectionQuery& query) {
   return query.hosts > 0 && !is_rooted(query.collective) && is_cheaper_than_hierarchy(query);
 }

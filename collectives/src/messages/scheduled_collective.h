@@ -19,7 +19,7 @@ extern const Method kScheduleMethod;
 /// schedule is complete.
 class ScheduledCollective final : public Operation {
  public:
-  /// @param call  its root and counts are by rank of `group`; need not outlive the constructor, its buffers must
+  /// @param call  its root and counts are by rank of `group`; not used after construction, but its buffers are
   /// @param bytes  size of the whole vector, the same on all ranks; decides whether the messages are long traffic
   ScheduledCollective(const Group& group, const Call& call, std::size_t bytes, const Selection& selection,
                       std::uint64_t sequence);

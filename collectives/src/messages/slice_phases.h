@@ -28,8 +28,8 @@ std::vector<PlanRange> merge_adjacent(const std::vector<PlanRange>& ranges);
 /// Builds the phases of a slice in order. By default a phase begins when the phase added before it is complete; the
 /// planner changes that by assigning HierarchicalPhase::after.
 ///
-/// Data of a phase that is not contiguous goes through scratch memory: call `contiguous_input` or `contiguous_output`
-/// first, then add the phase with the range that they return.
+/// A phase needs contiguous input and output. For data in several ranges call `contiguous_input` or `contiguous_output`
+/// first, then add the phase with the returned range, which may be scratch memory.
 class SlicePhases {
  public:
   /// @param granularity  alignment of ranges in scratch memory, in elements

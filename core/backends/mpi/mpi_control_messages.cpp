@@ -45,7 +45,7 @@ void MpiControlMessages::post(int process, const ControlMessage& control) {
 std::optional<ControlMessage> MpiControlMessages::poll() {
   const std::lock_guard own(mutex_);
   sweep();
-  ControlMessage came;
+  ControlMessage received;
   int bytes = 0, sender = 0;
   {
     const auto guard = session_.enter("MPI_Test for control messages");
@@ -60,11 +60,11 @@ std::optional<ControlMessage> MpiControlMessages::poll() {
     }
     if (done == 0) return std::nullopt;
     check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count of a control message");
-    came = *incoming_;
+    received = *incoming_;
     sender = status.MPI_SOURCE;
   }
   listen();
-  const auto all_bytes = std::as_bytes(std::span(&came, 1));
+  const auto all_bytes = std::as_bytes(std::span(&received, 1));
   return parse_control_message(all_bytes.first(static_cast<std::size_t>(bytes)), sender);
 }
 

@@ -52,7 +52,7 @@ class MpiProcessGroup final : public ProcessGroup {
 
  private:
   /// Exchanges builds and thread levels, before any other message. @throws InvalidArgument  builds differ
-  void meet(int thread_level);
+  void exchange_builds(int thread_level);
   /// `allgather` without a Watch.
   void gather(const void* mine, void* all, std::size_t bytes);
 

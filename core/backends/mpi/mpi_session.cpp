@@ -25,11 +25,11 @@ std::mutex& process_wide_mutex() {
 
 /// Pause between polls: yields at first, because other ranks may need this core, then sleeps, because ranks may be
 /// minutes late.
-class Rest {
+class Backoff {
  public:
   void operator()() {
-    if (turns_ < kYields) {
-      ++turns_;
+    if (yields_ < kYields) {
+      ++yields_;
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -38,7 +38,7 @@ class Rest {
 
  private:
   static constexpr int kYields = 2000;
-  int turns_ = 0;
+  int yields_ = 0;
 };
 
 }  // namespace
@@ -115,21 +115,21 @@ bool MpiSession::is_usable() const {
   return state_.load(std::memory_order_relaxed) == State::kOpen && getpid() == pid_;
 }
 
-void MpiSession::wait(MPI_Request& request, std::string_view call, const std::function<void()>& look) const {
-  for (Rest rest;; rest()) {
+void MpiSession::wait(MPI_Request& request, std::string_view call, const std::function<void()>& while_waiting) const {
+  for (Backoff backoff;; backoff()) {
     {
       const auto guard = enter(call);
       int done = 0;
       check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call);
       if (done != 0) return;
     }
-    if (look) look();
+    if (while_waiting) while_waiting();
   }
 }
 
 bool MpiSession::settle(MPI_Request& request) {
   const Deadline deadline = Deadline::after(has_stuck_.load() ? Seconds(0) : Seconds(kSettleTime));
-  for (Rest rest;; rest()) {
+  for (Backoff backoff;; backoff()) {
     if (!is_usable()) return false;
     int done = 0;
     {

@@ -50,8 +50,8 @@ class MpiSession {
   std::unique_lock<std::mutex> lock() const;
 
   /// Polls a request until complete, and yields or sleeps in between.
-  /// @param look  called after each test; exceptions of `look` are passed on   @throws TransportError
-  void wait(MPI_Request& request, std::string_view call, const std::function<void()>& look = {}) const;
+  /// @param while_waiting  called after each test; its exceptions are passed on   @throws TransportError
+  void wait(MPI_Request& request, std::string_view call, const std::function<void()>& while_waiting = {}) const;
   /// Waits briefly for a request that was cancelled or given up. Returns false if the request is still incomplete: MPI
   /// may then still use the memory, which the caller passes to `keep`. Never throws.
   bool settle(MPI_Request& request);

@@ -23,7 +23,7 @@ namespace farandole::mpi {
 class TagLayout {
  public:
   /// @throws Unsupported  `tag_upper_bound` allows too few bits
-  TagLayout(int most_replicas, int tag_upper_bound);
+  TagLayout(int max_replicas, int tag_upper_bound);
   int pack(const Channel& channel, int source_replica, int target_replica) const {
     int tag = channel.communicator;
     tag = tag * kLanes + channel.lane;
@@ -49,7 +49,7 @@ class MpiTransport final : public Transport {
   std::string_view name() const override { return "mpi"; }
   std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override;
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
-  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) override;
+  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t max_bytes) override;
   bool is_polled() const override { return true; }
   bool can_send(MemoryKind kind) const override { return kind == MemoryKind::kHost || takes_device_memory_; }
   bool has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) override;
@@ -57,7 +57,7 @@ class MpiTransport final : public Transport {
   std::uint64_t sent_bytes() const override { return sent_bytes_.load(std::memory_order_relaxed); }
 
  private:
-  struct Slot {
+  struct RankAddress {
     int process = 0;
     int replica = 0;
   };
@@ -67,8 +67,8 @@ class MpiTransport final : public Transport {
   const std::size_t part_bytes_;
   const bool takes_device_memory_;  // this MPI is CUDA-aware
   // Written by `set_topology`, const afterwards.
-  std::vector<Slot> slots_;  // by rank of the job
-  int most_replicas_ = 1;
+  std::vector<RankAddress> addresses_;  // by rank of the job
+  int max_replicas_ = 1;
   TagLayout tags_;
   LinkCost cost_;
   std::atomic<std::uint64_t> sent_bytes_{0};

@@ -30,7 +30,7 @@ class Answer {
  public:
   /// Called by the callback. No exception may pass through PMIx: if there is no memory for the value, only a status is
   /// set.
-  void come(pmix_status_t status, const pmix_value_t* value) noexcept {
+  void set(pmix_status_t status, const pmix_value_t* value) noexcept {
     std::string bytes;
     std::uint32_t number = 0;
     try {
@@ -43,12 +43,12 @@ class Answer {
     bytes_ = std::move(bytes);
     number_ = number;
     status_ = status;
-    has_come_.notify_one();
+    is_set_.notify_one();
   }
   /// Waits for the result. Returns false on timeout.
   bool wait_for(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
-    return has_come_.wait_for(lock, time, [this] { return status_.has_value(); });
+    return is_set_.wait_for(lock, time, [this] { return status_.has_value(); });
   }
   // Valid once wait_for() has returned true. The bytes are empty, or the number 0, if the value has another type.
   pmix_status_t status() const { return *status_; }
@@ -57,15 +57,15 @@ class Answer {
 
  private:
   std::mutex mutex_;
-  std::condition_variable has_come_;
+  std::condition_variable is_set_;
   std::optional<pmix_status_t> status_;
   std::string bytes_;
   std::uint32_t number_ = 0;
 };
 
-void value_came(pmix_status_t status, pmix_value_t* value, void* answer) {
+void on_value(pmix_status_t status, pmix_value_t* value, void* answer) {
   const std::unique_ptr<std::shared_ptr<Answer>> owned(static_cast<std::shared_ptr<Answer>*>(answer));
-  (*owned)->come(status, value);
+  (*owned)->set(status, value);
 }
 
 /// This process's connection to the PMIx server of its host, from the first join to the end of the process. Never
@@ -146,15 +146,15 @@ class Client final : public PmixClient {
 
 std::shared_ptr<Answer> Client::ask(pmix_rank_t rank, const std::string& name, StallMonitor& stall,
                                     std::string_view what) const {
-  constexpr auto kLook = std::chrono::milliseconds(50);
+  constexpr auto kPollInterval = std::chrono::milliseconds(50);
   pmix_proc_t of = connection_.self();
   of.rank = rank;
   auto answer = std::make_shared<Answer>();
   auto owned = std::make_unique<std::shared_ptr<Answer>>(answer);
-  connection_.check(connection_.api().PMIx_Get_nb(&of, name.c_str(), nullptr, 0, value_came, owned.get()),
+  connection_.check(connection_.api().PMIx_Get_nb(&of, name.c_str(), nullptr, 0, on_value, owned.get()),
                     "PMIx_Get_nb of " + name);
   (void)owned.release();  // owned by the callback now
-  while (!answer->wait_for(kLook)) check_stall(stall, what);
+  while (!answer->wait_for(kPollInterval)) check_stall(stall, what);
   return answer;
 }
 

@@ -150,8 +150,8 @@ class ProcessGroup {
   virtual void rest() = 0;
   /// Sets a function that blocking calls of this group invoke from time to time while they wait. An exception of the
   /// function ends the call, after which the group must not be used. Returns the function set before.
-  std::function<void()> while_waiting(std::function<void()> look) {
-    return std::exchange(while_waiting_, std::move(look));
+  std::function<void()> while_waiting(std::function<void()> callback) {
+    return std::exchange(while_waiting_, std::move(callback));
   }
   /// Makes the vendor's collectives among `processes` (ascending), or returns null if the backend has none. Blocks
   /// until all of `processes` call. `id` distinguishes communicators that are made at the same time.
