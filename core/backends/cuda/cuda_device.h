@@ -20,8 +20,8 @@
 
 namespace farandole::cuda {
 
-/// An open CUDA device. Every function makes the device's primary context current on the calling thread and restores
-/// the thread's own context (ContextScope), because the thread may be the program's.
+/// An open CUDA device. Functions that call the driver make the device's primary context current on the calling thread,
+/// and then restore the thread's own context (ContextScope), because the thread may be the program's.
 class CudaDevice final : public Device {
  public:
   /// Retains the device's primary context; if no library of the process has made the context yet, that takes about 100

@@ -31,7 +31,6 @@ static_assert(sizeof(KernelArguments) <= 4096);
 //   farandole_copy                      `count` is in bytes
 //   farandole_reduce_<dtype>_<op>       op: sum, product, min, max
 //   farandole_scale_<dtype>             all types except bool
-//   farandole_cast_<from>_<to>          f16, bf16, f32, f64 among each other; integers to the type of their sums and
-//   back
+//   farandole_cast_<from>_<to>          f16, bf16, f32, f64 among each other; integers to their sum_type() and back
 
 }  // namespace farandole::cuda

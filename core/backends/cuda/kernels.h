@@ -2,9 +2,9 @@
 // Bodies of the kernels, for GPUs (kernels.cu) and for the CPU that plays the GPU in tests; kernel_list.h lists the
 // kernels.
 //
-// A body is a function of (task, worker, workers): `workers` workers, GPU threads, share the elements of a task, and
-// this is worker number `worker`. The result is the same for any number of workers in any order. launch_shape.h
-// explains how many workers a GPU runs, and why each has several loads in flight.
+// A body is a function of (task, worker, workers). It does the share of worker number `worker`, a GPU thread, of a task
+// that `workers` workers do together. The result does not depend on the number of workers or on their order.
+// launch_shape.h explains how many workers a GPU runs, and why each has several loads in flight.
 //
 // Every address is a multiple of the size of its elements. An output overlaps no input, or is exactly one of the
 // inputs, of the same element size. Since the output may be an input, no compiler may move a load before the store of
@@ -35,7 +35,7 @@ namespace farandole::cuda {
 /// anywhere.
 inline constexpr unsigned kSmallPacketBytes = 4;
 /// Number of workers that access adjacent packets in the same instruction: a warp.
-inline constexpr unsigned kNeighbours = 32;
+inline constexpr unsigned kWarpSize = 32;
 
 // Functions that compute an element of the output from an element of each input. The constructor takes the task's
 // factor.
@@ -156,8 +156,8 @@ FARANDOLE_HOST_DEVICE inline bool is_aligned(const T* address) {
 /// Processes the worker's share of the packets of elements [first, first + packets * kElements), whose addresses are
 /// aligned to packets.
 ///
-/// Adjacent workers take adjacent packets. In each pass a warp (kNeighbours workers) takes kPacketsInFlight rows of
-/// kNeighbours packets. The distance between rows is a compile-time constant, so a worker needs an address per input
+/// Adjacent workers take adjacent packets. In each pass a warp (kWarpSize workers) takes kPacketsInFlight rows of
+/// kWarpSize packets. The distance between rows is a compile-time constant, so a worker needs an address per input
 /// instead of an address per packet, which would take too many registers.
 template <unsigned kElements, class Function>
 FARANDOLE_HOST_DEVICE inline void run_packets(const Function& function, const KernelTask& task, std::uint64_t first,
@@ -175,29 +175,29 @@ FARANDOLE_HOST_DEVICE inline void run_packets(const Function& function, const Ke
     assert(packets == 0 || is_aligned(inputs[input]));
   }
   for (std::uint64_t next = worker;; next += workers) {
-    const std::uint64_t at = next / kNeighbours * (kNeighbours * kPacketsInFlight) + next % kNeighbours;
+    const std::uint64_t at = next / kWarpSize * (kWarpSize * kPacketsInFlight) + next % kWarpSize;
     if (at >= packets) break;
-    const auto rest = static_cast<unsigned>(std::min<std::uint64_t>(packets - at, kNeighbours * kPacketsInFlight));
+    const auto rest = static_cast<unsigned>(std::min<std::uint64_t>(packets - at, kWarpSize * kPacketsInFlight));
     InputPacket loaded[kPacketsInFlight][Function::kInputs];
     FARANDOLE_UNROLL
     for (unsigned row = 0; row < kPacketsInFlight; ++row) {
-      if (row * kNeighbours >= rest) continue;
+      if (row * kWarpSize >= rest) continue;
       FARANDOLE_UNROLL
       for (int input = 0; input < Function::kInputs; ++input) {
-        loaded[row][input] = inputs[input][at + row * kNeighbours];
+        loaded[row][input] = inputs[input][at + row * kWarpSize];
       }
     }
     FARANDOLE_UNROLL
     for (unsigned row = 0; row < kPacketsInFlight; ++row) {
-      if (row * kNeighbours >= rest) continue;
-      output[at + row * kNeighbours] = apply<kElements>(function, loaded[row]);
+      if (row * kWarpSize >= rest) continue;
+      output[at + row * kWarpSize] = apply<kElements>(function, loaded[row]);
     }
   }
 }
 
-/// Number of elements between the last address aligned to a packet and `address`.
+/// Number of elements from the last packet boundary to `address`.
 template <unsigned kElements, class T>
-FARANDOLE_HOST_DEVICE inline unsigned elements_behind_packet(const T* address) {
+FARANDOLE_HOST_DEVICE inline unsigned elements_past_packet(const T* address) {
   return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(address) / sizeof(T) % kElements);
 }
 
@@ -208,12 +208,12 @@ template <unsigned kElements, class Function>
 FARANDOLE_HOST_DEVICE inline bool run_in_packets_of(const Function& function, const KernelTask& task, unsigned worker,
                                                     unsigned workers) {
   using Input = typename Function::Input;
-  const unsigned behind = elements_behind_packet<kElements>(static_cast<typename Function::Output*>(task.output));
-  if (elements_behind_packet<kElements>(static_cast<const Input*>(task.left)) != behind) return false;
+  const unsigned past = elements_past_packet<kElements>(static_cast<typename Function::Output*>(task.output));
+  if (elements_past_packet<kElements>(static_cast<const Input*>(task.left)) != past) return false;
   if constexpr (Function::kInputs == 2) {
-    if (elements_behind_packet<kElements>(static_cast<const Input*>(task.right)) != behind) return false;
+    if (elements_past_packet<kElements>(static_cast<const Input*>(task.right)) != past) return false;
   }
-  const std::uint64_t before_first = (kElements - behind) % kElements;
+  const std::uint64_t before_first = (kElements - past) % kElements;
   const std::uint64_t head = before_first < task.count ? before_first : task.count;
   const std::uint64_t packets = (task.count - head) / kElements;
   run_packets<kElements>(function, task, head, packets, worker, workers);

@@ -18,9 +18,8 @@ namespace farandole::cuda {
 /// Makes an NCCL id. `device` must be current on the calling thread. @throws DeviceError
 DeviceGroupId make_nccl_id(const NcclApi& api, const DeviceContext& device);
 
-/// The ranks of a communicator on an NCCL communicator in blocking mode: calls return when the work is enqueued. (In
-/// NCCL's non-blocking mode each call starts a thread, and nothing may be enqueued in the stream until that thread has
-/// ended.)
+/// A group with an NCCL communicator in blocking mode: calls return when the work is enqueued. (In NCCL's non-blocking
+/// mode each call starts a thread, and nothing may be enqueued in the stream until that thread has ended.)
 class NcclGroup final : public DeviceGroup {
  public:
   /// Joins the group. Blocks until all ranks join. @param device, api  outlive the group   @throws DeviceError

@@ -42,7 +42,7 @@ class TagLayout {
 class MpiTransport final : public Transport {
  public:
   /// @param slice_bytes  messages above this size (at most INT_MAX) are split into parts of this size; messages
-  /// received by `recv_up_to` must be shorter
+  /// received by `recv_up_to` must not be above this size
   MpiTransport(MpiSession& session, std::size_t slice_bytes);
   void set_topology(const Topology& topology);
 

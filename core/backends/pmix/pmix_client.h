@@ -12,7 +12,7 @@
 namespace farandole::pmix {
 
 /// This process's access to the launcher's PMIx server: number and count of processes, and distribution of texts of
-/// process 0.  The first `join` connects to the server; the connection ends with the process. One thread at a time.
+/// process 0. The first `join` connects to the server; the connection ends with the process. One thread at a time.
 class PmixClient {
  public:
   /// Maximum length of a text for `share`, in bytes. The PMIx servers keep each text on every host until the job ends.
