@@ -74,8 +74,8 @@ class DeviceContext {
 
   /// A device group, shared by all communicators of the same ranks in the same order.
   struct Group {
-    std::vector<int> members;    ///< ranks of the job
-    DeviceOrder::Time made = 0;  ///< agreed time of the operation that made the group; the same on all its ranks
+    std::vector<int> members;       ///< ranks of the job
+    DeviceOrder::Time made_at = 0;  ///< agreed time of the operation that made the group; the same on all its ranks
     std::shared_ptr<DeviceGroup> devices;
   };
   /// Adds a group that an operation has made in its turn. When the context ends, it destroys its groups in the order of
@@ -84,7 +84,7 @@ class DeviceContext {
   /// Returns the group added last for these ranks; a Group without devices if there is none.
   Group group_of(const std::vector<int>& members) const;
   /// After a fault of the job: aborts all pending work of the device's groups on a detached thread, because aborting
-  /// may block forever, and leaves the device's thread behind. Non-blocking; idempotent.
+  /// may block forever, and abandons the device's thread. Non-blocking; idempotent.
   void abandon();
 
  private:

@@ -24,13 +24,13 @@ class OwnMemory {
     slot_bytes_ = device_aligned(plan.offsets.back() * element_bytes);
     bounce_ = slot_bytes_ * static_cast<std::size_t>(schedule.scratch_slots);
     staged_ = bounce_ + max_bounced_bytes();
-    whole_ = staged_ + device_aligned(plan.staged_bytes);
+    full_vector_ = staged_ + device_aligned(plan.staged_bytes);
   }
   std::size_t slot(int number) const { return slot_bytes_ * static_cast<std::size_t>(number); }
   std::size_t bounce() const { return bounce_; }
   std::size_t staged() const { return staged_; }
-  std::size_t whole() const { return whole_; }
-  std::size_t bytes() const { return whole_ + device_aligned(plan_.whole_bytes); }
+  std::size_t full_vector() const { return full_vector_; }
+  std::size_t bytes() const { return full_vector_ + device_aligned(plan_.whole_bytes); }
   std::size_t count_of(const Region& region) const {
     const auto first = static_cast<std::size_t>(region.first);
     return plan_.offsets[first + static_cast<std::size_t>(region.count)] - plan_.offsets[first];
@@ -55,7 +55,7 @@ class OwnMemory {
 
   const ExecutionPlan& plan_;
   const std::size_t element_bytes_;
-  std::size_t slot_bytes_ = 0, bounce_ = 0, staged_ = 0, whole_ = 0;
+  std::size_t slot_bytes_ = 0, bounce_ = 0, staged_ = 0, full_vector_ = 0;
 };
 
 class DevicePlanner {
@@ -82,7 +82,7 @@ class DevicePlanner {
   std::uintptr_t base(Memory which) const {
     const std::array<std::uintptr_t, 4> bases{reinterpret_cast<std::uintptr_t>(call_.input.data),
                                               reinterpret_cast<std::uintptr_t>(call_.output.data),
-                                              memory_ + own_.staged(), memory_ + own_.whole()};
+                                              memory_ + own_.staged(), memory_ + own_.full_vector()};
     return bases[static_cast<std::size_t>(which)];
   }
   std::uintptr_t layout(const ExecutionPlan::Location& location) const {

@@ -52,7 +52,7 @@ class DeviceSlot::ClaimExchange final : public Operation {
 
 DeviceSlot::DeviceSlot(const Group& group)
     : group_(group), hierarchy_(hierarchy_of(group)), context_ref_(std::in_place, group.endpoint) {
-  if (group.size() == 1) level(DeviceReach::kAll).is_up = true;
+  if (group.size() == 1) state_of(DeviceReach::kAll).is_up = true;
 }
 DeviceSlot::~DeviceSlot() = default;
 
@@ -74,8 +74,8 @@ std::vector<int> DeviceSlot::members(DeviceReach reach) const {
   return members;
 }
 
-bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder::Time made) {
-  Level& own = level(reach);
+bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder::Time made_at) {
+  GroupState& own = state_of(reach);
   if (own.is_up) return true;
   if (joining_ == nullptr) {
     if (exchange_ == nullptr) {
@@ -106,22 +106,24 @@ bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder
   joining->check();
   own.devices = std::move(*joined_);
   own.is_up = true;
-  context().add({members(reach), made, own.devices});
+  context().add({members(reach), made_at, own.devices});
   return true;
 }
 
 bool DeviceSlot::have_group(const std::vector<Claim>& claims, int rank, DeviceReach reach) const {
   const std::vector<int> ranks = ranks_with(rank, reach);
-  const DeviceOrder::Time made = claims[static_cast<std::size_t>(rank)].made;
-  return made != 0 && std::all_of(ranks.begin(), ranks.end(),
-                                  [&](int other) { return claims[static_cast<std::size_t>(other)].made == made; });
+  const DeviceOrder::Time made_at = claims[static_cast<std::size_t>(rank)].made_at;
+  return made_at != 0 && std::all_of(ranks.begin(), ranks.end(), [&](int other) {
+           return claims[static_cast<std::size_t>(other)].made_at == made_at;
+         });
 }
 
 bool DeviceSlot::are_decided(const std::vector<Claim>& claims, DeviceReach reach) const {
-  // The first rank of a group has made an id for a new group, unless that rank already has a group (`made` is not 0).
+  // The first rank of a group has made an id for a new group, unless that rank already has a group (`made_at` is not
+  // 0).
   for (int rank = 0; rank < group_.size(); ++rank) {
     const auto first = static_cast<std::size_t>(ranks_with(rank, reach).front());
-    if (claims[first].made != 0 && !have_group(claims, rank, reach)) return false;
+    if (claims[first].made_at != 0 && !have_group(claims, rank, reach)) return false;
   }
   return true;
 }
@@ -141,8 +143,8 @@ void DeviceSlot::begin_claiming(DeviceReach reach) {
   }
   write_text(claim.identity, own.device().info().identity);
   const bool is_alone = ranks.size() == 1;
-  if (!is_alone) claim.made = shared_group_.made;
-  const bool makes_id = !is_alone && group_.rank == ranks.front() && claim.made == 0;
+  if (!is_alone) claim.made_at = shared_group_.made_at;
+  const bool makes_id = !is_alone && group_.rank == ranks.front() && claim.made_at == 0;
   claiming_ = own.thread().run([shared = claim_, is_alone, makes_id, &runtime = own.runtime(), &device = own.device()] {
     write_text(shared->version, runtime.version());
     write_text(shared->collectives, runtime.collectives_version());
@@ -217,7 +219,7 @@ BufferHazard DeviceSlot::withdraw() {
 }
 
 void DeviceSlot::close() {
-  for (Level& each : levels_) each.devices.reset();
+  for (GroupState& each : group_states_) each.devices.reset();
   context_ = nullptr;
   context_ref_.reset();
 }

@@ -49,15 +49,15 @@ class DeviceSlot {
   /// The hosts of the communicator; null if it has a single host.
   const Hierarchy* hierarchy() const { return hierarchy_ ? &*hierarchy_ : nullptr; }
   /// The device group; null before `bring_up`, and if the group would have this rank only.
-  DeviceGroup* devices(DeviceReach reach) const { return level(reach).devices.get(); }
+  DeviceGroup* devices(DeviceReach reach) const { return state_of(reach).devices.get(); }
   /// Ranks of that group, numbered in the job.
   std::vector<int> members(DeviceReach reach) const;
   /// True if the transports between hosts accept device memory on all ranks. Valid after `bring_up` of kHost.
   bool sends_device_memory() const { return sends_device_memory_; }
   /// Advances the steps above. Returns true once the group is there, false if the caller must call again. Non-blocking.
-  /// @param sequence, made  sequence number and agreed time of the operation whose turn it is
+  /// @param sequence, made_at  sequence number and agreed time of the operation whose turn it is
   /// @throws Unsupported, DeviceError  on all ranks alike
-  bool bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder::Time made);
+  bool bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder::Time made_at);
   /// Ranks of the job that `bring_up` waits for.
   std::vector<int> waits_for() const;
   /// Cancels `bring_up`, as Operation::withdraw does.
@@ -75,16 +75,16 @@ class DeviceSlot {
     std::array<char, 512> problem{};     ///< why this rank cannot take part; else empty
     std::int32_t host = 0, ordinal = 0;
     std::uint64_t sends_device_memory = 0;
-    DeviceOrder::Time made = 0;  ///< DeviceContext::Group::made of a group that can be shared; 0 if there is none
+    DeviceOrder::Time made_at = 0;  ///< DeviceContext::Group::made_at of a group that can be shared; 0 if there is none
   };
-  struct Level {
+  struct GroupState {
     std::shared_ptr<DeviceGroup> devices;
     bool is_up = false;
   };
   /// The allgather of claims.
   class ClaimExchange;
-  Level& level(DeviceReach reach) { return levels_[static_cast<std::size_t>(reach)]; }
-  const Level& level(DeviceReach reach) const { return levels_[static_cast<std::size_t>(reach)]; }
+  GroupState& state_of(DeviceReach reach) { return group_states_[static_cast<std::size_t>(reach)]; }
+  const GroupState& state_of(DeviceReach reach) const { return group_states_[static_cast<std::size_t>(reach)]; }
   /// Ranks of the communicator that are in the same group as `rank`, ascending.
   std::vector<int> ranks_with(int rank, DeviceReach reach) const;
   /// Step 1. Runs on the device's thread, because loading the vendor's library may block, and the library opens
@@ -104,11 +104,11 @@ class DeviceSlot {
   const Group& group_;
   const std::optional<Hierarchy> hierarchy_;
   std::optional<DeviceContext::ContextRef> context_ref_;
-  DeviceContext* context_ = nullptr;  // null until the device is open
-  std::array<Level, 2> levels_;       // by DeviceReach
+  DeviceContext* context_ = nullptr;        // null until the device is open
+  std::array<GroupState, 2> group_states_;  // by DeviceReach
   bool sends_device_memory_ = false;
   bool may_share_ = true;  // false once only some ranks had a group to share: then a new group is made
-  // State of `bring_up`. `claim_` and `joined_` are shared with the device's thread, which may be left behind.
+  // State of `bring_up`. `claim_` and `joined_` are shared with the device's thread, which may be abandoned.
   DeviceContext::Group shared_group_;  // the group that this rank already has for these ranks, if any
   std::shared_ptr<Claim> claim_;
   std::shared_ptr<const DeviceJob> claiming_;  // step 1

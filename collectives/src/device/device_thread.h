@@ -29,8 +29,8 @@ class DeviceJob {
 
 /// Runs jobs on a thread, in the order in which they were queued. Thread-safe.
 ///
-/// The vendor's calls may block forever. After a fault the thread is therefore left behind in such a call, detached,
-/// and everything that the call uses is kept: jobs share ownership of their data.
+/// The vendor's calls may block forever. After a fault the thread is therefore abandoned in such a call, and everything
+/// that the call uses is kept: jobs share ownership of their data.
 class DeviceThread {
  public:
   /// @param ring  called on the thread after each job, to wake threads that wait for the job   @throws Unsupported  the
@@ -43,7 +43,7 @@ class DeviceThread {
 
   /// Queues a job. `work` must own or outlive all data that it uses.
   std::shared_ptr<const DeviceJob> run(std::function<void()> work) { return run({}, std::move(work)); }
-  /// Queues a job of two parts. `prepare` allocates memory, and may block until a fault. If the thread is left behind
+  /// Queues a job of two parts. `prepare` allocates memory, and may block until a fault. If the thread is abandoned
   /// meanwhile, `work` is dropped: it would enqueue access to the buffers of the call, which belong to their owner
   /// again.
   std::shared_ptr<const DeviceJob> run(std::function<void()> prepare, std::function<void()> work);

@@ -31,7 +31,7 @@ class ScheduledCollective final : public Operation {
  private:
   const ExecutionPlan plan_;
   std::byte* const output_;
-  const Scratch staged_, whole_;
+  const Scratch staged_, full_vector_;
   std::unique_ptr<Executor> executor_;  // declared last: destroyed, with its messages, before their memory is freed
 };
 
