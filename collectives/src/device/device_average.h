@@ -32,7 +32,7 @@ class DeviceAverageRun final : public DeviceRun {
   /// Device memory for the wide input and the sums. Allocated on the device's thread.
   struct Memory {
     Memory(Device& device, const Call& call);
-    /// Where the sums are written. An allreduce sums in place, in the memory of the wide input.
+    /// Memory of the sums. An allreduce sums in place, in the memory of the wide input.
     void* sums() const { return output.data() != nullptr ? output.data() : input.data(); }
     const DeviceScratch scaled, input, output;
   };

@@ -90,7 +90,7 @@ class HierarchicalComparison final : public CallComparison {
   const std::uint64_t number_;
   ComparedCalls compared_;
   const ShownBlocks payload_;
-  /// Where a rank's payload lies.
+  /// Location of a rank's payload.
   struct Place {
     int host = 0;
     std::size_t in_host = 0, in_answer = 0;  ///< byte offset in its host's payload, and in the payloads of all hosts

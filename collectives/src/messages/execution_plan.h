@@ -28,7 +28,7 @@ struct ExecutionPlan {
     kWhole,   ///< allocated for the operation: the whole vector, where the schedule writes pieces that are not in the
               ///< output
   };
-  /// Where a layout lies: the memory begins at byte `first_byte` of the layout.
+  /// Location of a layout: the memory begins at byte `first_byte` of the layout.
   struct Location {
     Memory memory = Memory::kInput;
     std::size_t first_byte = 0;

@@ -165,7 +165,7 @@ class SlicePlanner {
     phases_.inside(0, Collective::kAllgather, own, all, counts);
     return carries() ? phases_.contiguous_input(ranges_in(all, hierarchy_.ranks_of(host_), assigned_here())) : Range{};
   }
-  /// Where this carrier receives the blocks of its assigned ranks of this host.
+  /// Range in which this carrier receives the blocks of its assigned ranks of this host.
   Range received_blocks() {
     if (carriers_.all_carry_here()) return own_block_in(PlaceMemory::kOutput);
     return phases_.scratch(carries() ? layout_.blocks(assigned_here()) : 0);
@@ -203,12 +203,15 @@ class SlicePlanner {
     return ranges;
   }
 
+  /// Barrier inside each host, barrier among the carriers, barrier inside each host.
   void plan_barrier() {
     if (has_peers()) phases_.inside(0, Collective::kBarrier, {}, {}, {});
     if (carries()) across({}, {});
     if (has_peers()) phases_.inside(2, Collective::kBarrier, {}, {}, {});
   }
 
+  /// Reduce_scatter inside each host, so that each carrier has the host's sum of its part; allreduce of the part
+  /// across; allgather inside. With a single carrier: reduce, allreduce, broadcast.
   void plan_allreduce() {
     const Range input = vector_in(PlaceMemory::kInput), own = own_part_in(PlaceMemory::kOutput);
     if (has_peers()) reduce_inside(input, own, layout_.part_counts());
@@ -216,6 +219,8 @@ class SlicePlanner {
     distribute_parts(own, vector_in(PlaceMemory::kOutput), layout_.part_counts());
   }
 
+  /// Broadcast inside the root's host; broadcast of each carrier's part across; allgather inside the other hosts. With
+  /// a single carrier: broadcast across, at the same time as inside the root's host, then inside the other hosts.
   void plan_broadcast() {
     const Range whole = vector_in(PlaceMemory::kOutput), own = own_part_in(PlaceMemory::kOutput);
     if (is_at_root_host() && !is_single()) phases_.inside(0, Collective::kBroadcast, whole, whole, {}, root_.local);
@@ -228,6 +233,8 @@ class SlicePlanner {
     if (is_at_root_host()) phases_.last().after = -1;
   }
 
+  /// Reduce_scatter inside each host; reduce of each carrier's part across, to the root's host; gather to the root
+  /// inside that host. With a single carrier: reduce inside, then across to the root.
   void plan_reduce() {
     const Range whole = vector_in(PlaceMemory::kInput);
     Range own = whole;
@@ -246,6 +253,8 @@ class SlicePlanner {
     }
   }
 
+  /// Blocks to the carriers inside each host; allgather across; allgather of the carriers' blocks inside (broadcast,
+  /// with a single carrier).
   void plan_allgather() {
     if (query_.slices == 1 && !is_single() && carriers_.all_carry() && gathers_by_host(hierarchy_))
       return plan_allgather_by_host();
@@ -266,8 +275,8 @@ class SlicePlanner {
     const Range whole = phases_.contiguous_output(carried_order(PlaceMemory::kOutput));
     distribute_parts(received, whole, by_carrier);
   }
-  /// Where a carrier receives its blocks of all hosts: in the output if the output is contiguous in carried order, else
-  /// in scratch memory.
+  /// Range in which a carrier receives its blocks of all hosts: in the output if the output is contiguous in carried
+  /// order, else in scratch memory.
   Range received_from_all(const std::vector<std::size_t>& by_carrier) {
     if (!carries()) return {};
     const auto own = static_cast<std::size_t>(carriers_.own());
@@ -303,6 +312,8 @@ class SlicePlanner {
     return {layout_.block_in(memory, ranks.front()).place, layout_.blocks(ranks)};
   }
 
+  /// Reduce_scatter in carried order inside each host (reduce, with a single carrier); reduce_scatter of the carried
+  /// blocks across; blocks to their ranks inside.
   void plan_reduce_scatter() {
     const std::vector<std::size_t> by_carrier = carried_by_each();
     Range own = phases_.contiguous_input(carried_order(PlaceMemory::kInput));
@@ -316,6 +327,8 @@ class SlicePlanner {
     distribute_blocks(received);
   }
 
+  /// Blocks to the carriers inside each host; gather across, to the carriers of the root's host; gather to the root
+  /// inside that host.
   void plan_gather() {
     const Range own = collect_blocks();
     if (is_at_root_host() && is_single()) {
@@ -333,6 +346,7 @@ class SlicePlanner {
     phases_.inside(2, Collective::kGather, received, whole, carriers_.by_local(carried_by_each()), root_.local);
   }
 
+  /// Scatter in carried order to the carriers inside the root's host; scatter across; blocks to their ranks inside.
   void plan_scatter() {
     Range own;
     if (is_root()) own = phases_.contiguous_input(carried_order(PlaceMemory::kInput));
@@ -364,8 +378,8 @@ class SlicePlanner {
     if (carries()) received = exchange_across(own);
     if (!carriers_.all_carry_here()) distribute_exchanged(received);
   }
-  /// Where a carrier has the blocks that this host sends: sorted by target host, then by local rank (the sender), then
-  /// by target rank.
+  /// Collects the blocks that this host sends. Returns the carrier's range of them, sorted by target host, then by
+  /// local rank (the sender), then by target rank.
   Range collect_exchanged() {
     const Range sent = phases_.contiguous_input(carried_order(PlaceMemory::kInput));
     if (!has_peers()) return sent;
@@ -393,8 +407,8 @@ class SlicePlanner {
     }
     return phases_.contiguous_input(order);
   }
-  /// Where a carrier has received the blocks for its assigned ranks of this host: sorted by source host, then by source
-  /// rank, then by target rank.
+  /// Exchanges blocks with the counterparts. Returns the range of the received blocks for the carrier's assigned ranks
+  /// of this host, sorted by source host, then by source rank, then by target rank.
   Range exchange_across(const Range& own) {
     const std::size_t here = assigned_here().size();
     std::vector<std::size_t> sends, receives;

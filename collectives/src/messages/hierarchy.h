@@ -10,8 +10,8 @@
 
 namespace farandole {
 
-/// Which rank of a communicator lives on which host. Equal on all ranks, except for `host` and `local`. Const after
-/// construction.
+/// The hosts of a communicator and the ranks on each host. Equal on all ranks, except for `host` and `local`. Const
+/// after construction.
 struct Hierarchy {
   std::vector<std::vector<int>> hosts;  ///< ranks of each host, ascending
   int host = 0, local = 0;              ///< this rank is hosts[host][local]

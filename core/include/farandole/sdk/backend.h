@@ -40,7 +40,7 @@ struct ControlMessage {
     kWaitProbe,  ///< searches a cycle of waiting ranks: a rank waits for `rank` in collective `sequence` of
                  ///< `communicator`; `text` holds a WaitProbe
   };
-  /// As `communicator` of a query: asks only whether the process is leaving.
+  /// Value of `communicator` in a query that asks only whether the process is leaving.
   static constexpr std::uint32_t kNoCommunicator = kMaxCommunicators;
   Kind kind = Kind::kFault;
   std::int32_t process = 0;  ///< the sending process
@@ -56,7 +56,7 @@ static_assert(sizeof(ControlMessage) == 2048);
 /// @throws TransportError  the bytes are no control message; names the sender and the problem
 ControlMessage parse_control_message(std::span<const std::byte> bytes, int sender);
 
-/// Which threads may call a process group and its transport.
+/// The threads that may call a process group and its transport.
 enum class ThreadUse {
   kMainThreadOnly,    ///< the main thread only
   kOneThreadAtATime,  ///< any thread, but no two at the same time, including the program's own calls of the vendor; so
@@ -171,7 +171,7 @@ class ProcessGroup {
   std::function<void()> while_waiting_;
 };
 
-/// What the launcher's variables say about this process, in jobs that no MPI has started.
+/// The place of this process in its job according to the launcher's variables, in jobs that no MPI has started.
 struct LaunchedAs {
   int process = 0;    ///< number of this process, from 0
   int processes = 0;  ///< number of processes; 0 if the variables do not say
