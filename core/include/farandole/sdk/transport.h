@@ -72,7 +72,7 @@ struct LinkCost {
 /// messages up to this length.
 inline constexpr std::size_t kMaxUnknownBytes = std::size_t{1} << 20;
 
-/// Moves bytes between pairs of ranks. Implement this to carry messages over a new network: `send`, `recv`,
+/// Moves bytes between pairs of ranks. Implement this to carry messages over a new network: `name`, `send`, `recv`,
 /// `recv_up_to` and `has_arrived` are required, everything else has a default.
 ///
 /// Rules: messages of one channel arrive in the order in which they were sent. Sender and receiver pass the same number
