@@ -123,7 +123,7 @@ MUTANTS = [
     Mutant("word-of-an-earlier-record", "which record of an event has written its word", EVENT,
            ".load(std::memory_order_acquire) == pooled_.records", ".load(std::memory_order_acquire) != 0", VALUES),
     Mutant("failed-device-is-not-asked", "the questions to a driver whose device may have failed", EVENT,
-           "if (now < next_question_) return false;", "return false;", LOST),
+           "if (now < next_query_) return false;", "return false;", LOST),
     Mutant("pending-is-complete", "the difference between pending and complete events", EVENT, "if (result == CUDA_ERROR_NOT_READY) return false;",
            "if (result == CUDA_ERROR_NOT_READY) return true;", STREAM),
     Mutant("memory-before-it-is-zero", "the wait until new memory is zero", CONTEXT,
@@ -161,7 +161,7 @@ MUTANTS = [
            CONNECTIONS),
     # A fault.
     Mutant("aborted-in-a-call", "the wait for a thread that is in NCCL before what it uses is freed", GROUP,
-           "[this] { return entries_ == 0; }", "[] { return true; }", IN_A_CALL),
+           "[this] { return running_calls_ == 0; }", "[] { return true; }", IN_A_CALL),
     # What is refused before anything is enqueued.
     Mutant("packed-into-a-captured-stream", "the question whether a stream is captured, before gradients are packed",
            "ops/gradients/src/gradient_averager.cpp",

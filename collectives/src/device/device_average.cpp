@@ -54,7 +54,7 @@ DeviceAverageRun::DeviceAverageRun(DeviceContext& context, const Call& call, con
 void DeviceAverageRun::widen(Device& device, const Call& call, const Memory& memory, StreamView stream) {
   const DType dtype = call.input.dtype;
   const void* from = call.input.data;
-  // One launch after the other: the second reads what the first has written.
+  // Two launches: the cast reads the memory that the scaling writes.
   const auto launch = [&](const DeviceTask& task) { device.launch({&task, 1}, stream); };
   if (memory.scaled.data() != nullptr) {
     launch(
@@ -99,7 +99,7 @@ Operation::State DeviceAverageRun::advance() {
 }
 
 BufferHazard DeviceAverageRun::withdraw() {
-  if (sum_ != nullptr) sum_->withdraw();  // whatever becomes of its messages, all of it is kept
+  if (sum_ != nullptr) sum_->withdraw();  // the result does not matter: kWritten keeps the whole run
   return BufferHazard::kWritten;
 }
 

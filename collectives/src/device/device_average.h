@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages of integers on device memory: sums in a wider type.
+// Averages of integers in device memory, computed as sums in a wider type.
 #pragma once
 
 #include <functional>
@@ -15,11 +15,12 @@
 
 namespace farandole {
 
-/// Widens the input on the device, runs the sum, and divides and narrows its result.
+/// Averages integers without overflow: casts the input to a wider type (sum_type) on the device, runs the collective as
+/// a sum of that type, divides the sums, and casts them back to the type of the output.
 class DeviceAverageRun final : public DeviceRun {
  public:
   using MakeRun = std::function<std::unique_ptr<DeviceRun>(const Call& call, const DeviceEvents& events)>;
-  /// @param call  needs AverageWay::kWideSum; outlives the run   @param make  makes the run of the sum
+  /// @param call  an average that needs AverageWay::kWideSum; outlives the run   @param make  makes the run of the sum
   DeviceAverageRun(DeviceContext& context, const Call& call, const DeviceEvents& events, MakeRun make);
 
   State advance() override;
@@ -28,10 +29,10 @@ class DeviceAverageRun final : public DeviceRun {
   BufferHazard withdraw() override;
 
  private:
-  /// What is added, in `sum_type`. Made on the device's thread.
+  /// Device memory for the wide input and the sums. Allocated on the device's thread.
   struct Memory {
     Memory(Device& device, const Call& call);
-    /// Where the sums come: an allreduce needs no memory beside its input's.
+    /// Memory of the sums. An allreduce sums in place, in the memory of the wide input.
     void* sums() const { return output.data() != nullptr ? output.data() : input.data(); }
     const DeviceScratch scaled, input, output;
   };
@@ -43,9 +44,9 @@ class DeviceAverageRun final : public DeviceRun {
   const DeviceEvents events_;
   const MakeRun make_;
   const DeviceEvents sum_events_;
-  const std::shared_ptr<std::unique_ptr<const Memory>> memory_;  // shared with the device's thread, which makes it
+  const std::shared_ptr<std::unique_ptr<const Memory>> memory_;  // set by the device's thread in `widening_`
   std::shared_ptr<const DeviceJob> widening_, narrowing_;
-  std::optional<KeptCall> sum_call_;  // once there is memory
+  std::optional<KeptCall> sum_call_;  // set once `widening_` is done
   std::unique_ptr<DeviceRun> sum_;
 };
 

@@ -39,17 +39,17 @@ Device& open_device(DeviceRuntime& runtime, const Endpoint& endpoint) {
   }
 }
 
-std::atomic<const DeviceRuntime*> opened_runtime{nullptr};  // lives until the process ends
+std::atomic<const DeviceRuntime*> opened_runtime{nullptr};  // the runtime itself lives until the process ends
 
 /// The contexts of this process.
 struct Contexts {
   struct Entry {
-    int holds = 0;
-    std::shared_ptr<DeviceContext> context;  // null until it is opened
+    int refs = 0;                            // number of ContextRefs
+    std::shared_ptr<DeviceContext> context;  // null until the device is opened
   };
   std::mutex mutex;
-  std::map<const Endpoint*, Entry> by_endpoint;  // of ranks that have communicators
-  /// Of jobs that have failed. Kept for ever, because a thread that is left behind may be inside of one.
+  std::map<const Endpoint*, Entry> by_endpoint;  // ranks that have communicators
+  /// Groups of jobs that have failed. Never destroyed, because an abandoned thread may be in a call of such a group.
   std::deque<std::vector<DeviceContext::Group>> abandoned;
   static Contexts& of_process() {
     static auto* contexts = new Contexts;  // never destroyed: communicators may outlive static objects
@@ -62,15 +62,15 @@ struct Contexts {
 DeviceContext::ContextRef::ContextRef(std::shared_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {
   Contexts& contexts = Contexts::of_process();
   const std::lock_guard lock(contexts.mutex);
-  ++contexts.by_endpoint[endpoint_.get()].holds;
+  ++contexts.by_endpoint[endpoint_.get()].refs;
 }
 
 DeviceContext::ContextRef::~ContextRef() {
-  std::shared_ptr<DeviceContext> last;  // ends after the lock, because that may block
+  std::shared_ptr<DeviceContext> last;  // destroyed after the lock is released, because its destructor may block
   Contexts& contexts = Contexts::of_process();
   const std::lock_guard lock(contexts.mutex);
   Contexts::Entry& entry = contexts.by_endpoint.at(endpoint_.get());
-  if (--entry.holds > 0) return;
+  if (--entry.refs > 0) return;
   last = std::move(entry.context);
   contexts.by_endpoint.erase(endpoint_.get());
 }
@@ -89,7 +89,7 @@ const DeviceRuntime* DeviceContext::opened() {
 
 DeviceContext::DeviceContext(std::shared_ptr<Endpoint> endpoint)
     : endpoint_(std::move(endpoint)), thread_([this] { endpoint_->ring(); }), opened_(open()) {
-  // Completion is seen by asking the device only.
+  // Waiting threads must poll: the device does not wake them when an operation completes.
   endpoint_->set_polled();
   opened_runtime.store(opened_.runtime, std::memory_order_relaxed);
   log(LogLevel::kInfo, fmt::format("{} uses {} device {} ({})", endpoint_->topology().describe(endpoint_->rank()),
@@ -106,7 +106,7 @@ DeviceContext::Opened DeviceContext::open() {
       *opened = {&runtime, &device, device.make_stream(), device.make_stream()};
     });
   } catch (...) {
-    if (endpoint_->has_fault()) thread_.leave_behind();  // it may be in the driver for ever
+    if (endpoint_->has_fault()) thread_.leave_behind();  // the thread may never return from the driver
     throw;
   }
   return *opened;
@@ -147,7 +147,7 @@ Buffer DeviceContext::allocate(std::size_t count, DType dtype) {
     return Buffer(
         nullptr, 0, dtype, [](void*) {}, space());
   const std::size_t bytes = allocated_bytes(count, dtype);
-  // The device lives until the process ends.
+  // The buffer may outlive this context: the device, which the deleter uses, lives until the process ends.
   const auto memory = std::make_shared<std::unique_ptr<DeviceScratch>>();
   run_now(fmt::format("to allocate {} bytes", bytes),
           [memory, bytes, &device = device(), zeroing_stream = opened_.zeroing_stream] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's device: what the communicators of the rank share of it.
+// A rank's device, shared by all communicators of the rank.
 #pragma once
 
 #include <functional>
@@ -15,29 +15,34 @@
 
 namespace farandole {
 
-/// Opened by the first use of a device on this rank, and shared by its communicators. It ends with the last of these,
-/// whether they use devices or not: its groups end then, for which a vendor waits for all ranks of each. Thread-safe.
+/// The open device of a rank, with the stream for collectives, the device's thread, the order of operations, and the
+/// device groups. Thread-safe.
 ///
-/// All device operations of a rank run on one stream, one after another, in the order of DeviceOrder. One thread makes
-/// all calls that enqueue them, and all that may wait in the driver: to open the device, to get memory, to load NCCL.
+/// Opened by the first use of a device on this rank, and destroyed with the rank's last communicator, whether that uses
+/// devices or not. The device groups end then, and a vendor may wait until all ranks of a group have ended theirs.
+///
+/// All device operations of a rank run in one stream, one after another, in the order of DeviceOrder. One thread
+/// (DeviceThread) makes all calls that enqueue work, and all calls that may block in the driver: opening the device,
+/// allocating memory, loading NCCL.
 class DeviceContext {
  public:
-  /// What each communicator of a rank has from its beginning to its end, so that the context stays once it is open.
+  /// Reference that keeps a rank's context open. Each communicator holds a ContextRef for its whole life. The reference
+  /// does not open the device; `context` does.
   class ContextRef {
    public:
     explicit ContextRef(std::shared_ptr<Endpoint> endpoint);
-    /// The rank's last one ends the context, which may block until peers end theirs.
+    /// The rank's last reference destroys the context, which may block until peers destroy theirs.
     ~ContextRef();
     ContextRef(const ContextRef&) = delete;
     ContextRef& operator=(const ContextRef&) = delete;
-    /// Opens the device, if it is not open. @throws InvalidArgument  there is none for this rank: says why, and what to
-    /// do
+    /// Returns the rank's context, and opens the device if necessary.
+    /// @throws InvalidArgument  this rank has no device: says why, and what to do
     DeviceContext& context();
 
    private:
     const std::shared_ptr<Endpoint> endpoint_;
   };
-  /// The runtime, if this process has opened a device; else null. One relaxed load.
+  /// Returns the runtime if any rank of this process has opened a device, else null. Costs one relaxed load.
   static const DeviceRuntime* opened();
   explicit DeviceContext(std::shared_ptr<Endpoint> endpoint);
   ~DeviceContext();
@@ -45,61 +50,63 @@ class DeviceContext {
   Device& device() const { return *opened_.device; }
   MemorySpace space() const { return device().space(); }
   const DeviceRuntime& runtime() const { return *opened_.runtime; }
-  /// Of collectives; ordered with others by events only.
+  /// The stream of collectives. Does not synchronise with other streams, except through events.
   StreamView stream() const { return opened_.stream; }
-  /// Of copies to and from pinned memory, which go on beside collectives; made by the first call. On the device's
-  /// thread.
-  /// @throws DeviceError
+  /// Streams for copies from the device to pinned memory (`out`) and back (`in`), which run at the same time as
+  /// collectives.
   struct CopyStreams {
     StreamView out, in;
   };
+  /// Made by the first call. To be called on the device's thread. @throws DeviceError
   CopyStreams copy_streams();
   DeviceThread& thread() { return thread_; }
-  /// Zeroed memory of the device, which goes back to its pool. Blocks until it is zero. Where there is none left, what
-  /// the pool keeps goes back to the driver once the device is idle: a device that hangs is a fault of the job at the
-  /// deadline. @throws InvalidArgument, DeviceError  there is not so much   @throws Error  the job's fault
+  /// Allocates zeroed memory of the device from its pool. Blocks until the memory is zero. If the pool must first
+  /// return memory to the driver, blocks until the device is idle; a device that hangs becomes a fault of the job at
+  /// the deadline.
+  /// @throws InvalidArgument, DeviceError  not enough memory   @throws Error  the job's fault
   Buffer allocate(std::size_t count, DType dtype);
 
-  // The order of operations, see DeviceOrder.
+  // Thread-safe access to the rank's DeviceOrder, which has the documentation.
   DeviceOrder::Time propose(DeviceOrder::Ticket ticket);
   void agree(DeviceOrder::Ticket ticket, DeviceOrder::Time agreed);
   bool is_next(DeviceOrder::Ticket ticket) const;
   void remove(DeviceOrder::Ticket ticket);
 
-  /// The devices of some ranks, for all communicators of the same ranks in the same order.
+  /// A device group, shared by all communicators of the same ranks in the same order.
   struct Group {
-    std::vector<int> members;    ///< ranks of the job
-    DeviceOrder::Time made = 0;  ///< the agreed time of the operation that made it: the same on all its ranks
+    std::vector<int> members;       ///< ranks of the job
+    DeviceOrder::Time made_at = 0;  ///< agreed time of the operation that made the group; the same on all its ranks
     std::shared_ptr<DeviceGroup> devices;
   };
-  /// A group that was made in the turn of an operation. It stays until the context ends: a vendor waits, when a group
-  /// ends, for its other ranks, so that groups must end in one order, that of turns.
+  /// Adds a group that an operation has made in its turn. When the context ends, it destroys its groups in the order of
+  /// turns: destroying a group may wait for its other ranks, so all ranks need the same order.
   void add(Group group);
-  /// The last one of these ranks; one without devices if there is none.
+  /// Returns the group added last for these ranks; a Group without devices if there is none.
   Group group_of(const std::vector<int>& members) const;
-  /// The job has failed: what is on its way is aborted by a thread that is left behind, because that may block for
-  /// ever. Does not block.
+  /// After a fault of the job: aborts all pending work of the device's groups on a detached thread, because aborting
+  /// may block forever, and abandons the device's thread. Non-blocking; idempotent.
   void abandon();
 
  private:
-  /// What the device's thread opens.
+  /// Results of opening the device.
   struct Opened {
     DeviceRuntime* runtime = nullptr;
     Device* device = nullptr;
-    StreamView stream;          ///< of collectives
-    StreamView zeroing_stream;  ///< of new memory: it must not wait for collectives that peers have not called
+    StreamView stream;          ///< for collectives
+    StreamView zeroing_stream;  ///< for new memory: zeroing must not wait for collectives that peers have not called
   };
   Opened open();
-  /// Runs `work` on the device's thread, which owns what it refers to, and waits until the job's deadline.
-  /// @param what  for the fault of the job that there is then: "to allocate 10 bytes"
+  /// Runs `work` on the device's thread, and blocks until it is done; poisons the job at the deadline. `work` must own
+  /// all data that it uses, because it may still run then.
+  /// @param what  completes the message of that fault: "to allocate 10 bytes"
   void run_now(const std::string& what, std::function<void()> work);
 
   const std::shared_ptr<Endpoint> endpoint_;
   DeviceThread thread_;
   const Opened opened_;
-  mutable std::mutex mutex_;  // guards the next four
+  mutable std::mutex mutex_;  // guards the members below
   DeviceOrder order_;
-  std::vector<Group> groups_;  // in the order of turns
+  std::vector<Group> groups_;  // in the order of turns, see add()
   CopyStreams copy_streams_;
   bool is_abandoned_ = false;
 };

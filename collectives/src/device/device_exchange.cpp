@@ -84,18 +84,18 @@ void DeviceExchange::begin_messages() {
 bool DeviceExchange::are_messages_done() {
   if (pending_.empty()) return true;
   context_.device().run_bound(
-      [this] { std::erase_if(pending_, [](const Pending& one) { return one.transfer->test(); }); });
+      [this] { std::erase_if(pending_, [](const Pending& pending) { return pending.transfer->test(); }); });
   return pending_.empty();
 }
 
 std::vector<int> DeviceExchange::waits_for() const {
   std::vector<int> ranks;
-  for (const Pending& one : pending_) ranks.push_back(group_.member(one.peer));
+  for (const Pending& pending : pending_) ranks.push_back(group_.member(pending.peer));
   return ranks;
 }
 
 BufferHazard DeviceExchange::withdraw() {
-  for (Pending& one : pending_) (void)give_up(one.transfer);
+  for (Pending& pending : pending_) (void)give_up(pending.transfer);
   return BufferHazard::kWritten;
 }
 

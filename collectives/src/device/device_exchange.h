@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A schedule on device memory whose messages a transport of the host takes, where it takes device memory as it is.
+// Schedules on device memory whose messages go through a host transport that accepts device memory (CUDA-aware MPI).
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,23 @@
 
 namespace farandole {
 
-/// Stage by stage: the device's thread enqueues what kernels do, and once the device has done it the host sends and
-/// receives the messages of the round. No kernel waits for a message, and nothing is left in the stream when it is
-/// done.
+/// Runs a DevicePlan with messages of the host. For each stage of the plan:
+///
+/// 1. The device's thread enqueues the kernels, and an event after them.
+/// 2. When the device has completed the event, the host posts the stage's sends and receives on device memory.
+/// 3. When all messages are complete, the next stage begins.
+///
+/// So no kernel waits for a message, and the stream is idle when the exchange is done.
 class DeviceExchange final : public Operation {
  public:
-  /// @param group  of the ranks that meet, whose routes can send device memory; outlives the exchange, as the call's
-  /// buffers do   @param stream  of the kernels
+  /// @param group  the ranks of the exchange, between which transports can send device memory; the group and the
+  /// buffers of `call` outlive the exchange
+  /// @param stream  stream of the kernels
   DeviceExchange(DeviceContext& context, StreamView stream, const Group& group, const Call& call,
                  const Selection& selection, std::uint64_t sequence);
   State advance() override;
   std::vector<int> waits_for() const override;
-  /// The device may still use its memory, which must be kept.
+  /// Always kWritten: the device may still use the memory.
   BufferHazard withdraw() override;
 
  private:
@@ -46,12 +51,11 @@ class DeviceExchange final : public Operation {
   const std::uint8_t lane_;
   const Call call_;
   const ExecutionPlan execution_;
-  /// Made by the device's thread.
-  const std::shared_ptr<std::unique_ptr<DeviceScratch>> memory_;
+  const std::shared_ptr<std::unique_ptr<DeviceScratch>> memory_;  // set by the device's thread in `preparing_`
   std::shared_ptr<const DeviceJob> preparing_;
-  DevicePlan plan_;                              // once there is memory
-  const std::shared_ptr<DeviceEvent> computed_;  // recorded behind the kernels of a stage
-  std::shared_ptr<const DeviceJob> enqueuing_;
+  DevicePlan plan_;                              // set when `preparing_` is done
+  const std::shared_ptr<DeviceEvent> computed_;  // recorded after the kernels of each stage
+  std::shared_ptr<const DeviceJob> enqueuing_;   // enqueues the kernels of the stage; null if the stage has none
   std::size_t stage_ = 0;
   Phase phase_ = Phase::kPrepare;
   std::vector<Pending> pending_;

@@ -13,16 +13,16 @@
 namespace farandole {
 namespace {
 
-// One slice is exchanged while the one behind it is copied out and the one before it is copied in.
+// Slices in pinned memory: one is copied out, one is exchanged, one is copied in.
 constexpr std::size_t kPinnedSlices = 3;
-// Of a plan. Longer vectors have longer slices: a plan takes memory for each.
+// Maximum number of slices of a plan; longer vectors get longer slices. A plan takes memory for each slice.
 constexpr std::size_t kMaxDeviceSlices = 1024;
 
 bool are_equal(const std::vector<std::size_t>& counts) {
   return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
 }
 
-/// In pinned memory.
+/// True if the exchange receives into the pinned memory that it sends from.
 bool is_in_place(const HierarchicalPhase& phase) {
   return phase.collective == Collective::kAllreduce || phase.input == phase.output;
 }
@@ -54,20 +54,21 @@ HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& h
   const std::size_t element_bytes = size_in_bytes(call.input.dtype);
   query.carriers = hierarchy.least_local_size();
   const auto carriers = static_cast<std::size_t>(query.carriers);
-  // Slices but the last have equal parts, as the vendor's collectives want them.
+  // All slices except the last have equal parts, as the vendor's collectives require.
   query.slice_granularity = carriers * std::max<std::size_t>(1, kDeviceAlignment / element_bytes);
   std::size_t carried_bytes = total_count(call, size) * element_bytes;
-  // The carriers of a host have a vector of each of its ranks.
+  // In an alltoall the carriers of a host exchange the vectors of all its ranks.
   if (call.collective == Collective::kAlltoall) carried_bytes *= static_cast<std::size_t>(hierarchy.most_local_size());
   const std::size_t part_bytes = carried_bytes / carriers;
-  // A slice of uneven blocks could be written, in place, where a later one still reads.
+  // A reduce_scatter of uneven blocks is not sliced: in place, the result of a slice could overwrite input of a later
+  // slice.
   const bool is_sliced = call.collective != Collective::kReduceScatter || !call.is_uneven();
   if (is_sliced)
     query.slices = static_cast<int>(std::clamp<std::size_t>(part_bytes / slice_bytes, 1, kMaxDeviceSlices));
   return query;
 }
 
-/// Memory of the host that the device copies to and from.
+/// Pinned host memory.
 class HierarchicalDeviceRun::Pinned {
  public:
   Pinned(Device& device, std::size_t bytes)
@@ -86,24 +87,24 @@ class HierarchicalDeviceRun::Pinned {
 
 struct HierarchicalDeviceRun::OwnMemory {
   std::unique_ptr<DeviceScratch> scratch;
-  std::vector<std::unique_ptr<Pinned>> pinned;  ///< for as many slices as are on their way
+  std::vector<std::unique_ptr<Pinned>> pinned;  ///< one per slice in flight; without memory if no copies are needed
 };
 
-/// A phase of the plan.
+/// State of one phase of the plan.
 struct HierarchicalDeviceRun::Step {
   const HierarchicalPhase* phase = nullptr;
-  Step* after = nullptr;  ///< that must be enqueued, or exchanged, before this one begins
-  std::size_t place = 0;  ///< in its track
-  Call call;              ///< on device memory
-  /// Recorded behind it: inside, in the stream of collectives; across, in that of copies in.
+  Step* after = nullptr;  ///< must be enqueued (inside) or exchanged (across) before this step begins; null if none
+  std::size_t place = 0;  ///< index in its track
+  Call call;              ///< the phase as a call on device memory
+  /// Recorded after the phase: in the stream of collectives (inside), or in the stream of copies in (across).
   std::shared_ptr<DeviceEvent> done;
-  bool fully_enqueued = false;  ///< `done` is recorded, or will be by the device's thread
-  // Inside.
-  std::shared_ptr<std::shared_ptr<DeviceWork>> work;  ///< made by the device's thread
-  // Across. What is sent and received, where the rank that runs it has some.
+  bool fully_enqueued = false;  ///< `done` is recorded, or the device's thread has a job that records it
+  // Inside phases.
+  std::shared_ptr<std::shared_ptr<DeviceWork>> work;  ///< set by the device's thread
+  // Phases across: the pinned memory, and the bytes to copy out and in; 0 bytes if this rank sends or receives nothing.
   std::byte *sent = nullptr, *received = nullptr;
   std::size_t sent_bytes = 0, received_bytes = 0;
-  std::shared_ptr<DeviceEvent> is_out;  ///< recorded behind the copy out
+  std::shared_ptr<DeviceEvent> is_out;  ///< recorded after the copy out
   std::shared_ptr<const DeviceJob> copying_out;
   std::unique_ptr<Operation> exchange;
 };
@@ -117,7 +118,7 @@ HierarchicalDeviceRun::HierarchicalDeviceRun(DeviceSlot& slot, const Call& call,
       plan_(plan_hierarchical(
           device_hierarchical_query(call, *slot.hierarchy(), slot.group().size(), slice_bytes_of(slot.group())),
           *slot.hierarchy())),
-      across_(group_across(slot.group(), plan_.across)),
+      across_group_(group_across(slot.group(), plan_.across)),
       memory_{call.input.data, call.output.data, nullptr, size_in_bytes(call.input.dtype)},
       own_(std::make_shared<OwnMemory>()) {
   const auto across = std::count_if(plan_.phases.begin(), plan_.phases.end(), [](const HierarchicalPhase& phase) {
@@ -166,22 +167,22 @@ void HierarchicalDeviceRun::make_steps() {
     if (phase.after >= 0) step.after = steps_[static_cast<std::size_t>(phase.after)].get();
     step.call = call_of(phase, call_, memory_);
     step.done = device.make_event(DeviceEvent::Use::kStreams);
-    Track& track = phase.where == HierarchicalPhase::Where::kInside ? inside_ : outside_;
+    Track& track = phase.where == HierarchicalPhase::Where::kInside ? inside_track_ : across_track_;
     step.place = track.steps.size();
     track.steps.push_back(&step);
     if (phase.where == HierarchicalPhase::Where::kInside) {
-      // As the vendor's collectives want them.
+      // The vendor's collectives take equal parts, without counts.
       if (are_equal(phase.counts) && are_equal(phase.recv_counts)) step.call.counts = step.call.recv_counts = {};
       continue;
     }
     step.is_out = device.make_event(DeviceEvent::Use::kHost);
     const bool broadcasts = phase.collective == Collective::kBroadcast;
-    const bool is_root = broadcasts && phase.root == across_.rank;
+    const bool is_root = broadcasts && phase.root == across_group_.rank;
     if (!broadcasts || is_root) step.sent_bytes = step.call.input.size_in_bytes();
     if (!is_root) step.received_bytes = step.call.output.size_in_bytes();
     if (slot_.sends_device_memory()) step.sent_bytes = step.received_bytes = 0;
   }
-  give([ready = events_.ready, stream = slot_.context().stream()](Device& on) { on.wait(stream, *ready); });
+  queue_job([ready = events_.ready, stream = slot_.context().stream()](Device& on) { on.wait(stream, *ready); });
 }
 
 Operation::State HierarchicalDeviceRun::advance() {
@@ -193,8 +194,8 @@ Operation::State HierarchicalDeviceRun::advance() {
     again = begins_inside || begins_across || advance_exchange() == State::kMoved;
     moved = moved || again;
   }
-  if (!fully_enqueued_ && inside_.is_begun() && outside_.ended == outside_.steps.size()) {
-    end();
+  if (!fully_enqueued_ && inside_track_.is_begun() && across_track_.ended == across_track_.steps.size()) {
+    record_end();
     return State::kMoved;
   }
   if (fully_enqueued_ && jobs_.empty()) return State::kDone;
@@ -208,17 +209,17 @@ void HierarchicalDeviceRun::check_jobs() {
   }
 }
 
-/// In the order of the plan, so that the ranks of the host enqueue alike.
+/// Inside phases are enqueued in the order of the plan: the ranks of a host must enqueue collectives in the same order.
 bool HierarchicalDeviceRun::begin_inside() {
-  if (inside_.is_begun()) return false;
-  Step& step = *inside_.steps[inside_.begun];
+  if (inside_track_.is_begun()) return false;
+  Step& step = *inside_track_.steps[inside_track_.begun];
   if (step.after != nullptr && !step.after->fully_enqueued) return false;
   step.work = std::make_shared<std::shared_ptr<DeviceWork>>();
-  // An inside phase before it lies before it in the stream.
+  // Wait for a copy in. An earlier inside phase needs no event: its work is in the same stream.
   const bool comes_in = step.after != nullptr && step.after->phase->where == HierarchicalPhase::Where::kAcross;
-  give([work = step.work, make = inside_maker(step.call), before = tasks_of(step.phase->before),
-        results = tasks_of(step.phase->results), in = comes_in ? step.after->done : nullptr, done = step.done,
-        devices = slot_.devices(DeviceReach::kHost), stream = slot_.context().stream()](Device& device) {
+  queue_job([work = step.work, make = inside_maker(step.call), before = tasks_of(step.phase->before),
+             results = tasks_of(step.phase->results), in = comes_in ? step.after->done : nullptr, done = step.done,
+             devices = slot_.devices(DeviceReach::kHost), stream = slot_.context().stream()](Device& device) {
     *work = make();
     if (in != nullptr) device.wait(stream, *in);
     launch(device, before, stream);
@@ -227,25 +228,25 @@ bool HierarchicalDeviceRun::begin_inside() {
     device.record(*done, stream);
   });
   step.fully_enqueued = true;
-  ++inside_.begun;
+  ++inside_track_.begun;
   return true;
 }
 
-/// Copies out, as far as there is pinned memory.
+/// A copy out needs a free slice of pinned memory.
 bool HierarchicalDeviceRun::begin_across() {
-  if (outside_.is_begun() || outside_.begun == outside_.ended + own_->pinned.size()) return false;
-  Step& step = *outside_.steps[outside_.begun];
+  if (across_track_.is_begun() || across_track_.begun == across_track_.ended + own_->pinned.size()) return false;
+  Step& step = *across_track_.steps[across_track_.begun];
   if (step.after != nullptr && !step.after->fully_enqueued) return false;
   if (std::byte* const pinned = own_->pinned[step.place % own_->pinned.size()]->data(); pinned != nullptr) {
     step.sent = pinned;
     step.received = is_in_place(*step.phase) ? pinned : pinned + device_aligned(step.call.input.size_in_bytes());
   }
-  // What was in this pinned memory before has been copied in.
+  // Wait until the previous contents of this pinned memory have been copied in.
   const bool is_reused = step.place >= own_->pinned.size();
-  const auto in = is_reused ? outside_.steps[step.place - own_->pinned.size()]->done : nullptr;
-  give([before = tasks_of(step.phase->before), after = step.after != nullptr ? step.after->done : events_.ready, in,
-        sent = step.sent, input = step.call.input.data, bytes = step.sent_bytes, is_out = step.is_out,
-        stream = slot_.context().copy_streams().out](Device& device) {
+  const auto in = is_reused ? across_track_.steps[step.place - own_->pinned.size()]->done : nullptr;
+  queue_job([before = tasks_of(step.phase->before), after = step.after != nullptr ? step.after->done : events_.ready,
+             in, sent = step.sent, input = step.call.input.data, bytes = step.sent_bytes, is_out = step.is_out,
+             stream = slot_.context().copy_streams().out](Device& device) {
     device.wait(stream, *after);
     if (in != nullptr) device.wait(stream, *in);
     launch(device, before, stream);
@@ -253,17 +254,17 @@ bool HierarchicalDeviceRun::begin_across() {
     device.record(*is_out, stream);
   });
   step.copying_out = jobs_.back();
-  ++outside_.begun;
+  ++across_track_.begun;
   return true;
 }
 
-/// One after another: their messages take the same channels.
+/// Exchanges run one after another, because their messages use the same channels.
 Operation::State HierarchicalDeviceRun::advance_exchange() {
-  if (outside_.ended == outside_.begun) return State::kWaiting;
-  Step& step = *outside_.steps[outside_.ended];
+  if (across_track_.ended == across_track_.begun) return State::kWaiting;
+  Step& step = *across_track_.steps[across_track_.ended];
   if (step.exchange == nullptr) {
     if (!step.copying_out->is_done()) return State::kWaiting;
-    check_jobs();  // of a job that has failed, and of those behind it, no event was recorded
+    check_jobs();  // throws if a job has failed: then `is_out` was not recorded, and would count as complete
     if (!step.is_out->is_complete()) return State::kWaiting;
     if (step.after != nullptr) release_before(*step.after);
     step.exchange = make_exchange(step);
@@ -271,7 +272,7 @@ Operation::State HierarchicalDeviceRun::advance_exchange() {
   if (const State state = step.exchange->advance(); state != State::kDone) return state;
   step.exchange.reset();
   copy_in(step);
-  ++outside_.ended;
+  ++across_track_.ended;
   return State::kMoved;
 }
 
@@ -279,19 +280,20 @@ std::unique_ptr<Operation> HierarchicalDeviceRun::make_exchange(const Step& step
   DeviceContext& context = slot_.context();
   Call call = step.call;
   const std::size_t bytes = step.phase->total * memory_.element_bytes;
-  const Selection selection = select_across(across_, call.collective, bytes);
+  const Selection selection = select_across(across_group_, call.collective, bytes);
   if (slot_.sends_device_memory()) {
-    return std::make_unique<DeviceExchange>(context, context.copy_streams().in, across_, call, selection, sequence_);
+    return std::make_unique<DeviceExchange>(context, context.copy_streams().in, across_group_, call, selection,
+                                            sequence_);
   }
   call.input = {step.sent, call.input.count, call.input.dtype};
   call.output = {step.received, call.output.count, call.input.dtype};
-  return std::make_unique<ScheduledCollective>(across_, call, bytes, selection, sequence_);
+  return std::make_unique<ScheduledCollective>(across_group_, call, bytes, selection, sequence_);
 }
 
 void HierarchicalDeviceRun::copy_in(Step& step) {
-  give([output = step.call.output.data, received = step.received, bytes = step.received_bytes,
-        results = tasks_of(step.phase->results), done = step.done,
-        stream = slot_.context().copy_streams().in](Device& device) {
+  queue_job([output = step.call.output.data, received = step.received, bytes = step.received_bytes,
+             results = tasks_of(step.phase->results), done = step.done,
+             stream = slot_.context().copy_streams().in](Device& device) {
     device.copy(output, received, bytes, stream);
     launch(device, results, stream);
     device.record(*done, stream);
@@ -299,20 +301,21 @@ void HierarchicalDeviceRun::copy_in(Step& step) {
   step.fully_enqueued = true;
 }
 
-/// What was enqueued last in the stream of copies in, and in that of collectives, ends last.
-void HierarchicalDeviceRun::end() {
-  give([last = outside_.steps.empty() ? nullptr : outside_.steps.back()->done, done = events_.done,
-        stream = slot_.context().stream()](Device& device) {
+/// The run is complete when the last copy in, and the last work in the stream of collectives, are complete.
+void HierarchicalDeviceRun::record_end() {
+  queue_job([last = across_track_.steps.empty() ? nullptr : across_track_.steps.back()->done, done = events_.done,
+             stream = slot_.context().stream()](Device& device) {
     if (last != nullptr) device.wait(stream, *last);
     device.record(*done, stream);
   });
   fully_enqueued_ = true;
 }
 
-/// The device has done this phase inside the host, and so all before it.
+/// Releases the memory of inside phases up to `step`, which the device has completed.
 void HierarchicalDeviceRun::release_before(const Step& step) {
   if (step.work == nullptr) return;
-  for (; inside_.ended <= step.place; ++inside_.ended) inside_.steps[inside_.ended]->work.reset();
+  for (; inside_track_.ended <= step.place; ++inside_track_.ended)
+    inside_track_.steps[inside_track_.ended]->work.reset();
 }
 
 MakeDeviceWork HierarchicalDeviceRun::inside_maker(const Call& call) {
@@ -338,7 +341,7 @@ std::vector<DeviceTask> HierarchicalDeviceRun::tasks_of(const std::vector<PlanCo
   return tasks;
 }
 
-void HierarchicalDeviceRun::give(std::function<void(Device& device)> work) {
+void HierarchicalDeviceRun::queue_job(std::function<void(Device& device)> work) {
   jobs_.push_back(slot_.context().thread().run(
       [work = std::move(work), &device = slot_.context().device(), has_failed = has_failed_] {
         if (*has_failed) return;
@@ -349,12 +352,14 @@ void HierarchicalDeviceRun::give(std::function<void(Device& device)> work) {
 }
 
 std::vector<int> HierarchicalDeviceRun::waits_for() const {
-  const bool exchanges = outside_.ended < outside_.begun && outside_.steps[outside_.ended]->exchange != nullptr;
-  return exchanges ? outside_.steps[outside_.ended]->exchange->waits_for() : slot_.members(DeviceReach::kHost);
+  const bool exchanges =
+      across_track_.ended < across_track_.begun && across_track_.steps[across_track_.ended]->exchange != nullptr;
+  return exchanges ? across_track_.steps[across_track_.ended]->exchange->waits_for()
+                   : slot_.members(DeviceReach::kHost);
 }
 
 BufferHazard HierarchicalDeviceRun::withdraw() {
-  for (const Step* step : outside_.steps) {
+  for (const Step* step : across_track_.steps) {
     if (step->exchange != nullptr) step->exchange->withdraw();
   }
   return BufferHazard::kWritten;

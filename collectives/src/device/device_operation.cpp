@@ -52,8 +52,9 @@ constinit const Method kDeviceVendorMethod{
     .explain = explain_vendor,
 };
 
-// Not preferred: NCCL crosses hosts itself, and no machine has measured which of the two is faster. Whether NCCL can be
-// brought up over hosts is known in the first operation's turn only, too late for a choice that all ranks make alike.
+// Not preferred over `vendor`: NCCL crosses hosts itself, and which is faster has not been measured. Whether NCCL can
+// connect the hosts at all is known only in the first operation's turn, too late for a choice that all ranks must make
+// alike.
 constinit const Method kDeviceHierarchicalMethod{
     .name = "hierarchical",
     .number = 0xf9,
@@ -62,7 +63,7 @@ constinit const Method kDeviceHierarchicalMethod{
     .created_before_comparison = true,
     .supports = [](Collective collective) { return collective != Collective::kBarrier; },
     .fits = [](const TuningShape& shape) { return shape.hosts > 1; },
-    // What ranks do not know of each other they can not plan.
+    // A plan needs the counts of all ranks, which an alltoall with counts does not know.
     .is_available = [](const SelectionQuery& query, bool) { return query.hosts > 1 && query.bytes != kUnknownBytes; },
     .make = make_device_operation<DeviceOperation::Way::kHierarchical>,
     .explain = explain_hierarchical_devices,
@@ -147,7 +148,7 @@ Operation::State DeviceOperation::advance() {
   return phase_ == before ? State::kWaiting : State::kMoved;
 }
 
-/// The largest of the ranks' proposals, in host memory.
+/// Starts the allreduce that turns `time_` into the maximum of all ranks' proposals, by messages in host memory.
 void DeviceOperation::begin_agreement() {
   Call call;
   call.collective = Collective::kAllreduce;
@@ -170,7 +171,7 @@ std::unique_ptr<DeviceRun> DeviceOperation::make_run_of(const Call& call, const 
   DeviceContext& context = slot_.context();
   switch (way_) {
     case Way::kVendor:
-      return run_in_one_go(
+      return make_single_enqueue_run(
           context, slot_.devices(reach()),
           [&device = context.device(), rank = group_.rank, size = group_.size(), &call] {
             return make_vendor_work(device, rank, size, call);
@@ -181,7 +182,7 @@ std::unique_ptr<DeviceRun> DeviceOperation::make_run_of(const Call& call, const 
     case Way::kSchedule:
       break;
   }
-  return run_in_one_go(
+  return make_single_enqueue_run(
       context, slot_.devices(reach()),
       [&device = context.device(), rank = group_.rank, size = group_.size(), &call, &selection = selection_] {
         return make_scheduled_work(device, rank, size, call, selection);
@@ -225,7 +226,7 @@ BufferHazard DeviceOperation::withdraw() {
   if (agreement_) return agreement_->withdraw();
   if (phase_ == Phase::kBringUp) return slot_.withdraw();
   if (phase_ != Phase::kEnqueue && phase_ != Phase::kRun) return BufferHazard::kNone;
-  run_->withdraw();  // whatever becomes of its messages, all of it is kept
+  run_->withdraw();  // the result does not matter: kWritten keeps the whole run
   if (!run_->may_have_enqueued()) return BufferHazard::kNone;
   slot_.context().abandon();
   return BufferHazard::kWritten;

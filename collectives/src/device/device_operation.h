@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective on device memory.
+// Collectives on device memory: the operation, from the call to the end of its work on the device.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,19 @@ extern const Method kDeviceVendorMethod;
 extern const Method kDeviceHierarchicalMethod;
 extern const Method kDeviceScheduleMethod;
 
-/// Made when it is called, before the ranks compare their calls: what is in the caller's stream at this moment comes
-/// before it. Then the ranks agree on when it runs; in its turn the group of devices is made, if it is the first one
-/// that needs it; the device's thread enqueues it; and it is done when the device has done it. It keeps its turn until
-/// the thread has been given all of it.
+/// A collective on device memory. The device operations of a rank, over all communicators, run in sequence in a single
+/// stream, and all ranks run the operations that they share in the same order: otherwise two NCCL collectives could
+/// wait for each other forever.
+///
+/// 1. Constructor, in the caller's call, before the ranks compare their calls: records an event in the caller's stream,
+/// so that the operation runs after the work already enqueued there, and proposes a time to the rank's DeviceOrder.
+/// 2. kAgree: an allreduce (maximum) of 8 bytes in host memory turns the proposals into the agreed time.
+/// 3. kTurn: waits until every other pending operation of this rank is known to come later.
+/// 4. kBringUp: makes the communicator's device group, if this is the first operation that needs the group
+/// (DeviceSlot).
+/// 5. kEnqueue: the device's thread enqueues the work (DeviceRun). The turn passes to the next operation as soon as all
+/// jobs for that thread are queued.
+/// 6. kRun: polls the event at the end of the work, and checks the device group for errors every millisecond.
 class DeviceOperation final : public Operation {
  public:
   enum class Way { kVendor, kHierarchical, kSchedule };
@@ -33,8 +42,9 @@ class DeviceOperation final : public Operation {
 
   State advance() override;
   std::vector<int> waits_for() const override;
-  /// What has been enqueued may still run: then memory stays as it is.
+  /// Returns kWritten, and abandons the device, if the device may still execute work of this operation.
   BufferHazard withdraw() override;
+  /// The event at the end of the work, once all work is enqueued; else null.
   std::shared_ptr<DeviceEvent> enqueued() const override;
 
  private:
@@ -43,24 +53,24 @@ class DeviceOperation final : public Operation {
   std::unique_ptr<DeviceRun> make_run();
   std::unique_ptr<DeviceRun> make_run_of(const Call& call, const DeviceEvents& events);
   State advance_run();
-  /// @throws DeviceError  the group has failed while it worked
+  /// @throws DeviceError  the device group reports an asynchronous error
   void check_group(Clock::time_point now);
   DeviceReach reach() const { return way_ == Way::kHierarchical ? DeviceReach::kHost : DeviceReach::kAll; }
 
   const Group& group_;
   DeviceSlot& slot_;
-  const std::unique_ptr<const KeptCall> divided_sum_;  // in the place of an average of f16; else null
+  const std::unique_ptr<const KeptCall> divided_sum_;  // replaces an average of f16, see AverageWay; else null
   const Call& call_;
   const Selection& selection_;
   const Way way_;
   const DeviceOrder::Ticket ticket_;
-  std::optional<Error> failure_;  // of the constructor; raised in the operation's turn to run
+  std::optional<Error> failure_;  // error of the constructor; thrown by the first `advance`
   DeviceEvents events_;
   Phase phase_ = Phase::kAgree;
-  std::uint64_t time_ = 0;                // proposed, then agreed
-  std::unique_ptr<Operation> agreement_;  // on the time
+  std::uint64_t time_ = 0;                // the proposed time, then the agreed time
+  std::unique_ptr<Operation> agreement_;  // the allreduce of kAgree
   std::unique_ptr<DeviceRun> run_;
-  Clock::time_point next_check_{};
+  Clock::time_point next_check_{};  // of the device group's errors
 };
 
 }  // namespace farandole

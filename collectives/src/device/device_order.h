@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One order of device operations, the same on all ranks that share some: what a device runs one after another must not
-// wait in a circle.
+// Agreement on the order of device operations, so that ranks never wait for each other in a cycle.
 #pragma once
 
 #include <compare>
@@ -9,38 +8,45 @@
 
 namespace farandole {
 
-/// One rank's part in the agreement, over all of its communicators: total order by agreed times (Skeen's algorithm;
-/// Birman and Joseph, ACM TOCS 5(1), 1987). Each member of an operation proposes a time, later than all that it knows
-/// of; the largest proposal is the operation's time; and operations run by their times, those of one time by
-/// communicator. An operation runs here once no other one of this rank can still be given an earlier time: so two ranks
-/// run what they share in one order, and no circle of ranks and communicators can arise.
+/// A rank's state of a total order of operations by agreed times (Skeen's algorithm; Birman and Joseph, ACM TOCS 5(1),
+/// 1987), over all communicators of the rank.
 ///
-/// Pure: the ranks exchange the proposals elsewhere. One thread at a time.
+/// A device runs operations in sequence. If rank 0 ran A before B, and rank 1 ran B before A, both ranks would wait
+/// forever. So the ranks agree:
+///
+/// 1. Each member of an operation proposes a time, later than every time known to the member.
+/// 2. The members exchange proposals (elsewhere; this class is pure). The largest proposal is the operation's time.
+/// 3. Operations run in the order of their times; operations of equal time in the order of communicator ids.
+/// 4. A rank runs an operation when no pending operation of that rank can still get an earlier time: the agreed time is
+/// never earlier than the rank's own proposal.
+///
+/// Hence two ranks run the operations that they share in the same order, and no cycle of waiting ranks and
+/// communicators can arise. Not thread-safe.
 class DeviceOrder {
  public:
   using Time = std::uint64_t;
-  /// One operation: the n-th collective of a communicator.
+  /// Identifies an operation: the n-th collective of a communicator.
   struct Ticket {
     std::uint16_t communicator = 0;
     std::uint64_t sequence = 0;
     auto operator<=>(const Ticket&) const = default;
   };
 
-  /// A new operation, in the order of calls of its communicator. @returns  this rank's proposal
+  /// Adds an operation, and returns this rank's proposal. Called in the order of calls of its communicator.
   Time propose(Ticket ticket);
-  /// All members have proposed; `agreed` is the largest proposal.
+  /// Sets the time of an operation: the largest proposal of all members.
   void agree(Ticket ticket, Time agreed);
-  /// True if it runs now: it is agreed on, and no other one comes before it.
+  /// True if the operation may run now: the time is agreed on, and no pending operation comes before it.
   bool is_next(Ticket ticket) const;
-  /// It has begun to run, or is given up. One that is not known is ignored.
+  /// Removes an operation that has been enqueued or given up. No-op for an unknown operation.
   void remove(Ticket ticket) { pending_.erase(ticket); }
 
  private:
   struct Entry {
-    Time time = 0;  ///< agreed, or proposed here: then it is given this or a later one
+    Time time = 0;  ///< the agreed time; before that this rank's proposal, a lower bound of the agreed time
     bool is_agreed = false;
   };
-  Time latest_ = 0;
+  Time latest_ = 0;  // the latest time that this rank knows
   std::map<Ticket, Entry> pending_;
 };
 

@@ -16,46 +16,46 @@ struct DeviceExtent {
   void* pointer() const { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr): a layout
 };
 
-/// Where the parts of an operation's own memory begin.
+/// Offsets of the parts of an operation's own memory: scratch slots, bounce memory, staged input, whole vector.
 class OwnMemory {
  public:
   OwnMemory(const ExecutionPlan& plan, std::size_t element_bytes) : plan_(plan), element_bytes_(element_bytes) {
     const Schedule& schedule = plan.prepared->schedule;
     slot_bytes_ = device_aligned(plan.offsets.back() * element_bytes);
     bounce_ = slot_bytes_ * static_cast<std::size_t>(schedule.scratch_slots);
-    staged_ = bounce_ + most_bounced();
-    whole_ = staged_ + device_aligned(plan.staged_bytes);
+    staged_ = bounce_ + max_bounced_bytes();
+    full_vector_ = staged_ + device_aligned(plan.staged_bytes);
   }
   std::size_t slot(int number) const { return slot_bytes_ * static_cast<std::size_t>(number); }
   std::size_t bounce() const { return bounce_; }
   std::size_t staged() const { return staged_; }
-  std::size_t whole() const { return whole_; }
-  std::size_t bytes() const { return whole_ + device_aligned(plan_.whole_bytes); }
+  std::size_t full_vector() const { return full_vector_; }
+  std::size_t bytes() const { return full_vector_ + device_aligned(plan_.whole_bytes); }
   std::size_t count_of(const Region& region) const {
     const auto first = static_cast<std::size_t>(region.first);
     return plan_.offsets[first + static_cast<std::size_t>(region.count)] - plan_.offsets[first];
   }
 
  private:
-  /// Bytes that the messages of one round bounce, at most.
-  std::size_t most_bounced() const {
+  /// Maximum over all stages of the bytes that are received into bounce memory.
+  std::size_t max_bounced_bytes() const {
     const Schedule& schedule = plan_.prepared->schedule;
     const StreamProgram& program = plan_.prepared->stream_program();
-    std::size_t most = 0;
+    std::size_t max_bytes = 0;
     for (const StreamProgram::Stage& stage : program.stages) {
       std::size_t bytes = 0;
       for (const int index : stage.messages) {
         if (!program.is_bounced[static_cast<std::size_t>(index)]) continue;
         bytes += device_aligned(count_of(schedule.steps[static_cast<std::size_t>(index)].target) * element_bytes_);
       }
-      most = std::max(most, bytes);
+      max_bytes = std::max(max_bytes, bytes);
     }
-    return most;
+    return max_bytes;
   }
 
   const ExecutionPlan& plan_;
   const std::size_t element_bytes_;
-  std::size_t slot_bytes_ = 0, bounce_ = 0, staged_ = 0, whole_ = 0;
+  std::size_t slot_bytes_ = 0, bounce_ = 0, staged_ = 0, full_vector_ = 0;
 };
 
 class DevicePlanner {
@@ -82,7 +82,7 @@ class DevicePlanner {
   std::uintptr_t base(Memory which) const {
     const std::array<std::uintptr_t, 4> bases{reinterpret_cast<std::uintptr_t>(call_.input.data),
                                               reinterpret_cast<std::uintptr_t>(call_.output.data),
-                                              memory_ + own_.staged(), memory_ + own_.whole()};
+                                              memory_ + own_.staged(), memory_ + own_.full_vector()};
     return bases[static_cast<std::size_t>(which)];
   }
   std::uintptr_t layout(const ExecutionPlan::Location& location) const {
@@ -159,7 +159,7 @@ class DevicePlanner {
     const Step& step = schedule_.steps[static_cast<std::size_t>(index)];
     const bool sends = step.kind == StepKind::kSend;
     DeviceExtent extent = locate(sends ? step.operand : step.target);
-    if (extent.count == 0) return;  // both ends know it
+    if (extent.count == 0) return;  // sender and receiver both skip empty messages
     if (program_.is_bounced[static_cast<std::size_t>(index)]) {
       extent.address = bounced_[static_cast<std::size_t>(index)] = bounce;
       bounce += device_aligned(extent.count * element_bytes_);
@@ -168,7 +168,7 @@ class DevicePlanner {
                         extent.count * element_bytes_});
   }
 
-  /// What no step writes comes from the input; what does not lie in the output is copied there.
+  /// Copies the pieces of the result that no step writes from the input, and a result in Memory::kWhole to the output.
   void add_epilogue() {
     std::vector<DeviceTask> untouched;
     if (layout(plan_.input) != layout(plan_.data)) {
@@ -196,7 +196,7 @@ class DevicePlanner {
   const OwnMemory own_;
   const std::uintptr_t memory_;
   const double factor_;
-  std::vector<std::uintptr_t> bounced_;  // where each bounced receive has gone
+  std::vector<std::uintptr_t> bounced_;  // by step: the bounce memory of a receive
   DevicePlan made_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans for a stream: every launch and every group of a collective, with addresses.
+// Plans for a stream: all kernel launches and message groups of a scheduled collective, with addresses.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,29 @@
 
 namespace farandole {
 
-/// What the stream runs, in this order: for each stage its launches, then its messages.
+/// A schedule as a sequence of stages. In each stage the launches run in sequence; then all messages of the stage
+/// proceed at the same time, as an NCCL group. All messages of a round of the schedule are in the same stage, so ranks
+/// whose local dependencies differ still group them alike.
 struct DevicePlan {
   struct Stage {
-    std::vector<std::vector<DeviceTask>> launches;
+    std::vector<std::vector<DeviceTask>> launches;  ///< tasks of one launch are independent of each other
     std::vector<DeviceMessage> messages;
   };
   std::vector<Stage> stages;
 };
 
-/// What kernels and the vendor read and write fastest begins at multiples of so many bytes.
+/// Alignment, in bytes, at which kernels and the vendor's collectives access memory fastest.
 inline constexpr std::size_t kDeviceAlignment = 256;
+/// Rounds up to a multiple of kDeviceAlignment.
 constexpr std::size_t device_aligned(std::size_t bytes) {
   return (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
 }
 
-/// Bytes of device memory that an operation needs for itself: scratch slots, bounce memory, staged input, whole vector.
+/// Bytes of device memory to allocate for an operation: scratch slots, bounce memory, staged input and whole vector.
 std::size_t device_memory_needed(const ExecutionPlan& plan, DType dtype);
 
-/// Pure: reads no memory. @param memory  as many bytes as needed, aligned to kDeviceAlignment
+/// Makes the plan. Pure: reads and writes no memory.
+/// @param memory  device_memory_needed() bytes of device memory, aligned to kDeviceAlignment
 DevicePlan make_device_plan(const ExecutionPlan& plan, const Call& call, void* memory);
 
 }  // namespace farandole

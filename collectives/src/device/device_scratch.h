@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Temporary device memory of an operation.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +8,8 @@
 
 namespace farandole {
 
-/// Memory of the device that goes back to its pool. Made on the device's thread, because the driver
-/// may wait; released anywhere.
+/// Owner of memory from the device's pool. Construct on the device's thread, because the driver may block; destroy on
+/// any thread.
 class DeviceScratch {
  public:
   DeviceScratch(Device& device, std::size_t bytes)

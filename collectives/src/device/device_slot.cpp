@@ -26,10 +26,10 @@ std::optional<Hierarchy> hierarchy_of(const Group& group) {
 
 }  // namespace
 
-/// Every rank's claim to every rank.
-class DeviceSlot::Exchange final : public Operation {
+/// Allgather of the ranks' claims, by messages in host memory (ring).
+class DeviceSlot::ClaimExchange final : public Operation {
  public:
-  Exchange(const Group& group, const Claim& own, std::uint64_t sequence)
+  ClaimExchange(const Group& group, const Claim& own, std::uint64_t sequence)
       : own_(own), claims_(static_cast<std::size_t>(group.size())) {
     Call call;
     call.collective = Collective::kAllgather;
@@ -52,7 +52,7 @@ class DeviceSlot::Exchange final : public Operation {
 
 DeviceSlot::DeviceSlot(const Group& group)
     : group_(group), hierarchy_(hierarchy_of(group)), context_ref_(std::in_place, group.endpoint) {
-  if (group.size() == 1) level(DeviceReach::kAll).is_up = true;
+  if (group.size() == 1) state_of(DeviceReach::kAll).is_up = true;
 }
 DeviceSlot::~DeviceSlot() = default;
 
@@ -74,8 +74,8 @@ std::vector<int> DeviceSlot::members(DeviceReach reach) const {
   return members;
 }
 
-bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder::Time made) {
-  Level& own = level(reach);
+bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder::Time made_at) {
+  GroupState& own = state_of(reach);
   if (own.is_up) return true;
   if (joining_ == nullptr) {
     if (exchange_ == nullptr) {
@@ -83,7 +83,7 @@ bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder
       if (!claiming_->is_done()) return false;
       claiming_->check();
       claiming_.reset();
-      exchange_ = std::make_unique<Exchange>(group_, *claim_, sequence);
+      exchange_ = std::make_unique<ClaimExchange>(group_, *claim_, sequence);
     }
     if (exchange_->advance() != Operation::State::kDone) return false;
     const auto exchange = std::exchange(exchange_, nullptr);
@@ -96,7 +96,7 @@ bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder
     sends_device_memory_ = std::all_of(exchange->claims().begin(), exchange->claims().end(),
                                        [](const Claim& claim) { return claim.sends_device_memory != 0; });
     const bool is_there = have_group(exchange->claims(), group_.rank, reach);
-    if (is_there) own.devices = std::move(known_.devices);
+    if (is_there) own.devices = std::move(shared_group_.devices);
     own.is_up = is_there || ranks_with(group_.rank, reach).size() == 1;
     if (own.is_up) return true;
     begin_joining(exchange->claims(), reach);
@@ -106,28 +106,30 @@ bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder
   joining->check();
   own.devices = std::move(*joined_);
   own.is_up = true;
-  context().add({members(reach), made, own.devices});
+  context().add({members(reach), made_at, own.devices});
   return true;
 }
 
 bool DeviceSlot::have_group(const std::vector<Claim>& claims, int rank, DeviceReach reach) const {
   const std::vector<int> ranks = ranks_with(rank, reach);
-  const DeviceOrder::Time made = claims[static_cast<std::size_t>(rank)].made;
-  return made != 0 && std::all_of(ranks.begin(), ranks.end(),
-                                  [&](int other) { return claims[static_cast<std::size_t>(other)].made == made; });
+  const DeviceOrder::Time made_at = claims[static_cast<std::size_t>(rank)].made_at;
+  return made_at != 0 && std::all_of(ranks.begin(), ranks.end(), [&](int other) {
+           return claims[static_cast<std::size_t>(other)].made_at == made_at;
+         });
 }
 
 bool DeviceSlot::are_decided(const std::vector<Claim>& claims, DeviceReach reach) const {
-  // A rank that has no group from before has made an id for a new one, if it is the first.
+  // The first rank of a group has made an id for a new group, unless that rank already has a group (`made_at` is not
+  // 0).
   for (int rank = 0; rank < group_.size(); ++rank) {
     const auto first = static_cast<std::size_t>(ranks_with(rank, reach).front());
-    if (claims[first].made != 0 && !have_group(claims, rank, reach)) return false;
+    if (claims[first].made_at != 0 && !have_group(claims, rank, reach)) return false;
   }
   return true;
 }
 
 void DeviceSlot::begin_claiming(DeviceReach reach) {
-  known_ = may_share_ ? context().group_of(members(reach)) : DeviceContext::Group{};
+  shared_group_ = may_share_ ? context().group_of(members(reach)) : DeviceContext::Group{};
   DeviceContext& own = context();
   const RankInfo& self = group_.endpoint->topology().rank(group_.endpoint->rank());
   const std::vector<int> ranks = ranks_with(group_.rank, reach);
@@ -141,8 +143,8 @@ void DeviceSlot::begin_claiming(DeviceReach reach) {
   }
   write_text(claim.identity, own.device().info().identity);
   const bool is_alone = ranks.size() == 1;
-  if (!is_alone) claim.made = known_.made;
-  const bool makes_id = !is_alone && group_.rank == ranks.front() && claim.made == 0;
+  if (!is_alone) claim.made_at = shared_group_.made_at;
+  const bool makes_id = !is_alone && group_.rank == ranks.front() && claim.made_at == 0;
   claiming_ = own.thread().run([shared = claim_, is_alone, makes_id, &runtime = own.runtime(), &device = own.device()] {
     write_text(shared->version, runtime.version());
     write_text(shared->collectives, runtime.collectives_version());
@@ -156,7 +158,7 @@ void DeviceSlot::begin_claiming(DeviceReach reach) {
   });
 }
 
-/// All ranks have the same claims, and so come to the same end.
+/// All ranks check the same claims, and so throw the same error.
 void DeviceSlot::check(const std::vector<Claim>& claims, DeviceReach reach) const {
   const auto describe = [&](std::size_t rank) {
     return group_.endpoint->topology().describe(group_.member(static_cast<int>(rank)));
@@ -210,14 +212,14 @@ std::vector<int> DeviceSlot::waits_for() const {
 BufferHazard DeviceSlot::withdraw() {
   if (joining_ != nullptr) context().abandon();
   if (exchange_ == nullptr) return BufferHazard::kNone;
-  const BufferHazard aftermath = exchange_->withdraw();
-  if (aftermath != BufferHazard::kNone) keep_until_exit(std::move(exchange_));
+  const BufferHazard hazard = exchange_->withdraw();
+  if (hazard != BufferHazard::kNone) keep_until_exit(std::move(exchange_));
   exchange_.reset();
   return BufferHazard::kNone;
 }
 
 void DeviceSlot::close() {
-  for (Level& each : levels_) each.devices.reset();
+  for (GroupState& each : group_states_) each.devices.reset();
   context_ = nullptr;
   context_ref_.reset();
 }

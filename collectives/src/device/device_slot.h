@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a communicator has of its rank's device.
+// A communicator's device groups, made on first use.
 #pragma once
 
 #include <array>
@@ -15,17 +15,26 @@
 
 namespace farandole {
 
-/// Which ranks of a communicator a group of devices has.
+/// The ranks of a device group.
 enum class DeviceReach : std::uint8_t {
-  kAll,
-  kHost,  ///< those of this host
+  kAll,   ///< all ranks of the communicator
+  kHost,  ///< the ranks of the communicator on this host
 };
 
-/// A device group of a communicator is made by the first device operation that needs it, when its turn has come:
-/// all ranks tell each other which device and which libraries they have, the first rank of each group an id, and then
-/// join. Where all ranks of a group have one already, of another communicator, they use that: a vendor's takes memory
-/// of the device, and long to make. A rank that can not take part says so there, and all ranks raise the same. One
-/// thread at a time (the work queue's lock).
+/// A communicator's device groups: a group of all ranks, and a group of the ranks of each host. The first device
+/// operation that needs a group calls `bring_up` in its turn, which makes the group:
+///
+/// 1. On the device's thread each rank collects a claim: device, versions of libraries, any problem, and, on the first
+/// rank of each group, a new group id.
+/// 2. An allgather by messages gives every rank all claims. All ranks check the same claims, so all join, or all throw
+/// the same error.
+/// 3. The ranks of each group join with the id of their first rank.
+///
+/// If all ranks of a group already have the group of another communicator (DeviceContext::group_of), they share that
+/// group and skip step 3, because an NCCL communicator takes device memory and is slow to make. If only some of the
+/// ranks have such a group, steps 1 and 2 are repeated for a new group.
+///
+/// One thread at a time (the work queue's lock).
 class DeviceSlot {
  public:
   explicit DeviceSlot(const Group& group);
@@ -34,73 +43,78 @@ class DeviceSlot {
   DeviceSlot& operator=(const DeviceSlot&) = delete;
 
   const Group& group() const { return group_; }
-  /// Opens the rank's device, if it is not open. @throws InvalidArgument  there is none
+  /// Returns the rank's device context, and opens the device if it is not open. @throws InvalidArgument  this rank has
+  /// no device
   DeviceContext& context();
-  /// Of several hosts; else null.
+  /// The hosts of the communicator; null if it has a single host.
   const Hierarchy* hierarchy() const { return hierarchy_ ? &*hierarchy_ : nullptr; }
-  /// Null where the rank is alone.
-  DeviceGroup* devices(DeviceReach reach) const { return level(reach).devices.get(); }
-  /// Ranks of the job that are in that group.
+  /// The device group; null before `bring_up`, and if the group would have this rank only.
+  DeviceGroup* devices(DeviceReach reach) const { return state_of(reach).devices.get(); }
+  /// Ranks of that group, numbered in the job.
   std::vector<int> members(DeviceReach reach) const;
-  /// True if all ranks say that messages between hosts take device memory as it is. Known once kHost is up.
+  /// True if the transports between hosts accept device memory on all ranks. Valid after `bring_up` of kHost.
   bool sends_device_memory() const { return sends_device_memory_; }
-  /// Moves on until the group is there; never blocks. @param sequence, made  of the operation in whose turn it is
-  /// @returns  false: to be called again   @throws Unsupported, DeviceError  on all ranks alike
-  bool bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder::Time made);
-  /// Ranks that `bring_up` waits for.
+  /// Advances the steps above. Returns true once the group is there, false if the caller must call again. Non-blocking.
+  /// @param sequence, made_at  sequence number and agreed time of the operation whose turn it is
+  /// @throws Unsupported, DeviceError  on all ranks alike
+  bool bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder::Time made_at);
+  /// Ranks of the job that `bring_up` waits for.
   std::vector<int> waits_for() const;
-  /// Gives `bring_up` up, see Operation.
+  /// Cancels `bring_up`, as Operation::withdraw does.
   BufferHazard withdraw();
-  /// The communicator ends.
+  /// Releases the groups and the device; called when the communicator ends.
   void close();
 
  private:
-  /// What a rank says of itself. Compared bytewise where it must be the same.
+  /// A rank's message in the allgather of step 2. Fixed-size texts, padded with zeros, so that they compare bytewise.
   struct Claim {
-    DeviceGroupId id{};  ///< of the first rank of a group
-    std::array<char, 64> identity{};
-    std::array<char, 128> version{};     ///< of driver and collectives
-    std::array<char, 64> collectives{};  ///< version
-    std::array<char, 512> problem{};     ///< why this rank can not take part
+    DeviceGroupId id{};                  ///< the new group's id, if this rank is the first of its group
+    std::array<char, 64> identity{};     ///< DeviceInfo::identity
+    std::array<char, 128> version{};     ///< DeviceRuntime::version
+    std::array<char, 64> collectives{};  ///< DeviceRuntime::collectives_version
+    std::array<char, 512> problem{};     ///< why this rank cannot take part; else empty
     std::int32_t host = 0, ordinal = 0;
     std::uint64_t sends_device_memory = 0;
-    DeviceOrder::Time made = 0;  ///< of the group that this rank has of its ranks already; 0: none
+    DeviceOrder::Time made_at = 0;  ///< DeviceContext::Group::made_at of a group that can be shared; 0 if there is none
   };
-  struct Level {
+  struct GroupState {
     std::shared_ptr<DeviceGroup> devices;
     bool is_up = false;
   };
-  class Exchange;
-  Level& level(DeviceReach reach) { return levels_[static_cast<std::size_t>(reach)]; }
-  const Level& level(DeviceReach reach) const { return levels_[static_cast<std::size_t>(reach)]; }
-  /// The ranks of the communicator that are in `rank`'s group.
+  /// The allgather of claims.
+  class ClaimExchange;
+  GroupState& state_of(DeviceReach reach) { return group_states_[static_cast<std::size_t>(reach)]; }
+  const GroupState& state_of(DeviceReach reach) const { return group_states_[static_cast<std::size_t>(reach)]; }
+  /// Ranks of the communicator that are in the same group as `rank`, ascending.
   std::vector<int> ranks_with(int rank, DeviceReach reach) const;
-  /// On the device's thread: a vendor's library may be loaded there, and opens sockets.
+  /// Step 1. Runs on the device's thread, because loading the vendor's library may block, and the library opens
+  /// sockets.
   void begin_claiming(DeviceReach reach);
+  /// @throws Unsupported  a rank has a problem, versions differ, or ranks share a device; the same on all ranks
   void check(const std::vector<Claim>& claims, DeviceReach reach) const;
-  /// Of a driver that differs, which is no fault, once for this process.
+  /// Logs a warning, once per process, if drivers differ, which is no error.
   void warn_of_versions(const std::vector<Claim>& claims) const;
-  /// True if all ranks of `rank`'s group have the same one.
+  /// True if all ranks of `rank`'s group already have the same device group.
   bool have_group(const std::vector<Claim>& claims, int rank, DeviceReach reach) const;
-  /// True if each group is there, or can be made. All ranks of the communicator find the same.
+  /// True if each group exists or has a new id, so that the ranks can share or join the group; the same on all ranks.
   bool are_decided(const std::vector<Claim>& claims, DeviceReach reach) const;
+  /// Step 3, on the device's thread.
   void begin_joining(const std::vector<Claim>& claims, DeviceReach reach);
 
   const Group& group_;
   const std::optional<Hierarchy> hierarchy_;
   std::optional<DeviceContext::ContextRef> context_ref_;
-  DeviceContext* context_ = nullptr;  // once it is open
-  std::array<Level, 2> levels_;
+  DeviceContext* context_ = nullptr;        // null until the device is open
+  std::array<GroupState, 2> group_states_;  // by DeviceReach
   bool sends_device_memory_ = false;
-  bool may_share_ = true;  // false: some ranks of a group have one, and others have none
-  // Of the group that is being made.
-  DeviceContext::Group known_;  // that this rank has of its ranks already
-  // Of the device's thread, which may be left behind in it.
+  bool may_share_ = true;  // false once only some ranks had a group to share: then a new group is made
+  // State of `bring_up`. `claim_` and `joined_` are shared with the device's thread, which may be abandoned.
+  DeviceContext::Group shared_group_;  // the group that this rank already has for these ranks, if any
   std::shared_ptr<Claim> claim_;
-  std::shared_ptr<const DeviceJob> claiming_;
-  std::unique_ptr<Exchange> exchange_;  // of claims
+  std::shared_ptr<const DeviceJob> claiming_;  // step 1
+  std::unique_ptr<ClaimExchange> exchange_;    // step 2
   std::shared_ptr<std::unique_ptr<DeviceGroup>> joined_;
-  std::shared_ptr<const DeviceJob> joining_;
+  std::shared_ptr<const DeviceJob> joining_;  // step 3
 };
 
 }  // namespace farandole

@@ -16,9 +16,9 @@ namespace farandole {
 
 struct DeviceThread::Shared {
   std::function<void()> ring;
-  std::mutex mutex;                 // guards the rest
-  std::condition_variable changed;  // there is a job, or the end
-  std::condition_variable ended;    // a job has ended
+  std::mutex mutex;                 // guards the members below
+  std::condition_variable changed;  // signalled when a job is queued, and by the destructor
+  std::condition_variable ended;    // signalled when a job is done
   std::deque<std::shared_ptr<DeviceJob>> jobs;
   bool ends = false;
   bool is_left_behind = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread of a device: everything that may block in the vendor's library is done there.
+// The thread of a device, which makes all calls that may block in the vendor's library.
 #pragma once
 
 #include <atomic>
@@ -11,12 +11,11 @@
 
 namespace farandole {
 
-/// One piece of work of a device's thread. `is_done` is set last: its release pairs with the acquire of the thread that
-/// asks.
+/// A job of a device's thread. `done_` is set last; the release pairs with the acquire in `is_done`.
 class DeviceJob {
  public:
   bool is_done() const { return done_.load(std::memory_order_acquire); }
-  /// @throws Error  what the work has thrown
+  /// To be called once the job is done. @throws Error  the job's work has thrown it
   void check() const {
     if (failure_) throw_error(failure_->kind(), failure_->what());
   }
@@ -28,34 +27,38 @@ class DeviceJob {
   std::atomic<bool> done_{false};
 };
 
-/// Runs work in the order in which it was given. Thread-safe.
+/// Runs jobs on a thread, in the order in which they were queued. Thread-safe.
 ///
-/// The vendor's calls may block for ever: after a fault the thread is left behind in such a call, and nothing that it
-/// uses goes away.
+/// The vendor's calls may block forever. After a fault the thread is therefore abandoned in such a call, and everything
+/// that the call uses is kept: jobs share ownership of their data.
 class DeviceThread {
  public:
-  /// @param ring  called after each piece of work, on the thread  @throws Unsupported  there can be no more threads
+  /// @param ring  called on the thread after each job, to wake threads that wait for the job   @throws Unsupported  the
+  /// system refuses another thread
   explicit DeviceThread(std::function<void()> ring);
-  /// Waits for what was given; after `leave_behind` not.
+  /// Blocks until all queued jobs are done, unless `leave_behind` was called.
   ~DeviceThread();
   DeviceThread(const DeviceThread&) = delete;
   DeviceThread& operator=(const DeviceThread&) = delete;
 
-  /// What `work` refers to stays until it is done.
+  /// Queues a job. `work` must own or outlive all data that it uses.
   std::shared_ptr<const DeviceJob> run(std::function<void()> work) { return run({}, std::move(work)); }
-  /// The same for work that `prepare` comes before, which may block until a fault: gets memory. If the thread is left
-  /// behind meanwhile, `work` is dropped: the memory of the call, which it would enqueue, is its owner's again.
+  /// Queues a job of two parts. `prepare` allocates memory, and may block until a fault. If the thread is abandoned
+  /// meanwhile, `work` is dropped: it would enqueue access to the buffers of the call, which belong to their owner
+  /// again.
   std::shared_ptr<const DeviceJob> run(std::function<void()> prepare, std::function<void()> work);
-  /// Runs it, and blocks until it has ended. @param check  called every few milliseconds meanwhile; if it throws, that
-  /// is passed on, and the work may still run: it owns what it refers to   @throws Error  what the work has thrown
+  /// Queues a job, and blocks until it is done.
+  /// @param check  called every few milliseconds meanwhile; exceptions of `check` are passed on, and `work` may still
+  /// run then, so `work` must own all data that it uses
+  /// @throws Error  `work` has thrown it
   void run_now(std::function<void()> work, const std::function<void()>& check);
-  /// What has not begun is dropped, and what runs is not waited for.
+  /// Drops queued jobs, and lets the destructor detach the thread instead of waiting for the running job.
   void leave_behind();
 
  private:
   struct Shared;
   static void work(Shared& shared);
-  const std::shared_ptr<Shared> shared_;  // with the thread
+  const std::shared_ptr<Shared> shared_;  // shared with the thread
 };
 
 }  // namespace farandole

@@ -10,9 +10,9 @@
 namespace farandole {
 namespace {
 
-/// Up to so many ranks are all connected before the first schedule runs, and none for the vendor's collectives; of more
-/// ranks those that meet, when they first do.
-constexpr int kFullMesh = 16;
+/// Up to this number of ranks, all pairs are connected before the first schedule runs. In larger groups NCCL connects
+/// two ranks at their first message. The vendor's collectives make their own connections.
+constexpr int kMaxConnectedRanks = 16;
 
 class ScheduledWork final : public DeviceWork {
  public:
@@ -23,7 +23,7 @@ class ScheduledWork final : public DeviceWork {
         size_(size) {}
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
-    if (devices != nullptr && size_ <= kFullMesh) devices->connect(stream);
+    if (devices != nullptr && size_ <= kMaxConnectedRanks) devices->connect(stream);
     for (const DevicePlan::Stage& stage : plan_.stages) {
       for (const std::vector<DeviceTask>& launch : stage.launches) device.launch(launch, stream);
       if (!stage.messages.empty()) devices->exchange(stage.messages, stream);
@@ -77,13 +77,14 @@ class VendorWork final : public DeviceWork {
 
   const Call& call_;
   const double factor_;
-  const bool is_staged_;  // scaled, or overwritten by the output
+  const bool is_staged_;  // the input is copied first: it is scaled, or the output overwrites it
   const DeviceScratch staged_;
   const bool is_root_;
   DeviceCollective collective_;
 };
 
-/// The device's thread works in the order of turns, so that the next operation may have its own.
+/// A run that queues a single job, which makes the work and enqueues all of it. Since the device's thread runs jobs in
+/// order, the run is fully enqueued from the beginning: the next operation's turn may begin.
 class SingleEnqueueRun final : public DeviceRun {
  public:
   SingleEnqueueRun(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make, const DeviceEvents& events)
@@ -107,7 +108,7 @@ class SingleEnqueueRun final : public DeviceRun {
   BufferHazard withdraw() override { return BufferHazard::kNone; }
 
  private:
-  /// Of the device's thread until its job is done.
+  /// Result of the job. Belongs to the device's thread until the job is done.
   struct Made {
     std::shared_ptr<DeviceWork> work;
     bool may_have_enqueued = false;
@@ -131,8 +132,8 @@ std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int si
   return std::make_shared<ScheduledWork>(device, rank, size, call, selection);
 }
 
-std::unique_ptr<DeviceRun> run_in_one_go(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,
-                                         const DeviceEvents& events) {
+std::unique_ptr<DeviceRun> make_single_enqueue_run(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,
+                                                   const DeviceEvents& events) {
   return std::make_unique<SingleEnqueueRun>(context, devices, std::move(make), events);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operation does on the device once it has its turn.
+// Units of work of device operations (DeviceWork), and their execution by the device's thread (DeviceRun).
 #pragma once
 
 #include <functional>
@@ -14,44 +14,48 @@
 
 namespace farandole {
 
-/// What is enqueued in one go. Outlives what it has enqueued: its memory is the stream's until then.
+/// Work that a single call enqueues. Owns device memory that the work uses, so the object must outlive the execution of
+/// the work on the device.
 class DeviceWork {
  public:
   virtual ~DeviceWork() = default;
-  /// On the device's thread. @param devices  null where the rank is alone
+  /// Enqueues all of the work. Called on the device's thread. @param devices  null if this rank is alone
   virtual void enqueue(Device& device, DeviceGroup* devices, StreamView stream) = 0;
 };
 
-/// Whether the vendor's collective gives what a schedule gives; it never does for parts of different lengths.
+/// True if the vendor's collective has the same result as a schedule. Always false for parts of different lengths.
 bool device_vendor_agrees(const Call& call);
 
-/// The vendor's own collective, between what scales. Both need `call` until they are done; it is rank `rank` of `size`.
+/// Makes work that runs the vendor's own collective, with kernels that scale before and after it if needed. `call`,
+/// which is that of rank `rank` of `size`, must outlive the work.
 std::shared_ptr<DeviceWork> make_vendor_work(Device& device, int rank, int size, const Call& call);
-/// A schedule: launches and groups of messages.
+/// Makes work that runs a schedule: kernel launches and groups of messages (DevicePlan). `call` must outlive the work.
 std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int size, const Call& call,
                                                 const Selection& selection);
 
-/// The part of an operation from its turn until all of it is enqueued: `advance` says then that it is done. Withdrawn,
-/// it must be kept, because the device may still use its memory.
+/// The part of a device operation from its turn until all its work is enqueued; `advance` then returns kDone. After
+/// `withdraw` the caller must keep the run, because the device may still use its memory.
 class DeviceRun : public Operation {
  public:
-  /// True once the device's thread has been given all of it: the next operation of the rank may have its turn.
+  /// True once jobs for all of the work have been queued for the device's thread: since that thread runs jobs in order,
+  /// the rank's next operation may begin its turn.
   virtual bool fully_enqueued() const = 0;
-  /// False if nothing was enqueued, and nothing will be.
+  /// False if no work was enqueued in a stream, and none will be.
   virtual bool may_have_enqueued() const { return true; }
 };
 
-/// Makes a work, on the device's thread: it needs memory.
+/// Makes a DeviceWork. Called on the device's thread, because making a work allocates memory.
 using MakeDeviceWork = std::function<std::shared_ptr<DeviceWork>()>;
 
-/// What a run begins after, and what comes after it.
+/// Events at the two ends of a run.
 struct DeviceEvents {
-  std::shared_ptr<DeviceEvent> ready;  ///< recorded: the input is there
-  std::shared_ptr<DeviceEvent> done;   ///< recorded by the run, behind all of it
+  std::shared_ptr<DeviceEvent> ready;  ///< already recorded; complete when the input is ready
+  std::shared_ptr<DeviceEvent> done;   ///< recorded by the run after all of its work
 };
 
-/// One piece of work in the stream of the context. What `make` refers to outlives the run, or stays for ever.
-std::unique_ptr<DeviceRun> run_in_one_go(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,
-                                         const DeviceEvents& events);
+/// Makes a run that enqueues a single DeviceWork in the stream of the context, by a single job. All data that `make`
+/// refers to must outlive the run; after a fault, it must stay valid until the process ends.
+std::unique_ptr<DeviceRun> make_single_enqueue_run(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,
+                                                   const DeviceEvents& events);
 
 }  // namespace farandole

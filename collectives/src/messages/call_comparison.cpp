@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-std::uint8_t lane_of_messages(std::uint64_t number) {
+std::uint8_t message_lane(std::uint64_t number) {
   return static_cast<std::uint8_t>(number / ShmGroup::kNumbers % kLanes);
 }
 
@@ -18,12 +18,12 @@ std::uint8_t lane_of_messages(std::uint64_t number) {
 std::unique_ptr<CallComparison> CallComparison::make(const Group& group, const Hierarchy* hierarchy, ShmGroup* host,
                                                      std::uint64_t number, const Descriptor& mine, ShownBlocks blocks) {
   if (hierarchy == nullptr) return std::make_unique<FlatComparison>(group, number, mine, std::move(blocks));
-  return std::make_unique<TwoLevelComparison>(group, *hierarchy, host, number, mine, std::move(blocks));
+  return std::make_unique<HierarchicalComparison>(group, *hierarchy, host, number, mine, std::move(blocks));
 }
 
 FlatComparison::FlatComparison(const Group& group, std::uint64_t number, const Descriptor& mine, ShownBlocks blocks)
     : group_(group),
-      dissemination_(group, lane_of_messages(number), ComparedCalls::of(group.rank, mine, number), group.size(),
+      dissemination_(group, message_lane(number), ComparedCalls::of(group.rank, mine, number), group.size(),
                      std::move(blocks)) {}
 
 Operation::State FlatComparison::advance() {
@@ -34,33 +34,34 @@ Operation::State FlatComparison::advance() {
   return State::kDone;
 }
 
-TwoLevelComparison::TwoLevelComparison(const Group& group, const Hierarchy& hierarchy, ShmGroup* host,
-                                       std::uint64_t number, const Descriptor& mine, ShownBlocks blocks)
+HierarchicalComparison::HierarchicalComparison(const Group& group, const Hierarchy& hierarchy, ShmGroup* host,
+                                               std::uint64_t number, const Descriptor& mine, ShownBlocks blocks)
     : group_(group),
       hierarchy_(hierarchy),
       host_(host),
       number_(number),
-      known_(ComparedCalls::of(group.rank, mine, number)),
-      shown_(std::move(blocks)) {
-  if (!shown_.bytes.empty()) place_blocks();
+      compared_(ComparedCalls::of(group.rank, mine, number)),
+      payload_(std::move(blocks)) {
+  if (!payload_.bytes.empty()) place_blocks();
 }
 
-/// The blocks of a host side by side in the order of ranks.
-void TwoLevelComparison::place_blocks() {
+/// Computes `places_`: the payloads of a host's ranks follow each other in the order of ranks, and hosts follow each
+/// other.
+void HierarchicalComparison::place_blocks() {
   places_.resize(static_cast<std::size_t>(group_.size()));
   std::size_t before = 0;
   for (int host = 0; host < hierarchy_.host_count(); ++host) {
     std::size_t bytes = 0;
     for (const int rank : hierarchy_.ranks_of(host)) {
       places_[static_cast<std::size_t>(rank)] = {host, bytes, before + bytes};
-      bytes += shown_.bytes_of(rank);
+      bytes += payload_.bytes_of(rank);
     }
     bytes_of_host_.push_back(bytes);
     before += bytes;
   }
 }
 
-Operation::State TwoLevelComparison::advance() {
+Operation::State HierarchicalComparison::advance() {
   for (bool moved = false;; moved = true) {
     const State state = step();
     if (state == State::kDone) return state;
@@ -68,62 +69,63 @@ Operation::State TwoLevelComparison::advance() {
   }
 }
 
-Operation::State TwoLevelComparison::step() {
+Operation::State HierarchicalComparison::step() {
   switch (phase_) {
     case Phase::kConnect:
       if (host_ != nullptr && !host_->connect()) return State::kWaiting;
-      show();
+      publish();
       return State::kMoved;
-    case Phase::kCollect:
+    case Phase::kGather:
       if (host_gather_ && !host_gather_->all_shown()) return State::kWaiting;
       begin_across();
       return State::kMoved;
     case Phase::kAcross:
       if (const State state = across_->advance(); state != State::kDone) return state;
-      answer();
-      known_.throw_if_different(group_);
+      publish_answer();
+      compared_.throw_if_different(group_);
       across_->check_lengths();
       return State::kDone;
-    case Phase::kAwait:
+    case Phase::kAwaitAnswer:
       if (!host_gather_->is_answered()) return State::kWaiting;
-      known_ = std::bit_cast<ComparedCalls>(host_gather_->answer());
-      known_.throw_if_different(group_);
+      compared_ = std::bit_cast<ComparedCalls>(host_gather_->answer());
+      compared_.throw_if_different(group_);
       break;
   }
   return State::kDone;
 }
 
-void TwoLevelComparison::show() {
-  phase_ = is_first() ? Phase::kCollect : Phase::kAwait;
+void HierarchicalComparison::publish() {
+  phase_ = is_first() ? Phase::kGather : Phase::kAwaitAnswer;
   if (host_ == nullptr) return;
   host_gather_.emplace(*host_, number_);
-  // The first rank's room is for the answer.
-  if (!is_first() && shown_.bytes_of(group_.rank) > 0) shown_.write(host_gather_->hierarchy_buffer());
-  host_gather_->show(std::bit_cast<HostGather::Entry>(known_.lowest));
+  // The hierarchy buffer of the first rank is for the answer: blocks_of_hosts() writes this rank's payload into the
+  // message.
+  if (!is_first() && payload_.bytes_of(group_.rank) > 0) payload_.write(host_gather_->hierarchy_buffer());
+  host_gather_->show(std::bit_cast<HostGather::Entry>(compared_.lowest));
 }
 
-void TwoLevelComparison::begin_across() {
+void HierarchicalComparison::begin_across() {
   for (int local = 0; host_gather_ && local < host_->size(); ++local) {
     ComparedCalls received;
     received.lowest = std::bit_cast<ComparedCalls::Entry>(host_gather_->entry_of(local));
-    known_.merge(received, group_.size());
+    compared_.merge(received, group_.size());
   }
   std::vector<int> first_ranks;
   for (const std::vector<int>& ranks : hierarchy_.hosts) first_ranks.push_back(ranks.front());
   first_ranks_ = group_across(group_, first_ranks);
-  across_.emplace(first_ranks_, lane_of_messages(number_), known_, group_.size(), blocks_of_hosts());
+  across_.emplace(first_ranks_, message_lane(number_), compared_, group_.size(), blocks_of_hosts());
   phase_ = Phase::kAcross;
 }
 
-ShownBlocks TwoLevelComparison::blocks_of_hosts() {
+ShownBlocks HierarchicalComparison::blocks_of_hosts() {
   ShownBlocks blocks;
-  if (shown_.bytes.empty()) return blocks;
+  if (payload_.bytes.empty()) return blocks;
   blocks.bytes = bytes_of_host_;
   blocks.write = [this](std::byte* to) {
-    if (shown_.bytes_of(group_.rank) > 0) shown_.write(to);
+    if (payload_.bytes_of(group_.rank) > 0) payload_.write(to);
     for (int local = 1; host_ != nullptr && local < host_->size(); ++local) {
       const int rank = host_->member(local);
-      const std::size_t bytes = shown_.bytes_of(rank);
+      const std::size_t bytes = payload_.bytes_of(rank);
       if (bytes > 0)
         std::memcpy(to + places_[static_cast<std::size_t>(rank)].in_host, host_gather_->hierarchy_buffer_of(local),
                     bytes);
@@ -132,8 +134,8 @@ ShownBlocks TwoLevelComparison::blocks_of_hosts() {
   return blocks;
 }
 
-void TwoLevelComparison::answer() {
-  known_ = across_->calls();
+void HierarchicalComparison::publish_answer() {
+  compared_ = across_->calls();
   if (!host_gather_) return;
   std::byte* to = host_gather_->hierarchy_buffer();
   for (std::size_t host = 0; host < bytes_of_host_.size(); ++host) {
@@ -141,18 +143,18 @@ void TwoLevelComparison::answer() {
     if (bytes > 0) std::memcpy(to, across_->block(static_cast<int>(host)), bytes);
     to += bytes;
   }
-  host_gather_->give(std::bit_cast<HostGather::Answer>(known_));
+  host_gather_->give(std::bit_cast<HostGather::Answer>(compared_));
 }
 
-const std::byte* TwoLevelComparison::block(int rank) const {
+const std::byte* HierarchicalComparison::block(int rank) const {
   const Place& place = places_[static_cast<std::size_t>(rank)];
   if (across_) return across_->block(place.host) + place.in_host;
   return host_gather_->result_buffer() + place.in_answer;
 }
 
-std::vector<int> TwoLevelComparison::waits_for() const {
+std::vector<int> HierarchicalComparison::waits_for() const {
   if (across_) return across_->waits_for();
-  if (phase_ == Phase::kAwait) return {group_.member(host_->member(0))};
+  if (phase_ == Phase::kAwaitAnswer) return {group_.member(host_->member(0))};
   if (!host_gather_) return host_ != nullptr ? host_->peers_of(group_) : std::vector<int>{};
   std::vector<int> ranks;
   for (const int local : host_gather_->missing()) ranks.push_back(group_.member(host_->member(local)));

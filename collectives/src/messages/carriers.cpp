@@ -7,6 +7,7 @@
 namespace farandole {
 namespace {
 
+/// Local ranks of the carriers of a host, ascending.
 std::vector<int> carriers_of(const HierarchicalQuery& query, const Hierarchy& hierarchy, int host) {
   std::vector<int> locals(static_cast<std::size_t>(query.carriers));
   std::iota(locals.begin(), locals.end(), 0);
@@ -16,7 +17,7 @@ std::vector<int> carriers_of(const HierarchicalQuery& query, const Hierarchy& hi
   return locals;
 }
 
-/// -1: the local rank is no carrier.
+/// Number of a local rank as a carrier; -1 if the rank is no carrier.
 int carrier_at(const std::vector<int>& locals, int local) {
   const auto found = std::find(locals.begin(), locals.end(), local);
   return found == locals.end() ? -1 : static_cast<int>(found - locals.begin());
@@ -61,7 +62,7 @@ std::vector<std::size_t> Carriers::by_local(const std::vector<std::size_t>& by_c
   return counts;
 }
 
-std::vector<int> Carriers::met() const {
+std::vector<int> Carriers::counterparts() const {
   std::vector<int> ranks;
   for (int host = 0; carries() && host < hierarchy_.host_count(); ++host) {
     const int local = locals_[static_cast<std::size_t>(host)][static_cast<std::size_t>(own_)];
@@ -82,9 +83,9 @@ SliceLayout::SliceLayout(const HierarchicalQuery& query, int slice) {
     first += count;
   }
   const std::size_t granularity = std::max(query.granularity, query.slice_granularity);
-  whole_ = extent_of(balanced_offsets(query.count, query.slices, 1, granularity), slice);
-  parts_ = balanced_offsets(whole_.count, query.carriers, 1, query.granularity);
-  for (std::size_t& offset : parts_) offset += whole_.first;
+  vector_ = extent_of(balanced_offsets(query.count, query.slices, 1, granularity), slice);
+  parts_ = balanced_offsets(vector_.count, query.carriers, 1, query.granularity);
+  for (std::size_t& offset : parts_) offset += vector_.first;
 }
 
 std::size_t SliceLayout::blocks(const std::vector<int>& ranks) const {
@@ -101,7 +102,7 @@ PlanRange SliceLayout::block_at_origin(PlanPlace::Memory memory, int rank) const
 }
 
 PlanRange SliceLayout::part_in(PlanPlace::Memory memory, int carrier) const {
-  if (carrier < 0) return {{memory, whole_.first}, 0};
+  if (carrier < 0) return {{memory, vector_.first}, 0};
   const Extent part = extent_of(parts_, carrier);
   return {{memory, part.first}, part.count};
 }

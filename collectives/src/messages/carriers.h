@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks carry what between hosts, and what of it is in one slice. Pure.
+// Carriers of a hierarchical collective: which ranks exchange which data between hosts, and which part of that data
+// belongs to a slice. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,40 +13,42 @@
 
 namespace farandole {
 
-/// The carriers of each host: its first ranks, and in a rooted collective the root. Const after construction.
+/// The carriers of all hosts: the ranks that exchange data with other hosts (see plan_hierarchical). Every host has the
+/// same number of carriers, numbered from 0: the first ranks of the host. In a rooted collective the root replaces the
+/// last carrier of its host, unless the root is a carrier anyway. Const after construction.
 class Carriers {
  public:
   Carriers(const HierarchicalQuery& query, const Hierarchy& hierarchy);
 
-  /// Of each host.
+  /// Number of carriers of each host.
   int count() const { return count_; }
   bool is_single() const { return count_ == 1; }
-  /// The carrier that this rank is; -1: none.
+  /// This rank's number as a carrier; -1 if this rank is no carrier.
   int own() const { return own_; }
   bool carries() const { return own_ >= 0; }
-  /// On each host every rank is a carrier.
+  /// True if all ranks of all hosts are carriers.
   bool all_carry() const { return all_carry_; }
-  /// Each rank of this host carries for itself only.
+  /// True if all ranks of this host are carriers, so that each carries its own block only.
   bool all_carry_here() const { return hierarchy_.local_size() == count_; }
-  /// The local rank of a carrier of this host.
+  /// Local rank of a carrier of this host.
   int local_of(int carrier) const;
-  /// The ranks of a host whose blocks go by a carrier: its own block, and the blocks of ranks that are no carriers,
-  /// which the carriers take by turns.
+  /// Ranks of `host` whose blocks the carrier with this number exchanges: its own rank, and a share of the ranks that
+  /// are no carriers, which are assigned round robin.
   const std::vector<int>& assigned(int host, int carrier) const;
-  /// Ranks of all hosts whose blocks go by a carrier.
+  /// Number of ranks assigned to carriers with this number, on all hosts together.
   std::size_t assigned_everywhere(int carrier) const;
-  /// What the carriers of this host have, as counts of its local ranks.
+  /// Converts counts by carrier to counts by local rank of this host; ranks that are no carriers get 0.
   std::vector<std::size_t> by_local(const std::vector<std::size_t>& by_carrier) const;
-  /// The ranks of the communicator that meet this one, one of each host; empty: it is no carrier.
-  std::vector<int> met() const;
+  /// This carrier and its counterparts: ranks of the communicator, by host. Empty if this rank is no carrier.
+  std::vector<int> counterparts() const;
 
  private:
   const Hierarchy& hierarchy_;
   const int count_;
   int own_ = -1;
   bool all_carry_ = true;
-  std::vector<std::vector<int>> locals_;                 // by host and carrier, ascending
-  std::vector<std::vector<std::vector<int>>> assigned_;  // by host and carrier
+  std::vector<std::vector<int>> locals_;                 // [host][carrier]: local rank; ascending
+  std::vector<std::vector<std::vector<int>>> assigned_;  // [host][carrier]: ranks
 };
 
 /// A range of elements.
@@ -54,27 +57,32 @@ struct PlanRange {
   std::size_t count = 0;
 };
 
-/// The part of a collective's vector, and of each rank's block, that one slice is. Const after construction.
+/// The elements that belong to a slice of a collective: a part of the vector, or a part of each rank's block. Const
+/// after construction.
 class SliceLayout {
  public:
   SliceLayout(const HierarchicalQuery& query, int slice);
 
+  /// Elements of a rank's block in this slice.
   std::size_t block(int rank) const { return counts_[static_cast<std::size_t>(rank)]; }
+  /// Elements of the blocks of some ranks, together.
   std::size_t blocks(const std::vector<int>& ranks) const;
   /// A rank's block, in memory that holds the blocks of all ranks.
   PlanRange block_in(PlanPlace::Memory memory, int rank) const;
-  /// A rank's block, in memory that holds no other.
+  /// A rank's block, in memory that holds this block only.
   PlanRange block_at_origin(PlanPlace::Memory memory, int rank) const;
-  PlanRange whole_in(PlanPlace::Memory memory) const { return {{memory, whole_.first}, whole_.count}; }
-  /// A carrier's part of the vector; nothing for carrier -1.
+  /// The vector's elements in this slice.
+  PlanRange vector_in(PlanPlace::Memory memory) const { return {{memory, vector_.first}, vector_.count}; }
+  /// A carrier's part of these elements; empty for carrier -1.
   PlanRange part_in(PlanPlace::Memory memory, int carrier) const;
-  /// Of the vector, by carrier.
+  /// Sizes of these parts, by carrier.
   std::vector<std::size_t> part_counts() const;
 
  private:
-  std::vector<std::size_t> skipped_, counts_, firsts_;  // by rank: what earlier slices have, this one, where it begins
-  Extent whole_;                                        // of the vector
-  Offsets parts_;                                       // of it, for the carriers
+  // By rank: elements of the block in earlier slices, in this slice, and where the latter begin in the whole vector.
+  std::vector<std::size_t> skipped_, counts_, firsts_;
+  Extent vector_;  // of this slice in the vector
+  Offsets parts_;  // boundaries of the carriers' parts of `vector_`
 };
 
 }  // namespace farandole

@@ -17,10 +17,10 @@ bool is_same(const Descriptor& a, const Descriptor& b) {
 
 }  // namespace
 
-ComparedCalls ComparedCalls::of(int rank, const Descriptor& called, std::uint64_t sequence) {
+ComparedCalls ComparedCalls::of(int rank, const Descriptor& call, std::uint64_t sequence) {
   ComparedCalls calls;
-  calls.lowest = {rank, 0, called};
-  calls.lowest.descriptor.digest = mix(called.digest, sequence);
+  calls.lowest = {rank, 0, call};
+  calls.lowest.descriptor.digest = mix(call.digest, sequence);
   return calls;
 }
 
@@ -35,7 +35,7 @@ void ComparedCalls::merge(Entry entry, int size) {
     throw TransportError(fmt::format("a comparison of calls names rank {} of a communicator of {}", entry.rank, size));
   }
   if (entry.rank < lowest.rank) std::swap(entry, lowest);
-  // `entry` is now the higher one; the old pair's differing entry may agree with a new lowest one.
+  // `entry` now has the higher rank of both. `differing` may agree with a new `lowest`: then `differing` is dropped.
   if (is_same(differing.descriptor, lowest.descriptor)) differing.rank = -1;
   if (is_same(entry.descriptor, lowest.descriptor)) return;
   if (differing.rank < 0 || entry.rank < differing.rank) differing = entry;

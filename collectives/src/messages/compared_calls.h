@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank knows of the ranks' calls while it learns them.
+// The calls that a rank knows during a comparison, reduced to two of them.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,29 @@
 
 namespace farandole {
 
-/// The call of the lowest rank known, and that of the lowest rank known to differ from it. Both are minima, so a rank
-/// may be merged twice, and every rank that has merged all ranks knows the same two.
+/// State of a comparison of calls: the call of the lowest rank known so far, and the call of the lowest rank known to
+/// differ from that call.
+///
+/// Both are minima, so merging is idempotent and independent of order: information about a rank may arrive twice, and
+/// all ranks that have merged the calls of every rank hold the same two entries. Sent as the first 64 bytes of each
+/// message of a Dissemination.
 struct ComparedCalls {
   struct Entry {
-    std::int32_t rank = -1;  ///< in the communicator; -1: none
+    std::int32_t rank = -1;  ///< in the communicator; -1 if this entry is empty
     std::uint32_t unused = 0;
     Descriptor descriptor;
   };
   Entry lowest, differing;
 
-  /// Of one rank. The digest carries the sequence number, so that ranks whose numbers of calls differ find that, too.
-  static ComparedCalls of(int rank, const Descriptor& called, std::uint64_t sequence);
-  /// @param size  of the communicator   @throws TransportError  an entry names no rank of it
+  /// The call of one rank. `sequence` is mixed into the digest, so that ranks that have made different numbers of calls
+  /// find a difference, too.
+  static ComparedCalls of(int rank, const Descriptor& call, std::uint64_t sequence);
+  /// Adds the calls that a peer knows.
+  /// @param size  of the communicator   @throws TransportError  an entry names a rank outside the communicator
   void merge(const ComparedCalls& received, int size);
-  /// Valid after contributions of all ranks were merged. @throws Mismatch  with both descriptions, the same on every rank
+  /// To be called after the calls of all ranks were merged.
+  /// @throws Mismatch  two calls differ: describes both, with the same text on every rank
+  /// @throws Mismatch  the calls are the same, but refused (Descriptor::kRefused): the counts of an alltoall do not fit
   void throw_if_different(const Group& group) const;
 
  private:

@@ -12,46 +12,47 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kHeadingBytes = sizeof(ComparedCalls);
-static_assert(kHeadingBytes + Dissemination::kMaxShownBytes <= kMaxUnknownBytes);
+constexpr std::size_t kHeaderBytes = sizeof(ComparedCalls);
+static_assert(kHeaderBytes + Dissemination::kMaxShownBytes <= kMaxUnknownBytes);
 
 }  // namespace
 
-Dissemination::Dissemination(const Group& ranks, std::uint8_t lane, const ComparedCalls& mine, int called,
+Dissemination::Dissemination(const Group& ranks, std::uint8_t lane, const ComparedCalls& mine, int compared_ranks,
                              ShownBlocks blocks)
     : group_(ranks),
       lane_(lane),
-      called_(called),
-      shown_(std::move(blocks)),
+      compared_ranks_(compared_ranks),
+      payload_(std::move(blocks)),
       known_(mine),
       blocks_(static_cast<std::size_t>(ranks.size()), nullptr) {
-  if (bytes_of_run(before(1), ranks.size() - 1) > kMaxShownBytes) {
+  if (bytes_of_run(rank_before(1), ranks.size() - 1) > kMaxShownBytes) {
     throw InternalError(fmt::format("the ranks show more than {} bytes with their calls", kMaxShownBytes));
   }
 }
 
-/// In this round: all that this rank knows, or, in the last one, what the receiver does not have.
+/// Number of blocks in this round's message: all blocks that this rank knows; in the last round, only those that the
+/// receiver lacks.
 int Dissemination::blocks_sent() const {
   return std::min(distance_, group_.size() - distance_);
 }
 
-/// Of `count` ranks up to rank `last`.
+/// Bytes of the blocks of `count` ranks that end with rank `last`.
 std::size_t Dissemination::bytes_of_run(int last, int count) const {
   std::size_t bytes = 0;
-  for (int i = 0; i < count; ++i) bytes += shown_.bytes_of((last + group_.size() - i) % group_.size());
+  for (int i = 0; i < count; ++i) bytes += payload_.bytes_of((last + group_.size() - i) % group_.size());
   return bytes;
 }
 
 Scratch Dissemination::make_message() const {
   const int count = blocks_sent();
-  Scratch message(kHeadingBytes + bytes_of_run(group_.rank, count));
-  std::memcpy(message.data(), &known_, kHeadingBytes);
-  std::byte* to = message.data() + kHeadingBytes;
+  Scratch message(kHeaderBytes + bytes_of_run(group_.rank, count));
+  std::memcpy(message.data(), &known_, kHeaderBytes);
+  std::byte* to = message.data() + kHeaderBytes;
   for (int i = 0; i < count; ++i) {
-    const int rank = before(i);
-    const std::size_t bytes = shown_.bytes_of(rank);
+    const int rank = rank_before(i);
+    const std::size_t bytes = payload_.bytes_of(rank);
     const std::byte* const known = block(rank);
-    if (bytes > 0 && known == nullptr) shown_.write(to);
+    if (bytes > 0 && known == nullptr) payload_.write(to);
     if (bytes > 0 && known != nullptr) std::memcpy(to, known, bytes);
     to += bytes;
   }
@@ -60,39 +61,39 @@ Scratch Dissemination::make_message() const {
 
 void Dissemination::start_round() {
   const int to = (group_.rank + distance_) % group_.size();
-  const int from = before(distance_);
+  const int from = rank_before(distance_);
   messages_.push_back(make_message());
   const std::byte* const outgoing = messages_.back().data();
   const std::size_t bytes = messages_.back().size();
-  if (distance_ == 1) blocks_[static_cast<std::size_t>(group_.rank)] = outgoing + kHeadingBytes;
-  messages_.emplace_back(kHeadingBytes + kMaxShownBytes);
+  if (distance_ == 1) blocks_[static_cast<std::size_t>(group_.rank)] = outgoing + kHeaderBytes;
+  messages_.emplace_back(kHeaderBytes + kMaxShownBytes);
   const Scratch& incoming = messages_.back();
   receive_ = group_.route(from).recv_up_to(group_.channel_from(from, lane_), incoming.data(), incoming.size());
   sends_.push_back({to, group_.route(to).send(group_.channel_to(to, lane_), outgoing, bytes)});
 }
 
 void Dissemination::end_round() {
-  const int from = before(distance_), count = blocks_sent();
-  const std::size_t came = receive_->received_bytes(), expected = kHeadingBytes + bytes_of_run(from, count);
+  const int from = rank_before(distance_), count = blocks_sent();
+  const std::size_t actual = receive_->received_bytes(), expected = kHeaderBytes + bytes_of_run(from, count);
   receive_.reset();
   std::byte* at = messages_.back().data();
-  if (came < kHeadingBytes) {
+  if (actual < kHeaderBytes) {
     throw TransportError(fmt::format("a comparison of calls has at least {} bytes, and {} came from rank {}",
-                                     kHeadingBytes, came, group_.member(from)));
+                                     kHeaderBytes, actual, group_.member(from)));
   }
-  if (came != expected) {
-    // This rank sends it on, and no rank looks at it.
-    has_other_lengths_ = true;
-    std::memset(at + kHeadingBytes, 0, expected - kHeadingBytes);
+  if (actual != expected) {
+    // Later rounds pass these blocks on, so they must be defined; no rank uses them.
+    has_length_mismatch_ = true;
+    std::memset(at + kHeaderBytes, 0, expected - kHeaderBytes);
   }
   ComparedCalls received;
-  std::memcpy(&received, at, kHeadingBytes);
-  known_.merge(received, called_);
-  at += kHeadingBytes;
+  std::memcpy(&received, at, kHeaderBytes);
+  known_.merge(received, compared_ranks_);
+  at += kHeaderBytes;
   for (int i = 0; i < count; ++i) {
     const int rank = (from + group_.size() - i) % group_.size();
     blocks_[static_cast<std::size_t>(rank)] = at;
-    at += shown_.bytes_of(rank);
+    at += payload_.bytes_of(rank);
   }
   distance_ *= 2;
 }
@@ -101,25 +102,26 @@ Operation::State Dissemination::advance() {
   bool moved = false;
   while (distance_ < group_.size()) {
     if (!receive_) start_round();
-    const bool has_come = receive_->test();
-    // The rest of a message that its socket has not taken yet goes on: its receiver may be what all wait for.
-    forget_sent();
-    if (!has_come) return moved ? State::kMoved : State::kWaiting;
+    const bool is_received = receive_->test();
+    // Test the sends, too: a socket may have taken only a part of a message, testing sends the rest, and all ranks may
+    // be waiting for that message's receiver.
+    drop_completed_sends();
+    if (!is_received) return moved ? State::kMoved : State::kWaiting;
     end_round();
     moved = true;
   }
-  forget_sent();
+  drop_completed_sends();
   if (!sends_.empty()) return moved ? State::kMoved : State::kWaiting;
   return State::kDone;
 }
 
-/// Where a send fails some of those that stay may be null.
-void Dissemination::forget_sent() {
+/// If a test throws, some entries that stay in `sends_` may hold null transfers.
+void Dissemination::drop_completed_sends() {
   std::erase_if(sends_, [](const Sent& sent) { return sent.transfer->test(); });
 }
 
 void Dissemination::check_lengths() const {
-  if (!has_other_lengths_) return;
+  if (!has_length_mismatch_) return;
   throw TransportError(fmt::format("{}: data of another length came", describe(known_.lowest.descriptor)));
 }
 
@@ -130,7 +132,7 @@ BufferHazard Dissemination::withdraw() {
 }
 
 std::vector<int> Dissemination::waits_for() const {
-  if (receive_) return {group_.member(before(distance_))};
+  if (receive_) return {group_.member(rank_before(distance_))};
   std::vector<int> ranks;
   for (const Sent& sent : sends_) ranks.push_back(group_.member(sent.to));
   return ranks;

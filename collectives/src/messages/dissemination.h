@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dissemination: after ⌈log₂P⌉ rounds of messages every rank knows what each has shown.
+// Dissemination: after ⌈log₂P⌉ rounds of messages every rank knows the call and the payload of every rank.
 #pragma once
 
 #include <cstddef>
@@ -15,63 +15,76 @@
 
 namespace farandole {
 
-/// Data that each rank shows with its call. The lengths follow from this rank's own call: ranks that called something
-/// else have other lengths in mind, and find that out.
+/// Payloads that travel with a comparison of calls, a block per rank. Each rank derives the lengths of all blocks from
+/// its own call; ranks whose calls differ may expect different lengths, which the comparison then reports as Mismatch.
 struct ShownBlocks {
-  std::vector<std::size_t> bytes;         ///< of each rank; empty: no rank shows anything
-  std::function<void(std::byte*)> write;  ///< this rank's
+  std::vector<std::size_t> bytes;         ///< length of each rank's block; empty if no rank has a payload
+  std::function<void(std::byte*)> write;  ///< writes the block of this rank
 
   std::size_t bytes_of(int rank) const { return bytes.empty() ? 0 : bytes[static_cast<std::size_t>(rank)]; }
 };
 
-/// The rounds are the same between all ranks whatever they called: one message per rank and round, which begins with
-/// the 64 bytes of ComparedCalls. Behind them each message carries the blocks that its sender knows and its receiver
-/// does not. A receiver takes messages of any length, because the ranks may disagree.
+/// Merges the calls of P ranks, and gives every rank the block of every rank, in ⌈log₂P⌉ rounds.
+///
+/// In round k = 0, 1, … rank r sends to rank r + 2^k and receives from rank r - 2^k (modulo P). Before round k a rank
+/// knows the calls and blocks of 2^k ranks: itself and the ranks before it. Each round doubles that number. A message
+/// begins with the sender's ComparedCalls (64 bytes), followed by the blocks that the sender knows and the receiver
+/// lacks: 2^k blocks, or fewer in the last round if P is no power of two. In all rounds together a rank receives
+/// 64·⌈log₂P⌉ bytes, and the block of each peer exactly once (the pattern of a Bruck allgather).
+///
+/// Peers and rounds do not depend on the calls, so ranks that disagree complete all rounds. Message lengths do depend
+/// on the calls: a receive accepts any length up to a limit. A payload of unexpected length is replaced by zeros and
+/// passed on; if all calls turn out to be the same, `check_lengths` throws.
+///
+/// Errors of the transport are thrown by `advance`.
 class Dissemination final : public Operation {
  public:
-  /// What the blocks of all ranks but one may have together.
+  /// Maximum of the bytes that a rank receives: the blocks of all its peers together.
   static constexpr std::size_t kMaxShownBytes = std::size_t{128} << 10;
 
   /// @param ranks   outlives the operation
-  /// @param mine    what this rank knows of its own call, and of others that it speaks for
-  /// @param called  ranks whose calls are compared, at least those of the group
-  Dissemination(const Group& ranks, std::uint8_t lane, const ComparedCalls& mine, int called, ShownBlocks blocks);
+  /// @param mine    this rank's call, merged with the calls of the ranks that it represents
+  /// @param compared_ranks  size of the communicator whose calls are compared; at least `ranks.size()`
+  /// @param blocks  payloads, by rank of `ranks`
+  Dissemination(const Group& ranks, std::uint8_t lane, const ComparedCalls& mine, int compared_ranks,
+                ShownBlocks blocks);
 
   State advance() override;
   std::vector<int> waits_for() const override;
   BufferHazard withdraw() override;
 
-  // Once it is done.
+  // Results, valid once `advance` has returned kDone.
   const ComparedCalls& calls() const { return known_; }
-  /// What a rank of the group has shown; lives as long as this object.
+  /// The block of a rank of the group; valid as long as this object lives.
   const std::byte* block(int rank) const { return blocks_[static_cast<std::size_t>(rank)]; }
-  /// @throws TransportError  a rank has shown data of another length. For ranks that called the same.
+  /// To be called if all calls were the same. @throws TransportError  a payload had an unexpected length all the same
   void check_lengths() const;
 
  private:
-  int before(int distance) const { return (group_.rank + group_.size() - distance) % group_.size(); }
+  /// The rank `distance` places before this rank, modulo P.
+  int rank_before(int distance) const { return (group_.rank + group_.size() - distance) % group_.size(); }
   int blocks_sent() const;
   std::size_t bytes_of_run(int last, int count) const;
   Scratch make_message() const;
   void start_round();
   void end_round();
-  void forget_sent();
+  void drop_completed_sends();
 
   const Group& group_;
   const std::uint8_t lane_;
-  const int called_;
-  const ShownBlocks shown_;
+  const int compared_ranks_;
+  const ShownBlocks payload_;
   ComparedCalls known_;
-  int distance_ = 1;  // from this round's sender to its receiver; as many blocks are known: of the ranks up to this one
-  std::vector<Scratch> messages_;         // that came and went; stay
-  std::vector<const std::byte*> blocks_;  // by rank, in `messages_`; null: not known
+  int distance_ = 1;                      // 2^k in round k: distance of sender and receiver, and number of known ranks
+  std::vector<Scratch> messages_;         // all messages sent and received; kept, because `blocks_` points into them
+  std::vector<const std::byte*> blocks_;  // by rank; null if not known yet
   struct Sent {
     int to;
     std::unique_ptr<Transfer> transfer;
   };
-  std::vector<Sent> sends_;  // that are not complete
-  std::unique_ptr<Transfer> receive_;
-  bool has_other_lengths_ = false;
+  std::vector<Sent> sends_;            // incomplete sends, of this round and earlier rounds
+  std::unique_ptr<Transfer> receive_;  // of this round; null between rounds
+  bool has_length_mismatch_ = false;   // a payload of unexpected length was received
 };
 
 }  // namespace farandole

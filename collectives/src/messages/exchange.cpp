@@ -13,39 +13,41 @@
 namespace farandole {
 namespace {
 
-/// Of what ranks show: into a message, and out of one.
-constexpr double kShownCopies = 2;
+/// Copies of each payload: into a message, and out of the message.
+constexpr double kPayloadCopies = 2;
 
 using ShownTo = ShortCollective::ShownTo;
 
-/// Of two ranks none shows what only itself needs.
+/// With two ranks each rank sends only the data that the peer needs; with more, every message may reach every rank.
 ShownTo shown_to(int size) {
   return size == 2 ? ShownTo::kOtherOfTwo : ShownTo::kAll;
 }
 
-/// Whether each rank shows the whole vector, and not the root only, or each rank a part. If it is shown to all.
-bool shows_whole_vectors(Collective collective) {
+/// True if the payload of each rank is a whole vector, where payloads go to all ranks; false if only the root has a
+/// payload, or each rank's payload is a part of the vector.
+bool sends_whole_vectors(Collective collective) {
   return reduces(collective) || collective == Collective::kAlltoall;
 }
 
-/// Bytes that a rank gets from its peers, at most; `bytes` of the whole vector.
+/// Maximum number of payload bytes that a rank receives from its peers. @param bytes  of the whole vector
 std::size_t received_bytes(Collective collective, std::size_t bytes, int size) {
-  return shows_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size - 1) : bytes;
+  return sends_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size - 1) : bytes;
 }
-/// Bytes that all ranks show together.
-std::size_t shown_bytes(Collective collective, std::size_t bytes, int size) {
-  return shows_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size) : bytes;
+/// Payload bytes of all ranks together. @param bytes  of the whole vector
+std::size_t payload_bytes(Collective collective, std::size_t bytes, int size) {
+  return sends_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size) : bytes;
 }
 
 bool fits_comparison(const SelectionQuery& query) {
   if (query.bytes > Dissemination::kMaxShownBytes) return false;
-  // In a hierarchy the first rank of each host answers with what all ranks show.
-  if (query.hosts > 0) return shown_bytes(query.collective, query.bytes, query.size) <= ShmGroup::kHierarchyBufferBytes;
+  // In a hierarchy the answer of the first rank of each host holds the payloads of all ranks.
+  if (query.hosts > 0)
+    return payload_bytes(query.collective, query.bytes, query.size) <= ShmGroup::kHierarchyBufferBytes;
   return received_bytes(query.collective, query.bytes, query.size) <= Dissemination::kMaxShownBytes;
 }
 
-/// What a host gets from the other hosts in a hierarchy, as a part of the vector.
-double crossing_in_hierarchy(Collective collective, double hosts, double ranks_per_host) {
+/// Bytes that a host receives from other hosts in the hierarchical method, as a multiple of the vector's bytes.
+double hierarchy_traffic(Collective collective, double hosts, double ranks_per_host) {
   const double of_others = 1 - 1 / hosts;
   switch (collective) {
     case Collective::kAllreduce:
@@ -59,8 +61,8 @@ double crossing_in_hierarchy(Collective collective, double hosts, double ranks_p
   }
 }
 
-/// What a rank gets from its peers where ranks share no memory, as a part of the vector.
-double received_vectors(Collective collective, int size) {
+/// Bytes that a rank receives from its peers in an exchange without shared memory, as a multiple of the vector's bytes.
+double exchange_traffic(Collective collective, int size) {
   const double of_peers = 1 - 1.0 / size;
   switch (collective) {
     case Collective::kAllgather:
@@ -74,37 +76,40 @@ double received_vectors(Collective collective, int size) {
     default:
       break;
   }
-  return shows_whole_vectors(collective) ? size - 1 : 1;
+  return sends_whole_vectors(collective) ? size - 1 : 1;
 }
 
-/// Against a hierarchy, which compares the calls first: that takes a latency more, but sends no vector of each rank,
-/// and copies what crosses by all ranks of a host at the same time, where the first rank shows and answers all of it.
+/// Compares the exchange with the hierarchical method, both over hosts of several ranks. The hierarchical method takes
+/// an additional latency, because it compares the calls first. But hosts reduce before they send, and all ranks of a
+/// host copy at the same time; in an exchange the first rank alone copies the payloads of all ranks.
 bool is_cheaper_than_hierarchy(const SelectionQuery& query) {
   const double hosts = query.hosts, ranks_per_host = query.size / hosts;
   const auto bytes = static_cast<double>(query.bytes);
-  const auto shown = static_cast<double>(shown_bytes(query.collective, query.bytes, query.size));
-  const double crosses = bytes * crossing_in_hierarchy(query.collective, hosts, ranks_per_host);
-  const double more_us = (shown * (1 - 1 / hosts) - crosses) * query.link.us_per_byte;
-  return more_us + kShownCopies * kCopyUsPerByte * shown <= query.link.latency_us;
+  const auto payload = static_cast<double>(payload_bytes(query.collective, query.bytes, query.size));
+  const double hierarchy_bytes = bytes * hierarchy_traffic(query.collective, hosts, ranks_per_host);
+  const double extra_us = (payload * (1 - 1 / hosts) - hierarchy_bytes) * query.link.us_per_byte;
+  return extra_us + kPayloadCopies * kCopyUsPerByte * payload <= query.link.latency_us;
 }
 
-/// Against a schedule, which sends less, but only after the rounds of the comparison, and receives what it only moves
-/// where that belongs.
+/// Compares the exchange with the cheapest schedule. The schedule receives fewer bytes, and without a reduction it
+/// receives directly into the output, without copies. But the schedule begins after the rounds of the comparison.
 bool is_cheaper_than_schedule(const SelectionQuery& query) {
-  const double received = static_cast<double>(query.bytes) * received_vectors(query.collective, query.size);
+  const double received = static_cast<double>(query.bytes) * exchange_traffic(query.collective, query.size);
   const auto copied = static_cast<double>(received_bytes(query.collective, query.bytes, query.size));
-  const double copies_us = reduces(query.collective) ? 0 : kShownCopies * kCopyUsPerByte * copied;
+  const double copies_us = reduces(query.collective) ? 0 : kPayloadCopies * kCopyUsPerByte * copied;
   return received * query.link.us_per_byte + copies_us <= cheapest_schedule_us(query);
 }
 
-/// An exchange is a comparison of calls. Where that is left out, a schedule takes no round more, and the root of a
-/// broadcast, or a rank that is not the root of a reduce, waits for no peer.
+/// Decides where calls are not compared (FARANDOLE_CHECK=off). An exchange always runs the rounds of a comparison; a
+/// schedule then needs no additional round, and in a schedule the root of a broadcast, and the ranks of a reduce that
+/// are not the root, wait for no peer. So an exchange is chosen only for collectives without a root, over several hosts
+/// with shared memory, if it is cheaper than the hierarchical method.
 bool is_cheapest_without_comparison(const SelectionQuery& query) {
   return query.hosts > 0 && !is_rooted(query.collective) && is_cheaper_than_hierarchy(query);
 }
 
 bool is_cheapest_exchange(const SelectionQuery& query) {
-  const FloatMode mode;  // the ranks must find the same, whatever mode their threads are in
+  const FloatMode mode;  // all ranks must compute the same answer, whatever floating-point mode their threads are in
   if (!query.compares) return is_cheapest_without_comparison(query);
   return query.hosts > 0 ? is_cheaper_than_hierarchy(query) : is_cheaper_than_schedule(query);
 }
@@ -140,8 +145,8 @@ constinit const Method kExchangeMethod{
 Exchange::Exchange(const Group& group, const Hierarchy* hierarchy, ShmGroup* host, const Call& call,
                    const Descriptor& descriptor, std::uint64_t sequence)
     : group_(group),
-      firsts_(call.is_uneven() ? parts_of(call, group.size()).offsets() : std::vector<std::size_t>{}),
-      collective_(call, group.rank, group.size(), firsts_, shown_to(group.size())),
+      part_offsets_(call.is_uneven() ? parts_of(call, group.size()).offsets() : std::vector<std::size_t>{}),
+      collective_(call, group.rank, group.size(), part_offsets_, shown_to(group.size())),
       comparison_(
           CallComparison::make(group, hierarchy, host, ShmGroup::first_number(sequence), descriptor, blocks())) {}
 

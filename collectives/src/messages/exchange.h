@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Short vectors between ranks that share no memory: they travel with the comparison of calls.
+// Collectives on short vectors between ranks that do not all share memory: the data travels with the comparison of
+// calls.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,19 @@ namespace farandole {
 
 extern const Method kExchangeMethod;
 
-/// Every rank gets what all ranks show with the comparison, and takes what it needs. The output is written once the
-/// ranks have agreed.
+/// A collective that costs no message beyond the comparison of calls.
+///
+/// Each rank attaches its payload (its vector, or the part that its peers need) to the messages of CallComparison. With
+/// P ranks on P hosts the comparison is a dissemination: after ⌈log₂P⌉ rounds every rank has the payload of every peer,
+/// and computes the result locally. All ranks reduce in the order of ranks, and so get the same bits. A reduction of N
+/// bytes costs ⌈log₂P⌉ messages and (P-1)·N received bytes per rank, which is fast as long as latency dominates. Over H
+/// hosts of several ranks the first rank of each host collects the payloads of the host in shared memory, exchanges
+/// them in ⌈log₂H⌉ rounds, and answers with the payloads of all ranks.
+///
+/// The output is written after the ranks have agreed: a Mismatch leaves it unchanged.
 class Exchange final : public Operation {
  public:
-  /// @param call  valid; outlives the operation
+  /// @param hierarchy, host  as in MethodInputs   @param call  a valid call, which outlives the operation
   Exchange(const Group& group, const Hierarchy* hierarchy, ShmGroup* host, const Call& call,
            const Descriptor& descriptor, std::uint64_t sequence);
 
@@ -30,10 +39,11 @@ class Exchange final : public Operation {
   BufferHazard withdraw() override { return comparison_->withdraw(); }
 
  private:
+  /// The payloads of all ranks, as `collective_` defines them.
   ShownBlocks blocks() const;
 
   const Group& group_;
-  const std::vector<std::size_t> firsts_;  // of uneven parts
+  const std::vector<std::size_t> part_offsets_;  // where each rank's part begins, if the parts are uneven; else empty
   const ShortCollective collective_;
   const std::unique_ptr<CallComparison> comparison_;
 };

@@ -49,7 +49,7 @@ class Planner {
   const Schedule& schedule() const { return plan_.prepared->schedule; }
   std::size_t byte_of(int piece) const { return plan_.offsets[static_cast<std::size_t>(piece)] * element_bytes_; }
 
-  /// What moves is one byte that no rank looks at.
+  /// The messages of a barrier carry a byte, whose value does not matter.
   void plan_barrier() {
     plan_.offsets = offsets_of(std::vector<std::size_t>{1}, 1, 1);
     plan_.staged_bytes = 1;
@@ -63,7 +63,7 @@ class Planner {
     place_result(0, has_result ? schedule().pieces() : 0);
   }
 
-  /// Each rank has one chunk at the beginning.
+  /// Allgather and gather: chunk r is the input of rank r.
   void plan_gathered() {
     plan_.offsets = offsets_of(parts_of(call_, size_).to_vector(), schedule().segments, granularity_);
     const int own = rank_ * schedule().segments;
@@ -75,14 +75,14 @@ class Planner {
     plan_.result_pieces = has_result ? schedule().segments : 0;
   }
 
-  /// Each rank has one chunk at the end.
+  /// Reduce_scatter and scatter: chunk r is the output of rank r.
   void plan_scattered() {
     plan_.offsets = offsets_of(parts_of(call_, size_).to_vector(), schedule().segments, granularity_);
     if (call_.collective == Collective::kReduceScatter || rank_ == call_.root) place_input();
     place_result(rank_ * schedule().segments, schedule().segments);
   }
 
-  /// What is sent stands before what is received.
+  /// The first P chunks are sent (chunk r to rank r), the next P chunks are received (from rank r).
   void plan_alltoall() {
     std::vector<std::size_t> counts = parts_of(call_, size_).to_vector();
     const std::vector<std::size_t> recv_counts = recv_parts_of(call_, size_).to_vector();
@@ -94,6 +94,8 @@ class Planner {
     plan_.result_pieces = 0;
   }
 
+  /// Lets the schedule read the caller's input, or a copy that the prologue makes if the input is scaled or
+  /// overwritten.
   void place_input() {
     const bool is_overwritten = call_.collective == Collective::kAlltoall && call_.input.data == call_.output.data;
     plan_.has_prologue = call_.prescale != 1.0 || is_overwritten;
@@ -103,8 +105,8 @@ class Planner {
     plan_.input.memory = plan_.prologue_target;
   }
 
-  /// Lets the result's pieces lie in the output, or, where the schedule writes further ones, all pieces in memory of
-  /// the operation.
+  /// Lets the schedule write the output directly if it writes no pieces but those of the result; else the schedule
+  /// writes to Memory::kWhole, and the epilogue copies the result.
   void place_result(int first_piece, int pieces) {
     const PreparedSchedule& prepared = *plan_.prepared;
     const int end_piece = first_piece + pieces;
@@ -124,7 +126,7 @@ class Planner {
   const Call& call_;
   const int rank_, size_;
   const std::size_t element_bytes_;
-  const std::size_t granularity_;  // elements of a cache line
+  const std::size_t granularity_;  // elements in a cache line
   ExecutionPlan plan_;
 };
 

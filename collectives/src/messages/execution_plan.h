@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans: what a collective over messages does with memory, before any of it is touched.
+// Execution plans: where a scheduled collective reads and writes, decided before any memory is touched.
 #pragma once
 
 #include <cstddef>
@@ -12,34 +12,41 @@
 
 namespace farandole {
 
-/// From the caller's input to the caller's output: the prologue copies the input, scaled; the schedule runs; the
-/// epilogue copies the result to the output.
+/// How a schedule gets from the caller's input to the caller's output:
+///
+/// 1. Prologue, if needed: copies the input to `prologue_target`, multiplied by the call's prescale.
+/// 2. The schedule runs on the layouts `input` and `data`.
+/// 3. Epilogue, if `delivered_bytes` > 0: copies the result from Memory::kWhole to the output.
+///
+/// Used by ScheduledCollective for host memory and by DevicePlan for device memory.
 struct ExecutionPlan {
   enum class Memory {
-    kInput,   ///< the caller's
-    kOutput,  ///< the caller's
-    kStaged,  ///< the operation's, for the input: it is scaled, or the output overwrites it
-    kWhole,   ///< the operation's, for the whole vector: the output holds a part of it, or nothing
+    kInput,   ///< the caller's input
+    kOutput,  ///< the caller's output
+    kStaged,  ///< allocated for the operation: a copy of the input, if the input is scaled or the output overwrites the
+              ///< input
+    kWhole,   ///< allocated for the operation: the whole vector, where the schedule writes pieces that are not in the
+              ///< output
   };
-  /// Where the layout lies. `first_byte`: of the layout, at the memory's begin.
+  /// Location of a layout: the memory begins at byte `first_byte` of the layout.
   struct Location {
     Memory memory = Memory::kInput;
     std::size_t first_byte = 0;
   };
 
   std::shared_ptr<const PreparedSchedule> prepared;
-  Offsets offsets;  ///< of the pieces, in elements
+  Offsets offsets;  ///< boundaries of the pieces, in elements
   bool has_prologue = false;
   Memory prologue_target = Memory::kStaged;
   Location input, data;
-  int first_result = 0, result_pieces = 0;           ///< see Execution
-  MemorySpace space;                                 ///< of the call's memory, and so of the operation's
-  std::size_t staged_bytes = 0, whole_bytes = 0;     ///< memory of the operation
+  int first_result = 0, result_pieces = 0;           ///< as in Execution
+  MemorySpace space;                                 ///< where the buffers of the call lie, and the operation's memory
+  std::size_t staged_bytes = 0, whole_bytes = 0;     ///< sizes of kStaged and kWhole; 0 if not needed
   std::size_t result_byte = 0, delivered_bytes = 0;  ///< the part of kWhole that the epilogue copies to the output
 };
 
-/// Pure: reads no memory of the call but its counts.
-/// @param selection  of a schedule. @param call  is valid
+/// Plans this rank's part of a call. Pure: of the call's memory only the counts are read.
+/// @param selection  names a schedule   @param call  a valid call
 ExecutionPlan plan_execution(const Call& call, const Selection& selection, int rank, int size);
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host executor: runs one rank's schedule over any transport.
+// The host executor: runs a rank's schedule over any transport.
 #pragma once
 
 #include <cstddef>
@@ -19,24 +19,37 @@
 
 namespace farandole {
 
-/// What a schedule runs on. Addresses are those of element 0 of the layout, which need not exist: a rank that owns one
-/// chunk passes an address from which that chunk's offset leads to its memory.
+/// Arguments of an Executor: a prepared schedule, and the memory and types that it runs on.
+///
+/// `input` and `data` are the addresses at which element 0 of the layout would lie. Memory need not exist there: a rank
+/// that owns chunk c only passes the address of its buffer minus the offset of chunk c. Hence integers, not pointers.
 struct Execution {
   std::shared_ptr<const PreparedSchedule> prepared;
-  Offsets offsets;
-  std::uintptr_t input = 0;
-  std::uintptr_t data = 0;
+  Offsets offsets;           ///< boundaries of the schedule's pieces, in elements of the layout
+  std::uintptr_t input = 0;  ///< base address of Space::kInput
+  std::uintptr_t data = 0;   ///< base address of Space::kData; equal to `input` in an in-place collective
   DType dtype = DType::kU8;
   ReduceOp op = ReduceOp::kSum;
-  double final_scale = 1.0;  ///< applied where a piece is fully reduced
-  int first_result = 0;      ///< the pieces that make up the result: those of them that no step writes are copied
-  int result_pieces = 0;     ///< from the input at the end
+  double final_scale = 1.0;  ///< factor of the schedule's `finish` steps, which run on fully reduced pieces
+  int first_result = 0;      ///< first piece of the result
+  int result_pieces = 0;     ///< pieces of the result; at the end those that no step writes are copied from the input
   std::uint8_t lane = 0;
   Traffic traffic = Traffic::kShort;
 };
 
-/// Follows the dependencies of the schedule: starts each step as soon as what it waits for is complete, and messages of
-/// one channel in program order. Receives into bounce memory and reduces, unless the transport does both at once.
+/// Runs this rank's schedule over messages, without blocking: an interpreter that follows the dependencies of the
+/// steps.
+///
+/// A step is ready when all steps that it depends on are complete. Local steps (reduce, copy, finish) are then done
+/// immediately. Sends and receives are posted to the transport, and tested on every `advance`. Messages of a channel
+/// (peer and direction) are posted in program order: channels are first in, first out and carry no tags, so this order
+/// is what matches a send with its receive. A message of no elements is skipped by both ends.
+///
+/// If the transport can fuse both, a receive-and-reduce is a single call (`recv_reduce`). Otherwise the message is
+/// received into bounce memory and reduced on arrival; a limit per peer bounds that memory.
+///
+/// On a fault `advance` throws the transport's error; the owner then calls `withdraw`, which withdraws all pending
+/// messages, and reports whether a transport may still access their memory.
 class Executor final : public Operation {
  public:
   Executor(const Group& group, Execution execution);
@@ -49,23 +62,26 @@ class Executor final : public Operation {
  private:
   struct Pending {
     int step;
-    Scratch bounce;  ///< of an unfused receive-and-reduce; outlives the transfer
+    Scratch bounce;  ///< memory of an unfused receive-and-reduce; outlives `transfer`
     std::unique_ptr<Transfer> transfer;
   };
-  struct Located {
+  struct AddressRange {
     std::uintptr_t address;
     std::size_t count;
   };
-  Located locate(const Region& region) const;
+  AddressRange locate(const Region& region) const;
+  /// Starts the steps that are ready. Returns true if any was started.
   bool start_ready();
+  /// Tests the pending messages. Returns true if any was complete.
   bool test_pending();
-  /// False if the step must wait for bounce memory.
+  /// Returns false, with nothing started, if the step must wait until bounce memory is free.
   bool start(int step);
   void start_message(int index, const Step& step);
   void run_locally(const Step& step);
   void finish(const Step& step);
   void complete(int step);
   void resolve_dependency(int step);
+  /// Copies the pieces of the result that no step has written from the input.
   void copy_untouched() const;
 
   const Group& group_;
@@ -73,13 +89,14 @@ class Executor final : public Operation {
   const Schedule& schedule_;
   const std::size_t element_bytes_;
   std::vector<Scratch> scratch_;
-  std::vector<int> unmet_;
-  std::deque<int> ready_;
-  std::vector<Pending> pending_;
-  std::vector<std::pair<int, bool>> waiting_;  // of a look at `pending_`: channels that wait, by peer and direction
-  std::map<int, int> bounces_;                 // unfused receives in flight, by peer
-  std::vector<Scratch> spare_;                 // bounce memory to reuse
-  std::size_t left_;                           // steps that are not complete
+  std::vector<int> unmet_dependencies_;  // dependencies of each step that are not complete
+  std::deque<int> ready_;                // steps without unmet dependencies that have not started
+  std::vector<Pending> pending_;         // messages in flight, in the order in which they were posted
+  // In test_pending: (peer, is a send) of channels with an incomplete message.
+  std::vector<std::pair<int, bool>> blocked_channels_;
+  std::map<int, int> bounces_in_flight_;  // unfused receive-and-reduces in flight, by peer
+  std::vector<Scratch> spare_bounces_;    // bounce memory for reuse
+  std::size_t incomplete_steps_;          // number of steps that are not complete
 };
 
 }  // namespace farandole

@@ -6,7 +6,8 @@
 namespace farandole {
 namespace {
 
-/// Of these algorithms a byte may cross to a host more often than once.
+/// True for algorithms that forward data through other ranks, so that a byte may be sent to the same host more than
+/// once.
 bool forwards(const Algorithm& algorithm) {
   switch (algorithm.collective) {
     case Collective::kBroadcast:
@@ -77,7 +78,7 @@ Selection select_across(const Group& across, Collective collective, std::size_t 
   query.link = across.route(across.rank == 0 ? 1 : 0).cost();
   const std::vector<Candidate> all = candidates(query, across.endpoint->settings());
   const auto chosen =
-      std::find_if(all.begin(), all.end(), [](const Candidate& one) { return !forwards(*one.algorithm); });
+      std::find_if(all.begin(), all.end(), [](const Candidate& candidate) { return !forwards(*candidate.algorithm); });
   return Selection::schedule(*chosen->algorithm, chosen->segments);
 }
 

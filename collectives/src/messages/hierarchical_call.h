@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The phases of a hierarchical plan as calls, for all that run such plans.
+// Turns the phases of a hierarchical plan into calls. Shared by the runners for host memory and for device memory.
 #pragma once
 
 #include <cstddef>
@@ -11,26 +11,27 @@
 
 namespace farandole {
 
-/// Where the places of a plan lie.
+/// The memory that the places of a plan refer to.
 struct PlanMemory {
   const void* input = nullptr;
   void* output = nullptr;
   void* scratch = nullptr;
   std::size_t element_bytes = 1;
-  /// Null for a place that is none.
+  /// Address of a place; null for PlanPlace::Memory::kNone.
   std::byte* at(const PlanPlace& place) const;
 };
 
-/// What a call of a communicator of `size` ranks asks of a plan: its collective, root, and elements. How it is carried
-/// and sliced is for the caller to add.
+/// Returns the query for a call of a communicator of `size` ranks: its collective, root and counts. The caller sets
+/// carriers, slices and granularities.
 HierarchicalQuery query_of(const Call& call, int size);
 
-/// A phase as a call, on memory where that of the whole call is. An average is a sum, scaled once all has been added.
-/// @param whole  the call that the phase is a part of   @returns  refers to `phase`
+/// Returns a phase as a call, whose buffers lie in the same memory space as those of the whole call. A phase of an
+/// average sums; the phase that adds the last terms scales.
+/// @param whole  the call that the phase is a part of   @returns  a call that refers to `phase`
 Call call_of(const HierarchicalPhase& phase, const Call& whole, const PlanMemory& memory);
 
-/// The cheapest schedule among ranks of different hosts that lets no byte cross to a host more often than once.
-/// @param across  at least two ranks, this one among them   @param bytes  of the whole vector
+/// Returns the cheapest schedule for ranks on different hosts that sends each byte to a host at most once.
+/// @param across  at least two ranks, which include this rank   @param bytes  of the whole vector
 Selection select_across(const Group& across, Collective collective, std::size_t bytes);
 
 }  // namespace farandole

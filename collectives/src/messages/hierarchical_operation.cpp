@@ -14,8 +14,7 @@
 namespace farandole {
 namespace {
 
-// Parts of a vector that pass through the phases one behind the other: shorter ones cost more in waiting than they
-// gain.
+// Minimum size of a slice. With shorter slices the waiting between phases costs more than the overlap gains.
 constexpr std::size_t kSliceBytes = std::size_t{1} << 20;
 static_assert(kMaxInsidePhases <= static_cast<int>(ShmGroup::kNumbers));
 
@@ -25,18 +24,19 @@ bool is_sliced(Collective collective, const Hierarchy& hierarchy) {
          collective == Collective::kReduce;
 }
 
-/// A copy of what a rank sends and receives in an alltoall by hosts, twice each, against messages between all ranks.
-constexpr double kCopies = 4;
+/// Additional copies of each byte in a hierarchical alltoall: two on the sending side, two on the receiving side.
+constexpr double kAlltoallCopies = 4;
 
-/// Of an alltoall long blocks are faster without the copies that bring them to one message per pair of hosts.
+/// The hierarchical method is the cheapest, except for an alltoall of long blocks: there the copies that combine blocks
+/// into a message per pair of hosts cost more than the saved messages.
 bool is_cheapest_hierarchy(const SelectionQuery& query) {
   if (query.collective != Collective::kAlltoall) return true;
   if (query.hosts == 0) return false;
-  const FloatMode mode;  // the ranks must find the same, whatever mode their threads are in
+  const FloatMode mode;  // all ranks must compute the same answer, whatever floating-point mode their threads are in
   const Algorithm& pairwise = *find_algorithm(Collective::kAlltoall, "pairwise");
   SelectionQuery across = query;
   across.size = query.hosts;
-  return predict_us(pairwise, 1, across) + kCopies * kCopyUsPerByte * static_cast<double>(query.bytes) <
+  return predict_us(pairwise, 1, across) + kAlltoallCopies * kCopyUsPerByte * static_cast<double>(query.bytes) <
          predict_us(pairwise, 1, query);
 }
 
@@ -60,10 +60,10 @@ constinit const Method kHierarchicalMethod{
     .fits = [](const TuningShape& shape) { return shape.hosts > 1 && shape.ranks > shape.hosts; },
     .is_available =
         [](const SelectionQuery& query, bool) {
-          // What ranks do not know of each other they can not plan.
+          // A plan needs the counts of all ranks, which an alltoall with counts does not know.
           return query.hosts > 0 && query.bytes != kUnknownBytes;
         },
-    // Comparisons by messages end in any order; what follows in shared memory begins in the order of the calls.
+    // Comparisons by messages may end in any order, but operations in shared memory must begin in the order of calls.
     .announce =
         [](const MethodInputs& inputs) {
           if (inputs.host != nullptr) inputs.host->announce(ShmGroup::first_number(inputs.sequence));
@@ -82,12 +82,12 @@ HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarch
   query.granularity = std::max<std::size_t>(1, kLineBytes / element_bytes);
   if (call.collective == Collective::kBarrier) return query;
   const std::size_t bytes = total_count(call, size) * element_bytes;
-  const int most = hierarchy.least_local_size();
-  // Where each rank can carry its own blocks no rank need collect them first. Those of a reduction are not there before
-  // the ranks of the host have met.
+  const int max_carriers = hierarchy.least_local_size();
+  // If every rank carries its own block, skip the gather inside the host. Reductions cannot: their blocks exist only
+  // after the reduction inside the host.
   const bool keeps_blocks = !query.counts.empty() && !is_rooted(call.collective) && !reduces(call.collective) &&
-                            most * hierarchy.host_count() == size;
-  if (bytes > one_shot_bytes || keeps_blocks) query.carriers = most;
+                            max_carriers * hierarchy.host_count() == size;
+  if (bytes > one_shot_bytes || keeps_blocks) query.carriers = max_carriers;
   if (is_sliced(call.collective, hierarchy)) {
     query.slices = static_cast<int>(std::clamp<std::size_t>(bytes / kSliceBytes, 1, kMaxSlices));
   }
@@ -118,13 +118,13 @@ Operation::State HierarchicalOperation::advance() {
     for (Track& track : tracks_) again = advance(track) == State::kMoved || again;
     moved = moved || again;
   }
-  const bool is_over = std::all_of(tracks_.begin(), tracks_.end(), [](const Track& track) { return track.is_over(); });
-  if (is_over) return State::kDone;
+  const bool is_done = std::all_of(tracks_.begin(), tracks_.end(), [](const Track& track) { return track.is_done(); });
+  if (is_done) return State::kDone;
   return moved ? State::kMoved : State::kWaiting;
 }
 
 Operation::State HierarchicalOperation::advance(Track& track) {
-  if (track.is_over()) return State::kDone;
+  if (track.is_done()) return State::kDone;
   const std::size_t index = track.phases[track.at];
   const HierarchicalPhase& phase = plan().phases[index];
   if (!track.running) {
@@ -147,9 +147,9 @@ std::unique_ptr<Operation> HierarchicalOperation::begin(std::size_t index, Track
 }
 
 void HierarchicalOperation::copy(const std::vector<PlanCopy>& copies) const {
-  for (const PlanCopy& one : copies) {
-    if (one.count == 0) continue;
-    std::memcpy(memory_.at(one.to), memory_.at(one.from), one.count * memory_.element_bytes);
+  for (const PlanCopy& each : copies) {
+    if (each.count == 0) continue;
+    std::memcpy(memory_.at(each.to), memory_.at(each.from), each.count * memory_.element_bytes);
   }
 }
 
@@ -159,7 +159,7 @@ std::unique_ptr<Operation> HierarchicalOperation::begin_inside(const Track& trac
   const std::uint64_t number = ShmGroup::first_number(sequence_) + track.at;
   auto operation = std::make_unique<ShmOperation>(group_, *host_, track.call, descriptor, number,
                                                   ShmOperation::Purpose::kCollective);
-  // Until the next one begins, later collectives may begin and end.
+  // Later collectives may begin and end before the next inside phase of this collective begins.
   if (track.at + 1 < track.phases.size()) operation->set_followed_by(number + 1);
   return operation;
 }

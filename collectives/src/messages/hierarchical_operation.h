@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective over several hosts: shared memory inside, messages across.
+// Hierarchical collectives in host memory: shared memory inside each host, messages across hosts.
 #pragma once
 
 #include <array>
@@ -20,17 +20,27 @@ namespace farandole {
 
 extern const Method kHierarchicalMethod;
 
-/// What all ranks plan for a call; pure. @param one_shot_bytes  up to here one rank of each host carries a vector
+/// Returns the query from which all ranks plan a call; pure. Short vectors have a single carrier per host, unless every
+/// rank can carry its own block; longer vectors have as many carriers per host as the smallest host has ranks. Long
+/// vectors of an allreduce, a broadcast, a reduce, or an allgather that needs local copies are cut into slices of at
+/// least 1 MiB.
+/// @param one_shot_bytes  maximum size of a vector with a single carrier per host
 HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarchy, int size,
                                      std::size_t one_shot_bytes);
 
-/// Runs the phases of a plan: those inside the host as operations in shared memory, one after the other, and beside
-/// them those across hosts as collectives over messages. Association of a reduction: inside the host as a balanced
-/// binary tree, then as the algorithm across.
+/// Runs a HierarchicalPlan. Inside phases are operations in shared memory (ShmOperation), phases across are schedules
+/// over messages (ScheduledCollective) among this rank and its counterparts. Phases of the same kind run in sequence,
+/// in the plan's order; an inside phase and a phase across run at the same time, so that slices overlap.
+///
+/// The inside phases of a collective take consecutive numbers of the ShmGroup, from ShmGroup::first_number(sequence)
+/// on. The ranks have compared the call before this operation is made.
+///
+/// Association of a reduction: a balanced binary tree over the ranks of a host, then the association of the algorithm
+/// across.
 class HierarchicalOperation final : public Operation {
  public:
-  /// @param plans  of the group
-  /// @param host  of this rank, or null where it is alone on its host
+  /// @param plans  the plans of `group`
+  /// @param host  the ranks of this host; null if this rank is alone there
   /// @param call  outlives the operation
   HierarchicalOperation(const Group& group, PreparedPlans& plans, ShmGroup* host, const Call& call,
                         const Descriptor& descriptor, std::uint64_t sequence);
@@ -40,13 +50,13 @@ class HierarchicalOperation final : public Operation {
 
  private:
   using Where = HierarchicalPhase::Where;
-  /// The phases of one kind, in their order.
+  /// The phases of a kind (inside or across), in order.
   struct Track {
-    std::vector<std::size_t> phases;  ///< indices in the plan
-    std::size_t at = 0;               ///< how many of them are complete
-    Call call;                        ///< of the one that runs
-    std::unique_ptr<Operation> running;
-    bool is_over() const { return at == phases.size(); }
+    std::vector<std::size_t> phases;     ///< indices in the plan
+    std::size_t at = 0;                  ///< number of phases of this track that are complete
+    Call call;                           ///< the call of the running phase
+    std::unique_ptr<Operation> running;  ///< null while no phase of this track runs
+    bool is_done() const { return at == phases.size(); }
   };
   State advance(Track& track);
   std::unique_ptr<Operation> begin(std::size_t index, Track& track);
@@ -63,8 +73,8 @@ class HierarchicalOperation final : public Operation {
   const std::shared_ptr<const PreparedPlan> prepared_;
   const Scratch scratch_;
   const PlanMemory memory_;
-  std::vector<bool> is_complete_;  // by phase
-  std::array<Track, 2> tracks_;    // inside and across; last: they end before their memory goes
+  std::vector<bool> is_complete_;  // by phase of the plan
+  std::array<Track, 2> tracks_;    // inside, across; declared last, so that operations end before their memory is freed
 };
 
 }  // namespace farandole

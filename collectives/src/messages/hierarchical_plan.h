@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of collectives over several hosts: which rank does what, inside its host and across hosts. Pure.
+// Plans of collectives over several hosts: the phases of each rank, inside its host and across hosts. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-/// An element of the caller's input or output, or of memory of the operation.
+/// A position: element `first` of the caller's input, of the caller's output, or of the operation's scratch memory.
 struct PlanPlace {
   enum class Memory : std::uint8_t { kNone, kInput, kOutput, kScratch };
   Memory memory = Memory::kNone;
@@ -19,68 +19,80 @@ struct PlanPlace {
   bool operator==(const PlanPlace&) const = default;
 };
 
+/// A local copy of `count` elements.
 struct PlanCopy {
   PlanPlace from, to;
   std::size_t count = 0;
 };
 
-/// One collective that is a part of another: among the ranks of this host, or among those that this rank meets across
-/// hosts.
+/// A phase of a plan: a collective among the ranks of this host (kInside), or among this rank and its counterparts on
+/// the other hosts (kAcross), with the local copies before and after it.
 struct HierarchicalPhase {
   enum class Where : std::uint8_t { kInside, kAcross };
   Where where = Where::kInside;
   Collective collective = Collective::kBarrier;
-  int root = -1;  ///< a local rank, or the index of a host
+  int root = -1;  ///< inside: a local rank; across: the index of a host
   PlanPlace input, output;
   std::size_t input_count = 0, output_count = 0;
   std::vector<std::size_t> counts, recv_counts;  ///< as in a Call
-  std::size_t total = 0;          ///< across: elements of the whole vector, the same on all ranks that meet
-  bool prescales = false;         ///< here the caller's input is multiplied by its factor
-  bool postscales = false;        ///< here everything has been added
-  int after = -1;                 ///< the phase that must be complete before this one begins; -1: none
-  std::vector<PlanCopy> before;   ///< what is copied when it begins
-  std::vector<PlanCopy> results;  ///< what is copied when it is complete
+  std::size_t total = 0;          ///< across: elements of the whole vector; the same on all ranks of the phase
+  bool prescales = false;         ///< the phase that reads the caller's input applies the caller's prescale
+  bool postscales = false;        ///< the phase that adds the last terms applies the final scale
+  int after = -1;                 ///< index of the phase that must be complete before this phase begins; -1 if none
+  std::vector<PlanCopy> before;   ///< copies to make when the phase begins
+  std::vector<PlanCopy> results;  ///< copies to make when the phase is complete
 };
 
-/// One rank's part. Phases of the same kind run one after the other, in this order; a phase across and one inside run
-/// at the same time unless one waits for the other.
+/// This rank's part of a hierarchical collective. Inside phases run in sequence in this order, and so do phases across;
+/// an inside phase and a phase across run at the same time unless `after` orders them.
 struct HierarchicalPlan {
-  std::vector<int>
-      across;  ///< the ranks of the communicator that meet, one of each host; empty: this one carries nothing
+  std::vector<int> across;  ///< members of the phases across: ranks of the communicator, a rank of each host; empty if
+                            ///< this rank has no phases across
   std::vector<HierarchicalPhase> phases;
-  std::size_t scratch_count = 0;  ///< elements of the operation's memory
+  std::size_t scratch_count = 0;  ///< size of the operation's scratch memory, in elements
 };
 
-/// What is to be planned; the same on all ranks.
+/// Input of plan_hierarchical; the same on all ranks.
 struct HierarchicalQuery {
   Collective collective = Collective::kBarrier;
-  int root = -1;          ///< a rank of the communicator
-  std::size_t count = 0;  ///< of the whole vector of an allreduce, broadcast or reduce
-  std::vector<std::size_t>
-      counts;                   ///< else of each rank's block; of an alltoall, whose blocks are equal, of each block
-  std::size_t granularity = 1;  ///< elements that stay together where a vector is cut
-  std::size_t slice_granularity = 0;  ///< where it is cut into slices, if more of them stay together then; else 0
-  int carriers = 1;  ///< ranks of each host that send to other hosts: at most those of the smallest one
-  int slices = 1;    ///< parts of the vector that pass through the phases one behind the other
+  int root = -1;                      ///< a rank of the communicator
+  std::size_t count = 0;              ///< allreduce, broadcast, reduce: elements of the whole vector
+  std::vector<std::size_t> counts;    ///< other collectives: elements of each rank's block; alltoall has equal blocks
+  std::size_t granularity = 1;        ///< a vector is cut at multiples of so many elements
+  std::size_t slice_granularity = 0;  ///< where a vector is cut into slices, a coarser granularity; 0 if it is the same
+  int carriers = 1;  ///< ranks of each host that exchange with other hosts; at most the size of the smallest host
+  int slices = 1;    ///< parts of the vector that pass through the phases as a pipeline
   bool operator==(const HierarchicalQuery&) const = default;
 };
 
-/// Across hosts carrier c of a host meets carrier c of each other host, and carries its part of the vector, or the
-/// blocks of the ranks that are assigned to it: its own, and those of the ranks that are no carriers by turns. The root
-/// is a carrier.
+/// Plans this rank's part of a collective over several hosts. The plans of all ranks fit together, because all follow
+/// from the same query.
 ///
-/// Sent by a host to each other host, whatever the number of carriers: allgather and gather the blocks of its ranks,
-/// scatter those of the other's, alltoall those from the ones to the others, broadcast the vector once in all;
-/// allreduce, reduce and reduce_scatter what the algorithm across makes of one vector per host.
+/// Some ranks of each host, its carriers, exchange data with other hosts: carrier c of each host with carrier c of
+/// every other host, its counterparts. In allreduce, broadcast and reduce carrier c carries part c of the vector. In
+/// the other collectives carrier c carries the blocks of the ranks assigned to it: its own block, and a share of the
+/// blocks of ranks that are no carriers, which are assigned round robin. In a rooted collective the root is a carrier.
+///
+/// Most collectives have three phases: inside the host, so that each carrier has the data that it carries; across
+/// hosts; inside the host again. Allreduce with several carriers, for example, is a reduce_scatter among the ranks of
+/// the host, an allreduce among counterparts, and an allgather among the ranks of the host; with a single carrier, a
+/// reduce, an allreduce and a broadcast. With `slices` > 1 the vector passes in slices: while a slice is exchanged
+/// across hosts, the next slice is reduced inside.
+///
+/// Bytes that a host sends to each other host, whatever the number of carriers: in allgather and gather the blocks of
+/// its ranks; in scatter the blocks of the receiving ranks; in alltoall the blocks from its ranks to the receiving
+/// ranks; in broadcast the vector once in all; in allreduce, reduce and reduce_scatter the bytes that the algorithm
+/// across sends for one vector per host.
 HierarchicalPlan plan_hierarchical(const HierarchicalQuery& query, const Hierarchy& hierarchy);
 
-/// Inside phases of a plan at most.
+/// Maximum number of inside phases of a plan.
 constexpr int kMaxInsidePhases = 16;
-/// Slices of a plan at most: each may have two inside phases.
+/// Maximum number of slices of a plan: each slice may have two inside phases.
 constexpr int kMaxSlices = kMaxInsidePhases / 2;
 
-/// True if an allgather among these hosts copies no block beside its phases, because the hosts, or the carriers, have
-/// blocks that lie side by side in the output. Such a plan has one slice: those of a slice do not.
+/// True if an allgather among these hosts needs no local copies, because the blocks of each host, or of each carrier,
+/// are contiguous in the output. Such an allgather is planned as a single slice: inside slices the blocks would not be
+/// contiguous.
 bool gathers_in_place(const Hierarchy& hierarchy);
 
 }  // namespace farandole

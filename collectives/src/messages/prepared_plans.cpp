@@ -13,7 +13,7 @@ std::size_t bytes_of_elements(const std::vector<Element>& elements) {
   return elements.capacity() * sizeof(Element);
 }
 
-/// Of a plan that is kept, and of what it is found by.
+/// Bytes of a cached plan and its key.
 std::size_t bytes_of_plan(const PreparedPlan& prepared, const HierarchicalQuery& query) {
   std::size_t bytes = sizeof prepared + sizeof query + bytes_of_elements(query.counts) +
                       bytes_of_elements(prepared.selections) + bytes_of_elements(prepared.across.members) +

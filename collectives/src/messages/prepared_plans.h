@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hierarchical plans ready to run, kept for the next call.
+// Cache of hierarchical plans.
 #pragma once
 
 #include <cstddef>
@@ -14,26 +14,28 @@
 
 namespace farandole {
 
-/// A plan of this rank, and what follows from it and the ranks alone.
+/// A plan of this rank, with the group and the algorithms of its phases across. Const; shared by operations.
 struct PreparedPlan {
   HierarchicalPlan plan;
-  Group across;                       ///< the ranks that this one meets across hosts
-  std::vector<Selection> selections;  ///< by phase; of phases inside: none
+  Group across;                       ///< this rank and its counterparts on the other hosts
+  std::vector<Selection> selections;  ///< by phase; empty selections for inside phases
 };
 
-/// The plans of a communicator over several hosts. Used by one thread at a time (the work queue's lock).
+/// The most recently used plans of a communicator over several hosts. Used by one thread at a time (the work queue's
+/// lock).
 class PreparedPlans {
  public:
-  /// What all plans that are kept may take together.
+  /// Maximum size of all cached plans together; the least recently used are evicted.
   static constexpr std::size_t kMaxBytes = std::size_t{256} << 10;
 
   /// @param group, hierarchy  outlive this object
   PreparedPlans(const Group& group, const Hierarchy& hierarchy) : group_(group), hierarchy_(hierarchy) {}
 
   const Hierarchy& hierarchy() const { return hierarchy_; }
-  /// Made where none is kept. @param element_bytes  of the call's type: across hosts bytes count
+  /// Returns the plan for a query, from the cache or newly made.
+  /// @param element_bytes  size of the call's type: the algorithms across are chosen by bytes
   std::shared_ptr<const PreparedPlan> get(const HierarchicalQuery& query, std::size_t element_bytes);
-  /// Bytes of the plans that are kept.
+  /// Bytes of all cached plans.
   std::size_t kept_bytes() const { return kept_.used(); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective by a schedule over messages.
+// Collectives that run a schedule over messages, in host memory.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,12 @@ namespace farandole {
 
 extern const Method kScheduleMethod;
 
-/// Runs a plan: its prologue when it is made, then the schedule, then its epilogue.
+/// Runs an ExecutionPlan: the prologue in the constructor, the schedule by an Executor, and the epilogue when the
+/// schedule is complete.
 class ScheduledCollective final : public Operation {
  public:
-  /// @param call  need not outlive the constructor; its buffers do. Its root and its ranks are those of `group`.
-  /// @param bytes  of the whole vector: what the ranks have selected for; the same on all of them
+  /// @param call  its root and counts are by rank of `group`; not used after construction, but its buffers are
+  /// @param bytes  size of the whole vector, the same on all ranks; decides whether the messages are long traffic
   ScheduledCollective(const Group& group, const Call& call, std::size_t bytes, const Selection& selection,
                       std::uint64_t sequence);
 
@@ -30,11 +31,11 @@ class ScheduledCollective final : public Operation {
  private:
   const ExecutionPlan plan_;
   std::byte* const output_;
-  const Scratch staged_, whole_;
-  std::unique_ptr<Executor> executor_;  // last: it withdraws its messages before their memory goes
+  const Scratch staged_, full_vector_;
+  std::unique_ptr<Executor> executor_;  // declared last: destroyed, with its messages, before their memory is freed
 };
 
-/// The input times a factor, where the output is to be. They may be the same.
+/// Writes `input` times `factor` to `output`, which may be the input's memory.
 void copy_scaled(void* output, const ConstBufferView& input, double factor);
 
 }  // namespace farandole

@@ -7,11 +7,11 @@
 
 namespace farandole {
 
-std::vector<PlanRange> side_by_side(const std::vector<PlanRange>& ranges) {
+std::vector<PlanRange> merge_adjacent(const std::vector<PlanRange>& ranges) {
   std::vector<PlanRange> found;
   for (const PlanRange& range : ranges) {
     if (range.count == 0) continue;
-    if (!found.empty() && behind(found.back().place, found.back().count) == range.place) {
+    if (!found.empty() && advanced(found.back().place, found.back().count) == range.place) {
       found.back().count += range.count;
     } else {
       found.push_back(range);
@@ -26,29 +26,29 @@ PlanRange SlicePhases::scratch(std::size_t count) {
   return range;
 }
 
-PlanRange SlicePhases::joined(const std::vector<PlanRange>& ranges) {
-  return join(ranges, [this](const PlanRange& range, PlanPlace place) {
+PlanRange SlicePhases::contiguous_input(const std::vector<PlanRange>& ranges) {
+  return make_contiguous(ranges, [this](const PlanRange& range, PlanPlace place) {
     before_.push_back({range.place, place, range.count});
   });
 }
 
-PlanRange SlicePhases::joined_results(const std::vector<PlanRange>& ranges) {
-  return join(ranges, [this](const PlanRange& range, PlanPlace place) {
+PlanRange SlicePhases::contiguous_output(const std::vector<PlanRange>& ranges) {
+  return make_contiguous(ranges, [this](const PlanRange& range, PlanPlace place) {
     results_.push_back({place, range.place, range.count});
   });
 }
 
 template <class Copy>
-PlanRange SlicePhases::join(const std::vector<PlanRange>& ranges, const Copy& copy) {
-  const std::vector<PlanRange> left = side_by_side(ranges);
-  if (left.empty()) return {};
-  if (left.size() == 1) return left.front();
+PlanRange SlicePhases::make_contiguous(const std::vector<PlanRange>& ranges, const Copy& copy) {
+  const std::vector<PlanRange> merged = merge_adjacent(ranges);
+  if (merged.empty()) return {};
+  if (merged.size() == 1) return merged.front();
   std::size_t total = 0;
-  for (const PlanRange& range : left) total += range.count;
+  for (const PlanRange& range : merged) total += range.count;
   const PlanRange all = scratch(total);
   std::size_t done = 0;
-  for (const PlanRange& range : left) {
-    copy(range, behind(all.place, done));
+  for (const PlanRange& range : merged) {
+    copy(range, advanced(all.place, done));
     done += range.count;
   }
   return all;

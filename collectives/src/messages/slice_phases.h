@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The phases of one slice of a hierarchical collective, and the operation's memory between them. Pure.
+// Builder of the phases of a slice of a hierarchical collective, and of the scratch memory between phases. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,40 +11,49 @@
 
 namespace farandole {
 
-/// A phase with its place in the pipeline of slices: 0 inside, 1 across, 2 inside again.
+/// A phase and its stage in the pipeline of slices: 0 inside, 1 across, 2 inside again.
 struct StagedPhase {
   int stage = 0;
   HierarchicalPhase phase;
 };
 
-/// What lies `count` elements behind a place.
-inline PlanPlace behind(PlanPlace place, std::size_t count) {
+/// The place `count` elements after `place`.
+inline PlanPlace advanced(PlanPlace place, std::size_t count) {
   return {place.memory, place.first + count};
 }
 
-/// Ranges that lie one behind the other become one; empty ones go.
-std::vector<PlanRange> side_by_side(const std::vector<PlanRange>& ranges);
+/// Merges each range that begins where the range before it ends with that range, and drops empty ranges.
+std::vector<PlanRange> merge_adjacent(const std::vector<PlanRange>& ranges);
 
-/// Phases one behind the other: each begins when the one before it is complete, unless its author says otherwise.
+/// Builds the phases of a slice in order. By default a phase begins when the phase added before it is complete; the
+/// planner changes that by assigning HierarchicalPhase::after.
+///
+/// A phase needs contiguous input and output. For data in several ranges call `contiguous_input` or `contiguous_output`
+/// first, then add the phase with the returned range, which may be scratch memory.
 class SlicePhases {
  public:
-  /// @param granularity  of the operation's memory, in elements
-  /// @param scratch_count  elements of it that earlier slices use; grows
+  /// @param granularity  alignment of ranges in scratch memory, in elements
+  /// @param scratch_count  in and out: elements of scratch memory in use, by earlier slices and this slice
   SlicePhases(std::size_t granularity, std::size_t& scratch_count)
       : granularity_(granularity), scratch_count_(scratch_count) {}
 
+  /// Allocates scratch memory of the operation.
   PlanRange scratch(std::size_t count);
-  /// Where these ranges lie one behind the other: where they are, if they do, else in scratch memory, to which the next
-  /// phase copies them when it begins.
-  PlanRange joined(const std::vector<PlanRange>& ranges);
-  /// The same for what the next phase writes; it copies that to these ranges when it is complete.
-  PlanRange joined_results(const std::vector<PlanRange>& ranges);
-  /// What the next phase copies when it is complete.
+  /// Returns a contiguous range with the contents of `ranges`, as input of the next phase: `ranges` itself if it is
+  /// contiguous, else scratch memory, to which the next phase copies `ranges` when it begins.
+  PlanRange contiguous_input(const std::vector<PlanRange>& ranges);
+  /// Returns a contiguous range for the output of the next phase, whose contents end up in `ranges`: `ranges` itself if
+  /// it is contiguous, else scratch memory, which the next phase copies to `ranges` when it is complete.
+  PlanRange contiguous_output(const std::vector<PlanRange>& ranges);
+  /// Adds a copy that the next phase makes when it is complete.
   void add_result(const PlanCopy& copy) { results_.push_back(copy); }
+  /// Removes and returns the copies that the next phase would make when it is complete.
   std::vector<PlanCopy> take_results();
 
+  /// Adds a phase among the ranks of this host. @param stage  0 or 2, see StagedPhase
   HierarchicalPhase& inside(int stage, Collective collective, const PlanRange& input, const PlanRange& output,
                             std::vector<std::size_t> counts, int root = -1);
+  /// Adds a phase among this rank and its counterparts. @param total  see HierarchicalPhase::total
   HierarchicalPhase& across(Collective collective, const PlanRange& input, const PlanRange& output,
                             std::vector<std::size_t> counts, std::size_t total, int root);
   HierarchicalPhase& last() { return phases_.back().phase; }
@@ -52,14 +61,14 @@ class SlicePhases {
 
  private:
   template <class Copy>
-  PlanRange join(const std::vector<PlanRange>& ranges, const Copy& copy);
+  PlanRange make_contiguous(const std::vector<PlanRange>& ranges, const Copy& copy);
   HierarchicalPhase& add(HierarchicalPhase::Where where, int stage, Collective collective, const PlanRange& input,
                          const PlanRange& output);
 
   const std::size_t granularity_;
   std::size_t& scratch_count_;
-  std::vector<PlanCopy> before_, results_;  // of the next phase
-  bool is_prescaled_ = false;
+  std::vector<PlanCopy> before_, results_;  // copies of the next phase
+  bool is_prescaled_ = false;               // a phase of this slice applies the caller's prescale
   std::vector<StagedPhase> phases_;
 };
 

@@ -11,9 +11,9 @@
 
 namespace farandole {
 
-/// Shared with the thread that makes them, which is not waited for while the vendor has not returned: after a fault it
-/// may never do. `done` is set before the thread ends; its release pairs with the acquire of the thread that looks.
-struct VendorSlot::Making {
+/// State shared with the thread that makes the collectives. That thread is joined only after `done`: after a fault the
+/// vendor's call may never return. The release of `done` pairs with the acquire of the thread that reads it.
+struct VendorSlot::Creation {
   std::unique_ptr<VendorCollectives> collectives;
   std::exception_ptr problem;
   std::atomic<bool> done{false};
@@ -31,7 +31,7 @@ struct VendorSlot::Making {
 
 namespace {
 
-/// Whether the settings or the table, which are the same on all ranks, name the algorithm.
+/// True if the settings or the tuning table, which are the same on all ranks, name the algorithm `vendor`.
 bool is_named(const Group& group) {
   if (group.endpoint->settings().allreduce == "vendor") return true;
   if (!group.table_fits) return false;
@@ -46,31 +46,31 @@ VendorSlot::VendorSlot(const Group& group) : group_(group) {
 }
 
 void VendorSlot::begin() {
-  making_ = std::make_shared<Making>();
+  creation_ = std::make_shared<Creation>();
   if (!group_.endpoint->usable_from_any_thread()) {
-    making_->run(group_);
+    creation_->run(group_);
     return;
   }
-  thread_ = start_library_thread([making = making_, group = group_] { making->run(group); });
+  thread_ = start_library_thread([creation = creation_, group = group_] { creation->run(group); });
 }
 
 VendorCollectives* VendorSlot::collectives() {
-  if (made_ != nullptr) return made_;
-  if (!making_ && !group_.endpoint->usable_from_any_thread()) {
+  if (collectives_ != nullptr) return collectives_;
+  if (!creation_ && !group_.endpoint->usable_from_any_thread()) {
     throw Unsupported(
         "the algorithm vendor, with an MPI that only the main thread may call, must be named by "
         "FARANDOLE_ALLREDUCE=vendor "
         "or the tuning table, so that each communicator is made with it; or initialise MPI with MPI_THREAD_MULTIPLE");
   }
-  if (!making_) begin();
-  if (!making_->done.load(std::memory_order_acquire)) return nullptr;
-  if (making_->problem) std::rethrow_exception(making_->problem);
-  made_ = making_->collectives.get();
-  if (made_ == nullptr) {
+  if (!creation_) begin();
+  if (!creation_->done.load(std::memory_order_acquire)) return nullptr;
+  if (creation_->problem) std::rethrow_exception(creation_->problem);
+  collectives_ = creation_->collectives.get();
+  if (collectives_ == nullptr) {
     throw Unsupported(
         "the algorithm vendor needs MPI and one rank per process in the communicator; choose another algorithm");
   }
-  return made_;
+  return collectives_;
 }
 
 VendorSlot::~VendorSlot() {
@@ -78,12 +78,13 @@ VendorSlot::~VendorSlot() {
 }
 
 void VendorSlot::close() {
-  made_ = nullptr;
+  collectives_ = nullptr;
   if (thread_.joinable()) {
-    // It ends at once after `done`; otherwise the vendor has not returned, and may never.
-    making_->done.load(std::memory_order_acquire) ? thread_.join() : thread_.detach();
+    // After `done` the thread ends immediately. Before `done` the thread is in the vendor's call, which may never
+    // return: detach it.
+    creation_->done.load(std::memory_order_acquire) ? thread_.join() : thread_.detach();
   }
-  making_.reset();
+  creation_.reset();
 }
 
 }  // namespace farandole

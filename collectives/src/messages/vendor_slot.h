@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vendor's collectives of one communicator, for the algorithm `vendor`.
+// The vendor's collectives of one communicator, made on first use, for the algorithm `vendor`.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,14 @@
 
 namespace farandole {
 
-/// A vendor makes what it needs for a communicator in a call that blocks until all ranks make it. Where any thread may
-/// call the vendor, a thread of its own waits in that call, begun with the first allreduce; where only the main thread
-/// may, the communicator's constructor does, which may block as `split` may. One thread at a time (the work queue's
-/// lock).
+/// Owns a communicator's VendorCollectives (for MPI: an MPI communicator), and orders the operations that use them.
+///
+/// The vendor makes its collectives in a call that blocks until all ranks have made that call. If any thread may call
+/// the vendor, the first allreduce starts a thread that waits in that call. If only the main thread may call the
+/// vendor, the constructor makes the call, if the settings or the tuning table name `vendor`; the constructor then
+/// blocks as `split` does.
+///
+/// Used by one thread at a time (the work queue's lock).
 class VendorSlot {
  public:
   explicit VendorSlot(const Group& group);
@@ -23,28 +27,29 @@ class VendorSlot {
   VendorSlot(const VendorSlot&) = delete;
   VendorSlot& operator=(const VendorSlot&) = delete;
 
-  /// Null while they are being made. Never blocks. @throws Unsupported  there are none, or they had to be named @throws
-  /// TransportError  the vendor could not make them
+  /// Returns the collectives, or null while they are being made. Non-blocking.
+  /// @throws Unsupported  the vendor has no collectives for these ranks, or can make them only with the communicator
+  /// @throws TransportError  the vendor failed to make them
   VendorCollectives* collectives();
-  /// The communicator ends.
+  /// Frees the collectives; called when the communicator ends.
   void close();
 
-  // Operations start in the order of their sequence numbers, which is the same on all ranks.
-  void announce(std::uint64_t sequence) { waiting_.insert(sequence); }
-  /// All announced operations with lower numbers have started.
-  bool is_next(std::uint64_t sequence) const { return *waiting_.begin() == sequence; }
-  /// The operation starts, or has been given up. One that was never announced, or has started, is ignored.
-  void withdraw(std::uint64_t sequence) { waiting_.erase(sequence); }
+  // Operations start in the order of their sequence numbers, which all ranks share.
+  void announce(std::uint64_t sequence) { pending_.insert(sequence); }
+  /// True if all announced operations with lower numbers have started.
+  bool is_next(std::uint64_t sequence) const { return *pending_.begin() == sequence; }
+  /// Removes an operation that starts or is given up. No-op for an operation that was never announced or has started.
+  void withdraw(std::uint64_t sequence) { pending_.erase(sequence); }
 
  private:
-  struct Making;
+  struct Creation;
   void begin();
 
   const Group& group_;
-  std::shared_ptr<Making> making_;  // null: not begun
-  std::jthread thread_;             // that runs `making_`
-  VendorCollectives* made_ = nullptr;
-  std::set<std::uint64_t> waiting_;  // announced, and not started
+  std::shared_ptr<Creation> creation_;        // null until the collectives are being made
+  std::jthread thread_;                       // runs `creation_`, if any thread may call the vendor
+  VendorCollectives* collectives_ = nullptr;  // the finished collectives, owned by `creation_`
+  std::set<std::uint64_t> pending_;           // sequence numbers announced but not started
 };
 
 }  // namespace farandole

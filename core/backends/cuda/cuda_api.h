@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of CUDA's driver API that Farandole calls, as a table of function pointers that is filled at run time: the
-// plug-in is built without CUDA's headers, and loaded where no driver is. Names, numbers and layouts are those of
-// cuda.h.
+// The functions of CUDA's driver API that Farandole calls, as a table of function pointers that is filled at run time:
+// the plug-in is built without CUDA's headers, and can be loaded on machines without a driver. Names, numbers and
+// layouts are copied from cuda.h.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,8 @@ inline constexpr unsigned CU_MEMORYTYPE_HOST = 1;
 inline constexpr unsigned CU_MEMORYTYPE_DEVICE = 2;
 inline constexpr unsigned CU_STREAM_NON_BLOCKING = 1;
 inline constexpr unsigned CU_EVENT_DISABLE_TIMING = 2;
-/// What came into the stream before is there once the value is.
+/// The value is written after a memory barrier: a reader of the value also sees the effects of earlier work in the
+/// stream.
 inline constexpr unsigned CU_STREAM_WRITE_VALUE_DEFAULT = 0;
 inline constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1;
 inline constexpr int CU_STREAM_CAPTURE_STATUS_NONE = 0;

@@ -32,9 +32,9 @@ std::string name_of(const DeviceInfo& info) {
   return fmt::format("CUDA device {} ({})", info.ordinal, info.name);
 }
 
-/// Of the kernels' attributes, which are asked for so that CUDA loads them.
+/// The attribute of a kernel that is queried to make CUDA load the kernel now.
 constexpr int kMaxThreadsPerBlock = 0;  // CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
-/// Of pinned memory, for the words of events.
+/// Size of the pinned memory for the words of events, see PooledEvent.
 constexpr std::size_t kEventWordBytes = 16384;
 
 }  // namespace
@@ -125,10 +125,11 @@ MemoryPool::Source CudaDevice::pinned_memory() {
           [this] { wait_until_idle(); }};
 }
 
-// cuMemFree waits for the device, and no other thread can call the driver meanwhile: not one either that has to enqueue
-// what the device waits for.
+// cuMemFree blocks until the device is idle, and meanwhile blocks every other thread that calls the driver, even a
+// thread that would enqueue the work for which the device is waiting: a deadlock. So wait here first, without blocking
+// others.
 void CudaDevice::wait_until_idle() {
-  constexpr auto kLongestPause = std::chrono::milliseconds(1);
+  constexpr auto kMaxPause = std::chrono::milliseconds(1);
   std::vector<CUstream> streams;
   {
     const std::lock_guard guard(streams_mutex_);
@@ -143,7 +144,7 @@ void CudaDevice::wait_until_idle() {
       if (result == CUDA_SUCCESS) break;
       if (result != CUDA_ERROR_NOT_READY) device_.check(result, "cuStreamQuery");
       std::this_thread::sleep_for(pause);
-      pause = std::min<std::chrono::microseconds>(2 * pause, kLongestPause);
+      pause = std::min<std::chrono::microseconds>(2 * pause, kMaxPause);
     }
   }
 }
@@ -189,7 +190,8 @@ bool CudaDevice::is_capturing(StreamView stream) {
   const ContextScope scope(device_.api, device_.context);
   int status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result = device_.api.cuStreamIsCapturing(handle_of(stream), &status);
-  // Of the default stream, which waits for the one that is captured. What else goes wrong, the calls that enqueue say.
+  // This error means the default stream, which synchronises with the stream being captured. Other errors are ignored
+  // here: the calls that enqueue work report them.
   if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
   return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
@@ -228,7 +230,7 @@ void CudaDevice::launch(std::span<const DeviceTask> tasks, StreamView stream) {
   for_each_batch(tasks, [&](const KernelBatch& batch) {
     const std::uint32_t task_count = batch.arguments.task_count;
     const LaunchShape shape = launch_shape(batch.longest_bytes, task_count, multiprocessors_);
-    // CUDA reads the arguments before the call returns.
+    // `parameters` need not outlive the call: CUDA copies the arguments before the call returns.
     void* parameters[] = {const_cast<KernelArguments*>(&batch.arguments)};
     const CUresult result =
         device_.api.cuLaunchKernel(kernels_[static_cast<std::size_t>(batch.kernel)], shape.blocks_per_task, task_count,
@@ -240,11 +242,11 @@ void CudaDevice::launch(std::span<const DeviceTask> tasks, StreamView stream) {
 void CudaDevice::synchronize(StreamView stream) {
   CudaEvent end(events_, DeviceEvent::Use::kHost);
   record(end, stream);
-  // As waits on the host do: short ones are over before the processor is given away.
+  // Yield first, so that short waits end quickly, then sleep between polls.
   constexpr int kYields = 100;
   constexpr auto kPause = std::chrono::microseconds(50);
-  for (int looks = 0; !end.is_complete(); ++looks) {
-    if (looks < kYields) {
+  for (int polls = 0; !end.is_complete(); ++polls) {
+    if (polls < kYields) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(kPause);
@@ -252,20 +254,20 @@ void CudaDevice::synchronize(StreamView stream) {
   }
 }
 
-const NcclApi& CudaDevice::need_nccl() {
+const NcclApi& CudaDevice::require_nccl() {
   const NcclLibrary& nccl = nccl_.library();
   if (!nccl.problem.empty()) throw Unsupported("no collectives on CUDA devices: " + nccl.problem);
   return nccl.api;
 }
 
 DeviceGroupId CudaDevice::make_group_id() {
-  const NcclApi& nccl = need_nccl();
+  const NcclApi& nccl = require_nccl();
   const ContextScope scope(device_.api, device_.context);
   return make_nccl_id(nccl, device_);
 }
 
 std::unique_ptr<DeviceGroup> CudaDevice::join_group(const DeviceGroupId& id, int rank, int size) {
-  const NcclApi& nccl = need_nccl();
+  const NcclApi& nccl = require_nccl();
   return std::make_unique<NcclGroup>(*this, nccl, id, rank, size);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One device, by CUDA's driver API.
+// Device, implemented with CUDA's driver API.
 #pragma once
 
 #include <array>
@@ -20,10 +20,13 @@
 
 namespace farandole::cuda {
 
+/// An open CUDA device. Functions that call the driver make the device's primary context current on the calling thread,
+/// and then restore the thread's own context (ContextScope), because the thread may be the program's.
 class CudaDevice final : public Device {
  public:
-  /// Makes the device's primary context, which takes some 100 ms and 300 MB of the device if it does not exist yet, and
-  /// loads all kernels: to load one later could wait for a collective that is on its way.
+  /// Retains the device's primary context; if no library of the process has made the context yet, that takes about 100
+  /// ms, and 300 MB of the device. Loads all kernels: loading a kernel later could block behind a collective that is
+  /// running.
   /// @param api, nccl  outlive the device   @throws DeviceError
   CudaDevice(const CudaApi& api, Nccl& nccl, DeviceInfo info, const KernelImage& image);
 
@@ -53,23 +56,23 @@ class CudaDevice final : public Device {
   void load_kernels(const KernelImage& image);
   MemoryPool::Source device_memory();
   MemoryPool::Source pinned_memory();
-  /// Blocks while there is work in streams of `make_stream`. Only asks them, so that other threads can go on
-  /// enqueueing: what is in a stream may wait for these. @throws DeviceError
+  /// Blocks while streams of `make_stream` have work. Polls (cuStreamQuery), so that other threads can enqueue
+  /// meanwhile: the work in a stream may be waiting for them. @throws DeviceError
   void wait_until_idle();
   [[noreturn]] void throw_no_memory(std::size_t bytes) const;
-  /// @throws Unsupported  there is none that can be used
-  const NcclApi& need_nccl();
+  /// Returns NCCL's functions. @throws Unsupported  NCCL is missing or cannot be used
+  const NcclApi& require_nccl();
 
   const DeviceInfo info_;
   Nccl& nccl_;
-  DeviceContext device_;  // const after construction, as all up to the streams
+  DeviceContext device_;  // const after construction, as are the next two
   unsigned multiprocessors_ = 0;
-  std::array<CUfunction, kKernelCount> kernels_{};  // null where a number has no kernel
+  std::array<CUfunction, kKernelCount> kernels_{};  // by kernel number; null for numbers without a kernel
   std::mutex streams_mutex_;
-  std::vector<CUstream> streams_;  // guarded by it: of make_stream
+  std::vector<CUstream> streams_;  // all streams of make_stream; guarded by streams_mutex_
   MemoryPool memory_;
   MemoryPool pinned_;
-  void* event_words_ = nullptr;  // of `pinned_`; null: there was no memory
+  void* event_words_ = nullptr;  // from `pinned_`, for EventPool::set_words; null if there was no memory
   EventPool events_;
 };
 

@@ -18,7 +18,7 @@ namespace farandole::cuda {
 
 namespace {
 
-/// As nvidia-smi -L writes it.
+/// "GPU-5f3a9c2e-…", as nvidia-smi -L writes a UUID.
 std::string uuid_text(const CUuuid& uuid) {
   std::string text = "GPU";
   for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
@@ -28,7 +28,8 @@ std::string uuid_text(const CUuuid& uuid) {
   return text;
 }
 
-/// The own number of the driver that the loader finds, "580.159.03 "; empty where the kernel does not show it.
+/// NVIDIA's version of the driver, "580.159.03 ", as the kernel module reports it. Empty if there is no such report, or
+/// if the driver's library was named by path and may be another driver.
 std::string driver_number(const CudaLibrary& cuda) {
   std::string number;
   if (cuda.path.find('/') == std::string::npos) std::ifstream("/sys/module/nvidia/version") >> number;
@@ -54,14 +55,14 @@ std::unique_ptr<CudaDevices> CudaDevices::find(CudaLibrary cuda, std::span<const
     return nullptr;
   }
   std::unique_ptr<CudaDevices> devices(new CudaDevices(std::move(cuda), *image, std::move(nccl_path)));
-  reason = devices->look();
+  reason = devices->enumerate();
   return reason.empty() ? std::move(devices) : nullptr;
 }
 
 CudaDevices::CudaDevices(CudaLibrary cuda, const KernelImage& image, std::string nccl_path)
     : cuda_(std::move(cuda)), image_(image), nccl_(std::move(nccl_path)) {}
 
-std::string CudaDevices::look() {
+std::string CudaDevices::enumerate() {
   if (const CUresult result = cuda_.api.cuInit(0); result != CUDA_SUCCESS) {
     return fmt::format("cuInit failed: {}", error_text(cuda_.api, result));
   }
@@ -71,8 +72,8 @@ std::string CudaDevices::look() {
   }
   if (count == 0) return "CUDA sees no device here; does nvidia-smi show one, and does CUDA_VISIBLE_DEVICES hide it?";
   for (int ordinal = 0; ordinal < count; ++ordinal) {
-    infos_.push_back(look_at(ordinal));
-    slots_.push_back(std::make_unique<Slot>());
+    infos_.push_back(query_device(ordinal));
+    lazy_devices_.push_back(std::make_unique<LazyDevice>());
   }
   return {};
 }
@@ -81,7 +82,7 @@ void CudaDevices::check(CUresult result, std::string_view function, int ordinal)
   cuda::check(cuda_.api, result, function, fmt::format("CUDA device {}", ordinal));
 }
 
-DeviceInfo CudaDevices::look_at(int ordinal) {
+DeviceInfo CudaDevices::query_device(int ordinal) {
   const CudaApi& api = cuda_.api;
   DeviceInfo info;
   info.ordinal = ordinal;
@@ -123,7 +124,7 @@ std::vector<std::string> CudaDevices::warnings() const {
 }
 
 Device& CudaDevices::open(int ordinal) {
-  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= slots_.size()) {
+  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= lazy_devices_.size()) {
     std::vector<std::string> names;
     for (const DeviceInfo& info : infos_) names.push_back(fmt::format("{} ({})", info.ordinal, info.name));
     throw InvalidArgument(
@@ -131,19 +132,19 @@ Device& CudaDevices::open(int ordinal) {
                     "CUDA_VISIBLE_DEVICES",
                     ordinal, fmt::join(names, ", ")));
   }
-  Slot& slot = *slots_[static_cast<std::size_t>(ordinal)];
-  const std::lock_guard guard(slot.mutex);
-  if (slot.device == nullptr) {
+  LazyDevice& lazy = *lazy_devices_[static_cast<std::size_t>(ordinal)];
+  const std::lock_guard guard(lazy.mutex);
+  if (lazy.device == nullptr) {
     const SignalsDiverted from_threads_of_driver;
-    slot.device = std::make_unique<CudaDevice>(cuda_.api, nccl_, infos_[static_cast<std::size_t>(ordinal)], image_);
+    lazy.device = std::make_unique<CudaDevice>(cuda_.api, nccl_, infos_[static_cast<std::size_t>(ordinal)], image_);
   }
-  return *slot.device;
+  return *lazy.device;
 }
 
 MemorySpace CudaDevices::space_of(const void* memory) const {
   const auto address = reinterpret_cast<CUdeviceptr>(memory);
   unsigned type = 0;
-  // Of addresses that CUDA does not know this is an error.
+  // An error means an address that CUDA does not know: host memory.
   if (cuda_.api.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS) return {};
   if (type != CU_MEMORYTYPE_DEVICE) return {};
   int ordinal = 0;

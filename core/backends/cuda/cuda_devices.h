@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices of this process, by CUDA.
+// DeviceRuntime, implemented with CUDA: the devices of this process.
 #pragma once
 
 #include <memory>
@@ -17,11 +17,12 @@
 
 namespace farandole::cuda {
 
+/// The CUDA devices of this process. Devices are enumerated by `find`, and opened on first use.
 class CudaDevices final : public DeviceRuntime {
  public:
-  /// The devices of a driver that is loaded. Initialises it.
-  /// @param reason  why there are none: the driver, or this build, lacks something
-  /// @return null, with a reason, or the devices
+  /// Initialises a loaded driver and enumerates the devices.
+  /// @param reason  set if null is returned: why there are no devices, as the driver or this build lacks something
+  /// @return the devices, or null
   static std::unique_ptr<CudaDevices> find(CudaLibrary cuda, std::span<const KernelImage> images, std::string nccl_path,
                                            std::string& reason);
 
@@ -36,22 +37,22 @@ class CudaDevices final : public DeviceRuntime {
   MemorySpace space_of(const void* memory) const override;
 
  private:
-  struct Slot {
+  struct LazyDevice {
     std::mutex mutex;                    // held while the device is opened
-    std::unique_ptr<CudaDevice> device;  // guarded by it
+    std::unique_ptr<CudaDevice> device;  // null until opened; guarded by `mutex`
   };
 
   CudaDevices(CudaLibrary cuda, const KernelImage& image, std::string nccl_path);
-  /// Why there are no devices; empty if there are.
-  std::string look();
-  DeviceInfo look_at(int ordinal);
+  /// Enumerates the devices. Returns the reason if there are none, else an empty text.
+  std::string enumerate();
+  DeviceInfo query_device(int ordinal);
   void check(CUresult result, std::string_view function, int ordinal) const;
 
   const CudaLibrary cuda_;
   const KernelImage image_;
   mutable Nccl nccl_;
-  std::vector<DeviceInfo> infos_;             // const after `look`
-  std::vector<std::unique_ptr<Slot>> slots_;  // the same
+  std::vector<DeviceInfo> infos_;                          // by ordinal; const after `enumerate`
+  std::vector<std::unique_ptr<LazyDevice>> lazy_devices_;  // by ordinal; const after `enumerate`
 };
 
 }  // namespace farandole::cuda

@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kSticky =
     "; the process can use the device no more, every call fails from now on: end it and start it again";
 
-/// What to do, as an end of the message; empty where CUDA's own words are all there is to say.
+/// The remedy for an error, to be appended to CUDA's own text; empty if none is known.
 std::string_view advice(CUresult error) {
   switch (error) {
     case 34:  // CUDA_ERROR_STUB_LIBRARY
@@ -29,7 +29,7 @@ std::string_view advice(CUresult error) {
       return "; on machines with NVSwitch the service nvidia-fabricmanager must run, in the driver's version";
     case 803:  // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
       return "; libcuda and the kernel's module differ: restart the machine after an update of the driver";
-    // Those of which cuda.h says that the process must be terminated and launched again, and faults of the hardware.
+    // Errors after which, by cuda.h, the process must be terminated and launched again, and hardware faults.
     case 214:  // CUDA_ERROR_ECC_UNCORRECTABLE
     case 220:  // CUDA_ERROR_NVLINK_UNCORRECTABLE
     case 226:  // CUDA_ERROR_CONTAINED

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's error codes become texts and exceptions here, and nowhere else.
+// Conversion of CUDA's error codes to texts and exceptions. No other file interprets the codes.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace farandole::cuda {
 
-/// "CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected", and what to do where that is known.
+/// "CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected", followed by a remedy if known.
 std::string error_text(const CudaApi& api, CUresult error);
 
-/// @param where  "CUDA device 0 (NVIDIA H100 80GB HBM3)"
+/// @param where  the device, for the message: "CUDA device 0 (NVIDIA H100 80GB HBM3)"
 /// @throws DeviceError  "<function> failed on <where>: <error_text>"
 [[noreturn]] void throw_cuda_error(const CudaApi& api, CUresult error, std::string_view function,
                                    std::string_view where);

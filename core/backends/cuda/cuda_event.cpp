@@ -11,9 +11,9 @@ namespace farandole::cuda {
 
 namespace {
 
-/// The longest time in which a failure of the device is not noticed.
-constexpr auto kQuestionInterval = std::chrono::milliseconds(1);
-/// Apart from each other, so that what one stream writes is in no cache line that another one's reader looks at.
+/// Time between calls of the driver; also the delay with which a failure of the device is noticed.
+constexpr auto kQueryInterval = std::chrono::milliseconds(1);
+/// Completion words lie 64 bytes apart, so that streams and readers of different events share no cache line.
 constexpr std::size_t kWordsPerLine = 16;
 
 }  // namespace
@@ -66,7 +66,7 @@ void EventPool::clear() {
 void CudaEvent::record(CUstream stream) {
   const DeviceContext& device = pool_.device();
   ++pooled_.records;
-  // Before the event: once that is complete, nothing writes the word any more.
+  // The word is written before the event: once the event is complete, no write of the word is pending.
   if (pooled_.word != nullptr) {
     const CUresult result = device.api.cuStreamWriteValue32(stream, reinterpret_cast<CUdeviceptr>(pooled_.word),
                                                             pooled_.records, CU_STREAM_WRITE_VALUE_DEFAULT);
@@ -78,20 +78,20 @@ void CudaEvent::record(CUstream stream) {
   }
   device.check(device.api.cuEventRecord(pooled_.event, stream), "cuEventRecord");
   is_recorded_ = true;
-  next_question_ = Clock::now() + kQuestionInterval;
+  next_query_ = Clock::now() + kQueryInterval;
 }
 
 bool CudaEvent::is_complete() {
   if (!is_recorded_) return true;
-  if (pooled_.word == nullptr) return ask_driver();
+  if (pooled_.word == nullptr) return query_driver();
   if (std::atomic_ref<std::uint32_t>(*pooled_.word).load(std::memory_order_acquire) == pooled_.records) return true;
   const Clock::time_point now = Clock::now();
-  if (now < next_question_) return false;
-  next_question_ = now + kQuestionInterval;
-  return ask_driver();
+  if (now < next_query_) return false;
+  next_query_ = now + kQueryInterval;
+  return query_driver();
 }
 
-bool CudaEvent::ask_driver() const {
+bool CudaEvent::query_driver() const {
   const DeviceContext& device = pool_.device();
   const RelaxedCapture relaxed(device.api);
   const CUresult result = device.api.cuEventQuery(pooled_.event);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// DeviceEvent, implemented with CUDA, and a pool of CUDA's events.
 #pragma once
 
 #include <chrono>
@@ -13,36 +14,38 @@
 
 namespace farandole::cuda {
 
-/// What the objects of one device share. Const after construction.
+/// CUDA's functions and the context of a device, shared by all objects of the device. Const after construction.
 struct DeviceContext {
   const CudaApi& api;
-  CUcontext context = nullptr;  ///< the device's primary one, which other libraries of the process use, too
+  CUcontext context = nullptr;  ///< the device's primary context, which other libraries of the process use, too
   std::string name;             ///< "CUDA device 0 (NVIDIA H100 80GB HBM3)"
 
-  /// @throws DeviceError  `function` has failed
+  /// @throws DeviceError  `result`, returned by `function`, is an error
   void check(CUresult result, std::string_view function) const;
 };
 
-/// An event of CUDA's, which is made once and used by one CudaEvent after another.
+/// A CUDA event and its completion word. Used by a single CudaEvent at a time.
 struct PooledEvent {
   CUevent event = nullptr;
-  /// In pinned memory: the stream writes there how often the event was recorded. Null: the driver is asked instead.
+  /// Completion word in pinned memory. Each record makes the stream write the number of the record here, so the host
+  /// sees completion without a call of the driver. Null if the event has no word.
   std::uint32_t* word = nullptr;
-  std::uint32_t records = 0;
+  std::uint32_t records = 0;  ///< how often the event was recorded
 };
 
-/// Events that nobody uses at present. Thread-safe.
+/// Pool of unused events: making an event is slow. Thread-safe.
 class EventPool {
  public:
   /// @param device  outlives the pool
   explicit EventPool(const DeviceContext& device) : device_(device) {}
-  /// Pinned memory for the words of events, which outlives them. Before the first event.
+  /// Sets the memory for completion words. To be called before the first `take`. @param memory  pinned memory that
+  /// outlives the pool's events
   void set_words(void* memory, std::size_t bytes);
-  /// @throws DeviceError
+  /// Returns an unused event, or makes a new event. @throws DeviceError
   PooledEvent take(DeviceEvent::Use use);
-  /// What has recorded it may still be in a stream.
+  /// Returns an event to the pool; its last record may still be pending in a stream.
   void give(const PooledEvent& event, DeviceEvent::Use use);
-  /// Destroys the events.
+  /// Destroys the unused events.
   void clear();
   const DeviceContext& device() const { return device_; }
 
@@ -50,14 +53,14 @@ class EventPool {
   std::vector<PooledEvent>& unused(DeviceEvent::Use use) { return unused_[static_cast<std::size_t>(use)]; }
 
   const DeviceContext& device_;
-  std::mutex mutex_;                    // guards all below
-  std::vector<PooledEvent> unused_[2];  // by use
+  std::mutex mutex_;                    // guards the members below
+  std::vector<PooledEvent> unused_[2];  // by DeviceEvent::Use
   std::uint32_t* next_word_ = nullptr;
   std::size_t words_left_ = 0;
 };
 
-/// Asked by the host for its completion, it reads the word, and asks the driver once a millisecond: a device that has
-/// failed writes no word.
+/// An event of a CUDA device. `is_complete` reads the completion word, and calls the driver at most once a millisecond,
+/// to notice a device that has failed, which writes no words.
 class CudaEvent final : public DeviceEvent {
  public:
   /// @param pool  outlives the event
@@ -66,20 +69,20 @@ class CudaEvent final : public DeviceEvent {
   CudaEvent& operator=(const CudaEvent&) = delete;
   ~CudaEvent() override { pool_.give(pooled_, use_); }
   bool is_complete() override;
-  /// On a thread whose context is the device's. @throws DeviceError
+  /// To be called while the device's context is current on the thread. @throws DeviceError
   void record(CUstream stream);
   bool is_recorded() const { return is_recorded_; }
   CUevent handle() const { return pooled_.event; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  bool ask_driver() const;
+  bool query_driver() const;
 
   EventPool& pool_;
   const Use use_;
   PooledEvent pooled_;
   bool is_recorded_ = false;
-  Clock::time_point next_question_{};  // to the driver
+  Clock::time_point next_query_{};  // earliest time of the next call of the driver
 };
 
 }  // namespace farandole::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plug-in's entry.
+// Entry point of the CUDA plug-in.
 #include <array>
 #include <exception>
 #include <string>
@@ -20,7 +20,7 @@ DeviceRuntime* find_devices(const DeviceHostApi& host, std::string& reason) {
       kernel_image(farandole_kernels_fatbin, farandole_kernels_fatbin_size, farandole_kernels_fatbin_toolkit),
       kernel_image(farandole_kernels_fatbin_cuda12, farandole_kernels_fatbin_cuda12_size,
                    farandole_kernels_fatbin_cuda12_toolkit)};
-  // Never destroyed: CUDA may have gone before it when the process ends.
+  // Never destroyed: when the process ends, CUDA may be unloaded before.
   return CudaDevices::find(load_cuda(host.cuda_library), images, host.nccl_library, reason).release();
 }
 
@@ -30,7 +30,7 @@ DeviceRuntime* find_devices(const DeviceHostApi& host, std::string& reason) {
 
 #define FARANDOLE_EXPORT extern "C" __attribute__((visibility("default")))
 
-/// Read by the loader before it calls anything.
+/// Read by the loader before any call of the plug-in.
 FARANDOLE_EXPORT const char farandole_device_build_id[];
 const char farandole_device_build_id[] = FARANDOLE_PLUGIN_BUILD_ID;
 

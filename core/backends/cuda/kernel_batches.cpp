@@ -21,14 +21,14 @@ constexpr int kFirstReduce = 1;
 constexpr int kReduceOps = 4;
 constexpr int kFirstScale = kFirstReduce + kDTypeCount * kReduceOps;
 constexpr int kFirstCast = kFirstScale + kDTypeCount;
-/// What casts go from and to.
+/// Types that are cast to each other.
 constexpr std::array kCastTypes{DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
 constexpr int kFirstSumCast = kFirstCast + int{kCastTypes.size() * kCastTypes.size()};
-/// Integers that are cast to their sum_type() and back.
+/// Integer types that are cast to their sum_type() and back.
 constexpr std::array kSummedTypes{DType::kU8, DType::kI8, DType::kU16, DType::kI16, DType::kI32, DType::kU32};
 static_assert(kKernelCount == kFirstSumCast + int{kSummedTypes.size()} * 2);
 
-/// kAverage adds.
+/// Number of a reduction's kernel within its type; an average is a sum.
 int number_of(ReduceOp op) {
   return op == ReduceOp::kAverage ? static_cast<int>(ReduceOp::kSum) : static_cast<int>(op);
 }
@@ -39,7 +39,7 @@ std::optional<int> cast_number_of(DType dtype) {
   return static_cast<int>(found - kCastTypes.begin());
 }
 
-/// Kernels come in pairs: to the type of sums, and back.
+/// The kernel that casts an integer type to the type of its sums, or back; these kernels are numbered in pairs.
 std::optional<int> sum_cast_kernel_of(const DeviceTask& task) {
   for (std::size_t i = 0; i < kSummedTypes.size(); ++i) {
     const DType summed = kSummedTypes[i];
@@ -114,19 +114,20 @@ int kernel_of(const DeviceTask& task) {
 }
 
 void for_each_batch(std::span<const DeviceTask> tasks, const std::function<void(const KernelBatch&)>& launch) {
-  struct Entry {
+  struct SortedTask {
     int kernel;
     const DeviceTask* task;
   };
-  std::vector<Entry> entries;
-  entries.reserve(tasks.size());
+  std::vector<SortedTask> sorted;
+  sorted.reserve(tasks.size());
   for (const DeviceTask& task : tasks) {
-    if (task.count > 0) entries.push_back({kernel_of(task), &task});
+    if (task.count > 0) sorted.push_back({kernel_of(task), &task});
   }
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.kernel < b.kernel; });
-  for (auto first = entries.begin(); first != entries.end();) {
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const SortedTask& a, const SortedTask& b) { return a.kernel < b.kernel; });
+  for (auto first = sorted.begin(); first != sorted.end();) {
     KernelBatch batch{first->kernel, 0, {}};
-    for (; first != entries.end() && first->kernel == batch.kernel && batch.arguments.task_count < kTasksPerLaunch;
+    for (; first != sorted.end() && first->kernel == batch.kernel && batch.arguments.task_count < kTasksPerLaunch;
          ++first) {
       batch.longest_bytes = std::max(batch.longest_bytes, bytes_of(*first->task));
       batch.arguments.tasks[batch.arguments.task_count++] = argument_of(*first->task, batch.kernel);

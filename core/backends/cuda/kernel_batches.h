@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernel does a task, and which tasks go into one launch. Pure.
+// Assigns tasks to kernels and launches. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,22 @@
 
 namespace farandole::cuda {
 
-/// Numbers of kernels, from 0. Some have no kernel, and no name.
+/// Kernel numbers are 0 … kKernelCount - 1. Some numbers have no kernel, and an empty name.
 inline constexpr int kKernelCount = 1 + kDTypeCount * 4 + kDTypeCount + 4 * 4 + 6 * 2;
 /// "farandole_reduce_f32_sum"; empty if no kernel has this number.
 std::string kernel_name(int kernel);
 
-/// @throws Unsupported  no kernel does this
+/// Number of the kernel that executes a task. @throws Unsupported  there is none
 int kernel_of(const DeviceTask& task);
 
-/// Tasks of one launch, of the same kernel.
+/// A launch: up to kTasksPerLaunch tasks of the same kernel.
 struct KernelBatch {
   int kernel = 0;
-  std::uint64_t longest_bytes = 0;  ///< of a task's elements, of the larger of its two types
+  std::uint64_t longest_bytes = 0;  ///< of the longest task: its count times the size of the larger of its two types
   KernelArguments arguments;
 };
-/// Calls `launch` for each batch. Batches are full but for a kernel's last; empty tasks are in none.
+/// Sorts tasks by kernel, cuts them into batches, and calls `launch` for each batch. All batches of a kernel are full
+/// except the last. Empty tasks are skipped.
 /// @throws Unsupported  a task has no kernel; nothing was launched
 void for_each_batch(std::span<const DeviceTask> tasks, const std::function<void(const KernelBatch&)>& launch);
 

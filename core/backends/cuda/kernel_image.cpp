@@ -10,7 +10,7 @@ namespace farandole::cuda {
 KernelImage kernel_image(const void* code, std::size_t bytes, int toolkit) {
   constexpr int kGeneration = 1000;
   const int generation = toolkit / kGeneration;
-  // The first driver of each, by NVIDIA's table of minor version compatibility.
+  // The oldest driver of each generation, by NVIDIA's table of minor version compatibility.
   const char* const first = generation == 13   ? " (driver 580 or newer)"
                             : generation == 12 ? " (driver 525 or newer)"
                                                : "";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels' code, which the build has embedded once for each generation of drivers, or not at all.
+// The compiled kernels that the build has embedded: an image per generation of drivers, or no image.
 #pragma once
 
 #include <cstddef>
@@ -8,22 +8,23 @@
 
 namespace farandole::cuda {
 
+/// All kernels, compiled by the same toolkit.
 struct KernelImage {
   const void* code = nullptr;  ///< a fatbin, for cuModuleLoadData
-  std::size_t bytes = 0;       ///< 0: not built
-  int driver_version = 0;      ///< the oldest driver that takes it, as cuDriverGetVersion counts: 13000
-  std::string driver;          ///< the same for people: "CUDA 13.0 (driver 580 or newer)"
+  std::size_t bytes = 0;       ///< 0 if the build has not made this image
+  int driver_version = 0;      ///< the oldest driver that loads the image, as cuDriverGetVersion numbers drivers: 13000
+  std::string driver;          ///< that driver, for messages: "CUDA 13.0 (driver 580 or newer)"
 };
 
-/// An image that the nvcc of a toolkit has compiled: a driver loads what is of its own generation of CUDA or an older
-/// one.
-/// @param toolkit  13010 for CUDA 13.1; any if there are no bytes
+/// Describes an image that the nvcc of a toolkit has compiled. Drivers load images of their own CUDA generation (major
+/// version) and of older generations.
+/// @param toolkit  13010 for CUDA 13.1; ignored if `bytes` is 0
 KernelImage kernel_image(const void* code, std::size_t bytes, int toolkit);
 
-/// The first of the images that a driver takes; null if there is none. Images of newer drivers come first.
+/// Returns the first image that a driver loads; null if there is none. @param images  newest generation first
 const KernelImage* image_for(std::span<const KernelImage> images, int driver_version);
 
-/// Why there is none, and what to do.
+/// Says why image_for() finds no image, and what to do.
 std::string why_no_image(std::span<const KernelImage> images, int driver_version);
 
 /// 12090 → "12.9"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All kernels: X(name behind "farandole_", class with the body).
+// List of all kernels: X(name without "farandole_", class with the body).
 #pragma once
 
 #include "cuda/kernels.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels for GPUs. Block (x, y) works on task y; the threads of all blocks x are its workers.
+// The kernels for GPUs. Block (x, y) works on task y; the threads of all blocks with this y are its workers.
 #include "cuda/kernel_list.h"
 #include "cuda/launch_shape.h"
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bodies of the kernels of kernels.cu, for GPUs and for the processors of tests; kernel_list.h names them. Each is
-// a function of (task, worker, workers): so many workers share the elements of the task, in any number and order.
-// launch_shape.h says how many there are on a GPU, and why each has several loads under way.
+// Bodies of the kernels, for GPUs (kernels.cu) and for the CPU that plays the GPU in tests; kernel_list.h lists the
+// kernels.
 //
-// Addresses are multiples of the size of their elements. An output is apart from the inputs, or exactly one of them
-// that has elements of the same size. Hence no compiler could move a load before the store of another packet: here the
-// loads of a pass stand before its first store.
+// A body is a function of (task, worker, workers). It does the share of worker number `worker`, a GPU thread, of a task
+// that `workers` workers do together. The result does not depend on the number of workers or on their order.
+// launch_shape.h explains how many workers a GPU runs, and why each has several loads in flight.
+//
+// Every address is a multiple of the size of its elements. An output overlaps no input, or is exactly one of the
+// inputs, of the same element size. Since the output may be an input, no compiler may move a load before the store of
+// another packet; so the source places all loads of a pass before the first store.
 #pragma once
 
 #include <algorithm>
@@ -28,12 +31,14 @@
 
 namespace farandole::cuda {
 
-/// The packets where the addresses of a task do not agree on 16 bytes: pieces of vectors begin anywhere.
+/// Size of packets if the addresses of a task are not equally aligned to 16 bytes, as pieces of vectors may begin
+/// anywhere.
 inline constexpr unsigned kSmallPacketBytes = 4;
-/// Workers that load what lies side by side: those that a GPU runs in step.
-inline constexpr unsigned kNeighbours = 32;
+/// Number of workers that access adjacent packets in the same instruction: a warp.
+inline constexpr unsigned kWarpSize = 32;
 
-// What kernels do with one element of each input. Each is made of the task's factor.
+// Functions that compute an element of the output from an element of each input. The constructor takes the task's
+// factor.
 
 template <class T>
 struct Copy {
@@ -65,7 +70,7 @@ struct Cast {
   FARANDOLE_HOST_DEVICE To operator()(From value) const { return kernels::cast<To>(value); }
 };
 
-/// Floating-point types.
+/// Scaling of floating-point types.
 template <class T>
 class Multiply {
  public:
@@ -79,7 +84,7 @@ class Multiply {
   kernels::ScaleType<T> factor_;
 };
 
-/// Integers.
+/// Scaling of integers: computed in double, truncated toward zero.
 template <class T>
 class MultiplyAndTruncate {
  public:
@@ -95,7 +100,7 @@ class MultiplyAndTruncate {
   double factor_;
 };
 
-/// Integers, where the factor is 1/divisor.
+/// Scaling of integers by a factor of the form 1/divisor.
 template <class T>
 class Divide {
  public:
@@ -109,8 +114,8 @@ class Divide {
   kernels::QuotientType<T> divisor_;
 };
 
-/// What one instruction loads or stores, as it lies in registers. Elements are taken out where they are needed, so that
-/// those of short types do not take a register each while they are under way.
+/// The bytes that a single instruction loads or stores, kept packed in registers. Elements are extracted when they are
+/// used: otherwise each element of a short type would occupy a register while its load is in flight.
 template <std::size_t kBytes>
 struct [[gnu::may_alias]] alignas(kBytes) Packet {
   using Word =
@@ -122,7 +127,7 @@ struct Elements {
   T values[kElements];
 };
 
-/// What the function makes of one packet of each input.
+/// Applies the function to a packet of each input, and returns the packet of the output.
 template <unsigned kElements, class Function, class InputPacket>
 FARANDOLE_HOST_DEVICE inline auto apply(const Function& function, const InputPacket (&packets)[Function::kInputs]) {
   using Inputs = Elements<typename Function::Input, kElements>;
@@ -141,15 +146,19 @@ FARANDOLE_HOST_DEVICE inline auto apply(const Function& function, const InputPac
   return std::bit_cast<Packet<sizeof results>>(results);
 }
 
-/// GPUs refuse other addresses, processors mostly take them: the kernels of tests look.
+/// Used by assertions: a GPU faults on unaligned addresses, a CPU mostly accepts them, so the kernels of tests must
+/// check.
 template <class T>
 FARANDOLE_HOST_DEVICE inline bool is_aligned(const T* address) {
   return reinterpret_cast<std::uintptr_t>(address) % alignof(T) == 0;
 }
 
-/// The worker's packets among those of the elements [first, first + packets * kElements), whose addresses are aligned
-/// to packets. Neighbouring workers take neighbouring packets, kNeighbours of them kPacketsInFlight rows in one pass,
-/// whose distance is known to the compiler: addresses of each packet would take too many registers.
+/// Processes the worker's share of the packets of elements [first, first + packets * kElements), whose addresses are
+/// aligned to packets.
+///
+/// Adjacent workers take adjacent packets. In each pass a warp (kWarpSize workers) takes kPacketsInFlight rows of
+/// kWarpSize packets. The distance between rows is a compile-time constant, so a worker needs an address per input
+/// instead of an address per packet, which would take too many registers.
 template <unsigned kElements, class Function>
 FARANDOLE_HOST_DEVICE inline void run_packets(const Function& function, const KernelTask& task, std::uint64_t first,
                                               std::uint64_t packets, unsigned worker, unsigned workers) {
@@ -166,44 +175,45 @@ FARANDOLE_HOST_DEVICE inline void run_packets(const Function& function, const Ke
     assert(packets == 0 || is_aligned(inputs[input]));
   }
   for (std::uint64_t next = worker;; next += workers) {
-    const std::uint64_t at = next / kNeighbours * (kNeighbours * kPacketsInFlight) + next % kNeighbours;
+    const std::uint64_t at = next / kWarpSize * (kWarpSize * kPacketsInFlight) + next % kWarpSize;
     if (at >= packets) break;
-    const auto rest = static_cast<unsigned>(std::min<std::uint64_t>(packets - at, kNeighbours * kPacketsInFlight));
+    const auto rest = static_cast<unsigned>(std::min<std::uint64_t>(packets - at, kWarpSize * kPacketsInFlight));
     InputPacket loaded[kPacketsInFlight][Function::kInputs];
     FARANDOLE_UNROLL
     for (unsigned row = 0; row < kPacketsInFlight; ++row) {
-      if (row * kNeighbours >= rest) continue;
+      if (row * kWarpSize >= rest) continue;
       FARANDOLE_UNROLL
       for (int input = 0; input < Function::kInputs; ++input) {
-        loaded[row][input] = inputs[input][at + row * kNeighbours];
+        loaded[row][input] = inputs[input][at + row * kWarpSize];
       }
     }
     FARANDOLE_UNROLL
     for (unsigned row = 0; row < kPacketsInFlight; ++row) {
-      if (row * kNeighbours >= rest) continue;
-      output[at + row * kNeighbours] = apply<kElements>(function, loaded[row]);
+      if (row * kWarpSize >= rest) continue;
+      output[at + row * kWarpSize] = apply<kElements>(function, loaded[row]);
     }
   }
 }
 
-/// How many elements the address lies behind one that is aligned to a packet.
+/// Number of elements from the last packet boundary to `address`.
 template <unsigned kElements, class T>
-FARANDOLE_HOST_DEVICE inline unsigned elements_behind_packet(const T* address) {
+FARANDOLE_HOST_DEVICE inline unsigned elements_past_packet(const T* address) {
   return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(address) / sizeof(T) % kElements);
 }
 
-/// The worker's share of a task, in packets of kElements where all addresses are aligned for them at the same elements.
-/// Before and behind these packets it takes single elements. False, with nothing done, if the addresses never are.
+/// Processes the worker's share of a task in packets of kElements, and single elements before the first and after the
+/// last aligned packet. Returns false, with nothing done, if the addresses of inputs and output are not aligned to
+/// packets at the same elements.
 template <unsigned kElements, class Function>
 FARANDOLE_HOST_DEVICE inline bool run_in_packets_of(const Function& function, const KernelTask& task, unsigned worker,
                                                     unsigned workers) {
   using Input = typename Function::Input;
-  const unsigned behind = elements_behind_packet<kElements>(static_cast<typename Function::Output*>(task.output));
-  if (elements_behind_packet<kElements>(static_cast<const Input*>(task.left)) != behind) return false;
+  const unsigned past = elements_past_packet<kElements>(static_cast<typename Function::Output*>(task.output));
+  if (elements_past_packet<kElements>(static_cast<const Input*>(task.left)) != past) return false;
   if constexpr (Function::kInputs == 2) {
-    if (elements_behind_packet<kElements>(static_cast<const Input*>(task.right)) != behind) return false;
+    if (elements_past_packet<kElements>(static_cast<const Input*>(task.right)) != past) return false;
   }
-  const std::uint64_t before_first = (kElements - behind) % kElements;
+  const std::uint64_t before_first = (kElements - past) % kElements;
   const std::uint64_t head = before_first < task.count ? before_first : task.count;
   const std::uint64_t packets = (task.count - head) / kElements;
   run_packets<kElements>(function, task, head, packets, worker, workers);
@@ -216,7 +226,7 @@ FARANDOLE_HOST_DEVICE inline bool run_in_packets_of(const Function& function, co
   return true;
 }
 
-/// The kernel that applies Function to all elements.
+/// Kernel body that applies Function to all elements, in the largest packets that the addresses allow.
 template <class Function>
 struct Elementwise {
   FARANDOLE_HOST_DEVICE static void run(const KernelTask& task, unsigned worker, unsigned workers) {
@@ -232,7 +242,7 @@ struct Elementwise {
   }
 };
 
-/// The kernel that scales integers as scale() does.
+/// Kernel body that scales integers with the same results as scale() on the host.
 template <class T>
 struct ScaleIntegers {
   FARANDOLE_HOST_DEVICE static void run(const KernelTask& task, unsigned worker, unsigned workers) {
@@ -244,7 +254,7 @@ struct ScaleIntegers {
   }
 };
 
-/// The tasks `first_task`, `first_task + task_step`, … of a launch.
+/// Runs the tasks `first_task`, `first_task + task_step`, … of a launch.
 template <class Kernel>
 FARANDOLE_HOST_DEVICE inline void run_tasks(const KernelArguments& arguments, unsigned first_task, unsigned task_step,
                                             unsigned worker, unsigned workers) {

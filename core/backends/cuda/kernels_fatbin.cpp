@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels_fatbin.h"
 
-// The build names the files, FARANDOLE_KERNELS_FATBIN and FARANDOLE_KERNELS_FATBIN_CUDA12, and, with _TOOLKIT behind
-// these names, the CUDA that made them.
+// Embeds the compiled kernels. The build defines FARANDOLE_KERNELS_FATBIN and FARANDOLE_KERNELS_FATBIN_CUDA12 as paths
+// of the files, and these names with _TOOLKIT appended as the CUDA versions of the compilers.
 #define FARANDOLE_EMBED(symbol, file)         \
   asm(".pushsection .rodata, \"a\"\n"         \
       ".globl " #symbol ", " #symbol          \

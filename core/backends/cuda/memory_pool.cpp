@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kSmallestBlock = 512;
 constexpr std::size_t kLargestSmallBlock = std::size_t{1} << 20;
 constexpr std::size_t kPage = std::size_t{2} << 20;
-/// No request beyond this is rounded up, so that no sum overflows.
+/// Larger requests fail immediately: rounding them up could overflow.
 constexpr std::size_t kMaxBytes = std::numeric_limits<std::size_t>::max() / 2;
 
 }  // namespace

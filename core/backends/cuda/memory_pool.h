@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that is released is kept for the next request of as many bytes: the driver's own calls may wait for the
-// device.
+// Pool of device memory or pinned memory. Released blocks are kept for reuse, because the driver's own functions may
+// block until the device is idle.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,18 @@
 
 namespace farandole::cuda {
 
-/// Blocks in classes of sizes, a quarter of a power of two apart, so that at most a fifth of a large block is not asked
-/// for. Those above 1 MiB are multiples of 2 MiB, as the driver's pages are. Thread-safe; calls of the source are made
-/// without a lock.
+/// Memory pool with size classes. Four classes per power of two limit the unused part of a large block to a fifth.
+/// Blocks above 1 MiB are multiples of 2 MiB, the driver's page size.
+///
+/// Thread-safe; functions of the source are called without a lock held.
 class MemoryPool {
  public:
-  /// Where blocks come from and go to.
+  /// The allocator below the pool.
   struct Source {
-    std::function<void*(std::size_t bytes)> allocate;  ///< null if there is no more; may throw
-    std::function<void(void* memory)> release;         ///< does not throw
-    /// Called before kept blocks go back because there is no more memory: waits until the driver can take them without
-    /// making others wait; may throw. Empty: there is nothing to wait for.
+    std::function<void*(std::size_t bytes)> allocate;  ///< returns null if there is no memory left; may throw
+    std::function<void(void* memory)> release;         ///< must not throw
+    /// Called before kept blocks are released because memory has run out: blocks until `release` no longer blocks other
+    /// threads; may throw. Empty if there is nothing to wait for.
     std::function<void()> wait_for_release = {};
   };
   explicit MemoryPool(Source source) : source_(std::move(source)) {}
@@ -31,20 +32,21 @@ class MemoryPool {
   MemoryPool& operator=(const MemoryPool&) = delete;
   ~MemoryPool() { give_back(); }
 
-  /// Null if the source has no more, even after all that was kept has gone back to it. Blocks only then.
+  /// Returns a block of at least `bytes` bytes. If the source has no memory left, first waits
+  /// (Source::wait_for_release) and returns all kept blocks to the source; returns null if that does not help.
   void* allocate(std::size_t bytes);
-  /// @param memory  of this pool, or null
+  /// Keeps a block for reuse. @param memory  from this pool, or null
   void release(void* memory);
-  /// What is kept goes back to the source.
+  /// Returns all kept blocks to the source.
   void give_back();
 
   struct Use {
-    std::size_t in_use_bytes = 0;
-    std::size_t kept_bytes = 0;
+    std::size_t in_use_bytes = 0;  ///< blocks that were allocated and not released
+    std::size_t kept_bytes = 0;    ///< blocks kept for reuse
   };
   Use use() const;
 
-  /// What a request of so many bytes takes.
+  /// Size of the block that a request of `bytes` bytes gets.
   static std::size_t block_bytes(std::size_t bytes);
 
  private:
@@ -52,9 +54,9 @@ class MemoryPool {
   void* allocate_anew(std::size_t block);
 
   const Source source_;
-  mutable std::mutex mutex_;                        // guards all below
-  std::map<std::size_t, std::vector<void*>> kept_;  // by size of block
-  std::unordered_map<void*, std::size_t> in_use_;   // to size of block
+  mutable std::mutex mutex_;                        // guards the members below
+  std::map<std::size_t, std::vector<void*>> kept_;  // by block size
+  std::unordered_map<void*, std::size_t> in_use_;   // address → block size
 };
 
 }  // namespace farandole::cuda

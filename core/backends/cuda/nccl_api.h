@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NCCL that Farandole calls, as a table of function pointers that is filled at run time. Names, numbers and
-// layouts are those of nccl.h.
+// The functions of NCCL that Farandole calls, as a table of function pointers that is filled at run time. Names,
+// numbers and layouts are copied from nccl.h.
 #pragma once
 
 #include <climits>
@@ -39,12 +39,13 @@ enum ncclDataType_t : int {
 };
 enum ncclRedOp_t : int { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 };
 
-/// The configuration of NCCL 2.14, the oldest that has one; newer ones take a shorter structure by its size.
+/// ncclConfig_t as of NCCL 2.14, the first version with such a structure. Newer versions accept this shorter structure
+/// because of `size`.
 struct ncclConfig_v21400 {
   std::size_t size = sizeof(ncclConfig_v21400);
   unsigned magic = 0xcafebeef;
   unsigned version = 21400;
-  int blocking = INT_MIN;  ///< not set
+  int blocking = INT_MIN;  ///< INT_MIN: NCCL's default
 };
 
 // X(name, parameters)

@@ -18,8 +18,8 @@ namespace farandole::cuda {
 
 namespace {
 
-/// For calls that only enqueue, when a group is aborted: ncclCommAbort frees what they use.
-constexpr auto kGrace = std::chrono::seconds(1);
+/// Time that `abort` gives running calls to return, because ncclCommAbort frees memory that they use.
+constexpr auto kAbortGrace = std::chrono::seconds(1);
 
 /// "NCCL error 5, invalid usage; NCCL says: …"
 std::string nccl_error_text(const NcclApi& api, ncclResult_t error) {
@@ -57,21 +57,21 @@ DeviceGroupId make_nccl_id(const NcclApi& api, const DeviceContext& device) {
   return bytes;
 }
 
-class NcclGroup::Entry {
+class NcclGroup::CallScope {
  public:
   /// @throws DeviceError  the group was aborted
-  explicit Entry(NcclGroup& group) : group_(group) {
+  explicit CallScope(NcclGroup& group) : group_(group) {
     const std::lock_guard guard(group_.mutex_);
     if (group_.communicator_ == nullptr) throw DeviceError(fmt::format("{}: the group was aborted", group_.name_));
-    ++group_.entries_;
+    ++group_.running_calls_;
     communicator = group_.communicator_;
   }
-  Entry(const Entry&) = delete;
-  Entry& operator=(const Entry&) = delete;
-  ~Entry() {
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
+  ~CallScope() {
     const std::lock_guard guard(group_.mutex_);
-    --group_.entries_;
-    group_.left_.notify_all();
+    --group_.running_calls_;
+    group_.call_ended_.notify_all();
   }
   ncclComm_t communicator = nullptr;
 
@@ -101,7 +101,7 @@ NcclGroup::~NcclGroup() {
   if (communicator_ == nullptr) return;
   const ContextScope scope(device_.context().api, device_.context().context);
   const ncclResult_t finalized = api_.ncclCommFinalize(communicator_);
-  // What the group holds goes also where its ranks could not end it together.
+  // If the ranks could not finalize the group together, ncclCommAbort frees the group's resources on this rank alone.
   const ncclResult_t freed =
       finalized == ncclSuccess ? api_.ncclCommDestroy(communicator_) : api_.ncclCommAbort(communicator_);
   if (finalized == ncclSuccess && freed == ncclSuccess) device_.release(connect_bytes_);
@@ -115,12 +115,12 @@ void NcclGroup::exchange(std::span<const DeviceMessage> messages, StreamView str
   bool has_any = false;
   for (const DeviceMessage& message : messages) has_any = has_any || message.bytes > 0;
   if (!has_any) return;
-  const Entry entry(*this);
-  const ncclComm_t communicator = entry.communicator;
+  const CallScope call(*this);
+  const ncclComm_t communicator = call.communicator;
   auto* const queue = static_cast<CUstream>(stream.handle);
-  in_one_group([&] {
+  run_grouped([&] {
     for (const DeviceMessage& message : messages) {
-      // Both ends leave empty messages out.
+      // Sender and receiver both skip empty messages.
       if (message.bytes == 0) continue;
       if (message.kind == DeviceMessage::Kind::kSend) {
         check(api_.ncclSend(message.data, message.bytes, ncclUint8, message.peer, communicator, queue), "ncclSend");
@@ -140,13 +140,13 @@ void NcclGroup::run(const DeviceCollective& collective, StreamView stream) {
   if (collective.kind == DeviceCollective::Kind::kAlltoall) {
     exchange_parts(collective, stream);
   } else if (reduces(collective.kind)) {
-    reduce_as(collective, static_cast<CUstream>(stream.handle));
+    enqueue_reduction(collective, static_cast<CUstream>(stream.handle));
   } else {
-    move_as(collective, static_cast<CUstream>(stream.handle));
+    enqueue_movement(collective, static_cast<CUstream>(stream.handle));
   }
 }
 
-void NcclGroup::reduce_as(const DeviceCollective& collective, CUstream stream) {
+void NcclGroup::enqueue_reduction(const DeviceCollective& collective, CUstream stream) {
   const std::optional<NcclReduction> reduction = nccl_reduction(collective.dtype, collective.op);
   if (!reduction) {
     throw Unsupported(fmt::format("NCCL has no {} of {}; use an algorithm other than vendor", name(collective.op),
@@ -154,8 +154,8 @@ void NcclGroup::reduce_as(const DeviceCollective& collective, CUstream stream) {
   }
   const auto [type, op] = *reduction;
   const auto& [kind, input, output, count, dtype, reduce_op, root] = collective;
-  const Entry entry(*this);
-  const ncclComm_t communicator = entry.communicator;
+  const CallScope call(*this);
+  const ncclComm_t communicator = call.communicator;
   const ContextScope scope(device_.context().api, device_.context().context);
   if (kind == DeviceCollective::Kind::kAllreduce) {
     check(api_.ncclAllReduce(input, output, count, type, op, communicator, stream), "ncclAllReduce");
@@ -166,10 +166,10 @@ void NcclGroup::reduce_as(const DeviceCollective& collective, CUstream stream) {
   }
 }
 
-void NcclGroup::move_as(const DeviceCollective& collective, CUstream stream) {
+void NcclGroup::enqueue_movement(const DeviceCollective& collective, CUstream stream) {
   const std::size_t bytes = collective.count * size_in_bytes(collective.dtype);
-  const Entry entry(*this);
-  const ncclComm_t communicator = entry.communicator;
+  const CallScope call(*this);
+  const ncclComm_t communicator = call.communicator;
   const ContextScope scope(device_.context().api, device_.context().context);
   if (collective.kind == DeviceCollective::Kind::kBroadcast) {
     check(api_.ncclBroadcast(collective.input, collective.output, bytes, ncclUint8, collective.root, communicator,
@@ -199,8 +199,8 @@ void NcclGroup::exchange_parts(const DeviceCollective& collective, StreamView st
 
 void NcclGroup::connect(StreamView stream) {
   if (connect_bytes_ != nullptr) return;
-  // NCCL connects two ranks when the first message goes between them: one byte each way. The bytes stay until the group
-  // ends, so that nothing waits for the stream.
+  // NCCL connects two ranks at their first message, so send a byte each way. The bytes are kept until the group ends,
+  // so that nothing needs to wait for the stream before their memory is released.
   const auto count = static_cast<std::size_t>(size_);
   connect_bytes_ = device_.allocate(2 * count);
   auto* const bytes = static_cast<std::byte*>(connect_bytes_);
@@ -229,10 +229,10 @@ std::string NcclGroup::asynchronous_error() {
 void NcclGroup::abort() {
   ncclComm_t communicator = nullptr;
   {
-    // Not held while NCCL aborts, which can take for ever: `asynchronous_error` goes on.
+    // The mutex is not held during ncclCommAbort, which may block forever: `asynchronous_error` must not block.
     std::unique_lock guard(mutex_);
     communicator = std::exchange(communicator_, nullptr);
-    if (!left_.wait_for(guard, kGrace, [this] { return entries_ == 0; })) {
+    if (!call_ended_.wait_for(guard, kAbortGrace, [this] { return running_calls_ == 0; })) {
       log(LogLevel::kWarning, fmt::format("{}: a thread waits in NCCL for a peer, so that what is in streams cannot be "
                                           "ended; end the process without waiting for the device",
                                           name_));
@@ -254,13 +254,13 @@ std::string NcclGroup::error_text(ncclResult_t error) const {
   return nccl_error_text(api_, error);
 }
 
-void NcclGroup::in_one_group(const std::function<void()>& enqueue) {
+void NcclGroup::run_grouped(const std::function<void()>& enqueue) {
   const ContextScope scope(device_.context().api, device_.context().context);
   check(api_.ncclGroupStart(), "ncclGroupStart");
   try {
     enqueue();
   } catch (...) {
-    // Else all later calls of this thread would belong to this group.
+    // Close the NCCL group; otherwise all later calls of this thread would belong to the NCCL group.
     api_.ncclGroupEnd();
     throw;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a communicator, by NCCL.
+// DeviceGroup, implemented with an NCCL communicator.
 #pragma once
 
 #include <condition_variable>
@@ -15,15 +15,15 @@
 
 namespace farandole::cuda {
 
-/// The thread's device is that of `device`. @throws DeviceError
+/// Makes an NCCL id. `device` must be current on the calling thread. @throws DeviceError
 DeviceGroupId make_nccl_id(const NcclApi& api, const DeviceContext& device);
 
-/// A communicator whose calls block until NCCL has enqueued what they ask for. (Those that do not block start a thread
-/// for each call, and nothing may be enqueued on their stream until that has ended.)
+/// A group with an NCCL communicator in blocking mode: calls return when the work is enqueued. (In NCCL's non-blocking
+/// mode each call starts a thread, and nothing may be enqueued in the stream until that thread has ended.)
 class NcclGroup final : public DeviceGroup {
  public:
-  /// Blocks until all ranks do. @param device, api  outlive the group   @throws DeviceError
-  /// @throws InvalidArgument  fewer than 2 ranks, or a rank beyond them
+  /// Joins the group. Blocks until all ranks join. @param device, api  outlive the group   @throws DeviceError
+  /// @throws InvalidArgument  `size` is below 2, or `rank` is not below `size`
   NcclGroup(CudaDevice& device, const NcclApi& api, const DeviceGroupId& id, int rank, int size);
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
@@ -37,25 +37,26 @@ class NcclGroup final : public DeviceGroup {
   void abort() override;
 
  private:
-  /// The communicator, for calls that enqueue: while this lives, `abort` waits.
-  class Entry;
+  /// Access to the communicator during a call that enqueues work. `abort` waits until no CallScope exists.
+  class CallScope;
   void check(ncclResult_t result, std::string_view function) const;
   std::string error_text(ncclResult_t error) const;
-  void in_one_group(const std::function<void()>& enqueue);
-  void reduce_as(const DeviceCollective& collective, CUstream stream);
-  void move_as(const DeviceCollective& collective, CUstream stream);
+  /// Runs `enqueue` between ncclGroupStart and ncclGroupEnd.
+  void run_grouped(const std::function<void()>& enqueue);
+  void enqueue_reduction(const DeviceCollective& collective, CUstream stream);
+  void enqueue_movement(const DeviceCollective& collective, CUstream stream);
   void exchange_parts(const DeviceCollective& collective, StreamView stream);
 
   CudaDevice& device_;
   const NcclApi& api_;
   const int rank_;
   const int size_;
-  void* connect_bytes_ = nullptr;  // what the first messages are of; null until it is connected
-  const std::string name_;         // "CUDA device 0 (…), rank 1 of 4"
-  std::mutex mutex_;               // guards the next two
-  std::condition_variable left_;
-  ncclComm_t communicator_ = nullptr;  // null once the group is aborted
-  int entries_ = 0;                    // calls of NCCL's that use it
+  void* connect_bytes_ = nullptr;       // memory of the messages of `connect`; null until `connect` is called
+  const std::string name_;              // "CUDA device 0 (…), rank 1 of 4", for messages
+  std::mutex mutex_;                    // guards `communicator_` and `running_calls_`
+  std::condition_variable call_ended_;  // signalled when a CallScope ends
+  ncclComm_t communicator_ = nullptr;   // null after `abort`
+  int running_calls_ = 0;               // number of existing CallScopes
 };
 
 }  // namespace farandole::cuda

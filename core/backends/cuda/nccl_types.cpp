@@ -35,7 +35,7 @@ std::optional<ncclDataType_t> nccl_type(DType dtype) {
   return std::nullopt;
 }
 
-/// Of bool sum and max are "or", product and min are "and".
+/// For bool, sum and max are "or", product and min are "and".
 ncclRedOp_t nccl_op(DType dtype, ReduceOp op) {
   const bool is_bool = dtype == DType::kBool;
   switch (op) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL reduces. Pure.
+// Types and reductions of NCCL. Pure.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@ struct NcclReduction {
   ncclRedOp_t op = ncclSum;
 };
 
-/// How NCCL is told to reduce elements of a type as reduce() does; nothing if it can not. kAverage adds. Of a NaN and a
-/// number NCCL's min and max may give either.
+/// Returns NCCL's type and reduction with the same result as reduce() on the host; nothing if NCCL has none. kAverage
+/// is a sum. Exception: for a NaN and a number, NCCL's min and max may return either.
 std::optional<NcclReduction> nccl_reduction(DType dtype, ReduceOp op);
 
 }  // namespace farandole::cuda

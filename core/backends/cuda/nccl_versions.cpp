@@ -17,15 +17,15 @@ constexpr bool kIsArm = false;
 #endif
 
 struct KnownProblem {
-  int first;  ///< version
-  int last;
-  bool is_here;  ///< on this kind of processor
+  int first;     ///< first affected version
+  int last;      ///< last affected version
+  bool is_here;  ///< true if this machine's kind of processor is affected
   std::string_view what;
   std::string_view advice;
 };
 
-// Not here: windows (ncclCommWindowRegister) give wrong data or hang below 2.31.2 (NVIDIA/nccl 2198, 2241). The plug-in
-// registers none.
+// Not listed: below 2.31.2, windows (ncclCommWindowRegister) give wrong data or hang (NVIDIA/nccl 2198, 2241). The
+// plug-in does not register windows.
 constexpr KnownProblem kKnownProblems[] = {
     {21900, 22902, kIsArm, "its proxy thread can deadlock on processors of Arm (NVIDIA/nccl 2353)", "2.29.3 or newer"},
     {23004, 23101, true,

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of NCCL's versions.
+// Known properties and problems of NCCL's versions.
 #pragma once
 
 #include <string>
 
 namespace farandole::cuda {
 
-/// The plug-in is made for this one and what came later.
+/// The oldest version that the plug-in accepts.
 inline constexpr int kOldestNccl = 21900;
 
-/// 22809 → "2.28.9"; before 2.9 versions had one digit less: 2804 → "2.8.4".
+/// 22809 → "2.28.9". Versions before 2.9 have one digit less: 2804 → "2.8.4".
 std::string nccl_version_text(int version);
 
-/// True if it lets ranks of different processes share a device, which NCCL does from 2.30.3 on if the variable
-/// NCCL_MULTI_RANK_GPU_ENABLE is 1.
+/// True if ranks of different processes may share a device: NCCL 2.30.3 or newer, with NCCL_MULTI_RANK_GPU_ENABLE=1 in
+/// the environment.
 bool nccl_shares_devices(int version);
 
-/// What users of this version should know, with what to do; empty if nothing is known against it.
+/// A warning about known problems of a version, with a remedy; empty if there are none.
 std::string nccl_warning(int version);
 
 }  // namespace farandole::cuda

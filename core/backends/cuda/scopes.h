@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread sets for some calls of CUDA's, and sets back: the thread may be the program's.
+// Scoped changes to a thread's CUDA state. They are undone at the end of the scope, because the thread may be the
+// program's.
 #pragma once
 
 #include "cuda/cuda_api.h"
 
 namespace farandole::cuda {
 
-/// Makes a context that of the thread. An error of that comes back from the calls that need it.
+/// Makes a context current on the thread. Ignores errors: the calls in the scope then fail and report them.
 class ContextScope {
  public:
   ContextScope(const CudaApi& api, CUcontext context) : api_(api) {
@@ -25,7 +26,8 @@ class ContextScope {
   bool is_changed_ = false;
 };
 
-/// For calls that are refused while another thread captures a graph, and break its capture.
+/// Sets the thread's capture mode to relaxed. In other modes some calls (allocation, event queries) fail while another
+/// thread captures a graph, and invalidate that capture.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const CudaApi& api) : api_(api) { api.cuThreadExchangeStreamCaptureMode(&mode_); }
@@ -35,7 +37,7 @@ class RelaxedCapture {
 
  private:
   const CudaApi& api_;
-  int mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // what the thread has; while this lives, what it had before
+  int mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // exchanged with the thread's mode: holds the old mode meanwhile
 };
 
 }  // namespace farandole::cuda

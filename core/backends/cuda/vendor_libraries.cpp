@@ -47,7 +47,7 @@ CudaLibrary load_cuda(const std::string& path) {
     return cuda;
   }
   cuda.missing = fill(cuda.api, library);
-  // All drivers have these.
+  // Functions that every driver has: without them the library is something else.
   if (cuda.api.cuDriverGetVersion == nullptr || cuda.api.cuGetErrorName == nullptr ||
       cuda.api.cuGetErrorString == nullptr) {
     cuda.problem = fmt::format("{} is no CUDA driver: it has no {}", cuda.path, cuda.missing);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vendor's libraries, loaded at run time.
+// Loading of CUDA's driver library and NCCL at run time.
 #pragma once
 
 #include <mutex>
@@ -11,30 +11,33 @@
 
 namespace farandole::cuda {
 
-/// CUDA's driver.
+/// The loaded driver library, libcuda.
 struct CudaLibrary {
   CudaApi api;
-  int version = 0;      ///< of the newest CUDA that the driver supports: 13000 for 13.0
-  std::string problem;  ///< why it is of no use at all; empty if `version` is known
-  std::string missing;  ///< the first function that it lacks, which older drivers do; empty if the table is full
+  int version = 0;      ///< newest CUDA version that the driver supports: 13000 for 13.0
+  std::string problem;  ///< why the library cannot be used at all; empty if `version` is known
+  std::string missing;  ///< name of the first function that an old driver lacks; empty if `api` is complete
   std::string path;
 };
-/// @param path  empty: the loader's search. Calls nothing but cuDriverGetVersion. The library stays loaded.
+/// Loads libcuda, which stays loaded. Calls only cuDriverGetVersion, so the driver is not initialised.
+/// @param path  empty: the loader's search
 CudaLibrary load_cuda(const std::string& path);
 
+/// The loaded NCCL library.
 struct NcclLibrary {
   NcclApi api;
   int version = 0;      ///< 22809 for 2.28.9
-  std::string problem;  ///< why it can not be used, and what to do; empty if it can
+  std::string problem;  ///< why NCCL cannot be used, with a remedy; else empty
 };
-/// @param path  empty: the NCCL that the process has loaded, else the loader's search. The library stays loaded.
+/// Loads NCCL, which stays loaded.
+/// @param path  empty: an NCCL that the process has already loaded, else the loader's search
 NcclLibrary load_nccl(const std::string& path);
 
-/// NCCL, loaded when it is first asked for: a program may load its own before that. Thread-safe.
+/// NCCL, loaded on first use, so that a program can load another NCCL before. Thread-safe.
 class Nccl {
  public:
   explicit Nccl(std::string path) : path_(std::move(path)) {}
-  /// One that is loaded already (tests).
+  /// For tests: uses a library that is already loaded.
   explicit Nccl(NcclLibrary library) : library_(std::move(library)) {
     std::call_once(loaded_, [] {});
   }
@@ -47,7 +50,7 @@ class Nccl {
  private:
   const std::string path_;
   std::once_flag loaded_;
-  NcclLibrary library_;  // const after `loaded_`
+  NcclLibrary library_;  // const once `loaded_` is done
 };
 
 }  // namespace farandole::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plug-in's entry.
+// Entry point of the MPI plug-ins.
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -25,7 +25,7 @@ class MpiBackend final : public Backend {
     const Watch watch(times);
     auto group =
         std::make_unique<MpiProcessGroup>(start_runtime(options.mpi_communicator, options.many_threads), times);
-    // Programs that this process starts inherit the launcher's variables, but are not part of the job.
+    // Child programs inherit the launcher's variables but are not part of the job: this variable tells them so.
     setenv("_FARANDOLE_JOINED_BY", std::to_string(getpid()).c_str(), /*replace=*/1);
     return group;
   }
@@ -37,7 +37,7 @@ class MpiBackend final : public Backend {
 
 #define FARANDOLE_EXPORT extern "C" __attribute__((visibility("default")))
 
-/// Read by the loader before it calls anything.
+/// Read by the loader before any call of the plug-in.
 FARANDOLE_EXPORT const char farandole_backend_build_id[];
 const char farandole_backend_build_id[] = FARANDOLE_PLUGIN_BUILD_ID;
 

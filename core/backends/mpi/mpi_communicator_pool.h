@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators of MPI that nothing uses at present.
+// Pool of unused MPI communicators.
 #pragma once
 
 #include <mpi.h>
@@ -12,23 +12,26 @@
 
 namespace farandole::mpi {
 
-/// What a communicator of MPI was made for.
+/// Identifies the purpose of an MPI communicator.
 struct CommunicatorKey {
-  std::uint16_t id = 0;        ///< of our communicator
+  std::uint16_t id = 0;        ///< id of Farandole's communicator
   std::vector<int> processes;  ///< in the order of their ranks
   bool operator==(const CommunicatorKey&) const = default;
 };
 
-/// Making a communicator costs tens of milliseconds in Open MPI, and MPICH has room for 2045. So those of communicators
-/// that have ended wait here, to be taken by later ones with the same id and processes: such an id is free on all its
-/// ranks, so none of them uses its old communicator any more. Thread-safe.
+/// Keeps the MPI communicators of Farandole's ended communicators for reuse, because making a communicator takes tens
+/// of milliseconds in Open MPI, and MPICH has at most 2045. A later communicator reuses the MPI communicator of the
+/// same id and processes. That is safe: an id is recycled only after all its ranks have released the id, so no rank
+/// still uses the MPI communicator.
+///
+/// Thread-safe.
 class CommunicatorPool {
  public:
   static constexpr std::size_t kMaxKept = 64;
 
-  /// Null if there is none.
+  /// Removes and returns a communicator; MPI_COMM_NULL if the pool has none with this key.
   MPI_Comm take(const CommunicatorKey& key);
-  /// Frees the one that came first, where there are too many.
+  /// Adds a communicator. Frees the oldest if the pool then holds more than kMaxKept.
   void put(CommunicatorKey key, MPI_Comm communicator);
   void free_all();
 
@@ -38,7 +41,7 @@ class CommunicatorPool {
     MPI_Comm communicator;
   };
   std::mutex mutex_;
-  std::list<Kept> kept_;  // guarded by mutex_; the oldest first
+  std::list<Kept> kept_;  // oldest first; guarded by mutex_
 };
 
 }  // namespace farandole::mpi

@@ -45,7 +45,7 @@ void MpiControlMessages::post(int process, const ControlMessage& control) {
 std::optional<ControlMessage> MpiControlMessages::poll() {
   const std::lock_guard own(mutex_);
   sweep();
-  ControlMessage came;
+  ControlMessage received;
   int bytes = 0, sender = 0;
   {
     const auto guard = session_.enter("MPI_Test for control messages");
@@ -53,18 +53,18 @@ std::optional<ControlMessage> MpiControlMessages::poll() {
     int done = 0;
     MPI_Status status;
     if (const int code = MPI_Test(&receive_, &done, &status); code != MPI_SUCCESS) {
-      // A dead peer can fail a receive from anybody. Nothing more can be received, and that must not look like a
-      // control message.
+      // A dead peer can make a receive with MPI_ANY_SOURCE fail. Then no more control messages can be received, and
+      // `incoming_` must not be taken for a control message.
       session_.keep(std::move(incoming_));
       throw_mpi_error(code, "MPI_Test for control messages");
     }
     if (done == 0) return std::nullopt;
     check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count of a control message");
-    came = *incoming_;
+    received = *incoming_;
     sender = status.MPI_SOURCE;
   }
   listen();
-  const auto all_bytes = std::as_bytes(std::span(&came, 1));
+  const auto all_bytes = std::as_bytes(std::span(&received, 1));
   return parse_control_message(all_bytes.first(static_cast<std::size_t>(bytes)), sender);
 }
 
@@ -79,7 +79,7 @@ void MpiControlMessages::sweep() {
   const auto guard = session_.enter("MPI_Test of posted control messages");
   std::erase_if(outgoing_, [](Outgoing& entry) {
     int done = 0;
-    // A control message that cannot be delivered is dropped: its target is gone, and there is no process to tell.
+    // Drop control messages that cannot be delivered: the target process is gone.
     return MPI_Test(&entry.request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
   });
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control messages between processes, outside every collective: one receive is always posted, sends are swept when
-// complete.
+// Control messages between processes, over MPI.
 #pragma once
 
 #include <mpi.h>
@@ -15,10 +14,12 @@
 
 namespace farandole::mpi {
 
-// Control messages have a communicator of their own, so that their receive from anybody slows no match of messages.
+// Control messages have an MPI communicator of their own: their receive with MPI_ANY_SOURCE would slow the matching of
+// data messages.
 inline constexpr int kControlTag = 0;
 
-/// Thread-safe. Control messages of one sender arrive in the order in which they were posted.
+/// Sends and receives control messages. A receive from any source is always posted; sends are freed when they are
+/// complete. Control messages of the same sender arrive in the order in which they were posted. Thread-safe.
 class MpiControlMessages {
  public:
   explicit MpiControlMessages(MpiSession& session);
@@ -26,12 +27,13 @@ class MpiControlMessages {
   MpiControlMessages(const MpiControlMessages&) = delete;
   MpiControlMessages& operator=(const MpiControlMessages&) = delete;
 
-  /// Never blocks. @throws TransportError
+  /// Sends a control message. Non-blocking. @throws TransportError
   void post(int process, const ControlMessage& control);
+  /// Returns the next control message, if any has arrived. Non-blocking. @throws TransportError
   std::optional<ControlMessage> poll();
-  /// True if MPI holds no posted control message any more.
+  /// True if all sends are complete.
   bool is_flushed();
-  /// Gives posted control messages a moment to leave and withdraws the receive. Never throws.
+  /// Waits briefly for incomplete sends, and cancels the receive. Never throws.
   void close();
 
  private:
@@ -39,11 +41,13 @@ class MpiControlMessages {
     MPI_Request request = MPI_REQUEST_NULL;
     std::unique_ptr<ControlMessage> control;
   };
+  /// Posts the receive.
   void listen();
+  /// Frees completed sends.
   void sweep();
 
   MpiSession& session_;
-  std::mutex mutex_;  // guards everything below
+  std::mutex mutex_;  // guards the members below
   std::unique_ptr<ControlMessage> incoming_;
   MPI_Request receive_ = MPI_REQUEST_NULL;
   std::vector<Outgoing> outgoing_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI's error codes become exceptions here, and nowhere else.
+// Conversion of MPI's error codes to exceptions. No other file interprets the codes.
 #pragma once
 
 #include <mpi.h>
@@ -9,13 +9,13 @@
 
 namespace farandole::mpi {
 
-/// MPI's own words for `code`.
+/// MPI_Error_string of `code`.
 std::string error_text(int code);
 
-/// @throws TransportError  "<what>: <MPI's own words>"
+/// @throws TransportError  "<what>: <error_text>"
 [[noreturn]] void throw_mpi_error(int code, std::string_view what);
 
-/// `what` names the call and its purpose; it is read only if the call has failed.
+/// Throws if `code` is an error. @param what  names the call and its purpose, for the message
 inline void check(int code, std::string_view what) {
   if (code != MPI_SUCCESS) throw_mpi_error(code, what);
 }

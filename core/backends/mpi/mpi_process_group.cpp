@@ -19,13 +19,13 @@
 namespace farandole::mpi {
 namespace {
 
-/// What processes exchange first. Builds that differ must understand it: its size and what it begins with never change.
-struct Hello {
+/// First message between processes. Size and first member never change, so that different builds understand each other.
+struct FirstMessage {
   BuildClaim build;
   std::int32_t thread_level = 0;
   char unused[60] = {};
 };
-static_assert(sizeof(Hello) == 320);
+static_assert(sizeof(FirstMessage) == 320);
 
 }  // namespace
 
@@ -38,7 +38,7 @@ MpiProcessGroup::MpiProcessGroup(const Runtime& runtime, const Watch::Times& wat
       thread_levels_(static_cast<std::size_t>(session_.process_count())) {
   session_.set_goodbye([this] { control_messages_.close(); });
   try {
-    meet(runtime.thread_level);
+    exchange_builds(runtime.thread_level);
   } catch (...) {
     control_messages_.close();
     session_.close(/*in_good_order=*/false);
@@ -46,16 +46,17 @@ MpiProcessGroup::MpiProcessGroup(const Runtime& runtime, const Watch::Times& wat
   }
 }
 
-void MpiProcessGroup::meet(int thread_level) {
-  Hello mine;
+void MpiProcessGroup::exchange_builds(int thread_level) {
+  FirstMessage mine;
   mine.build = own_build_claim();
   mine.thread_level = thread_level;
-  std::vector<Hello> all(thread_levels_.size());
+  std::vector<FirstMessage> all(thread_levels_.size());
   gather(&mine, all.data(), sizeof mine);
   std::vector<BuildClaim> builds;
-  for (const Hello& each : all) builds.push_back(each.build);
+  for (const FirstMessage& each : all) builds.push_back(each.build);
   check_same_build(builds);
-  std::transform(all.begin(), all.end(), thread_levels_.begin(), [](const Hello& each) { return each.thread_level; });
+  std::transform(all.begin(), all.end(), thread_levels_.begin(),
+                 [](const FirstMessage& each) { return each.thread_level; });
 }
 
 MpiProcessGroup::~MpiProcessGroup() {
@@ -63,20 +64,20 @@ MpiProcessGroup::~MpiProcessGroup() {
   session_.close(/*in_good_order=*/false);
 }
 
-// The weakest process decides for all, so that every rank of the job can do the same things.
+// The lowest thread level of all processes holds for all, so that every rank of the job has the same abilities.
 ThreadUse MpiProcessGroup::thread_use() const {
-  const int weakest = *std::min_element(thread_levels_.begin(), thread_levels_.end());
-  if (weakest < MPI_THREAD_SERIALIZED) return ThreadUse::kMainThreadOnly;
-  return weakest == MPI_THREAD_SERIALIZED ? ThreadUse::kOneThreadAtATime : ThreadUse::kAnyThread;
+  const int lowest = *std::min_element(thread_levels_.begin(), thread_levels_.end());
+  if (lowest < MPI_THREAD_SERIALIZED) return ThreadUse::kMainThreadOnly;
+  return lowest == MPI_THREAD_SERIALIZED ? ThreadUse::kOneThreadAtATime : ThreadUse::kAnyThread;
 }
 
 std::string MpiProcessGroup::thread_advice() const {
   if (thread_use() != ThreadUse::kMainThreadOnly) return {};
-  const auto weakest = std::min_element(thread_levels_.begin(), thread_levels_.end());
+  const auto lowest = std::min_element(thread_levels_.begin(), thread_levels_.end());
   return fmt::format(
       "process {} runs MPI with {}, which allows MPI in its main thread only; call MPI_Init_thread with "
       "MPI_THREAD_MULTIPLE instead of MPI_Init, or let Farandole initialise MPI",
-      weakest - thread_levels_.begin(), thread_level_name(*weakest));
+      lowest - thread_levels_.begin(), thread_level_name(*lowest));
 }
 
 void MpiProcessGroup::allgather(const void* mine, void* all, std::size_t bytes) {
@@ -89,7 +90,7 @@ void MpiProcessGroup::gather(const void* mine, void* all, std::size_t bytes) {
     throw InternalError(
         fmt::format("allgather between processes: {} bytes per process, at most {} are possible", bytes, INT_MAX));
   }
-  // Of its own, because it must outlive a wait that is given up.
+  // Use memory that MPI may keep, because MPI may still use the memory after the wait has thrown.
   std::vector<std::byte> memory(bytes * (static_cast<std::size_t>(process_count()) + 1));
   std::memcpy(memory.data(), mine, bytes);
   std::byte* const gathered = memory.data() + bytes;

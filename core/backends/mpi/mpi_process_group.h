@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes of a job that MPI has started, or of a communicator that the program has handed over.
+// ProcessGroup, implemented with MPI: the processes of MPI_COMM_WORLD, or of a communicator that the program passes.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +18,21 @@
 
 namespace farandole::mpi {
 
-/// Where long messages are cut, because MPI counts in int. Tests use small parts.
+/// Maximum size of a single MPI message and collective; longer ones are split into parts, because MPI counts in int.
+/// Tests use small parts.
 struct PartLimits {
   std::size_t message_bytes = std::size_t{1} << 30;
   std::size_t collective_count = std::size_t{1} << 30;
 };
 
-/// Thread-safe as far as `thread_use` says; const after `set_topology`.
+/// The processes of the parent communicator. Thread-safe to the extent of `thread_use`. Const after `set_topology`.
 class MpiProcessGroup final : public ProcessGroup {
  public:
-  /// Collective over the processes of the runtime's parent communicator. Blocks; the caller watches.
-  /// @throws InvalidArgument  on all processes: they run different builds
-  /// @param watch  for the blocking calls that follow
+  /// Collective over the processes of the runtime's parent communicator. Blocks; the caller holds a Watch meanwhile.
+  /// @param watch  times of the Watch in later blocking calls
+  /// @throws InvalidArgument  on all processes, if they run different builds
   explicit MpiProcessGroup(const Runtime& runtime, const Watch::Times& watch = {}, PartLimits limits = {});
-  /// Without `leave` before it, stops using MPI and lets the launcher notice.
+  /// Without a preceding `leave`: stops using MPI without MPI_Finalize, so that the launcher notices a failure.
   ~MpiProcessGroup() override;
 
   int process() const override { return session_.process(); }
@@ -50,8 +51,9 @@ class MpiProcessGroup final : public ProcessGroup {
   void leave() override;
 
  private:
-  /// Compares the builds of all processes, before anything else is exchanged.
-  void meet(int thread_level);
+  /// Exchanges builds and thread levels, before any other message. @throws InvalidArgument  builds differ
+  void exchange_builds(int thread_level);
+  /// `allgather` without a Watch.
   void gather(const void* mine, void* all, std::size_t bytes);
 
   MpiSession& session_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPI library of this process: whether the program initialised it, and how threads may use it.
+// The MPI library of this process: initialisation and properties.
 #pragma once
 
 #include <mpi.h>
@@ -10,20 +10,21 @@
 
 namespace farandole::mpi {
 
+/// Properties of the initialised MPI library.
 struct Runtime {
-  bool ours = false;     ///< initialised by Farandole, which then finalises it
+  bool ours = false;     ///< true if Farandole has initialised MPI, and must finalise MPI
   int thread_level = 0;  ///< MPI_THREAD_SINGLE … MPI_THREAD_MULTIPLE
   int tag_upper_bound = 0;
-  MPI_Comm parent = MPI_COMM_NULL;  ///< whose processes are joined
+  MPI_Comm parent = MPI_COMM_NULL;  ///< communicator of the processes that join
 };
 
-/// Initialises MPI unless the program has done so (for any thread, or as MPI_Init does), and finds the communicator to
-/// join.
+/// Initialises MPI unless the program has done so, and finds the communicator to join.
+/// @param many_threads  true: requests MPI_THREAD_MULTIPLE; false: MPI_THREAD_SINGLE, as MPI_Init does
 /// @throws InvalidArgument  `communicator` (a Fortran handle) is null, an intercommunicator, or passed before MPI_Init
-/// @throws Unsupported  MPI was finalised already; it cannot be initialised twice in a process
+/// @throws Unsupported  MPI was finalised already, and cannot be initialised twice in a process
 Runtime start_runtime(const std::optional<int>& communicator, bool many_threads);
 
-/// "Open MPI 4.1.4"; works before MPI_Init.
+/// "Open MPI 4.1.4". May be called before MPI_Init.
 std::string library_version();
 /// "MPI_THREAD_FUNNELED"
 std::string_view thread_level_name(int level);

@@ -23,12 +23,13 @@ std::mutex& process_wide_mutex() {
   return mutex;
 }
 
-/// Yields at first, because other ranks may need this core; then sleeps, because they may be minutes late.
-class Rest {
+/// Pause between polls: yields at first, because other ranks may need this core, then sleeps, because ranks may be
+/// minutes late.
+class Backoff {
  public:
   void operator()() {
-    if (turns_ < kYields) {
-      ++turns_;
+    if (yields_ < kYields) {
+      ++yields_;
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -37,7 +38,7 @@ class Rest {
 
  private:
   static constexpr int kYields = 2000;
-  int turns_ = 0;
+  int yields_ = 0;
 };
 
 }  // namespace
@@ -76,7 +77,7 @@ MPI_Comm MpiSession::duplicate_parent() const {
   return duplicate;
 }
 
-// MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
+// MPI_Finalize first deletes the attributes of MPI_COMM_SELF, which calls `on_finalize`.
 void MpiSession::watch_finalize() {
   const auto guard = lock();
   check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &keyval_, nullptr), "MPI_Comm_create_keyval");
@@ -114,26 +115,26 @@ bool MpiSession::is_usable() const {
   return state_.load(std::memory_order_relaxed) == State::kOpen && getpid() == pid_;
 }
 
-void MpiSession::wait(MPI_Request& request, std::string_view call, const std::function<void()>& look) const {
-  for (Rest rest;; rest()) {
+void MpiSession::wait(MPI_Request& request, std::string_view call, const std::function<void()>& while_waiting) const {
+  for (Backoff backoff;; backoff()) {
     {
       const auto guard = enter(call);
       int done = 0;
       check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call);
       if (done != 0) return;
     }
-    if (look) look();
+    if (while_waiting) while_waiting();
   }
 }
 
 bool MpiSession::settle(MPI_Request& request) {
   const Deadline deadline = Deadline::after(has_stuck_.load() ? Seconds(0) : Seconds(kSettleTime));
-  for (Rest rest;; rest()) {
+  for (Backoff backoff;; backoff()) {
     if (!is_usable()) return false;
     int done = 0;
     {
       const auto guard = lock();
-      // An error ends the request as well: nothing is left to wait for.
+      // A request that fails is complete, too.
       if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return true;
     }
     if (done != 0) return true;
@@ -162,7 +163,7 @@ void MpiSession::close(bool in_good_order) {
   const auto guard = lock();
   state_.store(State::kLeft);
   goodbye_ = nullptr;
-  // Errors are not reported: what follows can no longer lose anybody's data, and this runs in destructors.
+  // Errors are ignored: no data can be lost any more, and this function runs in destructors.
   MPI_Comm_delete_attr(MPI_COMM_SELF, keyval_);
   MPI_Comm_free_keyval(&keyval_);
   if (!in_good_order) return;

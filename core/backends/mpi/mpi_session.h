@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one joined job shares: our duplicates of its communicator, the rule for threads, and whether MPI may still be
-// used.
+// State of a joined job in MPI: communicators, the locking of MPI's calls, and whether MPI may still be called.
 #pragma once
 
 #include <mpi.h>
@@ -20,16 +19,18 @@
 
 namespace farandole::mpi {
 
-/// Sessions live as long as the process, so that a transfer or a callback of MPI that comes late finds one that says
-/// no.
+/// Guards all use of MPI by a job. Every call of MPI is made while the result of `enter` or `lock` is held.
 ///
-/// Threads: with MPI_THREAD_SERIALIZED every call is made under one lock of the process, and none of them blocks; with
-/// MPI_THREAD_MULTIPLE any thread calls MPI, and with less only the main thread does. Const after construction
-/// except `state_` (atomic), `kept_` (mutex) and `pool_`.
+/// Sessions are never destroyed: a transfer that is destroyed late, or a late callback of MPI, finds a session that
+/// refuses.
+///
+/// Threads: with MPI_THREAD_MULTIPLE any thread may call MPI. With MPI_THREAD_SERIALIZED all calls are made under one
+/// process-wide lock, and no call blocks. With a lower level only the main thread calls MPI. Const after construction
+/// except `state_` (atomic), the kept memory (mutex) and `pool_` (thread-safe).
 class MpiSession {
  public:
-  /// Duplicates the parent communicator twice: for messages and for control messages. Collective over its processes,
-  /// blocks.
+  /// Duplicates the parent communicator twice, for messages and for control messages. Collective over the parent's
+  /// processes; blocks.
   static MpiSession& open(const Runtime& runtime);
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
@@ -39,28 +40,31 @@ class MpiSession {
   const Runtime& runtime() const { return runtime_; }
   MPI_Comm messages() const { return messages_; }
   MPI_Comm control_messages() const { return control_messages_; }
-  /// To be held around each call of MPI; an empty lock where none is needed.
-  /// @throws TransportError  the job was left, or the program has finalised MPI; `call` is what was about to be done
+  /// Returns the lock to hold during a call of MPI; an empty lock if the thread level needs none.
+  /// @param call  the intended call, for the message
+  /// @throws TransportError  the job was left, or the program has finalised MPI
   std::unique_lock<std::mutex> enter(std::string_view call) const;
-  /// The same for destructors: false in a forked child and where `enter` would throw.
+  /// False in a forked child, and if `enter` would throw. For destructors, which then call `lock`.
   bool is_usable() const;
+  /// `enter` without the check.
   std::unique_lock<std::mutex> lock() const;
 
-  /// Tests until complete, resting in between. @throws TransportError, and what `look` throws, which is called
-  /// meanwhile
-  void wait(MPI_Request& request, std::string_view call, const std::function<void()>& look = {}) const;
-  /// Gives a request that was cancelled or will not be waited for a moment to end. False if it has not: MPI may still
-  /// use its memory, which the caller then hands to `keep`. Never throws.
+  /// Polls a request until complete, and yields or sleeps in between.
+  /// @param while_waiting  called after each test; its exceptions are passed on   @throws TransportError
+  void wait(MPI_Request& request, std::string_view call, const std::function<void()>& while_waiting = {}) const;
+  /// Waits briefly for a request that was cancelled or given up. Returns false if the request is still incomplete: MPI
+  /// may then still use the memory, which the caller passes to `keep`. Never throws.
   bool settle(MPI_Request& request);
-  /// Keeps memory that MPI may still use until the process ends.
+  /// Keeps memory that MPI may still use, until the process ends.
   void keep(std::unique_ptr<ControlMessage> memory);
   void keep(std::vector<std::byte> memory);
   CommunicatorPool& pool() { return pool_; }
 
-  /// Called from the program's MPI_Finalize, while MPI still works.
+  /// Sets a function to call at the beginning of the program's MPI_Finalize, while MPI still works.
   void set_goodbye(std::function<void()> goodbye) { goodbye_ = std::move(goodbye); }
-  /// Stops all use of MPI: after this `enter` throws. `in_good_order`: frees the communicators, and finalises MPI if we
-  /// have initialised it; otherwise neither, so that the launcher notices and nothing can hang.
+  /// Stops all use of MPI: `enter` throws afterwards.
+  /// @param in_good_order  true: frees the communicators, and finalises MPI if Farandole has initialised it; false,
+  /// after a fault: does neither, so that nothing can hang and the launcher notices the failure
   void close(bool in_good_order);
 
  private:
@@ -80,9 +84,10 @@ class MpiSession {
   int process_count_ = 1;
   int keyval_ = MPI_KEYVAL_INVALID;
   std::function<void()> goodbye_;
-  // Written once by the thread that leaves or finalises; relaxed, because using MPI after that is an error either way.
+  // Written once, by the thread that leaves or finalises. Read relaxed: a concurrent call of MPI would be an error
+  // anyway.
   std::atomic<State> state_{State::kOpen};
-  std::atomic<bool> has_stuck_{false};  // a request did not settle: later ones are not waited for
+  std::atomic<bool> has_stuck_{false};  // a request did not settle; `settle` no longer waits
   CommunicatorPool pool_;
   std::mutex kept_mutex_;
   std::vector<std::unique_ptr<ControlMessage>> kept_;  // guarded by kept_mutex_

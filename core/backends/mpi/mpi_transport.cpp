@@ -20,11 +20,11 @@ namespace farandole::mpi {
 
 namespace {
 
-// Measured orders of magnitude: both ends on one host, and over a 10 Gbit/s network.
+// Measured orders of magnitude: for two ranks on the same host, and over a network of 10 Gbit/s.
 constexpr LinkCost kHostCost{1.0, 1e6 / 8e9};
 constexpr LinkCost kNetworkCost{20.0, 1e6 / 1.2e9};
 
-/// Whether this MPI says that it takes addresses on CUDA devices.
+/// True if this MPI reports support of CUDA device memory.
 bool is_cuda_aware(const MpiSession& session) {
 #if defined(MPIX_CUDA_AWARE_SUPPORT) || defined(MPIX_GPU_SUPPORT_CUDA)
   const auto guard = session.enter("the query of CUDA's support");
@@ -41,17 +41,17 @@ bool is_cuda_aware(const MpiSession& session) {
 #endif
 }
 
-/// A message under way: one request per part, completed in order.
+/// A message in flight: an MPI request per part, tested in order.
 class MpiTransfer : public Transfer {
  public:
   MpiTransfer(MpiSession& session, const Channel& channel, std::size_t bytes, std::size_t slice_bytes)
       : session_(session), channel_(channel), bytes_(bytes), part_bytes_(slice_bytes) {
     parts_ = bytes == 0 ? 1 : (bytes - 1) / slice_bytes + 1;
-    if (parts_ > 1) more_.assign(parts_ - 1, MPI_REQUEST_NULL);
+    if (parts_ > 1) later_requests_.assign(parts_ - 1, MPI_REQUEST_NULL);
   }
 
  protected:
-  MPI_Request& request(std::size_t part) { return part == 0 ? first_ : more_[part - 1]; }
+  MPI_Request& request(std::size_t part) { return part == 0 ? first_request_ : later_requests_[part - 1]; }
   std::size_t part_size(std::size_t part) const { return std::min(part_bytes_, bytes_ - part * part_bytes_); }
   bool is_complete() const { return done_ == parts_; }
   std::string describe(std::string_view what) const {
@@ -67,8 +67,8 @@ class MpiTransfer : public Transfer {
   std::size_t done_ = 0;
 
  private:
-  MPI_Request first_ = MPI_REQUEST_NULL;
-  std::vector<MPI_Request> more_;  // nearly always empty, so that a message costs one allocation
+  MPI_Request first_request_ = MPI_REQUEST_NULL;
+  std::vector<MPI_Request> later_requests_;  // nearly always empty, which saves an allocation per message
 };
 
 class SendTransfer final : public MpiTransfer {
@@ -98,18 +98,18 @@ class SendTransfer final : public MpiTransfer {
   }
 
  private:
-  /// MPI completes by itself what it has begun to send.
+  /// Frees incomplete sends. MPI completes a freed send by itself, and may read the memory until then.
   BufferHazard give_up() {
-    auto aftermath = BufferHazard::kNone;
-    if (is_complete() || !session_.is_usable()) return aftermath;
+    auto hazard = BufferHazard::kNone;
+    if (is_complete() || !session_.is_usable()) return hazard;
     const auto guard = session_.lock();
     for (std::size_t part = done_; part < parts_; ++part) {
       int sent = 0;
       if (MPI_Test(&request(part), &sent, MPI_STATUS_IGNORE) != MPI_SUCCESS || sent != 0) continue;
       MPI_Request_free(&request(part));
-      aftermath = BufferHazard::kRead;
+      hazard = BufferHazard::kRead;
     }
-    return aftermath;
+    return hazard;
   }
 };
 
@@ -136,20 +136,20 @@ class RecvTransfer final : public MpiTransfer {
       const int code = MPI_Test(&request(done_), &arrived, &status);
       if (code != MPI_SUCCESS) throw_failed(code);
       if (arrived == 0) return false;
-      int came = 0;
-      check(MPI_Get_count(&status, MPI_BYTE, &came), "MPI_Get_count");
-      received_bytes_ += static_cast<std::size_t>(came);
-      if (static_cast<std::size_t>(came) != part_size(done_) && !may_be_shorter_) {
+      int actual_bytes = 0;
+      check(MPI_Get_count(&status, MPI_BYTE, &actual_bytes), "MPI_Get_count");
+      received_bytes_ += static_cast<std::size_t>(actual_bytes);
+      if (static_cast<std::size_t>(actual_bytes) != part_size(done_) && !allows_shorter_) {
         throw_wrong_size(fmt::format("{} bytes", received_bytes_));
       }
     }
     return true;
   }
-  void take_shorter() { may_be_shorter_ = true; }
+  void allow_shorter() { allows_shorter_ = true; }
   std::size_t received_bytes() const override { return received_bytes_; }
 
  private:
-  bool may_be_shorter_ = false;
+  bool allows_shorter_ = false;
   std::size_t received_bytes_ = 0;
 
   [[noreturn]] void throw_failed(int code) const {
@@ -157,10 +157,10 @@ class RecvTransfer final : public MpiTransfer {
     if (MPI_Error_class(code, &error_class) == MPI_SUCCESS && error_class == MPI_ERR_TRUNCATE) throw_wrong_size("more");
     throw_mpi_error(code, describe("receive"));
   }
-  [[noreturn]] void throw_wrong_size(std::string_view came) const {
+  [[noreturn]] void throw_wrong_size(std::string_view actual) const {
     throw TransportError(
         fmt::format("{}: {} came; both ranks must call the same collectives in the same order with the same counts",
-                    describe("receive"), came));
+                    describe("receive"), actual));
   }
   BufferHazard give_up() {
     if (is_complete() || !session_.is_usable()) return BufferHazard::kNone;
@@ -185,15 +185,15 @@ class RecvTransfer final : public MpiTransfer {
 
 }  // namespace
 
-TagLayout::TagLayout(int most_replicas, int tag_upper_bound)
-    : replica_bits_(std::bit_width(static_cast<unsigned>(most_replicas - 1))) {
+TagLayout::TagLayout(int max_replicas, int tag_upper_bound)
+    : replica_bits_(std::bit_width(static_cast<unsigned>(max_replicas - 1))) {
   const Channel last{kMaxCommunicators - 1, kLanes - 1, 0, 0};
-  const int highest = pack(last, most_replicas - 1, most_replicas - 1);
+  const int highest = pack(last, max_replicas - 1, max_replicas - 1);
   if (highest > tag_upper_bound) {
     throw Unsupported(
         fmt::format("this MPI allows tags up to {}, but {} replicas per process need tags up to {}; use fewer "
                     "replicas per process and more processes, or another MPI",
-                    tag_upper_bound, most_replicas, highest));
+                    tag_upper_bound, max_replicas, highest));
   }
 }
 
@@ -205,31 +205,32 @@ MpiTransport::MpiTransport(MpiSession& session, std::size_t slice_bytes)
 
 void MpiTransport::set_topology(const Topology& topology) {
   for (int process = 0; process < topology.process_count(); ++process) {
-    most_replicas_ = std::max(most_replicas_, topology.process(process).replicas);
+    max_replicas_ = std::max(max_replicas_, topology.process(process).replicas);
   }
-  tags_ = TagLayout(most_replicas_, session_.runtime().tag_upper_bound);
+  tags_ = TagLayout(max_replicas_, session_.runtime().tag_upper_bound);
   cost_ = topology.host_count() > 1 ? kNetworkCost : kHostCost;
-  slots_.clear();
+  addresses_.clear();
   for (int rank = 0; rank < topology.size(); ++rank) {
-    slots_.push_back({topology.rank(rank).process, topology.rank(rank).replica});
+    addresses_.push_back({topology.rank(rank).process, topology.rank(rank).replica});
   }
 }
 
 int MpiTransport::tag_of(const Channel& channel) const {
-  const auto is_rank = [this](int rank) { return rank >= 0 && static_cast<std::size_t>(rank) < slots_.size(); };
+  const auto is_rank = [this](int rank) { return rank >= 0 && static_cast<std::size_t>(rank) < addresses_.size(); };
   if (channel.communicator >= kMaxCommunicators || channel.lane >= kLanes || !is_rank(channel.source) ||
       !is_rank(channel.target)) {
     throw InternalError(fmt::format("no such channel: communicator {}, lane {}, from rank {} to rank {} of {}",
-                                    channel.communicator, channel.lane, channel.source, channel.target, slots_.size()));
+                                    channel.communicator, channel.lane, channel.source, channel.target,
+                                    addresses_.size()));
   }
-  return tags_.pack(channel, slots_[static_cast<std::size_t>(channel.source)].replica,
-                    slots_[static_cast<std::size_t>(channel.target)].replica);
+  return tags_.pack(channel, addresses_[static_cast<std::size_t>(channel.source)].replica,
+                    addresses_[static_cast<std::size_t>(channel.target)].replica);
 }
 
 std::unique_ptr<Transfer> MpiTransport::send(const Channel& channel, const void* data, std::size_t bytes) {
   const int tag = tag_of(channel);
   auto transfer = std::make_unique<SendTransfer>(session_, channel, bytes, part_bytes_);
-  transfer->start(data, slots_[static_cast<std::size_t>(channel.target)].process, tag);
+  transfer->start(data, addresses_[static_cast<std::size_t>(channel.target)].process, tag);
   sent_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   return transfer;
 }
@@ -237,22 +238,22 @@ std::unique_ptr<Transfer> MpiTransport::send(const Channel& channel, const void*
 std::unique_ptr<Transfer> MpiTransport::recv(const Channel& channel, void* data, std::size_t bytes) {
   const int tag = tag_of(channel);
   auto transfer = std::make_unique<RecvTransfer>(session_, channel, bytes, part_bytes_);
-  transfer->start(data, slots_[static_cast<std::size_t>(channel.source)].process, tag);
+  transfer->start(data, addresses_[static_cast<std::size_t>(channel.source)].process, tag);
   return transfer;
 }
 
-std::unique_ptr<Transfer> MpiTransport::recv_up_to(const Channel& channel, void* data, std::size_t most) {
+std::unique_ptr<Transfer> MpiTransport::recv_up_to(const Channel& channel, void* data, std::size_t max_bytes) {
   const int tag = tag_of(channel);
-  auto transfer = std::make_unique<RecvTransfer>(session_, channel, most, kMaxUnknownBytes);
-  transfer->take_shorter();
-  transfer->start(data, slots_[static_cast<std::size_t>(channel.source)].process, tag);
+  auto transfer = std::make_unique<RecvTransfer>(session_, channel, max_bytes, kMaxUnknownBytes);
+  transfer->allow_shorter();
+  transfer->start(data, addresses_[static_cast<std::size_t>(channel.source)].process, tag);
   return transfer;
 }
 
 bool MpiTransport::has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) {
-  const int replica = slots_[static_cast<std::size_t>(target)].replica;
+  const int replica = addresses_[static_cast<std::size_t>(target)].replica;
   const auto guard = session_.enter("MPI_Iprobe");
-  for (int source = 0; source < most_replicas_; ++source) {
+  for (int source = 0; source < max_replicas_; ++source) {
     int arrived = 0;
     const int tag = tags_.pack({communicator, lane, 0, target}, source, replica);
     check(MPI_Iprobe(MPI_ANY_SOURCE, tag, session_.messages(), &arrived, MPI_STATUS_IGNORE), "MPI_Iprobe");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels over MPI point-to-point messages: the channel is the tag, and large messages travel in parts.
+// Transport, implemented with MPI point-to-point messages.
 #pragma once
 
 #include <mpi.h>
@@ -17,12 +17,13 @@
 
 namespace farandole::mpi {
 
-/// How a channel is packed into a tag: communicator (12 bits), lane (2), source replica and target replica (as many
-/// bits as the job's largest process needs; 0 with one replica per process, so that an MPI with 16-bit tags will do).
+/// Packs a channel into an MPI tag: communicator (12 bits), lane (2 bits), source replica and target replica (each as
+/// many bits as the process with the most replicas needs; 0 bits with one replica per process, so that 16-bit tags
+/// suffice).
 class TagLayout {
  public:
-  /// @throws Unsupported  tags of `tag_upper_bound` have too few bits
-  TagLayout(int most_replicas, int tag_upper_bound);
+  /// @throws Unsupported  `tag_upper_bound` allows too few bits
+  TagLayout(int max_replicas, int tag_upper_bound);
   int pack(const Channel& channel, int source_replica, int target_replica) const {
     int tag = channel.communicator;
     tag = tag * kLanes + channel.lane;
@@ -34,18 +35,21 @@ class TagLayout {
   int replica_bits_ = 0;
 };
 
-/// Thread-safe where the session is. `set_topology` comes before everything else, once.
+/// Sends each message as a single MPI message, or as several if the message exceeds the part size. All messages use the
+/// session's message communicator; the channel is the tag, and MPI keeps messages of equal tag in order.
+///
+/// Thread-safe to the extent of the session. `set_topology` must be called once, before any other function.
 class MpiTransport final : public Transport {
  public:
-  /// Messages of more than `slice_bytes` bytes (at most INT_MAX) are cut into parts of that size; what is received by
-  /// `recv_up_to` must not be.
+  /// @param slice_bytes  messages above this size (at most INT_MAX) are split into parts of this size; messages
+  /// received by `recv_up_to` must not be above this size
   MpiTransport(MpiSession& session, std::size_t slice_bytes);
   void set_topology(const Topology& topology);
 
   std::string_view name() const override { return "mpi"; }
   std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override;
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
-  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) override;
+  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t max_bytes) override;
   bool is_polled() const override { return true; }
   bool can_send(MemoryKind kind) const override { return kind == MemoryKind::kHost || takes_device_memory_; }
   bool has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) override;
@@ -53,7 +57,7 @@ class MpiTransport final : public Transport {
   std::uint64_t sent_bytes() const override { return sent_bytes_.load(std::memory_order_relaxed); }
 
  private:
-  struct Slot {
+  struct RankAddress {
     int process = 0;
     int replica = 0;
   };
@@ -61,10 +65,10 @@ class MpiTransport final : public Transport {
 
   MpiSession& session_;
   const std::size_t part_bytes_;
-  const bool takes_device_memory_;  // as this MPI says
+  const bool takes_device_memory_;  // this MPI is CUDA-aware
   // Written by `set_topology`, const afterwards.
-  std::vector<Slot> slots_;
-  int most_replicas_ = 1;
+  std::vector<RankAddress> addresses_;  // by rank of the job
+  int max_replicas_ = 1;
   TagLayout tags_;
   LinkCost cost_;
   std::atomic<std::uint64_t> sent_bytes_{0};

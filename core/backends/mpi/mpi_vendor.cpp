@@ -21,7 +21,8 @@ namespace farandole::mpi {
 
 namespace {
 
-/// MPI has no 16-bit floating-point types; it calls this for them. MPI's order is inout = in op inout.
+/// Reduction function of an MPI_Op for 16-bit floating-point types, which MPI does not have. MPI defines inout = in op
+/// inout.
 template <DType kDType, ReduceOp kOp>
 void combine(void* in, void* inout, int* count, MPI_Datatype*) {
   reduce(inout, in, inout, static_cast<std::size_t>(*count), kDType, kOp);
@@ -58,7 +59,7 @@ MPI_Op native_op(DType dtype, ReduceOp op) {
   return (dtype == DType::kBool ? of_bools : of_numbers)[static_cast<std::size_t>(op)];
 }
 
-/// One or more nonblocking collectives, completed in order.
+/// Non-blocking collectives of MPI, a collective per part of the vector, tested in order.
 class VendorTransfer final : public Transfer {
  public:
   VendorTransfer(MpiSession& session, std::vector<MPI_Request> requests)
@@ -77,7 +78,7 @@ class VendorTransfer final : public Transfer {
   }
 
  private:
-  /// A nonblocking collective can be neither cancelled nor freed.
+  /// MPI can neither cancel nor free a non-blocking collective, so wait briefly for each.
   BufferHazard give_up() {
     for (; done_ < requests_.size() && session_.is_usable(); ++done_) {
       if (session_.settle(requests_[done_])) continue;
@@ -92,7 +93,7 @@ class VendorTransfer final : public Transfer {
   std::size_t done_ = 0;
 };
 
-/// The arguments of one blocking function, and the function. Plain data, so that nothing is decided during the call.
+/// Arguments of a blocking function of MPI, resolved in advance, so that the timed call does no other work.
 struct BlockingCall {
   const void* from;
   void* to;
@@ -137,8 +138,8 @@ std::function<void()> bind(VendorCall::Kind kind, const BlockingCall& c) {
   return [c] { check(MPI_Barrier(c.communicator), "MPI_Barrier"); };
 }
 
-/// Puts MPI_IN_PLACE where MPI wants it: on the side of the rank's own part, and in rooted collectives on the root
-/// only.
+/// Replaces `from` or `to` by MPI_IN_PLACE if the call is in place: the argument that holds the rank's own part; in
+/// rooted collectives on the root only.
 void mark_in_place(VendorCall::Kind kind, std::size_t slice_bytes, int rank, BlockingCall& c) {
   const std::size_t place = slice_bytes * static_cast<std::size_t>(rank);
   const auto is_inside = [place](const void* part, const void* whole) {
@@ -169,7 +170,7 @@ void mark_in_place(VendorCall::Kind kind, std::size_t slice_bytes, int rank, Blo
   }
 }
 
-/// Used by one thread at a time, as collectives of one communicator are.
+/// One thread at a time, as for all collectives of a communicator.
 class MpiVendorCollectives final : public VendorCollectives {
  public:
   MpiVendorCollectives(MpiSession& session, CommunicatorKey key, MPI_Comm communicator, std::size_t part_count)
@@ -258,7 +259,7 @@ class MpiVendorCollectives final : public VendorCollectives {
   std::map<std::pair<DType, ReduceOp>, MPI_Op> own_ops_;
 };
 
-/// True if that holds for all processes, which call this together. Blocks.
+/// Logical "and" of `holds` over all `processes`, by messages to and from the first process. Collective; blocks.
 bool holds_for_all(MPI_Comm among, const std::vector<int>& processes, int tag, bool holds) {
   int me = 0;
   check(MPI_Comm_rank(among, &me), "MPI_Comm_rank");
@@ -301,12 +302,13 @@ std::unique_ptr<VendorCollectives> make_vendor_collectives(MpiSession& session, 
                                                            std::uint16_t id, std::size_t part_count) {
   const auto guard = session.enter("MPI_Comm_create_group");
   CommunicatorKey key{id, {processes.begin(), processes.end()}};
-  // The tag keeps creations apart that run at the same time in different threads, and from control messages. Open MPI
-  // sends with it, so that the communicator of the messages, whose tags are channels, would lose messages to it.
+  // The tag separates creations that run at the same time in different threads, and creations from control messages.
+  // Open MPI sends messages with this tag, so the communicator of data messages cannot be used: there every tag may be
+  // a channel.
   const MPI_Comm among = session.control_messages();
   const int tag = kControlTag + 1 + id;
   MPI_Comm communicator = session.pool().take(key);
-  // Another process may have freed its part, to make room.
+  // If another process has evicted the communicator from its pool, all processes make a new communicator.
   if (!holds_for_all(among, key.processes, tag, communicator != MPI_COMM_NULL)) {
     if (communicator != MPI_COMM_NULL) MPI_Comm_free(&communicator);
     communicator = make_communicator(among, key.processes, tag);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI's own collectives: the algorithm `vendor`.
+// VendorCollectives, implemented with MPI's own collectives, for the algorithm `vendor`.
 #pragma once
 
 #include <mpi.h>
@@ -13,9 +13,12 @@
 
 namespace farandole::mpi {
 
-/// With the communicator of an earlier one of the same id and processes, if all processes still have it in their pools.
-/// Collective over `processes`, blocks inside MPI: not for MPI_THREAD_SERIALIZED, whose lock would be held meanwhile.
-/// Counts above `part_count` elements (at most INT_MAX) are reduced in parts.
+/// Makes the collectives of `processes`, with an MPI communicator from the pool if all processes still have the
+/// communicator of an earlier object with the same id and processes, else with a new one.
+///
+/// Collective over `processes`; blocks inside MPI. Must not be used with MPI_THREAD_SERIALIZED, because the
+/// process-wide lock would be held meanwhile.
+/// @param part_count  vectors of more elements (at most INT_MAX) are reduced in parts
 std::unique_ptr<VendorCollectives> make_vendor_collectives(MpiSession& session, std::span<const int> processes,
                                                            std::uint16_t id, std::size_t part_count);
 

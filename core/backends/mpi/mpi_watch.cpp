@@ -18,7 +18,7 @@
 namespace farandole::mpi {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{20};
+constexpr std::chrono::milliseconds kPollInterval{20};
 
 }  // namespace
 
@@ -39,7 +39,7 @@ void Watch::run(const std::stop_token& stop, const Times& times) {
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);
   try {
-    while (!stopped.wait_for(lock, stop, kLook, [&] { return stop.stop_requested(); })) {
+    while (!stopped.wait_for(lock, stop, kPollInterval, [&] { return stop.stop_requested(); })) {
       stall.check([&] {
         return fmt::format(
             "joining the job: waiting for {:.1f} s until MPI has brought all processes together, and MPI does not say "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says that MPI waits.
+// Warnings and deadline for MPI's blocking calls.
 #pragma once
 
 #include <stop_token>
@@ -9,9 +9,10 @@
 
 namespace farandole::mpi {
 
-/// MPI's calls that wait for all processes know no deadline and can not be given up. While a Watch lives, a thread of
-/// its own, which does not call MPI, warns after FARANDOLE_WARN_AFTER, again after twice the time, and so on. After
-/// FARANDOLE_TIMEOUT it says so and ends the process with status 1, which the launcher notices.
+/// Watches a blocking call of MPI during the bring-up, which has no deadline and cannot be cancelled. Construct a Watch
+/// before the call, and destroy the Watch afterwards. Meanwhile a separate thread, which does not call MPI, logs a
+/// warning after FARANDOLE_WARN_AFTER, and again each time the waiting time has doubled. After FARANDOLE_TIMEOUT the
+/// thread logs an error and ends the process with status 1, so that the launcher ends the job.
 class Watch {
  public:
   struct Times {

@@ -17,7 +17,7 @@
 namespace farandole::pmix {
 namespace {
 
-/// Process 0 makes the secret, and PMIx tells all processes.
+/// Returns the secret of the job in every process: process 0 makes the secret, and PMIx distributes the secret.
 tcp::JobSecret share_secret(PmixClient& client) {
   tcp::JobSecret secret;
   std::string text;
@@ -48,13 +48,14 @@ class PmixBackend final : public Backend {
     slot.processes = client->processes();
     slot.key = secret.key;
     slot.job = secret.job;
-    // Process 0 meets all processes by what it shares here, so that none has yet to get it when process 0 goes on.
+    // Process 0 shares its address this way, and continues only after all processes have connected, so all have
+    // received what PMIx distributes.
     slot.share = [&client](std::string_view of_process_0) { return client->share(of_process_0); };
     return std::make_unique<tcp::TcpProcessGroup>(slot);
   }
 
  private:
-  std::string version_ = "TCP connections, by PMIx";  // written by `join`, of which there is one at a time
+  std::string version_ = "TCP connections, by PMIx";  // written by `join`, which runs once at a time
 };
 
 }  // namespace

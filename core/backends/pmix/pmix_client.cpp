@@ -24,12 +24,13 @@ namespace {
 
 constexpr std::uint32_t kMaxProcesses = 1 << 20;
 
-/// What a PMIx_Get_nb brings. It has two owners: the caller that waits, and the callback of PMIx's
-/// progress thread, which may come long after the caller has given up.
+/// Result of a PMIx_Get_nb. Owned by the waiting caller and by the callback, which PMIx's progress thread may run long
+/// after the caller has given up.
 class Answer {
  public:
-  /// Nothing that is thrown may pass through PMIx: a callback without memory for the value leaves a status.
-  void come(pmix_status_t status, const pmix_value_t* value) noexcept {
+  /// Called by the callback. No exception may pass through PMIx: if there is no memory for the value, only a status is
+  /// set.
+  void set(pmix_status_t status, const pmix_value_t* value) noexcept {
     std::string bytes;
     std::uint32_t number = 0;
     try {
@@ -42,34 +43,34 @@ class Answer {
     bytes_ = std::move(bytes);
     number_ = number;
     status_ = status;
-    has_come_.notify_one();
+    is_set_.notify_one();
   }
-  /// True if it comes within that time.
+  /// Waits for the result. Returns false on timeout.
   bool wait_for(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
-    return has_come_.wait_for(lock, time, [this] { return status_.has_value(); });
+    return is_set_.wait_for(lock, time, [this] { return status_.has_value(); });
   }
-  // Once the answer has come; empty, or 0, where it is of another kind.
+  // Valid once wait_for() has returned true. The bytes are empty, or the number 0, if the value has another type.
   pmix_status_t status() const { return *status_; }
   std::string take_bytes() { return std::move(bytes_); }
   std::uint32_t number() const { return number_; }
 
  private:
   std::mutex mutex_;
-  std::condition_variable has_come_;
+  std::condition_variable is_set_;
   std::optional<pmix_status_t> status_;
   std::string bytes_;
   std::uint32_t number_ = 0;
 };
 
-void value_came(pmix_status_t status, pmix_value_t* value, void* answer) {
+void on_value(pmix_status_t status, pmix_value_t* value, void* answer) {
   const std::unique_ptr<std::shared_ptr<Answer>> owned(static_cast<std::shared_ptr<Answer>*>(answer));
-  (*owned)->come(status, value);
+  (*owned)->set(status, value);
 }
 
-/// This process's connection with the PMIx server of its host: one, from the first join to the end of the process. A
-/// process that leaves PMIx and comes back loses what is asked of it meanwhile, as servers count it out (Open MPI 4.1.4
-/// and Slurm 22.05 with PMIx 4.2.2).
+/// This process's connection to the PMIx server of its host, from the first join to the end of the process. Never
+/// closed before: if a process leaves PMIx and returns, servers drop requests that concern the process meanwhile (Open
+/// MPI 4.1.4, and Slurm 22.05 with PMIx 4.2.2).
 class Connection {
  public:
   /// @throws Unsupported, TransportError
@@ -79,8 +80,8 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
   ~Connection() = default;
-  /// At the end of the process. Not in a forked child: the connection is the parent's, and so is the thread that
-  /// answers.
+  /// Leaves PMIx; called at the end of the process. No-op in a forked child: the connection, and the thread that
+  /// answers, belong to the parent.
   void end() noexcept {
     if (is_own()) api().PMIx_Finalize(nullptr, 0);
   }
@@ -89,7 +90,7 @@ class Connection {
   pid_t pid() const { return pid_; }
   const PmixApi& api() const { return library_.api; }
   const pmix_proc_t& self() const { return self_; }
-  /// Each text that is shared has a name of its own at the servers.
+  /// Returns a new name under which the servers store a shared text.
   std::string next_name() { return fmt::format("farandole.{}", shared_.fetch_add(1, std::memory_order_relaxed)); }
   std::string describe() const { return fmt::format("{}, namespace {}", library_.describe(), self_.nspace); }
   void check(pmix_status_t status, std::string_view function) const {
@@ -102,11 +103,11 @@ class Connection {
   const PmixLibrary library_;
   const pid_t pid_ = getpid();
   pmix_proc_t self_{};
-  std::atomic<int> shared_{0};  // texts; only a number
+  std::atomic<int> shared_{0};  // number of names given out; orders no other memory
 };
 
 Connection& connect(const std::string& library) {
-  // Never destroyed: PMIx's thread may use it until the end.
+  // Never destroyed: PMIx's thread may use the connection until the process ends.
   static Connection& connection = *new Connection(library);
   [[maybe_unused]] static const int ends = std::atexit([] { connection.end(); });
   return connection;
@@ -127,15 +128,15 @@ class Client final : public PmixClient {
 
  private:
   void find_processes();
-  /// Tells the servers what this process has to say under this name.
+  /// Publishes a text of this process at the servers.
   void put(const std::string& name, std::string_view text) const;
-  /// What process 0 puts under this name, once it has.
+  /// Blocks until process 0 has published a text under `name`, and returns the text.
   std::string get(const std::string& name) const;
-  /// Asks the servers once, and waits for the answer, which may be that there is none.
-  /// @param what  is waited for   @throws Timeout, TransportError
+  /// Sends a request to the servers, and blocks until the answer arrives, which may be "not found".
+  /// @param what  the subject of the wait, for warnings   @throws Timeout, TransportError
   std::shared_ptr<Answer> ask(pmix_rank_t rank, const std::string& name, StallMonitor& stall,
                               std::string_view what) const;
-  /// Says what is due. @throws Timeout
+  /// Logs a warning if one is due. @throws Timeout
   void check_stall(StallMonitor& stall, std::string_view what) const;
 
   Connection& connection_;
@@ -145,15 +146,15 @@ class Client final : public PmixClient {
 
 std::shared_ptr<Answer> Client::ask(pmix_rank_t rank, const std::string& name, StallMonitor& stall,
                                     std::string_view what) const {
-  constexpr auto kLook = std::chrono::milliseconds(50);
+  constexpr auto kPollInterval = std::chrono::milliseconds(50);
   pmix_proc_t of = connection_.self();
   of.rank = rank;
   auto answer = std::make_shared<Answer>();
   auto owned = std::make_unique<std::shared_ptr<Answer>>(answer);
-  connection_.check(connection_.api().PMIx_Get_nb(&of, name.c_str(), nullptr, 0, value_came, owned.get()),
+  connection_.check(connection_.api().PMIx_Get_nb(&of, name.c_str(), nullptr, 0, on_value, owned.get()),
                     "PMIx_Get_nb of " + name);
-  (void)owned.release();  // the callback has it now
-  while (!answer->wait_for(kLook)) check_stall(stall, what);
+  (void)owned.release();  // owned by the callback now
+  while (!answer->wait_for(kPollInterval)) check_stall(stall, what);
   return answer;
 }
 
@@ -193,7 +194,7 @@ std::string Client::get(const std::string& name) const {
   while (true) {
     const auto answer = ask(/*rank=*/0, name, stall, kWhat);
     if (answer->status() == PMIX_SUCCESS) return answer->take_bytes();
-    // A server waits for the first text of a process, and may say of the next ones that they are not there yet.
+    // A server waits for the first text of a process, but may answer "not found" for later texts: retry.
     if (answer->status() != PMIX_ERR_NOT_FOUND) connection_.check(answer->status(), "PMIx_Get_nb of " + name);
     check_stall(stall, kWhat);
     std::this_thread::sleep_for(kRetry);

@@ -18,10 +18,10 @@ namespace farandole::pmix {
 namespace {
 
 constexpr std::string_view kFile = "libpmix.so.2";
-/// The oldest whose structures are laid out as pmix.h says.
+/// The oldest major version whose structures have the layout of pmix.h.
 constexpr int kOldestMajor = 3;
 
-/// Files that may be the library, most likely first.
+/// Files to try as PMIx's library, in order: a library that is loaded, the loader's search, directories of the build.
 std::vector<std::string> candidates() {
   std::vector<std::string> files = loaded_libraries({"libpmix.so"});
   files.emplace_back(kFile);
@@ -34,7 +34,8 @@ std::vector<std::string> candidates() {
   return files;
 }
 
-/// Returns the library, and sets `path` to the file it was asked for by.
+/// Loads the first file that can be loaded. Sets `path` to the name of that file. @throws Unsupported  none can be
+/// loaded
 void* load_first(const std::string& chosen, std::string& path) {
   const std::vector<std::string> files = chosen.empty() ? candidates() : std::vector<std::string>{chosen};
   std::string problems;
@@ -71,7 +72,7 @@ PmixLibrary load_pmix(const std::string& path) {
     throw Unsupported(fmt::format("{} is no PMIx: it has no {}; name PMIx's own library in FARANDOLE_PMIX_LIBRARY",
                                   pmix.path, missing));
   }
-  // Which file the loader has found.
+  // Replace the name by the path of the file that the loader has found.
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(pmix.api.PMIx_Get_version), &info) != 0 && info.dli_fname != nullptr)
     pmix.path = info.dli_fname;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PMIx's library, loaded at run time.
+// Loading of PMIx's library at run time.
 #pragma once
 
 #include <pmix.h>
@@ -18,25 +18,27 @@ namespace farandole::pmix {
   X(PMIx_Init)                      \
   X(PMIx_Put)
 
-/// What of PMIx is called.
+/// The functions of PMIx that Farandole calls.
 struct PmixApi {
 #define FARANDOLE_DECLARE(name) decltype(::name)* name = nullptr;
   FARANDOLE_PMIX_FUNCTIONS(FARANDOLE_DECLARE)
 #undef FARANDOLE_DECLARE
 };
 
+/// The loaded library.
 struct PmixLibrary {
   PmixApi api;
   std::string version;  ///< "4.2.2"
-  std::string path;     ///< of its file
+  std::string path;     ///< path of the library's file
 
   /// "PMIx 4.2.2 (/usr/lib/libpmix.so.2)"
   std::string describe() const;
 };
 
-/// @param path  empty: the PMIx that the process has loaded, else the loader's search, else the directories that the
-/// build knows. The library stays loaded.
-/// @throws Unsupported  there is none, or it can not be used; says where was looked, and what to do
+/// Loads PMIx, which stays loaded.
+/// @param path  empty: a PMIx that the process has already loaded, else the loader's search, else the build's
+/// directories
+/// @throws Unsupported  PMIx is missing or cannot be used; names the files that were tried, and a remedy
 PmixLibrary load_pmix(const std::string& path);
 
 }  // namespace farandole::pmix

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In the place of pmix_client.cpp where there is no header of PMIx.
+// Replaces pmix_client.cpp in builds without PMIx's header.
 #include "farandole/core/error.h"
 #include "pmix/pmix_client.h"
 

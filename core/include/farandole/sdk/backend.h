@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plug-in gives to Farandole: a way to join a job's processes and to move bytes between them.
+// Interface of a backend: how the processes of a job find each other and exchange bytes.
+//
+// To write a backend (docs/architecture.md, "Adding a backend"), implement Transport (messages between ranks),
+// ProcessGroup (the joined processes: bring-up, control messages, end) and Backend (makes the process group), and
+// export `farandole_backend_v1`, see BackendEntry. core/backends/mpi is an example.
 #pragma once
 
 #include <cstddef>
@@ -21,24 +25,25 @@
 
 namespace farandole FARANDOLE_API {
 
-/// A short control message between processes outside every collective: faults, the clean shutdown, and questions about
-/// late ranks.
+/// A short message between processes outside all collectives: faults, the clean shutdown, and questions about ranks
+/// that are late. A backend only carries control messages; their contents are the job's.
 struct ControlMessage {
   enum class Kind : std::uint32_t {
     kFault,      ///< the job is poisoned: `rank`, `error_kind` and `text` say why
-    kLeave,      ///< `process`, and all below it in the tree, want to end: round `sequence` of the clean shutdown
-    kQuery,      ///< which collective of `communicator` have your ranks entered?
-    kReply,      ///< `rank` has entered `sequence` of `communicator`
-    kAllLeave,   ///< all processes have said so: round `sequence` is over
-    kIsLeaving,  ///< answers a query: `process` wants to end; all its ranks have entered their last collective
-    kMissing,    ///< answers a query: in `communicator` the sender waits for `rank`
-    kWaitProbe,  ///< a rank waits for `rank` in `sequence` of `communicator`: does that wait for it? `text`: a
-                 ///< WaitProbe
+    kLeave,      ///< round `sequence` of the clean shutdown: `process` and its descendants in the tree are ready to end
+    kQuery,      ///< asks which collective of `communicator` the ranks of the receiving process have entered
+    kReply,      ///< answers a query: `rank` has entered collective `sequence` of `communicator`
+    kAllLeave,   ///< round `sequence` of the clean shutdown is over: all processes have sent kLeave
+    kIsLeaving,  ///< answers a query: `process` is ready to end; all ranks of `process` have entered their last
+                 ///< collective
+    kMissing,    ///< answers a query: in `communicator` the sender itself waits for `rank`
+    kWaitProbe,  ///< searches a cycle of waiting ranks: a rank waits for `rank` in collective `sequence` of
+                 ///< `communicator`; `text` holds a WaitProbe
   };
-  /// A query with this asks about no communicator, but whether the process leaves.
+  /// Value of `communicator` in a query that asks only whether the process is leaving.
   static constexpr std::uint32_t kNoCommunicator = kMaxCommunicators;
   Kind kind = Kind::kFault;
-  std::int32_t process = 0;  ///< the sender
+  std::int32_t process = 0;  ///< the sending process
   std::int32_t rank = 0;
   std::uint32_t communicator = 0;
   std::uint64_t sequence = 0;
@@ -46,28 +51,31 @@ struct ControlMessage {
   char text[2020] = {};
 };
 static_assert(sizeof(ControlMessage) == 2048);
-/// The control message that has come from process `sender`: of a known kind, in the name of its sender, its text
-/// terminated. Whose ranks it speaks of is not looked at. @throws TransportError  these bytes are none; names the
-/// sender and what is wrong
+/// Validates bytes received from process `sender` as a control message: their number, a known kind, `process` equal to
+/// `sender`, a terminated text. Does not check that the ranks exist.
+/// @throws TransportError  the bytes are no control message; names the sender and the problem
 ControlMessage parse_control_message(std::span<const std::byte> bytes, int sender);
 
-/// From which threads the process group may be used.
+/// The threads that may call a process group and its transport.
 enum class ThreadUse {
-  kMainThreadOnly,
-  kOneThreadAtATime,  ///< threads of the program among them: it is left alone while nothing is pending
-  kAnyThread,
+  kMainThreadOnly,    ///< the main thread only
+  kOneThreadAtATime,  ///< any thread, but no two at the same time, including the program's own calls of the vendor; so
+                      ///< Farandole makes no calls while nothing is pending
+  kAnyThread,         ///< thread-safe
 };
 
-/// A collective with equal counts, as a vendor's blocking functions take it. In allgather, gather, reduce_scatter,
-/// scatter and alltoall one side, or both, holds one part per rank. In place where `input` equals `output`, or, in
-/// allgather, gather and scatter, where the rank's own part lies at its place in the other side's vector.
+/// Arguments of a blocking collective of the vendor, with equal counts. In allgather, gather, reduce_scatter, scatter
+/// and alltoall, `input` or `output` or both hold a part per rank.
+///
+/// In place if `input` equals `output`; in allgather, gather and scatter also if the rank's part lies at its place in
+/// the vector of all parts.
 struct VendorCall {
   enum class Kind : std::uint8_t {
     kAllreduce,
     kBroadcast,  ///< `output` only
     kReduce,
     kAllgather,
-    kReduceScatter,  ///< in place the result lies at the beginning of the vector
+    kReduceScatter,  ///< in place, the result is at the beginning of the vector
     kGather,
     kScatter,
     kAlltoall,
@@ -76,71 +84,85 @@ struct VendorCall {
   Kind kind = Kind::kBarrier;
   const void* input = nullptr;
   void* output = nullptr;
-  std::size_t count = 0;  ///< elements of a part where there are parts, else of the vector
+  std::size_t count = 0;  ///< elements of a part, in collectives with parts; else elements of the vector
   DType dtype = DType::kU8;
-  ReduceOp op = ReduceOp::kSum;  ///< kAverage sums
-  int root = 0;                  ///< among the processes of the VendorCollectives
+  ReduceOp op = ReduceOp::kSum;  ///< kAverage: the sum
+  int root = 0;                  ///< index among the processes of the VendorCollectives
 };
 
-/// The vendor's own collectives among some processes (the algorithm `vendor`). Calls are made in the same order by all.
+/// The vendor's own collectives among some processes (the algorithm `vendor`). Collective: all processes make the same
+/// calls in the same order.
 class VendorCollectives {
  public:
   virtual ~VendorCollectives() = default;
+  /// True if `allreduce` supports this type with this reduction.
   virtual bool supports(DType dtype, ReduceOp op) const = 0;
-  /// Starts an allreduce; `input` may equal `output`. kAverage sums.
+  /// Starts a non-blocking allreduce. In place if `input` equals `output`. kAverage computes the sum.
   virtual std::unique_ptr<Transfer> allreduce(const void* input, void* output, std::size_t count, DType dtype,
                                               ReduceOp op) = 0;
-  /// The vendor's blocking function with these arguments, to be compared with: each call of what is returned runs it
-  /// once and adds nothing to it, so that it knows neither deadlines nor the job's faults. Must not outlive this object
-  /// nor the job. @throws InvalidArgument  the count is more than the function can take
+  /// Returns a function that calls the vendor's blocking function once with these arguments and does nothing else, for
+  /// benchmarks that compare with the vendor. That function ignores deadlines and faults of the job, and must not
+  /// outlive this object or the job.
+  /// @throws InvalidArgument  the vendor's function cannot take so large a count
   virtual std::function<void()> blocking(const VendorCall& call) = 0;
 };
 
-/// The processes of a job, joined through one backend. The blocking calls are collective over all processes and are
-/// used while a job is joined or left; everything else never blocks. Leaves the job when destroyed.
+/// The processes of a job, joined through a backend.
+///
+/// Life: Backend::join returns the group; `allgather` serves the bring-up (identities, topology, memory of each host);
+/// `set_topology` makes `transport` usable; then the job runs; `leave` ends the group after a clean shutdown. After a
+/// fault the group is destroyed without `leave`.
+///
+/// `allgather`, `vendor_collectives` and `leave` block, and are collective over their processes. All other functions
+/// are non-blocking, except for `rest`.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
+  /// Number of this process, from 0.
   virtual int process() const = 0;
+  /// Number of processes of the job.
   virtual int process_count() const = 0;
   virtual ThreadUse thread_use() const = 0;
-  /// Why threads are restricted and what to change, for messages; empty if they are not.
+  /// Why threads are restricted and what to change, for error messages; empty if threads are not restricted.
   virtual std::string thread_advice() const = 0;
-  /// Bytes between ranks of different processes; valid after `set_topology`.
+  /// Messages between ranks of different processes. Valid after `set_topology`.
   virtual Transport& transport() = 0;
+  /// Tells the group which ranks live in which process. Called once, before the first message.
   virtual void set_topology(const Topology& topology) = 0;
 
-  /// Gathers `bytes` bytes of every process into `all`, in order of processes. Blocks.
+  /// Gathers `bytes` bytes from every process into `all`, in the order of processes. Blocks.
   virtual void allgather(const void* mine, void* all, std::size_t bytes) = 0;
-  /// Sends a control message, and forgets it.
+  /// Sends a control message to a process. Non-blocking; delivery is not confirmed.
   virtual void post(int process, const ControlMessage& control) = 0;
-  /// The next control message that has arrived, if any.
+  /// Returns the next control message that has arrived, if any.
   virtual std::optional<ControlMessage> poll() = 0;
-  /// True if the connection to a process has ended, and all that came over it has been polled, where the group can
-  /// tell.
+  /// True if the connection to a process has ended, and `poll` has returned all control messages of that connection.
+  /// Groups that cannot detect this return false.
   virtual bool is_gone(int /*process*/) { return false; }
-  /// Of a process that is gone: why, if its host is not reached any more, which does not say that the process has
-  /// ended.
+  /// For a process that is gone: the reason, if its host has become unreachable, in which case the process may still
+  /// run; else empty.
   virtual std::string why_out_of_reach(int /*process*/) { return {}; }
-  /// Whether `is_gone` ever says so.
+  /// True if this group implements `is_gone`.
   virtual bool tells_who_is_gone() const { return false; }
-  /// True if all control messages that were posted have left this process, or never will.
+  /// True if every posted control message has left this process or can no longer be sent.
   virtual bool is_flushed() = 0;
-  /// Sleeps until something may have arrived, 1 ms at most. For the thread that joins or leaves the job.
+  /// Sleeps until something may have arrived, for 1 ms at most. Called by the thread that joins or leaves the job.
   virtual void rest() = 0;
-  /// Called now and then while a blocking call waits; what it throws ends the call, and the group is of no use any
-  /// more. Returns what was called before.
-  std::function<void()> while_waiting(std::function<void()> look) {
-    return std::exchange(while_waiting_, std::move(look));
+  /// Sets a function that blocking calls of this group invoke from time to time while they wait. An exception of the
+  /// function ends the call, after which the group must not be used. Returns the function set before.
+  std::function<void()> while_waiting(std::function<void()> callback) {
+    return std::exchange(while_waiting_, std::move(callback));
   }
-  /// The vendor's collectives among `processes` (ascending; collective over them, blocks), or null if there are none.
-  /// `id` tells apart what is made for different communicators at the same time.
+  /// Makes the vendor's collectives among `processes` (ascending), or returns null if the backend has none. Blocks
+  /// until all of `processes` call. `id` distinguishes communicators that are made at the same time.
   virtual std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> processes, std::uint16_t id) = 0;
-  /// Ends the group. All processes have agreed to that, and nothing that was posted is left. Not called after a fault.
-  /// @throws Error  the backend failed; the group is not left then
+  /// Ends the group. Called after all processes have agreed to end, and everything posted has been delivered; not
+  /// called after a fault.
+  /// @throws Error  the backend failed; the process has not left the group
   virtual void leave() = 0;
 
  protected:
+  /// Invokes the function set by `while_waiting`, if any. To be called from the waits of blocking functions.
   void look_while_waiting() const {
     if (while_waiting_) while_waiting_();
   }
@@ -149,80 +171,97 @@ class ProcessGroup {
   std::function<void()> while_waiting_;
 };
 
-/// What a process knows of its job before it meets its peers, where no MPI has started it.
+/// The place of this process in its job according to the launcher's variables, in jobs that no MPI has started.
 struct LaunchedAs {
-  int process = 0;    ///< this process's number
-  int processes = 0;  ///< how many there are; 0: nothing is known
-  /// Where process 0 listens: "node1:29500". Empty: all processes are on this host, or an MPI knows.
+  int process = 0;    ///< number of this process, from 0
+  int processes = 0;  ///< number of processes; 0 if the variables do not say
+  /// Address at which process 0 listens: "node1:29500". Empty if all processes are on this host, or MPI knows.
   std::string rendezvous;
-  /// All of it, for programs that this process starts and that inherit the variables: "0 of 2 at node1:29500".
+  /// All of the above as text: "0 of 2 at node1:29500". Lets child programs of this process see that they have only
+  /// inherited the variables.
   std::string text;
 };
 
-/// How a World wants to join.
+/// How a World joins a job.
 struct JoinOptions {
-  /// Fortran handle (MPI_Comm_c2f) of a communicator of the caller's; else all processes of the job.
+  /// Fortran handle (MPI_Comm_c2f) of the caller's communicator to join; default: all processes of the job.
   std::optional<int> mpi_communicator;
-  bool many_threads = true;  ///< ask the vendor for use from any thread; else for a program of one thread
-  LaunchedAs launched;       ///< of the BackendChoice
+  bool many_threads = true;  ///< true: ask the vendor for calls from any thread; false: the program has one thread
+  LaunchedAs launched;       ///< as in the BackendChoice
 };
 
-/// One way to join a job.
+/// A way to join a job. A plug-in has a single Backend, which lives until the process ends.
 class Backend {
  public:
   virtual ~Backend() = default;
+  /// "mpi_openmpi"
   virtual std::string_view name() const = 0;
   /// "Open MPI 4.1.4", for farandole-info.
   virtual std::string version() const = 0;
+  /// Joins the job. Blocks until all processes of the job join. Before anything else the processes exchange their
+  /// BuildClaim and call check_same_build.
   virtual std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) = 0;
 };
 
-/// What a plug-in is told about the library that loads it; it refuses another size.
+/// Passed to a plug-in by the loading library. The plug-in refuses a `size_bytes` other than its own.
 struct HostApi {
   std::uint32_t size_bytes = sizeof(HostApi);
   const char* build_id = nullptr;
 };
-/// The one function of a plug-in, `farandole_backend_v1`. Returns null if the size differs from its own. Beside it the
-/// text `farandole_backend_build_id` is FARANDOLE_PLUGIN_BUILD_ID of farandole/sdk/plugin_build.h, as the plug-in was
-/// compiled with it: the library compares it with its own before it calls the plug-in.
+/// Type of `farandole_backend_v1`, the only function that a plug-in exports. Returns null if HostApi::size_bytes
+/// differs from the plug-in's own sizeof(HostApi).
+///
+/// The plug-in also exports the text `farandole_backend_build_id`: FARANDOLE_PLUGIN_BUILD_ID of
+/// farandole/sdk/plugin_build.h, as compiled into the plug-in. The library compares this text with build_id() before
+/// any call of the plug-in.
+///
+///     #define EXPORT extern "C" __attribute__((visibility("default")))
+///     EXPORT const char farandole_backend_build_id[];
+///     const char farandole_backend_build_id[] = FARANDOLE_PLUGIN_BUILD_ID;
+///     EXPORT farandole::Backend* farandole_backend_v1(const farandole::HostApi* host) {
+///       static MyBackend backend;
+///       return host->size_bytes == sizeof(farandole::HostApi) ? &backend : nullptr;
+///     }
 using BackendEntry = Backend* (*)(const HostApi*);
-/// Identifies what this library and its plug-ins share: version, compiler, and a digest of the headers of the core.
-/// Plug-ins must have the same.
+/// Identifies the interface between this library and its plug-ins: version, compiler, and a digest of the headers of
+/// core. Plug-ins must have been built with the same id.
 const char* build_id();
-/// Identifies what the processes of a job share, in memory and in messages: version, revision of the sources, and how
-/// the compiler has laid them out. "0.1.0-5f3a9c2e71b0-le64-1a2b3c4d"
+/// Identifies the layouts that the processes of a job share in memory and in messages: version, revision of the
+/// sources, byte order and word size, and a digest of the layouts that the compiler chose.
+/// "0.1.0-5f3a9c2e71b0-le64-1a2b3c4d"
 const char* layout_id();
 
-/// What each process sends its peers before anything else. Builds that differ must understand it: it never
-/// changes.
+/// First message between the processes of a job. Its layout never changes, so that different builds understand each
+/// other.
 struct BuildClaim {
-  char layout[128] = {};   ///< its layout_id()
-  char hostname[64] = {};  ///< for messages
+  char layout[128] = {};   ///< layout_id() of the process
+  char hostname[64] = {};  ///< for error messages
   std::int32_t pid = 0;
   char unused[60] = {};
 };
 static_assert(sizeof(BuildClaim) == 256);
+/// The claim of this process.
 BuildClaim own_build_claim();
-/// @param claims  of all processes of the job, in their order
-/// @throws InvalidArgument  on every process: two of them run different builds; names both, their hosts and ids
+/// @param claims  of all processes of the job, in the order of processes
+/// @throws InvalidArgument  on every process, if two processes run different builds: names both, their hosts and ids
 void check_same_build(std::span<const BuildClaim> claims);
 
-/// How this process should join, and how that was found out.
+/// The backend through which this process should join, and the reason.
 struct BackendChoice {
-  std::string plugin;  ///< "mpi_openmpi", "mpi_mpich", "local", "tcp", "pmix", or empty for a job of one process
-  std::string reason;
-  int launched_size = 0;  ///< processes that the launcher says it started; 0 if it says nothing
+  std::string plugin;     ///< "mpi_openmpi", "mpi_mpich", "local", "tcp", "pmix", or empty for a job of one process
+  std::string reason;     ///< how the choice was made, for farandole-info and error messages
+  int launched_size = 0;  ///< number of processes according to the launcher; 0 if the launcher does not say
   LaunchedAs launched;
-  std::string doubt{};  ///< a warning for a job of one process that may have been meant as one of several; or empty
+  std::string doubt{};  ///< a warning, if this process may have been meant as part of a larger job; else empty
 };
-/// FARANDOLE_RANK and its companions, else a loaded libmpi, else the MPI launcher's variables, else RANK and its
-/// companions, else FARANDOLE_MPI. docs/clusters.md has the rule.
-/// @throws InvalidArgument  these contradict each other, or one of the companions is missing
+/// Chooses the backend by the first of these that is present: FARANDOLE_RANK and its companions, a loaded libmpi, the
+/// MPI launcher's variables, RANK and its companions, FARANDOLE_MPI. docs/clusters.md has the exact rule.
+/// @throws InvalidArgument  these contradict each other, or a companion variable is missing
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options);
-/// Loads a plug-in (once per process); "local", "tcp" and "pmix" are part of the library. @throws Unsupported  not
-/// built or not loadable; the message says which and where it looked.
+/// Loads a plug-in (once per process). "local", "tcp" and "pmix" are part of the library.
+/// @throws Unsupported  the plug-in was not built or cannot be loaded; the message names it and the places searched
 Backend& load_backend(std::string_view plugin, const Settings& settings);
-/// The plug-ins that can be found, by name.
+/// Names of the plug-ins that can be found.
 std::vector<std::string> available_backends(const Settings& settings);
 
 }  // namespace FARANDOLE_API

@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device plug-in gives to Farandole: memory, streams, kernels and messages of accelerators. Free of vendors.
+// Interface of a device plug-in: memory, streams, events, kernels and messages of accelerators, without a vendor's
+// types.
+//
+// To support another vendor, implement DeviceRuntime (the devices of the process), Device (one device), DeviceGroup
+// (the ranks of a communicator, each on its own device) and DeviceEvent, and export `farandole_device_v1`, see
+// DeviceEntry. core/backends/cuda is the example, on CUDA's driver API and NCCL.
+//
+// All work on a device is enqueued in streams and is asynchronous to the host; a function blocks only where the comment
+// says so.
 #pragma once
 
 #include <array>
@@ -23,21 +31,21 @@ namespace farandole FARANDOLE_API {
 
 /// One device that this process can open.
 struct DeviceInfo {
-  int ordinal = 0;       ///< among those that the process sees
+  int ordinal = 0;       ///< number among the devices that the process sees
   std::string name;      ///< "NVIDIA H100 80GB HBM3"
-  std::string identity;  ///< the same in every process of the machine, and of no other device: its UUID
+  std::string identity;  ///< unique to the device, and the same in every process of the machine: its UUID
   std::size_t memory_bytes = 0;
   int compute_capability = 0;  ///< 90 for 9.0
 };
 
-/// A piece of work for a kernel: element-wise, over contiguous elements of one device.
+/// An element-wise operation on contiguous elements in the memory of a device; executed by a kernel.
 struct DeviceTask {
   enum class Kind : std::uint8_t {
     kCopy,    ///< output = left; any type
-    kReduce,  ///< output = left op right, as reduce()
-    kScale,   ///< output = left * factor, as scale()
+    kReduce,  ///< output = left op right; same result as reduce() on the host
+    kScale,   ///< output = left * factor; same result as scale() on the host
     /// output = left, converted to `output_dtype`: f16, bf16, f32 and f64 among each other; integers of 8 and 16 bits
-    /// to i32 and back, i32 and u32 to i64 and back, bounded by the range of the type
+    /// to i32 and back, i32 and u32 to i64 and back, saturated at the limits of the narrower type
     kCast,
   };
   Kind kind = Kind::kCopy;
@@ -51,159 +59,186 @@ struct DeviceTask {
   double factor = 1.0;
 };
 
-/// A message of a group: to or from a peer of the DeviceGroup.
+/// A send to, or receive from, a peer of a DeviceGroup.
 struct DeviceMessage {
   enum class Kind : std::uint8_t { kSend, kReceive };
   Kind kind = Kind::kSend;
-  int peer = 0;
+  int peer = 0;  ///< rank in the group
   void* data = nullptr;
   std::size_t bytes = 0;
 };
 
-/// A collective of the vendor's, with equal parts. In place where `input` equals `output`, or, in allgather and
-/// reduce_scatter, where the rank's own part lies at its place in the other side's vector; alltoall never is.
+/// Arguments of a collective of the vendor, with equal parts. In place if `input` equals `output`; in allgather and
+/// reduce_scatter also if the rank's part lies at its place in the vector of all parts. Alltoall is never in place.
 struct DeviceCollective {
   enum class Kind : std::uint8_t { kAllreduce, kBroadcast, kReduce, kAllgather, kReduceScatter, kAlltoall };
   Kind kind = Kind::kAllreduce;
   const void* input = nullptr;
   void* output = nullptr;
-  std::size_t count = 0;  ///< elements of the vector; of one part where there are parts
+  std::size_t count = 0;  ///< elements of a part, in collectives with parts; else elements of the vector
   DType dtype = DType::kU8;
-  ReduceOp op = ReduceOp::kSum;  ///< kAverage sums
+  ReduceOp op = ReduceOp::kSum;  ///< kAverage: the sum
   int root = 0;
 };
 
-/// A moment in a stream, that others wait for. Destroyed when the device is done with it.
+/// An event recorded in a stream, on which other streams and the host can wait. May be destroyed while streams still
+/// wait for the event.
 class DeviceEvent {
  public:
   enum class Use : std::uint8_t {
-    kStreams,  ///< streams wait for it
-    kHost,     ///< also the host, which asks often whether it is complete, and need not call the driver each time
+    kStreams,  ///< streams wait for the event
+    kHost,     ///< the host waits, too: `is_complete` is called often, and should avoid calls of the driver
   };
   virtual ~DeviceEvent() = default;
-  /// True once what was in the stream when it was recorded is complete; true if it never was recorded. Does not block.
-  /// One thread at a time. @throws DeviceError  the device has failed
+  /// True once all work that was in the stream when the event was recorded is complete; true for an event that was
+  /// never recorded. Non-blocking; not thread-safe. @throws DeviceError  the device has failed
   virtual bool is_complete() = 0;
 };
 
-/// The ranks of a communicator, each with a device of its own (an NCCL communicator). All calls come from one thread at
-/// a time; calls that enqueue block the host only as long as the vendor's own calls do. Destroying one without `abort`
-/// may block until all its ranks destroy theirs.
+/// The ranks of a communicator, each with its own device (for NVIDIA: an NCCL communicator). Not thread-safe, except
+/// where stated.
+///
+/// Functions that enqueue block the host only as long as the vendor's own calls do. Destruction without `abort` may
+/// block until all ranks of the group destroy theirs.
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;
-  /// Enqueues messages that proceed together: none waits for another of the same call. Those between two ranks meet in
-  /// order. Enqueues nothing if there are none. @throws DeviceError
+  /// Enqueues messages that proceed at the same time: no message waits for another message of the same call. Messages
+  /// between the same two ranks match in order. No-op if `messages` is empty. @throws DeviceError
   virtual void exchange(std::span<const DeviceMessage> messages, StreamView stream) = 0;
+  /// True if `run` supports this collective.
   virtual bool supports(DeviceCollective::Kind kind, DType dtype, ReduceOp op) const = 0;
-  /// Enqueues the vendor's own collective. @throws DeviceError, Unsupported  see `supports`
+  /// Enqueues the vendor's own collective. @throws DeviceError   @throws Unsupported  see `supports`
   virtual void run(const DeviceCollective& collective, StreamView stream) = 0;
-  /// Makes the connections to all peers, both ways, unless they are there. Blocks until all ranks do. @throws
-  /// DeviceError
+  /// Connects to all peers, in both directions; no-op if connected. Blocks until all ranks call it. @throws DeviceError
   virtual void connect(StreamView stream) = 0;
-  /// What went wrong since, outside of all calls; empty if nothing did. Thread-safe.
+  /// Description of an error that occurred outside all calls of this object; empty if there was none. Thread-safe.
   virtual std::string asynchronous_error() = 0;
-  /// Ends what is on its way, on this rank, unless a thread stays in a call of the group for a second: what that uses
-  /// stays then, and what is in streams goes on waiting until the process ends. Nothing else may be called after it.
-  /// May block for ever: call it from a thread that may be left behind. Thread-safe.
+  /// Ends this rank's pending work of the group. If a thread stays in a call of the group for more than a second, gives
+  /// up: the memory which that call uses is kept, and the streams stay blocked until the process ends. No other
+  /// function may be called afterwards. May block forever: call from a thread that may be abandoned. Thread-safe.
   virtual void abort() = 0;
 };
 
-/// What all ranks of a group must be given: made by one of them, and sent to the others by the host.
+/// Identifies a group that is being made: a rank makes the id, the host sends the id to the other ranks, and all join
+/// with this id.
 using DeviceGroupId = std::array<std::byte, 128>;
 
-/// One device, opened by this process. Thread-safe unless stated. Memory, streams and events of it go before it.
+/// A device that this process has opened. Thread-safe unless stated otherwise. Memory, streams and events must not
+/// outlive their device.
+///
+/// Calls that may block in the driver (memory, loading a library, joining a group) must be made from a thread that may
+/// be abandoned when the driver does not return; Farandole makes them from DeviceThread.
+///
+///     const StreamView stream = device.make_stream();
+///     const auto done = device.make_event(DeviceEvent::Use::kHost);
+///     device.copy(memory, data, bytes, stream);
+///     device.launch(tasks, stream);      // after the copy
+///     device.record(*done, stream);
+///     while (!done->is_complete()) …     // the host does something else
 class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   MemorySpace space() const { return {MemoryKind::kCuda, static_cast<std::uint16_t>(info().ordinal)}; }
-  /// Makes the device that of the calling thread, so that the other calls, which do so themselves where they must, have
-  /// nothing to set and to set back.
+  /// Makes this the current device of the calling thread, for good. An optimisation: other functions make the device
+  /// current and restore the thread's device themselves, which is then a no-op.
   virtual void bind_thread() = 0;
-  /// Runs `calls` with the device as that of the calling thread, which has its own one again afterwards: for libraries
-  /// that ask the vendor on which device they are, as MPI does. Passes on what `calls` throws.
+  /// Runs `calls` with this as the current device of the calling thread, and restores the thread's device. For
+  /// libraries that ask the vendor for the current device, as MPI does. Passes exceptions of `calls` on.
   virtual void run_bound(const std::function<void()>& calls) = 0;
 
-  /// Memory of the device, aligned to 256 bytes, not initialised; from a pool that keeps what is released. Where the
-  /// driver has no more, what the pool keeps goes back to it once all streams of `make_stream` are idle: that may take
-  /// for ever, as all that grows the pool may; so call it from a thread that may be left behind. @throws DeviceError
-  /// there is no more; names what was asked and is left
+  /// Allocates uninitialised memory of the device, aligned to 256 bytes, from a pool that keeps released memory. If the
+  /// driver has no memory left, the pool returns kept memory to the driver after all streams of `make_stream` have
+  /// become idle. That wait, and every call that grows the pool, may block forever: call from a thread that may be
+  /// abandoned.
+  /// @throws DeviceError  not enough memory; says how much was requested and how much is free
   virtual void* allocate(std::size_t bytes) = 0;
-  /// @param memory  is used by nothing that is still in a stream
+  /// Returns memory to the pool. @param memory  not used by work that is still in a stream
   virtual void release(void* memory) = 0;
-  /// Memory of the host that the device reads and writes without a copy; blocks as `allocate`. @throws DeviceError
+  /// Allocates host memory that the device can read and write directly (pinned). Blocks as `allocate` does. @throws
+  /// DeviceError
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* memory) = 0;
 
-  /// A stream that waits for no other one. The device keeps it until the process ends.
+  /// Makes a stream that does not synchronise with any other stream, the default stream included. Owned by the device
+  /// until the process ends.
   virtual StreamView make_stream() = 0;
-  /// True while what is enqueued in the stream goes into a graph of the program's instead of running. Nothing of
-  /// Farandole's may be enqueued there, and no event recorded: the capture would fail. Does not throw.
+  /// True while the program captures the stream into a graph, so that work is recorded and not run. Farandole must then
+  /// neither enqueue work nor record events there: the capture would fail. Never throws.
   virtual bool is_capturing(StreamView stream) = 0;
   virtual std::unique_ptr<DeviceEvent> make_event(DeviceEvent::Use use) = 0;
+  /// Records `event` after the work that is in `stream`. @throws DeviceError
   virtual void record(DeviceEvent& event, StreamView stream) = 0;
-  /// What comes into `stream` later waits for `event`, as last recorded; it has been.
+  /// Makes work that is enqueued in `stream` from now on wait for `event`, as last recorded. @param event  has been
+  /// recorded   @throws DeviceError
   virtual void wait(StreamView stream, DeviceEvent& event) = 0;
-  /// Enqueues a copy between any two memories of host and device.
+  /// Enqueues a copy. `output` and `input` may each be host memory or device memory. @throws DeviceError
   virtual void copy(void* output, const void* input, std::size_t bytes, StreamView stream) = 0;
+  /// Enqueues the writing of zeros. @throws DeviceError
   virtual void fill_zero(void* memory, std::size_t bytes, StreamView stream) = 0;
-  /// Enqueues tasks that proceed together: none reads or writes what another one writes. One launch for as many as fit.
-  /// @throws DeviceError, Unsupported  the task has no kernel
+  /// Enqueues tasks that may run at the same time: no task reads or writes memory that another task writes. Combines as
+  /// many tasks as possible in a launch. @throws DeviceError   @throws Unsupported  no kernel exists for a task
   virtual void launch(std::span<const DeviceTask> tasks, StreamView stream) = 0;
-  /// Blocks until what is in `stream` is complete; lets others have the processor meanwhile. @throws DeviceError
+  /// Blocks until all work in `stream` is complete; yields the processor meanwhile. @throws DeviceError
   virtual void synchronize(StreamView stream) = 0;
 
-  /// Loads the vendor's library if need be: from a thread that may be left behind. @throws DeviceError, Unsupported
+  /// Makes an id for `join_group`. May load the vendor's library: call from a thread that may be abandoned. @throws
+  /// DeviceError, Unsupported
   virtual DeviceGroupId make_group_id() = 0;
-  /// Joins the group of this id. Blocks until all its ranks do: call it from a thread that may be left behind.
+  /// Joins the group with this id. Blocks until all ranks of the group join: call from a thread that may be abandoned.
   /// @param size  at least 2   @throws DeviceError
   virtual std::unique_ptr<DeviceGroup> join_group(const DeviceGroupId& id, int rank, int size) = 0;
 };
 
-/// The devices of this process.
+/// The devices of this process, and the versions of the vendor's libraries. Thread-safe.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
   virtual std::string_view name() const = 0;  ///< "CUDA"
-  /// "driver 580.159 (CUDA 13.0), NCCL 2.28.9", for farandole-info. Ranks that differ in it are warned.
+  /// "driver 580.159 (CUDA 13.0), NCCL 2.28.9", for farandole-info. If ranks differ in this text, a warning is logged.
   virtual std::string version() const = 0;
-  /// "NCCL 2.28.9": what must be the same on all ranks of a group.
+  /// "NCCL 2.28.9": the part of the version that must be the same on all ranks of a group.
   virtual std::string collectives_version() const = 0;
-  /// Why collectives on devices can not be had although devices are there, with what to do about it; empty if they can:
-  /// NCCL is missing, too old, or known to be bad.
+  /// Empty if devices can run collectives; else the reason why they cannot, with a remedy: NCCL is missing, too old, or
+  /// known to be broken.
   virtual std::string collectives_missing() const = 0;
-  /// True if several ranks of a group may use one device: collectives are slow then, and for tests.
+  /// True if several ranks of a group may use the same device. Collectives are slow then; for tests.
   virtual bool shares_devices() const = 0;
-  /// Warnings about the versions that were found; shown once.
+  /// Warnings about the versions that were found. The caller logs them once.
   virtual std::vector<std::string> warnings() const = 0;
   virtual std::vector<DeviceInfo> devices() const = 0;
-  /// Opens a device; once per process, later calls give the same. @throws DeviceError, InvalidArgument  there is none
-  /// of this number; names those that there are
+  /// Opens a device; later calls return the same object.
+  /// @throws InvalidArgument  there is no such device; lists the devices that exist   @throws DeviceError
   virtual Device& open(int ordinal) = 0;
-  /// Where this address lies; host memory if the vendor does not know it. Does not block, does not throw.
+  /// Returns the memory space of an address: host memory if the vendor does not know the address. Non-blocking; never
+  /// throws.
   virtual MemorySpace space_of(const void* memory) const = 0;
 };
 
-/// What the library hands to a device plug-in.
+/// Passed to a device plug-in by the loading library.
 struct DeviceHostApi {
   std::uint32_t size_bytes = sizeof(DeviceHostApi);
   const char* build_id = nullptr;
-  const char* cuda_library = "";  ///< paths that settings name; empty: the loader's search
-  const char* nccl_library = "";
+  const char* cuda_library = "";  ///< path from FARANDOLE_CUDA_LIBRARY; empty: the loader's search
+  const char* nccl_library = "";  ///< path from FARANDOLE_NCCL_LIBRARY; empty: a loaded NCCL, else the loader's search
 };
-/// The one function of a device plug-in, `farandole_device_v1`. Never throws. Returns null, and says why in `reason`,
-/// if this machine has no devices for it or the size differs from its own. Beside it lies the text
-/// `farandole_device_build_id`, as `farandole_backend_build_id` beside a backend.
+/// Type of `farandole_device_v1`, the only function that a device plug-in exports. Never throws. Returns null and sets
+/// `reason` if this machine has no usable device; returns null if DeviceHostApi::size_bytes differs from the plug-in's
+/// own size.
+///
+/// The plug-in also exports the text `farandole_device_build_id`, which serves as `farandole_backend_build_id` does for
+/// a backend, see BackendEntry.
 using DeviceEntry = DeviceRuntime* (*)(const DeviceHostApi*, std::string* reason);
 
-/// The devices of this process, or why there are none.
+/// The devices of this process, or the reason why there are none.
 struct DeviceAvailability {
-  DeviceRuntime* runtime = nullptr;  ///< lives until the process ends
+  DeviceRuntime* runtime = nullptr;  ///< null if there are no devices; lives until the process ends
   std::string reason;                ///< "no NVIDIA driver: libcuda.so.1 …"; empty if `runtime` is not null
 };
-/// Loads the plug-in once, which initialises the vendor's driver: that may take seconds, and forked children cannot use
-/// devices then. Does not throw: what is missing is in `reason`. Thread-safe.
+/// Returns the devices of this process. The first call loads the plug-in, which initialises the vendor's driver: that
+/// may take seconds, and children forked afterwards cannot use devices. Never throws; problems are described in
+/// `reason`. Thread-safe.
 const DeviceAvailability& device_runtime(const Settings& settings);
 
 }  // namespace FARANDOLE_API

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transports move bytes between two ranks.
+// Interface of a transport: messages between two ranks. Implemented by backends.
 #pragma once
 
 #include <cstddef>
@@ -13,82 +13,105 @@
 
 namespace farandole FARANDOLE_API {
 
-inline constexpr int kLanes = 4;                ///< operations of one communicator that may be in flight together
-inline constexpr int kMaxCommunicators = 4096;  ///< ids per rank; recycled
+inline constexpr int kLanes = 4;                ///< maximum number of collectives of one communicator in flight
+inline constexpr int kMaxCommunicators = 4096;  ///< communicator ids are below this; ids are recycled
 
-/// What the messages of a channel are part of.
+/// Class of service of a message. Transports may ignore the class.
 enum class Traffic : std::uint8_t {
   kShort,  ///< comparisons of calls, and collectives on short vectors
-  kLong,  ///< collectives on long vectors; where a transport has a way of its own for them, others do not wait for them
+  kLong,   ///< collectives on long vectors; on a path of their own they do not delay short messages
 };
 inline constexpr int kTraffics = 2;
 
-/// A one-way, first-in-first-out path between two ranks of the job. Both ends begin the messages of a lane in one
-/// order, whatever their traffic, so that a transport may carry both kinds one behind the other.
+/// A one-way, first-in-first-out path between two ranks of the job. Messages have no tags: the n-th send of a channel
+/// matches the n-th receive.
+///
+/// Both ends post the messages of a lane in the same order, whatever their traffic. So a transport may carry both
+/// classes of traffic on the same path.
 struct Channel {
   std::uint16_t communicator = 0;
   std::uint8_t lane = 0;
-  int source = 0;  ///< rank in the job
-  int target = 0;  ///< rank in the job
+  int source = 0;  ///< sending rank, numbered in the job
+  int target = 0;  ///< receiving rank, numbered in the job
   Traffic traffic = Traffic::kShort;
 };
 
-/// What may still happen to the memory of a message that was withdrawn.
+/// How a transport may still access the memory of a message that was withdrawn.
 enum class BufferHazard : std::uint8_t {
-  kNone,
-  kRead,     ///< a send that the transport has handed to the network
-  kWritten,  ///< a receive whose sender has stopped in the middle of the message
+  kNone,     ///< the transport is done with the memory
+  kRead,     ///< the transport may read the memory: a send that was handed to the network
+  kWritten,  ///< the transport may write the memory: a receive whose sender has stopped in the middle of the message
 };
 
-/// A message on its way. Destroying it before it is complete withdraws it, if `withdraw` has not.
+/// A posted send or receive, which makes progress in `test`:
+///
+///     std::unique_ptr<Transfer> receive = transport.recv(channel, data, bytes);
+///     while (!receive->test()) do_something_else();
+///
+/// Destroying an incomplete transfer withdraws the message, unless `withdraw` was called before.
 class Transfer {
  public:
   virtual ~Transfer() = default;
-  /// Gives it up; it is not tested any more. What is not kNone holds until the process ends, and for so long this
-  /// object and the memory must stay. Blocks for a moment at most. Never throws.
+  /// Cancels the message; `test` is not called afterwards. A result other than kNone holds until the process ends: the
+  /// caller must keep this object and the memory until then. May block briefly. Never throws.
   virtual BufferHazard withdraw() { return BufferHazard::kNone; }
-  /// True once complete. Never blocks. @throws TransportError
+  /// Makes progress, and returns true once the message is complete: sent data may be overwritten, received data is
+  /// there. Non-blocking. @throws TransportError
   virtual bool test() = 0;
-  /// Bytes that came. Of a receive by `recv_up_to` that is complete.
+  /// Length of the received message, in bytes, after a receive by `recv_up_to` is complete.
   virtual std::size_t received_bytes() const { return 0; }
 };
 
-/// What a message costs, for the choice of algorithms.
+/// Cost of a message between two ranks, for the choice of algorithms: latency_us + bytes · us_per_byte.
 struct LinkCost {
-  double latency_us = 1.0;    ///< per message
-  double us_per_byte = 1e-4;  ///< per byte sent
+  double latency_us = 1.0;    ///< microseconds per message
+  double us_per_byte = 1e-4;  ///< microseconds per byte sent
 };
 
-/// Of a message that is received by `recv_up_to`; no transport cuts messages up to this length.
+/// Maximum length of a message that is received by `recv_up_to`. A transport that splits long messages must not split
+/// messages up to this length.
 inline constexpr std::size_t kMaxUnknownBytes = std::size_t{1} << 20;
 
-/// Moves bytes between pairs of ranks. Messages of one channel arrive in the order in which they were sent, and both
-/// ends name the same number of bytes, but for `recv_up_to`. Thread-safe.
+/// Moves bytes between pairs of ranks. Implement this to carry messages over a new network: `name`, `send`, `recv`,
+/// `recv_up_to` and `has_arrived` are required, everything else has a default.
+///
+/// Rules: messages of one channel arrive in the order in which they were sent. Sender and receiver pass the same number
+/// of bytes, except with `recv_up_to`. No function blocks: a transfer that waits for its peer stays incomplete.
+/// Thread-safe.
 class Transport {
  public:
   virtual ~Transport() = default;
+  /// "tcp", for messages, tables and farandole-info.
   virtual std::string_view name() const = 0;
 
-  /// Starts a message. `data` stays unchanged until the transfer is complete; may wait for the receiver (unbuffered).
+  /// Posts a send. `data` must stay unchanged until the transfer is complete. The transport need not buffer: the
+  /// transfer may stay incomplete until the matching receive is posted.
   virtual std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) = 0;
+  /// Posts a receive of exactly `bytes` bytes.
   virtual std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) = 0;
-  /// The same for a message whose length its receiver can not know. A longer one is a TransportError.
-  /// @param most  at most kMaxUnknownBytes
-  virtual std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) = 0;
-  /// Receives and reduces in one pass: out[i] = operand[i] op incoming[i]. Only where `fuses_reduction()`.
+  /// Posts a receive of a message whose length the receiver does not know; a longer message than `max_bytes` is a
+  /// TransportError. The length is Transfer::received_bytes.
+  /// @param max_bytes  size of `data` in bytes; at most kMaxUnknownBytes
+  virtual std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t max_bytes) = 0;
+  /// Receives and reduces in a single pass: out[i] = operand[i] op incoming[i]. Called only if `fuses_reduction()`.
   virtual std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand,
                                                 std::size_t count, DType dtype, ReduceOp op);
+  /// True if `recv_reduce` is implemented. Constant.
   virtual bool fuses_reduction() const { return false; }
-  /// True if `send` and `recv` take memory of this kind as it is. For device memory, the thread that calls them, and
-  /// tests what they return, has the device as its own (Device::run_bound). Constant once the job is joined.
+  /// True if `send` and `recv` accept memory of this kind without a copy to the host. For device memory the caller
+  /// binds the device to the thread (Device::run_bound) around `send`, `recv` and Transfer::test. Constant once the job
+  /// is joined.
   virtual bool can_send(MemoryKind kind) const { return kind == MemoryKind::kHost; }
   /// True if a message for `target`, a rank of this process, has arrived in a lane, of either traffic, and no receive
-  /// has been posted for it. Never blocks. @throws TransportError
+  /// has been posted for the message. Non-blocking. @throws TransportError
   virtual bool has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) = 0;
-  /// True if completion is only seen by polling (MPI); bounds the sleeps of threads that wait.
+  /// True if only `test` notices that a message has arrived (MPI); false if the transport wakes sleeping threads.
+  /// Waiting threads of a polled transport sleep for short times only.
   virtual bool is_polled() const { return false; }
+  /// Cost of this transport's messages. Must be the same on all ranks, which choose algorithms by it. Constant once the
+  /// job is joined.
   virtual LinkCost cost() const { return {}; }
-  /// Bytes that this process has handed over in `send`, since it was made.
+  /// Bytes passed to `send` in this process since the transport was made.
   virtual std::uint64_t sent_bytes() const { return 0; }
 };
 
