@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Access to the callers' buffers on other ranks of the host, without a copy through staging memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "farandole/internal/shared_memory.h"
+
+namespace farandole {
+
+/// Locates this rank's buffers for its peers, and resolves the locations that peers publish in their arrival records.
+/// Which way is possible depends on where a buffer lies:
+///
+/// - Ranks that are threads of one process read and write every buffer; the location is the address.
+/// - Ranks of several processes read and write a buffer in a window (memory of `Communicator::allocate`); the location
+/// is
+///   its offset in the owner's arena, which every process of the host has mapped, at an address of its own.
+/// - Other memory of another process can only be copied from, by cross-memory attach (`copy_from`). The kernel copies
+///   page by page, so this pays only for chunks of at least FARANDOLE_SINGLE_COPY_BYTES that are moved and not reduced.
+///
+/// Const after construction.
+class PeerBuffers {
+ public:
+  /// Location of a buffer that peers cannot reach.
+  static constexpr std::uint64_t kUnreachable = ~0ULL;
+
+  /// @param processes  by local rank, the process of each rank   @param single_copy_bytes  chunks from this size on are
+  /// copied by cross-memory attach; the same on all ranks of the host
+  PeerBuffers(const SharedMemory& memory, std::vector<int> processes, bool by_address, std::size_t single_copy_bytes)
+      : memory_(memory),
+        processes_(std::move(processes)),
+        by_address_(by_address),
+        single_copy_bytes_(single_copy_bytes) {}
+
+  /// True if locations are addresses, because all ranks are threads of one process. Peers' buffers are then ordinary
+  /// memory, which is gone when its owner frees it; windows stay mapped.
+  bool by_address() const { return by_address_; }
+  /// Location of a buffer of this rank, for `resolve` on its peers, or kUnreachable.
+  std::uint64_t locate(const void* data, std::size_t bytes) const;
+  /// Address in this process of the buffer that `local` has located. @param location  not kUnreachable
+  std::byte* resolve(int local, std::uint64_t location) const;
+
+  /// True if a chunk of this size is copied by cross-memory attach when it lies in ordinary memory of another process.
+  /// The same on all ranks of the host.
+  bool uses_single_copy(std::size_t bytes) const { return bytes >= single_copy_bytes_; }
+  /// Copies `bytes` bytes at `address` in the process of `local`, as SharedMemory::copy_from. @returns  0 or an errno
+  int copy_from(int local, std::uint64_t address, void* to, std::size_t bytes) const {
+    return memory_.copy_from(processes_[static_cast<std::size_t>(local)], address, to, bytes);
+  }
+
+ private:
+  const SharedMemory& memory_;
+  const std::vector<int> processes_;
+  const bool by_address_;
+  const std::size_t single_copy_bytes_;
+};
+
+}  // namespace farandole
