@@ -14,12 +14,13 @@ namespace farandole {
 /// Locates this rank's buffers for its peers, and resolves the locations that peers publish in their arrival records.
 /// Which way is possible depends on where a buffer lies:
 ///
-/// - Ranks that are threads of one process read and write every buffer; the location is the address.
-/// - Ranks of several processes read and write a buffer in a window (memory of `Communicator::allocate`); the location
-/// is
-///   its offset in the owner's arena, which every process of the host has mapped, at an address of its own.
-/// - Other memory of another process can only be copied from, by cross-memory attach (`copy_from`). The kernel copies
-///   page by page, so this pays only for chunks of at least FARANDOLE_SINGLE_COPY_BYTES that are moved and not reduced.
+/// - If all ranks of the host are threads of one process, they read and write every buffer; the location is the
+/// address.
+///   (With FARANDOLE_SHARED_MEMORY=windows threads use windows only, as processes do.)
+/// - Ranks of several processes read and write a buffer in a window (memory of `Communicator::allocate`). The location
+///   is its offset in the owner's arena, which every process of the host has mapped, at an address of its own.
+/// - Other memory of another process can only be copied from, by cross-memory attach (`copy_from`). Each copy is a
+///   system call, which pays only if data are moved and not reduced, in chunks of at least FARANDOLE_SINGLE_COPY_BYTES.
 ///
 /// Const after construction.
 class PeerBuffers {
@@ -35,8 +36,8 @@ class PeerBuffers {
         by_address_(by_address),
         single_copy_bytes_(single_copy_bytes) {}
 
-  /// True if locations are addresses, because all ranks are threads of one process. Peers' buffers are then ordinary
-  /// memory, which is gone when its owner frees it; windows stay mapped.
+  /// True if locations are addresses. Buffers of peers may then be ordinary memory, which is gone when its owner frees
+  /// it; windows stay mapped.
   bool by_address() const { return by_address_; }
   /// Location of a buffer of this rank, for `resolve` on its peers, or kUnreachable.
   std::uint64_t locate(const void* data, std::size_t bytes) const;

@@ -37,14 +37,13 @@ namespace farandole {
 /// - Input slots: their rank writes them in copy-in, its peers read them in reduce.
 /// - Result slots: their rank writes them in reduce, its peers read them in copy-out.
 /// - Exchange slots replace both if there are two ranks: their rank writes its input (copy-in), the peer reads it and
-/// puts
-///   the result in its place (reduce), their rank reads the result (copy-out).
+///   writes the result in its place (reduce), their rank reads the result (copy-out).
 /// - Buffers within reach: between the owner's arrival and the last step of all ranks, peers read inputs and write
 ///   outputs, each rank only the chunk that it owns.
 /// Atomics: a rank publishes each step (StepCounter, release); a peer reads it (acquire) before it reads what the step
 /// has written, or overwrites what the step has read. `touching` is stored before the job's fault is read; a rank that
-/// gives up has stored the fault before it reads `touching`. All four are sequentially consistent, so at least one of
-/// the two ranks sees the other's store.
+/// gives up has stored the fault before it reads `touching`. These accesses are sequentially consistent, so at least
+/// one of the two ranks sees the other's store.
 class Pipeline {
  public:
   /// @param call, arrival, offsets  belong to the same operation, and outlive this object
@@ -67,7 +66,7 @@ class Pipeline {
   ShmFacts facts(std::size_t largest_chunk) const;
 
   bool is_ready(const ShmPlan::Step& step);
-  bool all_reached(std::uint64_t steps, int only);
+  bool all_reached(std::uint64_t steps, int source);
 
   // The functions that return bool return false if the step must be tried again.
   bool run(const ShmPlan::Step& step);
