@@ -17,7 +17,7 @@
 namespace farandole {
 
 /// Publishes this rank's arrival in operation `number`, together with everything that the rank has written for the
-/// operation before. The store of `number` comes last; it is sequentially consistent because `wake_peers` follows.
+/// operation before. The store of `number` comes last, and is sequentially consistent because `wake_peers` follows.
 inline void publish_arrival(ShmGroup& shm, int lane, std::uint64_t number, std::uint64_t digest) {
   ArrivalRecord& mine = shm.layout().lane(shm.rank(), lane).arrival;
   mine.digest.store(digest, std::memory_order_relaxed);
@@ -26,7 +26,7 @@ inline void publish_arrival(ShmGroup& shm, int lane, std::uint64_t number, std::
   shm.wake_peers();
 }
 /// True once the peer `local` has arrived in operation `number`. This rank then sees everything that the peer wrote
-/// before its arrival (acquire).
+/// before arriving (acquire).
 inline bool has_arrived(ShmGroup& shm, int lane, std::uint64_t number, int local) {
   const ArrivalRecord& record = shm.layout().lane(local, lane).arrival;
   if (record.number.load(std::memory_order_acquire) != number) return false;
@@ -34,23 +34,24 @@ inline bool has_arrived(ShmGroup& shm, int lane, std::uint64_t number, int local
   return true;
 }
 
-/// One rank's arrival in one operation, and its view of the peers' arrivals.
+/// One rank's arrival in one operation, and the arrivals of the peers as this rank sees them.
 ///
 /// Protocol, for each rank:
-/// 1. Write the digest (64 bits) of the own call and the locations of the own buffers to the own arrival record; in a
-///    one-shot collective, the data in their place. Then store the operation's number (release).
-/// 2. Poll the record of each peer until it shows that number (acquire).
+/// 1. Write the digest (64 bits) of the call and the locations of the buffers to this rank's arrival record; in a
+///    one-shot collective, the data instead of the locations. Then store the operation's number (release).
+/// 2. Poll the record of each peer until that number appears (acquire).
 /// 3. Compare the P digests. Every rank reads the same P digests, so all ranks draw the same conclusion.
-/// 4. If the digests differ: publish the whole descriptor (24 bytes), wait for the descriptors of all ranks, and throw
-///    the same Mismatch on every rank.
+/// 4. If the digests differ, or the call is refused: publish the whole descriptor (24 bytes), wait for the descriptors
+///    of all ranks, and throw the same exception on every rank.
 ///
-/// There is one round: a rank writes one cache line and reads P-1. No rank touches data of the call before step 3. With
+/// There is one round: a rank writes one cache line and reads P-1. No rank writes to an output before step 3. With
 /// FARANDOLE_CHECK=off the caller skips steps 3 and 4.
 ///
 /// Memory: a rank writes only its own arrival record of the lane and, if the call exchanges counts, its own first
-/// result slot. It may do so once all ranks have completed the lane's previous operation (LaneLedger). Atomics:
-/// `number` publishes the digest, the locations and the counts; `described` publishes the descriptor. Both are stored
-/// last (release) and read first (acquire); all other words are relaxed.
+/// result slot. Both may be written once all ranks have completed the lane's previous operation (LaneLedger).
+///
+/// Atomics: `number` publishes the digest, the locations and the counts; `described` publishes the descriptor. Both are
+/// stored last (release) and read first (acquire); all other words are relaxed.
 class Arrival {
  public:
   /// @param number  of the operation. If this rank has already arrived by `publish_arrival`, go on with `all_arrived`.
@@ -59,12 +60,12 @@ class Arrival {
   std::uint64_t number() const { return number_; }
   int lane() const { return lane_; }
 
-  /// Publishes where peers can reach the buffers. Call it before `arrive`.
-  /// @param shares_input  false if peers must not read the input in place, although they could reach it
+  /// Publishes where peers can reach the buffers. Call before `arrive`.
+  /// @param shares_input  false if peers must not read the input in place, even where they can
   /// @returns  true if peers can read the input in place
   bool publish_buffers(ConstBufferView input, BufferView output, bool shares_input);
-  /// Publishes how many elements this rank sends to and expects from each rank. Call it before `arrive`, in calls that
-  /// exchange counts.
+  /// Publishes how many elements this rank sends to and expects from each rank, in calls that exchange counts. Call
+  /// before `arrive`.
   void publish_counts(const Parts& sent, const Parts& expected);
   bool has_counts() const { return has_counts_; }
   void arrive() { publish_arrival(shm_, lane_, number_, digest_); }
@@ -95,7 +96,7 @@ class Arrival {
   bool all_described();
   /// Says which rank made which call, once `all_described`. @throws Mismatch, InvalidArgument
   [[noreturn]] void throw_difference() const;
-  /// @throws Mismatch  a rank sends another number of elements than its receiver expects
+  /// @throws Mismatch  a rank sends another number of elements than the receiver expects
   void compare_counts() const;
 
   /// Elements that `local` sends to each rank, or expects from each rank, in a call that exchanges counts.
@@ -120,8 +121,8 @@ class Arrival {
   const int lane_;
   Descriptor descriptor_;
   const std::uint64_t digest_;
-  bool has_counts_ = false;  // this rank has published counts, and so have its peers if their calls agree
-  int cursor_ = 0;           // the local ranks below it have arrived; later, have published their descriptors
+  bool has_counts_ = false;  // this rank has published counts, and so have all peers if the calls agree
+  int cursor_ = 0;           // lower local ranks have arrived; later, have published their descriptors
 };
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many operations inside its host a rank has completed.
+// How many operations inside the host a rank has completed.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class CompletionCount {
     newest_ = std::max(newest_, number);
     return last_[static_cast<std::size_t>(lane)];
   }
-  /// Ends the operation in flight in `lane`. @param next  the operation that replaces it there; 0 for none
+  /// Ends the operation in flight in `lane`. @param next  the operation that takes the lane over; 0 for none
   void end(int lane, std::uint64_t next) {
     last_[static_cast<std::size_t>(lane)] = in_flight_[static_cast<std::size_t>(lane)];
     replace(lane, next);

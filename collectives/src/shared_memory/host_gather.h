@@ -13,19 +13,21 @@
 namespace farandole {
 
 /// One rank's side of a gather to the first rank of the host (the root, local rank 0), which answers with a broadcast.
-/// CallComparison uses it: the ranks of a host give the root their calls and short vectors, the roots of all hosts
-/// exchange them by messages, and each root returns the outcome to its host. So only one rank per host sends messages.
+/// In CallComparison, the ranks of a host give the root their calls and short vectors, the roots of all hosts exchange
+/// them by messages, and each root returns the outcome to the host. So only the root of each host sends messages.
 ///
 /// Protocol of gather `number`, the same number on all ranks:
-/// 1. Each rank but the root writes its data, if it has any, to its own hierarchy buffer. Each rank then writes its
+/// 1. Each rank but the root writes data, if any, to its own hierarchy buffer. Each rank then publishes its
 ///    contribution, 4 words (`contribute`).
-/// 2. The root reads all contributions and buffers once `all_contributed`, and does its part over the network.
-/// 3. The root writes data to its own hierarchy buffer, and then the result, 8 words (`broadcast`).
+/// 2. The root reads all contributions and buffers once `all_contributed`, and exchanges messages with the roots of the
+///    other hosts.
+/// 3. The root writes data to its own hierarchy buffer, and then publishes the result, 8 words (`broadcast`).
 /// 4. The peers read both once `has_result`.
 ///
-/// Memory: a rank writes its own GatherRecord and its own hierarchy buffer of the lane, the root also for the result.
-/// Nothing is overwritten before it has been read: a rank contributes again only after it has read the previous result
-/// of the lane, and the root broadcasts only after it has read all contributions.
+/// Memory: a rank writes only its own GatherRecord and its own hierarchy buffer of the lane. All data are read before
+/// they are overwritten: a rank contributes again only after reading the lane's previous result, and the root
+/// broadcasts only after reading all contributions.
+///
 /// Atomics: `contribution_number` and `result_number` are stored last (release, and sequentially consistent because
 /// `wake_peers` follows) and read first (acquire); the other words are relaxed.
 class HostGather {
@@ -37,7 +39,7 @@ class HostGather {
   HostGather(ShmGroup& shm, std::uint64_t number) : shm_(shm), number_(number), lane_(shm.ledger().lane_of(number)) {}
 
   bool is_root() const { return shm_.rank() == 0; }
-  /// This rank's buffer, ShmLayout::kHierarchyBufferBytes long: for the data that go with its contribution or, on the
+  /// This rank's buffer, ShmLayout::kHierarchyBufferBytes long: for the data that go with the contribution or, on the
   /// root, with the result.
   std::byte* hierarchy_buffer() const { return shm_.layout().hierarchy_buffer(shm_.rank(), lane_); }
   void contribute(const Contribution& contribution);
@@ -64,7 +66,7 @@ class HostGather {
   ShmGroup& shm_;
   const std::uint64_t number_;
   const int lane_;
-  int cursor_ = 0;  // the local ranks below it have contributed
+  int cursor_ = 0;  // lower local ranks have contributed
 };
 
 }  // namespace farandole

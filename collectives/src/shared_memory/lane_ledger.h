@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which operation may use a lane of shared memory.
+// Admission of operations to the lanes of shared memory.
 #pragma once
 
 #include <atomic>
@@ -14,22 +14,22 @@ namespace farandole {
 
 static_assert((kLanes & (kLanes - 1)) == 0);
 
-/// Decides when an operation may write its lane: the arrival record and the slots that all operations of the lane use
-/// in turn.
+/// Decides when an operation may write a lane: the arrival record and the slots that all operations of the lane use in
+/// turn.
 ///
 /// Lanes. Operations inside a host have growing numbers, the same on all ranks. A collective with sequence number s
 /// owns the numbers first_number(s) … first_number(s) + 15, and all of them share a lane. Successive collectives use
-/// the lanes in turn, so as many operations as there are lanes can be in flight together. Rule: a rank writes its part
-/// of a lane only after all ranks have completed the lane's previous operation, because until then a peer may read it.
+/// the lanes in turn, so as many operations as there are lanes can be in flight together. Rule: a rank writes a lane
+/// only after all ranks have completed the lane's previous operation, because until then a peer may still read.
 ///
 ///     const std::uint64_t previous = ledger.begin(lane, number);
 ///     // advance() returns kWaiting while ledger.first_behind(previous) >= 0
 ///     …                                       // arrive, run
 ///     ledger.end(lane);
 ///
-/// Each rank publishes the number up to which it has completed all operations. That costs no message of its own: the
-/// number travels in the arrival records, which peers read anyway (`note_completed`). Only if those are not recent
-/// enough does `first_behind` read the peers' `ShmBlock::completed`.
+/// Each rank publishes a completed number: all operations up to this number have ended on the rank. The number travels
+/// in the arrival records, which peers read anyway (`note_completed`). Only if those are not recent enough does
+/// `first_behind` read the peers' `ShmBlock::completed`.
 ///
 /// Not thread-safe: one thread at a time uses it, under the lock of the work queue.
 class LaneLedger {
@@ -41,7 +41,7 @@ class LaneLedger {
   /// @param lanes  a power of two
   LaneLedger(int size, int rank, int lanes)
       : rank_(rank), last_lane_(static_cast<std::uint64_t>(lanes) - 1), ranks_(static_cast<std::size_t>(size)) {}
-  /// Sets the word in which `local` publishes its completed number. Of all ranks, before the first operation.
+  /// Sets the word in which `local` publishes the completed number. Needed for all ranks before the first operation.
   void attach(int local, std::atomic<std::uint64_t>& completed) {
     ranks_[static_cast<std::size_t>(local)].word = &completed;
   }
@@ -55,7 +55,8 @@ class LaneLedger {
   /// @returns  the operation that all ranks must have completed before this rank writes the lane, for `first_behind`
   std::uint64_t begin(int lane, std::uint64_t number) { return completion_.begin(lane, number); }
   /// Reserves the lane of operation `number`, which may begin only after later operations have ended. Without the
-  /// announcement, the end of a later operation would count this one as completed, and peers would reuse its lane.
+  /// announcement, the end of a later operation would count the announced operation as completed, and peers would reuse
+  /// the lane.
   void announce(std::uint64_t number) { (void)begin(lane_of(number), number); }
   /// Cancels the operation that the collective of `number` has announced and will never begin. No-op if there is none.
   /// Must not be called while an operation of that collective runs.
@@ -68,7 +69,7 @@ class LaneLedger {
   std::uint64_t completed() const { return completion_.completed(); }
   /// The first local rank that has not completed operation `number`; -1 if all ranks have.
   int first_behind(std::uint64_t number);
-  /// Records that `local` has completed all operations up to `completed`, as read in its arrival record.
+  /// Records that `local` has completed all operations up to `completed`, as read in the peer's arrival record.
   void note_completed(int local, std::uint64_t completed) {
     std::uint64_t& known = ranks_[static_cast<std::size_t>(local)].known;
     if (completed > known) known = completed;
@@ -77,7 +78,7 @@ class LaneLedger {
  private:
   struct Rank {
     std::atomic<std::uint64_t>* word = nullptr;  // ShmBlock::completed; null until the block has been found
-    std::uint64_t known = 0;                     // its value as far as this rank has read
+    std::uint64_t known = 0;                     // the value that this rank has last read
   };
   void publish_completed() const;
 

@@ -35,8 +35,8 @@ Attempt try_one_shot(ShmGroup& shm, std::uint64_t number, std::uint64_t digest, 
   if (!shm.is_connected()) return Attempt::kNotBegun;
   const int lane = shm.ledger().lane_of(number);
   if (shm.ledger().first_behind(shm.ledger().begin(lane, number)) >= 0) return Attempt::kNotBegun;
-  // The peers' caches hold the record's line, and the first write to it fetches the line from there: everything that
-  // can be done before that write is done before.
+  // The peers' caches hold the record's line, and the first write fetches the line from there. Do everything else
+  // first.
   OneShot one_shot(shm, lane, call);
   one_shot.publish_input();
   publish_arrival(shm, lane, number, digest);

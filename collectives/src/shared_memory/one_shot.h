@@ -12,28 +12,31 @@
 
 namespace farandole {
 
-/// One rank's part in a one-shot collective, between the waits that its caller does.
+/// One rank's work in a one-shot collective. The caller does the waiting.
 ///
-/// Protocol: every rank publishes the data that its peers need (`publish_input`) and arrives. Once all have arrived,
-/// every rank reads its peers' data and computes its own result (`compute_result`). So an allreduce of N bytes takes
-/// one synchronisation; each rank copies N, and reads N from each of P ranks. No rank waits at the end: a rank
-/// overwrites its data only after all peers have completed the operation, which the next operation of the lane checks
-/// (LaneLedger).
+/// Protocol: every rank publishes the data that the peers need (`publish_input`), and arrives. Once all have arrived,
+/// every rank reads the peers' data and computes its own result (`compute_result`). So an allreduce of N bytes takes a
+/// single synchronisation; each rank copies N bytes, and reads N bytes from each of P ranks. No rank waits at the end:
+/// a rank overwrites published data only after all peers have completed the operation, which the next operation of the
+/// lane checks (LaneLedger).
 ///
-/// A rank reads its own data from its input, which only its own caches hold, while its peers fetch the cache lines of
-/// the published copy. It reads the published copy if the output overlaps the input, or the input is scaled.
+/// A rank reads its own data from the caller's input, which only this rank's caches hold, while the peers fetch the
+/// cache lines of the published copy. If the output overlaps the input, or the input is scaled, the rank reads the
+/// published copy.
 ///
-/// Memory: the data go to the payload of the own arrival record if they fit (40 bytes), otherwise to the own first
-/// input slot. The rank writes them before it arrives, and its peers read them afterwards. Atomics: no others than the
-/// arrival's, whose release and acquire also order the data (`publish_arrival`, `has_arrived`).
+/// Memory: the data go to the payload of the rank's arrival record if they fit (40 bytes), otherwise to the rank's
+/// first input slot. The rank writes them before arriving, and the peers read them afterwards.
+///
+/// Atomics: no others than the arrival's, whose release and acquire also order the data (`publish_arrival`,
+/// `has_arrived`).
 class OneShot {
  public:
-  /// @param call     its whole vector fits in a slot; outlives this object
+  /// @param call     the whole vector fits in a slot; outlives this object
   /// @param offsets  where each rank's part begins in the whole vector, and the end; empty if parts are equal
   OneShot(ShmGroup& shm, int lane, const Call& call, std::span<const std::size_t> offsets = {});
-  /// Publishes the data that peers need. Call it before this rank arrives.
+  /// Publishes the data that peers need. Call before this rank arrives.
   void publish_input();
-  /// Writes the result to the call's output. Call it after all ranks have arrived.
+  /// Writes the result to the call's output. Call after all ranks have arrived.
   void compute_result();
 
  private:
@@ -48,7 +51,7 @@ class OneShot {
 
 enum class Attempt {
   kDone,
-  kArrived,   ///< this rank has arrived, as its peers see, but has no result yet
+  kArrived,   ///< the peers see this rank's arrival, but there is no result yet
   kNotBegun,  ///< nothing has happened
 };
 /// Tries to run operation `number` of a call with equal parts on the caller's stack: arrives, and waits for the peers

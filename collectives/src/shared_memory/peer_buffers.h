@@ -11,14 +11,14 @@
 
 namespace farandole {
 
-/// Locates this rank's buffers for its peers, and resolves the locations that peers publish in their arrival records.
-/// Which way is possible depends on where a buffer lies:
+/// Locates this rank's buffers for the peers, and resolves the locations that peers publish in their arrival records.
+/// There are three ways, depending on where a buffer lies:
 ///
 /// - If all ranks of the host are threads of one process, they read and write every buffer; the location is the
 /// address.
 ///   (With FARANDOLE_SHARED_MEMORY=windows threads use windows only, as processes do.)
 /// - Ranks of several processes read and write a buffer in a window (memory of `Communicator::allocate`). The location
-///   is its offset in the owner's arena, which every process of the host has mapped, at an address of its own.
+///   is the buffer's offset in the owner's arena, which every process of the host has mapped at some address.
 /// - Other memory of another process can only be copied from, by cross-memory attach (`copy_from`). Each copy is a
 ///   system call, which pays only if data are moved and not reduced, in chunks of at least FARANDOLE_SINGLE_COPY_BYTES.
 ///
@@ -36,16 +36,16 @@ class PeerBuffers {
         by_address_(by_address),
         single_copy_bytes_(single_copy_bytes) {}
 
-  /// True if locations are addresses. Buffers of peers may then be ordinary memory, which is gone when its owner frees
-  /// it; windows stay mapped.
+  /// True if locations are addresses. Buffers of peers may then be ordinary memory, which is gone when the owner frees
+  /// the buffer; windows stay mapped.
   bool by_address() const { return by_address_; }
-  /// Location of a buffer of this rank, for `resolve` on its peers, or kUnreachable.
+  /// Location of a buffer of this rank, for `resolve` on the peers, or kUnreachable.
   std::uint64_t locate(const void* data, std::size_t bytes) const;
   /// Address in this process of the buffer that `local` has located. @param location  not kUnreachable
   std::byte* resolve(int local, std::uint64_t location) const;
 
-  /// True if a chunk of this size is copied by cross-memory attach when it lies in ordinary memory of another process.
-  /// The same on all ranks of the host.
+  /// True if chunks of this size in ordinary memory of another process are copied by cross-memory attach. The same on
+  /// all ranks of the host.
   bool uses_single_copy(std::size_t bytes) const { return bytes >= single_copy_bytes_; }
   /// Copies `bytes` bytes at `address` in the process of `local`, as SharedMemory::copy_from. @returns  0 or an errno
   int copy_from(int local, std::uint64_t address, void* to, std::size_t bytes) const {

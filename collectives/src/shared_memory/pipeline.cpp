@@ -17,18 +17,18 @@
 namespace farandole {
 namespace {
 
-// Bytes that a rank reduces before it copies the result to its other destinations. A staged result stays in the nearest
-// cache until it is copied; a result for non-temporal stores lies in a small buffer on the stack. (A result in windows
-// is copied a whole slice at a time, which is faster where inputs and outputs just fit in the caches: 1 MiB takes 50
-// µs, in blocks 60 µs.)
+// Bytes that a rank reduces before copying the result to the other destinations. A staged result stays in the nearest
+// cache until then; a result for non-temporal stores lies in a small buffer on the stack. (A result in windows is
+// copied a whole slice at a time, which is faster where inputs and outputs just fit in the caches: 1 MiB takes 50 µs,
+// in blocks 60 µs.)
 constexpr std::size_t kStagedBlockBytes = 8192;
 constexpr std::size_t kNonTemporalBlockBytes = 4096;
 
-/// True if a rank's input is its own chunk, and not the whole vector.
+/// True if the input of a rank is the rank's chunk, and not the whole vector.
 bool input_is_chunk(Collective collective) {
   return collective == Collective::kAllgather || collective == Collective::kGather;
 }
-/// True if a rank's output is its own chunk, and not the whole vector.
+/// True if the output of a rank is the rank's chunk, and not the whole vector.
 bool output_is_chunk(Collective collective) {
   return collective == Collective::kReduceScatter || collective == Collective::kScatter;
 }
@@ -52,9 +52,9 @@ void Pipeline::prepare_arrival() {
     arrival_.publish_counts(parts_of(call_, shm_.size()), recv_parts_of(call_, shm_.size()));
   }
   if (reachable || !reduces(call_.collective)) return;
-  // Peers cannot reach the input of this reduction, so copy-in of slice 0 is the first step of every possible plan. It
-  // needs no peer, and taken now it is published by the arrival: one wait less, which is most of the time of short
-  // vectors.
+  // Peers cannot reach the input of this reduction, so copy-in of slice 0 is the first step of every possible plan.
+  // That step needs no peer. Taken now, it is published together with the arrival, which saves a wait: most of the time
+  // that a short vector takes.
   slices_.fit(shm_.layout().slot_bytes(), /*share_slot=*/true);
   copy_in(0);
   steps_taken_ = 1;
@@ -76,8 +76,8 @@ void Pipeline::begin() {
   }
   const std::size_t largest = largest_chunk();
   plan_ = ShmPlan(facts(largest));
-  // The peer writes its result to the cache line that it has just read. Such a line moves between the two cores half as
-  // often as two lines do, one for the input and one for the result.
+  // The peer writes the result to the cache line that held the input. Such a line moves between the two cores half as
+  // often as separate lines for input and result do.
   uses_exchange_slots_ =
       shm_.size() == 2 && reduces(call_.collective) && plan_.uses(ShmStage::kCopyIn) && plan_.uses(ShmStage::kCopyOut);
   // An input slot holds the slices of all chunks; a result slot holds one.
@@ -87,7 +87,7 @@ void Pipeline::begin() {
   if (steps_taken_ > 0 && steps_taken_ < plan_.steps()) step_ = plan_.after(step_);
   const bool is_uncached = shm_.recent_outputs().note(
       call_.output.data, slices_.bytes(slices_.total()) * static_cast<std::size_t>(shm_.size()));
-  // An in-place collective has just read the lines of its output, so they are in the caches.
+  // An in-place collective has just read the lines of the output, so they are in the caches.
   non_temporal_ = is_uncached && call_.input.data != call_.output.data;
 }
 
@@ -154,8 +154,8 @@ bool Pipeline::all_reached(std::uint64_t steps, int source) {
   return true;
 }
 
-/// Takes a step. Returns false after a fault, because the peers' buffers may be gone; this rank raises the fault when
-/// it reads it.
+/// Takes a step. Returns false after a fault, because the peers' buffers may be gone; the caller raises the fault
+/// later.
 bool Pipeline::run(const ShmPlan::Step& step) {
   ShmBlock::Lane& mine = shm_.layout().lane(shm_.rank(), arrival_.lane());
   if (plan_.is_active(step.stage, shm_.rank())) {
@@ -272,8 +272,8 @@ bool Pipeline::writes_results_past_caches() const {
   return non_temporal_ && !plan_.uses(ShmStage::kCopyOut);
 }
 
-/// Address of `element` of the result in the output of `local`. If each rank's output is its own chunk, in this rank's
-/// output.
+/// Address of `element` of the result in the output of `local`. In collectives whose outputs are chunks, an address in
+/// this rank's output.
 std::byte* Pipeline::result_at(int local, std::size_t element) const {
   if (output_is_chunk(call_.collective)) return output(element - slices_.chunk(shm_.rank()).first);
   if (local == shm_.rank()) return output(element);
@@ -281,7 +281,7 @@ std::byte* Pipeline::result_at(int local, std::size_t element) const {
 }
 
 /// Copies a block of the result to this rank's output and, unless peers copy it out, to the outputs of peers that need
-/// it.
+/// the result.
 void Pipeline::distribute_result(const std::byte* result, Extent at) const {
   const int me = shm_.rank();
   const bool to_all = call_.collective == Collective::kAllreduce;
@@ -299,8 +299,8 @@ void Pipeline::distribute_result(const std::byte* result, Extent at) const {
   }
 }
 
-/// Makes a slice of this rank's chunk available to the peers, in a result slot or in their outputs, and copies it to
-/// this rank's output.
+/// Makes a slice of this rank's chunk available to the peers, in a result slot or in their outputs, and copies the
+/// slice to this rank's output.
 void Pipeline::publish(std::size_t slice) {
   const int me = shm_.rank();
   const Extent chunk = slices_.chunk(me);
@@ -331,7 +331,7 @@ bool Pipeline::copy_from_peer(int local, std::size_t element, std::byte* to, std
   const int error = shm_.buffers().copy_from(local, address, to, bytes);
   if (error == 0) return true;
   if (error == ESRCH) return false;
-  // A rank that fails reports the fault before it frees its memory, so look for the fault first.
+  // A failing rank reports the fault before freeing memory, so look for the fault first.
   group_.endpoint->poll_health();
   if (group_.endpoint->has_fault()) return false;
   throw TransportError(
@@ -340,7 +340,7 @@ bool Pipeline::copy_from_peer(int local, std::size_t element, std::byte* to, std
                   name(call_.collective), bytes, group_.member(shm_.member(local)), std::strerror(error)));
 }
 
-/// Copies the parts that peers send to this rank (scatter, alltoall) to its output. Returns false if a peer is gone.
+/// Copies the parts that peers send to this rank (scatter, alltoall) to the output. Returns false if a peer is gone.
 bool Pipeline::receive_parts(std::size_t slice) {
   const int me = shm_.rank();
   const bool all_to_all = call_.collective == Collective::kAlltoall;
@@ -366,7 +366,7 @@ bool Pipeline::receive_parts(std::size_t slice) {
   return true;
 }
 
-/// Copies a slice of every chunk that this rank's reduce stage has not written to its output. Returns false if a peer
+/// Copies a slice of every chunk that this rank's reduce stage has not written to the output. Returns false if a peer
 /// is gone.
 bool Pipeline::copy_out(std::size_t slice) {
   const int me = shm_.rank();

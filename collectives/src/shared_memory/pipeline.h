@@ -17,45 +17,48 @@
 
 namespace farandole {
 
-/// One rank's side of a pipelined collective, from before its arrival until no peer uses its memory any more. ShmPlan
-/// says which stages there are and in which order all ranks take the steps (a step is one stage on one slice); Pipeline
-/// carries out this rank's steps.
+/// One rank's side of a pipelined collective, from before the arrival until no peer uses this rank's memory any more.
+/// ShmPlan says which stages there are and in which order all ranks take the steps (a step is one stage on one slice);
+/// Pipeline carries out this rank's steps.
 ///
 /// Protocol, for an allreduce of N bytes among P ranks. The vector has a chunk per rank, and the owner of a chunk
 /// reduces it: a reduce_scatter followed by an allgather, in slices so short that they stay in the caches.
-/// 1. copy-in: a rank copies the slice of every other rank's chunk from its input to its input slots.
-/// 2. reduce: a rank reads the slice of its own chunk from all ranks' slots (its own from its input), reduces it, and
-///    writes the result to its output and its result slot.
-/// 3. copy-out: a rank copies the slice of every other chunk from the owner's result slot to its output.
+/// 1. copy-in: a rank copies the slice of every other rank's chunk from the input to the input slots.
+/// 2. reduce: a rank reads the slice of its own chunk from the input and from the other ranks' input slots, reduces,
+///    and writes the result to the output and to the result slot.
+/// 3. copy-out: a rank copies the slice of every other chunk from the owner's result slot to the output.
+///
 /// While slice t is copied in, slice t-1 is reduced and slice t-2 copied out. A stage falls away if ranks can reach
 /// each other's buffers (PeerBuffers): owners then read inputs, or write outputs, of their peers in place. The other
-/// collectives use the same three stages, see ShmPlan. Each rank publishes the number of steps it has taken, and a step
-/// waits only for the peers' steps that wrote what it reads, or read what it overwrites. There is one synchronisation
-/// per slice and stage, and one at the end if peers use this rank's buffers.
+/// collectives use the same three stages, see ShmPlan. Each rank publishes the number of steps taken. A step waits for
+/// the peers' steps that write this step's sources, and for those that read the memory this step overwrites. There is
+/// one synchronisation per slice and stage, and one at the end if peers use this rank's buffers.
 ///
 /// Memory:
-/// - Input slots: their rank writes them in copy-in, its peers read them in reduce.
-/// - Result slots: their rank writes them in reduce, its peers read them in copy-out.
-/// - Exchange slots replace both if there are two ranks: their rank writes its input (copy-in), the peer reads it and
-///   writes the result in its place (reduce), their rank reads the result (copy-out).
+/// - Input slots: their rank writes them in copy-in, the peers read them in reduce.
+/// - Result slots: their rank writes them in reduce, the peers read them in copy-out.
+/// - Exchange slots replace both if there are two ranks: their rank writes the input (copy-in), the peer reads the
+///   input and overwrites the slot with the result (reduce), their rank reads the result (copy-out).
 /// - Buffers within reach: between the owner's arrival and the last step of all ranks, peers read inputs and write
-///   outputs, each rank only the chunk that it owns.
-/// Atomics: a rank publishes each step (StepCounter, release); a peer reads it (acquire) before it reads what the step
-/// has written, or overwrites what the step has read. `touching` is stored before the job's fault is read; a rank that
-/// gives up has stored the fault before it reads `touching`. These accesses are sequentially consistent, so at least
-/// one of the two ranks sees the other's store.
+///   outputs, each rank only its own chunk.
+///
+/// Atomics: a rank publishes each step (StepCounter, release); a peer reads the counter (acquire) before reading data
+/// that the step has written, or overwriting data that the step has read. `touching` is stored before the job's fault
+/// is read; a rank that gives up stores the fault before reading `touching`. These accesses are sequentially
+/// consistent, so at least one of the two ranks sees the other's store.
 class Pipeline {
  public:
   /// @param call, arrival, offsets  belong to the same operation, and outlive this object
-  /// @param offsets  where each rank's part begins in the whole vector, and the end; empty if it may be cut anywhere
+  /// @param offsets  where each rank's part begins in the whole vector, and the end; empty if the vector may be cut
+  /// anywhere
   Pipeline(const Group& group, ShmGroup& shm, Arrival& arrival, const Call& call, std::span<const std::size_t> offsets);
 
-  /// Publishes what the peers need to know, and takes the first step if it is certain already. Call it before this rank
-  /// arrives.
+  /// Publishes locations and counts for the peers, and takes the first step if the plan's first step is certain
+  /// already. Call before this rank arrives.
   void prepare_arrival();
-  /// Makes the plan from what all ranks have published. Call it after all have arrived.
+  /// Makes the plan from the facts that all ranks have published. Call after all ranks have arrived.
   void begin();
-  /// Takes the next step if it can be taken now. Done once no peer uses this rank's memory any more.
+  /// Takes the next step if that is possible now. Done once no peer uses this rank's memory any more.
   Operation::State advance();
   /// The local rank for whose step this rank waits.
   int waits_for() const { return awaited_; }
@@ -100,10 +103,10 @@ class Pipeline {
   ShmPlan::Step step_;  // the next one
   std::uint64_t steps_taken_ = 0;
   int awaited_ = 0;                   // the local rank that was waited for last
-  const bool scales_input_;           // the input is scaled on its way into staging memory
+  const bool scales_input_;           // copy-in scales the input
   bool non_temporal_ = false;         // the output is so large that non-temporal stores write it
   bool uses_exchange_slots_ = false;  // in place of input and result slots
-  Scratch input_copy_;                // of an input that is overwritten before all of it has been read; else empty
+  Scratch input_copy_;                // set if the output may overwrite input that has not been read yet
   const std::byte* input_;
   std::byte* const output_;
 };

@@ -11,7 +11,7 @@ namespace farandole {
 /// Remembers which outputs a rank's collectives have written recently. Use `note` before a result is written.
 ///
 /// Non-temporal stores bypass the caches. They are faster for results that the caches cannot hold: an ordinary store
-/// first reads the line, and evicts another line that a rank still needs. That holds for one large vector, and also for
+/// first reads the line, and evicts another line that a rank still needs. That holds for a large vector, and also for
 /// many vectors that together exceed the caches, as all gradients of a model may.
 class RecentOutputs {
  public:
@@ -20,7 +20,7 @@ class RecentOutputs {
 
   /// Records that a collective writes to `output`, and `bytes` bytes on all ranks together. Returns true if
   /// non-temporal stores should write them: `bytes` exceeds cached_bytes; or `bytes` is at least cached_bytes / 16, and
-  /// more than cached_bytes have been written since `output` was last written (since the beginning if it never was).
+  /// more than cached_bytes have been written since `output` was last written (since the beginning if never).
   bool note(const void* output, std::size_t bytes) {
     written_ += bytes;
     if (bytes > cached_bytes_) return true;
@@ -37,7 +37,7 @@ class RecentOutputs {
  private:
   struct Entry {
     const void* output = nullptr;
-    std::uint64_t written = 0;  // bytes of all results up to the end of this one
+    std::uint64_t written = 0;  // bytes of all results up to the end of this result
   };
   // Outputs of at least cached_bytes / 16 each: no more than 16 of them fit in the caches.
   static constexpr std::size_t kEntries = 16;

@@ -18,8 +18,8 @@ inline constexpr std::size_t kLineBytes = 128;
 /// A rank's arrival in an operation. The first cache line holds everything that peers read while the calls of all ranks
 /// agree; the second cache line is written only when the calls differ.
 ///
-/// Only the owner of the record writes to it. `number` and `described` only grow, and are stored after the words that
-/// they publish (release): a peer that has read the new number (acquire) sees those words.
+/// The record's owner is the only writer. `number` and `described` only grow, and are stored after the words that they
+/// publish (release): a peer that has read the new number (acquire) sees those words.
 struct ArrivalRecord {
   static constexpr std::size_t kPayloadWords = 5;
   std::atomic<std::uint64_t> number;     ///< the operation in which the rank has arrived
@@ -33,13 +33,13 @@ struct ArrivalRecord {
   /// Locations of the buffers for PeerBuffers::resolve, or PeerBuffers::kUnreachable.
   std::atomic<std::uint64_t>& input() { return payload[0]; }
   std::atomic<std::uint64_t>& output() { return payload[1]; }
-  /// Address of the input in its process, for PeerBuffers::copy_from, or PeerBuffers::kUnreachable.
+  /// Address of the input in the owner's process, for PeerBuffers::copy_from, or PeerBuffers::kUnreachable.
   std::atomic<std::uint64_t>& address() { return payload[2]; }
 };
 static_assert(offsetof(ArrivalRecord, described) == 64);
 
-/// Number of steps that a rank has taken in its lane's current operation. Operation and steps have a 64-bit word each:
-/// one word for both would overflow within the life of a job.
+/// Number of steps that a rank has taken in the lane's current operation. Operation and steps have a 64-bit word each:
+/// a single word for both would overflow within the life of a job.
 ///
 /// `number_` changes with the first step of an operation, after `steps_`, so that peers do not count the steps of an
 /// earlier operation.
@@ -65,8 +65,8 @@ class StepCounter {
   std::atomic<std::uint64_t> number_, steps_;
 };
 
-/// A rank's part in a HostGather: its contribution and, in the root's record, the result for all ranks. Both numbers
-/// only grow.
+/// A rank's record in a HostGather: the rank's contribution and, in the root's record, the result for all ranks. Both
+/// numbers only grow.
 struct GatherRecord {
   static constexpr std::size_t kContributionWords = 4, kResultWords = 8;
   std::atomic<std::uint64_t> contribution_number;  ///< the gather to which `contribution` belongs
@@ -75,13 +75,13 @@ struct GatherRecord {
   std::array<std::atomic<std::uint64_t>, kResultWords> result;
 };
 
-/// A rank's control block in one communicator. Members are kLineBytes apart, so that no cache line has two writers. A
-/// block of zero bytes is a valid new block; ShmLayout says what lies behind it.
+/// A rank's control block in a communicator. Members are kLineBytes apart, so that no cache line has two writers. A
+/// block of zero bytes is a valid new block. ShmLayout describes the memory behind the block.
 struct ShmBlock {
   struct alignas(kLineBytes) Lane {
     ArrivalRecord arrival;
     alignas(kLineBytes) StepCounter steps;
-    /// 1 while this rank reads or writes buffers of its peers in place; 0 otherwise.
+    /// 1 while this rank reads or writes buffers of peers in place; 0 otherwise.
     std::atomic<std::uint64_t> touching;
     alignas(kLineBytes) GatherRecord gather;
   };

@@ -11,7 +11,7 @@
 namespace farandole {
 namespace {
 
-/// Members on this host, in the order of their ranks: a member's index here is its local rank.
+/// Members on this host, in the order of their ranks: a member's index here is the local rank.
 std::vector<int> local_members(const Group& group) {
   std::vector<int> members;
   for (int member = 0; member < group.size(); ++member) {
@@ -104,8 +104,8 @@ std::vector<int> ShmGroup::peers_of(const Group& group) const {
   return ranks;
 }
 
-/// A rank completes no operation before all peers have found its block, so the block stays published for as long as a
-/// peer may look for it.
+/// A rank completes no operation before all peers have found the rank's block, so the block stays published for as long
+/// as a peer may look for the block.
 bool ShmGroup::connect() {
   if (is_connected()) return true;
   if (block_offset_ == 0) {
@@ -132,8 +132,8 @@ bool ShmGroup::find_block(int local) {
   const std::uint64_t offset = published.load(std::memory_order_acquire);
   if (offset == 0) return false;
   auto* block = reinterpret_cast<ShmBlock*>(memory_.at(peer.process, offset));
-  // A block that this rank has released belongs to an earlier communicator with the same id: its owner has yet to
-  // unpublish it.
+  // A block that this rank has released belongs to an earlier communicator with the same id, and the owner has yet to
+  // unpublish the block.
   if (ShmLayout::release_flags(block)[rank_].load(std::memory_order_acquire) != 0) return false;
   if (published.load(std::memory_order_acquire) != offset) return false;
   layout_.place(local, block);

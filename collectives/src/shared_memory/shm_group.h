@@ -17,21 +17,21 @@
 
 namespace farandole {
 
-/// One rank's connection to the other ranks of its host in one communicator. Operations in shared memory get everything
+/// A rank's connection to the other ranks of the host in a communicator. Operations in shared memory get everything
 /// from here: where memory lies (`layout`), which lane they may use (`ledger`), how to reach the peers' buffers
-/// (`buffers`), and how to wake a peer that sleeps (`wake_peers`).
+/// (`buffers`), and how to wake sleeping peers (`wake_peers`).
 ///
 /// Ranks are numbered twice: by their rank in the communicator ("member"), and by their local rank among the members on
 /// this host, in the same order. Functions here take local ranks.
 ///
-/// Setup is non-blocking: each rank allocates its control block in the arena of its process, publishes the offset in
-/// the arena's header, and looks there for the blocks of its peers, until `connect` returns true.
+/// Setup is non-blocking: each rank allocates a control block in the arena of its process, publishes the block's offset
+/// in the arena's header, and looks in the headers of the peers' arenas for their blocks, until `connect` returns true.
 ///
 /// Not thread-safe: one thread at a time uses it, under the lock of the work queue.
 class ShmGroup {
  public:
   explicit ShmGroup(const Group& group);
-  /// Unpublishes the block. Its memory is reused once all peers have destroyed their groups as well.
+  /// Unpublishes the block. The memory is reused once all peers have destroyed their groups as well.
   ~ShmGroup();
   ShmGroup(const ShmGroup&) = delete;
   ShmGroup& operator=(const ShmGroup&) = delete;
@@ -50,21 +50,22 @@ class ShmGroup {
   bool connect();
   bool is_connected() const { return found_ == size(); }
   /// True if a peer has arrived in operation `number` or in a later one of the same lane, or has contributed to the
-  /// HostGather that precedes it. False until connected.
+  /// HostGather that precedes the operation. False until connected.
   bool peer_has_started_next(std::uint64_t number) const;
 
   const ShmLayout& layout() const { return layout_; }
   LaneLedger& ledger() { return ledger_; }
   const PeerBuffers& buffers() const { return buffers_; }
   RecentOutputs& recent_outputs() { return recent_outputs_; }
-  /// Memory for one address per rank, for the operation that is advancing.
+  /// Memory for one address per rank, for the operation that is being advanced.
   std::span<const void*> pointers() { return pointers_; }
   /// Vectors up to this size are one-shot; at most a slot.
   std::size_t one_shot_bytes() const { return one_shot_bytes_; }
 
-  /// Wakes the peers that sleep. Call it after a sequentially consistent store of what they wait for (Doorbell::nudge).
+  /// Wakes the peers that sleep. Call after a sequentially consistent store of the word that they wait for
+  /// (Doorbell::nudge).
   void wake_peers() const;
-  /// Blocks until no peer accesses buffers of its peers in `lane`. For use after a fault, when no rank begins another
+  /// Blocks until no peer accesses another rank's buffers in `lane`. For use after a fault, when no rank begins another
   /// step; the wait is at most one step of a peer.
   void wait_until_buffers_unused(int lane) const;
 
@@ -72,7 +73,7 @@ class ShmGroup {
   struct Peer {
     int member = 0, process = 0, replica = 0;
     Doorbell* doorbell = nullptr;           // of the rank
-    Doorbell* progress_doorbell = nullptr;  // of its process's progress thread
+    Doorbell* progress_doorbell = nullptr;  // of the progress thread of the peer's process
   };
   static std::vector<Peer> local_peers(const Group& group);
   bool find_block(int local);
@@ -81,7 +82,7 @@ class ShmGroup {
   const std::uint16_t id_;
   std::vector<Peer> peers_;  // by local rank, this rank included
   int rank_ = 0;
-  int found_ = 0;                   // blocks of the local ranks below it have been found
+  int found_ = 0;                   // the blocks of lower local ranks have been found
   std::uint64_t block_offset_ = 0;  // of this rank's block in its arena; 0 until `connect` has allocated it
   const std::size_t one_shot_bytes_;
   ShmLayout layout_;

@@ -11,10 +11,10 @@
 
 namespace farandole {
 
-/// Use it to turn (local rank, lane, slice) into an address in the memory of one communicator on one host. The layout
-/// computes addresses only; it never reads or writes that memory.
+/// Turns (local rank, lane, slice) into an address in the memory of a communicator on one host. Use this class to find
+/// records, slots and buffers; it never accesses the memory itself.
 ///
-/// Each rank has one block in the arena of its process:
+/// Each rank has a block in the arena of the rank's process:
 ///
 ///     ShmBlock           one ShmBlock::Lane per lane, and the completed count
 ///     release flags      one word per rank, which that rank sets when it no longer uses the block
@@ -25,7 +25,7 @@ namespace farandole {
 /// functions that take a local rank are valid from then on.
 class ShmLayout {
  public:
-  /// Input slots of a lane, and as many result slots: one is filled while the other is read.
+  /// Input slots of a lane, and as many result slots: one slot is filled while the other is read.
   static constexpr int kSlots = 2;
   /// All slots of a lane in turn, for an operation that writes results where the input was.
   static constexpr int kExchangeSlots = 2 * kSlots;
@@ -38,7 +38,7 @@ class ShmLayout {
         slot_bytes_(slot_bytes),
         blocks_(size_) {}
 
-  /// Bytes that a rank allocates for its block and everything behind it.
+  /// Bytes that a rank allocates: block, release flags, slots and buffers.
   std::size_t block_bytes() const {
     const std::size_t hierarchy_buffer = lanes_ == kLanes ? kHierarchyBufferBytes : 0;
     return staging_offset() + lanes_ * (kExchangeSlots * slot_bytes_ + hierarchy_buffer);
@@ -51,7 +51,7 @@ class ShmLayout {
   }
   ShmBlock& block(int local) const { return *blocks_[static_cast<std::size_t>(local)].control; }
   ShmBlock::Lane& lane(int local, int lane) const { return block(local).lanes[static_cast<std::size_t>(lane)]; }
-  /// The release flags of a block, one per rank of the host.
+  /// The release flags of a block, by local rank.
   static std::atomic<std::uint64_t>* release_flags(ShmBlock* block) {
     return reinterpret_cast<std::atomic<std::uint64_t>*>(block + 1);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective among the ranks of one host, through memory that they share.
+// A collective among the ranks of a host, through memory that they share.
 #pragma once
 
 #include <cstddef>
@@ -19,27 +19,27 @@ namespace farandole {
 
 extern const Method kShmMethod;
 
-/// One rank's side of a collective among the ranks of one host. A short vector (at most ShmGroup::one_shot_bytes) is
-/// one-shot, a longer one passes through a pipeline:
+/// A rank's side of a collective among the ranks of a host. Short vectors (at most ShmGroup::one_shot_bytes) are
+/// one-shot, longer vectors pass through a pipeline:
 /// 1. connect: find the memory of the peers; only the first operations of a communicator wait here (ShmGroup).
-/// 2. wait for the lane: all ranks have completed its previous operation (LaneLedger).
+/// 2. wait for the lane: all ranks have completed the lane's previous operation (LaneLedger).
 /// 3. arrive: publish the call and, of a short vector, the data; wait for all peers, and compare the calls (Arrival).
 /// 4. run: compute the result of a one-shot collective (OneShot), or take the steps of a pipeline (Pipeline).
 ///
 /// Synchronisations: one for a one-shot collective. A pipeline has one more per slice and stage, and one at the end if
 /// peers use this rank's buffers.
 /// Bytes copied or reduced per rank, of an allreduce of N bytes among P ranks: one-shot N(P+3), of which the rank reads
-/// its own N from its input; through staging memory 5N-2N/P; in windows 2N. Reductions associate as a balanced binary
-/// tree over the ranks, so all of these ways give the same bits.
+/// its own N bytes from the input; through staging memory 5N-2N/P; in windows 2N. Reductions associate as a balanced
+/// binary tree over the ranks, so all of these ways give the same bits.
 ///
 /// The operation owns its lane from construction to destruction. Arrival, OneShot and Pipeline say what lies in the
-/// lane, and when each rank may write it.
+/// lane, and when each rank may write there.
 class ShmOperation final : public Operation {
  public:
   /// The whole collective, or only the comparison of the ranks' calls.
   enum class Purpose { kCollective, kComparison };
-  /// @param call  outlives the operation; its ranks (root, counts) are local ranks   @param number  grows from one
-  /// operation to the next   @param has_arrived  the caller has published this rank's arrival, data included
+  /// @param call  outlives the operation; ranks in the call (root, counts) are local ranks   @param number  grows from
+  /// one operation to the next   @param has_arrived  the caller has published this rank's arrival, data included
   ShmOperation(const Group& group, ShmGroup& shm, const Call& call, const Descriptor& descriptor, std::uint64_t number,
                Purpose purpose, bool has_arrived = false);
   /// Keeps the lane for operation `number`, which the same collective will run after this operation.
@@ -51,7 +51,7 @@ class ShmOperation final : public Operation {
   /// @throws Mismatch  on all ranks, before data is touched
   State advance() override;
   std::vector<int> waits_for() const override;
-  /// Blocks until no peer uses this rank's buffers; at most for one step of a peer.
+  /// Blocks until no peer uses this rank's buffers, which takes at most a step of a peer.
   BufferHazard withdraw() override;
 
  private:
@@ -63,7 +63,7 @@ class ShmOperation final : public Operation {
   const bool has_arrived_;
   std::uint64_t followed_by_ = 0;  // 0: no operation
   Arrival arrival_;
-  const std::uint64_t previous_;      // all ranks must have completed it before this rank writes the lane
+  const std::uint64_t previous_;      // all ranks must have completed this operation before this rank writes the lane
   std::vector<std::size_t> offsets_;  // where each rank's part begins, in collectives with counts
   // One of the two is set, unless the purpose is the comparison.
   std::optional<OneShot> one_shot_;

@@ -28,7 +28,7 @@ ShmPlan::ShmPlan(const ShmFacts& facts) : facts_(facts) {
     case Collective::kBroadcast:
     case Collective::kAllgather:
     case Collective::kGather:
-      // Reading inputs in place saves the same copy as writing outputs in place, so the plan uses one of them.
+      // Reading inputs in place saves the same copy as writing outputs in place, so the plan uses only one of the two.
       reads_inputs_ = inputs || (copies && !outputs);
       writes_outputs_ = outputs && !reads_inputs_;
       uses_ = {false, !reads_inputs_, !writes_outputs_};
@@ -39,7 +39,7 @@ ShmPlan::ShmPlan(const ShmFacts& facts) : facts_(facts) {
   used_ = static_cast<int>(std::count(uses_.begin(), uses_.end(), true));
 }
 
-/// Number of used stages that come before `stage`: its delay in slices.
+/// Number of used stages that come before `stage`: the stage's delay in slices.
 int ShmPlan::index(ShmStage stage) const {
   return static_cast<int>(std::count(uses_.begin(), uses_.begin() + static_cast<int>(stage), true));
 }

@@ -11,10 +11,10 @@
 namespace farandole {
 
 /// A stage of a pipelined collective; every slice of the vector passes through up to three of them in this order:
-/// - *copy-in* copies a rank's input to its staging memory;
-/// - *reduce* does the work of the rank that is responsible for data: it reduces its own chunk (allreduce, reduce,
-///   reduce_scatter), makes its chunk available (broadcast, allgather, gather), or collects the parts that are meant
-///   for this rank (scatter, alltoall);
+/// - *copy-in* copies a rank's input to the rank's staging memory;
+/// - *reduce* does the work of the rank that is responsible for data: the rank reduces its own chunk (allreduce,
+///   reduce, reduce_scatter), makes its chunk available (broadcast, allgather, gather), or collects the parts that are
+///   meant for this rank (scatter, alltoall);
 /// - *copy-out* copies the peers' results to a rank's output.
 enum class ShmStage : std::uint8_t { kCopyIn, kReduce, kCopyOut };
 inline constexpr std::size_t kShmStages = 3;
@@ -29,14 +29,14 @@ struct ShmFacts {
   bool copies_inputs = false;    ///< cross-memory attach can read inputs, and pays: data are moved, and not reduced
 };
 
-/// Which steps a pipelined collective has; a step is one stage on one slice.
+/// The steps of a pipelined collective. A step is a stage on a slice.
 ///
 /// Stages: staging memory connects them, so copy-in falls away if ranks reach the inputs of their peers, and copy-out
 /// if they reach the outputs. The constructor has the table.
 ///
 /// Order: all ranks take the same steps in the same order, including steps in which a rank has nothing to do. At time t
-/// the first used stage works on slice t, the next one on slice t-1, and the last one on slice t-2, so that a slice is
-/// still in the caches when its next stage comes. With all three stages and 3 slices:
+/// the first used stage works on slice t, the second on slice t-1, and the third on slice t-2, so that a slice is still
+/// in the caches when the slice's next stage comes. With all three stages and 3 slices:
 ///
 ///     time      0     1     2     3     4
 ///     copy-in   0     1     2
@@ -55,14 +55,14 @@ class ShmPlan {
   bool is_first(ShmStage stage) const;
   /// True if `rank` has work in this stage.
   bool is_active(ShmStage stage, int rank) const;
-  /// The only rank whose data `stage` reads; -1 if it reads data of all ranks.
+  /// The only rank whose data `stage` reads; -1 if the stage reads data of all ranks.
   int source(ShmStage stage) const;
 
   /// True if ranks read their peers' inputs in place: in reduce, or in copy-out if the plan has no reduce.
   bool reads_inputs() const { return reads_inputs_; }
   /// True if ranks write their peers' outputs in place, in reduce.
   bool writes_outputs() const { return writes_outputs_; }
-  /// True if peers use this rank's buffers in place, so that it must wait for them at the end.
+  /// True if peers use this rank's buffers in place, so that this rank must wait for the peers at the end.
   bool touches_buffers() const { return reads_inputs_ || writes_outputs_; }
 
   std::size_t slices() const { return slices_; }
@@ -74,7 +74,7 @@ class ShmPlan {
   /// The first step, and the step that follows `step`. Undefined past the last step.
   Step first() const;
   Step after(const Step& step) const;
-  /// Number of steps that a rank has taken once it has taken this one.
+  /// Number of steps that a rank has taken after taking this step.
   std::uint64_t done_after(ShmStage stage, std::size_t slice) const;
 
  private:

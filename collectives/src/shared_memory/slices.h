@@ -12,11 +12,11 @@
 
 namespace farandole {
 
-/// Cuts the whole vector that the ranks of a host hold together: into one chunk per rank, and each chunk into slices,
-/// which pass through shared memory one at a time. Counts are in elements.
+/// Cuts the whole vector that the ranks of a host hold together into a chunk per rank, and each chunk into slices,
+/// which pass through shared memory in turn. Counts are in elements.
 ///
 /// All ranks compute the same cuts from the same call. The exception is an uneven alltoall, where the chunks on each
-/// rank follow its own counts.
+/// rank follow that rank's counts.
 class Slices {
  public:
   /// @param offsets  where each rank's chunk begins, and the end; outlives this object. Empty if chunks may be cut
@@ -44,10 +44,10 @@ class Slices {
     const std::size_t first = std::min(total_, static_cast<std::size_t>(owner) * each);
     return {first, std::min(each, total_ - first)};
   }
-  /// Where an alltoall puts the elements from `local` in this rank's output.
+  /// Place of the elements from `local` in this rank's output, in an alltoall.
   Extent received_from(int local) const { return extent_of(recv_offsets_, local); }
 
-  /// Sets the length of slices so that one slice fills a slot or, with `share_slot`, one slice of every chunk.
+  /// Sets the length of slices so that a slot holds a slice or, with `share_slot`, a slice of every chunk.
   void fit(std::size_t slot_bytes, bool share_slot) {
     granularity_ = slot_bytes / (share_slot ? size_ : 1) / kLineBytes * kLineBytes / element_bytes_;
   }
@@ -55,7 +55,7 @@ class Slices {
   std::size_t granularity() const { return granularity_; }
   /// Number of slices in a chunk of `elements` elements.
   std::size_t count_of(std::size_t elements) const { return (elements + granularity_ - 1) / granularity_; }
-  /// Slice number `slice` of a chunk; empty past its end.
+  /// Slice number `slice` of a chunk; empty past the chunk's end.
   Extent slice_of(Extent chunk, std::size_t slice) const {
     const std::size_t skipped = std::min(chunk.count, slice * granularity_);
     return {chunk.first + skipped, std::min(granularity_, chunk.count - skipped)};
