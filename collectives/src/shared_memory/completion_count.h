@@ -32,7 +32,7 @@ class CompletionCount {
     last_[static_cast<std::size_t>(lane)] = in_flight_[static_cast<std::size_t>(lane)];
     replace(lane, next);
   }
-  /// Removes the operation that was announced in `lane` and will never begin.
+  /// Removes the operation in flight in `lane`, which will never begin: it does not count as the lane's last operation.
   void withdraw(int lane) { replace(lane, 0); }
   std::uint64_t in_flight(int lane) const { return in_flight_[static_cast<std::size_t>(lane)]; }
 

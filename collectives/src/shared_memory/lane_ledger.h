@@ -58,8 +58,8 @@ class LaneLedger {
   /// announcement, the end of a later operation would count the announced operation as completed, and peers would reuse
   /// the lane.
   void announce(std::uint64_t number) { (void)begin(lane_of(number), number); }
-  /// Cancels the operation that the collective of `number` has announced and will never begin. No-op if there is none.
-  /// Must not be called while an operation of that collective runs.
+  /// Clears the lane of the collective that owns `number`, once the collective has ended or was given up: an announced
+  /// operation will never begin. No-op if no operation of that collective is in the lane.
   void withdraw(std::uint64_t number);
   /// Ends the operation in `lane`, and publishes this rank's completed number.
   /// @param next  the operation that follows in this lane as part of the same collective; 0 for none

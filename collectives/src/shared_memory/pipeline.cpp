@@ -58,9 +58,8 @@ void Pipeline::prepare_arrival() {
   slices_.fit(shm_.layout().slot_bytes(), /*share_slot=*/true);
   copy_in(0);
   steps_taken_ = 1;
-  shm_.layout()
-      .lane(shm_.rank(), arrival_.lane())
-      .steps.publish(arrival_.number(), steps_taken_, std::memory_order_relaxed);
+  ShmBlock::Lane& mine = shm_.layout().lane(shm_.rank(), arrival_.lane());
+  mine.steps.publish(arrival_.number(), steps_taken_, std::memory_order_relaxed);
 }
 
 bool Pipeline::is_exchange_in_place() const {

@@ -19,7 +19,7 @@ namespace farandole {
 enum class ShmStage : std::uint8_t { kCopyIn, kReduce, kCopyOut };
 inline constexpr std::size_t kShmStages = 3;
 
-/// Inputs of a plan. All ranks know them after the arrival, and they are the same on all ranks.
+/// Inputs of a plan. They follow from all ranks' arrival records, and are the same on all ranks.
 struct ShmFacts {
   Collective collective = Collective::kBarrier;
   int size = 1;
@@ -31,8 +31,8 @@ struct ShmFacts {
 
 /// The steps of a pipelined collective. A step is a stage on a slice.
 ///
-/// Stages: staging memory connects them, so copy-in falls away if ranks reach the inputs of their peers, and copy-out
-/// if they reach the outputs. The constructor has the table.
+/// Stages: data pass from stage to stage through staging memory, so copy-in falls away if ranks reach the inputs of
+/// their peers, and copy-out if they reach the outputs. The constructor has the table.
 ///
 /// Order: all ranks take the same steps in the same order, including steps in which a rank has nothing to do. At time t
 /// the first used stage works on slice t, the second on slice t-1, and the third on slice t-2, so that a slice is still
