@@ -14,9 +14,8 @@ namespace farandole {
 /// Locates this rank's buffers for the peers, and resolves the locations that peers publish in their arrival records.
 /// There are three ways, depending on where a buffer lies:
 ///
-/// - If all ranks of the host are threads of one process, they read and write every buffer; the location is the
-/// address.
-///   (With FARANDOLE_SHARED_MEMORY=windows threads use windows only, as processes do.)
+/// - Ranks that are all threads of one process read and write every buffer. The location is the buffer's address. (With
+///   FARANDOLE_SHARED_MEMORY=windows, threads use windows only, as processes do.)
 /// - Ranks of several processes read and write a buffer in a window (memory of `Communicator::allocate`). The location
 ///   is the buffer's offset in the owner's arena, which every process of the host has mapped at some address.
 /// - Other memory of another process can only be copied from, by cross-memory attach (`copy_from`). Each copy is a

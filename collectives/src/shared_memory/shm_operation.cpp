@@ -75,7 +75,7 @@ ShmOperation::~ShmOperation() {
 }
 
 /// After a fault the caller may free its buffers as soon as no peer accesses them. Windows stay mapped, so there is
-/// nothing to wait for. The destructor is too late for the wait: an enclosing operation that must be kept until exit
+/// nothing to wait for. The destructor cannot do this wait, because an enclosing operation that must be kept until exit
 /// never destroys its parts.
 BufferHazard ShmOperation::withdraw() {
   if (phase_ != Phase::kDone && shm_.buffers().by_address()) shm_.wait_until_buffers_unused(arrival_.lane());
