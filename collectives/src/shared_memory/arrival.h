@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrival: what a rank shows of its call before data is touched, and what it learns of its peers' calls.
+// Arrival: the barrier at the start of an operation in shared memory, which also compares the ranks' calls.
 #pragma once
 
 #include <atomic>
@@ -16,97 +16,113 @@
 
 namespace farandole {
 
-/// Publishes this rank's arrival, and whatever it has written for the operation before. `number` comes last (release),
-/// and sequentially consistent, for the nudge.
-inline void publish_arrival(ShmGroup& host, int lane, std::uint64_t number, std::uint64_t digest) {
-  ArrivalRecord& mine = host.lane(host.rank(), lane).arrival;
+/// Publishes this rank's arrival in operation `number`, together with everything that the rank has written for the
+/// operation before. The store of `number` comes last, and is sequentially consistent because `wake_peers` follows.
+inline void publish_arrival(ShmGroup& shm, int lane, std::uint64_t number, std::uint64_t digest) {
+  ArrivalRecord& mine = shm.layout().lane(shm.rank(), lane).arrival;
   mine.digest.store(digest, std::memory_order_relaxed);
-  mine.completed.store(host.completed(), std::memory_order_relaxed);
+  mine.completed.store(shm.ledger().completed(), std::memory_order_relaxed);
   mine.number.store(number, std::memory_order_seq_cst);
-  host.nudge();
+  shm.wake_peers();
 }
-/// True once `local`, a peer, has arrived: this rank sees all that it wrote before (acquire).
-inline bool has_arrived(ShmGroup& host, int lane, std::uint64_t number, int local) {
-  const ArrivalRecord& record = host.lane(local, lane).arrival;
+/// True once the peer `local` has arrived in operation `number`. This rank then sees everything that the peer wrote
+/// before arriving (acquire).
+inline bool has_arrived(ShmGroup& shm, int lane, std::uint64_t number, int local) {
+  const ArrivalRecord& record = shm.layout().lane(local, lane).arrival;
   if (record.number.load(std::memory_order_acquire) != number) return false;
-  host.note_completed(local, record.completed.load(std::memory_order_relaxed));
+  shm.ledger().note_completed(local, record.completed.load(std::memory_order_relaxed));
   return true;
 }
 
-/// One rank's arrival in one operation, and its view of the peers'. In this order: this rank shows what they need of
-/// its call, arrives, waits until all have, and knows then whether they called the same; if not, all describe their
-/// calls.
+/// One rank's arrival in one operation, and the arrivals of the peers as this rank sees them.
 ///
-/// Memory: a rank writes its own arrival record of the lane, and its counts into its first result slot; once all peers
-/// have completed the lane's last operation, and not again before they have completed this one. They only read it.
-/// Atomics: of a record, `number` and `described` are stored last (release) and read first (acquire); all other words
-/// are relaxed. `number` shows the digest, where buffers are, and the counts; `described` the descriptor.
+/// Protocol, for each rank:
+/// 1. Write the digest (64 bits) of the call and the locations of the buffers to this rank's arrival record; in a
+///    one-shot collective, the data instead of the locations. Then store the operation's number (release).
+/// 2. Poll the record of each peer until that number appears (acquire).
+/// 3. Compare the P digests. Every rank reads the same P digests, so all ranks draw the same conclusion.
+/// 4. If the digests differ, or the call is refused: publish the whole descriptor (24 bytes), wait for the descriptors
+///    of all ranks, and throw the same exception on every rank.
+///
+/// There is one round: a rank writes one cache line and reads P-1. No rank writes to an output before step 3. With
+/// FARANDOLE_CHECK=off the caller skips steps 3 and 4.
+///
+/// Memory: a rank writes only its own arrival record of the lane and, if the call exchanges counts, its own first
+/// result slot. Both may be written once all ranks have completed the lane's previous operation (LaneLedger).
+///
+/// Atomics: `number` publishes the digest, the locations and the counts; `described` publishes the descriptor. Both are
+/// stored last (release) and read first (acquire); all other words are relaxed.
 class Arrival {
  public:
-  /// `number` is that of the operation. For a rank that has arrived already, by `publish_arrival`, `all_arrived` is
-  /// what follows.
-  Arrival(const Group& group, ShmGroup& host, const Descriptor& descriptor, std::uint64_t number);
+  /// @param number  of the operation. If this rank has already arrived by `publish_arrival`, go on with `all_arrived`.
+  Arrival(const Group& group, ShmGroup& shm, const Descriptor& descriptor, std::uint64_t number);
 
   std::uint64_t number() const { return number_; }
   int lane() const { return lane_; }
 
-  /// Where the peers can reach the buffers. @param input_is_whole  they can use the input as it is
-  /// @returns whether they can reach the input
-  bool show_buffers(ConstBufferView input, BufferView output, bool input_is_whole);
-  /// Of a call that exchanges counts: elements to and from each rank.
-  void show_counts(const Parts& sent, const Parts& expected);
+  /// Publishes where peers can reach the buffers. Call before `arrive`.
+  /// @param shares_input  false if peers must not read the input in place, even where they can
+  /// @returns  true if peers can read the input in place
+  bool publish_buffers(ConstBufferView input, BufferView output, bool shares_input);
+  /// Publishes how many elements this rank sends to and expects from each rank, in calls that exchange counts. Call
+  /// before `arrive`.
+  void publish_counts(const Parts& sent, const Parts& expected);
   bool has_counts() const { return has_counts_; }
-  void arrive() { publish_arrival(host_, lane_, number_, digest_); }
+  void arrive() { publish_arrival(shm_, lane_, number_, digest_); }
 
+  /// True once all peers have arrived. Resumes at the first peer that had not.
   bool all_arrived() {
-    for (; cursor_ < host_.size(); ++cursor_) {
-      if (cursor_ != host_.rank() && !has_arrived(host_, lane_, number_, cursor_)) return false;
+    for (; cursor_ < shm_.size(); ++cursor_) {
+      if (cursor_ != shm_.rank() && !has_arrived(shm_, lane_, number_, cursor_)) return false;
     }
     cursor_ = 0;
     return true;
   }
-  /// The peers that have not, as far as this rank knows; ranks of the job.
+  /// Ranks in the job of the peers that have not arrived, as far as this rank knows.
   std::vector<int> missing() const;
 
-  // What follows needs that all have arrived.
-  /// True if all ranks called the same, and it can work. All of them see the same digests, so find the same.
-  bool is_alike() const {
-    for (int local = 0; local < host_.size(); ++local) {
+  // The functions below need that all ranks have arrived.
+
+  /// True if all ranks made the same call, and no rank's validation has refused it. The same result on all ranks.
+  bool calls_agree() const {
+    for (int local = 0; local < shm_.size(); ++local) {
       if (record(local).digest.load(std::memory_order_relaxed) != digest_) return false;
     }
     return descriptor_.algorithm != Descriptor::kRefused;
   }
-  void describe();
+  /// Publishes the whole descriptor, after `calls_agree` was false.
+  void publish_descriptor();
+  /// True once all ranks have published their descriptors.
   bool all_described();
-  /// Says which rank called what, once all have described it. @throws Mismatch, InvalidArgument
+  /// Says which rank made which call, once `all_described`. @throws Mismatch, InvalidArgument
   [[noreturn]] void throw_difference() const;
-  /// @throws Mismatch  a rank sends another number of elements than its peer expects
+  /// @throws Mismatch  a rank sends another number of elements than the receiver expects
   void compare_counts() const;
 
-  /// What a rank sends to each, or expects from each; of a call that exchanges counts.
+  /// Elements that `local` sends to each rank, or expects from each rank, in a call that exchanges counts.
   std::span<const std::uint64_t> sent_by(int local) const { return {counts(local), size()}; }
   std::span<const std::uint64_t> expected_by(int local) const { return {counts(local) + size(), size()}; }
-  /// Where a rank's buffers are, for ShmGroup::reach, or ShmGroup::kUnreachable.
+  /// Locations of a rank's buffers for PeerBuffers::resolve, or PeerBuffers::kUnreachable.
   std::uint64_t input_of(int local) const { return record(local).input().load(std::memory_order_relaxed); }
   std::uint64_t output_of(int local) const { return record(local).output().load(std::memory_order_relaxed); }
-  /// Where the input is, for ShmGroup::copy_from, or ShmGroup::kUnreachable.
+  /// Address of a rank's input for PeerBuffers::copy_from, or PeerBuffers::kUnreachable.
   std::uint64_t address_of(int local) const { return record(local).address().load(std::memory_order_relaxed); }
 
  private:
-  ArrivalRecord& record(int local) const { return host_.lane(local, lane_).arrival; }
+  ArrivalRecord& record(int local) const { return shm_.layout().lane(local, lane_).arrival; }
   std::uint64_t* counts(int local) const {
-    return reinterpret_cast<std::uint64_t*>(host_.result_slot(local, lane_, 0));
+    return reinterpret_cast<std::uint64_t*>(shm_.layout().result_slot(local, lane_, 0));
   }
-  std::size_t size() const { return static_cast<std::size_t>(host_.size()); }
+  std::size_t size() const { return static_cast<std::size_t>(shm_.size()); }
 
   const Group& group_;
-  ShmGroup& host_;
+  ShmGroup& shm_;
   const std::uint64_t number_;
   const int lane_;
   Descriptor descriptor_;
   const std::uint64_t digest_;
-  bool has_counts_ = false;  // this rank has shown them; its peers have if they called the same
-  int cursor_ = 0;           // ranks below it have arrived; then, have described their calls
+  bool has_counts_ = false;  // this rank has published counts, and so have all peers if the calls agree
+  int cursor_ = 0;           // lower local ranks have arrived; later, have published their descriptors
 };
 
 }  // namespace farandole

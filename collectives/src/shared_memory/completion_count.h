@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a rank has come in the operations inside its host.
+// How many operations inside the host a rank has completed.
 #pragma once
 
 #include <algorithm>
@@ -11,25 +11,28 @@
 
 namespace farandole {
 
-/// Numbers of operations grow, and each has a lane. They begin in the order of their numbers, or are announced in that
-/// order and begin later; they end in any order.
+/// Turns operations that end in any order into one number: all operations up to `completed()` have ended. Pure;
+/// LaneLedger publishes the number to the peers.
+///
+/// Operations have growing numbers, and each number has a lane. An operation begins in the order of numbers, or is
+/// announced in that order (by an earlier `begin`) and begins later.
 class CompletionCount {
  public:
-  /// All operations up to here have ended.
+  /// All operations up to this number have ended.
   std::uint64_t completed() const { return completed_; }
-  /// `number` is in flight from now on. Again when it begins, if it was announced before.
-  /// @returns the one that was in the lane before it, 0: none
+  /// Marks `number` as in flight in `lane`. Called once more when an announced operation begins.
+  /// @returns  the operation that last ended in the lane; 0 if the lane is new
   std::uint64_t begin(int lane, std::uint64_t number) {
     in_flight_[static_cast<std::size_t>(lane)] = number;
     newest_ = std::max(newest_, number);
     return last_[static_cast<std::size_t>(lane)];
   }
-  /// What is in flight in the lane has ended. @param next  in flight in its place, 0: none
+  /// Ends the operation in flight in `lane`. @param next  the operation that takes the lane over; 0 for none
   void end(int lane, std::uint64_t next) {
     last_[static_cast<std::size_t>(lane)] = in_flight_[static_cast<std::size_t>(lane)];
     replace(lane, next);
   }
-  /// What is in flight in the lane will never begin.
+  /// Removes the operation in flight in `lane`, which will never begin: it does not count as the lane's last operation.
   void withdraw(int lane) { replace(lane, 0); }
   std::uint64_t in_flight(int lane) const { return in_flight_[static_cast<std::size_t>(lane)]; }
 
@@ -42,8 +45,8 @@ class CompletionCount {
     }
   }
 
-  std::array<std::uint64_t, kLanes> in_flight_{};  // 0: none
-  std::array<std::uint64_t, kLanes> last_{};
+  std::array<std::uint64_t, kLanes> in_flight_{};  // by lane; 0 for none
+  std::array<std::uint64_t, kLanes> last_{};       // by lane, the operation that ended last
   std::uint64_t completed_ = 0, newest_ = 0;
 };
 

@@ -18,39 +18,39 @@ std::array<std::uint64_t, kWords> load_words(const std::array<std::atomic<std::u
 
 }  // namespace
 
-void HostGather::show(const Entry& entry) {
-  MeetingRecord& mine = record(host_.rank());
-  store_words(mine.entry, entry);
-  mine.shown.store(number_, std::memory_order_seq_cst);
-  host_.nudge();
+void HostGather::contribute(const Contribution& contribution) {
+  GatherRecord& mine = record(shm_.rank());
+  store_words(mine.contribution, contribution);
+  mine.contribution_number.store(number_, std::memory_order_seq_cst);
+  shm_.wake_peers();
 }
 
-HostGather::Answer HostGather::answer() const {
-  return load_words(record(0).answer);
+HostGather::Result HostGather::result() const {
+  return load_words(record(0).result);
 }
 
-bool HostGather::all_shown() {
-  while (cursor_ < host_.size() && has_shown(cursor_)) ++cursor_;
-  return cursor_ == host_.size();
+bool HostGather::all_contributed() {
+  while (cursor_ < shm_.size() && has_contributed(cursor_)) ++cursor_;
+  return cursor_ == shm_.size();
 }
 
 std::vector<int> HostGather::missing() const {
   std::vector<int> ranks;
-  for (int local = 0; local < host_.size(); ++local) {
-    if (!has_shown(local)) ranks.push_back(local);
+  for (int local = 0; local < shm_.size(); ++local) {
+    if (!has_contributed(local)) ranks.push_back(local);
   }
   return ranks;
 }
 
-HostGather::Entry HostGather::entry_of(int local) const {
-  return load_words(record(local).entry);
+HostGather::Contribution HostGather::contribution_of(int local) const {
+  return load_words(record(local).contribution);
 }
 
-void HostGather::give(const Answer& answer) {
-  MeetingRecord& mine = record(0);
-  store_words(mine.answer, answer);
-  mine.answered.store(number_, std::memory_order_seq_cst);
-  host_.nudge();
+void HostGather::broadcast(const Result& result) {
+  GatherRecord& mine = record(0);
+  store_words(mine.result, result);
+  mine.result_number.store(number_, std::memory_order_seq_cst);
+  shm_.wake_peers();
 }
 
 }  // namespace farandole

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a host meet before a collective over several hosts: each shows something to the first, which answers
-// all of them.
+// A small gather and broadcast among the ranks of a host, before a collective over several hosts.
 #pragma once
 
 #include <array>
@@ -13,45 +12,61 @@
 
 namespace farandole {
 
-/// One rank's side of meeting `number`, as in CallComparison. The host is connected.
+/// One rank's side of a gather to the first rank of the host (the root, local rank 0), which answers with a broadcast.
+/// In CallComparison, the ranks of a host give the root their calls and short vectors, the roots of all hosts exchange
+/// them by messages, and each root returns the outcome to the host. So only the root of each host sends messages.
 ///
-/// Memory: of its lane's meeting record a rank writes what it shows, and the first rank the answer, too; of its lane's
-/// room a rank writes its data, and the first rank those that go with the answer. A rank shows something only after it
-/// has read the last answer of the lane, and the first rank answers only after it has read what all have shown, so that
-/// nothing is written before it has been read.
-/// Atomics: `shown` and `answered` are stored last (release; sequentially consistent, for the nudge) and read first
-/// (acquire); the other words are relaxed.
+/// Protocol of gather `number`, the same number on all ranks:
+/// 1. Each rank but the root writes data, if any, to its own hierarchy buffer. Each rank then publishes its
+///    contribution, 4 words (`contribute`).
+/// 2. The root reads all contributions and buffers once `all_contributed`, and exchanges messages with the roots of the
+///    other hosts.
+/// 3. The root writes data to its own hierarchy buffer, and then publishes the result, 8 words (`broadcast`).
+/// 4. The peers read both once `has_result`.
+///
+/// Memory: a rank writes only its own GatherRecord and its own hierarchy buffer of the lane. All data are read before
+/// they are overwritten: a rank contributes again only after reading the lane's previous result, and the root
+/// broadcasts only after reading all contributions.
+///
+/// Atomics: `contribution_number` and `result_number` are stored last (release, and sequentially consistent because
+/// `wake_peers` follows) and read first (acquire); the other words are relaxed.
 class HostGather {
  public:
-  using Entry = std::array<std::uint64_t, MeetingRecord::kEntryWords>;
-  using Answer = std::array<std::uint64_t, MeetingRecord::kAnswerWords>;
+  using Contribution = std::array<std::uint64_t, GatherRecord::kContributionWords>;
+  using Result = std::array<std::uint64_t, GatherRecord::kResultWords>;
 
-  HostGather(ShmGroup& host, std::uint64_t number) : host_(host), number_(number), lane_(host.lane_of(number)) {}
+  /// @param shm  is connected
+  HostGather(ShmGroup& shm, std::uint64_t number) : shm_(shm), number_(number), lane_(shm.ledger().lane_of(number)) {}
 
-  bool is_first() const { return host_.rank() == 0; }
-  /// For this rank's data, or, of the first rank, for those of the answer; ShmGroup::kHierarchyBufferBytes.
-  std::byte* hierarchy_buffer() const { return host_.hierarchy_buffer(host_.rank(), lane_); }
-  void show(const Entry& entry);
-  bool is_answered() const { return record(0).answered.load(std::memory_order_acquire) == number_; }
-  Answer answer() const;
-  const std::byte* result_buffer() const { return host_.hierarchy_buffer(0, lane_); }
+  bool is_root() const { return shm_.rank() == 0; }
+  /// This rank's buffer, ShmLayout::kHierarchyBufferBytes long: for the data that go with the contribution or, on the
+  /// root, with the result.
+  std::byte* hierarchy_buffer() const { return shm_.layout().hierarchy_buffer(shm_.rank(), lane_); }
+  void contribute(const Contribution& contribution);
+  bool has_result() const { return record(0).result_number.load(std::memory_order_acquire) == number_; }
+  Result result() const;
+  /// The data that go with the result: the root's buffer.
+  const std::byte* result_buffer() const { return shm_.layout().hierarchy_buffer(0, lane_); }
 
-  // By the first rank.
-  bool all_shown();
-  /// Local ranks that have not shown anything.
+  // The functions below are the root's.
+
+  bool all_contributed();
+  /// Local ranks that have not contributed yet.
   std::vector<int> missing() const;
-  Entry entry_of(int local) const;
-  const std::byte* hierarchy_buffer_of(int local) const { return host_.hierarchy_buffer(local, lane_); }
-  void give(const Answer& answer);
+  Contribution contribution_of(int local) const;
+  const std::byte* hierarchy_buffer_of(int local) const { return shm_.layout().hierarchy_buffer(local, lane_); }
+  void broadcast(const Result& result);
 
  private:
-  MeetingRecord& record(int local) const { return host_.lane(local, lane_).meeting; }
-  bool has_shown(int local) const { return record(local).shown.load(std::memory_order_acquire) == number_; }
+  GatherRecord& record(int local) const { return shm_.layout().lane(local, lane_).gather; }
+  bool has_contributed(int local) const {
+    return record(local).contribution_number.load(std::memory_order_acquire) == number_;
+  }
 
-  ShmGroup& host_;
+  ShmGroup& shm_;
   const std::uint64_t number_;
   const int lane_;
-  int cursor_ = 0;  // local ranks below it have shown
+  int cursor_ = 0;  // lower local ranks have contributed
 };
 
 }  // namespace farandole

@@ -7,11 +7,11 @@
 
 namespace farandole {
 
-OneShot::OneShot(ShmGroup& host, int lane, const Call& call, std::span<const std::size_t> firsts)
-    : host_(host), lane_(lane), collective_(call, host.rank(), host.size(), firsts) {}
+OneShot::OneShot(ShmGroup& shm, int lane, const Call& call, std::span<const std::size_t> offsets)
+    : shm_(shm), lane_(lane), collective_(call, shm.rank(), shm.size(), offsets) {}
 
-void OneShot::show() {
-  const int me = host_.rank();
+void OneShot::publish_input() {
+  const int me = shm_.rank();
   const std::size_t count = collective_.shown_by(me).count;
   if (count == 0) return;
   if (!fits_record(count)) return collective_.show(slot(me));
@@ -22,34 +22,36 @@ void OneShot::show() {
   }
 }
 
-void OneShot::take() {
-  // What a rank shows stays until this one has completed the operation.
-  const auto shown = [this](int local) -> const std::byte* {
+void OneShot::compute_result() {
+  // Published data stay unchanged until this rank has completed the operation.
+  const auto published = [this](int local) -> const std::byte* {
     if (!fits_record(collective_.shown_by(local).count)) return slot(local);
     return reinterpret_cast<const std::byte*>(arrival(local).payload.data());
   };
-  collective_.take(shown, host_.pointers());
+  collective_.take(published, shm_.pointers());
 }
 
-Attempt try_one_shot(ShmGroup& host, std::uint64_t number, std::uint64_t digest, const Call& call, Waiter& waiter) {
-  if (!host.is_connected()) return Attempt::kNotBegun;
-  const int lane = host.lane_of(number);
-  if (host.first_behind(host.begin(lane, number)) >= 0) return Attempt::kNotBegun;
-  // The record's line is in the peers' caches, and this rank gets it by writing to it: what can be done before that,
-  // is.
-  OneShot one_shot(host, lane, call);
-  one_shot.show();
-  publish_arrival(host, lane, number, digest);
-  for (int local = 0; local < host.size(); ++local) {
-    if (local == host.rank()) continue;
-    while (!has_arrived(host, lane, number, local)) {
+Attempt try_one_shot(ShmGroup& shm, std::uint64_t number, std::uint64_t digest, const Call& call, Waiter& waiter) {
+  if (!shm.is_connected()) return Attempt::kNotBegun;
+  const int lane = shm.ledger().lane_of(number);
+  if (shm.ledger().first_behind(shm.ledger().begin(lane, number)) >= 0) return Attempt::kNotBegun;
+  // The peers' caches hold the record's line, and the first write fetches the line from there. Do everything else
+  // first.
+  OneShot one_shot(shm, lane, call);
+  one_shot.publish_input();
+  publish_arrival(shm, lane, number, digest);
+  for (int local = 0; local < shm.size(); ++local) {
+    if (local == shm.rank()) continue;
+    while (!has_arrived(shm, lane, number, local)) {
       if (waiter.sleeps_next()) return Attempt::kArrived;
       (void)waiter.rest();
     }
-    if (host.lane(local, lane).arrival.digest.load(std::memory_order_relaxed) != digest) return Attempt::kArrived;
+    if (shm.layout().lane(local, lane).arrival.digest.load(std::memory_order_relaxed) != digest) {
+      return Attempt::kArrived;
+    }
   }
-  one_shot.take();
-  host.end(lane);
+  one_shot.compute_result();
+  shm.ledger().end(lane);
   return Attempt::kDone;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on short vectors: a rank's data come with its arrival, and no rank answers.
+// One-shot collectives: short vectors whose data travel with the arrival.
 #pragma once
 
 #include <cstddef>
@@ -12,43 +12,52 @@
 
 namespace farandole {
 
-/// One rank's side of a one-shot collective. Every rank shows what its peers need of it, and arrives. Once all have
-/// arrived each takes what it needs. It reads its own data in its input, which its own caches hold alone, while its
-/// peers fetch the lines of what it shows; a reduction whose output lies across the input, or whose input is scaled,
-/// reads what the rank has shown.
+/// One rank's work in a one-shot collective. The caller does the waiting.
 ///
-/// Memory: the payload of the own arrival record, if the data fit it, else the own first input slot. A rank writes them
-/// before it arrives, and its peers read them after; it writes them again once all peers have completed the operation.
-/// Atomics: none but the arrival's, whose release and acquire order the data, too (`publish_arrival`, `has_arrived`).
+/// Protocol: every rank publishes the data that the peers need (`publish_input`), and arrives. Once all have arrived,
+/// every rank reads the peers' data and computes its own result (`compute_result`). So an allreduce of N bytes takes a
+/// single synchronisation; each rank copies N bytes, and reads N bytes from each of P ranks. No rank waits at the end:
+/// a rank overwrites published data only after all peers have completed the operation, which the next operation of the
+/// lane checks (LaneLedger).
+///
+/// A rank reads its own data from the caller's input, which only this rank's caches hold, while the peers fetch the
+/// cache lines of the published copy. If the output overlaps the input, or the input is scaled, the rank reads the
+/// published copy.
+///
+/// Memory: the data go to the payload of the rank's arrival record if they fit (40 bytes), otherwise to the rank's
+/// first input slot. The rank writes them before arriving, and the peers read them afterwards.
+///
+/// Atomics: no others than the arrival's, whose release and acquire also order the data (`publish_arrival`,
+/// `has_arrived`).
 class OneShot {
  public:
-  /// @param call  its whole vector fits a slot; outlives this object
-  /// @param firsts  where the part of each rank begins in the whole vector, and the end; empty: parts are equal
-  OneShot(ShmGroup& host, int lane, const Call& call, std::span<const std::size_t> firsts = {});
-  /// Before this rank arrives.
-  void show();
-  /// After all have arrived.
-  void take();
+  /// @param call     the whole vector fits in a slot; outlives this object
+  /// @param offsets  where each rank's part begins in the whole vector, and the end; empty if parts are equal
+  OneShot(ShmGroup& shm, int lane, const Call& call, std::span<const std::size_t> offsets = {});
+  /// Publishes the data that peers need. Call before this rank arrives.
+  void publish_input();
+  /// Writes the result to the call's output. Call after all ranks have arrived.
+  void compute_result();
 
  private:
-  /// Whether so many elements are shown in the record.
   bool fits_record(std::size_t count) const { return collective_.bytes(count) <= sizeof(ArrivalRecord::payload); }
-  std::byte* slot(int local) const { return host_.input_slot(local, lane_, 0); }
-  ArrivalRecord& arrival(int local) const { return host_.lane(local, lane_).arrival; }
+  std::byte* slot(int local) const { return shm_.layout().input_slot(local, lane_, 0); }
+  ArrivalRecord& arrival(int local) const { return shm_.layout().lane(local, lane_).arrival; }
 
-  ShmGroup& host_;
+  ShmGroup& shm_;
   const int lane_;
   const ShortCollective collective_;
 };
 
 enum class Attempt {
   kDone,
-  kArrived,   ///< the peers see this rank's arrival, but the result is not there
+  kArrived,   ///< the peers see this rank's arrival, but there is no result yet
   kNotBegun,  ///< nothing has happened
 };
-/// A first attempt at operation `number` of a call with equal parts: arrives, and waits for the peers as long as
-/// `waiter` does not have to sleep. If it takes longer, or ranks called different things, a ShmOperation of the same
-/// number takes over. Never throws.
-Attempt try_one_shot(ShmGroup& host, std::uint64_t number, std::uint64_t digest, const Call& call, Waiter& waiter);
+/// Tries to run operation `number` of a call with equal parts on the caller's stack: arrives, and waits for the peers
+/// until `waiter` would sleep. This is the fastest path of a blocking call on a short vector: no operation object, no
+/// allocation, no virtual call. If the peers take longer, or the ranks' calls differ, a ShmOperation of the same number
+/// must finish the work. Never throws.
+Attempt try_one_shot(ShmGroup& shm, std::uint64_t number, std::uint64_t digest, const Call& call, Waiter& waiter);
 
 }  // namespace farandole

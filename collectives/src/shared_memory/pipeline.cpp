@@ -17,46 +17,49 @@
 namespace farandole {
 namespace {
 
-// What a rank reduces before it brings the result to its other places: staged results stay in the nearest cache until
-// then, and results of non-temporal stores pass through a few lines. (Results in windows are brought there slice by
-// slice, which is faster where inputs and outputs just fit the caches: 1 MiB in 50 µs, in blocks 60.)
-constexpr std::size_t kStagedBytes = 8192;
-constexpr std::size_t kPassingBytes = 4096;
+// Bytes that a rank reduces before copying the result to the other destinations. A staged result stays in the nearest
+// cache until then; a result for non-temporal stores lies in a small buffer on the stack. (A result in windows is
+// copied a whole slice at a time, which is faster where inputs and outputs just fit in the caches: 1 MiB takes 50 µs,
+// in blocks 60 µs.)
+constexpr std::size_t kStagedBlockBytes = 8192;
+constexpr std::size_t kNonTemporalBlockBytes = 4096;
 
-/// Collectives in which a rank's input is its own chunk only.
-bool owns_input(Collective collective) {
+/// True if the input of a rank is the rank's chunk, and not the whole vector.
+bool input_is_chunk(Collective collective) {
   return collective == Collective::kAllgather || collective == Collective::kGather;
 }
-/// Collectives in which a rank's output is its own chunk only.
-bool owns_output(Collective collective) {
+/// True if the output of a rank is the rank's chunk, and not the whole vector.
+bool output_is_chunk(Collective collective) {
   return collective == Collective::kReduceScatter || collective == Collective::kScatter;
 }
 
 }  // namespace
 
-Pipeline::Pipeline(const Group& group, ShmGroup& host, Arrival& arrival, const Call& call,
-                   std::span<const std::size_t> firsts)
+Pipeline::Pipeline(const Group& group, ShmGroup& shm, Arrival& arrival, const Call& call,
+                   std::span<const std::size_t> offsets)
     : group_(group),
-      host_(host),
+      shm_(shm),
       arrival_(arrival),
       call_(call),
-      slices_(call, host.size(), firsts),
-      scales_own_(reduces(call.collective) && call.prescale != 1.0),
+      slices_(call, shm.size(), offsets),
+      scales_input_(reduces(call.collective) && call.prescale != 1.0),
       input_(static_cast<const std::byte*>(call.input.data)),
       output_(static_cast<std::byte*>(call.output.data)) {}
 
-void Pipeline::show() {
-  const bool reachable = arrival_.show_buffers(call_.input, call_.output, !scales_own_ && !is_exchange_in_place());
+void Pipeline::prepare_arrival() {
+  const bool reachable = arrival_.publish_buffers(call_.input, call_.output, !scales_input_ && !is_exchange_in_place());
   if (call_.exchanges_counts()) {
-    arrival_.show_counts(parts_of(call_, host_.size()), recv_parts_of(call_, host_.size()));
+    arrival_.publish_counts(parts_of(call_, shm_.size()), recv_parts_of(call_, shm_.size()));
   }
   if (reachable || !reduces(call_.collective)) return;
-  // The first step of every plan in which this input is staged, before it waits for any peer: one wait less, most of
-  // the time of short vectors.
-  slices_.fit(host_.slot_bytes(), /*share_slot=*/true);
+  // Peers cannot reach the input of this reduction, so copy-in of slice 0 is the first step of every possible plan.
+  // That step needs no peer. Taken now, it is published together with the arrival, which saves a wait: most of the time
+  // that a short vector takes.
+  slices_.fit(shm_.layout().slot_bytes(), /*share_slot=*/true);
   copy_in(0);
-  taken_ = 1;
-  host_.lane(host_.rank(), arrival_.lane()).progress.publish(arrival_.number(), taken_, std::memory_order_relaxed);
+  steps_taken_ = 1;
+  ShmBlock::Lane& mine = shm_.layout().lane(shm_.rank(), arrival_.lane());
+  mine.steps.publish(arrival_.number(), steps_taken_, std::memory_order_relaxed);
 }
 
 bool Pipeline::is_exchange_in_place() const {
@@ -65,32 +68,32 @@ bool Pipeline::is_exchange_in_place() const {
 
 void Pipeline::begin() {
   if (call_.exchanges_counts() && is_exchange_in_place() && call_.input.count > 0) {
-    // A slice of the output may lie where a later slice of the input still is.
-    original_ = Scratch(call_.input.size_in_bytes());
-    std::memcpy(original_.data(), input_, call_.input.size_in_bytes());
-    input_ = original_.data();
+    // With uneven counts, a slice of the output may overwrite a later slice of the input.
+    input_copy_ = Scratch(call_.input.size_in_bytes());
+    std::memcpy(input_copy_.data(), input_, call_.input.size_in_bytes());
+    input_ = input_copy_.data();
   }
   const std::size_t largest = largest_chunk();
   plan_ = ShmPlan(facts(largest));
-  // A cache line that one of two ranks wrote, and the other has read and then writes, moves between their cores half as
-  // often as two lines that each go one way.
-  exchanges_ =
-      host_.size() == 2 && reduces(call_.collective) && plan_.uses(ShmStage::kCopyIn) && plan_.uses(ShmStage::kCopyOut);
-  // Where inputs are staged, slices of all chunks share a slot.
-  slices_.fit(host_.slot_bytes(), plan_.uses(ShmStage::kCopyIn));
+  // The peer writes the result to the cache line that held the input. Such a line moves between the two cores half as
+  // often as separate lines for input and result do.
+  uses_exchange_slots_ =
+      shm_.size() == 2 && reduces(call_.collective) && plan_.uses(ShmStage::kCopyIn) && plan_.uses(ShmStage::kCopyOut);
+  // An input slot holds the slices of all chunks; a result slot holds one.
+  slices_.fit(shm_.layout().slot_bytes(), plan_.uses(ShmStage::kCopyIn));
   plan_.set_slices(slices_.count_of(largest));
   step_ = plan_.first();
-  if (taken_ > 0 && taken_ < plan_.steps()) step_ = plan_.after(step_);
-  const bool is_uncached = host_.recent_outputs().note(
-      call_.output.data, slices_.bytes(slices_.total()) * static_cast<std::size_t>(host_.size()));
-  // In place, the lines of the output are in the caches already.
+  if (steps_taken_ > 0 && steps_taken_ < plan_.steps()) step_ = plan_.after(step_);
+  const bool is_uncached = shm_.recent_outputs().note(
+      call_.output.data, slices_.bytes(slices_.total()) * static_cast<std::size_t>(shm_.size()));
+  // An in-place collective has just read the lines of the output, so they are in the caches.
   non_temporal_ = is_uncached && call_.input.data != call_.output.data;
 }
 
-/// Elements that one rank has for another at most.
+/// Maximum number of elements in a chunk, or, with uneven counts, from one rank to another.
 std::size_t Pipeline::largest_chunk() const {
   std::size_t largest = 0;
-  for (int local = 0; local < host_.size(); ++local) {
+  for (int local = 0; local < shm_.size(); ++local) {
     largest = std::max(largest, slices_.chunk(local).count);
     if (!call_.exchanges_counts()) continue;
     for (const std::uint64_t sent : arrival_.sent_by(local)) largest = std::max<std::size_t>(largest, sent);
@@ -99,84 +102,85 @@ std::size_t Pipeline::largest_chunk() const {
 }
 
 ShmFacts Pipeline::facts(std::size_t largest_chunk) const {
-  ShmFacts facts{call_.collective, host_.size(), call_.root, true, true, false};
-  facts.copies_inputs = !reduces(call_.collective) && host_.copies(slices_.bytes(largest_chunk));
+  ShmFacts facts{call_.collective, shm_.size(), call_.root, true, true, false};
+  facts.copies_inputs = !reduces(call_.collective) && shm_.buffers().uses_single_copy(slices_.bytes(largest_chunk));
   const bool input_of_root = call_.collective == Collective::kBroadcast || call_.collective == Collective::kScatter;
   const bool output_of_root = call_.collective == Collective::kReduce || call_.collective == Collective::kGather;
-  for (int local = 0; local < host_.size(); ++local) {
+  for (int local = 0; local < shm_.size(); ++local) {
     if (!input_of_root || local == call_.root) {
-      facts.reaches_inputs = facts.reaches_inputs && arrival_.input_of(local) != ShmGroup::kUnreachable;
-      facts.copies_inputs = facts.copies_inputs && arrival_.address_of(local) != ShmGroup::kUnreachable;
+      facts.reaches_inputs = facts.reaches_inputs && arrival_.input_of(local) != PeerBuffers::kUnreachable;
+      facts.copies_inputs = facts.copies_inputs && arrival_.address_of(local) != PeerBuffers::kUnreachable;
     }
     if (!output_of_root || local == call_.root) {
-      facts.reaches_outputs = facts.reaches_outputs && arrival_.output_of(local) != ShmGroup::kUnreachable;
+      facts.reaches_outputs = facts.reaches_outputs && arrival_.output_of(local) != PeerBuffers::kUnreachable;
     }
   }
   return facts;
 }
 
 Operation::State Pipeline::advance() {
-  if (taken_ < plan_.steps()) {
+  if (steps_taken_ < plan_.steps()) {
     if (!is_ready(step_) || !run(step_)) return Operation::State::kWaiting;
-    if (taken_ < plan_.steps() || plan_.touches_buffers()) return Operation::State::kMoved;
+    if (steps_taken_ < plan_.steps() || plan_.touches_buffers()) return Operation::State::kMoved;
   }
-  const bool must_stay = plan_.steps() > 0 && plan_.touches_buffers();
-  return must_stay && !all_reached(plan_.steps(), -1) ? Operation::State::kWaiting : Operation::State::kDone;
+  const bool peers_use_buffers = plan_.steps() > 0 && plan_.touches_buffers();
+  return peers_use_buffers && !all_reached(plan_.steps(), -1) ? Operation::State::kWaiting : Operation::State::kDone;
 }
 
 bool Pipeline::is_ready(const ShmPlan::Step& step) {
   const auto [stage, slice] = step;
-  if (!plan_.is_active(stage, host_.rank())) return true;
-  // The memory that this stage writes is free again...
+  if (!plan_.is_active(stage, shm_.rank())) return true;
+  // All readers have finished with the slot that this stage overwrites...
   const auto reader = static_cast<ShmStage>(static_cast<int>(stage) + 1);
-  const std::size_t slots = exchanges_ ? ShmGroup::kExchangeSlots : ShmGroup::kSlots;
-  const bool reused = stage != ShmStage::kCopyOut && plan_.uses(reader) && slice >= slots;
-  if (reused && !all_reached(plan_.done_after(reader, slice - slots), -1)) return false;
-  // ...and what it reads has been written.
+  const std::size_t slots = uses_exchange_slots_ ? ShmLayout::kExchangeSlots : ShmLayout::kSlots;
+  const bool overwrites = stage != ShmStage::kCopyOut && plan_.uses(reader) && slice >= slots;
+  if (overwrites && !all_reached(plan_.done_after(reader, slice - slots), -1)) return false;
+  // ...and the peers have written the slots that this stage reads.
   if (stage == ShmStage::kCopyIn) return true;
   const auto writer = static_cast<ShmStage>(static_cast<int>(stage) - 1);
   return !plan_.uses(writer) || all_reached(plan_.done_after(writer, slice), plan_.source(stage));
 }
 
-/// True once the peers (or the one that `only` names) have taken so many steps.
-bool Pipeline::all_reached(std::uint64_t steps, int only) {
-  for (int local = 0; local < host_.size(); ++local) {
-    if (local == host_.rank() || (only >= 0 && local != only)) continue;
-    if (!host_.lane(local, arrival_.lane()).progress.has_reached(arrival_.number(), steps)) {
-      cursor_ = local;
+/// True once all peers have taken `steps` steps, or only the peer `source` if that is not -1.
+bool Pipeline::all_reached(std::uint64_t steps, int source) {
+  for (int local = 0; local < shm_.size(); ++local) {
+    if (local == shm_.rank() || (source >= 0 && local != source)) continue;
+    if (!shm_.layout().lane(local, arrival_.lane()).steps.has_reached(arrival_.number(), steps)) {
+      awaited_ = local;
       return false;
     }
   }
   return true;
 }
 
-/// False after a fault, which this rank may not have read yet: the peers' buffers may be gone.
+/// Takes a step. Returns false after a fault, because the peers' buffers may be gone; the caller raises the fault
+/// later.
 bool Pipeline::run(const ShmPlan::Step& step) {
-  ShmBlock::Lane& mine = host_.lane(host_.rank(), arrival_.lane());
-  if (plan_.is_active(step.stage, host_.rank())) {
-    const bool touches = plan_.touches_buffers() && host_.by_address();
+  ShmBlock::Lane& mine = shm_.layout().lane(shm_.rank(), arrival_.lane());
+  if (plan_.is_active(step.stage, shm_.rank())) {
+    const bool touches = plan_.touches_buffers() && shm_.buffers().by_address();
     if (touches) mine.touching.store(1, std::memory_order_seq_cst);
-    const bool is_done = (!touches || !group_.endpoint->has_fault()) && work_on(step);
+    const bool is_done = (!touches || !group_.endpoint->has_fault()) && run_stage(step);
     if (non_temporal_) complete_non_temporal_stores();
     if (touches) mine.touching.store(0, std::memory_order_release);
     if (!is_done) return false;
   }
-  if (++taken_ < plan_.steps()) step_ = plan_.after(step);
-  mine.progress.publish(arrival_.number(), taken_, std::memory_order_seq_cst);
-  host_.nudge();
+  if (++steps_taken_ < plan_.steps()) step_ = plan_.after(step);
+  mine.steps.publish(arrival_.number(), steps_taken_, std::memory_order_seq_cst);
+  shm_.wake_peers();
   return true;
 }
 
-bool Pipeline::work_on(const ShmPlan::Step& step) {
+bool Pipeline::run_stage(const ShmPlan::Step& step) {
   switch (step.stage) {
     case ShmStage::kCopyIn:
       copy_in(step.slice);
       break;
     case ShmStage::kReduce:
       if (reduces(call_.collective)) {
-        combine(step.slice);
+        reduce_slice(step.slice);
       } else if (call_.collective == Collective::kScatter || call_.collective == Collective::kAlltoall) {
-        return place(step.slice);
+        return receive_parts(step.slice);
       } else {
         publish(step.slice);
       }
@@ -187,16 +191,17 @@ bool Pipeline::work_on(const ShmPlan::Step& step) {
   return true;
 }
 
-/// Where `from` has put the slice of `owner`'s chunk.
+/// Address at which `from` has staged the slice of `owner`'s chunk.
 std::byte* Pipeline::staged_chunk(int from, int owner, std::size_t slice) const {
-  std::byte* slot =
-      exchanges_ ? host_.exchange_slot(from, arrival_.lane(), slice) : host_.input_slot(from, arrival_.lane(), slice);
+  std::byte* slot = uses_exchange_slots_ ? shm_.layout().exchange_slot(from, arrival_.lane(), slice)
+                                         : shm_.layout().input_slot(from, arrival_.lane(), slice);
   return slot + slices_.bytes(static_cast<std::size_t>(owner) * slices_.granularity());
 }
 
-/// Where `reader` finds the result of the slice of `owner`'s chunk.
+/// Address from which `reader` copies out the result of the slice of `owner`'s chunk.
 std::byte* Pipeline::staged_result(int owner, int reader, std::size_t slice) const {
-  return exchanges_ ? staged_chunk(reader, owner, slice) : host_.result_slot(owner, arrival_.lane(), slice);
+  return uses_exchange_slots_ ? staged_chunk(reader, owner, slice)
+                              : shm_.layout().result_slot(owner, arrival_.lane(), slice);
 }
 
 void Pipeline::copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes, const void* next) const {
@@ -209,12 +214,12 @@ void Pipeline::copy_to_output(std::byte* to, const std::byte* from, std::size_t 
 }
 
 void Pipeline::copy_in(std::size_t slice) {
-  for (int owner = 0; owner < host_.size(); ++owner) {
-    if (owner == host_.rank() && !scales_own_) continue;
+  for (int owner = 0; owner < shm_.size(); ++owner) {
+    if (owner == shm_.rank() && !scales_input_) continue;
     const Extent from = slices_.slice_of(slices_.chunk(owner), slice);
-    std::byte* to = staged_chunk(host_.rank(), owner, slice);
+    std::byte* to = staged_chunk(shm_.rank(), owner, slice);
     if (from.count == 0) continue;
-    if (scales_own_) {
+    if (scales_input_) {
       scale(to, input(from.first), from.count, call_.input.dtype, call_.prescale);
     } else {
       std::memcpy(to, input(from.first), slices_.bytes(from.count));
@@ -222,66 +227,70 @@ void Pipeline::copy_in(std::size_t slice) {
   }
 }
 
-/// Reduces a slice of the own chunk over all ranks.
-void Pipeline::combine(std::size_t slice) {
-  const Extent at = slices_.slice_of(slices_.chunk(host_.rank()), slice);
-  std::size_t most = at.count;
-  if (plan_.uses(ShmStage::kCopyOut)) most = kStagedBytes / slices_.element_bytes();
-  if (passes_by()) most = kPassingBytes / slices_.element_bytes();
-  for (std::size_t done = 0; done < at.count; done += most) {
-    combine_block({at.first + done, std::min(most, at.count - done)}, slice, done);
+/// Reduces a slice of this rank's chunk over all ranks, block by block.
+void Pipeline::reduce_slice(std::size_t slice) {
+  const Extent at = slices_.slice_of(slices_.chunk(shm_.rank()), slice);
+  std::size_t block_count = at.count;
+  if (plan_.uses(ShmStage::kCopyOut)) block_count = kStagedBlockBytes / slices_.element_bytes();
+  if (writes_results_past_caches()) block_count = kNonTemporalBlockBytes / slices_.element_bytes();
+  for (std::size_t done = 0; done < at.count; done += block_count) {
+    reduce_block({at.first + done, std::min(block_count, at.count - done)}, slice, done);
   }
 }
 
-/// @param done  elements of the slice that come before the block
-void Pipeline::combine_block(Extent at, std::size_t slice, std::size_t done) {
-  const int me = host_.rank();
-  for (int local = 0; local < host_.size(); ++local) {
+/// @param at  the block in the whole vector   @param done  elements of the slice that come before the block
+void Pipeline::reduce_block(Extent at, std::size_t slice, std::size_t done) {
+  const int me = shm_.rank();
+  for (int local = 0; local < shm_.size(); ++local) {
     const std::byte* from = nullptr;
-    if (local == me && !scales_own_) {
+    if (local == me && !scales_input_) {
       from = input(at.first);
     } else if (plan_.reads_inputs()) {
       from = peer_input(local, at.first);
     } else {
       from = staged_chunk(local, me, slice) + slices_.bytes(done);
     }
-    host_.pointers()[static_cast<std::size_t>(local)] = from;
+    shm_.pointers()[static_cast<std::size_t>(local)] = from;
   }
-  alignas(kLineBytes) std::array<std::byte, kPassingBytes> passing;
+  alignas(kLineBytes) std::array<std::byte, kNonTemporalBlockBytes> block;
   std::byte* target = nullptr;
-  if (passes_by()) {
-    target = passing.data();
+  if (writes_results_past_caches()) {
+    target = block.data();
   } else if (plan_.uses(ShmStage::kCopyOut)) {
-    target = staged_result(me, exchanges_ ? 1 - me : me, slice) + slices_.bytes(done);
+    target = staged_result(me, uses_exchange_slots_ ? 1 - me : me, slice) + slices_.bytes(done);
   } else {
     target = result_at(call_.collective == Collective::kReduce ? call_.root : me, at.first);
   }
-  reduce_and_scale(target, host_.pointers(), at.count, call_.input.dtype, call_.op, call_.final_scale);
-  spread(target, at);
+  reduce_and_scale(target, shm_.pointers(), at.count, call_.input.dtype, call_.op, call_.final_scale);
+  distribute_result(target, at);
 }
 
-/// Non-temporal stores write results that are not staged to all places where they belong.
-bool Pipeline::passes_by() const {
+/// True if results go straight to the outputs by non-temporal stores. They are then reduced in a buffer on the stack,
+/// so that the first output does not pass through the caches either.
+bool Pipeline::writes_results_past_caches() const {
   return non_temporal_ && !plan_.uses(ShmStage::kCopyOut);
 }
 
-/// Where a result belongs in the output of a rank; of a collective that gives each its own chunk, this rank's.
+/// Address of `element` of the result in the output of `local`. In collectives whose outputs are chunks, an address in
+/// this rank's output.
 std::byte* Pipeline::result_at(int local, std::size_t element) const {
-  if (owns_output(call_.collective)) return output(element - slices_.chunk(host_.rank()).first);
-  if (local == host_.rank()) return output(element);
-  return host_.reach(local, arrival_.output_of(local)) + slices_.bytes(element);
+  if (output_is_chunk(call_.collective)) return output(element - slices_.chunk(shm_.rank()).first);
+  if (local == shm_.rank()) return output(element);
+  return shm_.buffers().resolve(local, arrival_.output_of(local)) + slices_.bytes(element);
 }
 
-void Pipeline::spread(const std::byte* result, Extent at) const {
-  const int me = host_.rank();
+/// Copies a block of the result to this rank's output and, unless peers copy it out, to the outputs of peers that need
+/// the result.
+void Pipeline::distribute_result(const std::byte* result, Extent at) const {
+  const int me = shm_.rank();
   const bool to_all = call_.collective == Collective::kAllreduce;
   if (plan_.uses(ShmStage::kCopyOut)) {
     if (to_all || me == call_.root) copy_to_output(output(at.first), result, slices_.bytes(at.count));
   } else if (to_all) {
-    const std::size_t size = slices_.bytes(at.count);
-    for (int local = 0; local < host_.size(); ++local) {
-      const auto* input = static_cast<const std::byte*>(host_.pointers()[static_cast<std::size_t>(local)]);
-      copy_to_output(result_at(local, at.first), result, size, input + size);
+    const std::size_t bytes = slices_.bytes(at.count);
+    for (int local = 0; local < shm_.size(); ++local) {
+      const auto* input = static_cast<const std::byte*>(shm_.pointers()[static_cast<std::size_t>(local)]);
+      copy_to_output(result_at(local, at.first), result, bytes, input + bytes);
     }
   } else {
     copy_to_output(result_at(call_.collective == Collective::kReduce ? call_.root : me, at.first), result,
@@ -289,19 +298,20 @@ void Pipeline::spread(const std::byte* result, Extent at) const {
   }
 }
 
-/// Shows a slice of the own chunk to the peers, or writes it to them, and to the own output.
+/// Makes a slice of this rank's chunk available to the peers, in a result slot or in their outputs, and copies the
+/// slice to this rank's output.
 void Pipeline::publish(std::size_t slice) {
-  const int me = host_.rank();
-  const Extent whole = slices_.chunk(me);
-  const Extent at = slices_.slice_of(whole, slice);
+  const int me = shm_.rank();
+  const Extent chunk = slices_.chunk(me);
+  const Extent at = slices_.slice_of(chunk, slice);
   if (at.count == 0) return;
-  const bool own_only = owns_input(call_.collective);
-  const std::byte* from = input(own_only ? at.first - whole.first : at.first);
+  const bool is_chunk = input_is_chunk(call_.collective);
+  const std::byte* from = input(is_chunk ? at.first - chunk.first : at.first);
   const bool has_output = call_.collective == Collective::kAllgather || me == call_.root;
   if (plan_.uses(ShmStage::kCopyOut)) {
-    std::memcpy(host_.result_slot(me, arrival_.lane(), slice), from, slices_.bytes(at.count));
+    std::memcpy(shm_.layout().result_slot(me, arrival_.lane(), slice), from, slices_.bytes(at.count));
   } else {
-    for (int local = 0; local < host_.size(); ++local) {
+    for (int local = 0; local < shm_.size(); ++local) {
       const bool is_target = call_.collective != Collective::kGather || local == call_.root;
       if (local != me && is_target) std::memcpy(result_at(local, at.first), from, slices_.bytes(at.count));
     }
@@ -309,35 +319,35 @@ void Pipeline::publish(std::size_t slice) {
   if (has_output) copy_to_output(output(at.first), from, slices_.bytes(at.count));
 }
 
-/// Copies from the input of another rank, where it is in a window, else by cross-memory attach. False if that rank is
-/// gone.
-bool Pipeline::fetch(int local, std::size_t element, std::byte* to, std::size_t bytes) const {
-  if (arrival_.input_of(local) != ShmGroup::kUnreachable) {
+/// Copies from a peer's input to this rank's output: in place if the input is within reach, otherwise by cross-memory
+/// attach. Returns false if the peer is gone.
+bool Pipeline::copy_from_peer(int local, std::size_t element, std::byte* to, std::size_t bytes) const {
+  if (arrival_.input_of(local) != PeerBuffers::kUnreachable) {
     copy_to_output(to, peer_input(local, element), bytes);
     return true;
   }
   const std::uint64_t address = arrival_.address_of(local) + slices_.bytes(element);
-  const int error = host_.copy_from(local, address, to, bytes);
+  const int error = shm_.buffers().copy_from(local, address, to, bytes);
   if (error == 0) return true;
   if (error == ESRCH) return false;
-  // A rank that has failed says so before its memory goes.
+  // A failing rank reports the fault before freeing memory, so look for the fault first.
   group_.endpoint->poll_health();
   if (group_.endpoint->has_fault()) return false;
   throw TransportError(
       fmt::format("{}: {} bytes of the input of rank {} could not be read: {}; it must stay until the "
                   "collective is done (FARANDOLE_SINGLE_COPY_BYTES=0 for memory of a device)",
-                  name(call_.collective), bytes, group_.member(host_.member(local)), std::strerror(error)));
+                  name(call_.collective), bytes, group_.member(shm_.member(local)), std::strerror(error)));
 }
 
-/// Puts what the peers have for this rank where it belongs.
-bool Pipeline::place(std::size_t slice) {
-  const int me = host_.rank();
+/// Copies the parts that peers send to this rank (scatter, alltoall) to the output. Returns false if a peer is gone.
+bool Pipeline::receive_parts(std::size_t slice) {
+  const int me = shm_.rank();
   const bool all_to_all = call_.collective == Collective::kAlltoall;
-  for (int local = 0; local < host_.size(); ++local) {
+  for (int local = 0; local < shm_.size(); ++local) {
     if (!all_to_all && local != call_.root) continue;
-    const Extent whole = all_to_all ? slices_.received_from(local) : Extent{0, slices_.chunk(me).count};
-    const Extent to = slices_.slice_of(whole, slice);
-    const std::size_t skipped = to.first - whole.first;
+    const Extent part = all_to_all ? slices_.received_from(local) : Extent{0, slices_.chunk(me).count};
+    const Extent to = slices_.slice_of(part, slice);
+    const std::size_t skipped = to.first - part.first;
     if (to.count == 0) continue;
     if (local == me) {
       copy_to_output(output(to.first), input(slices_.chunk(me).first + skipped), slices_.bytes(to.count));
@@ -347,7 +357,7 @@ bool Pipeline::place(std::size_t slice) {
         const auto sent = arrival_.sent_by(local);
         first = std::accumulate(sent.begin(), sent.begin() + me, std::size_t{0});
       }
-      if (!fetch(local, first + skipped, output(to.first), slices_.bytes(to.count))) return false;
+      if (!copy_from_peer(local, first + skipped, output(to.first), slices_.bytes(to.count))) return false;
     } else {
       copy_to_output(output(to.first), staged_chunk(local, me, slice), slices_.bytes(to.count));
     }
@@ -355,20 +365,21 @@ bool Pipeline::place(std::size_t slice) {
   return true;
 }
 
-/// Copies what the peers have published.
+/// Copies a slice of every chunk that this rank's reduce stage has not written to the output. Returns false if a peer
+/// is gone.
 bool Pipeline::copy_out(std::size_t slice) {
-  const int me = host_.rank();
-  for (int owner = 0; owner < host_.size(); ++owner) {
-    const Extent whole = slices_.chunk(owner);
-    const Extent at = slices_.slice_of(whole, slice);
+  const int me = shm_.rank();
+  for (int owner = 0; owner < shm_.size(); ++owner) {
+    const Extent chunk = slices_.chunk(owner);
+    const Extent at = slices_.slice_of(chunk, slice);
     if (at.count == 0 || (owner == me && plan_.uses(ShmStage::kReduce))) continue;
-    const bool own_only = owns_input(call_.collective);
-    const std::size_t element = own_only ? at.first - whole.first : at.first;
+    const bool is_chunk = input_is_chunk(call_.collective);
+    const std::size_t element = is_chunk ? at.first - chunk.first : at.first;
     if (owner == me) {
       copy_to_output(output(at.first), input(element), slices_.bytes(at.count));
     } else if (plan_.uses(ShmStage::kReduce)) {
       copy_to_output(output(at.first), staged_result(owner, me, slice), slices_.bytes(at.count));
-    } else if (!fetch(owner, element, output(at.first), slices_.bytes(at.count))) {
+    } else if (!copy_from_peer(owner, element, output(at.first), slices_.bytes(at.count))) {
       return false;
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on longer vectors: slices that pass through stages, which a plan orders.
+// Pipelines: collectives in shared memory on longer vectors, slice by slice.
 #pragma once
 
 #include <cstddef>
@@ -17,32 +17,51 @@
 
 namespace farandole {
 
-/// One rank's side of a collective in slices, from before its arrival until no peer uses its memory any more. All ranks
-/// take the steps of the same plan.
+/// One rank's side of a pipelined collective, from before the arrival until no peer uses this rank's memory any more.
+/// ShmPlan says which stages there are and in which order all ranks take the steps (a step is one stage on one slice);
+/// Pipeline carries out this rank's steps.
 ///
-/// Memory. Input slots: their rank writes them in copy-in, its peers read them in reduce. Result slots: their rank
-/// writes them in reduce, its peers read them in copy-out. Exchange slots, of two ranks, are both: their rank writes
-/// its input (copy-in), the peer reads that and puts the result in its place (reduce), their rank reads it (copy-out).
-/// Buffers that can be reached: the peers read inputs and write outputs, a rank the chunk it owns, between the owner's
-/// arrival and the last step of all.
-/// Atomics. Each step that a rank takes is published (`Progress`: release), and a peer touches what it has written, or
-/// writes again what it has read, once it has read that (acquire). `touching` is stored, and then the job's fault is
-/// read; a rank that gives up has stored the fault, and then reads `touching`: one of the two sees the other
-/// (sequentially consistent).
+/// Protocol, for an allreduce of N bytes among P ranks. The vector has a chunk per rank, and the owner of a chunk
+/// reduces it: a reduce_scatter followed by an allgather, in slices so short that they stay in the caches.
+/// 1. copy-in: a rank copies the slice of every other rank's chunk from the input to the input slots.
+/// 2. reduce: a rank reads the slice of its own chunk from the input and from the other ranks' input slots, reduces,
+///    and writes the result to the output and to the result slot.
+/// 3. copy-out: a rank copies the slice of every other chunk from the owner's result slot to the output.
+///
+/// While slice t is copied in, slice t-1 is reduced and slice t-2 copied out. A stage falls away if ranks can reach
+/// each other's buffers (PeerBuffers): owners then read inputs, or write outputs, of their peers in place. The other
+/// collectives use the same three stages, see ShmPlan. Each rank publishes the number of steps taken. A step waits for
+/// the peers' steps that write this step's sources, and for those that read the memory this step overwrites. There is
+/// one synchronisation per slice and stage, and one at the end if peers use this rank's buffers.
+///
+/// Memory:
+/// - Input slots: their rank writes them in copy-in, the peers read them in reduce.
+/// - Result slots: their rank writes them in reduce, the peers read them in copy-out.
+/// - Exchange slots replace both if there are two ranks: their rank writes the input (copy-in), the peer reads the
+///   input and overwrites the slot with the result (reduce), their rank reads the result (copy-out).
+/// - Buffers within reach: between the owner's arrival and the last step of all ranks, peers read inputs and write
+///   outputs, each rank only its own chunk.
+///
+/// Atomics: a rank publishes each step (StepCounter, release); a peer reads the counter (acquire) before reading data
+/// that the step has written, or overwriting data that the step has read. `touching` is stored before the job's fault
+/// is read; a rank that gives up stores the fault before reading `touching`. These accesses are sequentially
+/// consistent, so at least one of the two ranks sees the other's store.
 class Pipeline {
  public:
-  /// @param call, arrival, firsts  outlive this object, and belong to the same operation
-  /// @param firsts  where the part of each rank begins in the whole vector, and the end; empty: it may be cut freely
-  Pipeline(const Group& group, ShmGroup& host, Arrival& arrival, const Call& call, std::span<const std::size_t> firsts);
+  /// @param call, arrival, offsets  belong to the same operation, and outlive this object
+  /// @param offsets  where each rank's part begins in the whole vector, and the end; empty if the vector may be cut
+  /// anywhere
+  Pipeline(const Group& group, ShmGroup& shm, Arrival& arrival, const Call& call, std::span<const std::size_t> offsets);
 
-  /// Before this rank arrives.
-  void show();
-  /// After all have arrived: makes the plan of what all of them know.
+  /// Publishes locations and counts for the peers, and takes the first step if the plan's first step is certain
+  /// already. Call before this rank arrives.
+  void prepare_arrival();
+  /// Makes the plan from the facts that all ranks have published. Call after all ranks have arrived.
   void begin();
-  /// Takes a step, if it can be taken yet. Done once no peer uses this rank's memory any more.
+  /// Takes the next step if that is possible now. Done once no peer uses this rank's memory any more.
   Operation::State advance();
-  /// The local rank whose next step this one waits for.
-  int waits_for() const { return cursor_; }
+  /// The local rank for whose step this rank waits.
+  int waits_for() const { return awaited_; }
 
  private:
   bool is_exchange_in_place() const;
@@ -50,45 +69,44 @@ class Pipeline {
   ShmFacts facts(std::size_t largest_chunk) const;
 
   bool is_ready(const ShmPlan::Step& step);
-  bool all_reached(std::uint64_t steps, int only);
+  bool all_reached(std::uint64_t steps, int source);
 
-  // These return false if the step is to be tried again.
+  // The functions that return bool return false if the step must be tried again.
   bool run(const ShmPlan::Step& step);
-  bool work_on(const ShmPlan::Step& step);
+  bool run_stage(const ShmPlan::Step& step);
   void copy_in(std::size_t slice);
-  void combine(std::size_t slice);
-  void combine_block(Extent at, std::size_t slice, std::size_t done);
+  void reduce_slice(std::size_t slice);
+  void reduce_block(Extent at, std::size_t slice, std::size_t done);
   void publish(std::size_t slice);
-  bool place(std::size_t slice);
+  bool receive_parts(std::size_t slice);
   bool copy_out(std::size_t slice);
-  bool fetch(int local, std::size_t element, std::byte* to, std::size_t bytes) const;
-  bool passes_by() const;
-  /// Puts a block of this rank's result where it belongs: to its output, and to where the peers look for it.
-  void spread(const std::byte* result, Extent at) const;
+  bool copy_from_peer(int local, std::size_t element, std::byte* to, std::size_t bytes) const;
+  bool writes_results_past_caches() const;
+  void distribute_result(const std::byte* result, Extent at) const;
   void copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes, const void* next = nullptr) const;
 
   const std::byte* input(std::size_t element) const { return input_ + slices_.bytes(element); }
   std::byte* output(std::size_t element) const { return output_ + slices_.bytes(element); }
   std::byte* peer_input(int local, std::size_t element) const {
-    return host_.reach(local, arrival_.input_of(local)) + slices_.bytes(element);
+    return shm_.buffers().resolve(local, arrival_.input_of(local)) + slices_.bytes(element);
   }
   std::byte* result_at(int local, std::size_t element) const;
   std::byte* staged_chunk(int from, int owner, std::size_t slice) const;
   std::byte* staged_result(int owner, int reader, std::size_t slice) const;
 
   const Group& group_;
-  ShmGroup& host_;
+  ShmGroup& shm_;
   Arrival& arrival_;
   const Call& call_;
   Slices slices_;
   ShmPlan plan_;
-  ShmPlan::Step step_;         // the next one
-  std::uint64_t taken_ = 0;    // steps
-  int cursor_ = 0;             // the peer that was waited for last
-  const bool scales_own_;      // the own input is scaled on its way into staging memory
-  bool non_temporal_ = false;  // the output is so large that non-temporal stores write it
-  bool exchanges_ = false;     // the slots are exchange slots
-  Scratch original_;           // the input, where it is overwritten before all of it has been read
+  ShmPlan::Step step_;  // the next one
+  std::uint64_t steps_taken_ = 0;
+  int awaited_ = 0;                   // the local rank that was waited for last
+  const bool scales_input_;           // copy-in scales the input
+  bool non_temporal_ = false;         // the output is so large that non-temporal stores write it
+  bool uses_exchange_slots_ = false;  // in place of input and result slots
+  Scratch input_copy_;                // set if the output may overwrite input that has not been read yet
   const std::byte* input_;
   std::byte* const output_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which results of collectives are written by non-temporal stores.
+// Decides which results of collectives are written by non-temporal stores.
 #pragma once
 
 #include <array>
@@ -8,17 +8,19 @@
 
 namespace farandole {
 
-/// What a rank's collectives have written lately. Results that the caches can not hold are better written past them: an
-/// ordinary store first reads the line, and pushes out another that a rank still needs. That is so for one large
-/// vector, and for the many of a set that is larger than the caches, as all gradients of a model may be.
+/// Remembers which outputs a rank's collectives have written recently. Use `note` before a result is written.
+///
+/// Non-temporal stores bypass the caches. They are faster for results that the caches cannot hold: an ordinary store
+/// first reads the line, and evicts another line that a rank still needs. That holds for a large vector, and also for
+/// many vectors that together exceed the caches, as all gradients of a model may.
 class RecentOutputs {
  public:
-  /// @param cached_bytes  what the caches can hold of the results of all ranks that share them
+  /// @param cached_bytes  bytes of results, of all ranks that share the caches, that the caches can hold
   explicit RecentOutputs(std::size_t cached_bytes) : cached_bytes_(cached_bytes) {}
 
-  /// Takes note that a collective writes to this rank's `output`, and `bytes` bytes on all ranks together. True if they
-  /// go by non-temporal stores: more than `cached_bytes`; or at least 1/16 of that, if more has been written since
-  /// `output` was, or ever if it was not.
+  /// Records that a collective writes to `output`, and `bytes` bytes on all ranks together. Returns true if
+  /// non-temporal stores should write them: `bytes` exceeds cached_bytes; or `bytes` is at least cached_bytes / 16, and
+  /// more than cached_bytes have been written since `output` was last written (since the beginning if never).
   bool note(const void* output, std::size_t bytes) {
     written_ += bytes;
     if (bytes > cached_bytes_) return true;
@@ -35,9 +37,9 @@ class RecentOutputs {
  private:
   struct Entry {
     const void* output = nullptr;
-    std::uint64_t written = 0;  // bytes of all results, up to the end of this one
+    std::uint64_t written = 0;  // bytes of all results up to the end of this result
   };
-  // As many as `cached_bytes` can consist of.
+  // Outputs of at least cached_bytes / 16 each: no more than 16 of them fit in the caches.
   static constexpr std::size_t kEntries = 16;
 
   std::size_t cached_bytes_;

@@ -4,74 +4,95 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <thread>
 
 namespace farandole {
 namespace {
 
-std::size_t staging_offset(int size) {
-  const std::size_t words = static_cast<std::size_t>(size) * sizeof(std::atomic<std::uint64_t>);
-  return sizeof(ShmBlock) + (words + kLineBytes - 1) / kLineBytes * kLineBytes;
+/// Members on this host, in the order of their ranks: a member's index here is the local rank.
+std::vector<int> local_members(const Group& group) {
+  std::vector<int> members;
+  for (int member = 0; member < group.size(); ++member) {
+    if (group.host_of(member) == group.host_of(group.rank)) members.push_back(member);
+  }
+  return members;
 }
 
-/// Communicators of several hosts have all lanes, and a room in each.
-std::size_t block_bytes(int size, int lanes, std::size_t slot_bytes) {
-  const bool has_hierarchy_buffers = lanes == kLanes;
-  const std::size_t lane_bytes =
-      ShmGroup::kExchangeSlots * slot_bytes + (has_hierarchy_buffers ? ShmGroup::kHierarchyBufferBytes : 0);
-  return staging_offset(size) + static_cast<std::size_t>(lanes) * lane_bytes;
+int local_rank_of(const Group& group) {
+  const std::vector<int> members = local_members(group);
+  return static_cast<int>(std::find(members.begin(), members.end(), group.rank) - members.begin());
 }
 
-std::size_t least_single_copy(const Endpoint& endpoint) {
+std::vector<int> local_processes(const Group& group) {
+  std::vector<int> processes;
+  for (const int member : local_members(group)) {
+    processes.push_back(group.endpoint->topology().rank(group.member(member)).process);
+  }
+  return processes;
+}
+
+/// Two lanes keep a rank busy if all ranks live on this host, and their staging memory stays in the caches. Collectives
+/// that also wait for other hosts need as many lanes as messages have.
+int lanes_of(const Group& group) {
+  return local_members(group).size() == group.members.size() ? 2 : kLanes;
+}
+
+/// Multiples of a line, and at least a line per rank, so that slices of all ranks' chunks fit in one slot.
+std::size_t slot_bytes_of(const Group& group) {
+  return std::max(group.slice_bytes / kLineBytes * kLineBytes, group.members.size() * kLineBytes);
+}
+
+/// True if all ranks of this host are threads of one process, and the setting lets them use each other's memory.
+bool reaches_by_address(const Group& group) {
+  const std::vector<int> processes = local_processes(group);
+  const bool is_one_process =
+      std::adjacent_find(processes.begin(), processes.end(), std::not_equal_to<>()) == processes.end();
+  return is_one_process && group.endpoint->settings().shared_memory == "on";
+}
+
+std::size_t min_single_copy_bytes(const Endpoint& endpoint) {
   const auto set = static_cast<std::size_t>(endpoint.settings().single_copy_bytes);
   return set > 0 && endpoint.memory().can_copy() ? set : std::numeric_limits<std::size_t>::max();
 }
 
 }  // namespace
 
-ShmGroup::ShmGroup(const Group& group)
-    : endpoint_(*group.endpoint),
-      memory_(group.endpoint->memory()),
-      id_(group.id),
-      slot_bytes_(std::max(group.slice_bytes / kLineBytes * kLineBytes, group.members.size() * kLineBytes)),
-      one_shot_bytes_(std::min(group.one_shot_bytes, slot_bytes_)),
-      single_copy_bytes_(least_single_copy(endpoint_)),
-      by_address_(endpoint_.settings().shared_memory == "on"),
-      recent_outputs_(static_cast<std::size_t>(endpoint_.settings().non_temporal_bytes)) {
-  const Topology& topology = endpoint_.topology();
-  const RankInfo& self = topology.rank(endpoint_.rank());
-  for (int member = 0; member < group.size(); ++member) {
-    if (group.host_of(member) != group.host_of(group.rank)) {
-      last_lane_ = kLanes - 1;
-      continue;
-    }
-    const RankInfo& info = topology.rank(group.member(member));
-    if (member == group.rank) rank_ = size();
-    by_address_ = by_address_ && info.process == self.process;
-    ArenaHeader& header = memory_.header(info.process);
-    Peer peer;
-    peer.member = member;
-    peer.process = info.process;
-    peer.replica = info.replica;
-    peer.doorbell = &header.slots[static_cast<std::size_t>(info.replica)].doorbell;
-    peer.progress = &header.progress;
-    peers_.push_back(peer);
+std::vector<ShmGroup::Peer> ShmGroup::local_peers(const Group& group) {
+  std::vector<Peer> peers;
+  for (const int member : local_members(group)) {
+    const RankInfo& info = group.endpoint->topology().rank(group.member(member));
+    ArenaHeader& header = group.endpoint->memory().header(info.process);
+    Doorbell& doorbell = header.slots[static_cast<std::size_t>(info.replica)].doorbell;
+    peers.push_back({member, info.process, info.replica, &doorbell, &header.progress});
   }
-  pointers_.resize(peers_.size());
+  return peers;
 }
+
+ShmGroup::ShmGroup(const Group& group)
+    : memory_(group.endpoint->memory()),
+      id_(group.id),
+      peers_(local_peers(group)),
+      rank_(local_rank_of(group)),
+      one_shot_bytes_(std::min(group.one_shot_bytes, slot_bytes_of(group))),
+      layout_(size(), lanes_of(group), slot_bytes_of(group)),
+      ledger_(size(), rank_, lanes_of(group)),
+      buffers_(memory_, local_processes(group), reaches_by_address(group), min_single_copy_bytes(*group.endpoint)),
+      recent_outputs_(static_cast<std::size_t>(group.endpoint->settings().non_temporal_bytes)),
+      pointers_(peers_.size()) {}
 
 ShmGroup::~ShmGroup() {
   if (block_offset_ == 0) return;
   const Peer& self = peers_[static_cast<std::size_t>(rank_)];
   memory_.header().blocks[static_cast<std::size_t>(self.replica)][id_].store(0, std::memory_order_release);
-  for (int peer = 0; peer < found_; ++peer) {
-    peers_[static_cast<std::size_t>(peer)].released[rank_].store(1, std::memory_order_release);
+  for (int local = 0; local < found_; ++local) {
+    ShmLayout::release_flags(&layout_.block(local))[rank_].store(1, std::memory_order_release);
   }
-  const auto* released = self.released;
-  memory_.retire(block_offset_, block_bytes(size(), lanes(), slot_bytes_), [released, count = size()] {
-    return std::all_of(released, released + count,
-                       [](const auto& word) { return word.load(std::memory_order_acquire) != 0; });
+  const auto* flags = ShmLayout::release_flags(&layout_.block(rank_));
+  memory_.retire(block_offset_, layout_.block_bytes(), [flags, count = size()] {
+    return std::all_of(flags, flags + count,
+                       [](const auto& flag) { return flag.load(std::memory_order_acquire) != 0; });
   });
 }
 
@@ -83,110 +104,68 @@ std::vector<int> ShmGroup::peers_of(const Group& group) const {
   return ranks;
 }
 
-/// Publishes the own block, then looks for the peers'. A rank completes no operation before all peers have found its
-/// block, so it stays published for as long as a peer may look for it.
+/// A rank completes no operation before all peers have found the rank's block, so the block stays published for as long
+/// as a peer may look for the block.
 bool ShmGroup::connect() {
-  if (found_ == size()) return true;
+  if (is_connected()) return true;
   if (block_offset_ == 0) {
     try {
-      block_offset_ = memory_.allocate(block_bytes(size(), lanes(), slot_bytes_));
+      block_offset_ = memory_.allocate(layout_.block_bytes());
     } catch (const InvalidArgument& error) {
-      // The peers may have room, and would wait for this rank: it must not fail alone.
+      // A TransportError ends the job on all ranks: peers that have the memory would otherwise wait for this rank.
       throw TransportError(
           fmt::format("memory that the ranks of this host share for a communicator: {}", error.what()));
     }
-    Peer& self = peers_[static_cast<std::size_t>(rank_)];
+    const Peer& self = peers_[static_cast<std::size_t>(rank_)];
     memory_.header().blocks[static_cast<std::size_t>(self.replica)][id_].store(block_offset_,
                                                                                std::memory_order_seq_cst);
-    (void)find(self);
-    nudge();
+    (void)find_block(rank_);
+    wake_peers();
   }
-  while (found_ < size() && find(peers_[static_cast<std::size_t>(found_)])) ++found_;
-  return found_ == size();
+  while (found_ < size() && find_block(found_)) ++found_;
+  return is_connected();
 }
 
-bool ShmGroup::find(Peer& peer) {
-  const auto& entry = memory_.header(peer.process).blocks[static_cast<std::size_t>(peer.replica)][id_];
-  const std::uint64_t offset = entry.load(std::memory_order_acquire);
+bool ShmGroup::find_block(int local) {
+  const Peer& peer = peers_[static_cast<std::size_t>(local)];
+  const auto& published = memory_.header(peer.process).blocks[static_cast<std::size_t>(peer.replica)][id_];
+  const std::uint64_t offset = published.load(std::memory_order_acquire);
   if (offset == 0) return false;
-  // A block of zero bytes is a new block.
-  auto* released = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_.at(peer.process, offset + sizeof(ShmBlock)));
-  // The block of an earlier communicator, which its owner is about to take back?
-  if (released[rank_].load(std::memory_order_acquire) != 0) return false;
-  if (entry.load(std::memory_order_acquire) != offset) return false;
-  peer.released = released;
-  peer.block = reinterpret_cast<ShmBlock*>(memory_.at(peer.process, offset));
-  peer.staging = memory_.at(peer.process, offset + staging_offset(size()));
+  auto* block = reinterpret_cast<ShmBlock*>(memory_.at(peer.process, offset));
+  // A block that this rank has released belongs to an earlier communicator with the same id, and the owner has yet to
+  // unpublish the block.
+  if (ShmLayout::release_flags(block)[rank_].load(std::memory_order_acquire) != 0) return false;
+  if (published.load(std::memory_order_acquire) != offset) return false;
+  layout_.place(local, block);
+  ledger_.attach(local, block->completed.value);
   return true;
 }
 
 bool ShmGroup::peer_has_started_next(std::uint64_t number) const {
-  if (found_ < size()) return false;
+  if (!is_connected()) return false;
   for (int local = 0; local < size(); ++local) {
     if (local == rank_) continue;
     // Sequentially consistent: pairs with the nudge of a rank that arrives, see Doorbell::arm.
-    const ShmBlock::Lane& next = lane(local, lane_of(number));
+    const ShmBlock::Lane& next = layout_.lane(local, ledger_.lane_of(number));
     if (next.arrival.number.load(std::memory_order_seq_cst) >= number) return true;
-    if (next.meeting.shown.load(std::memory_order_seq_cst) >= number) return true;
+    if (next.gather.contribution_number.load(std::memory_order_seq_cst) >= number) return true;
   }
   return false;
-}
-
-std::uint64_t ShmGroup::locate(const void* data, std::size_t bytes) const {
-  if (by_address_) return reinterpret_cast<std::uintptr_t>(data);
-  return memory_.offset_of(data, bytes).value_or(kUnreachable);
-}
-
-std::byte* ShmGroup::reach(int local, std::uint64_t place) const {
-  if (by_address_) return reinterpret_cast<std::byte*>(place);  // NOLINT(performance-no-int-to-ptr)
-  return memory_.at(peers_[static_cast<std::size_t>(local)].process, place);
-}
-
-int ShmGroup::first_behind(std::uint64_t number) {
-  for (int local = 0; local < size(); ++local) {
-    Peer& peer = peers_[static_cast<std::size_t>(local)];
-    if (local == rank_ || peer.completed >= number) continue;
-    peer.completed = peer.block->completed.value.load(std::memory_order_acquire);
-    if (peer.completed < number) return local;
-  }
-  return -1;
-}
-
-void ShmGroup::note_completed(int local, std::uint64_t completed) {
-  std::uint64_t& known = peers_[static_cast<std::size_t>(local)].completed;
-  known = std::max(known, completed);
-}
-
-void ShmGroup::end(int lane, std::uint64_t next) {
-  completion_.end(lane, next);
-  show_completed();
-}
-
-void ShmGroup::withdraw(std::uint64_t number) {
-  const int lane = lane_of(number);
-  if (completion_.in_flight(lane) / kNumbers != number / kNumbers) return;
-  completion_.withdraw(lane);
-  show_completed();
-}
-
-void ShmGroup::show_completed() const {
-  // A rank that has met no peer has no block yet.
-  if (block_offset_ == 0) return;
-  peers_[static_cast<std::size_t>(rank_)].block->completed.value.store(completed(), std::memory_order_release);
 }
 
 void ShmGroup::wait_until_buffers_unused(int lane) const {
   for (int local = 0; local < found_; ++local) {
     if (local == rank_) continue;
-    while (this->lane(local, lane).touching.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
+    while (layout_.lane(local, lane).touching.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
   }
 }
 
-void ShmGroup::nudge() const {
+void ShmGroup::wake_peers() const {
   for (int local = 0; local < size(); ++local) {
     if (local == rank_) continue;
-    peers_[static_cast<std::size_t>(local)].doorbell->nudge();
-    peers_[static_cast<std::size_t>(local)].progress->nudge();
+    const Peer& peer = peers_[static_cast<std::size_t>(local)];
+    peer.doorbell->nudge();
+    peer.progress_doorbell->nudge();
   }
 }
 

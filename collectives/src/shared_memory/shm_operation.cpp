@@ -16,12 +16,12 @@ bool has_counts(Collective collective) {
          collective == Collective::kAlltoall;
 }
 
-/// How processes read what is in no window.
+/// How processes read inputs that lie in no window. Empty for reductions, which never use cross-memory attach.
 std::string explain_single_copies(Collective collective, const Group& group) {
-  const std::int64_t least = group.endpoint->settings().single_copy_bytes;
-  if (reduces(collective) || least == 0) return "";
+  const std::int64_t min_bytes = group.endpoint->settings().single_copy_bytes;
+  if (reduces(collective) || min_bytes == 0) return "";
   if (!group.endpoint->memory().can_copy()) return "; the kernel does not let the processes read each other's memory";
-  return fmt::format("; between processes the kernel copies chunks from {} bytes out of other memory", least);
+  return fmt::format("; between processes the kernel copies chunks from {} bytes out of other memory", min_bytes);
 }
 
 std::string explain_shared_memory(Collective collective, std::size_t bytes, const Group& group) {
@@ -46,50 +46,51 @@ constinit const Method kShmMethod{
     .is_available = [](const SelectionQuery& query, bool) { return query.shares_memory; },
     .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
       return std::make_unique<ShmOperation>(inputs.group, *inputs.host, inputs.call, inputs.descriptor,
-                                            ShmGroup::first_number(inputs.sequence), ShmOperation::Purpose::kCollective,
-                                            inputs.has_arrived);
+                                            LaneLedger::first_number(inputs.sequence),
+                                            ShmOperation::Purpose::kCollective, inputs.has_arrived);
     },
     .explain = explain_shared_memory,
 };
 
-ShmOperation::ShmOperation(const Group& group, ShmGroup& host, const Call& call, const Descriptor& descriptor,
+ShmOperation::ShmOperation(const Group& group, ShmGroup& shm, const Call& call, const Descriptor& descriptor,
                            std::uint64_t number, Purpose purpose, bool has_arrived)
     : group_(group),
-      host_(host),
+      shm_(shm),
       has_arrived_(has_arrived),
-      arrival_(group, host, descriptor, number),
-      // Here, because operations are made in the order of their numbers, or were announced in it.
-      previous_(host.begin(arrival_.lane(), number)) {
+      arrival_(group, shm, descriptor, number),
+      // Operations are constructed in the order of their numbers, or were announced in that order, so begin here.
+      previous_(shm.ledger().begin(arrival_.lane(), number)) {
   if (purpose == Purpose::kComparison) return;
-  if (has_counts(call.collective)) firsts_ = parts_of(call, host.size()).offsets();
-  const std::size_t bytes = total_count(call, host.size()) * size_in_bytes(call.input.dtype);
-  if (bytes <= host.one_shot_bytes() && !call.exchanges_counts()) {
-    one_shot_.emplace(host, arrival_.lane(), call, firsts_);
+  if (has_counts(call.collective)) offsets_ = parts_of(call, shm.size()).offsets();
+  const std::size_t bytes = total_count(call, shm.size()) * size_in_bytes(call.input.dtype);
+  if (bytes <= shm.one_shot_bytes() && !call.exchanges_counts()) {
+    one_shot_.emplace(shm, arrival_.lane(), call, offsets_);
   } else {
-    pipeline_.emplace(group, host, arrival_, call, firsts_);
+    pipeline_.emplace(group, shm, arrival_, call, offsets_);
   }
 }
 
 ShmOperation::~ShmOperation() {
-  host_.end(arrival_.lane(), followed_by_);
+  shm_.ledger().end(arrival_.lane(), followed_by_);
 }
 
-/// Given up after a fault, the caller's buffers may go as soon as no rank touches them. A part of an operation that is
-/// kept is not destroyed.
+/// After a fault the caller may free its buffers as soon as no peer accesses them. Windows stay mapped, so there is
+/// nothing to wait for. The destructor cannot do this wait, because an enclosing operation that must be kept until exit
+/// never destroys its parts.
 BufferHazard ShmOperation::withdraw() {
-  if (phase_ != Phase::kDone && host_.by_address()) host_.wait_until_buffers_unused(arrival_.lane());
+  if (phase_ != Phase::kDone && shm_.buffers().by_address()) shm_.wait_until_buffers_unused(arrival_.lane());
   return BufferHazard::kNone;
 }
 
 Operation::State ShmOperation::advance() {
   switch (phase_) {
     case Phase::kConnect:
-      if (!host_.connect()) return State::kWaiting;
+      if (!shm_.connect()) return State::kWaiting;
       phase_ = Phase::kAwaitLane;
       [[fallthrough]];
     case Phase::kAwaitLane:
       if (!has_arrived_) {
-        if (host_.first_behind(previous_) >= 0) return State::kWaiting;
+        if (shm_.ledger().first_behind(previous_) >= 0) return State::kWaiting;
         arrive();
       }
       phase_ = Phase::kArrive;
@@ -97,14 +98,14 @@ Operation::State ShmOperation::advance() {
     case Phase::kArrive:
       if (!arrival_.all_arrived()) return State::kWaiting;
       if (group_.compares) {
-        if (!arrival_.is_alike()) {
-          arrival_.describe();
+        if (!arrival_.calls_agree()) {
+          arrival_.publish_descriptor();
           phase_ = Phase::kDescribe;
           return State::kMoved;
         }
         if (arrival_.has_counts()) arrival_.compare_counts();
       }
-      if (one_shot_) one_shot_->take();
+      if (one_shot_) one_shot_->compute_result();
       if (!pipeline_) break;
       pipeline_->begin();
       phase_ = Phase::kRun;
@@ -123,16 +124,16 @@ Operation::State ShmOperation::advance() {
 }
 
 void ShmOperation::arrive() {
-  if (one_shot_) one_shot_->show();
-  if (pipeline_) pipeline_->show();
+  if (one_shot_) one_shot_->publish_input();
+  if (pipeline_) pipeline_->prepare_arrival();
   arrival_.arrive();
 }
 
 std::vector<int> ShmOperation::waits_for() const {
   if (phase_ == Phase::kDone) return {};
   if (phase_ == Phase::kArrive) return arrival_.missing();
-  if (phase_ == Phase::kRun) return {group_.member(host_.member(pipeline_->waits_for()))};
-  return host_.peers_of(group_);
+  if (phase_ == Phase::kRun) return {group_.member(shm_.member(pipeline_->waits_for()))};
+  return shm_.peers_of(group_);
 }
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective among the ranks of one host, through memory that they share.
+// A collective among the ranks of a host, through memory that they share.
 #pragma once
 
 #include <cstddef>
@@ -19,26 +19,30 @@ namespace farandole {
 
 extern const Method kShmMethod;
 
-/// The rank connects, waits until the lane is free, and arrives, which compares what the ranks called. Short vectors
-/// are one-shot: nothing follows but that each takes what it needs. Longer ones pass through the pipeline.
-/// Synchronisations: one for a one-shot collective; else one per slice and stage, and one at the end if peers use this
-/// rank's buffers.
+/// A rank's side of a collective among the ranks of a host. Short vectors (at most ShmGroup::one_shot_bytes) are
+/// one-shot, longer vectors pass through a pipeline:
+/// 1. connect: find the memory of the peers; only the first operations of a communicator wait here (ShmGroup).
+/// 2. wait for the lane: all ranks have completed the lane's previous operation (LaneLedger).
+/// 3. arrive: publish the call and, of a short vector, the data; wait for all peers, and compare the calls (Arrival).
+/// 4. run: compute the result of a one-shot collective (OneShot), or take the steps of a pipeline (Pipeline).
 ///
-/// Bytes copied or reduced per rank of an allreduce of N among P: one-shot N(P+3), of which the
-/// rank's own N come from its input; through staging memory 5N-2N/P; in
-/// windows 2N. Reductions associate as a balanced binary tree over the ranks, so all ways give the same bits.
+/// Synchronisations: one for a one-shot collective. A pipeline has one more per slice and stage, and one at the end if
+/// peers use this rank's buffers.
+/// Bytes copied or reduced per rank, of an allreduce of N bytes among P ranks: one-shot N(P+3), of which the rank reads
+/// its own N bytes from the input; through staging memory 5N-2N/P; in windows 2N. Reductions associate as a balanced
+/// binary tree over the ranks, so all of these ways give the same bits.
 ///
-/// The lane is the operation's from its construction to its destruction; what lies in it, and who may write that when,
-/// say Arrival, OneShot and Pipeline.
+/// The operation owns its lane from construction to destruction. Arrival, OneShot and Pipeline say what lies in the
+/// lane, and when each rank may write there.
 class ShmOperation final : public Operation {
  public:
-  /// What the operation is for: the whole collective, or only to compare what the ranks called.
+  /// The whole collective, or only the comparison of the ranks' calls.
   enum class Purpose { kCollective, kComparison };
-  /// @param call  outlives the operation; ranks of it are those of `host`.   @param number  grows from call to call
-  /// @param has_arrived  the caller has published this rank's arrival, in full
-  ShmOperation(const Group& group, ShmGroup& host, const Call& call, const Descriptor& descriptor, std::uint64_t number,
+  /// @param call  outlives the operation; ranks in the call (root, counts) are local ranks   @param number  grows from
+  /// one operation to the next   @param has_arrived  the caller has published this rank's arrival, data included
+  ShmOperation(const Group& group, ShmGroup& shm, const Call& call, const Descriptor& descriptor, std::uint64_t number,
                Purpose purpose, bool has_arrived = false);
-  /// The same collective will run operation `number` in the same lane after this one.
+  /// Keeps the lane for operation `number`, which the same collective will run after this operation.
   void set_followed_by(std::uint64_t number) { followed_by_ = number; }
   ~ShmOperation() override;
   ShmOperation(const ShmOperation&) = delete;
@@ -47,7 +51,7 @@ class ShmOperation final : public Operation {
   /// @throws Mismatch  on all ranks, before data is touched
   State advance() override;
   std::vector<int> waits_for() const override;
-  /// Waits until no peer touches this rank's memory.
+  /// Blocks until no peer uses this rank's buffers, which takes at most a step of a peer.
   BufferHazard withdraw() override;
 
  private:
@@ -55,13 +59,13 @@ class ShmOperation final : public Operation {
   void arrive();
 
   const Group& group_;
-  ShmGroup& host_;
+  ShmGroup& shm_;
   const bool has_arrived_;
-  std::uint64_t followed_by_ = 0;
+  std::uint64_t followed_by_ = 0;  // 0: no operation
   Arrival arrival_;
-  const std::uint64_t previous_;     // what all must have completed before the lane may be written
-  std::vector<std::size_t> firsts_;  // where the parts of the ranks begin, for collectives with counts
-  // Of a comparison neither.
+  const std::uint64_t previous_;      // all ranks must have completed this operation before this rank writes the lane
+  std::vector<std::size_t> offsets_;  // where each rank's part begins, in collectives with counts
+  // One of the two is set, unless the purpose is the comparison.
   std::optional<OneShot> one_shot_;
   std::optional<Pipeline> pipeline_;
   Phase phase_ = Phase::kConnect;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a host do in a collective: which stages, in which order, and which rank waits for which.
+// Plans of pipelined collectives in shared memory: the stages, their order, and which rank waits for which. Pure.
 #pragma once
 
 #include <array>
@@ -10,44 +10,59 @@
 
 namespace farandole {
 
-/// A collective inside a host passes over the vector in slices. Each slice has up to three stages: *copy-in* copies a
-/// rank's input to its staging memory; *reduce* combines, publishes or places what a rank is responsible for;
-/// *copy-out* copies results of peers to the rank's output. Where the peers can reach a rank's buffers, stages fall
-/// away.
-///
-/// All ranks go through the same steps in the same order, also those that have nothing to do in one. At time t the
-/// stages work on slices t, t-1 and t-2, so that a slice is still in the caches when its next stage comes. A rank waits
-/// only for steps of an earlier time, so ranks can not wait for each other in a circle.
+/// A stage of a pipelined collective; every slice of the vector passes through up to three of them in this order:
+/// - *copy-in* copies a rank's input to the rank's staging memory;
+/// - *reduce* does the work of the rank that is responsible for data: the rank reduces its own chunk (allreduce,
+///   reduce, reduce_scatter), makes its chunk available (broadcast, allgather, gather), or collects the parts that are
+///   meant for this rank (scatter, alltoall);
+/// - *copy-out* copies the peers' results to a rank's output.
 enum class ShmStage : std::uint8_t { kCopyIn, kReduce, kCopyOut };
 inline constexpr std::size_t kShmStages = 3;
 
-/// What the ranks know of a call when all have arrived; the same on all of them.
+/// Inputs of a plan. They follow from all ranks' arrival records, and are the same on all ranks.
 struct ShmFacts {
   Collective collective = Collective::kBarrier;
   int size = 1;
   int root = -1;
-  bool reaches_inputs = false;
-  bool reaches_outputs = false;
-  bool copies_inputs = false;  ///< the kernel can: worth it for data that is only moved
+  bool reaches_inputs = false;   ///< ranks can read the inputs of their peers in place
+  bool reaches_outputs = false;  ///< ranks can write the outputs of their peers in place
+  bool copies_inputs = false;    ///< cross-memory attach can read inputs, and pays: data are moved, and not reduced
 };
 
+/// The steps of a pipelined collective. A step is a stage on a slice.
+///
+/// Stages: data pass from stage to stage through staging memory, so copy-in falls away if ranks reach the inputs of
+/// their peers, and copy-out if they reach the outputs. The constructor has the table.
+///
+/// Order: all ranks take the same steps in the same order, including steps in which a rank has nothing to do. At time t
+/// the first used stage works on slice t, the second on slice t-1, and the third on slice t-2, so that a slice is still
+/// in the caches when the slice's next stage comes. With all three stages and 3 slices:
+///
+///     time      0     1     2     3     4
+///     copy-in   0     1     2
+///     reduce          0     1     2
+///     copy-out              0     1     2
+///
+/// Deadlock: none, because a rank waits only for steps of an earlier time.
 class ShmPlan {
  public:
   ShmPlan() = default;
   explicit ShmPlan(const ShmFacts& facts);
-  /// The vector is passed over in so many slices.
+  /// Sets the number of slices in the longest chunk.
   void set_slices(std::size_t slices) { slices_ = slices; }
 
   bool uses(ShmStage stage) const { return uses_[static_cast<std::size_t>(stage)]; }
   bool is_first(ShmStage stage) const;
-  /// Does `rank` do anything in this stage?
+  /// True if `rank` has work in this stage.
   bool is_active(ShmStage stage, int rank) const;
-  /// The only rank whose data `stage` reads, or -1 for all.
+  /// The only rank whose data `stage` reads; -1 if the stage reads data of all ranks.
   int source(ShmStage stage) const;
 
-  bool reads_inputs() const { return reads_inputs_; }      ///< reduce, or copy-out without it, reads the peers' inputs
-  bool writes_outputs() const { return writes_outputs_; }  ///< reduce writes the peers' outputs
-  /// Peers use this rank's buffers, so it must wait for them at the end.
+  /// True if ranks read their peers' inputs in place: in reduce, or in copy-out if the plan has no reduce.
+  bool reads_inputs() const { return reads_inputs_; }
+  /// True if ranks write their peers' outputs in place, in reduce.
+  bool writes_outputs() const { return writes_outputs_; }
+  /// True if peers use this rank's buffers in place, so that this rank must wait for the peers at the end.
   bool touches_buffers() const { return reads_inputs_ || writes_outputs_; }
 
   std::size_t slices() const { return slices_; }
@@ -56,10 +71,10 @@ class ShmPlan {
     ShmStage stage = ShmStage::kCopyIn;
     std::size_t slice = 0;
   };
-  /// The steps in order: the first one, and the one that follows. Undefined past the end.
+  /// The first step, and the step that follows `step`. Undefined past the last step.
   Step first() const;
   Step after(const Step& step) const;
-  /// How many steps are done once this one is.
+  /// Number of steps that a rank has taken after taking this step.
   std::uint64_t done_after(ShmStage stage, std::size_t slice) const;
 
  private:
@@ -67,7 +82,7 @@ class ShmPlan {
 
   ShmFacts facts_;
   std::array<bool, kShmStages> uses_{};
-  int used_ = 0;
+  int used_ = 0;  // number of stages used
   bool reads_inputs_ = false, writes_outputs_ = false;
   std::size_t slices_ = 0;
 };

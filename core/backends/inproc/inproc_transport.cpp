@@ -15,29 +15,31 @@
 
 namespace farandole {
 
-/// A message that waits to be received. The sender and the mailbox share it.
+/// A posted send. Its SendTransfer and the mailbox share it.
 struct InprocTransport::Envelope {
   enum State : int { kPosted, kTaken, kDone, kWithdrawn };
   const void* data = nullptr;
   std::size_t bytes = 0;
   int source = 0;
-  std::atomic<int> state{
-      kPosted};  // kPosted→kTaken by the receiver; the release of kDone pairs with the sender's acquire
+  // From kPosted, either the receiver sets kTaken or the sender sets kWithdrawn. The receiver's release store of kDone
+  // pairs with the sender's acquire load: the receiver has finished reading `data`.
+  std::atomic<int> state{kPosted};
 };
 
-/// What is on its way to one rank. The mutex guards all channels.
+/// Posted sends and receives of one target rank. The mutex guards all channels.
 struct InprocTransport::Mailbox {
-  struct Line {
+  struct ChannelQueue {
     std::deque<std::shared_ptr<Envelope>> sends;
-    std::deque<const RecvTransfer*> receivers;  // in posted order: the front one gets the next message
-    std::atomic<int> waiting{0};                // sends.size(), for receivers that poll without taking the lock
+    std::deque<const RecvTransfer*> receivers;  // in posted order: the front gets the next message
+    std::atomic<int> send_count{0};             // sends.size(), for receivers that poll without taking the lock
   };
+  /// Source, communicator and lane in one number; the mailbox belongs to the target.
   static std::uint64_t key(const Channel& channel) {
     return (static_cast<std::uint64_t>(channel.source) << 24) |
            (static_cast<std::uint64_t>(channel.communicator) << 8) | channel.lane;
   }
   std::mutex mutex;
-  std::unordered_map<std::uint64_t, Line> lines;
+  std::unordered_map<std::uint64_t, ChannelQueue> channels;  // by key()
 };
 
 class InprocTransport::SendTransfer final : public Transfer {
@@ -48,7 +50,7 @@ class InprocTransport::SendTransfer final : public Transfer {
   ~SendTransfer() override {
     int expected = Envelope::kPosted;
     if (envelope_->state.compare_exchange_strong(expected, Envelope::kWithdrawn)) return;
-    // The receiver is reading: its copy is short, and the memory must stay until it ends.
+    // The receiver is reading the sender's memory, which must stay until it has finished. That takes one copy.
     while (!test()) std::this_thread::yield();
   }
   bool test() override { return envelope_->state.load(std::memory_order_acquire) == Envelope::kDone; }
@@ -60,21 +62,21 @@ class InprocTransport::SendTransfer final : public Transfer {
 class InprocTransport::RecvTransfer final : public Transfer {
  public:
   RecvTransfer(InprocTransport& transport, const Channel& channel, std::size_t bytes)
-      : transport_(transport), channel_(channel), box_(transport.mailbox_of(channel.target)), bytes_(bytes) {
-    const std::lock_guard lock(box_.mutex);
-    line_ = &box_.lines[Mailbox::key(channel)];
-    line_->receivers.push_back(this);
+      : transport_(transport), channel_(channel), mailbox_(transport.mailbox_of(channel.target)), bytes_(bytes) {
+    const std::lock_guard lock(mailbox_.mutex);
+    queue_ = &mailbox_.channels[Mailbox::key(channel)];
+    queue_->receivers.push_back(this);
   }
   RecvTransfer(const RecvTransfer&) = delete;
   RecvTransfer& operator=(const RecvTransfer&) = delete;
   ~RecvTransfer() override {
     if (complete_) return;
-    const std::lock_guard lock(box_.mutex);
-    std::erase(line_->receivers, this);
+    const std::lock_guard lock(mailbox_.mutex);
+    std::erase(queue_->receivers, this);
   }
 
   void copy_to(void* data) { out_ = data; }
-  void take_shorter() { may_be_shorter_ = true; }
+  void accept_shorter() { may_be_shorter_ = true; }
   void reduce_to(void* out, const void* operand, std::size_t count, DType dtype, ReduceOp op) {
     out_ = out, operand_ = operand, count_ = count, dtype_ = dtype, op_ = op;
   }
@@ -89,7 +91,7 @@ class InprocTransport::RecvTransfer final : public Transfer {
     if (fits) consume(envelope->data);
     const int source = envelope->source;
     envelope->state.store(Envelope::kDone, std::memory_order_release);
-    transport_.ring_(source);
+    transport_.wake_(source);
     if (!fits) {
       throw TransportError(fmt::format("rank {} expected a message of {} bytes from rank {} and got one of {} bytes",
                                        channel_.target, bytes_, source, received_bytes_));
@@ -99,17 +101,18 @@ class InprocTransport::RecvTransfer final : public Transfer {
   std::size_t received_bytes() const override { return received_bytes_; }
 
  private:
+  /// The message for this receive; null if none has been posted yet, or an earlier receive of the channel comes first.
   std::shared_ptr<Envelope> take() {
-    if (line_->waiting.load(std::memory_order_relaxed) == 0) return nullptr;
-    const std::lock_guard lock(box_.mutex);
-    if (line_->receivers.front() != this) return nullptr;
-    while (!line_->sends.empty()) {
-      auto envelope = std::move(line_->sends.front());
-      line_->sends.pop_front();
-      line_->waiting.fetch_sub(1, std::memory_order_relaxed);
+    if (queue_->send_count.load(std::memory_order_relaxed) == 0) return nullptr;
+    const std::lock_guard lock(mailbox_.mutex);
+    if (queue_->receivers.front() != this) return nullptr;
+    while (!queue_->sends.empty()) {
+      auto envelope = std::move(queue_->sends.front());
+      queue_->sends.pop_front();
+      queue_->send_count.fetch_sub(1, std::memory_order_relaxed);
       int expected = Envelope::kPosted;
       if (envelope->state.compare_exchange_strong(expected, Envelope::kTaken)) {
-        line_->receivers.pop_front();
+        queue_->receivers.pop_front();
         return envelope;
       }
     }
@@ -126,8 +129,8 @@ class InprocTransport::RecvTransfer final : public Transfer {
 
   InprocTransport& transport_;
   const Channel channel_;
-  Mailbox& box_;
-  Mailbox::Line* line_ = nullptr;
+  Mailbox& mailbox_;
+  Mailbox::ChannelQueue* queue_ = nullptr;
   const std::size_t bytes_;
   bool may_be_shorter_ = false;
   std::size_t received_bytes_ = 0;
@@ -139,8 +142,8 @@ class InprocTransport::RecvTransfer final : public Transfer {
   bool complete_ = false;
 };
 
-InprocTransport::InprocTransport(int first_rank, int count, std::function<void(int)> ring)
-    : first_rank_(first_rank), ring_(std::move(ring)) {
+InprocTransport::InprocTransport(int first_rank, int count, std::function<void(int)> wake)
+    : first_rank_(first_rank), wake_(std::move(wake)) {
   for (int i = 0; i < count; ++i) mailboxes_.push_back(std::make_unique<Mailbox>());
 }
 
@@ -152,13 +155,13 @@ std::unique_ptr<Transfer> InprocTransport::send(const Channel& channel, const vo
   envelope->bytes = bytes;
   envelope->source = channel.source;
   {
-    Mailbox& box = mailbox_of(channel.target);
-    const std::lock_guard lock(box.mutex);
-    Mailbox::Line& line = box.lines[Mailbox::key(channel)];
-    line.sends.push_back(envelope);
-    line.waiting.fetch_add(1, std::memory_order_relaxed);
+    Mailbox& mailbox = mailbox_of(channel.target);
+    const std::lock_guard lock(mailbox.mutex);
+    Mailbox::ChannelQueue& queue = mailbox.channels[Mailbox::key(channel)];
+    queue.sends.push_back(envelope);
+    queue.send_count.fetch_add(1, std::memory_order_relaxed);
   }
-  ring_(channel.target);
+  wake_(channel.target);
   return std::make_unique<SendTransfer>(std::move(envelope));
 }
 
@@ -168,10 +171,10 @@ std::unique_ptr<Transfer> InprocTransport::recv(const Channel& channel, void* da
   return transfer;
 }
 
-std::unique_ptr<Transfer> InprocTransport::recv_up_to(const Channel& channel, void* data, std::size_t most) {
-  auto transfer = std::make_unique<RecvTransfer>(*this, channel, most);
+std::unique_ptr<Transfer> InprocTransport::recv_up_to(const Channel& channel, void* data, std::size_t max_bytes) {
+  auto transfer = std::make_unique<RecvTransfer>(*this, channel, max_bytes);
   transfer->copy_to(data);
-  transfer->take_shorter();
+  transfer->accept_shorter();
   return transfer;
 }
 
@@ -183,11 +186,11 @@ std::unique_ptr<Transfer> InprocTransport::recv_reduce(const Channel& channel, v
 }
 
 bool InprocTransport::has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) {
-  Mailbox& box = mailbox_of(target);
+  Mailbox& mailbox = mailbox_of(target);
   const std::uint64_t wanted = Mailbox::key({communicator, lane, 0, target});
   constexpr std::uint64_t kWithoutSource = (1U << 24) - 1;
-  const std::lock_guard lock(box.mutex);
-  return std::any_of(box.lines.begin(), box.lines.end(), [&](const auto& entry) {
+  const std::lock_guard lock(mailbox.mutex);
+  return std::any_of(mailbox.channels.begin(), mailbox.channels.end(), [&](const auto& entry) {
     return (entry.first & kWithoutSource) == wanted && entry.second.receivers.empty() && !entry.second.sends.empty();
   });
 }

@@ -12,19 +12,24 @@
 
 namespace farandole {
 
-/// Connects the ranks of one process. A send is an entry in the mailbox of its target; the receiver copies or reduces
-/// straight from the sender's memory, so a send completes only when it has been received (unbuffered).
+/// Connects the ranks of one process. Thread-safe, as every Transport.
+///
+/// Protocol: each rank has a mailbox, which holds a queue of posted sends and a queue of posted receives per channel. A
+/// send posts an envelope (address and length) in the target's mailbox and wakes the target. When a receive is tested
+/// and is the first of its channel, it takes the first envelope, copies or reduces straight from the sender's memory,
+/// marks the envelope done and wakes the sender. So every message is one pass over the data without a bounce buffer,
+/// and a send completes only when it has been received (unbuffered).
 class InprocTransport final : public Transport {
  public:
-  /// @param first_rank, count  ranks `first_rank` … `first_rank + count - 1` live in this process.
-  /// @param ring   wakes the threads that wait for a rank; called without locks held.
-  InprocTransport(int first_rank, int count, std::function<void(int)> ring);
+  /// @param first_rank, count  ranks `first_rank` … `first_rank + count - 1` live in this process
+  /// @param wake  wakes the threads that wait for a rank; called without locks held
+  InprocTransport(int first_rank, int count, std::function<void(int)> wake);
   ~InprocTransport() override;
 
   std::string_view name() const override { return "inproc"; }
   std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override;
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
-  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) override;
+  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t max_bytes) override;
   std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand, std::size_t count,
                                         DType dtype, ReduceOp op) override;
   bool fuses_reduction() const override { return true; }
@@ -39,7 +44,7 @@ class InprocTransport final : public Transport {
   Mailbox& mailbox_of(int rank) { return *mailboxes_[static_cast<std::size_t>(rank - first_rank_)]; }
 
   const int first_rank_;
-  const std::function<void(int)> ring_;
+  const std::function<void(int)> wake_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;
 };
 

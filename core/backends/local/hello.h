@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two ends of a connection tell each other first. Builds that differ must understand it: it never changes.
+// First message in each direction on a connection between two processes of a host.
 #pragma once
 
 #include <cstddef>
@@ -9,20 +9,22 @@
 
 namespace farandole::local {
 
+/// Identifies a process to its peer. Sent as it lies in memory. Its layout never changes, so that different builds
+/// understand each other's hello and can say that they differ.
 struct Hello {
   std::int32_t process = 0;
   std::int32_t processes = 0;
   std::int32_t pid = 0;
-  char layout[116] = {};  ///< the beginning of layout_id()
+  char layout[116] = {};  ///< the beginning of layout_id(), which identifies the build
 
   std::string_view layout_text() const { return layout; }
 };
 static_assert(sizeof(Hello) == 128);
 
-/// This process's.
+/// The hello of this process.
 Hello make_hello(int process, int processes);
-/// The hello that a packet is: its process is one of its processes, and the build is a text.
-/// @throws TransportError  it is none; says what is wrong
+/// Parses a packet. Checks its size, 0 <= process < processes, pid > 0, and that the layout is a text.
+/// @throws TransportError  says what is wrong
 Hello parse_hello(std::span<const std::byte> packet);
 
 }  // namespace farandole::local

@@ -13,8 +13,7 @@ namespace farandole::local {
 
 namespace {
 
-/// Otherwise its peers would not see this process end for as long as a child of it lives, and its number would be
-/// taken.
+/// Open sockets in a child would keep the peers from seeing the end of this process, and keep its number in use.
 void drop_sockets_in_child(LocalProcessGroup& group) {
   group.drop_sockets();
 }
@@ -25,18 +24,18 @@ class LocalBackend final : public Backend {
   std::string_view name() const override { return "local"; }
   std::string version() const override { return "sockets of this host"; }
   std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions&) override {
-    return std::make_unique<LocalProcessGroup>(Slot{settings.job, static_cast<int>(settings.rank),
-                                                    static_cast<int>(settings.size), settings.warn_after,
-                                                    settings.timeout});
+    return std::make_unique<LocalProcessGroup>(LocalJob{settings.job, static_cast<int>(settings.rank),
+                                                        static_cast<int>(settings.size), settings.warn_after,
+                                                        settings.timeout});
   }
 };
 
 }  // namespace
 
-LocalProcessGroup::LocalProcessGroup(const Slot& slot)
-    : SocketProcessGroup(slot.process, slot.processes, slot.warn_after, slot.timeout) {
-  Rendezvous rendezvous = meet(slot);
-  name_ = std::move(rendezvous.name);
+LocalProcessGroup::LocalProcessGroup(const LocalJob& job)
+    : SocketProcessGroup(job.process, job.processes, job.warn_after, job.timeout) {
+  Rendezvous rendezvous = join_job(job);
+  listener_ = std::move(rendezvous.listener);
   for (UniqueDescriptor& socket : rendezvous.sockets) {
     links_.push_back(socket ? std::make_unique<Link>(std::move(socket), fmt::format("process {}", links_.size()))
                             : nullptr);
@@ -50,7 +49,7 @@ LocalProcessGroup::~LocalProcessGroup() {
 }
 
 void LocalProcessGroup::drop_sockets() {
-  const UniqueDescriptor dropped(std::move(name_));
+  const UniqueDescriptor closed(std::move(listener_));
   for (const auto& link : links_) {
     if (link) link->drop_socket();
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job of processes of one host that no MPI started: FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB.
+// Jobs of one host without MPI: FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB.
 #pragma once
 
 #include <string>
@@ -12,17 +12,21 @@
 
 namespace farandole::local {
 
-/// Everything between processes goes over a socket for each pair; the collectives of the ranks use shared memory.
+/// The processes of a job that all run on this host and were started without MPI. Each pair of processes has a stream
+/// socket for control messages and for the few messages that do not go through shared memory; the ranks' collectives
+/// use shared memory.
 class LocalProcessGroup final : public sockets::SocketProcessGroup {
  public:
-  /// Blocks until all processes have met. @throws InvalidArgument, Timeout, TransportError  see `meet`
-  explicit LocalProcessGroup(const Slot& slot);
+  /// Blocks until every pair of processes is connected. @throws InvalidArgument, PeerLost, Timeout, TransportError  see
+  /// `join_job`
+  explicit LocalProcessGroup(const LocalJob& job);
   ~LocalProcessGroup() override;
 
   Transport& transport() override { return transport_; }
   void set_topology(const Topology& topology) override { transport_.set_topology(topology); }
   void rest() override;
-  /// In a forked child, which has one thread: it is no process of the job, and must not look like one to its peers.
+  /// Closes all sockets in a forked child, while it has one thread: the child is not a process of the job, and an open
+  /// socket would look to the peers as if this process still lived.
   void drop_sockets();
 
  private:
@@ -30,12 +34,12 @@ class LocalProcessGroup final : public sockets::SocketProcessGroup {
   Link* find_link(int process) override { return links_[static_cast<std::size_t>(process)].get(); }
   std::string why_lost(int process) override;
 
-  UniqueDescriptor name_;
+  UniqueDescriptor listener_;
   Links links_;
   LocalTransport transport_{links_};
 };
 
-/// The backend "local", part of the library.
+/// The backend "local", which is part of the library.
 Backend& local_backend();
 
 }  // namespace farandole::local

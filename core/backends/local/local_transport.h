@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels over the sockets between the processes of a host that no MPI started.
+// Messages over the sockets between the processes of one host, in jobs without MPI.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@ namespace farandole::local {
 
 using sockets::Link;
 
-/// The connections of a process, by process; none with itself.
+/// Connections of this process by peer process; null for this process itself.
 using Links = std::vector<std::unique_ptr<Link>>;
 
-/// Carries what does not go through shared memory.
+/// Carries the messages that do not go through shared memory, over one connection per pair of processes.
 class LocalTransport final : public sockets::LinkTransport {
  public:
   explicit LocalTransport(const Links& links) : links_(links) {}
@@ -24,7 +24,7 @@ class LocalTransport final : public sockets::LinkTransport {
   LinkCost cost() const override { return {5.0, 1e6 / 2e9}; }
 
  private:
-  // One connection carries all: a host's own has little in it that could be waited for.
+  // Both kinds of traffic share a connection: inside a host few messages are long enough to delay others.
   Link* link_with(int process, Traffic) override { return links_[static_cast<std::size_t>(process)].get(); }
   Link* find_link(int process, Traffic traffic) const override {
     return traffic == Traffic::kShort ? links_[static_cast<std::size_t>(process)].get() : nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the processes of one host find each other when no MPI started them.
+// How the processes of a job on one host find each other without MPI.
 #pragma once
 
 #include <chrono>
@@ -12,28 +12,32 @@ namespace farandole::local {
 
 using sockets::UniqueDescriptor;
 
-/// What a process knows of its job before it meets its peers.
-struct Slot {
-  std::string job;    ///< the same text for all processes, 1 … 64 bytes
-  int process = 0;    ///< this process's number
-  int processes = 1;  ///< how many there are
-  std::chrono::duration<double> warn_after{
-      30};  ///< logs which processes are missing, again after twice the time, and so on
+/// A job, and the place of this process in it.
+struct LocalJob {
+  std::string name;   ///< the same for all processes, 1 to 64 bytes
+  int process = 0;    ///< number of this process
+  int processes = 1;  ///< number of processes in the job
+  /// A first warning that names the missing processes comes after this time, the next after twice the time, and so on.
+  std::chrono::duration<double> warn_after{30};
   std::chrono::duration<double> timeout{0};  ///< 0: waits for ever
 };
 
-/// The processes of a job, met.
+/// Connections with all other processes of the job.
 struct Rendezvous {
-  UniqueDescriptor name;                  ///< keeps other processes from taking this one's number
-  std::vector<UniqueDescriptor> sockets;  ///< by process, SOCK_STREAM, non-blocking; none for this one itself
+  UniqueDescriptor listener;              ///< as long as it is open, no other process can take this process's number
+  std::vector<UniqueDescriptor> sockets;  ///< by process, SOCK_STREAM, non-blocking; empty for this process itself
 };
 
-/// Connects this process with every other of its job. Each listens under a name made of user, job and number, in
-/// Linux's abstract name space, which has no files, so that nothing stays behind however a process ends; whoever has
-/// another user's identity is refused. Collective over the processes of the job. Blocks.
-/// @throws InvalidArgument  the job's name is too long, the number is taken, or another process was given another
-/// number of processes or runs another build   @throws PeerLost  a process that was met has gone before all had met
-/// @throws Timeout  names the processes that are missing   @throws TransportError
-Rendezvous meet(const Slot& slot);
+/// Connects this process with every other process of its job. Collective over the processes of the job. Blocks.
+///
+/// Protocol: each process listens on a Unix socket in Linux's abstract name space, whose name consists of user, job
+/// name and process number. (Abstract names have no files, so nothing stays behind however a process ends.) A process
+/// connects to all processes with lower numbers, and tries again until they listen; it accepts connections from those
+/// with higher numbers. Both ends send a Hello first. Connections of other users are refused.
+/// @throws InvalidArgument  the job's name is too long; the number is taken, here or by a process of another user; or
+/// another process was given another number of processes, or runs another build
+/// @throws PeerLost  a process ended after it had connected with this process, and before all processes had
+/// @throws Timeout  names the processes that are missing   @throws TransportError  a system call failed
+Rendezvous join_job(const LocalJob& job);
 
 }  // namespace farandole::local

@@ -28,7 +28,7 @@ namespace {
 constexpr const char* kName = "farandole-windows";
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kLineBytes = 128;         // between memory of different writers
-constexpr std::uint64_t kLargeBytes = 256 << 10;  // from here on, memory goes back to the system when released
+constexpr std::uint64_t kLargeBytes = 256 << 10;  // allocations from this size on go back to the system when released
 constexpr const char* kAdvice =
     "start the ranks of a host as one user, in one container or with a common process name space";
 constexpr std::uint64_t kGrowthBytes = 1ULL << 20;  // the file grows by multiples of this
@@ -54,7 +54,8 @@ std::string reason(int error) {
   return std::generic_category().message(error);
 }
 
-/// Whether the memory file is the one meant: the number of its process may be another's in another name space.
+/// True if the memory file has this nonce. The pid of a claim alone does not identify a process: in another pid
+/// namespace the same number names another process.
 bool has_nonce(int descriptor, const ArenaHeader::Nonce& nonce) {
   ArenaHeader::Nonce found{};
   return pread(descriptor, found.data(), sizeof found, offsetof(ArenaHeader, nonce)) ==
@@ -62,15 +63,16 @@ bool has_nonce(int descriptor, const ArenaHeader::Nonce& nonce) {
          found == nonce;
 }
 
-void* reserve(int descriptor, std::size_t bytes) {
-  // Ordinary memory becomes usable as it is needed, so that a strict system is asked for no more than that.
+void* map_pages(int descriptor, std::size_t bytes) {
+  // Ordinary memory is mapped inaccessible, and made accessible as the arena grows, so that a system that commits
+  // strictly reserves no more than that.
   if (descriptor < 0) return mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
 }
 
-/// Maps an arena so that core dumps leave it out: it is sparse, and dumping would make all of it real.
-std::byte* map_whole(int descriptor, std::size_t bytes) {
-  void* memory = reserve(descriptor, bytes);
+/// Maps an arena, excluded from core dumps: a dump would make every page of the sparse file real.
+std::byte* map_arena_bytes(int descriptor, std::size_t bytes) {
+  void* memory = map_pages(descriptor, bytes);
   if (memory == MAP_FAILED) return nullptr;
   (void)madvise(memory, bytes, MADV_DONTDUMP);
   return static_cast<std::byte*>(memory);
@@ -81,7 +83,7 @@ std::byte* map_whole(int descriptor, std::size_t bytes) {
 Arena::Arena(const ArenaPlan& plan) : plan_(plan), extents_(0, 0) {
   if (plan_.is_file) open_file();
   size_ = plan_.arena_bytes;
-  // What is free may be in pieces, or locked memory be limited: half as much may still be had.
+  // Free address space may be fragmented, or locked memory limited: half as much may still succeed.
   while (!map() && size_ / 2 >= kSmallestArena) size_ = size_ / 2 / kPageBytes * kPageBytes;
   if (base_ == nullptr) {
     const std::string why = reason(errno);
@@ -101,7 +103,7 @@ Arena::~Arena() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-/// Leaves `descriptor_` at -1 and says why in `problem_` if there is no memory file to be had.
+/// Creates the memory file. On failure `descriptor_` stays -1, and `problem_` says why.
 void Arena::open_file() {
   if (plan_.arena_bytes < kSmallestArena) {
     problem_ = fmt::format("{} leaves {} bytes for it, and {} are needed; raise it", plan_.arena_owner,
@@ -114,11 +116,11 @@ void Arena::open_file() {
   }
 }
 
-/// Maps `size_` bytes, and makes the header memory. False with errno.
+/// Maps `size_` bytes, and makes the header usable. Returns false with errno on failure.
 bool Arena::map() {
-  base_ = map_whole(descriptor_, size_);
+  base_ = map_arena_bytes(descriptor_, size_);
   if (base_ == nullptr) return false;
-  // A header of zero bytes is a new header; constructing it would touch all of it.
+  // A header of zero bytes is a valid new header. Constructing it would touch all of its pages.
   if (make_usable(0, rounded_up(sizeof(ArenaHeader), kPageBytes))) {
     if (descriptor_ >= 0) {
       (void)fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
@@ -132,15 +134,16 @@ bool Arena::map() {
   return false;
 }
 
-/// Makes [offset, offset + bytes) memory that can be written without a signal, as far as the system can promise that.
-/// False with errno.
+/// Makes [offset, offset + bytes) memory that can be written without a signal (SIGBUS), as far as the system can
+/// promise that. Returns false with errno on failure.
 bool Arena::make_usable(std::uint64_t offset, std::uint64_t bytes) {
   if (offset + bytes > end_.load(std::memory_order_relaxed) && !grow(offset + bytes)) return false;
   if (descriptor_ < 0 || !plan_.commits_strictly) return true;
-  // The system gives pages of a file when they are touched, and a signal if it has none; so they are asked for now.
+  // The system provides pages of a file when they are touched, and raises SIGBUS if it has none. Reserve them now.
   return fallocate(descriptor_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
 }
 
+/// Makes [0, end) memory, up to the next multiple of kGrowthBytes. Returns false with errno on failure.
 bool Arena::grow(std::uint64_t end) {
   const std::uint64_t wanted = std::min<std::uint64_t>(rounded_up(end, kGrowthBytes), size_);
   const std::uint64_t former = end_.load(std::memory_order_relaxed);
@@ -148,7 +151,7 @@ bool Arena::grow(std::uint64_t end) {
     if (mprotect(base_ + former, wanted - former, PROT_READ | PROT_WRITE) != 0) return false;
   } else {
     rlimit limit{};
-    // Beyond the limit the kernel would send SIGXFSZ.
+    // The kernel sends SIGXFSZ to a process that exceeds this limit.
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < wanted) {
       errno = EFBIG;
       return false;
@@ -170,7 +173,7 @@ std::uint64_t Arena::allocate(std::size_t bytes, std::uint64_t in_use_elsewhere)
   if (bytes <= plan_.windows_bytes && own + in_use_elsewhere <= plan_.windows_bytes - bytes) {
     offset = extents_.take(rounded(bytes), granularity(bytes));
   }
-  if (!offset) refuse(bytes, own + in_use_elsewhere);
+  if (!offset) throw_does_not_fit(bytes, own + in_use_elsewhere);
   if (!make_usable(*offset, rounded(bytes))) {
     const int error = errno;
     extents_.give_back(*offset, rounded(bytes));
@@ -183,7 +186,7 @@ std::uint64_t Arena::allocate(std::size_t bytes, std::uint64_t in_use_elsewhere)
   return *offset;
 }
 
-void Arena::refuse(std::size_t bytes, std::uint64_t in_use) const {
+void Arena::throw_does_not_fit(std::size_t bytes, std::uint64_t in_use) const {
   const bool is_address_space = bytes <= plan_.windows_bytes && in_use <= plan_.windows_bytes - bytes;
   const std::string limit =
       !is_address_space ? fmt::format("the limit is {} bytes ({})", plan_.windows_bytes, plan_.windows_owner)
@@ -200,13 +203,13 @@ void Arena::release(std::uint64_t offset, std::size_t bytes) {
   const std::uint64_t length = rounded(bytes);
   const std::lock_guard lock(mutex_);
   if (quarantined_) return;
-  if (length < kLargeBytes || !empty(offset, length)) std::memset(base_ + offset, 0, length);
+  if (length < kLargeBytes || !discard_pages(offset, length)) std::memset(base_ + offset, 0, length);
   extents_.give_back(offset, length);
   header().allocated_bytes.fetch_sub(length, std::memory_order_relaxed);
 }
 
-/// Gives whole pages back to the system; they read as zeros afterwards. False if it does not take them.
-bool Arena::empty(std::uint64_t offset, std::uint64_t bytes) const {
+/// Returns whole pages to the system; they read as zeros afterwards. Returns false if the system refuses.
+bool Arena::discard_pages(std::uint64_t offset, std::uint64_t bytes) const {
   if (descriptor_ < 0) return madvise(base_ + offset, bytes, MADV_DONTNEED) == 0;
   return fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                    static_cast<off_t>(bytes)) == 0;
@@ -217,8 +220,8 @@ void Arena::quarantine() {
   quarantined_ = true;
 }
 
-// The file is the parent's memory, and stays so: the child lets go of it, and sees copies of its pages. What the parent
-// makes memory later is not there in the child.
+// The file stays the parent's memory: the child closes it, and maps private copies of its pages. Memory that the parent
+// adds later does not exist in the child.
 void Arena::become_private() {
   is_in_child_ = true;
   if (descriptor_ < 0) return;
@@ -226,12 +229,13 @@ void Arena::become_private() {
   const auto remap = [&](int protection) {
     return mmap(base_, end, protection, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, descriptor_, 0) != MAP_FAILED;
   };
-  // A strict system may not have the memory for what a child might write; reading asks for none.
-  const bool is_there = remap(PROT_READ | PROT_WRITE) || remap(PROT_READ);
-  const std::uint64_t kept = is_there ? end : 0;
+  // A system that commits strictly may refuse the memory for pages that the child might write; a read-only mapping
+  // needs none.
+  const bool is_mapped = remap(PROT_READ | PROT_WRITE) || remap(PROT_READ);
+  const std::uint64_t kept = is_mapped ? end : 0;
   munmap(base_ + kept, size_ - kept);
   size_ = kept;
-  if (is_there) (void)madvise(base_, kept, MADV_DONTDUMP);
+  if (is_mapped) (void)madvise(base_, kept, MADV_DONTDUMP);
   close(std::exchange(descriptor_, -1));
 }
 
@@ -254,10 +258,10 @@ std::byte* map_arena(const SharedMemory::Claim& claim, std::string& error) {
   std::byte* base = nullptr;
   if (!has_nonce(descriptor, claim.nonce)) {
     error = fmt::format("{}: is the memory of another process; {}", path, kAdvice);
-  } else if (base = map_whole(descriptor, claim.bytes); base == nullptr) {
+  } else if (base = map_arena_bytes(descriptor, claim.bytes); base == nullptr) {
     error = fmt::format("mapping {} bytes: {}", claim.bytes, reason(errno));
   } else {
-    // A child is no rank: what it must not touch it does not see.
+    // A forked child is not a rank, and must not touch the memory of peers: leave their arenas out of it.
     (void)madvise(base, claim.bytes, MADV_DONTFORK);
   }
   close(descriptor);

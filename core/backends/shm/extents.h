@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parts of an address range are free.
+// Free-list allocator of an address range.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,15 @@
 
 namespace farandole {
 
-/// Gives out extents of [first, end): the lowest that fit, aligned. Neighbouring free extents merge. Not thread-safe.
+/// Allocates extents of the range [first, end): always the lowest free extent that is long enough. Neighbouring free
+/// extents merge. Keeps no record of the extents that are in use. Not thread-safe.
 class Extents {
  public:
   Extents(std::uint64_t first, std::uint64_t end) { free_.emplace(first, end); }
 
-  /// `alignment` is a power of two.
+  /// Allocates `bytes` bytes. @param alignment  a power of two   @returns  the start; nullopt if no free extent fits
   std::optional<std::uint64_t> take(std::uint64_t bytes, std::uint64_t alignment);
-  /// Exactly what `take` gave.
+  /// Frees an extent that `take` has returned, in full.
   void give_back(std::uint64_t offset, std::uint64_t bytes);
   std::uint64_t free_bytes() const;
 

@@ -15,13 +15,14 @@
 namespace farandole {
 namespace {
 
-/// As process_vm_readv. @returns bytes copied, or -1 with errno
+/// Copies from the memory of another process by process_vm_readv. @returns  bytes copied, or -1 with errno
 ssize_t read_memory(std::int32_t pid, std::uint64_t address, void* to, std::size_t bytes) {
   const iovec local{to, bytes};
   const iovec remote{reinterpret_cast<void*>(address), bytes};  // NOLINT(performance-no-int-to-ptr)
   return process_vm_readv(pid, &local, 1, &remote, 1, 0);
 }
 
+/// True if the kernel lets this process read the memory of the process that made the claim.
 bool can_read(const SharedMemory::Claim& claim) {
   std::uint64_t word = 0;
   return read_memory(claim.pid, claim.address, &word, sizeof word) == static_cast<ssize_t>(sizeof word);
@@ -38,7 +39,7 @@ SharedMemory::SharedMemory(int processes, int process, const Options& options)
       pids_(static_cast<std::size_t>(processes), 0) {
   bases_[static_cast<std::size_t>(process)] = arena_->base();
   pids_[static_cast<std::size_t>(process)] = getpid();
-  // A sandbox may end a process that asks, so a process asks only if it needs the answer.
+  // A sandbox may kill a process for process_vm_readv, so try it only if copies are wanted.
   can_copy_ = options.copies && options.sharing > 1 && can_read(claim());
 }
 

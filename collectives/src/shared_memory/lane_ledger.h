@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Admission of operations to the lanes of shared memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "farandole/sdk/transport.h"
+#include "shared_memory/completion_count.h"
+
+namespace farandole {
+
+static_assert((kLanes & (kLanes - 1)) == 0);
+
+/// Decides when an operation may write a lane: the arrival record and the slots that all operations of the lane use in
+/// turn.
+///
+/// Lanes. Operations inside a host have growing numbers, the same on all ranks. A collective with sequence number s
+/// owns the numbers first_number(s) … first_number(s) + 15, and all of them share a lane. Successive collectives use
+/// the lanes in turn, so as many operations as there are lanes can be in flight together. Rule: a rank writes a lane
+/// only after all ranks have completed the lane's previous operation, because until then a peer may still read.
+///
+///     const std::uint64_t previous = ledger.begin(lane, number);
+///     // advance() returns kWaiting while ledger.first_behind(previous) >= 0
+///     …                                       // arrive, run
+///     ledger.end(lane);
+///
+/// Each rank publishes a completed number: all operations up to this number have ended on the rank. The number travels
+/// in the arrival records, which peers read anyway (`note_completed`). Only if those are not recent enough does
+/// `first_behind` read the peers' `ShmBlock::completed`.
+///
+/// Not thread-safe: one thread at a time uses it, under the lock of the work queue.
+class LaneLedger {
+ public:
+  /// Operation numbers of one collective.
+  static constexpr std::uint64_t kNumbersPerCollective = 16;
+  static constexpr std::uint64_t first_number(std::uint64_t sequence) { return kNumbersPerCollective * sequence; }
+
+  /// @param lanes  a power of two
+  LaneLedger(int size, int rank, int lanes)
+      : rank_(rank), last_lane_(static_cast<std::uint64_t>(lanes) - 1), ranks_(static_cast<std::size_t>(size)) {}
+  /// Sets the word in which `local` publishes the completed number. Needed for all ranks before the first operation.
+  void attach(int local, std::atomic<std::uint64_t>& completed) {
+    ranks_[static_cast<std::size_t>(local)].word = &completed;
+  }
+
+  /// Operations that can be in flight together: 2 if all ranks share memory, which keeps a rank busy while staging
+  /// memory stays in the caches; kLanes, as for messages, if collectives also wait for other hosts.
+  int lanes() const { return static_cast<int>(last_lane_) + 1; }
+  int lane_of(std::uint64_t number) const { return static_cast<int>(number / kNumbersPerCollective & last_lane_); }
+
+  /// Begins operation `number` in `lane`: in the order of numbers, unless the operation was announced in that order.
+  /// @returns  the operation that all ranks must have completed before this rank writes the lane, for `first_behind`
+  std::uint64_t begin(int lane, std::uint64_t number) { return completion_.begin(lane, number); }
+  /// Reserves the lane of operation `number`, which may begin only after later operations have ended. Without the
+  /// announcement, the end of a later operation would count the announced operation as completed, and peers would reuse
+  /// the lane.
+  void announce(std::uint64_t number) { (void)begin(lane_of(number), number); }
+  /// Clears the lane of the collective that owns `number`, once the collective has ended or was given up: an announced
+  /// operation will never begin. No-op if no operation of that collective is in the lane.
+  void withdraw(std::uint64_t number);
+  /// Ends the operation in `lane`, and publishes this rank's completed number.
+  /// @param next  the operation that follows in this lane as part of the same collective; 0 for none
+  void end(int lane, std::uint64_t next = 0);
+
+  /// This rank has completed all operations up to this number.
+  std::uint64_t completed() const { return completion_.completed(); }
+  /// The first local rank that has not completed operation `number`; -1 if all ranks have.
+  int first_behind(std::uint64_t number);
+  /// Records that `local` has completed all operations up to `completed`, as read in the peer's arrival record.
+  void note_completed(int local, std::uint64_t completed) {
+    std::uint64_t& known = ranks_[static_cast<std::size_t>(local)].known;
+    if (completed > known) known = completed;
+  }
+
+ private:
+  struct Rank {
+    std::atomic<std::uint64_t>* word = nullptr;  // ShmBlock::completed; null until the block has been found
+    std::uint64_t known = 0;                     // the value that this rank has last read
+  };
+  void publish_completed() const;
+
+  const int rank_;
+  const std::uint64_t last_lane_;
+  std::vector<Rank> ranks_;  // by local rank
+  CompletionCount completion_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Access to the callers' buffers on other ranks of the host, without a copy through staging memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "farandole/internal/shared_memory.h"
+
+namespace farandole {
+
+/// Locates this rank's buffers for the peers, and resolves the locations that peers publish in their arrival records.
+/// There are three ways, depending on where a buffer lies:
+///
+/// - Ranks that are all threads of one process read and write every buffer. The location is the buffer's address. (With
+///   FARANDOLE_SHARED_MEMORY=windows, threads use windows only, as processes do.)
+/// - Ranks of several processes read and write a buffer in a window (memory of `Communicator::allocate`). The location
+///   is the buffer's offset in the owner's arena, which every process of the host has mapped at some address.
+/// - Other memory of another process can only be copied from, by cross-memory attach (`copy_from`). Each copy is a
+///   system call, which pays only if data are moved and not reduced, in chunks of at least FARANDOLE_SINGLE_COPY_BYTES.
+///
+/// Const after construction.
+class PeerBuffers {
+ public:
+  /// Location of a buffer that peers cannot reach.
+  static constexpr std::uint64_t kUnreachable = ~0ULL;
+
+  /// @param processes  by local rank, the process of each rank   @param single_copy_bytes  chunks from this size on are
+  /// copied by cross-memory attach; the same on all ranks of the host
+  PeerBuffers(const SharedMemory& memory, std::vector<int> processes, bool by_address, std::size_t single_copy_bytes)
+      : memory_(memory),
+        processes_(std::move(processes)),
+        by_address_(by_address),
+        single_copy_bytes_(single_copy_bytes) {}
+
+  /// True if locations are addresses. Buffers of peers may then be ordinary memory, which is gone when the owner frees
+  /// the buffer; windows stay mapped.
+  bool by_address() const { return by_address_; }
+  /// Location of a buffer of this rank, for `resolve` on the peers, or kUnreachable.
+  std::uint64_t locate(const void* data, std::size_t bytes) const;
+  /// Address in this process of the buffer that `local` has located. @param location  not kUnreachable
+  std::byte* resolve(int local, std::uint64_t location) const;
+
+  /// True if chunks of this size in ordinary memory of another process are copied by cross-memory attach. The same on
+  /// all ranks of the host.
+  bool uses_single_copy(std::size_t bytes) const { return bytes >= single_copy_bytes_; }
+  /// Copies `bytes` bytes at `address` in the process of `local`, as SharedMemory::copy_from. @returns  0 or an errno
+  int copy_from(int local, std::uint64_t address, void* to, std::size_t bytes) const {
+    return memory_.copy_from(processes_[static_cast<std::size_t>(local)], address, to, bytes);
+  }
+
+ private:
+  const SharedMemory& memory_;
+  const std::vector<int> processes_;
+  const bool by_address_;
+  const std::size_t single_copy_bytes_;
+};
+
+}  // namespace farandole
