@@ -156,8 +156,8 @@ typedef struct farandole_init_options {
  *
  * `options` may be NULL. Collective over all processes; blocks until all have called it. No-op if the engine runs
  * already; threads that call it together wait for the first.
- * Errors: INVALID_ARGUMENT (options, settings, another farandole::World in this process), UNSUPPORTED (no usable MPI, MPI
- * has ended in this process, no thread can be started), or a fault of the job. */
+ * Errors: INVALID_ARGUMENT (options, settings, ranks of different builds, another farandole::World in this process),
+ * UNSUPPORTED (no usable MPI, MPI has ended in this process, no thread can be started), or a fault of the job. */
 FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, farandole_error** error);
 /* Leaves the job by a clean shutdown. Blocks until every rank has called it; after a fault of the job returns without
  * waiting. Requests that are pending on this rank fail; requests of other ranks that need this rank fail there with
@@ -314,9 +314,9 @@ typedef struct farandole_request {
  *
  * A step is a part of a program whose requests fail together, as a framework gives up a function once a part of it has
  * failed. When ranks disagree about one request of a step (MISMATCH), the whole step fails on all ranks of the set:
- * pending requests fail together, and later requests of the step fail as soon as they are submitted. Otherwise a rank that had
- * submitted a request before its step failed could wait for a rank whose step failed before it reached that request,
- * and the request would then be matched with a request of that rank's next step.
+ * pending requests fail together, and later requests of the step fail as soon as they are submitted. Otherwise a rank
+ * that had submitted a request before its step failed could wait for a rank whose step failed before it reached that
+ * request, and the request would then be matched with a request of that rank's next step.
  *
  * The generation counts such failures, equally on all ranks; it tells requests of a failed step from those of the next.
  * Steps that run concurrently in one set fail together. */
@@ -351,8 +351,8 @@ FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
 /* Joins: this rank has no more data until all ranks of the set have joined. Use it where ranks have different numbers
  * of batches. Meanwhile this rank takes part in the set's allreduces without changing their results: it supplies zeros
  * for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. Any
- * other request but a barrier fails with MISMATCH. Once all ranks have joined, `done` is called once with the job rank that
- * joined last, or with an error (owned by the library) and -1; it follows the rules of a tensor's `done`.
+ * other request but a barrier fails with MISMATCH. Once all ranks have joined, `done` is called once with the job rank
+ * that joined last, or with an error (owned by the library) and -1; it follows the rules of a tensor's `done`.
  * Non-blocking. If it fails, `done` is not called. Errors: INVALID_ARGUMENT (`done` is NULL, this rank is not in the
  * set), or the fault of the job. */
 FARANDOLE_ENGINE_API int farandole_join(int32_t process_set, void* context,
