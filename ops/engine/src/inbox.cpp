@@ -50,7 +50,7 @@ bool Inbox::refuse(LocalRequest&& request) {
   try {
     if (enter_name(owned)) hand_over(std::move(owned));
   } catch (const DuplicateName&) {
-    return false;  // the ranks compare the one that is pending
+    return false;  // the pending request of this name is compared instead
   }
   return true;
 }
@@ -63,18 +63,18 @@ void Inbox::join(const Join& join) {
     throw InvalidArgument(fmt::format("join: rank {} is not in process set {}", rank_, join.process_set));
   }
   contents_.joins.push_back(join);
-  has_some_.store(true);
+  has_items_.store(true);
 }
 
 void Inbox::leave() {
   const std::lock_guard lock(mutex_);
   contents_.leaves = true;
-  has_some_.store(true);
+  has_items_.store(true);
 }
 
 Inbox::Contents Inbox::take() {
   const std::lock_guard lock(mutex_);
-  has_some_.store(false);
+  has_items_.store(false);
   return std::exchange(contents_, {});
 }
 
@@ -85,12 +85,13 @@ void Inbox::close(const RequestError& fault) {
 
 // ---- Names ----------------------------------------------------------------------------------------------------------
 
-/// True: it is the only one of its name. False: it waits for the earlier ones, and is gone.
+/// Registers the request's name. True: the name was free, and the caller hands `request` over. False: `request` has
+/// been queued behind earlier requests of its name, and is null.
 ///
-/// Those that wait come in the order of their calls on each rank. A request is done only when all ranks have submitted
-/// one of its name; so the n-th of a name meets the n-th of all ranks, whenever each of them notices that the one
-/// before has ended.
-/// @throws DuplicateName  the name is not one that comes again
+/// Queued requests keep the order of their calls on each rank. A request is done only when all ranks have submitted a
+/// request of its name; so the n-th request of a name meets the n-th of every other rank, whenever each rank notices
+/// that its request before has ended.
+/// @throws DuplicateName  the name is in use, and is not `by_order`
 bool Inbox::enter_name(std::unique_ptr<LocalRequest>& request) {
   const auto [entry, is_free] = names_.try_emplace({request->process_set, request->spec.name});
   NameInUse& name = entry->second;
@@ -103,7 +104,7 @@ bool Inbox::enter_name(std::unique_ptr<LocalRequest>& request) {
   if (is_free) return true;
   if (request->waiting != Waiting::kNobody) {
     contents_.waited_names.push_back({entry->first, request->waiting});
-    has_some_.store(true);
+    has_items_.store(true);
   }
   name.next.push_back(std::move(request));
   return false;
@@ -122,10 +123,10 @@ void Inbox::hand_over(std::unique_ptr<LocalRequest> request) {
   request->ticket = next_ticket_++;
   request->since = Clock::now();
   contents_.requests.push_back(std::move(request));
-  has_some_.store(true);
+  has_items_.store(true);
 }
 
-/// The request of this name that was under way has ended.
+/// The current request of this name has ended: hands over the next, or frees the name.
 void Inbox::leave_name(const Name& name) {
   const auto found = names_.find(name);
   if (found->second.next.empty()) {
