@@ -258,10 +258,10 @@ bool TensorEngine::drive_locked(Due& due) {
   if (endpoint_.has_fault()) endpoint_.check_fault();
   const bool moved = sets_.advance(is_blocked(), now);
   sets_.take_due(due);
-  const ProcessSets::Outlook outlook = sets_.outlook();
-  active_.store(outlook.is_active);
-  next_wakeup_.store(outlook.next_wakeup);
-  has_left_.store(outlook.has_left);
+  const ProcessSets::Status status = sets_.status();
+  active_.store(status.is_active);
+  next_wakeup_.store(status.next_wakeup);
+  has_left_.store(status.has_left);
   return moved;
 }
 
