@@ -54,8 +54,8 @@ class EigenConvolution final : public Convolution<Scalar> {
   }
 
  private:
-  /// Calls visit(piece of a patch, offset in the image, count) for each run of pixels that lies inside the image, and
-  /// visit(piece, -1, count) for what lies outside.
+  /// Calls visit(piece of a patch, offset in the image, count) for each run of pixels inside the image, and
+  /// visit(piece, -1, count) for pixels outside.
   template <class Visit>
   void for_each_run(const Visit& visit) {
     const ConvolutionGeometry& g = geometry_;
@@ -95,7 +95,7 @@ class EigenConvolution final : public Convolution<Scalar> {
   }
 
   const ConvolutionGeometry geometry_;
-  RowMatrix<Scalar> patches_;  ///< of one sample: a row per output position
+  RowMatrix<Scalar> patches_;  ///< of a sample: a row per output position
 };
 
 }  // namespace

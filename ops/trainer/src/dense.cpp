@@ -16,7 +16,7 @@
 namespace farandole::trainer {
 namespace {
 
-/// A row-major factor of a product; `transposed` factors enter it transposed.
+/// A row-major factor of a matrix product, used transposed if `transposed`.
 template <class Scalar>
 struct Factor {
   const Scalar* values;

@@ -12,6 +12,7 @@
 
 namespace farandole::trainer {
 
+/// The parsed command line.
 struct TrainCommand {
   std::string model = "cnn";
   bool synchronized_batch_normalization = false;
@@ -23,7 +24,7 @@ struct TrainCommand {
   std::filesystem::path json_file;
   bool log_steps = false;
   bool quiet = false;
-  /// Every option that must be the same on all ranks, as it was given or by default.
+  /// Options that must be the same on all ranks, with given or default values.
   std::vector<SharedFact> shared;
 };
 

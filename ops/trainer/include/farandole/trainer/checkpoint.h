@@ -77,7 +77,7 @@ class CheckpointStore {
   /// The checkpoint of the highest training step; nothing if there is none.
   std::optional<std::filesystem::path> latest() const;
   /// As `latest`, but counts incomplete checkpoints, which have no manifest.
-  std::optional<std::filesystem::path> latest_remains() const;
+  std::optional<std::filesystem::path> latest_with_incomplete() const;
   const std::filesystem::path& directory() const { return directory_; }
 
   /// Writes a checkpoint to a temporary directory, synchronises it with the disk, renames it, and removes old
