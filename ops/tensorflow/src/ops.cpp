@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops as TensorFlow's graphs know them: names, attributes, and what is known of shapes beforehand.
+// Registration of the ops: names, attributes and shape functions.
 //
-// All but the digest are stateful: equal calls are not merged, unused ones not pruned, and constant inputs not folded
-// away.
+// All ops but the digest are stateful, so that TensorFlow does not merge equal calls, prune unused calls, or fold calls
+// with constant inputs.
 //
-// Attributes that several ops have:
+// Attributes of several ops:
 //   tensor_name        name of the request for the engine; empty: the node's name
-//   ignore_name_scope  of the node's name only what follows the last slash counts
-//   process_set        number of the process set
+//   ignore_name_scope  use only the part of the node's name after the last slash
+//   process_set        id of the process set
 //   caller_waits       the op runs eagerly: its thread does nothing else meanwhile
-//   about              what else the ranks must agree on and the engine can not see, as a text
-//   prescale_factor, postscale_factor   numbers as text, since attributes of type float have 32 bits only
+//   about              further property on which the ranks must agree, as a text
+//   prescale_factor, postscale_factor   numbers as text, because attributes of type float have only 32 bits
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -39,8 +39,8 @@ absl::Status same_shapes(InferenceContext* context) {
   return absl::OkStatus();
 }
 
-// Input i, but for its first dimension.
-absl::Status set_other_rows(InferenceContext* context, int i) {
+// Output i has the shape of input i, except for an unknown first dimension.
+absl::Status set_variable_rows(InferenceContext* context, int i) {
   ShapeHandle shape;
   TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(i), 1, &shape));
   if (context->RankKnown(shape)) {
@@ -50,13 +50,13 @@ absl::Status set_other_rows(InferenceContext* context, int i) {
   return absl::OkStatus();
 }
 
-absl::Status other_rows(InferenceContext* context) {
-  for (int i = 0; i < context->num_inputs(); ++i) TF_RETURN_IF_ERROR(set_other_rows(context, i));
+absl::Status variable_rows(InferenceContext* context) {
+  for (int i = 0; i < context->num_inputs(); ++i) TF_RETURN_IF_ERROR(set_variable_rows(context, i));
   return absl::OkStatus();
 }
 
 absl::Status alltoall_shapes(InferenceContext* context) {
-  TF_RETURN_IF_ERROR(set_other_rows(context, 0));
+  TF_RETURN_IF_ERROR(set_variable_rows(context, 0));
   ShapeHandle splits;
   TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 1, &splits));
   context->set_output(1, context->Vector(InferenceContext::kUnknownDim));
@@ -76,7 +76,7 @@ REGISTER_OP("FarandoleAllgather")
     .Input("tensors: T")
     .Output("gathered: T")
     .Attr("T: list(" FARANDOLE_TYPES ") >= 1")
-    .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(other_rows)
+    .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(variable_rows)
     .Doc(R"doc(
 Concatenates each tensor of all ranks along the first dimension, which may differ from rank to rank.
 )doc");
@@ -116,7 +116,7 @@ REGISTER_OP("FarandoleReducescatter")
     .Input("tensors: T")
     .Output("reduced: T")
     .Attr("T: list(" FARANDOLE_TYPES ") >= 1")
-    .FARANDOLE_REDUCTION_ATTRIBUTES.FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(other_rows)
+    .FARANDOLE_REDUCTION_ATTRIBUTES.FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(variable_rows)
     .Doc(R"doc(
 Reduces each tensor over the ranks and deals out the rows of the result; the first ranks get one more if uneven.
 )doc");
@@ -181,8 +181,9 @@ A number that is the same for equal tensors and hardly ever for others: of their
 than 1 MiB, unless `whole`, of blocks that are spread over each row of the first dimension. It is the same in each process.
 )doc");
 
-// Facts of the job, at the time when the op runs. -1 where there is none: no job, no such set, not a member.
-#define FARANDOLE_REGISTER_FACT(name, text)                 \
+// Ops that return this process's place, at the time when the op runs; -1 if there is no job, no such set, or this
+// process is not a member.
+#define FARANDOLE_REGISTER_TOPOLOGY_OP(name, text)          \
   REGISTER_OP(name)                                         \
       .Output("value: int32")                               \
       .Attr("process_set: int = 0")                         \
@@ -190,12 +191,13 @@ than 1 MiB, unless `whole`, of blocks that are spread over each row of the first
       .SetShapeFn(tensorflow::shape_inference::ScalarShape) \
       .Doc(text)
 
-FARANDOLE_REGISTER_FACT("FarandoleRank", "Position of this process in the process set.");
-FARANDOLE_REGISTER_FACT("FarandoleSize", "Number of ranks of the process set.");
-FARANDOLE_REGISTER_FACT("FarandoleLocalRank", "Position of this process among the ranks of its host.");
-FARANDOLE_REGISTER_FACT("FarandoleLocalSize", "Number of ranks of this host.");
-FARANDOLE_REGISTER_FACT("FarandoleProcessSetIncluded",
-                        "1: this process is in the set, 0: it is not, -1: there is no job, -2: there is no such set.");
+FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleRank", "Position of this process in the process set.");
+FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleSize", "Number of ranks of the process set.");
+FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleLocalRank", "Position of this process among the ranks of its host.");
+FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleLocalSize", "Number of ranks of this host.");
+FARANDOLE_REGISTER_TOPOLOGY_OP(
+    "FarandoleProcessSetIncluded",
+    "1: this process is in the set, 0: it is not, -1: there is no job, -2: there is no such set.");
 
 }  // namespace
 }  // namespace farandole_tensorflow
