@@ -14,7 +14,7 @@
 namespace farandole {
 
 /// Collects announcements per name. A name is *complete* when all ranks that have not joined have announced it. A
-/// complete name is settled: it gets a slot, or the ranks disagree and the request fails.
+/// complete name is settled: the request gets a slot, or the ranks disagree and the request fails.
 ///
 /// Invariants:
 /// - Equal on all ranks between negotiations: the table changes only by data that all ranks have received, in order of
@@ -24,9 +24,9 @@ class AnnouncedRequests {
  public:
   /// Result of settling a complete name.
   struct Settled {
-    SharedSpec spec;       ///< description of the first rank that announced it
-    bool in_step = false;  ///< at least one rank has announced it in a step
-    bool is_own = false;   ///< this rank has announced it
+    SharedSpec spec;       ///< description by the lowest rank that announced the name
+    bool in_step = false;  ///< a rank has announced the name in a step
+    bool is_own = false;   ///< this rank has announced the name
     std::string mismatch;  ///< how ranks disagree; empty if they agree
   };
   /// Predicate: the announcement of this rank is to be dropped.

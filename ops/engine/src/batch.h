@@ -31,7 +31,7 @@ struct BatchCounters {
   std::uint64_t collectives = 0, packed_tensors = 0, packed_bytes = 0, reduced_bytes = 0;
 };
 
-/// State shared by the batches of one process set.
+/// State shared by the batches of a process set.
 struct BatchContext {
   Communicator communicator;
   FusionBuffers buffers;
@@ -48,9 +48,9 @@ struct BatchEntry {
   std::unique_ptr<LocalRequest> local;  ///< null: this rank has joined, and contributes neutral values
 };
 
-/// The collectives of one or more agreed requests. All ranks of a set start the collectives of their batches in the
-/// same order, as communicators require: a batch may start only when the batches before it have started all of theirs.
-/// Several batches are in flight at the same time; they finish in order.
+/// The collectives of agreed requests. All ranks of a set start the collectives of their batches in the same order, as
+/// communicators require: a batch may start only when the batches before it have started all of theirs. Several batches
+/// are in flight at the same time; they finish in order.
 class Batch {
  public:
   virtual ~Batch() = default;
@@ -70,10 +70,10 @@ std::string collective_activity_of(const RequestSpec& spec);
 /// Batch of allreduces with the same operation and factors, or of a broadcast: outputs have the shape of inputs. Small
 /// tensors are packed into fusion buffers; large tensors are reduced in place.
 std::unique_ptr<Batch> make_same_shape_batch(BatchContext& context, std::vector<BatchEntry> entries);
-/// Batch of one allgather, alltoall or reduce_scatter: the ranks exchange their numbers of rows, the caller allocates
+/// Batch of an allgather, alltoall or reduce_scatter: the ranks exchange their numbers of rows, the caller allocates
 /// the outputs, then the data moves.
 std::unique_ptr<Batch> make_new_shape_batch(BatchContext& context, BatchEntry entry);
-/// Batch of one Adasum allreduce. Adaptive summation averages parallel vectors and adds orthogonal vectors, pairwise in
+/// Batch of an Adasum allreduce. Adaptive summation averages parallel vectors and adds orthogonal vectors, pairwise in
 /// a balanced binary tree over the ranks, in double. Every rank gathers all vectors: P*N bytes of memory.
 /// Source: Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021.
 std::unique_ptr<Batch> make_adasum_batch(BatchContext& context, BatchEntry entry);

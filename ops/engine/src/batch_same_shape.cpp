@@ -16,8 +16,8 @@ namespace {
 constexpr std::size_t kMinBufferBytes = 64 << 10;
 constexpr std::size_t kMaxFreeBuffers = 8;
 
-/// Divides the tensors into runs, one collective each. A tensor of `min_unfused_bytes` or more is a run of its own;
-/// smaller tensors of one type (broadcasts: of any type) share a fusion buffer up to `fusion_bytes`.
+/// Divides the tensors into runs; each run is a collective. A tensor of `min_unfused_bytes` or more is a run of its
+/// own; smaller tensors of the same type (broadcasts: of any type) share a fusion buffer up to `fusion_bytes`.
 class SameShapeBatch final : public Batch {
  public:
   SameShapeBatch(BatchContext& context, std::vector<BatchEntry> entries)
@@ -57,7 +57,7 @@ class SameShapeBatch final : public Batch {
     LocalTensor* local = nullptr;  // null: this rank has joined, and contributes neutral values
     const RequestSpec* request = nullptr;
   };
-  /// The data of one collective: a tensor in place, or several tensors in a fusion buffer.
+  /// The data of a collective: a tensor in place, or several tensors in a fusion buffer.
   struct Run {
     std::vector<Part> parts;
     std::size_t bytes = 0;

@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-// A held bucket is released this long after its last request came.
+// A held bucket is released this long after the last request came.
 constexpr std::chrono::milliseconds kReleaseDelay{25};
 // A slot whose bucket has been broken this often is not planned any more.
 constexpr int kMaxBreaks = 3;
@@ -94,7 +94,7 @@ void BucketPlanner::forget(int slot) {
 BucketPlanner::Arrangement BucketPlanner::arrange(std::vector<int> ready, const SlotTable& slots) {
   released_.clear();
   Arrangement arrangement;
-  std::vector<int> planned;  // the bucket of each ready slot that has one
+  std::vector<int> planned;  // bucket of each ready slot, without slots that have no bucket
   for (const int slot : ready) {
     if (member(slot).bucket >= 0) planned.push_back(member(slot).bucket);
   }

@@ -16,22 +16,22 @@ namespace farandole {
 /// `min_unfused_bytes`.
 ///
 /// How it works: small allreduces that become ready in the same negotiation are packed into buckets, and each bucket
-/// stays in the plan. From then on a rank *holds* requests of a planned bucket until it has all of them, and then
-/// *releases* them: all are announced as ready at once. So every training step makes the same buckets in one or two
-/// negotiations, in whatever order each rank submits. (Horovod packs whatever is ready in a cycle; DDP fixes its
-/// buckets in advance.) A bucket of which only a part becomes ready everywhere is broken up: its slots are grouped
-/// anew. A slot whose bucket has been broken three times is not planned any more, and a request named by order never
-/// is.
+/// stays in the plan. From then on a rank *holds* requests of a planned bucket until all requests of the bucket are
+/// submitted, and then *releases* them: all are announced as ready at once. So every training step makes the same
+/// buckets in one or two negotiations, in whatever order each rank submits. (Horovod packs whatever is ready in a
+/// cycle; DDP fixes buckets in advance.) A bucket of which only a part becomes ready everywhere is broken up, and the
+/// slots are grouped anew. A slot whose bucket has been broken three times is not planned any more, and a request named
+/// by order never is.
 ///
 /// Invariants:
 /// - The plan (buckets, and how often each slot's bucket has been broken) is equal on all ranks: only `arrange` and
-///   `forget` change it, and neither depends on data of one rank only.
+///   `forget` change it, and neither depends on data that only this rank has.
 /// - A slot is in at most one bucket. A bucket has at least two slots, all of them small allreduces with the same
 ///   operation and factors, and at most `fusion_bytes` in all.
-/// - `arrange` returns each slot that it is given exactly once.
-/// - This rank either holds all its requests of a bucket, or has released all of them; requests without a bucket are
-///   released at once. So each request is released once: at the latest by `release_due` 25 ms after the last request of
-///   its bucket came.
+/// - Each slot in the argument of `arrange` is in the result exactly once.
+/// - This rank either holds all submitted requests of a bucket, or has released all of them; requests without a bucket
+///   are released at once. So each request is released once: at the latest by `release_due` 25 ms after the last
+///   request of the bucket came.
 class BucketPlanner {
  public:
   using Time = Clock::time_point;
@@ -49,7 +49,7 @@ class BucketPlanner {
 
   /// Sets the number of slots.
   void resize(std::size_t slots) { members_.resize(slots); }
-  /// This rank has the request of `slot` now. @param at_once  release it without waiting for the rest of its bucket
+  /// This rank has the request of `slot` now. @param at_once  release without waiting for the rest of the bucket
   void add(int slot, bool at_once, Time now);
   /// This rank does not have the request of `slot` any more. Idempotent.
   void remove(int slot);
@@ -66,7 +66,7 @@ class BucketPlanner {
   /// Groups slots that are ready everywhere into buckets, and updates the plan. Afterwards no rank has the requests of
   /// `ready`.
   Arrangement arrange(std::vector<int> ready, const SlotTable& slots);
-  /// The slot is free; its bucket is broken up.
+  /// The slot is free; the bucket with the slot is broken up.
   void forget(int slot);
 
  private:
@@ -90,7 +90,7 @@ class BucketPlanner {
   void break_up(int bucket);
   /// Packs slots without a planned bucket, in order, into new buckets of `arrangement`.
   void group(const std::vector<int>& unplanned, const SlotTable& slots, Arrangement& arrangement) const;
-  /// Adds a bucket to the plan, unless a slot of it may not be planned.
+  /// Adds a bucket to the plan, unless it contains a slot that may not be planned.
   void plan(const std::vector<int>& together, const SlotTable& slots);
 
   const Limits limits_;

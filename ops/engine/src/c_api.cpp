@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implementation of the C header: translates structures and errors. No exception leaves it, and no null pointer is
-// dereferenced.
+// Implementation of the C header: translates structures and errors. No exception crosses the C functions, and no null
+// pointer is dereferenced.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@
 namespace farandole {
 namespace {
 
-/// The running engine of this process. It is not destroyed at exit, when libraries that it needs may be gone
+/// The running engine of this process. Not destroyed at exit, when libraries that the engine needs may be gone
 /// already; a program that wants to leave the job calls farandole_shutdown.
 struct EngineSlot {
   std::shared_ptr<EngineProcess> process;
@@ -207,7 +207,7 @@ int farandole_shutdown(farandole_error** error) {
     if (const auto process = engine_process()) process->engine.leave();
     const auto last = exchange_engine_process(nullptr);
     // Wait until this thread holds the last reference. Other threads' calls end soon, because nothing is pending any
-    // more. The engine must be destroyed by this thread: its own thread could not join itself.
+    // more. The engine must be destroyed by this thread: the engine's thread could not join itself.
     while (last.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(100));
   });
 }

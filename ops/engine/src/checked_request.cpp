@@ -47,7 +47,7 @@ std::string_view limited_text(const char* text) {
   return text == nullptr ? std::string_view() : std::string_view(text, strnlen(text, kMaxTextBytes + 1));
 }
 
-/// The request's name; empty if it has none, or a name that is too long.
+/// The request's name; empty for a missing name and for a name that is too long.
 std::string_view name_of(const farandole_request& request) {
   const std::string_view name = limited_text(request.name);
   return name.size() > kMaxTextBytes ? std::string_view() : name;

@@ -15,9 +15,9 @@ namespace farandole {
 
 /// Detects deadlocks within one process set, without messages beyond those of negotiations.
 ///
-/// A rank is *blocked* when it submits nothing before one of its requests is done: the only thread that ever submitted
-/// waits in a call, or the rank is idle (IdleDetector). Each rank puts this into the second byte of every negotiation,
-/// and begins a negotiation when it becomes idle.
+/// A rank is *blocked* when no thread submits anything before a pending request is done: the only thread that ever
+/// submitted waits in a call, or the rank is idle (IdleDetector). Each rank puts this into the second byte of every
+/// negotiation, and a rank that becomes idle begins a negotiation.
 ///
 /// 1. *Suspicion*: all ranks are blocked in a negotiation. A rank that still waits after the negotiation suspects a
 ///   deadlock.
@@ -34,15 +34,16 @@ class DeadlockDetector {
  public:
   using Time = Clock::time_point;
 
-  /// This rank has become idle: it begins a negotiation to announce that.
+  /// This rank has become idle, and begins a negotiation to announce that.
   void announce_idle() { idle_unannounced_ = true; }
   bool has_unannounced() const { return idle_unannounced_; }
-  /// Clears this rank's suspicion: it submits a request, or drops its requests.
+  /// Clears the suspicion. Called when this rank submits a request, or drops the pending requests.
   void reset();
-  /// Time at which this rank begins the negotiation that confirms its suspicion, or Time::max().
+  /// Time at which this rank begins the confirming negotiation, or Time::max().
   Time next_wakeup() const { return suspected_ ? *suspected_ + kConfirmAfter : Time::max(); }
 
-  /// Begins a negotiation. @returns  true if this rank confirms in it, provided that it is still blocked
+  /// Begins a negotiation. @returns  true if this rank confirms in this negotiation, provided that the rank is still
+  /// blocked
   bool open();
   /// @param names  names of the requests for which this rank waits
   void confirm(std::vector<std::string> names) { confirmed_ = std::move(names); }

@@ -12,7 +12,7 @@
 
 namespace farandole {
 
-/// Called by threads that are about to sleep, so an engine whose requests are done in time never calls it.
+/// Called by threads that are about to sleep, so an engine whose requests are done in time never runs these checks.
 /// TensorEngine::drive_mutex_ guards the members; `poll_peers` uses only members that never change.
 class EngineHealth {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detects that a waiting rank is idle: that it will do nothing else before its requests are done.
+// Detects that a waiting rank is idle: nothing will happen on the rank before a pending request is done.
 #pragma once
 
 #include <chrono>

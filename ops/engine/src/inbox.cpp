@@ -86,11 +86,11 @@ void Inbox::close(const RequestError& fault) {
 // ---- Names ----------------------------------------------------------------------------------------------------------
 
 /// Registers the request's name. True: the name was free, and the caller hands `request` over. False: `request` has
-/// been queued behind earlier requests of its name, and is null.
+/// been queued behind earlier requests of the name, and is null.
 ///
 /// Queued requests keep the order of their calls on each rank. A request is done only when all ranks have submitted a
-/// request of its name; so the n-th request of a name meets the n-th of every other rank, whenever each rank notices
-/// that its request before has ended.
+/// request of its name; so the n-th request of a name meets the n-th of every other rank, no matter when each rank
+/// notices the end of the request before.
 /// @throws DuplicateName  the name is in use, and is not `by_order`
 bool Inbox::enter_name(std::unique_ptr<LocalRequest>& request) {
   const auto [entry, is_free] = names_.try_emplace({request->process_set, request->spec.name});

@@ -23,15 +23,15 @@ namespace farandole {
 /// Holds submitted requests and joins until the driver takes them; keeps the names in use, and a copy of the facts
 /// about process sets that submitting threads need. Thread-safe.
 ///
-/// `mutex_` guards everything but the atomics. It is held briefly: no function that waits or calls back is called under
-/// it.
+/// `mutex_` guards everything but the atomics, and is held briefly: functions that wait or call back are called without
+/// the mutex.
 ///
 /// The atomics are written under the mutex and read without it, by threads that decide whether to drive or to sleep:
 /// - `has_items_` is set after the item is in `contents_`, and before the submitting thread rings (TensorEngine::wake)
-///   or drives. A thread that sleeps has read `has_items_` after it took the bell's count, so it has seen either the
-///   flag or the ring.
-/// - `pending_` and `pending_waits_` are incremented before a request is handed over, and decremented before its last
-///   callback.
+///   or drives. A thread that sleeps has first taken the bell's count and then read `has_items_`, so that thread has
+///   seen either the flag or the ring.
+/// - `pending_` and `pending_waits_` are incremented before a request is handed over, and decremented before the
+///   request's last callback.
 /// - `requests_` and `many_submitters_` only grow. A reader may see each of them slightly late.
 class Inbox {
  public:
@@ -41,8 +41,8 @@ class Inbox {
     void* context = nullptr;
     JoinCallback done = nullptr;
   };
-  /// A name for which somebody waits although the name's current request is another: a later request of the name,
-  /// `by_order`, is queued behind it.
+  /// A name whose queued request somebody waits for: the request is `by_order`, and an earlier request of the name is
+  /// pending.
   struct WaitedName {
     Name name;
     Waiting waiting = Waiting::kNobody;
@@ -83,7 +83,7 @@ class Inbox {
   void add_set(int process_set, SetInfo info);
   void remove_set(int process_set);
   void set_generation(int process_set, Negotiator::Generation generation);
-  /// The id of the set of these ranks, if there is one.
+  /// The id of the set of these ranks; nothing if there is no such set.
   std::optional<int> find_set(const std::vector<int>& ranks) const;
   std::optional<std::vector<int>> ranks_of(int process_set) const;
   std::vector<int> process_sets() const;
@@ -95,12 +95,12 @@ class Inbox {
   std::uint64_t requests() const { return requests_.load(); }
   /// Number of requests submitted plus number of requests ended: changes whenever the engine makes progress.
   std::uint64_t happenings() const { return 2 * requests_.load() - static_cast<std::uint64_t>(pending_.load()); }
-  /// True if only one thread has ever submitted and that thread now waits: nothing will be submitted until a request is
+  /// True if a single thread has submitted all requests and now waits: nothing will be submitted until a request is
   /// done.
   bool submitter_waits() const { return pending_waits_.load() > 0 && !many_submitters_.load(); }
 
  private:
-  /// Requests of this rank with one name: the current request, and requests queued behind it.
+  /// Requests of this rank with the same name: the current request, and the requests queued behind it.
   struct NameInUse {
     RequestKind latest = RequestKind::kBarrier;     ///< kind of the latest request of the name
     std::list<std::unique_ptr<LocalRequest>> next;  ///< requests that wait until the current request has ended

@@ -11,10 +11,10 @@
 
 namespace farandole {
 
-/// State of joins and departures in one process set.
+/// State of joins and departures in a process set.
 ///
-/// Join: a rank that has *joined* reports every slot as ready, and contributes neutral values to allreduces for which
-/// it has no request of its own. Once all ranks have joined, the set is *closing*: one more negotiation does the
+/// Join: a rank that has *joined* reports every slot as ready, and contributes neutral values to allreduces that are
+/// pending on other ranks only. Once all ranks have joined, the set is *closing*: one more negotiation does the
 /// requests that some rank still has pending; then all ranks count as not joined again.
 ///
 /// Departure: a rank that *departs* ends the set. Nothing can be agreed on any more, and every rank departs until all
@@ -24,7 +24,7 @@ namespace farandole {
 /// - Equal on all ranks between negotiations, because they change only by received data: which ranks have joined or
 ///   left, which joined last, and whether the set is closing.
 /// - A rank announces a join once until all have joined, and a departure once for good.
-/// - While the set is closing all ranks have joined. It is closing for one negotiation.
+/// - While the set is closing all ranks have joined. Closing lasts for one negotiation.
 /// - Once a rank has departed, no rank has joined.
 class Joining {
  public:

@@ -34,7 +34,7 @@ struct LocalTensor {
   void* context = nullptr;
   void* (*allocate)(void*, const std::int64_t*, std::int32_t) = nullptr;
   void (*done)(void*, const farandole_result*) = nullptr;
-  /// Shared by the tensors of a request: its last owner's release makes the name available again (Inbox).
+  /// Shared by the tensors of a request: the last release makes the name available again (Inbox).
   std::shared_ptr<void> registration;
 
   /// Number of elements in one row of the first dimension.
@@ -49,11 +49,11 @@ struct LocalRequest {
   std::vector<LocalTensor> tensors;
   int process_set = 0;
   Waiting waiting = Waiting::kNobody;
-  std::uint64_t generation = 0;  ///< generation in which its step began; 0: belongs to no step
+  std::uint64_t generation = 0;  ///< generation in which the request's step began; 0: belongs to no step
   Clock::time_point since{};
 };
 
-/// A `done` callback that is due, with its result. Run it without locks held, because the callback may submit.
+/// A `done` callback that is due, with the result. Run without locks held, because the callback may submit.
 struct Completion {
   LocalTensor tensor;
   std::optional<RequestError> error;
@@ -64,8 +64,8 @@ struct Completion {
   void run();
 };
 
-/// Request for the memory of an output whose shape the ranks have just agreed on. The batch makes it; the thread that
-/// drives the engine calls the caller's `allocate` without locks held, like any callback; the batch polls
+/// Request for the memory of an output whose shape the ranks have just agreed on. The batch creates the object; the
+/// thread that drives the engine calls the caller's `allocate` without locks held, like any callback; the batch polls
 /// `is_resolved`. Thread-safe.
 class OutputMemory {
  public:
@@ -79,7 +79,7 @@ class OutputMemory {
   /// The memory; null if the caller has none. Valid once `is_resolved`.
   void* data() const { return data_; }
   /// The tensor has failed, and needs no memory. Returns `completion` for the caller to run, or nothing if another
-  /// thread is inside `allocate`: that thread runs `completion` after it.
+  /// thread is inside `allocate`: that thread then runs `completion`.
   std::optional<Completion> cancel(Completion completion);
 
  private:
@@ -96,7 +96,7 @@ class OutputMemory {
 /// Callback of a join: gets the job rank that joined last, or an error.
 using JoinCallback = void (*)(void* context, const farandole_error*, std::int32_t last_rank);
 
-/// The callback of a completed join. Run it without locks held.
+/// The callback of a completed join. Run without locks held.
 struct JoinCompletion {
   void* context = nullptr;
   JoinCallback done = nullptr;

@@ -13,7 +13,7 @@ namespace farandole {
 
 NegotiationExchange::NegotiationExchange(Communicator control, Communicator& data)
     : control_(std::move(control)),
-      // The vendor's allreduce does not show peers that it has begun.
+      // Peers cannot see that a vendor's allreduce has begun.
       algorithm_(control_.settings().allreduce == "vendor" ? "recursive_doubling" : ""),
       bytes_{1} {
   // A control communicator sees peers from its first collective on. Nothing watches that first collective for stalls,

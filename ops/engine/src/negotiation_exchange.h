@@ -21,7 +21,7 @@ namespace farandole {
 /// ranks have received.
 ///
 /// Non-blocking, except the constructor and `give_up`. Not thread-safe. All members belong to the negotiation that is
-/// in flight; the buffers of `running_` stay untouched until it is done.
+/// in flight; the buffers of `running_` stay untouched until that is done.
 class NegotiationExchange {
  public:
   /// Collective over the set; blocks. The ranks synchronise on `data` and then make the first collective on `control`,
@@ -62,7 +62,7 @@ class NegotiationExchange {
   std::string own_, all_;  // encoded announcements: this rank's, and all ranks' one after the other
   std::vector<std::int64_t> own_length_{0}, lengths_;  // lengths of these in bytes, as received
   std::vector<std::size_t> counts_;                    // the same, checked
-  Work running_;                                       // declared after its buffers, so that it is destroyed first
+  Work running_;                                       // declared after the buffers, so that it is destroyed first
 };
 
 }  // namespace farandole

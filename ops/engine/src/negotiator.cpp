@@ -196,7 +196,7 @@ void Negotiator::settle(const std::vector<std::string>& complete, Outcome& outco
     if (!settled) continue;
     if (settled->mismatch.empty()) {
       const int slot = new_slot(*settled);
-      // A rank that has joined may have a request of this name that it has not announced yet: leave that request alone.
+      // A rank that has joined may have an unannounced request of this name: leave that request alone.
       if (settled->is_own) pending_.enter_slot(name, slot);
       ready.push_back(slot);
       continue;

@@ -26,23 +26,23 @@ namespace farandole {
 ///
 /// The task is that of Horovod's coordinator, without a coordinator: every rank computes the same decisions from data
 /// that all ranks have received. A request is announced by name once; when all ranks have announced equal descriptions,
-/// the request gets a number, its *slot*, and is one byte in each negotiation from then on (Horovod's response cache
-/// does the same with bits).
+/// the request gets a number, the *slot*, and is a byte in each negotiation from then on (Horovod's response cache does
+/// the same with bits).
 ///
 /// A negotiation has two phases:
 /// 1. Every rank calls `open`, which returns a header of two bytes (has no announcements, is blocked) and one byte per
 ///   slot: 1 if the slot's request is ready on this rank. The bytes of all ranks are combined by an allreduce with
-///   minimum, and every rank passes the result to `receive`. A slot with 1 is ready everywhere: it is in the outcome,
-///   to be done now.
+///   minimum, and every rank passes the result to `receive`. A slot with 1 is ready everywhere: the outcome contains
+///   its request, to be done now.
 /// 2. If some rank has announcements (the first byte is 0), the ranks exchange their `announcements` by an allgather,
 ///   and every rank passes all of them, in order of rank, to `receive_announcements`. Names that all ranks have
 ///   announced get slots and are ready at once, or fail with a mismatch. A request whose description has changed is
-///   announced again, and its slot is retired.
+///   announced again, and the slot is retired.
 ///
 /// Who begins: a rank with something to announce, or with a newly ready slot. A rank that waits for peers
 /// (`must_answer`) answers a negotiation that a peer has begun. A rank with nothing announced need not answer, because
-/// nothing can be ready everywhere without it. Thus an idle job sends nothing, and a rank that still collects a bucket
-/// starts no negotiation in vain.
+/// nothing can be ready everywhere without that rank. Thus an idle job sends nothing, and a rank that still collects a
+/// bucket starts no negotiation in vain.
 ///
 /// Cost: an allreduce of 2 bytes + 1 byte per slot; with announcements two small allgathers more.
 ///
@@ -94,18 +94,18 @@ class Negotiator {
   /// @param names  descriptions of the ranks, for messages
   Negotiator(int rank, std::vector<std::string> names, Limits limits);
 
-  /// Adds a request of this rank. Its name must not be pending. @returns  an error if the request fails at once
+  /// Adds a request of this rank, whose name must not be pending. @returns  an error if the request fails at once
   std::optional<RequestError> submit(Submission&& submission, Time now);
   /// Somebody waits for the pending request of this name. No-op if there is none.
   void wait_for(const std::string& name, Waiting waiting) { pending_.wait_for(name, waiting); }
-  /// This rank has become idle: announces in a negotiation that it is blocked, if somebody waits for one of its
-  /// requests.
+  /// This rank has become idle: announces in a negotiation that this rank is blocked, if somebody waits for a pending
+  /// request.
   void announce_idle() { waits_.announce_idle(); }
   /// This rank joins: takes part without data from the next agreement on. Idempotent until all ranks have joined.
   /// @returns  an error if a rank has left
   std::optional<RequestError> join();
-  /// This rank leaves. Its pending requests fail once its peers have learned of it; until then they may still be agreed
-  /// on.
+  /// This rank leaves. The pending requests fail once the peers have learned of the departure; until then they may
+  /// still be agreed on.
   void leave(Departure departure) { joining_.leave(departure); }
   /// Drops everything that is pending here without telling peers: the set or the job ends.
   std::vector<FailedRequest> fail_all(const RequestError& error);
@@ -128,8 +128,8 @@ class Negotiator {
   std::string describe_waiting() const;
 
   /// Begins or answers a negotiation.
-  /// @param blocked  this rank submits nothing before one of its requests is done, be it a request of another set, or
-  /// one that is agreed on already
+  /// @param blocked  this rank submits nothing before a pending request is done; that may be a request of another set,
+  /// or a request that is agreed on already
   /// @returns  the bytes to be combined with the other ranks' by minimum; valid until the next call
   std::span<std::uint8_t> open(bool blocked, Time now);
   /// Ends phase 1. @param combined  minimum of all ranks' bytes
@@ -159,17 +159,17 @@ class Negotiator {
   bool refuses_joined(int slot, Outcome& outcome);
   /// Ends the slot's request by agreement. The ticket is 0 if this rank has no request there.
   Agreed take(int slot);
-  /// Ends this rank's request of this name, if there is one, with an error.
+  /// Ends this rank's request of this name with an error. No-op if there is no such request.
   void fail(const std::string& name, const RequestError& error, Outcome& outcome);
   /// Fails everything if a rank leaves in this negotiation.
   void receive_departures(const std::vector<Announcements>& all, Outcome& outcome);
   /// Records all announcements of this negotiation. @returns  complete names, in the same order on all ranks
   std::vector<std::string> receive_requests(const std::vector<Announcements>& all);
-  /// Gives each complete name a slot and does its request, or fails it if ranks disagree.
+  /// Gives each complete name a slot and adds the request to the outcome; a request about which ranks disagree fails.
   void settle(const std::vector<std::string>& complete, Outcome& outcome);
   /// Fails the requests of a deadlock that all ranks have confirmed.
   void receive_waits(const std::vector<Announcements>& all, Outcome& outcome);
-  /// Ends the negotiation: fails a step if one of its requests has failed, and notes whether all ranks were blocked.
+  /// Ends the negotiation: fails the step of a failed request, and notes whether all ranks were blocked.
   void end_negotiation(Outcome& outcome, Time now);
 
   static constexpr std::size_t kHeaderBytes = 2;  // minimum over the ranks: "has no announcements", "is blocked"

@@ -34,7 +34,7 @@ struct PendingRequest {
 /// Invariants:
 /// - `bytes()` is 1 exactly for slots whose request is ready. A slot has at most one request of this rank.
 /// - `announced()` counts the requests that are ready or announced.
-/// - A request does not move in memory until it ends.
+/// - A pending request does not move in memory.
 class PendingRequests {
  public:
   using Time = Clock::time_point;
@@ -45,17 +45,17 @@ class PendingRequests {
   void add(PendingRequest&& request);
   /// Marks held requests as ready; this rank begins a negotiation for them.
   void mark_ready(std::span<const int> slots);
-  /// The slot is retired: its request, if there is one, is to be announced by name.
+  /// The slot is retired; a request in the slot is to be announced by name.
   void leave_slot(int slot);
   /// A request that was announced by name gets a slot, and is ready there.
   void enter_slot(const std::string& name, int slot);
   /// Announced requests may have become ready everywhere: begin a negotiation, if this rank has announced any.
   void ask_again() { unsent_ = unsent_ || announced_ > 0; }
-  /// Begin no negotiation if this rank has nothing announced any more: its peers need not answer such a negotiation.
+  /// Begin no negotiation if this rank has nothing announced any more: peers need not answer such a negotiation.
   void ask_nothing() { unsent_ = unsent_ && announced_ > 0; }
-  /// Begins a negotiation. @returns  the requests that this rank announces by name in it
+  /// Begins a negotiation. @returns  the requests that this rank now announces by name
   std::vector<Announcement> announce();
-  /// Ends a request. @returns  the request; its ticket is 0 if there is none
+  /// Ends a request. @returns  the request; with ticket 0 if there is none
   PendingRequest end(const std::string& name);
   PendingRequest end_in(int slot) { return has(slot) ? end(in_slot(slot)->spec->name) : PendingRequest(); }
   /// Ends all requests. @returns  them in order of tickets, each with `error`

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one engine of this process.
+// The engine of this process.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ struct EngineProcess {
 
 /// Returns the running engine, or null. The engine lives as long as anybody holds the pointer. Thread-safe.
 std::shared_ptr<EngineProcess> engine_process();
-/// Replaces the running engine and returns the old one, which ends when its last holder releases it. Thread-safe.
+/// Replaces the running engine and returns the old engine, which ends when the last holder releases it. Thread-safe.
 std::shared_ptr<EngineProcess> exchange_engine_process(std::shared_ptr<EngineProcess> process);
 
 }  // namespace farandole

@@ -68,7 +68,7 @@ void ProcessSets::take_inbox(Clock::time_point now) {
     if (set != sets_.end()) {
       set->second->submit(std::move(request), now);
     } else {
-      // The request was queued behind an earlier request of its name, and its set has been removed meanwhile.
+      // The request was queued behind an earlier request of the name, and the set has been removed meanwhile.
       finish(request->tensors, RequestError{ErrorKind::kInvalidArgument, "the process set has been removed"});
     }
   }
@@ -203,8 +203,8 @@ bool ProcessSets::end_removals() {
   return ended;
 }
 
-/// Makes the set, or finds an equal one. All ranks call this at the same point of what they have agreed on, so they
-/// give it the same id.
+/// Makes the set, or finds the set of the same ranks. All ranks call this at the same point of the agreed order of
+/// requests, so they use the same id.
 /// @throws InvalidArgument  on all ranks
 int ProcessSets::add_set(const std::vector<int>& ranks) {
   if (const auto same = inbox_.find_set(ranks)) return *same;

@@ -16,15 +16,15 @@
 
 namespace farandole {
 
-/// All process sets of which this rank is a member. Used only by the thread that holds TensorEngine::drive_mutex_; what
-/// other threads need (which sets exist, and their generations) is copied into the inbox.
+/// All process sets of which this rank is a member. Used only by the thread that holds TensorEngine::drive_mutex_; the
+/// inbox has a copy of the facts that other threads need: which sets exist, and their generations.
 ///
-/// Changes of sets are requests in the set of all ranks, so all ranks carry them out at the same point of what they
-/// have agreed on, and number the sets alike. A set is removed in two steps: its ranks announce that they leave; the
-/// set goes when all have left, because until then peers may wait in negotiations or collectives that need this rank.
+/// Changes of sets are requests in the set of all ranks, so all ranks carry them out at the same point of the agreed
+/// order, and number the sets alike. A set is removed in two steps: the ranks announce that they leave; the set goes
+/// when all have left, because until then peers may wait in negotiations or collectives that need this rank.
 ///
 /// A request is in the inbox, then in its set, then in the result of `take_due`. After a fault every request takes the
-/// same way, with the fault as its error.
+/// same way, with the fault as error.
 class ProcessSets {
  public:
   /// Makes the set of all ranks. Collective over them; blocks.
@@ -33,7 +33,7 @@ class ProcessSets {
 
   /// Passes the inbox's contents to the sets.
   void take_inbox(Clock::time_point now);
-  /// Advances all sets. Non-blocking, except that it carries out agreed changes of sets, which are collective. True if
+  /// Advances all sets. Non-blocking, except for agreed changes of sets, which are collective and block. True if
   /// anything advanced.
   /// @param blocked  see Negotiator::open   @throws Error  the job is at fault
   bool advance(bool blocked, Clock::time_point now);

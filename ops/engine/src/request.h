@@ -33,7 +33,7 @@ std::string_view name(RequestKind kind);
 /// The part of a tensor that must be the same on all ranks.
 struct TensorSpec {
   DType dtype = DType::kU8;
-  /// The dimensions; without the first for allgather and alltoall, where it may differ from rank to rank.
+  /// The dimensions; without the first dimension for allgather and alltoall, where that may differ from rank to rank.
   std::vector<std::int64_t> shape;
   MemoryKind memory = MemoryKind::kHost;  ///< without the device's ordinal: each rank uses a device of its own
   bool operator==(const TensorSpec&) const = default;
@@ -71,14 +71,14 @@ std::string describe(const RequestSpec& spec);
 /// Messages about many requests or ranks list this many by name.
 inline constexpr std::size_t kNamesShown = 5;
 
-/// Error of a failed request; an exception becomes this before it crosses threads or ranks.
+/// Error of a failed request. Exceptions are converted to this type before they cross threads or ranks.
 struct RequestError {
   ErrorKind kind = ErrorKind::kInternal;
   std::string text;
 };
 RequestError as_request_error(const std::exception& error);
 
-/// Number of a request, unique on its rank. 0: the rank has no request of this name, because it has joined.
+/// Number of a request, unique on its rank. 0: the rank has joined, and has no request of this name.
 using Ticket = std::uint64_t;
 
 struct FailedRequest {
@@ -95,7 +95,7 @@ enum class Waiting : std::uint8_t {
 
 /// One rank's announcement of a request.
 struct Announcement {
-  SharedSpec spec;       ///< null: this rank has not announced it
+  SharedSpec spec;       ///< null: the rank has not announced the request
   bool in_step = false;  ///< belongs to a step (StepFailures), and fails with it
 };
 
@@ -107,11 +107,12 @@ struct Announcements {
   std::vector<Announcement> requests;  ///< requests without a slot
   bool joins = false;
   Departure departs = Departure::kNone;
-  /// Confirms a suspected deadlock: this rank waits for these names, and does nothing else until one of them is done.
+  /// Confirms a suspected deadlock: this rank waits for these names, and does nothing else until one of their requests
+  /// is done.
   std::vector<std::string> waits_for;
   bool empty() const { return requests.empty() && !joins && departs == Departure::kNone && waits_for.empty(); }
 
-  /// Limit of an encoded message; receivers refuse a longer one.
+  /// Limit of an encoded message; receivers refuse longer messages.
   static constexpr std::int64_t kMaxBytes = 256 << 20;
   /// Encodes as CBOR.
   std::string encode() const;

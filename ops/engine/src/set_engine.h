@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process set of one rank: its negotiations and batches.
+// Negotiations and batches of a process set on a rank.
 #pragma once
 
 #include <deque>
@@ -28,7 +28,7 @@ namespace farandole {
 class SetEngine {
  public:
   /// Options of the two communicators of a set. The engine's thread drives both. Negotiations are not watched for
-  /// stalls: a rank joins a negotiation when it sees that a peer has begun it, and the engine itself reports which
+  /// stalls: a rank joins a negotiation on seeing that a peer has begun one, and the engine itself reports which
   /// requests wait.
   static constexpr CommunicatorOptions kControl{
       .progress = CommunicatorOptions::Progress::kOwnThread, .compare = true, .watch = false};
@@ -41,7 +41,7 @@ class SetEngine {
   void submit(std::unique_ptr<LocalRequest> request, Clock::time_point now);
   void join(void* context, JoinCallback done);
   void leave(Departure departure) { negotiator_.leave(departure); }
-  /// Somebody waits for a request of this name: the current one, or one that is queued behind it.
+  /// Somebody waits for a request of this name: for the current request, or for a queued request.
   void wait_for(const std::string& name, Waiting waiting) { negotiator_.wait_for(name, waiting); }
   /// This rank has become idle: announces that to its peers.
   void announce_idle() { negotiator_.announce_idle(); }
@@ -79,7 +79,7 @@ class SetEngine {
   bool advance_batches();
   /// Carries out the outcome of a negotiation.
   void apply(const Negotiator::Outcome& outcome);
-  /// Starts what a bucket asks for: a batch, a change of process sets, or nothing but callbacks.
+  /// Carries out a bucket: starts a batch, queues a change of process sets, or only makes callbacks due.
   void run(const std::vector<Negotiator::Agreed>& bucket);
   void finish_joins(const std::optional<RequestError>& error, int last_rank);
   /// Removes a request from `local_`; null if this rank has none.

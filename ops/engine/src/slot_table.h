@@ -12,7 +12,7 @@
 
 namespace farandole {
 
-/// A *slot* is the number of a request that all ranks have announced; from then on a rank announces the request by one
+/// A *slot* is the number of a request that all ranks have announced; from then on a rank announces the request by a
 /// byte instead of by name.
 ///
 /// Invariants:

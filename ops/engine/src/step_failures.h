@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failure of steps: requests of one part of the program that fail together, on all ranks.
+// Failure of steps: requests of a part of the program that fail together, on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 namespace farandole {
 
 /// A request may belong to a *step* of the program, for example a tf.function. When ranks disagree about one request of
-/// a step, the step fails on every rank: its pending requests fail in the same negotiation on all ranks, and its later
-/// requests are refused. Without this a rank that submits a later request could wait for ranks whose step ended before
-/// they reached that request, and the request would be matched with a request of their next step.
+/// a step, the step fails on every rank: pending requests of the step fail in the same negotiation on all ranks, and
+/// later requests of the step are refused. Without this a rank that submits a later request could wait for ranks whose
+/// step ended before they reached that request, and the request would be matched with a request of their next step.
 ///
 /// The *generation* in which a step began tells steps apart: the number of such failures that all ranks have received.
 ///
@@ -24,7 +24,7 @@ namespace farandole {
 ///   in which a step fails, however many disagreements there are; the first disagreement gives the text.
 /// - All pending requests in steps are of the current generation, so generations need not be announced: requests of
 ///   older generations were ended with their step, or are refused here.
-/// - No rank learns of a failure before the negotiation ends; otherwise it could begin the next step in the old
+/// - No rank learns of a failure before the negotiation ends; otherwise that rank could begin the next step in the old
 ///   generation.
 class StepFailures {
  public:
@@ -35,7 +35,7 @@ class StepFailures {
   /// Checks a new request. @param generation  generation in which its step began, or kNoStep
   /// @returns  the error of a request whose step has failed
   std::optional<RequestError> refuse(const std::string& name, Generation generation) const;
-  /// The error of a request that fails because its step does.
+  /// The error of a request that fails with its step.
   RequestError error(const std::string& name) const;
 
   /// Makes the current step fail on all ranks at the end of this negotiation.

@@ -16,8 +16,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Time for which a submitting thread drives its request if no other is pending: enough for a negotiation and a small
-// batch if all ranks submit at about the same time.
+// Time for which a submitting thread drives the only pending request: enough for a negotiation and a small batch if all
+// ranks submit at about the same time.
 constexpr microseconds kInlineBudget{60};
 constexpr milliseconds kMaxSleep{100};  // the liveness of peers is checked at least this often
 constexpr std::chrono::seconds kIdleSleep{3600};

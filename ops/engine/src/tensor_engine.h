@@ -26,23 +26,23 @@ namespace farandole {
 ///
 /// Who drives. To drive is to advance negotiations and batches by one step without blocking, and then to run the
 /// callbacks that are due. A thread that submits the only pending request, or waits for a request, drives the engine
-/// itself, which saves a switch of threads. When no such thread does, the engine's own thread drives. It sleeps while
-/// nothing is pending.
+/// itself, which saves a switch of threads. When no such thread does, the engine's own thread drives; that thread
+/// sleeps while nothing is pending.
 ///
-/// Locks. Submitting threads put requests into the inbox, which has a mutex of its own. The driving thread holds
+/// Locks. Submitting threads put requests into the inbox, which has its own mutex. The driving thread holds
 /// `drive_mutex_`; other threads only try to lock it, because a failure means that the engine is being driven already.
-/// The driver takes the inbox's mutex while it holds `drive_mutex_`, never the other way round. Callbacks run with
+/// The driver takes the inbox's mutex while holding `drive_mutex_`, never the other way round. Callbacks run with
 /// neither locked.
 ///
-/// Wake-ups. The atomics decide which threads may sleep. All are sequentially consistent; each thread writes its own,
-/// then reads those of its peers:
+/// Wake-ups. The atomics decide which threads may sleep. All are sequentially consistent; each thread first writes the
+/// atomics that it owns, then reads the others:
 /// - `active_`, `next_wakeup_` and `has_left_` are stored by the driver under `drive_mutex_`. A thread that stops
-///   driving rings `bell_` unless they say that the engine is quiet. The engine's thread reads them after it has taken
-///   the bell's count, so either it sees the new values, or the ring wakes it.
+///   driving rings `bell_` unless they say that the engine is quiet. The engine's thread first takes the bell's count
+///   and then reads them, so that thread either sees the new values or is woken by the ring.
 /// - `drivers_` is incremented before a caller's thread drives, and decremented before that thread rings. While
 ///   `drivers_` is not 0, the engine's thread leaves driving to that thread.
-/// - `waiters_` is incremented before a thread checks its condition and sleeps on the endpoint's doorbell; a thread
-///   that has run callbacks reads `waiters_`, and then rings.
+/// - `waiters_` is incremented before a thread tests whether to stop waiting, and sleeps on the endpoint's doorbell; a
+///   thread that has run callbacks reads `waiters_`, and then rings.
 class TensorEngine {
  public:
   /// Collective over the communicator's ranks; blocks. The communicator must not be used for anything else.
@@ -57,7 +57,7 @@ class TensorEngine {
 
   /// @throws InvalidArgument, DuplicateName, or the job's fault; then no callback comes
   void submit(LocalRequest&& request);
-  /// Submits a request of kind kRefused, for which no caller waits. No-op if it cannot be submitted.
+  /// Submits a request of kind kRefused, for which no caller waits. No-op if the refusal cannot be submitted.
   void refuse(LocalRequest&& request);
   /// @throws InvalidArgument  this rank is not in the set; or the job's fault
   void join(int process_set, void* context, JoinCallback done);
@@ -96,8 +96,7 @@ class TensorEngine {
   bool drive();
   /// The part of `drive` that needs `drive_mutex_`; adds due callbacks to `due`. @throws Error  the job is at fault
   bool drive_locked(Due& due);
-  /// Drives on a submitting thread while requests are pending: up to `budget`, or with `until_sleep` until it would
-  /// sleep.
+  /// Drives on a submitting thread while requests are pending, until `end` or until the thread would sleep.
   void drive_until(Clock::time_point end);
   /// Fails everything that is pending, and closes the inbox. `drive_mutex_` is held.
   void fail(const RequestError& error);
@@ -105,13 +104,13 @@ class TensorEngine {
   bool deliver(Due& due);
   /// Checks peers, stalls and idleness; called by threads that are about to sleep.
   void poll_health();
-  /// Submits a change of process sets and waits for its result. Collective over the job; blocks. @returns  the set's id
+  /// Submits a change of process sets and waits for the result. Collective over the job; blocks. @returns  the set's id
   std::int64_t run_set_request(RequestKind kind, std::vector<std::int64_t> arguments);
-  /// True if this rank submits nothing before one of its requests is done (see Negotiator::open).
+  /// True if this rank is blocked: submits nothing before a pending request is done (see Negotiator::open).
   bool is_blocked() const { return inbox_.submitter_waits() || health_.is_idle(inbox_.happenings()); }
   /// True if nothing waits for other ranks, for data or for a time.
   bool is_quiet() const { return !active_.load() && next_wakeup_.load() == Clock::time_point::max(); }
-  /// Wakes the engine's thread, wherever it sleeps.
+  /// Rings both doorbells on which the engine's thread may sleep.
   void wake();
 
   Communicator communicator_;
@@ -125,7 +124,7 @@ class TensorEngine {
   std::atomic<bool> active_{false}, has_left_{false};
   std::atomic<Clock::time_point> next_wakeup_{Clock::time_point::max()};
 
-  Doorbell bell_;                // the engine's thread sleeps on it while other threads drive, or nothing is pending
+  Doorbell bell_;                // doorbell of the engine's thread while other threads drive, or nothing is pending
   std::atomic<int> drivers_{0};  // callers' threads that drive
   std::atomic<int> waiters_{0};  // threads in wait_until
   std::jthread thread_;

@@ -21,7 +21,7 @@ namespace farandole {
 /// also after a crash: the format does not require the closing bracket. Thread-safe.
 ///
 /// Cost: off, an event costs the test of a flag. On, an event is queued in memory, and a thread of the timeline's own
-/// writes it. If events come faster than the thread can write, they are dropped and counted.
+/// writes it. Events that come faster than the thread can write are dropped and counted.
 class Timeline {
  public:
   using Time = Clock::time_point;

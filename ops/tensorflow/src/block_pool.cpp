@@ -51,7 +51,7 @@ BlockPool::BlockPool() : limit_(std::max(kMinLimit, machine_memory_bytes() / kMe
 }
 
 BlockPool::Allocated BlockPool::allocate(std::size_t bytes) {
-  // Relaxed, because it pairs with no other access: the forked child has a single thread.
+  // Relaxed: pairs with no other access, because the forked child has a single thread.
   if (is_forked_child_.load(std::memory_order_relaxed) || bytes > (std::size_t{1} << 48)) return {};
   const int size_class = size_class_of(bytes);
   const std::size_t class_bytes = bytes_of_class(size_class);
@@ -139,8 +139,8 @@ void BlockPool::register_block(void* memory, std::size_t bytes, Kind kind) {
   if (address > highest_window_.load(std::memory_order_relaxed)) highest_window_.store(address);
 }
 
-// Relaxed loads suffice: the thread that frees a block got it from the thread that allocated it, by a path that orders
-// the two.
+// Relaxed loads suffice: the thread that frees a block got the pointer from the thread that allocated the block, by a
+// path that orders the two.
 bool BlockPool::may_be_block(const void* memory) const {
   const auto address = reinterpret_cast<uintptr_t>(memory);
   return address % kPageBytes == 0 || (address >= lowest_window_.load(std::memory_order_relaxed) &&

@@ -68,7 +68,7 @@ void refuse(const CallOptions& options, int64_t step_id, const absl::Status& sta
 /// Cancellation. TensorFlow cancels the pending ops of a step when an op of the step has failed, and when the caller
 /// asks. A submitted collective runs to its end nevertheless, because the other ranks need this rank's part; a
 /// collective that has not been submitted does not start. The wait then ends in these ways:
-/// - Another op of the step has failed, or the data is at its end: the other ranks do not know, and submit their
+/// - Another op of the step has failed, or the data has ended: the other ranks do not know, and submit their
 ///   collectives. If this rank gives up, its uncaught exception aborts the job, which ends the waiting ranks' calls.
 /// - The ranks disagree about a collective: the error reaches all ranks, so the step fails on all of them, and some may
 ///   never reach this call. The engine ends this call together with the step: all calls of a function carry the
@@ -151,11 +151,11 @@ class Call : public std::enable_shared_from_this<Call> {
   tensorflow::CancellationToken token_ = tensorflow::CancellationManager::kInvalidToken;
   // Callbacks to come; acquire-release, so that the last callback sees writes of the earlier ones
   std::atomic<int32_t> remaining_{0};
-  // Flag for farandole_wait_until; the last write to this object before the waiting thread finishes it
+  // Flag for farandole_wait_until; the last write before the waiting thread finishes this object
   volatile int32_t all_done_ = 0;
   std::mutex mutex_;            // guards the following members, and the context's outputs
   absl::Status status_;         // the first error
-  bool failed_on_all_ = false;  // the engine has reported the error, so other ranks have it, too
+  bool failed_on_all_ = false;  // the engine has reported the error, so other ranks get an error, too
 };
 
 }  // namespace farandole_tensorflow

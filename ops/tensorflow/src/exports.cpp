@@ -6,12 +6,11 @@
 
 #define FARANDOLE_TENSORFLOW_EXPORT extern "C" __attribute__((visibility("default")))
 
-/// Identifies sources and TensorFlow version of this build. _library.py searches for this text in the file before it
-/// loads the library, because a library built for another TensorFlow may load without an error and do nothing.
+/// Identifies sources and TensorFlow version of this build. _library.py searches for this text in the file before
+/// loading the library, because a library built for another TensorFlow may load without an error and do nothing.
 FARANDOLE_TENSORFLOW_EXPORT const char farandole_tensorflow_build[] = FARANDOLE_TENSORFLOW_BUILD;
 
-/// Makes WindowAllocator TensorFlow's CPU allocator. TensorFlow must not have allocated anything yet; otherwise it ends
-/// the process.
+/// Makes WindowAllocator TensorFlow's CPU allocator. TensorFlow ends the process if it has allocated anything before.
 FARANDOLE_TENSORFLOW_EXPORT void farandole_tensorflow_register_allocator() {
   farandole_tensorflow::register_window_allocator();
 }

@@ -13,10 +13,10 @@ namespace farandole::trainer {
 /// ends, for whatever reason.
 ///
 /// Implementation: an flock on a file that stays in the directory; while the lock is held, the file names the owner.
-/// The kernel releases an flock with the last descriptor of the open file, so `kill -9` releases it, and network file
-/// systems carry it to other hosts. (Locks of fcntl are unsuitable: a process loses them when any part of the process
-/// opens and closes the file, as a program does that copies its checkpoints.) A forked child shares the open file and
-/// would keep the lock after its parent's death, so the child closes its descriptor at the fork.
+/// The kernel releases an flock with the last descriptor of the open file, so `kill -9` releases the lock, and network
+/// file systems carry flocks to other hosts. (Locks of fcntl are unsuitable: a process loses them when any part of the
+/// process opens and closes the file, as a program does that copies its checkpoints.) A forked child shares the open
+/// file and would keep the lock after its parent's death, so the child closes its descriptor at the fork.
 class CheckpointLock {
  public:
   /// Takes the lock; does not wait for another owner. On a file system without locks it only warns.

@@ -11,7 +11,7 @@
 
 namespace farandole::trainer {
 
-/// Writes a new file with access for its user only. All members throw DataError with the file and the reason (disk
+/// Writes a new file with access for the user only. All members throw DataError with the file and the reason (disk
 /// full, not writable, …).
 class DurableFile {
  public:
@@ -35,7 +35,7 @@ class DurableFile {
 /// Synchronises the entries of a directory with the disk. @throws DataError
 void synchronize_directory(const std::filesystem::path& directory);
 
-/// Makes a directory with access for its user only. @throws DataError  it cannot be made, or exists already
+/// Makes a directory with access for the user only. @throws DataError  it cannot be made, or exists already
 void make_private_directory(const std::filesystem::path& directory);
 
 /// Reads a file.

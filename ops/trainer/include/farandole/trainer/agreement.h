@@ -20,8 +20,8 @@ class RaisedByAll {
  public:
   explicit RaisedByAll(int origin) : origin_(origin) {}
   virtual ~RaisedByAll() = default;
-  /// The rank on which the error happened. Its text is complete; the text on other ranks starts with "rank N reports:
-  /// ".
+  /// The rank on which the error happened, and where the text is complete. On other ranks the text starts with "rank N
+  /// reports: ".
   int origin() const { return origin_; }
 
  private:

@@ -58,9 +58,9 @@ struct LoadedCheckpoint {
 ///     if (resume) state = store.load_newest(options, model, optimizer).state;
 ///     store.save(state, model, optimizer);
 ///
-/// Writing is exclusive, over all processes and hosts: one object holds the directory's lock from `prepare` until it is
-/// destroyed or its process ends, for whatever reason. Reading (`latest`, `load`) needs no lock, also while another
-/// process writes; if the writer removes the checkpoint meanwhile, `load` reports damage. Not thread-safe.
+/// Writing is exclusive, over all processes and hosts: an object holds the directory's lock from `prepare` until the
+/// object is destroyed or the process ends, for whatever reason. Reading (`latest`, `load`) needs no lock, also while
+/// another process writes; if the writer removes the checkpoint meanwhile, `load` reports damage. Not thread-safe.
 class CheckpointStore {
  public:
   /// @param keep  number of checkpoints to keep, the newest

@@ -16,8 +16,8 @@ namespace trainer {
 ///     MirroredStrategy strategy({.replicas = 2});
 ///     strategy.run([&](Communicator& replica) { Trainer<float>(replica, …).fit(); });
 ///
-/// At most one object per process. The constructor joins the job, and the destructor leaves it; both throw or block as
-/// World does.
+/// At most one object per process. The constructor joins the job, and the destructor leaves it: see World for errors
+/// and blocking.
 class MirroredStrategy {
  public:
   explicit MirroredStrategy(const WorldOptions& options = {}) : world_(options) {}

@@ -20,9 +20,9 @@ namespace trainer {
 
 /// Report of a training step, over all replicas.
 struct StepReport {
-  std::int64_t training_step = 0;  ///< 1 for the first one
-  std::int64_t epoch = 0;          ///< 1 for the first one
-  std::int64_t step_of_epoch = 0;  ///< 1 for the first one
+  std::int64_t training_step = 0;  ///< 1 for the first
+  std::int64_t epoch = 0;          ///< 1 for the first
+  std::int64_t step_of_epoch = 0;  ///< 1 for the first
   std::int64_t steps_per_epoch = 0;
   double loss = 0;            ///< mean over the global batch
   double epoch_loss = 0;      ///< mean over the epoch so far
