@@ -19,7 +19,7 @@
 namespace farandole {
 namespace {
 
-/// Gradients that are reduced by one allreduce: `count` entries of `reduced_` from `first` on.
+/// Gradients that are reduced by the same allreduce: `count` entries of `reduced_` from `first` on.
 struct Bucket {
   std::size_t first = 0, count = 0;
   std::size_t gradients = 0;  ///< number of the caller's gradients, each tied gradient counted
@@ -34,9 +34,9 @@ bool follows(const BufferView& before, const BufferView& after) {
   return static_cast<const std::byte*>(before.data) + before.size_in_bytes() == after.data;
 }
 
-/// Cuts `spans` into buckets from the last entry to the first, in the order of reduction. A bucket holds one type and
-/// at most `bucket_bytes`, the bucket that is reduced last at most `last_bucket_bytes`; a larger span is a bucket of
-/// its own.
+/// Cuts `spans` into buckets from the last entry to the first, in the order of reduction. A bucket holds gradients of
+/// the same type and at most `bucket_bytes`, the bucket that is reduced last at most `last_bucket_bytes`; a larger span
+/// is a separate bucket.
 std::vector<Bucket> cut(const std::vector<BufferView>& spans, std::size_t bucket_bytes, std::size_t last_bucket_bytes) {
   std::size_t tail = 0;  // spans [0, tail) form the bucket that is reduced last
   for (std::size_t bytes = 0; tail < spans.size(); ++tail) {
@@ -203,8 +203,8 @@ class GradientAverager::State {
     return digest;
   }
 
-  /// Throws on every rank if the ranks differ. A rank with invalid gradients takes part, so that its peers do not wait
-  /// for it.
+  /// Throws on every rank if the ranks differ. A rank with invalid gradients takes part, so that no peer waits for that
+  /// rank.
   void compare_with_other_ranks(const std::string& refusal) {
     struct Entry {
       std::int64_t digest, gradients, refuses;

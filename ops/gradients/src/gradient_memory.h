@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-/// Returns, for each gradient, the index of the gradient that is reduced in its place: the first gradient of the same
+/// Returns, for each gradient, the index of the gradient that is reduced instead: the first gradient of the same
 /// memory, mostly itself.
 /// @param may_be_tied  GradientOptions::tied_spans
 /// @throws InvalidArgument  gradients overlap in any other way, or are tied without `may_be_tied`; names both

@@ -25,8 +25,8 @@ struct GradientOptions {
   /// Maximum size of a bucket; a larger gradient is a bucket of its own. 0: FARANDOLE_BUCKET_BYTES. Small buckets start
   /// earlier and overlap more of backward; large buckets cost fewer collectives.
   std::size_t bucket_bytes = 0;
-  /// Maximum size of the bucket that is reduced last. 0: FARANDOLE_LAST_BUCKET_BYTES. Keep it small: backward has ended
-  /// by then, so no computation hides this bucket.
+  /// Maximum size of the bucket that is reduced last. 0: FARANDOLE_LAST_BUCKET_BYTES. A small value is best: backward
+  /// has ended by then, so no computation hides this bucket.
   std::size_t last_bucket_bytes = 0;
   /// Algorithm of the allreduces; empty: Farandole's choice. Copied by the constructor.
   std::string_view algorithm = {};
@@ -38,8 +38,8 @@ struct GradientOptions {
 };
 
 /// Averages the gradients of a data-parallel training loop over all ranks of a communicator, and overlaps the
-/// communication with backward. Use it where the loop is written by hand; farandole::Trainer and the Keras optimizer
-/// have it built in.
+/// communication with backward. Use it where the loop is written by hand; farandole::Trainer averages gradients by
+/// itself.
 ///
 ///     World world;
 ///     GradientAverager averager(Communicator::of_world(world), {{dw1, "w1"}, {dw2, "w2"}});
@@ -53,19 +53,19 @@ struct GradientOptions {
 ///
 /// How it works: as c10d's DDP reducer, with buckets that are fixed at construction. The list of gradients is cut into
 /// buckets from its last entry to its first, because backward produces gradients in the reverse order of the layers. A
-/// bucket is one allreduce. The allreduce starts once all gradients of the bucket are ready and the allreduces of all
-/// earlier buckets have started, so every rank starts them in the same order, in whatever order gradients become ready.
-/// Gradients that are adjacent in memory are reduced in place. Other gradients are packed into memory of the averager
-/// (one copy each way), which needs as many bytes as the bucket.
+/// bucket is reduced by a single allreduce, which starts once all gradients of the bucket are ready and the allreduces
+/// of all earlier buckets have started, so every rank starts them in the same order, in whatever order gradients become
+/// ready. Gradients that are adjacent in memory are reduced in place. Other gradients are packed into a buffer of the
+/// averager, as large as the bucket, at the cost of a copy each way.
 ///
 /// Device memory: all gradients must then be on this rank's device. `ready` means that the work that produces the
 /// gradient is enqueued in `GradientOptions::stream`; `wait` returns once the stream is ordered after all averages, and
 /// does not block the host until they are complete. Without a stream `wait` blocks until all averages are complete.
 ///
 /// Memory: no two averagers of a process may share memory; the second constructor throws InvalidArgument. To replace an
-/// averager, destroy the old averager first, for example by `reset()` of the std::optional that holds it.
+/// averager, destroy the old averager first, for example by `reset()` of a std::optional.
 ///
-/// Threads: not thread-safe; use an averager from one thread at a time. The communicator must not be used for anything
+/// Threads: not thread-safe; a single thread uses an averager at a time. The communicator must not be used for anything
 /// else between the first `ready` and the end of `wait`.
 ///
 /// After a move the source throws InvalidArgument from every function. An averager that outlives its World throws
@@ -80,17 +80,19 @@ class GradientAverager {
   /// @throws Mismatch  ranks differ in their gradients or options, or another rank throws InvalidArgument
   GradientAverager(Communicator communicator, std::vector<GradientSpan> gradients, const GradientOptions& options = {});
   /// Blocks until no allreduce uses the gradients' memory; errors are dropped. During the unwinding of an exception
-  /// with allreduces in flight it first aborts the job, because the peers would wait for this rank's other buckets.
+  /// with allreduces in flight the destructor first aborts the job, because the peers would wait for this rank's other
+  /// buckets.
   ~GradientAverager();
   GradientAverager(GradientAverager&&) noexcept;
   GradientAverager& operator=(GradientAverager&&) noexcept;
 
   /// Marks gradient `index` as final for this training step, and starts the buckets that are now complete. The caller
   /// must not touch the gradient until `wait` returns. Non-blocking.
-  /// @throws InvalidArgument  there is no such gradient, or it is marked already
+  /// @throws InvalidArgument  there is no such gradient, or the gradient is marked already
   void ready(std::size_t index);
   /// Blocks until every gradient is reduced, then begins the next training step. Gradients that are not marked are
-  /// marked first, and reduced with the values that their memory holds: set a gradient to zero if backward skipped it.
+  /// marked first, and reduced with the values that their memory holds, for example the last training step's averages:
+  /// set a gradient to zero if backward skipped the parameter.
   /// @throws Error  as Communicator::allreduce; all allreduces have ended, and the next training step has begun
   void wait();
 
