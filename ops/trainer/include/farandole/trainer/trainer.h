@@ -58,8 +58,8 @@ struct CheckpointOptions {
   bool resume = false;              ///< start from the newest complete checkpoint; there must be one
 };
 
-/// Options of a training. More than 15 members, because each is a choice of the program; choices on the same subject
-/// are grouped in structures of their own.
+/// Options of a training. More than 15 members: each is a choice of the program. Choices on the same subject are grouped
+/// in structures of their own.
 struct TrainerOptions {
   std::int64_t global_batch = 128;  ///< samples per training step, all replicas together
   std::int64_t epochs = 5;
