@@ -37,7 +37,7 @@ struct BatchContext {
   FusionBuffers buffers;
   std::size_t fusion_bytes = 0, min_unfused_bytes = 0;
   BatchCounters counters;
-  /// Requests for output memory that the driver has not taken yet
+  /// Requests for output memory that the driver has not taken yet.
   std::vector<std::shared_ptr<OutputMemory>> requested_memory;
   Timeline& timeline;
 };

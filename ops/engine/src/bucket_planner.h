@@ -37,7 +37,7 @@ class BucketPlanner {
   using Time = Clock::time_point;
   struct Limits {
     std::size_t fusion_bytes = 0;  ///< maximum size of a bucket
-    /// Requests of this size or more are never packed: the copies would cost more than they save
+    /// Requests of this size or more are never packed: the copies would cost more than they save.
     std::size_t min_unfused_bytes = 0;
   };
   struct Arrangement {

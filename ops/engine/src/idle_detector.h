@@ -51,7 +51,7 @@ class IdleDetector {
   const std::function<ProcessorTime()> processor_time_;
   std::optional<Clock::time_point> last_poll_;
   std::uint64_t progress_ = 0;
-  // Begin of the time with hardly any CPU time; nothing while polls are too early for a sample
+  // Begin of the time with hardly any CPU time; nothing while polls are too early for a sample.
   std::optional<Sample> idle_since_;
   Clock::time_point last_sample_{};
   bool is_idle_ = false;

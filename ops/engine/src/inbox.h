@@ -58,7 +58,7 @@ class Inbox {
   struct SetInfo {
     std::vector<int> ranks;
     bool is_member = false;
-    /// Raised before the callbacks of a failed step run
+    /// Raised before the callbacks of a failed step run.
     Negotiator::Generation generation = Negotiator::kFirstGeneration;
   };
 

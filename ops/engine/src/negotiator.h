@@ -68,7 +68,7 @@ class Negotiator {
   };
   struct Limits {
     std::size_t fusion_bytes = 0;  ///< maximum size of a bucket
-    /// Requests of this size or more are never packed: the copies would cost more than they save
+    /// Requests of this size or more are never packed: the copies would cost more than they save.
     std::size_t min_unfused_bytes = 0;
     std::size_t slots = 1 << 16;
   };
@@ -79,7 +79,7 @@ class Negotiator {
   };
   /// Result of a phase of a negotiation.
   struct Outcome {
-    /// To be done in this order, each bucket as one; the same on all ranks
+    /// To be done in this order, each bucket as one; the same on all ranks.
     std::vector<std::vector<Agreed>> buckets;
     std::vector<FailedRequest> failed;
     std::optional<int> all_joined;         ///< all ranks have joined: the rank that joined last

@@ -220,7 +220,7 @@ int ProcessSets::add_set(const std::vector<int>& ranks) {
   const int id = next_set_++;
   if (is_member) {
     auto set = std::make_unique<SetEngine>(ranks, std::move(communicators.control), communicators.data, timeline_);
-    // The change was agreed on before the other ranks knew that this rank leaves
+    // The change was agreed on before the other ranks knew that this rank leaves.
     if (leaves_) set->leave(Departure::kLeavesJob);
     sets_[id] = std::move(set);
   }

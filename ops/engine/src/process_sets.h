@@ -48,7 +48,7 @@ class ProcessSets {
   struct Status {
     bool is_active = false;  ///< a set waits for other ranks, or for data
     bool has_left = false;   ///< this rank has left the job, and all is done
-    /// Time at which `advance` has work even if nothing arrives
+    /// Time at which `advance` has work even if nothing arrives.
     Clock::time_point next_wakeup = Clock::time_point::max();
   };
   Status status() const;

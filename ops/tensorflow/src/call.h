@@ -146,12 +146,12 @@ class Call : public std::enable_shared_from_this<Call> {
   std::vector<TensorRecord> records_;
   std::function<void()> on_success_;
   tensorflow::AsyncOpKernel::DoneCallback done_;
-  // Keeps this object alive from `submit` to `finish`, because the engine holds plain pointers
+  // Keeps this object alive from `submit` to `finish`, because the engine holds plain pointers.
   std::shared_ptr<Call> self_;
   tensorflow::CancellationToken token_ = tensorflow::CancellationManager::kInvalidToken;
-  // Callbacks to come; acquire-release, so that the last callback sees writes of the earlier ones
+  // Callbacks to come; acquire-release, so that the last callback sees writes of the earlier ones.
   std::atomic<int32_t> remaining_{0};
-  // Flag for farandole_wait_until; the last write before the waiting thread finishes this object
+  // Flag for farandole_wait_until; the last write before the waiting thread finishes this object.
   volatile int32_t all_done_ = 0;
   std::mutex mutex_;            // guards the following members, and the context's outputs
   absl::Status status_;         // the first error

@@ -271,7 +271,7 @@ typename Trainer<Scalar>::State& Trainer<Scalar>::state() const {
 template <class Scalar>
 EpochReport Trainer<Scalar>::fit() {
   State& state = this->state();
-  // A forked child would wait for kernel threads that it does not have
+  // A forked child would wait for kernel threads that it does not have.
   state.communicator.endpoint().check_process();
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   const std::int64_t per_epoch = state.loader.batches_per_epoch();

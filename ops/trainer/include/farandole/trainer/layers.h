@@ -51,7 +51,7 @@ FARANDOLE_API std::unique_ptr<Layer<Scalar>> dropout(double rate);
 struct BatchNormalizationOptions {
   double epsilon = 1e-5;
   double momentum = 0.1;
-  /// Statistics over all replicas; costs two more allreduces per training step and layer
+  /// Statistics over all replicas; costs two more allreduces per training step and layer.
   bool synchronized = false;
 };
 /// Normalises each channel (the last axis) over batch and positions, then applies a learned scale and shift.

@@ -22,7 +22,7 @@ OptimizerKind parse_optimizer(std::string_view text);
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kSgd;
-  /// For parameters that decay; SGD and Adam add it to the gradient, AdamW applies it apart
+  /// For parameters that decay; SGD and Adam add it to the gradient, AdamW applies it apart.
   double weight_decay = 0;
   double momentum = 0.9;  ///< SGD
   bool nesterov = false;  ///< SGD

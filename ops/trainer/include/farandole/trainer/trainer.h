@@ -58,8 +58,8 @@ struct CheckpointOptions {
   bool resume = false;              ///< start from the newest complete checkpoint; there must be one
 };
 
-/// Options of a training. More than 15 members: each is a choice of the program. Choices on the same subject are grouped
-/// in structures of their own.
+/// Options of a training. More than 15 members: each is a choice of the program. Choices on the same subject are
+/// grouped in structures of their own.
 struct TrainerOptions {
   std::int64_t global_batch = 128;  ///< samples per training step, all replicas together
   std::int64_t epochs = 5;
@@ -67,19 +67,19 @@ struct TrainerOptions {
   OptimizerOptions optimizer;
   LearningRateOptions learning_rate;
   double clip_norm = 0;  ///< limit of the gradients' global norm; 0: no clipping
-  /// Number of micro-batches into which each replica cuts its part of a batch; more need less memory for activations
+  /// Number of micro-batches into which each replica cuts its part of a batch; more need less memory for activations.
   std::int64_t accumulate = 1;
   std::uint64_t seed = 1;
   bool initialize = true;  ///< true: draw the parameters from the seed; false: start with rank 0's parameters
   /// Produce the same bits on 1, 2, 4 and 8 replicas on machines of the same type. The number of replicas must be a
   /// power of two.
   bool deterministic = false;
-  /// Deterministic mode: micro-batches of a global batch; a power of two, divisible by the number of replicas
+  /// Deterministic mode: micro-batches of a global batch; a power of two, divisible by the number of replicas.
   std::int64_t micro_batches = 8;
   /// Layers may communicate by Pass::replicas (synchronised batch normalisation)
   bool synchronized_layers = false;
   bool averaging = true;  ///< false: each replica trains alone, to measure the cost of communication
-  /// Threads per replica; 0: 1 in deterministic mode, else allowed cores / local replicas
+  /// Threads per replica; 0: 1 in deterministic mode, else allowed cores / local replicas.
   int kernel_threads = 0;
   std::int64_t evaluate_every = 1;      ///< number of epochs between evaluations; 0: only at the end
   std::int64_t evaluation_batch = 250;  ///< samples per batch of an evaluation
