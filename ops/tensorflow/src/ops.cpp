@@ -69,7 +69,7 @@ REGISTER_OP("FarandoleAllreduce")
     .Attr("T: list(" FARANDOLE_TYPES ") >= 1")
     .FARANDOLE_REDUCTION_ATTRIBUTES.FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(same_shapes)
     .Doc(R"doc(
-Reduces each tensor over the ranks of the process set; all tensors together, when all of them are ready on all ranks.
+Reduces each tensor over the ranks of the process set. The collective starts when all tensors are ready on all ranks.
 )doc");
 
 REGISTER_OP("FarandoleAllgather")
@@ -88,7 +88,7 @@ REGISTER_OP("FarandoleBroadcast")
     .Attr("root_rank: int")
     .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(same_shapes)
     .Doc(R"doc(
-The tensors of the rank `root_rank` of the job, on every rank.
+Returns the tensors of the job's rank `root_rank` on every rank of the process set.
 )doc");
 
 REGISTER_OP("FarandoleBroadcastVariables")
@@ -97,7 +97,7 @@ REGISTER_OP("FarandoleBroadcastVariables")
     .Attr("root_rank: int")
     .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(R"doc(
-Gives variables the values that they have on the rank `root_rank` of the job, in place.
+Overwrites the variables, in place, with their values on the job's rank `root_rank`.
 )doc");
 
 REGISTER_OP("FarandoleAlltoall")
@@ -109,7 +109,7 @@ REGISTER_OP("FarandoleAlltoall")
     .Attr("Tsplits: {int32, int64} = DT_INT32")
     .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(alltoall_shapes)
     .Doc(R"doc(
-Sends `splits[r]` rows to rank r of the process set (an empty `splits`: equal parts), and concatenates what comes.
+Sends `splits[r]` rows to rank r of the process set (an empty `splits`: equal parts), and concatenates the received rows.
 )doc");
 
 REGISTER_OP("FarandoleReducescatter")
@@ -118,13 +118,14 @@ REGISTER_OP("FarandoleReducescatter")
     .Attr("T: list(" FARANDOLE_TYPES ") >= 1")
     .FARANDOLE_REDUCTION_ATTRIBUTES.FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(variable_rows)
     .Doc(R"doc(
-Reduces each tensor over the ranks and deals out the rows of the result; the first ranks get one more if uneven.
+Reduces each tensor over the ranks, and gives each rank a block of rows of the result; if uneven, the first ranks get one
+row more.
 )doc");
 
 REGISTER_OP("FarandoleBarrier")
     .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(R"doc(
-Waits until all ranks of the process set have come here.
+Completes when all ranks of the process set have reached this op.
 )doc");
 
 REGISTER_OP("FarandoleJoin")
@@ -134,7 +135,7 @@ REGISTER_OP("FarandoleJoin")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
-This rank has no more data: it takes part in the others' allreduces without changing them until all ranks have joined.
+Joins: until all ranks have joined, this rank takes part in the other ranks' allreduces without changing their results.
 )doc");
 
 REGISTER_OP("FarandoleMismatch")
@@ -144,8 +145,8 @@ REGISTER_OP("FarandoleMismatch")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
-Fails with a Mismatch of this text on all ranks, and with it all else of their steps: they have found, by other means,
-that they do not do the same.
+Fails with a Mismatch of this text on all ranks, together with the rest of their steps. For ranks that have found by other
+means that they do different things.
 )doc");
 
 REGISTER_OP("FarandoleProgress")
@@ -165,9 +166,10 @@ REGISTER_OP("FarandoleProgress")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-What each rank of the job is about to do, a row for each, and whether all do the same. Of the variables, `place` (int64[5]) is
-this rank's place in the program, which is part of the row, and counts batches; `share` (a double) becomes its part of the
-samples of all ranks, and `batches` (int64[4, ranks]) gets the samples of each rank as its first row, the others moving on by one.
+Exchanges the next action of every rank: a row per rank, and whether all actions are the same. Variables: `place` (int64[5])
+is this rank's position in the program; it is part of the row, and counts batches. `share` (a double) is set to this rank's
+fraction of the samples of all ranks. `batches` (int64[4, ranks]) gets each rank's number of samples as the first row; older
+rows move down by one.
 )doc");
 
 REGISTER_OP("FarandoleDigest")
@@ -177,8 +179,9 @@ REGISTER_OP("FarandoleDigest")
     .Attr("whole: bool = false")
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
-A number that is the same for equal tensors and hardly ever for others: of their types, shapes and bytes; of a tensor of more
-than 1 MiB, unless `whole`, of blocks that are spread over each row of the first dimension. It is the same in each process.
+A 64-bit digest of the types, shapes and bytes of tensors: the same for equal tensors in every process, and almost certainly
+different for different tensors. Of a tensor above 1 MiB it covers only blocks that are spread over each row of the first
+dimension, unless `whole` is set.
 )doc");
 
 // Ops that return this process's place, at the time when the op runs; -1 if there is no job, no such set, or this
@@ -195,9 +198,8 @@ FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleRank", "Position of this process in the
 FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleSize", "Number of ranks of the process set.");
 FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleLocalRank", "Position of this process among the ranks of its host.");
 FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleLocalSize", "Number of ranks of this host.");
-FARANDOLE_REGISTER_TOPOLOGY_OP(
-    "FarandoleProcessSetIncluded",
-    "1: this process is in the set, 0: it is not, -1: there is no job, -2: there is no such set.");
+FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleProcessSetIncluded",
+                               "1: this process is in the set, 0: not in the set, -1: no job, -2: no such set.");
 
 }  // namespace
 }  // namespace farandole_tensorflow
