@@ -17,8 +17,8 @@ namespace farandole {
 /// pending on other ranks only. Once all ranks have joined, the set is *closing*: one more negotiation does the
 /// requests that some rank still has pending; then all ranks count as not joined again.
 ///
-/// Departure: a rank that *departs* ends the set. Nothing can be agreed on any more, and every rank departs until all
-/// have left.
+/// Departure: a rank that *departs* ends the set. Nothing can be agreed on any more; the other ranks' requests fail,
+/// and the set lives until all ranks have left.
 ///
 /// Invariants:
 /// - Equal on all ranks between negotiations, because they change only by received data: which ranks have joined or

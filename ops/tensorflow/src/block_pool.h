@@ -47,8 +47,8 @@ class BlockPool {
     std::size_t bytes = 0;
   };
 
-  /// Allocates a block, 64-byte aligned and maybe larger than requested. Null memory: use another allocator. @param
-  /// bytes  at least kSmallestBytes
+  /// Allocates a block, 64-byte aligned and maybe larger than requested. Null memory: use another allocator.
+  /// @param bytes  at least kSmallestBytes
   Allocated allocate(std::size_t bytes);
   /// Releases a block. Returns its size; 0 if `memory` is not of this pool. Fast for small ordinary memory.
   std::size_t release(void* memory);
