@@ -16,7 +16,7 @@ namespace farandole::trainer {
 /// The kernel releases an flock with the last descriptor of the open file, so `kill -9` releases the lock, and network
 /// file systems carry flocks to other hosts. (Locks of fcntl are unsuitable: a process loses them when any part of the
 /// process opens and closes the file, as a program does that copies its checkpoints.) A forked child shares the open
-/// file and would keep the lock after its parent's death, so the child closes its descriptor at the fork.
+/// file and would keep the lock after the parent's death, so the child closes the descriptor at the fork.
 class CheckpointLock {
  public:
   /// Takes the lock; does not wait for another owner. On a file system without locks it only warns.
@@ -39,7 +39,7 @@ class CheckpointLock {
   /// Returns false if somebody else holds the lock.
   bool try_lock(const std::filesystem::path& file);
   void write_owner() const;
-  /// The owner's text; empty if the owner has not written it yet.
+  /// The owner's text; empty if that has not been written yet.
   std::string read_owner() const;
 
   int descriptor_ = -1;

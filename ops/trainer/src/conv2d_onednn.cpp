@@ -37,8 +37,8 @@ struct Step {
   std::unordered_map<int, memory> arguments;
 };
 
-/// Primitives and memory objects for one number of samples. Memory objects are handles: binding a handle here binds it
-/// in all steps that use it.
+/// Primitives and memory objects for a certain number of samples. Memory objects are handles: binding a handle here
+/// binds the memory in all steps with that handle.
 struct Plan {
   memory input, weights, bias, output;  ///< in the caller's form; in backward, `output` is the output's gradient
   memory input_gradient, weight_gradient, bias_gradient;
@@ -53,7 +53,7 @@ class StepWriter {
     attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   }
 
-  /// Declares an input. `packed` holds the converted values; it is created if it does not exist or has another form.
+  /// Declares an input. `packed` holds the converted values, and is created if necessary or if the form differs.
   void reads(int argument, memory& plain, const Form& wanted, memory& packed) {
     if (place(argument, plain, wanted, packed)) convert(steps_, plain, packed);
   }

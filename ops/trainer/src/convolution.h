@@ -21,7 +21,7 @@ struct ConvolutionGeometry {
   std::int64_t patch_elements() const { return kernel * kernel * inputs; }
 };
 
-/// A convolution by one library, for at least one sample. Weights are {kernel, kernel, inputs, channels}. Not
+/// A convolution by a certain library, for at least one sample. Weights are {kernel, kernel, inputs, channels}. Not
 /// thread-safe.
 template <class Scalar>
 class Convolution {

@@ -27,7 +27,7 @@ Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Data
     sums[static_cast<std::size_t>(2 * index)] = result.loss_sum;
     sums[static_cast<std::size_t>(2 * index + 1)] = static_cast<double>(result.correct);
   }
-  // Each entry is computed by one replica; the other replicas add zero, which is exact.
+  // Each entry is computed by a single replica; the other replicas add zero, which is exact.
   if (communicator.size() > 1) communicator.allreduce(sums, ReduceOp::kSum);
   double loss = 0, correct = 0;
   for (std::size_t index = 0; index < sums.size(); index += 2) {

@@ -50,7 +50,7 @@ template <class Scalar>
 struct Model<Scalar>::State {
   explicit State(Shape input) : input_shape(std::move(input)) {}
 
-  /// A layer, its range in the layouts, and its output.
+  /// A layer, with its range in the layouts and its output.
   struct Stage {
     std::unique_ptr<Layer<Scalar>> layer;
     Shape output_shape;

@@ -98,7 +98,7 @@ std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   const auto& [global_batch, epochs, max_steps, optimizer, learning_rate, clip_norm, accumulate, seed, initialize,
                deterministic, micro_batches, synchronized_layers, averaging, kernel_threads, evaluate_every,
                evaluation_batch, checkpoints, on_step, on_epoch] = options;
-  // Options of the rank alone: its machine's cores, and its program's callbacks.
+  // Options of the rank alone: the machine's cores, and the program's callbacks.
   (void)kernel_threads, (void)on_step, (void)on_epoch;
   std::vector<SharedFact> facts;
   OptionFacts group(facts, "");

@@ -30,7 +30,7 @@ namespace {
 /// Sums over training steps.
 struct Totals {
   double loss_sum = 0;
-  std::int64_t correct = 0, samples = 0;  // of the epoch, including its part before a resume
+  std::int64_t correct = 0, samples = 0;  // of the epoch, including the part before a resume
   std::int64_t trained = 0;               // samples of this call
   Seconds training{0}, exposed{0};        // of this call
 

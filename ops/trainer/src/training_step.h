@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One replica's part of a training step: from the samples of a global batch to reduced gradients in the model.
+// A replica's part of a training step: from the samples of a global batch to reduced gradients in the model.
 #pragma once
 
 #include <array>

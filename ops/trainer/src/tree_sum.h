@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sum of 2^n vectors in a balanced binary tree, with the vectors added one after the other.
+// Sum of 2^n vectors in a balanced binary tree, with the vectors added sequentially.
 #pragma once
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 
 #include "farandole/core/reduce.h"
 
-/// Marks a lambda for `vectorized`: it must be inlined into each of the three variants to be compiled three times.
+/// Marks a lambda for `vectorized`: only code that is inlined into each of the three variants is compiled for each.
 #define FARANDOLE_INLINED __attribute__((always_inline))
 
 namespace farandole::trainer {

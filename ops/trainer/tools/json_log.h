@@ -11,7 +11,7 @@
 
 namespace farandole::trainer {
 
-/// Writes JSON lines to a file. Each line is in the file when its function returns.
+/// Writes JSON lines to a file. Each line is in the file when the function returns.
 class JsonLog {
  public:
   /// @param file  empty: standard output   @param append  keep the file's content   @throws DataError  the file cannot

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Agreement on errors: if one rank fails, all ranks throw at the same point, so that no rank waits for a rank that has
+// Agreement on errors: if a rank fails, all ranks throw at the same point, so that no rank waits for a rank that has
 // given up.
 #pragma once
 
@@ -28,8 +28,8 @@ class RaisedByAll {
   int origin_;
 };
 
-/// Runs `action` on each rank, then compares the results. Use it around anything that may fail on one rank only, for
-/// example reading files:
+/// Runs `action` on each rank, then compares the results. Use `agree` around anything that may fail on a single rank,
+/// for example reading files:
 ///
 ///     agree(communicator, [&] { data = load_fashion_mnist(); });
 ///

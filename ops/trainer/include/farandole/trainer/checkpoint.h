@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: directories with a model, its optimizer and the position in training. Each checkpoint is complete or
-// absent.
+// Checkpoints: directories with model, optimizer and position in training. Each checkpoint is complete or absent.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +50,7 @@ struct LoadedCheckpoint {
 /// `manifest.json` (state, options, and name, shape, type and CRC-32 of each tensor). Files have the mode 0600 and
 /// directories 0700, or less by the umask.
 ///
-/// Use it directly for training loops of your own; Trainer has it built in.
+/// Use a store directly for training loops of your own; Trainer writes checkpoints by itself.
 ///
 ///     CheckpointStore store("checkpoints", 3);
 ///     store.prepare();
@@ -69,7 +68,7 @@ class CheckpointStore {
   CheckpointStore(CheckpointStore&&) noexcept;
   CheckpointStore& operator=(CheckpointStore&&) noexcept;
 
-  /// Creates the directory, takes its lock, and removes remains of interrupted writes. Does not wait
+  /// Creates and locks the directory, and removes remains of interrupted writes. Does not wait
   /// for the lock.
   /// @throws InvalidArgument  another process writes to the directory (the text names its host and process)
   /// @throws DataError  the directory cannot be made
@@ -80,8 +79,8 @@ class CheckpointStore {
   std::optional<std::filesystem::path> latest_with_incomplete() const;
   const std::filesystem::path& directory() const { return directory_; }
 
-  /// Writes a checkpoint to a temporary directory, synchronises it with the disk, renames it, and removes old
-  /// checkpoints; failure to remove an old checkpoint is a warning. After `prepare`. Blocks.
+  /// Writes a checkpoint to a temporary directory, synchronises and renames the directory, and removes old checkpoints;
+  /// failure to remove an old checkpoint is a warning. After `prepare`. Blocks.
   /// @throws DataError  the disk is full or not writable, or a checkpoint of that training step exists; older
   /// checkpoints stay untouched
   /// @throws InvalidArgument  `prepare` was not called, or by the parent of this forked child; or two tensors have the

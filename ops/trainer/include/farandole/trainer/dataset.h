@@ -22,16 +22,16 @@ struct Normalization {
   double deviation = 1;
 };
 
-/// Samples of one shape, each with a class: the data of a classifier. Immutable and thread-safe after construction;
-/// replicas of a process share one object by std::shared_ptr.
+/// Samples of the same shape, each with a class: the data of a classifier. Immutable and thread-safe after
+/// construction; replicas of a process share an object by std::shared_ptr.
 ///
 ///     auto data = std::make_shared<const Dataset>(Shape{28, 28, 1}, std::move(bytes), std::move(labels), 10,
 ///                                                 Normalization{0.286, 0.353});
 class Dataset {
  public:
   /// Stores images as bytes, which `gather` converts.
-  /// @param shape   shape of a sample   @param bytes  labels.size() samples, one after the other   @param labels  each
-  /// in [0, classes)
+  /// @param shape   shape of a sample   @param bytes  labels.size() samples, contiguous   @param labels  each in [0,
+  /// classes)
   /// @throws InvalidArgument  sizes do not fit, or a label is out of range
   Dataset(Shape shape, std::vector<std::uint8_t> bytes, std::vector<std::int32_t> labels, std::int32_t classes,
           Normalization normalization = {});
@@ -41,8 +41,8 @@ class Dataset {
   std::int64_t size() const { return static_cast<std::int64_t>(labels_.size()); }
   const Shape& shape() const { return shape_; }
   std::int32_t classes() const { return classes_; }
-  /// CRC-32 of samples, normalisation and labels; the trainer compares it across ranks. Computed by the constructor:
-  /// about 15 ms for the 47 MB of Fashion-MNIST's training images.
+  /// CRC-32 of samples, normalisation and labels; the trainer compares the value across ranks. Computed by the
+  /// constructor: about 15 ms for the 47 MB of Fashion-MNIST's training images.
   std::uint32_t checksum() const { return checksum_; }
 
   /// Copies the samples with these indices into `inputs` and `labels`, which are resized. `Scalar` is float or double;

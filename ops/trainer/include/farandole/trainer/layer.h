@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface of layers. Implement it to add a layer of your own.
+// The interface of layers. Implement Layer to add a layer of your own.
 #pragma once
 
 #include <cstdint>

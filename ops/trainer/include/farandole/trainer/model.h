@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model: a sequence of layers. All parameters lie in one flat vector, all gradients in another.
+// A model: a sequence of layers. All parameters lie in a flat vector, and all gradients in another.
 #pragma once
 
 #include <cstdint>
@@ -66,8 +66,8 @@ class Model {
   std::span<Scalar> statistics();        ///< moving statistics
   std::span<Scalar> batch_statistics();  ///< as many as statistics
   std::span<Scalar> reducible();         ///< gradients and batch statistics, contiguous
-  /// Moves `reducible()` to memory from `allocate(count, dtype)`, for example Communicator::allocate, so that it is
-  /// reduced without copies. Its values are lost, and spans of it that were returned before are invalid.
+  /// Moves `reducible()` to memory from `allocate(count, dtype)`, for example Communicator::allocate, so that
+  /// collectives on `reducible()` need no copies. The values are lost, and spans that were returned before are invalid.
   void place_reducible(const std::function<Buffer(std::size_t, DType)>& allocate);
   const std::vector<NamedSpan>& parameter_layout() const;
   const std::vector<NamedSpan>& statistic_layout() const;

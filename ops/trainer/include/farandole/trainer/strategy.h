@@ -10,8 +10,8 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
-/// Runs the same function on every replica of a job. Use it to train on several replicas per process (threads), several
-/// processes, or both: `mpirun -np 2` with 2 replicas per process gives four replicas.
+/// Runs the same function on every replica of a job. Use a strategy to train on several replicas per process (threads),
+/// several processes, or both: `mpirun -np 2` with 2 replicas per process gives four replicas.
 ///
 ///     MirroredStrategy strategy({.replicas = 2});
 ///     strategy.run([&](Communicator& replica) { Trainer<float>(replica, …).fit(); });
@@ -26,12 +26,12 @@ class MirroredStrategy {
   int num_replicas_in_sync() const { return world_.size(); }
   const World& world() const { return world_; }
 
-  /// Runs `replica` on one thread per replica of this process, each with its rank's communicator. Collective; blocks
+  /// Runs `replica` on a thread per replica of this process, each with its rank's communicator. Collective; blocks
   /// until all have returned.
-  /// @throws  the first exception of a replica of this process; its other replicas have been woken with PeerLost
+  /// @throws  the first exception of a replica of this process; the other replicas have been woken with PeerLost
   void run(const std::function<void(Communicator&)>& replica) { run_replicas(world_, replica); }
 
-  /// Reduces one value per replica; every replica gets the result. Called by all replicas inside `run`. Blocks.
+  /// Reduces a value per replica; every replica gets the result. Called by all replicas inside `run`. Blocks.
   static double reduce(Communicator& replica, ReduceOp op, double value);
 
  private:

@@ -89,15 +89,15 @@ struct TrainerOptions {
 };
 
 /// Trains a model on all ranks of a communicator. Each training step splits a global batch over the ranks, sums the
-/// gradients while backward still runs, and applies the same update on every rank. Use it for complete trainings; for a
-/// loop of your own use Model, Optimizer and GradientAverager.
+/// gradients while backward still runs, and applies the same update on every rank. Use a Trainer for complete
+/// trainings; for a loop of your own use Model, Optimizer and GradientAverager.
 ///
 ///     Trainer<float> trainer(replica, Model<float>({28, 28, 1}, layers_of<float>("cnn")), data.training, data.test,
 ///     {}); const EpochReport report = trainer.fit();
 ///
-/// One object per rank, used by one thread. Every function is collective and blocks, except the accessors. The World
-/// must outlive the trainer. After a move the source throws InvalidArgument from every function. Errors that all ranks
-/// throw together are also RaisedByAll (agreement.h).
+/// One object per rank, used by a single thread. Every function is collective and blocks, except the accessors. The
+/// World must outlive the trainer. After a move the source throws InvalidArgument from every function. Errors that all
+/// ranks throw together are also RaisedByAll (agreement.h).
 template <class Scalar>
 class Trainer {
  public:
@@ -107,7 +107,7 @@ class Trainer {
   /// or read from a checkpoint. Only rank 0 reads and writes checkpoints.
   ///
   /// While a function of the trainer runs, the calling thread's number of OpenMP threads is `kernel_threads`;
-  /// afterwards it has its old value.
+  /// afterwards the old number is restored.
   /// @param test  may be null
   /// @throws InvalidArgument  another process writes to the checkpoint directory (names its host and process); there is
   /// no checkpoint to resume from; or the options do not fit each other, the data or the number of replicas (lists
