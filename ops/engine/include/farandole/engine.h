@@ -68,9 +68,9 @@ extern "C" {
 
 /* ---- Errors and types ----------------------------------------------------------------------------------------- */
 
-/* Kinds of errors; the numbers are those of farandole::ErrorKind. TIMEOUT to DEVICE_ERROR are faults of the job: every
- * pending and every later collective on every rank fails with the same error. After any other kind the engine stays
- * usable. docs/errors.md lists causes and remedies. */
+/* Kinds of errors; the numbers are those of farandole::ErrorKind. TIMEOUT to DEVICE_ERROR are faults of the job: no
+ * collective of the job can succeed any more, on any rank. After any other kind the engine stays usable. docs/errors.md
+ * lists causes and remedies. */
 typedef enum farandole_error_kind {
   FARANDOLE_INVALID_ARGUMENT = 0, /* a call that cannot work, whatever other ranks do */
   FARANDOLE_UNSUPPORTED = 1,      /* a valid call that this build, machine or MPI cannot carry out */
@@ -282,8 +282,8 @@ typedef enum farandole_waiting {
 
 /* A collective on one tensor or on several that belong together: the collective of a request starts once every rank has
  * submitted all of it. All ranks must agree on name, collective, op, root, factors, `about`, `by_order`, number of
- * tensors, their types and shapes (the first dimension may differ for allgather and alltoall); a difference is
- * MISMATCH on all ranks. */
+ * tensors, their types, kinds of memory and shapes (the first dimension may differ for allgather and alltoall); a
+ * difference is MISMATCH on all ranks. */
 typedef struct farandole_request {
   size_t struct_bytes;
   const char* name; /* 1 byte to 1 MiB; unique among this rank's pending requests of the set */
@@ -291,8 +291,8 @@ typedef struct farandole_request {
   farandole_reduce_op op;
   int32_t root; /* broadcast: the root's rank in the job */
   int32_t process_set;
-  /* Factors of inputs (before the reduction) and results (after it); 1.0 for no scaling. 0 also means no scaling,
-   * because a designated initialiser leaves 0 in fields that it omits; see `has_factors`. */
+  /* Allreduce and reduce_scatter: factors of the inputs, before the reduction, and of the results; 1.0 for no scaling. 0
+   * also means no scaling, because omitted fields of a designated initialiser are 0; see `has_factors`. */
   double prescale, postscale;
   const farandole_tensor* tensors;
   int32_t tensor_count; /* at least 1; a barrier has one tensor without data, for its `done` */
