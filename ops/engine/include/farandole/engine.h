@@ -30,8 +30,8 @@
  * farandole_wait_until or farandole_stop_timeline.
  *
  * Errors. A function that can fail returns 0 for success, or 1 and an error object in `*error`, which the caller frees
- * with farandole_error_free; `error` may be NULL. `*error` is NULL after success. Texts are UTF-8. Functions throw
- * nothing, and crash on no number and no null pointer. INVALID_ARGUMENT reports:
+ * with farandole_error_free; `error` may be NULL. `*error` is NULL after success. Texts are UTF-8. Functions never
+ * throw, and tolerate any number and any null pointer. INVALID_ARGUMENT reports:
  * - a null pointer where the function needs memory, a number out of its range,
  * - a shape of more than 2^47 bytes, which no process has room for, or of more than 255 dimensions,
  * - a text of more than 1 MiB, a structure without its size,
@@ -291,8 +291,8 @@ typedef struct farandole_request {
   farandole_reduce_op op;
   int32_t root; /* broadcast: the root's rank in the job */
   int32_t process_set;
-  /* Allreduce and reduce_scatter: factors of the inputs, before the reduction, and of the results; 1.0 for no scaling. 0
-   * also means no scaling, because omitted fields of a designated initialiser are 0; see `has_factors`. */
+  /* Allreduce and reduce_scatter: factors of the inputs, before the reduction, and of the results; 1.0 for no scaling.
+   * 0 also means no scaling, because omitted fields of a designated initialiser are 0; see `has_factors`. */
   double prescale, postscale;
   const farandole_tensor* tensors;
   int32_t tensor_count; /* at least 1; a barrier has one tensor without data, for its `done` */
