@@ -33,7 +33,7 @@ bool Inbox::submit(LocalRequest&& request) {
   if (!submitter_) submitter_ = self;
   if (*submitter_ != self) many_submitters_.store(true);
   auto owned = std::make_unique<LocalRequest>(std::move(request));
-  const bool is_first = enter_name(owned);
+  const bool is_first = acquire_name(owned);
   const bool is_only_pending = pending_.fetch_add(1) == 0;
   if (caller_waits) pending_waits_.fetch_add(1);
   if (is_first) hand_over(std::move(owned));
@@ -48,7 +48,7 @@ bool Inbox::refuse(LocalRequest&& request) {
   if (set->second.ranks.size() == 1 || request.generation > set->second.generation) return false;
   auto owned = std::make_unique<LocalRequest>(std::move(request));
   try {
-    if (enter_name(owned)) hand_over(std::move(owned));
+    if (acquire_name(owned)) hand_over(std::move(owned));
   } catch (const DuplicateName&) {
     return false;  // the pending request of this name is compared instead
   }
@@ -92,7 +92,7 @@ void Inbox::close(const RequestError& fault) {
 /// request of its name; so the n-th request of a name meets the n-th of every other rank, no matter when each rank
 /// notices the end of the request before.
 /// @throws DuplicateName  the name is in use, and is not `by_order`
-bool Inbox::enter_name(std::unique_ptr<LocalRequest>& request) {
+bool Inbox::acquire_name(std::unique_ptr<LocalRequest>& request) {
   const auto [entry, is_free] = names_.try_emplace({request->process_set, request->spec.name});
   NameInUse& name = entry->second;
   if (!is_free && !request->spec.by_order && name.latest != RequestKind::kRefused) {
@@ -117,7 +117,7 @@ void Inbox::hand_over(std::unique_ptr<LocalRequest> request) {
     const std::lock_guard lock(mutex_);
     if (counts) pending_.fetch_sub(1);
     if (waits) pending_waits_.fetch_sub(1);
-    leave_name(name);
+    release_name(name);
   });
   for (LocalTensor& tensor : request->tensors) tensor.registration = registration;
   request->ticket = next_ticket_++;
@@ -127,7 +127,7 @@ void Inbox::hand_over(std::unique_ptr<LocalRequest> request) {
 }
 
 /// The current request of this name has ended: hands over the next, or frees the name.
-void Inbox::leave_name(const Name& name) {
+void Inbox::release_name(const Name& name) {
   const auto found = names_.find(name);
   if (found->second.next.empty()) {
     names_.erase(found);

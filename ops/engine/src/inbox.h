@@ -108,10 +108,10 @@ class Inbox {
   // Private functions need the mutex.
   /// @throws InvalidArgument  the request's set or generation is wrong; or the job's fault
   void check(const LocalRequest& request) const;
-  bool enter_name(std::unique_ptr<LocalRequest>& request);
+  bool acquire_name(std::unique_ptr<LocalRequest>& request);
   /// Gives the request a ticket and puts it into `contents_`.
   void hand_over(std::unique_ptr<LocalRequest> request);
-  void leave_name(const Name& name);
+  void release_name(const Name& name);
 
   const Endpoint& endpoint_;
   const int rank_;
