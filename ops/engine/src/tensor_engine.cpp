@@ -140,6 +140,8 @@ void TensorEngine::abort(const std::string& text) {
 
 // ---- Driving ------------------------------------------------------------------------------------------------------
 
+/// Main function of the engine's thread. It leaves driving to callers' threads while there are any. It sleeps on
+/// `bell_` while the engine is quiet, and on the peers' doorbell while other ranks or data are awaited.
 void TensorEngine::run(const std::stop_token& stop) {
   // Frameworks compute on all cores: this thread yields from the start, and soon sleeps.
   Waiter::Options options = endpoint_.waiting();
@@ -174,6 +176,8 @@ void TensorEngine::run(const std::stop_token& stop) {
   }
 }
 
+/// A caller's thread drives, so that the only pending request needs no switch of threads. Afterwards the engine's
+/// thread takes over, if anything is left.
 void TensorEngine::drive_until(Clock::time_point end) {
   drivers_.fetch_add(1);
   Waiter waiter(endpoint_.doorbell(), endpoint_.waiting());
@@ -220,6 +224,7 @@ void TensorEngine::wait_until(const std::function<bool()>& done) {
   wake();
 }
 
+/// An exception of the sets is a fault of the job: it fails everything on this rank, and poisons the job for its peers.
 bool TensorEngine::drive() {
   Due due;
   bool moved = false;

@@ -55,7 +55,7 @@ class TensorEngine {
   TensorEngine(const TensorEngine&) = delete;
   TensorEngine& operator=(const TensorEngine&) = delete;
 
-  /// @throws InvalidArgument, DuplicateName, or the job's fault; then no callback comes
+  /// @throws InvalidArgument, DuplicateName, or the job's fault; then no callback is called
   void submit(LocalRequest&& request);
   /// Submits a request of kind kRefused, for which no caller waits. No-op if the refusal cannot be submitted.
   void refuse(LocalRequest&& request);

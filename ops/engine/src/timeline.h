@@ -77,7 +77,7 @@ class Timeline {
   std::atomic<bool> on_{false};
   std::atomic<bool> marks_cycles_{false};
 
-  std::mutex mutex_;  // guards the next three
+  std::mutex mutex_;  // guards the next three members
   std::condition_variable_any is_pending_;
   std::vector<Event> pending_;
   std::uint64_t dropped_ = 0;

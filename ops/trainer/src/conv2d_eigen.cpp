@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution as a matrix product, sample by sample.
+// Convolution as a matrix product, sample by sample ("im2col"). A patch is the input of an output position; the patches
+// of a sample are the rows of a matrix.
 //   forward              output   = patches x weights + bias        {positions, patch} x {patch, channels}
 //   backward, weights    gradient = sum over samples of patches^T x output gradient
-//   backward, input      patches' = output gradient x weights^T, each added where its patch came from
+//   backward, input      patches' = output gradient x weights^T, each patch added to its place in the image
 // Source: Chellapilla, Puri, Simard: High performance convolutional neural networks for document processing, 2006.
 #include <algorithm>
 #include <vector>

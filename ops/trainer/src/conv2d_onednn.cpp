@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution by oneDNN, in f32: Winograd's algorithm F(4x4, 3x3) where it applies (Lavin, Gray, CVPR 2016), else the
-// direct one. Images are channels last for the caller; where an algorithm wants images or weights in another form, they
-// are converted. A batch is computed in chunks of samples that stay in cache between conversion and product; weight
-// gradients of chunks are added in order. Primitives are kept per number of samples of a chunk.
+// Convolution by oneDNN, in f32: Winograd's algorithm F(4x4, 3x3) where that applies (Lavin, Gray, CVPR 2016),
+// otherwise the direct algorithm. The caller's images are channels last; images or weights are converted if the
+// algorithm needs another form. A batch is computed in chunks of samples that stay in cache between conversion and
+// product; weight gradients of chunks are added in order. Primitives are kept per number of samples of a chunk.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -13,7 +13,7 @@ template <class Scalar>
 Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Dataset& data, std::int64_t batch) {
   if (data.size() == 0) return {};
   const std::int64_t batches = (data.size() + batch - 1) / batch;
-  std::vector<double> sums(static_cast<std::size_t>(2 * batches));  // loss and right answers of each batch
+  std::vector<double> sums(static_cast<std::size_t>(2 * batches));  // loss sum and right answers of each batch
   std::vector<std::uint32_t> samples;
   std::vector<std::int32_t> labels;
   Tensor<Scalar> inputs;
