@@ -92,8 +92,9 @@ struct TrainerOptions {
 /// gradients while backward still runs, and applies the same update on every rank. Use a Trainer for complete
 /// trainings; for a loop of your own use Model, Optimizer and GradientAverager.
 ///
-///     Trainer<float> trainer(replica, Model<float>({28, 28, 1}, layers_of<float>("cnn")), data.training, data.test,
-///     {}); const EpochReport report = trainer.fit();
+///     Model<float> model({28, 28, 1}, layers_of<float>("cnn"));
+///     Trainer<float> trainer(replica, std::move(model), data.training, data.test, {.epochs = 10});
+///     const EpochReport report = trainer.fit();
 ///
 /// One object per rank, used by a single thread. Every function is collective and blocks, except the accessors. The
 /// World must outlive the trainer. After a move the source throws InvalidArgument from every function. Errors that all
