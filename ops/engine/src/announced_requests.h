@@ -19,7 +19,7 @@ namespace farandole {
 /// Invariants:
 /// - Equal on all ranks between negotiations: the table changes only by data that all ranks have received, in order of
 ///   rank.
-/// - Each name in the table has been announced by at least one rank; between negotiations no name is complete.
+/// - Each name in the table has been announced by some rank; between negotiations no name is complete.
 class AnnouncedRequests {
  public:
   /// Result of settling a complete name.

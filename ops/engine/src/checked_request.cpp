@@ -181,7 +181,7 @@ void check_reduction(const RequestSpec& spec) {
   }
 }
 
-/// Input or output memory of one tensor of a request.
+/// Input or output memory of a tensor of a request.
 struct TensorMemory {
   MemoryRange range;
   std::size_t tensor;

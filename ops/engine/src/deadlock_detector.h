@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-/// Detects deadlocks within one process set, without messages beyond those of negotiations.
+/// Detects deadlocks within a process set, without messages beyond those of negotiations.
 ///
 /// A rank is *blocked* when no thread submits anything before a pending request is done: the only thread that ever
 /// submitted waits in a call, or the rank is idle (IdleDetector). Each rank puts this into the second byte of every

@@ -14,8 +14,8 @@ namespace farandole {
 /// State of joins and departures in a process set.
 ///
 /// Join: a rank that has *joined* reports every slot as ready, and contributes neutral values to allreduces that are
-/// pending on other ranks only. Once all ranks have joined, the set is *closing*: one more negotiation does the
-/// requests that some rank still has pending; then all ranks count as not joined again.
+/// pending on other ranks only. Once all ranks have joined, the set is *closing*: another negotiation does the requests
+/// that some rank still has pending; then all ranks count as not joined again.
 ///
 /// Departure: a rank that *departs* ends the set. Nothing can be agreed on any more; the other ranks' requests fail,
 /// and the set lives until all ranks have left.

@@ -37,7 +37,7 @@ struct LocalTensor {
   /// Shared by the tensors of a request: the last release makes the name available again (Inbox).
   std::shared_ptr<void> registration;
 
-  /// Number of elements in one row of the first dimension.
+  /// Number of elements in a row of the first dimension.
   std::size_t row_count() const;
   std::int64_t rows() const { return shape.empty() ? 0 : shape.front(); }
 };

@@ -15,7 +15,7 @@
 
 namespace farandole {
 
-/// Runs one negotiation at a time by collectives on the control communicator: an allreduce (minimum) of the ranks'
+/// Runs a negotiation at a time, by collectives on the control communicator: an allreduce (minimum) of the ranks'
 /// bytes; if some rank has announcements, an allgather of their lengths, then an allgather of the announcements. Every
 /// rank takes part in the same collectives in the same order, because the next collective follows from data that all
 /// ranks have received.
@@ -59,7 +59,7 @@ class NegotiationExchange {
   Phase phase_ = Phase::kIdle;
   Clock::time_point since_{};
   std::vector<std::uint8_t> bytes_;
-  std::string own_, all_;  // encoded announcements: this rank's, and all ranks' one after the other
+  std::string own_, all_;  // encoded announcements: of this rank, and of all ranks in order of rank
   std::vector<std::int64_t> own_length_{0}, lengths_;  // lengths of these in bytes, as received
   std::vector<std::size_t> counts_;                    // the same, checked
   Work running_;                                       // declared after the buffers, so that it is destroyed first

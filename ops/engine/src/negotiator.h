@@ -21,7 +21,7 @@
 
 namespace farandole {
 
-/// One rank's half of the negotiation protocol; one Negotiator per rank and process set. SetEngine carries the
+/// A rank's side of the negotiation protocol; there is a Negotiator per rank and process set. SetEngine carries the
 /// messages.
 ///
 /// The task is that of Horovod's coordinator, without a coordinator: every rank computes the same decisions from data

@@ -8,7 +8,7 @@
 namespace farandole {
 namespace {
 
-// A new request without a slot waits for others, so that one negotiation announces many: until kAfterLatest after the
+// A new request without a slot waits for others, so that a negotiation announces many: until kAfterLatest after the
 // latest of them, at most kAfterFirst after the first.
 constexpr std::chrono::milliseconds kAfterLatest{1};
 constexpr std::chrono::milliseconds kAfterFirst{20};

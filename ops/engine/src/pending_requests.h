@@ -26,10 +26,10 @@ struct PendingRequest {
   bool announced = false;  ///< by name, or as ready in its slot
 };
 
-/// The pending requests of one rank in one process set, and the bytes that announce them.
+/// This rank's pending requests in a process set, and the bytes that announce them.
 ///
-/// A request is in one of four states. With a slot: *held* until the planner releases its bucket, then *ready*, which
-/// is announced by its byte. Without a slot: *unannounced* until the next negotiation, then *announced* by name.
+/// The states of a request: With a slot: *held* until the planner releases its bucket, then *ready*, which is announced
+/// by its byte. Without a slot: *unannounced* until the next negotiation, then *announced* by name.
 ///
 /// Invariants:
 /// - `bytes()` is 1 exactly for slots whose request is ready. A slot has at most one request of this rank.
@@ -65,7 +65,7 @@ class PendingRequests {
   void wait_for(const std::string& name, Waiting waiting);
   bool empty() const { return requests_.empty(); }
   bool has(int slot) const { return in_slot_[static_cast<std::size_t>(slot)] != nullptr; }
-  /// One byte per slot: 1 if this rank's request is ready there.
+  /// A byte per slot: 1 if this rank's request is ready there.
   const std::vector<std::uint8_t>& bytes() const { return bytes_; }
   std::size_t announced() const { return announced_; }
   bool is_waited_for() const;

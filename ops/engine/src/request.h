@@ -93,7 +93,7 @@ enum class Waiting : std::uint8_t {
   kCaller,   ///< the submitting thread, which does nothing else meanwhile
 };
 
-/// One rank's announcement of a request.
+/// A rank's announcement of a request.
 struct Announcement {
   SharedSpec spec;       ///< null: the rank has not announced the request
   bool in_step = false;  ///< belongs to a step (StepFailures), and fails with it
@@ -102,13 +102,13 @@ struct Announcement {
 /// Why a rank leaves a process set.
 enum class Departure : std::uint8_t { kNone, kLeavesJob, kSetRemoved };
 
-/// All announcements of one rank in one negotiation.
+/// All announcements of a rank in a negotiation.
 struct Announcements {
   std::vector<Announcement> requests;  ///< requests without a slot
   bool joins = false;
   Departure departs = Departure::kNone;
-  /// Confirms a suspected deadlock: this rank waits for these names, and does nothing else until one of their requests
-  /// is done.
+  /// Confirms a suspected deadlock: this rank waits for these names, and does nothing else until a request of these is
+  /// done.
   std::vector<std::string> waits_for;
   bool empty() const { return requests.empty() && !joins && departs == Departure::kNone && waits_for.empty(); }
 

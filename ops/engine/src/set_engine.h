@@ -17,7 +17,7 @@
 
 namespace farandole {
 
-/// Drives one process set: passes submitted requests to the negotiator, runs negotiations (NegotiationExchange), and
+/// Drives a process set: passes submitted requests to the negotiator, runs negotiations (NegotiationExchange), and
 /// turns the agreed buckets into batches. A set has two communicators, so that negotiations do not queue behind data.
 ///
 /// Used only by the thread that holds TensorEngine::drive_mutex_. Non-blocking, except the constructor, which is

@@ -18,7 +18,7 @@ namespace farandole {
 /// Invariants:
 /// - The tables of all ranks are equal: they change only by data that all ranks have received, and no answer depends on
 ///   time, on this rank's pending requests, or on the order of a hash table.
-/// - A slot is free or belongs to one name; a name has at most one slot.
+/// - A slot is free or belongs to a name, and each name has at most one slot.
 /// - A free slot is reused before the table grows. The table grows above its limit only if every slot has been used in
 ///   the current negotiation.
 class SlotTable {
