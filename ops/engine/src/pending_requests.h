@@ -28,7 +28,7 @@ struct PendingRequest {
 
 /// This rank's pending requests in a process set, and the bytes that announce them.
 ///
-/// The states of a request: With a slot: *held* until the planner releases its bucket, then *ready*, which is announced
+/// The states of a request. With a slot: *held* until the planner releases its bucket, then *ready*, which is announced
 /// by its byte. Without a slot: *unannounced* until the next negotiation, then *announced* by name.
 ///
 /// Invariants:

@@ -41,7 +41,7 @@ SetCommunicators split(Communicator& all, const std::vector<int>& ranks, bool is
     }
   };
   SetCommunicators made{split_one(SetEngine::kControl), split_one(SetEngine::kData)};
-  // Only members notice a problem: tell all ranks.
+  // A problem shows on members only: tell all ranks.
   std::vector<std::uint8_t> is_made{problem.empty() ? std::uint8_t{1} : std::uint8_t{0}};
   all.allreduce(is_made, ReduceOp::kMin);
   if (is_made.front() == 0) {

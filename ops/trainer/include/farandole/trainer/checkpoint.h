@@ -75,7 +75,7 @@ class CheckpointStore {
   void prepare();
   /// The checkpoint of the highest training step; nothing if there is none.
   std::optional<std::filesystem::path> latest() const;
-  /// As `latest`, but counts incomplete checkpoints, which have no manifest.
+  /// Like `latest`, but counts incomplete checkpoints, which have no manifest.
   std::optional<std::filesystem::path> latest_with_incomplete() const;
   const std::filesystem::path& directory() const { return directory_; }
 
