@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of settings: the rows of all layers of the library, in the order of the documentation.
+// The table of settings: the rows of all layers, in the order of docs/configuration.md.
 #include "engine_settings.h"
 #include "gradients_settings.h"
 #include "selection/collectives_settings.h"

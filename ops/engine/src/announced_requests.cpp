@@ -17,7 +17,7 @@ bool is_complete(const std::vector<Announcement>& by_rank, const std::vector<boo
   return rank == by_rank.size();
 }
 
-/// Empty if all that have announced the request have announced the same.
+/// Returns how the announcements differ; empty if they are equal.
 std::string describe_mismatch(const std::vector<Announcement>& by_rank, const std::vector<std::string>& names) {
   std::vector<std::pair<const RequestSpec*, std::vector<std::string_view>>> variants;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
@@ -71,15 +71,15 @@ std::optional<AnnouncedRequests::Settled> AnnouncedRequests::settle(const std::s
   return settled;
 }
 
-void AnnouncedRequests::forget(const IsOver& is_over) {
+void AnnouncedRequests::forget(const DropPredicate& drops) {
   for (auto next = by_name_.begin(); next != by_name_.end();) {
     ByRank& by_rank = next->second;
-    bool is_left = false;
+    bool remains = false;
     for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-      if (by_rank[rank].spec && is_over(rank, by_rank[rank])) by_rank[rank] = {};
-      is_left = is_left || by_rank[rank].spec;
+      if (by_rank[rank].spec && drops(rank, by_rank[rank])) by_rank[rank] = {};
+      remains = remains || by_rank[rank].spec;
     }
-    next = is_left ? std::next(next) : by_name_.erase(next);
+    next = remains ? std::next(next) : by_name_.erase(next);
   }
 }
 

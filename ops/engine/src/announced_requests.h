@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that some ranks have announced by name, and not yet all.
+// Requests that some ranks, but not all, have announced by name.
 #pragma once
 
 #include <cstddef>
@@ -13,44 +13,48 @@
 
 namespace farandole {
 
-/// A name is *complete* when all ranks that have not joined have announced it. Then it is settled: it gets a slot, or
-/// ranks disagree about it and it fails.
+/// Collects announcements per name. A name is *complete* when all ranks that have not joined have announced it. A
+/// complete name is settled: the request gets a slot, or the ranks disagree and the request fails.
 ///
 /// Invariants:
-/// - The same on all ranks between negotiations: it changes by what all ranks have received, in order of rank.
-/// - A name in here has been announced by one rank at least, and none is complete between negotiations.
+/// - Equal on all ranks between negotiations: the table changes only by data that all ranks have received, in order of
+///   rank.
+/// - Each name in the table has been announced by some rank; between negotiations no name is complete.
 class AnnouncedRequests {
  public:
-  /// What has become of a complete name.
+  /// Result of settling a complete name.
   struct Settled {
-    SharedSpec spec;       ///< that the ranks have announced
-    bool in_step = false;  ///< some rank has announced it in a step
-    bool is_own = false;   ///< this rank has announced it
-    std::string mismatch;  ///< how ranks disagree, if they do
+    SharedSpec spec;       ///< description by the lowest rank that announced the name
+    bool in_step = false;  ///< a rank has announced the name in a step
+    bool is_own = false;   ///< this rank has announced the name
+    std::string mismatch;  ///< how ranks disagree; empty if they agree
   };
-  using IsOver = std::function<bool(std::size_t rank, const Announcement&)>;
+  /// Predicate: the announcement of this rank is to be dropped.
+  using DropPredicate = std::function<bool(std::size_t rank, const Announcement&)>;
 
-  /// @param self  this rank
+  /// @param self  this rank's index in the set
   explicit AnnouncedRequests(std::size_t self) : self_(self) {}
 
-  /// `rank` announces a request. @param joined  by rank   @returns  true if its name is complete
+  /// Records an announcement of `rank`. @param joined  by rank   @returns  true if the name is complete now
   bool add(std::size_t rank, const Announcement& announcement, const std::vector<bool>& joined);
-  /// Names that are complete, ascending.
+  /// The complete names, ascending.
   std::vector<std::string> complete(const std::vector<bool>& joined) const;
-  /// Takes a complete name out; nothing if it is not in here. @param names  of the ranks, for messages
+  /// Removes a complete name and compares its announcements; nothing if the name is unknown. @param names  descriptions
+  /// of the ranks, for messages
   std::optional<Settled> settle(const std::string& name, const std::vector<std::string>& names);
-  /// What a rank has announced is over, where this says so.
-  void forget(const IsOver& is_over);
+  /// Drops the announcements for which `drops` is true, and names without announcements.
+  void forget(const DropPredicate& drops);
   void clear() { by_name_.clear(); }
-  /// The ranks that a name waits for; none if no rank has announced it.
+  /// The ranks that have neither announced the name nor joined; empty if no rank has announced it.
   std::vector<std::size_t> missing(const std::string& name, const std::vector<bool>& joined) const;
 
  private:
   friend class NegotiatorProbe;  // tests compare all ranks
+  /// The announcement of each rank; `spec` is null where there is none.
   using ByRank = std::vector<Announcement>;
 
   const std::size_t self_;
-  std::map<std::string, ByRank> by_name_;  // in an order that is the same on all ranks
+  std::map<std::string, ByRank> by_name_;  // ordered, so that the order is the same on all ranks
 };
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches: requests that all ranks have agreed to do now, while their data moves.
+// Batches: requests that all ranks have agreed to do now, and the collectives that move their data.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@
 
 namespace farandole {
 
-/// Fusion buffers that are used again. One thread at a time.
+/// Pool of fusion buffers in window memory. Not thread-safe.
 class FusionBuffers {
  public:
   explicit FusionBuffers(Communicator communicator) : communicator_(std::move(communicator)) {}
-  /// At least `bytes` bytes in a window, with what was left in it.
+  /// Returns a buffer of at least `bytes` bytes, in a window if possible; its content is undefined.
   Buffer take(std::size_t bytes);
   void give_back(Buffer buffer);
 
@@ -26,58 +26,62 @@ class FusionBuffers {
   std::vector<Buffer> free_;
 };
 
+/// Counts of a set's batches; see farandole_counters.
 struct BatchCounters {
   std::uint64_t collectives = 0, packed_tensors = 0, packed_bytes = 0, reduced_bytes = 0;
 };
 
-/// What batches of one process set share.
+/// State shared by the batches of a process set.
 struct BatchContext {
   Communicator communicator;
   FusionBuffers buffers;
   std::size_t fusion_bytes = 0, min_unfused_bytes = 0;
   BatchCounters counters;
-  std::vector<std::shared_ptr<OutputMemory>> asked_memory;  ///< since it was last taken
+  /// Requests for output memory that the driver has not taken yet.
+  std::vector<std::shared_ptr<OutputMemory>> requested_memory;
   Timeline& timeline;
 };
 
-/// One request of a batch: what all ranks agreed on, and this rank's part; null if it has joined.
+/// A request of a batch: the description that all ranks agreed on, and this rank's part.
 struct BatchEntry {
   SharedSpec spec;
-  std::unique_ptr<LocalRequest> local;
+  std::unique_ptr<LocalRequest> local;  ///< null: this rank has joined, and contributes neutral values
 };
 
-/// All ranks of a set start the collectives of their batches in the same order: a batch may start its own only when
-/// those before it have started all of theirs.
+/// The collectives of agreed requests. All ranks of a set start the collectives of their batches in the same order, as
+/// communicators require: a batch may start only when the batches before it have started all of theirs. Several batches
+/// are in flight at the same time; they finish in order.
 class Batch {
  public:
   virtual ~Batch() = default;
-  /// Starts the collectives that can be started now. True once all have been. @throws Error
+  /// Starts the collectives that can start now. True once all of them have started. Non-blocking. @throws Error
   virtual bool start() = 0;
-  /// Delivers what has arrived. True once that is everything. @throws Error
+  /// Adds the completions of tensors that are done. True once all are. Non-blocking. @throws Error
   virtual bool finish(std::vector<Completion>& completions) = 0;
-  /// Delivers this error for what has not arrived.
+  /// Adds completions with this error for all tensors that are not done.
   virtual void fail(const RequestError& error, std::vector<Completion>& completions) = 0;
 };
 
-/// The row of a request in the timeline says this while its data moves: "ALLREDUCE".
+/// Label of a request's row in the timeline while its data moves: "ALLREDUCE".
 std::string activity_of(const RequestSpec& spec);
-/// This, while the collective runs: "FARANDOLE_ALLREDUCE".
+/// Label while the collective itself runs: "FARANDOLE_ALLREDUCE".
 std::string collective_activity_of(const RequestSpec& spec);
 
-/// Allreduces with one operation and scale, or broadcasts from one root: outputs have the shape of inputs. Small
-/// tensors travel together in fusion buffers; large ones are not copied.
+/// Batch of allreduces with the same operation and factors, or of a broadcast: outputs have the shape of inputs. Small
+/// tensors are packed into fusion buffers; large tensors are reduced in place.
 std::unique_ptr<Batch> make_same_shape_batch(BatchContext& context, std::vector<BatchEntry> entries);
-/// Allgather, alltoall, reduce_scatter: ranks exchange the lengths first, then the outputs' memory is asked for.
+/// Batch of an allgather, alltoall or reduce_scatter: the ranks exchange their numbers of rows, the caller allocates
+/// the outputs, then the data moves.
 std::unique_ptr<Batch> make_new_shape_batch(BatchContext& context, BatchEntry entry);
-/// Adaptive summation: vectors that point the same way are averaged, orthogonal ones added, pairwise in a balanced
-/// binary tree over the ranks, in double. Every rank gathers all vectors: P*N bytes of memory.
+/// Batch of an Adasum allreduce. Adaptive summation averages parallel vectors and adds orthogonal vectors, pairwise in
+/// a balanced binary tree over the ranks, in double. Every rank gathers all vectors: P*N bytes of memory.
 /// Source: Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021.
 std::unique_ptr<Batch> make_adasum_batch(BatchContext& context, BatchEntry entry);
 
-/// The rows of `rows` that rank `rank` of `size` gets in a reduce_scatter.
+/// Number of rows that rank `rank` of `size` gets of `rows` in a reduce_scatter.
 std::int64_t rows_of(std::int64_t rows, int rank, int size);
 
-/// vectors[0] = adaptive sum of all of them; `count` elements each; the others are overwritten.
+/// Stores the adaptive sum of all vectors, of `count` elements each, in vectors[0]; overwrites the other vectors.
 void adaptive_sum(const std::vector<void*>& vectors, std::size_t count, DType dtype);
 
 }  // namespace farandole

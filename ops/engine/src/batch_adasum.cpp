@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adaptive summation of gradients.
+// Adaptive summation (Adasum) of gradients.
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -38,8 +38,9 @@ void store(double value, BFloat16& to) {
   to = to_bfloat16(static_cast<float>(value));
 }
 
-/// a = (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: the projection that both share counts once. A vector of zeros, as of
-/// a rank that has joined, changes nothing, infinities included.
+/// Pairwise Adasum: a = (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b, so that the projection that both vectors share
+/// counts once. A vector of zeros, which a joined rank contributes, leaves the other vector unchanged, infinities
+/// included.
 template <class T>
 void combine(T* a, const T* b, std::size_t count) {
   double dot = 0, norm_a = 0, norm_b = 0;
@@ -55,6 +56,8 @@ void combine(T* a, const T* b, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) store(factor_a * load(a[i]) + factor_b * load(b[i]), a[i]);
 }
 
+/// Balanced binary tree over the ranks: after the level with `distance` d, vectors[i] is the sum of vectors [i, i +
+/// 2d).
 template <class T>
 void sum_tree(const std::vector<void*>& vectors, std::size_t count) {
   for (std::size_t distance = 1; distance < vectors.size(); distance *= 2) {
@@ -98,8 +101,8 @@ class AdasumBatch final : public Batch {
 
   void fail(const RequestError& error, std::vector<Completion>& completions) override {
     if (!entry_.local) return;
-    for (; arrived_ < entry_.local->tensors.size(); ++arrived_) {
-      deliver(entry_.local->tensors[arrived_], error, completions);
+    for (; finished_ < entry_.local->tensors.size(); ++finished_) {
+      deliver(entry_.local->tensors[finished_], error, completions);
     }
   }
 
@@ -110,12 +113,12 @@ class AdasumBatch final : public Batch {
     Work work;
   };
   bool deliver_arrived(std::vector<Completion>& completions) {
-    for (; arrived_ < items_.size(); ++arrived_) {
-      Item& item = items_[arrived_];
+    for (; finished_ < items_.size(); ++finished_) {
+      Item& item = items_[finished_];
       if (!item.work.test()) return false;
       item.work.wait();
       if (!entry_.local) continue;
-      LocalTensor& tensor = entry_.local->tensors[arrived_];
+      LocalTensor& tensor = entry_.local->tensors[finished_];
       std::vector<void*> vectors;
       for (std::size_t first = 0; first < item.all.count(); first += item.count) {
         vectors.push_back(item.all.view().part(first, item.count).data);
@@ -139,8 +142,8 @@ class AdasumBatch final : public Batch {
   BatchContext& context_;
   BatchEntry entry_;
   std::vector<Item> items_;
-  std::size_t arrived_ = 0;
-  Timeline::Time began_{};  // if the timeline is on
+  std::size_t finished_ = 0;
+  Timeline::Time began_{};  // set if the timeline is on
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allgather, alltoall and reduce_scatter: outputs whose shape ranks learn from each other.
+// Allgather, alltoall and reduce_scatter: collectives whose output shape depends on the other ranks' inputs.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,23 +16,26 @@ std::size_t unsigned_of(std::int64_t value) {
   return static_cast<std::size_t>(value);
 }
 
-/// @param rows  of each rank, as it says   @param row_bytes  of one   @throws TransportError  no memory holds them
+/// Throws if the announced rows cannot fit in memory.
+/// @param rows  as announced by each rank   @param row_bytes  bytes of a row
+/// @throws TransportError  a number is negative, or the rows take more than kMaxTensorBytes
 void check_rows(const std::vector<std::int64_t>& rows, std::size_t row_bytes, const RequestSpec& spec) {
-  std::int64_t room = (std::int64_t{1} << 47) / static_cast<std::int64_t>(std::max<std::size_t>(row_bytes, 1));
+  std::int64_t remaining = kMaxTensorBytes / static_cast<std::int64_t>(std::max<std::size_t>(row_bytes, 1));
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-    if (rows[rank] < 0 || rows[rank] > room) {
+    if (rows[rank] < 0 || rows[rank] > remaining) {
       throw TransportError(fmt::format("{}: rank {} of its process set announces {} rows of {} bytes", describe(spec),
                                        rank, rows[rank], row_bytes));
     }
-    room -= rows[rank];
+    remaining -= rows[rank];
   }
 }
 
-/// One tensor: lengths, memory, data, in this order; the tensors of a request one after the other.
+/// For each tensor: exchange of the numbers of rows, allocation of the output, data. The exchanges of all tensors start
+/// together; the data of the tensors moves in order, because all ranks must start collectives in the same order.
 class NewShapeBatch final : public Batch {
  public:
   NewShapeBatch(BatchContext& context, BatchEntry entry)
-      : context_(context), entry_(std::move(entry)), agreed_(context.timeline.now()) {
+      : context_(context), entry_(std::move(entry)), agreed_at_(context.timeline.now()) {
     for (LocalTensor& tensor : entry_.local->tensors) items_.emplace_back().tensor = &tensor;
   }
 
@@ -49,29 +52,29 @@ class NewShapeBatch final : public Batch {
         item.lengths = Work();
       }
       if (!item.memory) ask_memory(item);
-      if (!item.memory->is_there()) return false;
+      if (!item.memory->is_resolved()) return false;
       begin(item);
     }
     return true;
   }
 
   bool finish(std::vector<Completion>& completions) override {
-    for (; arrived_ < started_; ++arrived_) {
-      Item& item = items_[arrived_];
+    for (; finished_ < started_; ++finished_) {
+      Item& item = items_[finished_];
       if (!item.work.test()) return false;
       item.work.wait();
       if (context_.timeline.is_on()) record(item);
       completions.push_back(completion_of(item, item.error));
     }
-    return arrived_ == items_.size();
+    return finished_ == items_.size();
   }
 
   void fail(const RequestError& error, std::vector<Completion>& completions) override {
-    for (; arrived_ < items_.size(); ++arrived_) {
-      Item& item = items_[arrived_];
+    for (; finished_ < items_.size(); ++finished_) {
+      Item& item = items_[finished_];
       auto completion = completion_of(item, error);
       if (item.memory) {
-        if (auto due = item.memory->give_up(std::move(completion))) completions.push_back(std::move(*due));
+        if (auto due = item.memory->cancel(std::move(completion))) completions.push_back(std::move(*due));
       } else {
         completions.push_back(std::move(completion));
       }
@@ -81,16 +84,16 @@ class NewShapeBatch final : public Batch {
  private:
   struct Item {
     LocalTensor* tensor = nullptr;
-    std::vector<std::int64_t> rows_sent, rows_received;  // for and from each rank
+    std::vector<std::int64_t> rows_sent, rows_received;  // rows for each rank, and from each rank
     std::vector<std::size_t> sent_counts, received_counts;
     Work lengths;
     std::vector<std::int64_t> shape;
     std::size_t output_count = 0;
-    std::shared_ptr<OutputMemory> memory;  // null: not asked for yet
-    Buffer substitute;                     // where the caller had no memory: its peers must not wait for this rank
+    std::shared_ptr<OutputMemory> memory;  // null: not requested yet
+    Buffer substitute;  // output if the caller has no memory: the collective still runs, for the peers
     std::optional<RequestError> error;
     Work work;
-    Timeline::Time asked{}, began{};  // if the timeline is on
+    Timeline::Time asked{}, began{};  // set if the timeline is on
   };
 
   RequestKind kind() const { return entry_.spec->kind; }
@@ -128,7 +131,7 @@ class NewShapeBatch final : public Batch {
     item.shape.front() = rows;
     item.asked = context_.timeline.now();
     item.memory = std::make_shared<OutputMemory>(tensor, item.shape);
-    context_.asked_memory.push_back(item.memory);
+    context_.requested_memory.push_back(item.memory);
   }
 
   void begin(Item& item) {
@@ -184,7 +187,7 @@ class NewShapeBatch final : public Batch {
   void record(const Item& item) {
     const auto now = Clock::now();
     const std::string& name = entry_.spec->name;
-    context_.timeline.span(name, "WAIT_FOR_DATA", agreed_, item.asked);
+    context_.timeline.span(name, "WAIT_FOR_DATA", agreed_at_, item.asked);
     context_.timeline.span(name, "ALLOCATE_OUTPUT", item.asked, item.began);
     context_.timeline.span(name, collective_activity_of(*entry_.spec), item.began, now);
     if (&item == &items_.back()) context_.timeline.end(name, now);
@@ -198,10 +201,10 @@ class NewShapeBatch final : public Batch {
 
   BatchContext& context_;
   BatchEntry entry_;
-  const Timeline::Time agreed_;
+  const Timeline::Time agreed_at_;
   std::vector<Item> items_;
   bool lengths_started_ = false;
-  std::size_t started_ = 0, arrived_ = 0;
+  std::size_t started_ = 0, finished_ = 0;
 };
 
 }  // namespace

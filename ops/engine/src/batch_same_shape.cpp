@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduce and broadcast of tensors, packed where they are small.
+// Allreduce and broadcast of tensors, with small tensors packed together.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -13,16 +13,18 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kSmallestBuffer = 64 << 10;
-constexpr std::size_t kBuffersKept = 8;
+constexpr std::size_t kMinBufferBytes = 64 << 10;
+constexpr std::size_t kMaxFreeBuffers = 8;
 
+/// Divides the tensors into runs; each run is a collective. A tensor of `min_unfused_bytes` or more is a run of its
+/// own; smaller tensors of the same type (broadcasts: of any type) share a fusion buffer up to `fusion_bytes`.
 class SameShapeBatch final : public Batch {
  public:
   SameShapeBatch(BatchContext& context, std::vector<BatchEntry> entries)
       : context_(context),
         entries_(std::move(entries)),
         spec_(*entries_.front().spec),
-        agreed_(context.timeline.now()) {
+        agreed_at_(context.timeline.now()) {
     plan();
   }
 
@@ -32,8 +34,8 @@ class SameShapeBatch final : public Batch {
   }
 
   bool finish(std::vector<Completion>& completions) override {
-    for (; arrived_ < runs_.size(); ++arrived_) {
-      Run& run = runs_[arrived_];
+    for (; finished_ < runs_.size(); ++finished_) {
+      Run& run = runs_[finished_];
       if (!run.work.test()) return false;
       run.work.wait();
       const auto moved = context_.timeline.now();
@@ -45,23 +47,24 @@ class SameShapeBatch final : public Batch {
   }
 
   void fail(const RequestError& error, std::vector<Completion>& completions) override {
-    for (; arrived_ < runs_.size(); ++arrived_) deliver(runs_[arrived_], error, completions);
+    for (; finished_ < runs_.size(); ++finished_) deliver(runs_[finished_], error, completions);
   }
 
  private:
+  /// A tensor within a run.
   struct Part {
     const TensorSpec* spec = nullptr;
-    LocalTensor* local = nullptr;  // null: this rank has joined, and contributes what is neutral
+    LocalTensor* local = nullptr;  // null: this rank has joined, and contributes neutral values
     const RequestSpec* request = nullptr;
   };
-  /// What one collective moves: a tensor where it lies, or several in a fusion buffer.
+  /// The data of a collective: a tensor in place, or several tensors in a fusion buffer.
   struct Run {
     std::vector<Part> parts;
     std::size_t bytes = 0;
     Buffer packed;
     BufferView values;
     Work work;
-    Timeline::Time began{}, packed_at{};  // if the timeline is on
+    Timeline::Time began{}, packed_at{};  // set if the timeline is on
   };
 
   bool reduces() const { return spec_.kind == RequestKind::kAllreduce; }
@@ -69,7 +72,7 @@ class SameShapeBatch final : public Batch {
   bool is_packed(const Run& run) const { return run.parts.size() > 1 || run.parts.front().local == nullptr; }
 
   void plan() {
-    std::map<DType, std::size_t> open;  // the run of each type that takes more; broadcasts move bytes of any type
+    std::map<DType, std::size_t> open;  // per type the run that has room; broadcasts move bytes of any type
     for (BatchEntry& entry : entries_) {
       for (std::size_t i = 0; i < entry.spec->tensors.size(); ++i) {
         const TensorSpec& tensor = entry.spec->tensors[i];
@@ -101,7 +104,7 @@ class SameShapeBatch final : public Batch {
       run.packed = context_.buffers.take(run.bytes);
       run.values = BufferView(run.packed.view().data, count, dtype(run));
       pack(run);
-      // What is neutral must not be scaled.
+      // Neutral values must not be scaled; `pack` scales the other parts.
       if (has_joined_part(run)) prescale = 1.0;
       input = run.values;
     } else {
@@ -125,7 +128,7 @@ class SameShapeBatch final : public Batch {
     return std::any_of(run.parts.begin(), run.parts.end(), [](const Part& part) { return part.local == nullptr; });
   }
 
-  /// With a part of a rank that has joined, the others are scaled here already.
+  /// Copies the parts into the fusion buffer. If this rank has joined for some parts, the other parts are scaled here.
   void pack(Run& run) {
     auto* to = static_cast<std::byte*>(run.values.data);
     const bool scales = spec_.prescale != 1.0 && has_joined_part(run);
@@ -156,7 +159,7 @@ class SameShapeBatch final : public Batch {
     context_.buffers.give_back(std::move(run.packed));
   }
 
-  /// @param moved  when its collective had ended
+  /// @param moved  end of the run's collective
   void record(const Run& run, Timeline::Time moved) {
     Timeline& timeline = context_.timeline;
     const auto now = Clock::now();
@@ -164,7 +167,7 @@ class SameShapeBatch final : public Batch {
     for (const Part& part : run.parts) {
       if (std::exchange(last, part.request) == part.request) continue;
       const std::string& name = part.request->name;
-      timeline.span(name, "WAIT_FOR_DATA", agreed_, run.began);
+      timeline.span(name, "WAIT_FOR_DATA", agreed_at_, run.began);
       if (is_packed(run)) timeline.span(name, "MEMCPY_IN_FUSION_BUFFER", run.began, run.packed_at);
       timeline.span(name, collective_activity_of(*part.request), run.packed_at, moved);
       if (is_packed(run)) timeline.span(name, "MEMCPY_OUT_FUSION_BUFFER", moved, now);
@@ -172,9 +175,9 @@ class SameShapeBatch final : public Batch {
     }
   }
 
-  /// Whether no run after the one that has arrived now has tensors of the request.
+  /// True if no run after the current run has tensors of the request.
   bool is_last_of(const RequestSpec& request) const {
-    return std::none_of(runs_.begin() + static_cast<std::ptrdiff_t>(arrived_) + 1, runs_.end(), [&](const Run& run) {
+    return std::none_of(runs_.begin() + static_cast<std::ptrdiff_t>(finished_) + 1, runs_.end(), [&](const Run& run) {
       return std::any_of(run.parts.begin(), run.parts.end(),
                          [&](const Part& part) { return part.request == &request; });
     });
@@ -190,10 +193,10 @@ class SameShapeBatch final : public Batch {
 
   BatchContext& context_;
   std::vector<BatchEntry> entries_;
-  const RequestSpec& spec_;  // of the first entry: kind, op, scales and root are those of all
-  const Timeline::Time agreed_;
+  const RequestSpec& spec_;  // of the first entry; kind, operation, factors and root are the same in all
+  const Timeline::Time agreed_at_;
   std::vector<Run> runs_;
-  std::size_t arrived_ = 0;
+  std::size_t finished_ = 0;  // runs whose completions have been added
 };
 
 }  // namespace
@@ -202,7 +205,7 @@ Buffer FusionBuffers::take(std::size_t bytes) {
   const auto fits =
       std::find_if(free_.begin(), free_.end(), [&](const Buffer& buffer) { return buffer.count() >= bytes; });
   if (fits == free_.end()) {
-    return communicator_.allocate(std::bit_ceil(std::max(bytes, kSmallestBuffer)), DType::kU8);
+    return communicator_.allocate(std::bit_ceil(std::max(bytes, kMinBufferBytes)), DType::kU8);
   }
   Buffer taken = std::move(*fits);
   free_.erase(fits);
@@ -213,7 +216,7 @@ void FusionBuffers::give_back(Buffer buffer) {
   const auto larger =
       std::find_if(free_.begin(), free_.end(), [&](const Buffer& each) { return each.count() >= buffer.count(); });
   free_.insert(larger, std::move(buffer));
-  if (free_.size() > kBuffersKept) free_.erase(free_.begin());
+  if (free_.size() > kMaxFreeBuffers) free_.erase(free_.begin());
 }
 
 std::unique_ptr<Batch> make_same_shape_batch(BatchContext& context, std::vector<BatchEntry> entries) {

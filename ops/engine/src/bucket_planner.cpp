@@ -10,9 +10,9 @@
 namespace farandole {
 namespace {
 
-// A bucket waits this long after the last request that came to it for the rest of it.
-constexpr std::chrono::milliseconds kBucketWaits{25};
-// A request whose bucket has been broken this often stays alone.
+// A held bucket is released this long after the last request came.
+constexpr std::chrono::milliseconds kReleaseDelay{25};
+// A slot whose bucket has been broken this often is not planned any more.
 constexpr int kMaxBreaks = 3;
 
 /// Requests with the same key can be reduced together.
@@ -30,15 +30,16 @@ void BucketPlanner::add(int slot, bool at_once, Time now) {
     released_.push_back(slot);
     return;
   }
-  Bucket& company = bucket(own.bucket);
-  if (++company.here == 1) held_.push_back(own.bucket);
+  Bucket& planned = bucket(own.bucket);
+  if (++planned.here == 1) held_.push_back(own.bucket);
   if (std::find(held_.begin(), held_.end(), own.bucket) == held_.end()) {
-    // This rank has announced a part of the bucket, which will be broken up; nothing would release the rest.
+    // The rest of the bucket was released already, and the bucket will be broken up: nothing else would release this
+    // request.
     released_.push_back(slot);
     return;
   }
-  company.since = now;
-  if (company.here == company.slots.size() || at_once) release(own.bucket);
+  planned.since = now;
+  if (planned.here == planned.slots.size() || at_once) release(own.bucket);
 }
 
 void BucketPlanner::remove(int slot) {
@@ -56,14 +57,14 @@ void BucketPlanner::remove_all() {
 void BucketPlanner::release_due(Time now) {
   released_.clear();
   for (std::size_t i = held_.size(); i-- > 0;) {
-    if (bucket(held_[i]).since + kBucketWaits <= now) release(held_[i]);
+    if (bucket(held_[i]).since + kReleaseDelay <= now) release(held_[i]);
   }
 }
 
 BucketPlanner::Time BucketPlanner::next_release() const {
   Time earliest = Time::max();
   for (const int held : held_)
-    earliest = std::min(earliest, buckets_[static_cast<std::size_t>(held)].since + kBucketWaits);
+    earliest = std::min(earliest, buckets_[static_cast<std::size_t>(held)].since + kReleaseDelay);
   return earliest;
 }
 
@@ -89,11 +90,11 @@ void BucketPlanner::forget(int slot) {
   member(slot) = {};
 }
 
-/// Planned buckets that are complete stay as they are; of the others, what is ready goes loose.
+/// Complete buckets stay planned; the ready slots of incomplete buckets are grouped anew.
 BucketPlanner::Arrangement BucketPlanner::arrange(std::vector<int> ready, const SlotTable& slots) {
   released_.clear();
   Arrangement arrangement;
-  std::vector<int> planned;  // the bucket of each slot that has one
+  std::vector<int> planned;  // bucket of each ready slot, without slots that have no bucket
   for (const int slot : ready) {
     if (member(slot).bucket >= 0) planned.push_back(member(slot).bucket);
   }
@@ -120,13 +121,13 @@ BucketPlanner::Arrangement BucketPlanner::arrange(std::vector<int> ready, const 
   return arrangement;
 }
 
-void BucketPlanner::group(const std::vector<int>& loose, const SlotTable& slots, Arrangement& arrangement) const {
+void BucketPlanner::group(const std::vector<int>& unplanned, const SlotTable& slots, Arrangement& arrangement) const {
   struct Open {
     std::size_t index = 0, bytes = 0;
   };
   std::map<std::tuple<ReduceOp, double, double>, Open> open;
   auto& buckets = arrangement.buckets;
-  for (const int slot : loose) {
+  for (const int slot : unplanned) {
     const RequestSpec& spec = *slots[slot].spec;
     const std::size_t bytes = spec.size_in_bytes();
     if (spec.kind != RequestKind::kAllreduce || spec.adasum || bytes >= limits_.min_unfused_bytes) {
@@ -144,9 +145,9 @@ void BucketPlanner::group(const std::vector<int>& loose, const SlotTable& slots,
   }
 }
 
-/// Slots that are done together for the first time stay together from now on, if they may.
+/// Slots that are done together for the first time stay together from now on.
 void BucketPlanner::plan(const std::vector<int>& together, const SlotTable& slots) {
-  // Names by order come again for other tensors, and in other company.
+  // A name by order is reused for other tensors, which may have other companions.
   if (together.size() < 2 || std::any_of(together.begin(), together.end(), [&](int slot) {
         return slots[slot].spec->by_order || member(slot).times_broken >= kMaxBreaks;
       }))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which requests are reduced together, and which of this rank's wait for the rest of their bucket.
+// Tensor fusion: which requests are reduced together, and which requests of this rank wait for the rest of their
+// bucket.
 #pragma once
 
 #include <cstddef>
@@ -11,50 +12,61 @@
 
 namespace farandole {
 
-/// Small allreduces that are ready in the same negotiation become a *bucket*, and are to stay together. From then on a
-/// rank *holds* what it has of the bucket until it has all of it, and *releases* it then (announces it as ready), so
-/// that each training step makes the same buckets. A bucket of which only a part is ready everywhere is broken up.
+/// Plans *buckets*: groups of small allreduces that are packed into one collective. An allreduce is small below
+/// `min_unfused_bytes`.
+///
+/// How it works: small allreduces that become ready in the same negotiation are packed into buckets, and each bucket
+/// stays in the plan. From then on a rank *holds* requests of a planned bucket until all requests of the bucket are
+/// submitted, and then *releases* them: all are announced as ready at once. So every training step makes the same
+/// buckets in one or two negotiations, in whatever order each rank submits. (Horovod packs whatever is ready in a
+/// cycle; DDP fixes buckets in advance.) A bucket of which only a part becomes ready everywhere is broken up, and the
+/// slots are grouped anew. A slot whose bucket has been broken three times is not planned any more, and a request named
+/// by order never is.
 ///
 /// Invariants:
-/// - The plan (buckets, and how often that of a slot has been broken) is the same on all ranks: `arrange` and `forget`
-///   alone change it, and look at nothing that one rank only has.
-/// - A slot is in one bucket at most. A bucket has two slots or more, all small allreduces with one operation and
-///   scale, and at most `fusion_bytes` in all.
-/// - Each slot that is given to `arrange` comes out of it once.
-/// - This rank holds all that it has of a bucket, or has released all of it; what is in no bucket it has released. So
-///   it releases each request once: at the latest by `release_due` 25 ms after the last that came to the bucket.
+/// - The plan (buckets, and how often each slot's bucket has been broken) is equal on all ranks: only `arrange` and
+///   `forget` change it, and neither depends on data that only this rank has.
+/// - A slot is in at most one bucket. A bucket has at least two slots, all of them small allreduces with the same
+///   operation and factors, and at most `fusion_bytes` in all.
+/// - Each slot in the argument of `arrange` is in the result exactly once.
+/// - This rank either holds all submitted requests of a bucket, or has released all of them; requests without a bucket
+///   are released at once. So each request is released once: at the latest by `release_due` 25 ms after the last
+///   request of the bucket came.
 class BucketPlanner {
  public:
   using Time = Clock::time_point;
   struct Limits {
-    std::size_t fusion_bytes = 0;       ///< of a bucket
-    std::size_t min_unfused_bytes = 0;  ///< requests from this size on are not worth a copy
+    std::size_t fusion_bytes = 0;  ///< maximum size of a bucket
+    /// Requests of this size or more are never packed: the copies would cost more than they save.
+    std::size_t min_unfused_bytes = 0;
   };
   struct Arrangement {
-    std::vector<std::vector<int>> buckets;  ///< of slots; to be done in this order, each together
-    std::size_t broken = 0;                 ///< planned buckets of which only a part was ready
+    std::vector<std::vector<int>> buckets;  ///< slots; to be done in this order, each bucket as one
+    std::size_t broken = 0;                 ///< number of planned buckets of which only a part was ready
   };
 
   explicit BucketPlanner(Limits limits) : limits_(limits) {}
 
-  /// There are this many slots now.
+  /// Sets the number of slots.
   void resize(std::size_t slots) { members_.resize(slots); }
-  /// This rank has the request of `slot`. @param at_once  it does not wait for the rest of the bucket
+  /// This rank has the request of `slot` now. @param at_once  release without waiting for the rest of the bucket
   void add(int slot, bool at_once, Time now);
-  /// This rank has the request of `slot` no more, if it had it.
+  /// This rank does not have the request of `slot` any more. Idempotent.
   void remove(int slot);
+  /// This rank has no requests any more.
   void remove_all();
-  /// Releases what has been held for long enough.
+  /// Releases buckets that have been held for 25 ms.
   void release_due(Time now);
-  /// When `release_due` has something to do, or Time::max().
+  /// Time at which `release_due` will release a bucket, or Time::max().
   Time next_release() const;
   bool holds_any() const { return !held_.empty(); }
-  /// What the last `add`, `release_due`, `arrange` or `forget` has released.
+  /// Slots released by the last `add`, `release_due`, `arrange` or `forget`.
   std::span<const int> released() const { return released_; }
 
-  /// @param ready  slots that are ready everywhere. No rank has their requests any more
+  /// Groups slots that are ready everywhere into buckets, and updates the plan. Afterwards no rank has the requests of
+  /// `ready`.
   Arrangement arrange(std::vector<int> ready, const SlotTable& slots);
-  /// The slot belongs to no request any more. Its bucket is broken up.
+  /// The slot is free; the bucket with the slot is broken up.
   void forget(int slot);
 
  private:
@@ -62,26 +74,30 @@ class BucketPlanner {
   struct Member {
     int bucket = -1;
     int times_broken = 0;
-    bool is_here = false;  ///< this rank has the request
+    bool is_here = false;  ///< this rank has the slot's request
   };
   struct Bucket {
-    std::vector<int> slots;  ///< empty: there is no such bucket
-    std::size_t here = 0;
-    Time since{};  ///< of the last request that came to it
+    std::vector<int> slots;  ///< empty: this entry is unused
+    std::size_t here = 0;    ///< number of slots whose request this rank has
+    Time since{};            ///< time of the last request that this rank added
   };
 
   Member& member(int slot) { return members_[static_cast<std::size_t>(slot)]; }
   Bucket& bucket(int index) { return buckets_[static_cast<std::size_t>(index)]; }
+  /// Moves a held bucket's submitted slots to `released_`.
   void release(int bucket);
+  /// Removes a bucket from the plan.
   void break_up(int bucket);
-  void group(const std::vector<int>& loose, const SlotTable& slots, Arrangement& arrangement) const;
+  /// Packs slots without a planned bucket, in order, into new buckets of `arrangement`.
+  void group(const std::vector<int>& unplanned, const SlotTable& slots, Arrangement& arrangement) const;
+  /// Adds a bucket to the plan, unless it contains a slot that may not be planned.
   void plan(const std::vector<int>& together, const SlotTable& slots);
 
   const Limits limits_;
   std::vector<Member> members_;  // by slot
   std::vector<Bucket> buckets_;
-  // This rank's.
-  std::vector<int> held_;  // buckets
+  // State of this rank only.
+  std::vector<int> held_;  // indices of buckets
   std::vector<int> released_;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C header: translates structures and errors; nothing throws across it, and no null pointer is followed.
+// Implementation of the C header: translates structures and errors. No exception crosses the C functions, and no null
+// pointer is dereferenced.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -21,40 +22,41 @@
 namespace farandole {
 namespace {
 
-/// Not ended with the program: at exit other libraries may be gone already. A program that wants to leave calls
-/// farandole_shutdown.
+/// The running engine of this process. Not destroyed at exit, when libraries that the engine needs may be gone
+/// already; a program that wants to leave the job calls farandole_shutdown.
 struct EngineSlot {
   std::shared_ptr<EngineProcess> process;
   bool is_starting = false;
 };
 
-/// The engine is the parent's, and so was the thread that was starting one.
+/// In a forked child: engine and starting thread are the parent's.
 void become_child(EngineSlot& slot) {
   if (slot.process) keep_until_the_end(std::move(slot.process));
   slot = {};
 }
-using OfThisProcess = ProcessState<EngineSlot, become_child>;
+using ProcessSlot = ProcessState<EngineSlot, become_child>;
 
-/// Held by the thread that starts the engine; others wait for it.
-class Starting {
+/// Lock held by the thread that starts the engine. Other threads wait, without the lock of the EngineSlot.
+class StartLock {
  public:
-  Starting() {
-    while (std::exchange(OfThisProcess::access()->is_starting, true)) {
+  StartLock() {
+    while (std::exchange(ProcessSlot::access()->is_starting, true)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  Starting(const Starting&) = delete;
-  Starting& operator=(const Starting&) = delete;
-  ~Starting() { OfThisProcess::access()->is_starting = false; }
+  StartLock(const StartLock&) = delete;
+  StartLock& operator=(const StartLock&) = delete;
+  ~StartLock() { ProcessSlot::access()->is_starting = false; }
 };
 
-EngineProcess& running(const std::shared_ptr<EngineProcess>& process, const char* function) {
+/// Returns the engine. @throws InvalidArgument  there is none; `function` names the caller in the text
+EngineProcess& running_engine(const std::shared_ptr<EngineProcess>& process, const char* function) {
   if (process) return *process;
   check_not_forked();
   throw InvalidArgument(fmt::format("{}: call farandole_init first", function));
 }
 
-/// Runs `body`; its exception becomes the error object. 0: success.
+/// Runs `body` and turns its exception into the error object. Returns 0 for success, otherwise 1.
 template <class Body>
 int guarded(farandole_error** error, const Body& body) noexcept {
   if (error != nullptr) *error = nullptr;
@@ -73,13 +75,14 @@ int guarded(farandole_error** error, const Body& body) noexcept {
   return 1;
 }
 
-/// For functions that report no errors: what `body` returns, or `otherwise` if it throws.
+/// For functions without an error parameter: returns the result of `body`, or `otherwise` if `body` throws.
 template <class Value, class Body>
 Value value_or(Value otherwise, const Body& body) noexcept {
   (void)guarded(nullptr, [&] { otherwise = body(); });
   return otherwise;
 }
 
+/// @throws InvalidArgument  the pointer is null
 template <class Pointer>
 void need(Pointer pointer, const char* function, const char* argument) {
   if (pointer == nullptr) throw InvalidArgument(fmt::format("{}: {} is NULL", function, argument));
@@ -163,11 +166,11 @@ nlohmann::json description() {
 }  // namespace
 
 std::shared_ptr<EngineProcess> engine_process() {
-  return OfThisProcess::access()->process;
+  return ProcessSlot::access()->process;
 }
 
 std::shared_ptr<EngineProcess> exchange_engine_process(std::shared_ptr<EngineProcess> process) {
-  OfThisProcess::access()->process.swap(process);
+  ProcessSlot::access()->process.swap(process);
   return process;
 }
 
@@ -193,7 +196,7 @@ void farandole_error_free(farandole_error* error) {
 int farandole_init(const farandole_init_options* options, farandole_error** error) {
   return guarded(error, [&] {
     const WorldOptions world = world_options(options);
-    const Starting one_at_a_time;
+    const StartLock one_at_a_time;
     if (engine_process()) return;
     exchange_engine_process(std::make_shared<EngineProcess>(world));
   });
@@ -203,8 +206,8 @@ int farandole_shutdown(farandole_error** error) {
   return guarded(error, [] {
     if (const auto process = engine_process()) process->engine.leave();
     const auto last = exchange_engine_process(nullptr);
-    // Calls of other threads end soon, because nothing is pending any more. Only this thread may be the one that
-    // ends the engine: its own thread could not wait for itself.
+    // Wait until this thread holds the last reference. Other threads' calls end soon, because nothing is pending any
+    // more. The engine must be destroyed by this thread: the engine's thread could not join itself.
     while (last.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(100));
   });
 }
@@ -261,9 +264,9 @@ void farandole_log(int32_t level, const char* text) {
 int farandole_add_process_set(const int32_t* ranks, int32_t count, int32_t* process_set, farandole_error** error) {
   return guarded(error, [&] {
     const auto process = engine_process();
-    TensorEngine& engine = running(process, "farandole_add_process_set").engine;
+    TensorEngine& engine = running_engine(process, "farandole_add_process_set").engine;
     const int size = engine.communicator().size();
-    // By the engine, so that ranks that ask for a set do not wait for this one.
+    // The engine refuses on behalf of this rank, so that ranks that ask for a set do not wait for this rank.
     if (ranks == nullptr || process_set == nullptr) {
       engine.refuse_set_change(
           fmt::format("farandole_add_process_set: {} is NULL", ranks == nullptr ? "ranks" : "process_set"));
@@ -278,7 +281,7 @@ int farandole_add_process_set(const int32_t* ranks, int32_t count, int32_t* proc
 int farandole_remove_process_set(int32_t process_set, farandole_error** error) {
   return guarded(error, [&] {
     const auto process = engine_process();
-    running(process, "farandole_remove_process_set").engine.remove_process_set(process_set);
+    running_engine(process, "farandole_remove_process_set").engine.remove_process_set(process_set);
   });
 }
 int32_t farandole_process_set_ranks(int32_t process_set, int32_t* ranks, int32_t capacity) {
@@ -306,7 +309,7 @@ int farandole_submit(const farandole_request* request, farandole_error** error) 
   return guarded(error, [&] {
     const farandole_request known = known_request(request);
     const auto process = engine_process();
-    TensorEngine& engine = running(process, "farandole_submit").engine;
+    TensorEngine& engine = running_engine(process, "farandole_submit").engine;
     const auto ranks = engine.ranks_of(known.process_set);
     if (!ranks) {
       throw InvalidArgument(
@@ -343,7 +346,7 @@ int farandole_join(int32_t process_set, void* context, void (*done)(void*, const
   return guarded(error, [&] {
     need(done, "farandole_join", "done");
     const auto process = engine_process();
-    running(process, "farandole_join").engine.join(process_set, context, done);
+    running_engine(process, "farandole_join").engine.join(process_set, context, done);
   });
 }
 
@@ -351,13 +354,13 @@ int farandole_start_timeline(const char* path, int32_t mark_cycles, farandole_er
   return guarded(error, [&] {
     need(path, "farandole_start_timeline", "path");
     const auto process = engine_process();
-    running(process, "farandole_start_timeline").engine.start_timeline(path, mark_cycles != 0);
+    running_engine(process, "farandole_start_timeline").engine.start_timeline(path, mark_cycles != 0);
   });
 }
 int farandole_stop_timeline(farandole_error** error) {
   return guarded(error, [] {
     const auto process = engine_process();
-    running(process, "farandole_stop_timeline").engine.stop_timeline();
+    running_engine(process, "farandole_stop_timeline").engine.stop_timeline();
   });
 }
 

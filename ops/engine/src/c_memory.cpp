@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows for callers of the C header.
+// The C header's functions for windows.
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -10,8 +10,8 @@
 namespace farandole {
 namespace {
 
-/// The windows that are in use; they outlive the engine, and frameworks free memory after the program's end. A forked
-/// child still knows which memory is a window of its parent's.
+/// Windows in use, by address. They outlive the engine, because frameworks free memory after the program's end. A
+/// forked child keeps the table: it must still recognise its parent's windows.
 using Windows = std::unordered_map<void*, Buffer>;
 void keep_in_child(Windows&) {}
 using WindowTable = ProcessState<Windows, keep_in_child>;
@@ -22,7 +22,8 @@ void* add_window(Buffer window) {
   return memory;
 }
 
-/// Empty if there is none. Released by the caller, because that may take locks.
+/// Removes a window from the table; empty if `memory` is no window. The caller releases the window after the table is
+/// unlocked, because that may take locks.
 std::optional<Buffer> take_window(void* memory) {
   auto windows = WindowTable::access();
   const auto found = windows->find(memory);
@@ -41,7 +42,7 @@ extern "C" void* farandole_window_allocate(size_t bytes) {
     if (!process || bytes == 0 || !process->communicator.shares_memory()) return nullptr;
     return farandole::add_window(process->engine.allocate(bytes));
   } catch (const std::exception&) {
-    return nullptr;  // no room: the caller uses ordinary memory
+    return nullptr;  // no memory left in the window arena: the caller uses ordinary memory
   }
 }
 

@@ -33,7 +33,7 @@ bool reduces(RequestKind kind) {
 constexpr std::size_t kMaxTextBytes = 1 << 20;
 constexpr std::int32_t kMaxDimensions = 255;
 
-/// Of what a C program has put into an enumeration, which need not be one of its values.
+/// The number in a field of an enumeration type: a C program may have stored a number that is no enumerator.
 template <class Enumeration>
 int number_in(const Enumeration& field) {
   int number = 0;
@@ -42,18 +42,18 @@ int number_in(const Enumeration& field) {
   return number;
 }
 
-/// Null is an empty text.
-std::string_view beginning_of(const char* text) {
+/// The text, cut after kMaxTextBytes + 1 bytes so that a longer text is recognised; empty for null.
+std::string_view limited_text(const char* text) {
   return text == nullptr ? std::string_view() : std::string_view(text, strnlen(text, kMaxTextBytes + 1));
 }
 
-/// Empty: there is none.
+/// The request's name; empty for a missing name and for a name that is too long.
 std::string_view name_of(const farandole_request& request) {
-  const std::string_view name = beginning_of(request.name);
+  const std::string_view name = limited_text(request.name);
   return name.size() > kMaxTextBytes ? std::string_view() : name;
 }
 
-/// Reads no more numbers than there must be.
+/// Reads at most `size` splits, whatever `splits_count` says.
 void check_splits_count(const farandole_tensor& from, const RequestSpec& spec, std::size_t size) {
   if (from.splits == nullptr) {
     if (from.splits_count == 0) return;
@@ -84,7 +84,7 @@ MemoryKind memory_of(const farandole_tensor& from, const RequestSpec& spec) {
   return static_cast<MemoryKind>(memory);
 }
 
-LocalTensor copy_of(const farandole_tensor& from, const RequestSpec& spec, std::size_t size) {
+LocalTensor checked_copy(const farandole_tensor& from, const RequestSpec& spec, std::size_t size) {
   const int dtype = number_in(from.dtype);
   if (dtype < FARANDOLE_BOOL || dtype > FARANDOLE_U64) {
     refuse(spec, fmt::format("dtype {} is none of farandole_dtype", dtype));
@@ -130,13 +130,13 @@ void check_memory(const LocalTensor& tensor, const RequestSpec& spec) {
   if (tensor.input == nullptr && !is_empty) refuse(spec, "has elements, but its input is NULL");
 }
 
-/// Not their sum, which may have no room in a number.
-bool add_up_to(const std::vector<std::int64_t>& parts, std::int64_t whole) {
+/// True if the parts are not negative and their sum is `total`. Subtracts, because their sum may overflow.
+bool sum_is(const std::vector<std::int64_t>& parts, std::int64_t total) {
   for (const std::int64_t part : parts) {
-    if (part < 0 || part > whole) return false;
-    whole -= part;
+    if (part < 0 || part > total) return false;
+    total -= part;
   }
-  return whole == 0;
+  return total == 0;
 }
 
 void check_splits(const LocalTensor& tensor, const RequestSpec& spec, std::size_t size) {
@@ -144,7 +144,7 @@ void check_splits(const LocalTensor& tensor, const RequestSpec& spec, std::size_
     if (tensor.rows() % static_cast<std::int64_t>(size) == 0) return;
     refuse(spec, fmt::format("{} rows can not be dealt out equally to {} ranks; pass splits", tensor.rows(), size));
   }
-  if (!add_up_to(tensor.splits, tensor.rows())) {
+  if (!sum_is(tensor.splits, tensor.rows())) {
     refuse(spec, fmt::format("splits [{}] must be {} numbers, none negative, with the sum {} (the rows of the tensor)",
                              fmt::join(tensor.splits, ", "), size, tensor.rows()));
   }
@@ -181,7 +181,7 @@ void check_reduction(const RequestSpec& spec) {
   }
 }
 
-/// Memory of a tensor of a request.
+/// Input or output memory of a tensor of a request.
 struct TensorMemory {
   MemoryRange range;
   std::size_t tensor;
@@ -193,7 +193,8 @@ std::string describe(const TensorMemory& memory) {
                      describe(memory.range));
 }
 
-/// All that the collectives of the request read and write, by address; an input that is its output too comes once.
+/// Returns all memory that the request's collectives read or write, ascending; an input that is its own output is
+/// listed once.
 std::vector<TensorMemory> memory_of(const LocalRequest& request) {
   std::vector<TensorMemory> all;
   for (std::size_t i = 0; i < request.tensors.size(); ++i) {
@@ -206,7 +207,7 @@ std::vector<TensorMemory> memory_of(const LocalRequest& request) {
   std::sort(all.begin(), all.end(),
             [](const TensorMemory& a, const TensorMemory& b) { return a.range.begin < b.range.begin; });
   if (request.spec.kind == RequestKind::kBroadcast) {
-    // A variable that is given twice gets the same values twice.
+    // A variable that is listed twice receives the same values twice.
     const auto is_same = [](const TensorMemory& a, const TensorMemory& b) {
       return a.range == b.range && a.is_output && b.is_output;
     };
@@ -215,22 +216,25 @@ std::vector<TensorMemory> memory_of(const LocalRequest& request) {
   return all;
 }
 
-/// An output is written while other memory of the request may still be read, and reduced.
+/// Throws if an output overlaps other memory: the output is written while the other memory may still be read and
+/// reduced. Sweeps the ranges in ascending order and compares each with the range before it that reaches furthest: an
+/// output with every range, an input with outputs only.
 void check_overlaps(const LocalRequest& request) {
   if (request.spec.kind != RequestKind::kAllreduce && request.spec.kind != RequestKind::kBroadcast) return;
-  const TensorMemory* last = nullptr;  // of those before, the one that ends last
-  const TensorMemory* last_output = nullptr;
+  const TensorMemory* furthest = nullptr;  // range before `each` with the highest end
+  const TensorMemory* furthest_output = nullptr;
   const std::vector<TensorMemory> all = memory_of(request);
   for (const TensorMemory& each : all) {
-    const TensorMemory* const before = each.is_output ? last : last_output;
+    const TensorMemory* const before = each.is_output ? furthest : furthest_output;
     if (before != nullptr && overlap(before->range, each.range)) {
       refuse(request.spec,
              fmt::format("{} overlaps {}; an output may be the input of its own tensor, and must be apart "
                          "from all other memory of the request",
                          describe(each), describe(*before)));
     }
-    if (last == nullptr || each.range.end() > last->range.end()) last = &each;
-    if (each.is_output && (last_output == nullptr || each.range.end() > last_output->range.end())) last_output = &each;
+    if (furthest == nullptr || each.range.end() > furthest->range.end()) furthest = &each;
+    if (each.is_output && (furthest_output == nullptr || each.range.end() > furthest_output->range.end()))
+      furthest_output = &each;
   }
 }
 
@@ -243,7 +247,7 @@ int root_in_set(const farandole_request& request, const RequestSpec& spec, const
   return static_cast<int>(found - ranks.begin());
 }
 
-/// The head of the request, without its tensors.
+/// Checks and translates the request, except its tensors.
 RequestSpec spec_of(const farandole_request& request, const std::vector<int>& ranks) {
   RequestSpec spec;
   spec.name = name_of(request);
@@ -255,7 +259,7 @@ RequestSpec spec_of(const farandole_request& request, const std::vector<int>& ra
   }
   spec.kind = static_cast<RequestKind>(collective);
   spec.by_order = request.by_order != 0;
-  const std::string_view about = beginning_of(request.about);
+  const std::string_view about = limited_text(request.about);
   if (about.size() > kMaxTextBytes) refuse(spec, fmt::format("`about` has more than {} bytes", kMaxTextBytes));
   spec.about = about;
   if (reduces(spec.kind)) {
@@ -297,7 +301,7 @@ LocalRequest checked_request(const farandole_request& request, const std::vector
       refuse(spec, fmt::format("struct_bytes of tensor {} is {}, that of the first one {}; they must be the same", i,
                                struct_bytes_of(element), struct_bytes));
     }
-    LocalTensor tensor = copy_of(known_part<farandole_tensor>(element, struct_bytes), spec, ranks.size());
+    LocalTensor tensor = checked_copy(known_part<farandole_tensor>(element, struct_bytes), spec, ranks.size());
     check_memory(tensor, spec);
     if (spec.kind == RequestKind::kAlltoall) check_splits(tensor, spec, ranks.size());
     const bool first_differs = spec.kind == RequestKind::kAllgather || spec.kind == RequestKind::kAlltoall;

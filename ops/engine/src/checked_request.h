@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the structures of the C header to a request of the engine.
+// Translation of the C header's structures into requests of the engine, with all checks that need no other rank.
 #pragma once
 
 #include <string_view>
@@ -10,14 +10,16 @@
 
 namespace farandole {
 
-/// What this library knows of a caller's request, whose pointers have not been looked at.
-/// @throws InvalidArgument  it is null, or does not tell its size
+/// Copies the fields of a caller's request that this library knows; the pointers in it are unchecked.
+/// @throws InvalidArgument  the request is null, or its `struct_bytes` is impossible
 farandole_request known_request(const farandole_request* request);
-/// A copy of `request` that has been checked in itself. @param ranks  of its process set, of the job
-/// @throws InvalidArgument  it can not work, whatever the other ranks submit
+/// Checks a request completely and copies it. @param ranks  job ranks of the process set
+/// @throws InvalidArgument  the request cannot work, whatever the other ranks submit
+/// @throws Unsupported  a tensor is in device memory
 LocalRequest checked_request(const farandole_request& request, const std::vector<int>& ranks);
-/// What takes its place where ranks compare; it has no callback. `request` needs no more than its name and set. Has
-/// no name, so that it is none, if that of the request can be none.
+/// Makes the announcement that replaces a request which this rank cannot make, for the reason `why`; without callbacks.
+/// Reads name, process set, generation and `by_order` of `request`. The result has an empty name, which cannot be
+/// submitted, if the name is unusable.
 LocalRequest refusal_of(const farandole_request& request, std::string_view why);
 
 }  // namespace farandole

@@ -18,9 +18,9 @@ bool DeadlockDetector::open() {
   return suspected_.has_value();
 }
 
-void DeadlockDetector::receive(bool all_blocked, bool happened) {
+void DeadlockDetector::receive(bool all_blocked, bool progress) {
   all_blocked_ = all_blocked;
-  happened_ = happened;
+  progress_ = progress;
 }
 
 std::optional<std::string> DeadlockDetector::receive_confirmations(const std::vector<Announcements>& all,
@@ -37,7 +37,7 @@ std::optional<std::string> DeadlockDetector::receive_confirmations(const std::ve
         fmt::format(" {} for '{}'{};", names[rank], fmt::join(waits_for.begin(), waits_for.begin() + shown, "', '"),
                     waits_for.size() > kNamesShown ? ", …" : "");
   }
-  if (!all_confirm || waits.empty() || happened_) return std::nullopt;
+  if (!all_confirm || waits.empty() || progress_) return std::nullopt;
   return "every rank waits for a name that its peers have not submitted:" + waits + " no data was touched";
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that all wait for each other, and never go on.
+// Detects ranks that all wait for each other and would never go on.
 #pragma once
 
 #include <chrono>
@@ -13,55 +13,65 @@
 
 namespace farandole {
 
-/// A rank is *blocked* when it will submit nothing before one of its requests is done: its only thread waits in a call,
-/// or it stands still (TensorEngine). It says so in each negotiation, and begins one when it comes to stand still.
-/// Where all ranks are blocked in one negotiation, and a moment later confirm in another what they wait for, none of
-/// them will ever go on: all fail what they wait for.
+/// Detects deadlocks within a process set, without messages beyond those of negotiations.
+///
+/// A rank is *blocked* when no thread submits anything before a pending request is done: the only thread that ever
+/// submitted waits in a call, or the rank is idle (IdleDetector). Each rank puts this into the second byte of every
+/// negotiation, and a rank that becomes idle begins a negotiation.
+///
+/// 1. *Suspicion*: all ranks are blocked in a negotiation. A rank that still waits after the negotiation suspects a
+///   deadlock.
+/// 2. *Confirmation*: 0.3 s later each rank that still suspects begins another negotiation, and announces the names for
+///   which it waits. If every rank that has not joined does so, and nothing else happens in that negotiation, no rank
+///   will ever go on: all of them fail these requests.
 ///
 /// Invariants:
-/// - This rank confirms only if all ranks were blocked in the negotiation before, and it has submitted nothing since.
-/// - Ranks are found to wait for each other only where each that has not joined confirms, and one does, in a
-///   negotiation in which nothing else has happened. All ranks find the same, in the same words.
+/// - This rank confirms only if all ranks were blocked in the negotiation before, and this rank has submitted nothing
+///   since.
+/// - A deadlock is reported only if every rank that has not joined confirms, and at least one does, in a negotiation
+///   without any other progress. All ranks report the same deadlock with the same text.
 class DeadlockDetector {
  public:
   using Time = Clock::time_point;
 
-  /// This rank has come to stand still: it begins a negotiation to say so.
+  /// This rank has become idle, and begins a negotiation to announce that.
   void announce_idle() { idle_unannounced_ = true; }
   bool has_unannounced() const { return idle_unannounced_; }
-  /// This rank submits something, or gives up what it waits for.
+  /// Clears the suspicion. Called when this rank submits a request, or drops the pending requests.
   void reset();
-  /// When this rank begins another negotiation because all ranks seem to wait for each other, or Time::max().
-  Time next_wakeup() const { return suspected_ ? *suspected_ + kLasts : Time::max(); }
+  /// Time at which this rank begins the confirming negotiation, or Time::max().
+  Time next_wakeup() const { return suspected_ ? *suspected_ + kConfirmAfter : Time::max(); }
 
-  /// A negotiation begins. @returns  true if this rank confirms what it waits for, should it be blocked
+  /// Begins a negotiation. @returns  true if this rank confirms in this negotiation, provided that the rank is still
+  /// blocked
   bool open();
-  /// @param names  of all that this rank waits for
+  /// @param names  names of the requests for which this rank waits
   void confirm(std::vector<std::string> names) { confirmed_ = std::move(names); }
   const std::vector<std::string>& confirmed() const { return confirmed_; }
-  /// @param happened  something is ready everywhere
-  void receive(bool all_blocked, bool happened);
-  /// A rank has joined, or a name is complete, in this negotiation.
-  void note_progress() { happened_ = true; }
-  /// @param joined  by rank   @param names  of the ranks   @returns  an error's text if all ranks wait for each other
+  /// Ends phase 1 of the negotiation. @param progress  a request is ready everywhere
+  void receive(bool all_blocked, bool progress);
+  /// Notes other progress in this negotiation: a rank has joined, or a name is complete.
+  void note_progress() { progress_ = true; }
+  /// Evaluates all ranks' confirmations. @param joined  by rank   @param names  descriptions of the ranks
+  /// @returns  the error's text if all ranks wait for each other
   std::optional<std::string> receive_confirmations(const std::vector<Announcements>& all,
                                                    const std::vector<bool>& joined,
                                                    const std::vector<std::string>& names) const;
-  /// True if all ranks were blocked when this negotiation began: maybe they still are.
+  /// True if all ranks were blocked at the beginning of this negotiation; they may be so still.
   bool were_all_blocked() const { return all_blocked_; }
-  /// The negotiation ends. @param suspected  all were blocked, and this rank still is
+  /// Ends the negotiation. @param suspected  all ranks were blocked, and this rank still is
   void end_negotiation(bool suspected, Time now);
 
  private:
   friend class NegotiatorProbe;
-  // Ranks that seem to wait for each other may be wrong about it for this long: a thread may be about to submit.
-  static constexpr std::chrono::milliseconds kLasts{300};
+  // Delay between suspicion and confirmation: a thread of a rank that seems blocked may be about to submit.
+  static constexpr std::chrono::milliseconds kConfirmAfter{300};
 
   bool idle_unannounced_ = false;
-  std::optional<Time> suspected_;  // since when all ranks seem to wait for each other
-  // In this negotiation.
+  std::optional<Time> suspected_;  // time of the suspicion; nothing if there is none
+  // State of this negotiation.
   std::vector<std::string> confirmed_;
-  bool all_blocked_ = false, happened_ = false;
+  bool all_blocked_ = false, progress_ = false;
 };
 
 }  // namespace farandole

@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-// A rank stands still after this part of the time until the first warning.
+// A rank is idle after this fraction of FARANDOLE_WARN_AFTER.
 constexpr double kIdleFraction = 1.0 / 6;
 
 }  // namespace
@@ -29,9 +29,9 @@ void EngineHealth::poll_peers() {
   }
 }
 
-void EngineHealth::check(ProcessSets& sets, std::uint64_t happened, Clock::time_point now) {
+void EngineHealth::check(ProcessSets& sets, std::uint64_t progress, Clock::time_point now) {
   check_stall(sets, now);
-  check_idle(sets, happened, now);
+  check_idle(sets, progress, now);
 }
 
 void EngineHealth::check_stall(const ProcessSets& sets, Clock::time_point now) {
@@ -53,10 +53,10 @@ void EngineHealth::check_stall(const ProcessSets& sets, Clock::time_point now) {
   }
 }
 
-void EngineHealth::check_idle(ProcessSets& sets, std::uint64_t happened, Clock::time_point now) {
+void EngineHealth::check_idle(ProcessSets& sets, std::uint64_t progress, Clock::time_point now) {
   if (!sets.waits_for_peers()) {
     idle_.end();
-  } else if (idle_.look(happened, now)) {
+  } else if (idle_.look(progress, now)) {
     sets.announce_idle();
   }
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine looks at while it waits: peers that are gone, requests that wait for long, and whether the rank stands
-// still.
+// Health checks of an engine that waits: lost peers, stalled requests, idleness of this rank.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +12,28 @@
 
 namespace farandole {
 
-/// TensorEngine::drive_mutex_ guards the members; `poll_peers` uses none that change. For threads that would sleep: an
-/// engine whose requests are done in time calls none of this.
+/// Called by threads that are about to sleep, so an engine whose requests are done in time never runs these checks.
+/// TensorEngine::drive_mutex_ guards the members; `poll_peers` uses only members that never change.
 class EngineHealth {
  public:
-  /// @param rank  for messages   @param endpoint  outlives this
+  /// @param rank  for messages   @param endpoint  must outlive this
   EngineHealth(int rank, Endpoint& endpoint);
 
   /// Poisons the job if a peer is gone. Thread-safe.
   void poll_peers();
-  /// Warns of what waits for long, poisons the job where that is an error, and says to its peers that the rank has come
-  /// to stand still. @param happened  see IdleDetector::look
-  void check(ProcessSets& sets, std::uint64_t happened, Clock::time_point now);
-  /// The rank stands still, and nothing has happened since it was found.
-  bool stands_still(std::uint64_t happened) const { return idle_.holds(happened); }
+  /// Warns of requests that have waited for long, poisons the job if FARANDOLE_TIMEOUT makes that an error, and
+  /// announces in `sets` that this rank has become idle. @param progress  see IdleDetector
+  void check(ProcessSets& sets, std::uint64_t progress, Clock::time_point now);
+  /// True if this rank is idle and the engine has made no progress since.
+  bool is_idle(std::uint64_t progress) const { return idle_.holds(progress); }
 
  private:
   void check_stall(const ProcessSets& sets, Clock::time_point now);
-  void check_idle(ProcessSets& sets, std::uint64_t happened, Clock::time_point now);
+  void check_idle(ProcessSets& sets, std::uint64_t progress, Clock::time_point now);
 
   Endpoint& endpoint_;
   const int rank_;
-  StallMonitor stall_;  // of what has waited for the longest time
+  StallMonitor stall_;  // watches the request that has waited longest
   IdleDetector idle_;
 };
 

@@ -5,7 +5,7 @@
 
 namespace farandole {
 
-/// Of named tensors, and of the frameworks that use them.
+/// Rows of the table of settings for the engine, and for the frameworks on top of it.
 inline SettingRows engine_settings() {
   using namespace setting;
   return {

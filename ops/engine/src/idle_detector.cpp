@@ -9,17 +9,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The processor time is read this often at most; the first time when the rank has waited so long.
-constexpr milliseconds kBetweenSamples{50};
-// What waiting itself takes, which begins with polling; and the share of one processor for threads that look around now
-// and then.
-constexpr milliseconds kPolling{50};
-constexpr double kHardlyUsed = 0.03;
+// Minimum time between two readings of the process's CPU time, and before the first.
+constexpr milliseconds kSampleInterval{50};
+// CPU time of waiting itself, which begins with polling; and the share of a processor for background threads that wake
+// now and then.
+constexpr milliseconds kPollingTime{50};
+constexpr double kBackgroundShare = 0.03;
 
 }  // namespace
 
-IdleDetector::IdleDetector(Seconds lasts, std::function<ProcessorTime()> processor_time)
-    : lasts_(lasts), processor_time_(std::move(processor_time)) {}
+IdleDetector::IdleDetector(Seconds threshold, std::function<ProcessorTime()> processor_time)
+    : threshold_(threshold), processor_time_(std::move(processor_time)) {}
 
 IdleDetector::ProcessorTime IdleDetector::processor_time_of_process() {
   timespec time{};
@@ -28,30 +28,30 @@ IdleDetector::ProcessorTime IdleDetector::processor_time_of_process() {
 }
 
 void IdleDetector::end() {
-  looked_.reset();
-  first_.reset();
-  holds_ = false;
+  last_poll_.reset();
+  idle_since_.reset();
+  is_idle_ = false;
 }
 
-bool IdleDetector::look(std::uint64_t happened, Clock::time_point now) {
-  // After a gap what its peers were waiting for may come now.
-  if (!looked_ || happened != happened_ || now - *looked_ > LookGaps::kLongestGap) {
+bool IdleDetector::look(std::uint64_t progress, Clock::time_point now) {
+  // After a gap between polls, requests for which peers wait may be about to come.
+  if (!last_poll_ || progress != progress_ || now - *last_poll_ > LookGaps::kLongestGap) {
     end();
-    happened_ = happened;
-    sampled_ = now;
+    progress_ = progress;
+    last_sample_ = now;
   }
-  looked_ = now;
-  if (now - sampled_ < kBetweenSamples) return false;
-  sampled_ = now;
+  last_poll_ = now;
+  if (now - last_sample_ < kSampleInterval) return false;
+  last_sample_ = now;
   const Sample sample{now, processor_time_()};
-  if (!first_) first_ = sample;
-  const Seconds waited = now - first_->at;
-  if (sample.used - first_->used > kPolling + kHardlyUsed * waited) {
-    first_ = sample;
-    holds_ = false;
+  if (!idle_since_) idle_since_ = sample;
+  const Seconds waited = now - idle_since_->at;
+  if (sample.used - idle_since_->used > kPollingTime + kBackgroundShare * waited) {
+    idle_since_ = sample;
+    is_idle_ = false;
     return false;
   }
-  return !std::exchange(holds_, waited >= lasts_) && holds_;
+  return !std::exchange(is_idle_, waited >= threshold_) && is_idle_;
 }
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a rank that waits will do something else before what it waits for is done.
+// Detects that a waiting rank is idle: nothing will happen on the rank before a pending request is done.
 #pragma once
 
 #include <chrono>
@@ -12,42 +12,49 @@
 
 namespace farandole {
 
-/// A rank stands still when for a while nothing has happened in its engine, and its process has hardly used a
-/// processor. One that is late because it computes, or prepares data, does not stand still. One that sleeps, or waits
-/// for a file or the network, cannot be told from a rank that waits for other ranks only.
+/// A rank is *idle* when for some time its engine has made no progress and its process has used hardly any processor
+/// time. A rank that is late because it computes or prepares data is not idle. A rank that sleeps, or waits for a file
+/// or the network, cannot be distinguished from a rank that waits only for other ranks.
 ///
-/// Used by one thread at a time.
+/// How it works: while the rank waits, the caller polls; at most every 50 ms a poll reads the CPU time of the process.
+/// Progress of the engine, more CPU time than polling costs, or a gap between polls (the process was stopped) starts
+/// the time anew.
+///
+/// Not thread-safe.
 class IdleDetector {
  public:
   using ProcessorTime = std::chrono::nanoseconds;
 
-  /// @param lasts  after this long a rank stands still   @param processor_time  of the process so far
-  explicit IdleDetector(Seconds lasts, std::function<ProcessorTime()> processor_time = processor_time_of_process);
+  /// @param threshold  time without progress after which the rank is idle   @param processor_time  CPU time of the
+  /// process so far
+  explicit IdleDetector(Seconds threshold, std::function<ProcessorTime()> processor_time = processor_time_of_process);
 
-  /// To be called again and again while the rank waits. Makes no system call unless it waits for long.
-  /// @param happened  changes when something happens in the engine
-  /// @returns  true once, when the rank has come to stand still
-  bool look(std::uint64_t happened, Clock::time_point now);
-  /// The rank does not wait.
+  /// Poll this repeatedly while the rank waits. Makes no system call until the rank has waited for 50 ms.
+  /// @param progress  a number that changes when the engine makes progress
+  /// @returns  true once, when the rank has become idle
+  bool look(std::uint64_t progress, Clock::time_point now);
+  /// The rank does not wait any more.
   void end();
-  /// The rank stands still, and nothing has happened since it was found.
-  bool holds(std::uint64_t happened) const { return holds_ && happened == happened_; }
+  /// True if the rank is idle and the engine has made no progress since.
+  bool holds(std::uint64_t progress) const { return is_idle_ && progress == progress_; }
 
   static ProcessorTime processor_time_of_process();
 
  private:
+  /// CPU time of the process at a moment.
   struct Sample {
     Clock::time_point at{};
     ProcessorTime used{0};
   };
 
-  const Seconds lasts_;
+  const Seconds threshold_;
   const std::function<ProcessorTime()> processor_time_;
-  std::optional<Clock::time_point> looked_;  // last
-  std::uint64_t happened_ = 0;
-  std::optional<Sample> first_;  // while it has hardly used a processor since
-  Clock::time_point sampled_{};  // last
-  bool holds_ = false;
+  std::optional<Clock::time_point> last_poll_;
+  std::uint64_t progress_ = 0;
+  // Begin of the time with hardly any CPU time; nothing while polls are too early for a sample.
+  std::optional<Sample> idle_since_;
+  Clock::time_point last_sample_{};
+  bool is_idle_ = false;
 };
 
 }  // namespace farandole

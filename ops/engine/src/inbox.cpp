@@ -33,7 +33,7 @@ bool Inbox::submit(LocalRequest&& request) {
   if (!submitter_) submitter_ = self;
   if (*submitter_ != self) many_submitters_.store(true);
   auto owned = std::make_unique<LocalRequest>(std::move(request));
-  const bool is_first = enter_name(owned);
+  const bool is_first = acquire_name(owned);
   const bool is_only_pending = pending_.fetch_add(1) == 0;
   if (caller_waits) pending_waits_.fetch_add(1);
   if (is_first) hand_over(std::move(owned));
@@ -48,9 +48,9 @@ bool Inbox::refuse(LocalRequest&& request) {
   if (set->second.ranks.size() == 1 || request.generation > set->second.generation) return false;
   auto owned = std::make_unique<LocalRequest>(std::move(request));
   try {
-    if (enter_name(owned)) hand_over(std::move(owned));
+    if (acquire_name(owned)) hand_over(std::move(owned));
   } catch (const DuplicateName&) {
-    return false;  // the ranks compare the one that is pending
+    return false;  // the pending request of this name is compared instead
   }
   return true;
 }
@@ -63,18 +63,18 @@ void Inbox::join(const Join& join) {
     throw InvalidArgument(fmt::format("join: rank {} is not in process set {}", rank_, join.process_set));
   }
   contents_.joins.push_back(join);
-  has_some_.store(true);
+  has_items_.store(true);
 }
 
 void Inbox::leave() {
   const std::lock_guard lock(mutex_);
   contents_.leaves = true;
-  has_some_.store(true);
+  has_items_.store(true);
 }
 
 Inbox::Contents Inbox::take() {
   const std::lock_guard lock(mutex_);
-  has_some_.store(false);
+  has_items_.store(false);
   return std::exchange(contents_, {});
 }
 
@@ -85,13 +85,14 @@ void Inbox::close(const RequestError& fault) {
 
 // ---- Names ----------------------------------------------------------------------------------------------------------
 
-/// True: it is the only one of its name. False: it waits for the earlier ones, and is gone.
+/// Registers the request's name. True: the name was free, and the caller hands `request` over. False: `request` has
+/// been queued behind earlier requests of the name, and is null.
 ///
-/// Those that wait come in the order of their calls on each rank. A request is done only when all ranks have submitted
-/// one of its name; so the n-th of a name meets the n-th of all ranks, whenever each of them notices that the one
-/// before has ended.
-/// @throws DuplicateName  the name is not one that comes again
-bool Inbox::enter_name(std::unique_ptr<LocalRequest>& request) {
+/// Queued requests keep the order of their calls on each rank. A request is done only when all ranks have submitted a
+/// request of its name; so the n-th request of a name meets the n-th of every other rank, no matter when each rank
+/// notices the end of the request before.
+/// @throws DuplicateName  the name is in use, and is not `by_order`
+bool Inbox::acquire_name(std::unique_ptr<LocalRequest>& request) {
   const auto [entry, is_free] = names_.try_emplace({request->process_set, request->spec.name});
   NameInUse& name = entry->second;
   if (!is_free && !request->spec.by_order && name.latest != RequestKind::kRefused) {
@@ -103,7 +104,7 @@ bool Inbox::enter_name(std::unique_ptr<LocalRequest>& request) {
   if (is_free) return true;
   if (request->waiting != Waiting::kNobody) {
     contents_.waited_names.push_back({entry->first, request->waiting});
-    has_some_.store(true);
+    has_items_.store(true);
   }
   name.next.push_back(std::move(request));
   return false;
@@ -116,17 +117,17 @@ void Inbox::hand_over(std::unique_ptr<LocalRequest> request) {
     const std::lock_guard lock(mutex_);
     if (counts) pending_.fetch_sub(1);
     if (waits) pending_waits_.fetch_sub(1);
-    leave_name(name);
+    release_name(name);
   });
   for (LocalTensor& tensor : request->tensors) tensor.registration = registration;
   request->ticket = next_ticket_++;
   request->since = Clock::now();
   contents_.requests.push_back(std::move(request));
-  has_some_.store(true);
+  has_items_.store(true);
 }
 
-/// The request of this name that was under way has ended.
-void Inbox::leave_name(const Name& name) {
+/// The current request of this name has ended: hands over the next, or frees the name.
+void Inbox::release_name(const Name& name) {
   const auto found = names_.find(name);
   if (found->second.next.empty()) {
     names_.erase(found);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the threads of a rank submit, until the thread that moves the engine on takes it.
+// Queue between the threads that submit and the thread that drives the engine.
 #pragma once
 
 #include <atomic>
@@ -20,86 +20,98 @@
 
 namespace farandole {
 
-/// Thread-safe. `mutex_` guards everything but the atomics, and is held for moments: nothing that waits or calls back
-/// is called with it.
+/// Holds submitted requests and joins until the driver takes them; keeps the names in use, and a copy of the facts
+/// about process sets that submitting threads need. Thread-safe.
 ///
-/// The atomics are written with the mutex held and read without it, by threads that decide whether to drive or to
-/// sleep:
-/// - `has_some_` is stored after what it speaks of is in, and before the submitting thread rings (TensorEngine::wake)
-///   or drives. A thread that sleeps has looked at it after it took the bell's count, so it has seen one of the two.
-/// - `pending_` and `pending_waits_` rise before a request is handed over, and fall before its last callback.
-/// - `requests_` and `many_submitters_` only grow. A reader may see each of them a moment late.
+/// `mutex_` guards everything but the atomics, and is held briefly: functions that wait or call back are called without
+/// the mutex.
+///
+/// The atomics are written under the mutex and read without it, by threads that decide whether to drive or to sleep:
+/// - `has_items_` is set after the item is in `contents_`, and before the submitting thread rings (TensorEngine::wake)
+///   or drives. A thread that sleeps has first taken the bell's count and then read `has_items_`, so that thread has
+///   seen either the flag or the ring.
+/// - `pending_` and `pending_waits_` are incremented before a request is handed over, and decremented before the
+///   request's last callback.
+/// - `requests_` and `many_submitters_` only grow. A reader may see each of them slightly late.
 class Inbox {
  public:
-  using Name = std::pair<int, std::string>;  ///< of a process set
+  using Name = std::pair<int, std::string>;  ///< id of a process set, and a name in the set
   struct Join {
     int process_set = 0;
     void* context = nullptr;
     JoinCallback done = nullptr;
   };
+  /// A name whose queued request somebody waits for: the request is `by_order`, and an earlier request of the name is
+  /// pending.
   struct WaitedName {
     Name name;
     Waiting waiting = Waiting::kNobody;
   };
+  /// Items that were submitted since the driver last took them.
   struct Contents {
     std::vector<std::unique_ptr<LocalRequest>> requests;
     std::vector<Join> joins;
-    std::vector<WaitedName> waited_names;  ///< for which one that comes after it waits
+    std::vector<WaitedName> waited_names;
     bool leaves = false;
   };
-  /// A process set as a thread that submits must know it.
+  /// Facts about a process set that submitting threads need.
   struct SetInfo {
     std::vector<int> ranks;
     bool is_member = false;
-    Negotiator::Generation generation = Negotiator::kFirstGeneration;  ///< of this rank's callbacks that have run
+    /// Raised before the callbacks of a failed step run.
+    Negotiator::Generation generation = Negotiator::kFirstGeneration;
   };
 
-  /// @param rank  for messages   @param endpoint  outlives this
+  /// @param rank  for messages   @param endpoint  must outlive this
   Inbox(int rank, const Endpoint& endpoint) : endpoint_(endpoint), rank_(rank) {}
 
-  /// @returns  true if nothing else of this rank is pending
-  /// @throws InvalidArgument, DuplicateName, or the job's fault; then no callback comes
+  /// @returns  true if this is the only pending request of the rank
+  /// @throws InvalidArgument, DuplicateName, or the job's fault; then no callback is called
   bool submit(LocalRequest&& request);
-  /// A request of kind kRefused, which no caller waits for. False: it can not be submitted.
+  /// Submits a request of kind kRefused, for which no caller waits. False: the request cannot be submitted.
   bool refuse(LocalRequest&& request);
-  /// @throws InvalidArgument, or the job's fault
+  /// @throws InvalidArgument  this rank is not in the set; or the job's fault
   void join(const Join& join);
   void leave();
 
-  /// For the thread that drives.
+  /// Returns all items and leaves none. For the thread that drives.
   Contents take();
-  /// Nothing more can be submitted: it throws this. The first one stays.
+  /// Makes later submissions throw `fault`; the first fault stays.
   void close(const RequestError& fault);
 
+  /// The driver keeps these facts up to date.
   void add_set(int process_set, SetInfo info);
   void remove_set(int process_set);
   void set_generation(int process_set, Negotiator::Generation generation);
-  /// The set of these ranks, if there is one.
+  /// The id of the set of these ranks; nothing if there is no such set.
   std::optional<int> find_set(const std::vector<int>& ranks) const;
   std::optional<std::vector<int>> ranks_of(int process_set) const;
   std::vector<int> process_sets() const;
-  /// kNoStep: there is no such set.
+  /// The set's generation; kNoStep if there is no such set.
   Negotiator::Generation generation(int process_set) const;
 
-  bool has_some() const { return has_some_.load(); }
+  bool has_items() const { return has_items_.load(); }
   bool has_pending() const { return pending_.load() > 0; }
   std::uint64_t requests() const { return requests_.load(); }
-  /// Grows with each request that is submitted, and with each that ends.
+  /// Number of requests submitted plus number of requests ended: changes whenever the engine makes progress.
   std::uint64_t happenings() const { return 2 * requests_.load() - static_cast<std::uint64_t>(pending_.load()); }
-  /// The one thread that ever submitted waits: nothing will come until something is done.
+  /// True if a single thread has submitted all requests and now waits: nothing will be submitted until a request is
+  /// done.
   bool submitter_waits() const { return pending_waits_.load() > 0 && !many_submitters_.load(); }
 
  private:
-  /// A name that is in use here.
+  /// Requests of this rank with the same name: the current request, and the requests queued behind it.
   struct NameInUse {
-    RequestKind latest = RequestKind::kBarrier;     ///< of the last request of it
-    std::list<std::unique_ptr<LocalRequest>> next;  ///< those that wait for the one that is under way
+    RequestKind latest = RequestKind::kBarrier;     ///< kind of the latest request of the name
+    std::list<std::unique_ptr<LocalRequest>> next;  ///< requests that wait until the current request has ended
   };
-  // All with the mutex held.
+  // Private functions need the mutex.
+  /// @throws InvalidArgument  the request's set or generation is wrong; or the job's fault
   void check(const LocalRequest& request) const;
-  bool enter_name(std::unique_ptr<LocalRequest>& request);
+  bool acquire_name(std::unique_ptr<LocalRequest>& request);
+  /// Gives the request a ticket and puts it into `contents_`.
   void hand_over(std::unique_ptr<LocalRequest> request);
-  void leave_name(const Name& name);
+  void release_name(const Name& name);
 
   const Endpoint& endpoint_;
   const int rank_;
@@ -108,12 +120,12 @@ class Inbox {
   std::map<Name, NameInUse> names_;
   std::map<int, SetInfo> sets_;
   std::optional<RequestError> fault_;
-  std::optional<std::thread::id> submitter_;  // the first
+  std::optional<std::thread::id> submitter_;  // first thread that submitted
   std::uint64_t next_ticket_ = 1;
   std::atomic<bool> many_submitters_{false};
   std::atomic<std::uint64_t> requests_{0};
   std::atomic<int> pending_{0}, pending_waits_{0};
-  std::atomic<bool> has_some_{false};
+  std::atomic<bool> has_items_{false};
 };
 
 }  // namespace farandole

@@ -41,7 +41,7 @@ bool Joining::receive_departures(const std::vector<Announcements>& all, const st
   }
   if (departing.empty()) return false;
   if (!departed_) departed_ = departure_error(departure, departing);
-  start_afresh();  // no rank takes part for a joined one any more
+  reset_joins();  // joined ranks no longer contribute to allreduces
   return true;
 }
 
@@ -54,17 +54,17 @@ bool Joining::receive_joins(const std::vector<Announcements>& all) {
     joins = true;
   }
   if (!joins) return false;
-  if (is_joined()) join_unannounced_ = false;  // called again meanwhile
+  if (is_joined()) join_unannounced_ = false;  // join was called again meanwhile
   closing_ = std::find(joined_.begin(), joined_.end(), false) == joined_.end();
   return true;
 }
 
 int Joining::end_closing() {
-  start_afresh();
+  reset_joins();
   return last_joined_;
 }
 
-void Joining::start_afresh() {
+void Joining::reset_joins() {
   closing_ = false;
   std::fill(joined_.begin(), joined_.end(), false);
 }

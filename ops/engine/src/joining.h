@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks of a process set go without data, and which have left it.
+// Ranks of a process set that have joined (go on without data) or left.
 #pragma once
 
 #include <cstddef>
@@ -11,37 +11,42 @@
 
 namespace farandole {
 
-/// A rank that has *joined* has everything ready: what changes no result, where it has no request of its own. Once all
-/// ranks have joined, one more negotiation does what some rank still has pending (it is *closing*); then they start
-/// afresh. A rank that *departs* ends the set: nothing can be agreed on any more, and all wait until all have left.
+/// State of joins and departures in a process set.
+///
+/// Join: a rank that has *joined* reports every slot as ready, and contributes neutral values to allreduces that are
+/// pending on other ranks only. Once all ranks have joined, the set is *closing*: another negotiation does the requests
+/// that some rank still has pending; then all ranks count as not joined again.
+///
+/// Departure: a rank that *departs* ends the set. Nothing can be agreed on any more; the other ranks' requests fail,
+/// and the set lives until all ranks have left.
 ///
 /// Invariants:
-/// - Which ranks have joined or left, which joined last, and whether the set is closing, is the same on all ranks
-///   between negotiations: it changes by what all ranks have received.
+/// - Equal on all ranks between negotiations, because they change only by received data: which ranks have joined or
+///   left, which joined last, and whether the set is closing.
 /// - A rank announces a join once until all have joined, and a departure once for good.
-/// - While the set is closing, all ranks have joined. It is closing for one negotiation.
-/// - Once a rank has departed, none has joined.
+/// - While the set is closing all ranks have joined. Closing lasts for one negotiation.
+/// - Once a rank has departed, no rank has joined.
 class Joining {
  public:
-  /// @param self  this rank   @param size  ranks of the set
+  /// @param self  this rank's index in the set   @param size  number of ranks
   Joining(std::size_t self, std::size_t size) : self_(self), joined_(size, false), left_(size, false) {}
 
-  /// @returns  why this rank can do nothing more, if a rank has departed; `what` it wants to do
+  /// Returns the error of a request or join after a departure. @param what  what this rank wants to do, for the message
   std::optional<RequestError> refuse(const std::string& what) const;
-  /// This rank wants to join. Again before all have joined: nothing new.
+  /// This rank wants to join. Idempotent until all ranks have joined.
   void join() { join_unannounced_ = join_unannounced_ || !is_joined(); }
   void leave(Departure departure);
   bool has_unannounced() const { return join_unannounced_ || departure_unannounced_ != Departure::kNone; }
-  /// True if this rank has a part in negotiations though it may have nothing pending.
+  /// True if this rank answers negotiations even without pending requests.
   bool takes_part() const { return is_joined() || left_[self_] || has_unannounced(); }
-  /// Adds to what this rank announces in the negotiation that begins.
+  /// Adds this rank's join or departure to its announcements of the negotiation that begins.
   void announce(Announcements& announcements);
 
-  /// @returns  true if a rank departs in this negotiation   @param names  of the ranks, for messages
+  /// Returns true if a rank departs in this negotiation. @param names  descriptions of the ranks, for messages
   bool receive_departures(const std::vector<Announcements>& all, const std::vector<std::string>& names);
-  /// @returns  true if a rank joins in this negotiation
+  /// Returns true if a rank joins in this negotiation.
   bool receive_joins(const std::vector<Announcements>& all);
-  /// The negotiation in which the set was closing ends. @returns  the rank that joined last
+  /// Ends the negotiation in which the set was closing. @returns  the rank that joined last
   int end_closing();
 
   const std::vector<bool>& joined() const { return joined_; }
@@ -54,14 +59,14 @@ class Joining {
  private:
   friend class NegotiatorProbe;  // tests compare all ranks
 
-  void start_afresh();
+  void reset_joins();
 
   const std::size_t self_;
   std::vector<bool> joined_, left_;  // by rank
   int last_joined_ = -1;
   bool closing_ = false;
-  std::optional<RequestError> departed_;  // the first departure
-  // This rank's.
+  std::optional<RequestError> departed_;  // error of the first departure
+  // State of this rank only.
   bool join_unannounced_ = false;
   Departure departure_unannounced_ = Departure::kNone;
 };

@@ -22,7 +22,7 @@ std::size_t LocalTensor::row_count() const {
 }
 
 void Completion::run() {
-  // Before the callback: it may submit the same name again.
+  // Before the callback, which may submit the same name again.
   tensor.registration.reset();
   if (tensor.done == nullptr) return;
   farandole_error failure;
@@ -44,26 +44,26 @@ void OutputMemory::run() {
     stage_ = Stage::kAllocating;
   }
   data_ = allocate_(context_, shape_.data(), static_cast<std::int32_t>(shape_.size()));
-  std::optional<Completion> last;
+  std::optional<Completion> completion;
   {
     const std::lock_guard lock(mutex_);
-    stage_ = Stage::kThere;
-    last.swap(last_);
+    stage_ = Stage::kResolved;
+    completion.swap(after_allocate_);
   }
-  if (last) last->run();
+  if (completion) completion->run();
 }
 
-std::optional<Completion> OutputMemory::give_up(Completion completion) {
+std::optional<Completion> OutputMemory::cancel(Completion completion) {
   const std::lock_guard lock(mutex_);
   if (stage_ == Stage::kAllocating) {
-    last_ = std::move(completion);
+    after_allocate_ = std::move(completion);
     return std::nullopt;
   }
-  if (stage_ == Stage::kAsked) stage_ = Stage::kGivenUp;
+  if (stage_ == Stage::kAsked) stage_ = Stage::kCancelled;
   return completion;
 }
 
-void Joined::run() const {
+void JoinCompletion::run() const {
   if (done == nullptr) return;
   farandole_error failure;
   if (error) failure = {error->kind, error->text};
@@ -79,7 +79,7 @@ void Due::take(Due& more) {
 void Due::run() {
   for (const auto& each : memory) each->run();
   for (Completion& each : completions) each.run();
-  for (const Joined& each : joined) each.run();
+  for (const JoinCompletion& each : joined) each.run();
 }
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request of this rank, from its submission to the callbacks.
+// This rank's requests from submission to callback, and the callbacks that they lead to.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 #include "farandole/internal/deadline.h"
 #include "request.h"
 
-/// The error object of the C header.
+/// Definition of the C header's opaque error object.
 struct farandole_error {  // NOLINT(readability-identifier-naming): declared in C
   farandole::ErrorKind kind = farandole::ErrorKind::kInternal;
   std::string text;
@@ -23,7 +23,7 @@ struct farandole_error {  // NOLINT(readability-identifier-naming): declared in 
 
 namespace farandole {
 
-/// farandole_tensor with memory of its own for shape and splits.
+/// Copy of a farandole_tensor that owns shape and splits; input and output stay the caller's memory.
 struct LocalTensor {
   DType dtype = DType::kU8;
   std::vector<std::int64_t> shape;
@@ -34,83 +34,88 @@ struct LocalTensor {
   void* context = nullptr;
   void* (*allocate)(void*, const std::int64_t*, std::int32_t) = nullptr;
   void (*done)(void*, const farandole_result*) = nullptr;
-  /// Shared by the tensors of a request; when the last one lets go of it, the name is free again.
+  /// Shared by the tensors of a request: the last release makes the name available again (Inbox).
   std::shared_ptr<void> registration;
 
-  /// Elements of one row of the first dimension.
+  /// Number of elements in a row of the first dimension.
   std::size_t row_count() const;
   std::int64_t rows() const { return shape.empty() ? 0 : shape.front(); }
 };
 
+/// A checked request of this rank.
 struct LocalRequest {
   std::uint64_t ticket = 0;
   RequestSpec spec;
   std::vector<LocalTensor> tensors;
   int process_set = 0;
   Waiting waiting = Waiting::kNobody;
-  std::uint64_t generation = 0;  ///< in which its step began; 0: it is of none
+  std::uint64_t generation = 0;  ///< generation in which the request's step began; 0: belongs to no step
   Clock::time_point since{};
 };
 
-/// A callback that is due. Run without locks held, because it may submit.
+/// A `done` callback that is due, with the result. Run without locks held, because the callback may submit.
 struct Completion {
   LocalTensor tensor;
   std::optional<RequestError> error;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> received_splits;
 
+  /// Releases the name of the request, then calls `done`.
   void run();
 };
 
-/// Memory for an output whose shape ranks have learnt from each other. The batch asks for it, and the thread that moves
-/// the engine on calls `allocate` without locks held, as any callback. Thread-safe.
+/// Request for the memory of an output whose shape the ranks have just agreed on. The batch creates the object; the
+/// thread that drives the engine calls the caller's `allocate` without locks held, like any callback; the batch polls
+/// `is_resolved`. Thread-safe.
 class OutputMemory {
  public:
   OutputMemory(const LocalTensor& tensor, std::vector<std::int64_t> shape)
       : context_(tensor.context), allocate_(tensor.allocate), shape_(std::move(shape)) {}
 
-  /// Calls `allocate`, and then what was left to it by `give_up`.
+  /// Calls `allocate`, then the completion that `cancel` left behind meanwhile, if there is one. No-op after the first
+  /// call, and after `cancel`.
   void run();
-  bool is_there() const { return stage_.load() == Stage::kThere; }
-  /// Null: the caller has none. Once it `is_there`.
+  bool is_resolved() const { return stage_.load() == Stage::kResolved; }
+  /// The memory; null if the caller has none. Valid once `is_resolved`.
   void* data() const { return data_; }
-  /// The tensor fails. `completion`, to be run at once unless a thread is in `allocate`, which then runs it.
-  std::optional<Completion> give_up(Completion completion);
+  /// The tensor has failed, and needs no memory. Returns `completion` for the caller to run, or nothing if another
+  /// thread is inside `allocate`: that thread then runs `completion`.
+  std::optional<Completion> cancel(Completion completion);
 
  private:
-  enum class Stage { kAsked, kAllocating, kThere, kGivenUp };
+  enum class Stage { kAsked, kAllocating, kResolved, kCancelled };
   void* const context_;
   void* (*const allocate_)(void*, const std::int64_t*, std::int32_t);
   const std::vector<std::int64_t> shape_;
-  void* data_ = nullptr;  // written before kThere
-  std::mutex mutex_;      // guards changes of stage_, and last_
+  void* data_ = nullptr;  // written before kResolved
+  std::mutex mutex_;      // guards changes of stage_, and after_allocate_
   std::atomic<Stage> stage_{Stage::kAsked};
-  std::optional<Completion> last_;
+  std::optional<Completion> after_allocate_;
 };
 
-/// The callback of a join: with the job's rank that joined last, or an error.
+/// Callback of a join: gets the job rank that joined last, or an error.
 using JoinCallback = void (*)(void* context, const farandole_error*, std::int32_t last_rank);
 
-/// A join that is over. Run without locks held.
-struct Joined {
+/// The callback of a completed join. Run without locks held.
+struct JoinCompletion {
   void* context = nullptr;
   JoinCallback done = nullptr;
   std::optional<RequestError> error;
-  int last_rank = -1;  ///< of the job
+  int last_rank = -1;  ///< rank in the job
 
   void run() const;
 };
 
-/// Callbacks that are due.
+/// All callbacks that are due, in the order in which they are run.
 struct Due {
   std::vector<std::shared_ptr<OutputMemory>> memory;
   std::vector<Completion> completions;
-  std::vector<Joined> joined;
+  std::vector<JoinCompletion> joined;
 
   bool empty() const { return memory.empty() && completions.empty() && joined.empty(); }
-  /// Takes all of `more`, to be run after what is here.
+  /// Appends all callbacks of `more`, and leaves it empty.
   void take(Due& more);
-  /// Without locks held.
+  /// Runs all callbacks. The caller must hold no lock.
   void run();
 };
 

@@ -13,11 +13,11 @@ namespace farandole {
 
 NegotiationExchange::NegotiationExchange(Communicator control, Communicator& data)
     : control_(std::move(control)),
-      // The vendor's allreduce would not let ranks know that it has begun.
+      // Peers cannot see that a vendor's allreduce has begun.
       algorithm_(control_.settings().allreduce == "vendor" ? "recursive_doubling" : ""),
       bytes_{1} {
-  // A control communicator knows that it is called from its first collective on. Nothing watches that collective, so
-  // the ranks meet on the other communicator before.
+  // A control communicator sees peers from its first collective on. Nothing watches that first collective for stalls,
+  // so the ranks synchronise on the data communicator before.
   data.barrier();
   control_.allreduce(bytes_, ReduceOp::kMin, {.algorithm = algorithm_});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the bytes and the announcements of a negotiation travel between the ranks of a process set.
+// Carries the bytes and announcements of negotiations between the ranks of a process set.
 #pragma once
 
 #include <cstddef>
@@ -15,50 +15,54 @@
 
 namespace farandole {
 
-/// One negotiation at a time: an allreduce (minimum) of the ranks' bytes; where some rank has announcements, then an
-/// allgather of how long they are, and one of themselves. Every rank takes part in as many of each, in the same order,
-/// because what comes next follows from what all ranks have received.
+/// Runs a negotiation at a time, by collectives on the control communicator: an allreduce (minimum) of the ranks'
+/// bytes; if some rank has announcements, an allgather of their lengths, then an allgather of the announcements. Every
+/// rank takes part in the same collectives in the same order, because the next collective follows from data that all
+/// ranks have received.
 ///
-/// Used by one thread at a time. Nothing blocks but the constructor. All members belong to the negotiation that is
-/// under way; the buffers of `running_` stay untouched until it is done.
+/// Non-blocking, except the constructor and `give_up`. Not thread-safe. All members belong to the negotiation that is
+/// in flight; the buffers of `running_` stay untouched until that is done.
 class NegotiationExchange {
  public:
-  /// Collective over the set. The ranks meet on `data`, and then begin to use `control`: from then on each sees that a
-  /// peer has begun a negotiation.
-  /// @param control  with SetEngine::kControl, of the ranks of `data`
+  /// Collective over the set; blocks. The ranks synchronise on `data` and then make the first collective on `control`,
+  /// from which on each rank can see that a peer has begun a negotiation.
+  /// @param control  communicator of the ranks of `data`, with the options SetEngine::kControl
   NegotiationExchange(Communicator control, Communicator& data);
 
   bool is_idle() const { return phase_ == Phase::kIdle; }
-  /// True if another rank has begun a negotiation that this one has not.
+  /// True if a peer has begun a negotiation that this rank has not.
   bool peer_has_begun() { return control_.peer_has_started_next(); }
-  /// @param bytes  what the negotiator has opened the negotiation with; only while `is_idle`
+  /// Begins or answers a negotiation; only while `is_idle`. @param bytes  result of Negotiator::open
   void begin(std::span<const std::uint8_t> bytes, Clock::time_point now);
-  /// Gives the negotiator what has come from all ranks. @returns  what that has brought; nothing if nothing has come
+  /// Advances the negotiation, and passes complete data to `negotiator`. @returns  the outcome; nothing if no phase has
+  /// ended
   /// @throws Error  the job is at fault
   std::optional<Negotiator::Outcome> advance(Negotiator& negotiator, Clock::time_point now);
-  /// The job is at fault. Blocks until no peer uses the buffers any more, which is soon.
+  /// Drops the negotiation after a fault of the job. Blocks until no peer uses the buffers any more, which is soon.
   void give_up();
 
-  /// When the negotiation that is under way began.
+  /// Begin of the negotiation in flight.
   std::optional<Clock::time_point> since() const { return is_idle() ? std::nullopt : std::optional(since_); }
-  /// The ranks that it waits for, as far as is known; empty if there are none.
+  /// The ranks that the negotiation waits for, as far as known; empty if there are none.
   std::string describe_missing() { return is_idle() ? std::string() : control_.describe_missing(); }
 
  private:
   enum class Phase { kIdle, kBytes, kLengths, kAnnouncements };
+  /// Start the second and the third collective.
   void gather_lengths(const std::string& announcements);
   void gather_announcements();
+  /// Cuts `all_` into each rank's announcements.
   std::vector<std::string> gathered() const;
 
   Communicator control_;
-  const std::string algorithm_;  // of the allreduce
+  const std::string algorithm_;  // algorithm of the allreduce
   Phase phase_ = Phase::kIdle;
   Clock::time_point since_{};
   std::vector<std::uint8_t> bytes_;
-  std::string own_, all_;                              // announcements
-  std::vector<std::int64_t> own_length_{0}, lengths_;  // in bytes; of each rank's
-  std::vector<std::size_t> counts_;                    // the same, once they have been found possible
-  Work running_;                                       // after its buffers
+  std::string own_, all_;  // encoded announcements: of this rank, and of all ranks in order of rank
+  std::vector<std::int64_t> own_length_{0}, lengths_;  // lengths of these in bytes, as received
+  std::vector<std::size_t> counts_;                    // the same, checked
+  Work running_;                                       // declared after the buffers, so that it is destroyed first
 };
 
 }  // namespace farandole

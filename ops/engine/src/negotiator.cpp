@@ -109,7 +109,8 @@ std::span<std::uint8_t> Negotiator::open(bool blocked, Time now) {
   const auto bytes = opened_.begin() + kHeaderBytes;
   if (!is_joined) std::copy(pending_.bytes().begin(), pending_.bytes().end(), bytes);
   for (int slot = 0; joining_.is_closing() && slot < static_cast<int>(slots_.size()); ++slot) {
-    // Every rank has 1 where it has nothing: the minimum is 0 where any rank has something.
+    // The set is closing (Joining), and the byte's meaning is reversed: 1 means that nothing is pending here. So the
+    // minimum is 0 where any rank has a request.
     if (pending_.has(slot)) bytes[slot] = 0;
   }
   return opened_;
@@ -195,7 +196,7 @@ void Negotiator::settle(const std::vector<std::string>& complete, Outcome& outco
     if (!settled) continue;
     if (settled->mismatch.empty()) {
       const int slot = new_slot(*settled);
-      // A rank that has joined may have another request of this name, which it has not announced yet.
+      // A rank that has joined may have an unannounced request of this name: leave that request alone.
       if (settled->is_own) pending_.enter_slot(name, slot);
       ready.push_back(slot);
       continue;
@@ -265,7 +266,7 @@ void Negotiator::receive_waits(const std::vector<Announcements>& all, Outcome& o
   for (const std::string& name : waits_.confirmed()) fail(name, {ErrorKind::kMismatch, *text}, outcome);
 }
 
-/// What this negotiation has made ready is done, though its step may fail.
+/// Requests that this negotiation has made ready are done even if their step fails.
 void Negotiator::end_negotiation(Outcome& outcome, Time now) {
   if (steps_.end_negotiation()) {
     announced_.forget([](std::size_t /*rank*/, const Announcement& announcement) { return announcement.in_step; });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a process set agree on which requests are ready everywhere: the pure part, without communication.
+// The protocol by which the ranks of a process set agree on which requests are ready everywhere: a pure state machine,
+// without communication.
 #pragma once
 
 #include <cstddef>
@@ -20,23 +21,37 @@
 
 namespace farandole {
 
-/// One rank's part in the agreement.
+/// A rank's side of the negotiation protocol; there is a Negotiator per rank and process set. SetEngine carries the
+/// messages.
 ///
-/// A negotiation: every rank `open`s, with one byte per slot that says whether the request is ready here; the bytes are
-/// combined by minimum over the ranks, and every rank `receive`s the result. A slot with 1 is ready everywhere and is
-/// done. If some rank has announcements (the first byte), the ranks also exchange their `announcements`, and each rank
-/// receives all of them, in order of rank. A rank announces a request once, with its name and everything about it; the
-/// request gets a slot when all ranks have announced the same, and is a byte from then on. A request whose description
-/// changes is announced again, and its slot is given up.
+/// The task is that of Horovod's coordinator, without a coordinator: every rank computes the same decisions from data
+/// that all ranks have received. A request is announced by name once; when all ranks have announced equal descriptions,
+/// the request gets a number, the *slot*, and is a byte in each negotiation from then on (Horovod's response cache does
+/// the same with bits).
 ///
-/// A rank begins a negotiation when it has something to announce. It answers a negotiation that a peer has begun when
-/// it has announced requests that are still pending; else it need not, because nothing can be ready without it. Thus an
-/// idle job is silent, and a rank that still collects a bucket spends no negotiation on announcing nothing.
+/// A negotiation has two phases:
+/// 1. Every rank calls `open`, which returns a header of two bytes (has no announcements, is blocked) and one byte per
+///   slot: 1 if the slot's request is ready on this rank. The bytes of all ranks are combined by an allreduce with
+///   minimum, and every rank passes the result to `receive`. A slot with 1 is ready everywhere: the outcome contains
+///   its request, to be done now.
+/// 2. If some rank has announcements (the first byte is 0), the ranks exchange their `announcements` by an allgather,
+///   and every rank passes all of them, in order of rank, to `receive_announcements`. Names that all ranks have
+///   announced get slots and are ready at once, or fail with a mismatch. A request whose description has changed is
+///   announced again, and the slot is retired.
 ///
-/// This class composes parts that know nothing of each other, but for the table of slots. What it adds:
-/// - The planner has a request of this rank just while that is pending in a slot.
-/// - What the planner releases is marked as ready immediately.
+/// Who begins: a rank with something to announce, or with a newly ready slot. A rank that waits for peers
+/// (`must_answer`) answers a negotiation that a peer has begun. A rank with nothing announced need not answer, because
+/// nothing can be ready everywhere without that rank. Thus an idle job sends nothing, and a rank that still collects a
+/// bucket starts no negotiation in vain.
+///
+/// Cost: an allreduce of 2 bytes + 1 byte per slot; with announcements two small allgathers more.
+///
+/// The class composes parts that share only the table of slots, and adds three rules:
+/// - The planner knows a request of this rank exactly while the request is pending in a slot.
+/// - Requests that the planner releases are marked as ready at once.
 /// - A slot that is retired is retired in all parts.
+///
+/// Not thread-safe.
 class Negotiator {
  public:
   using Time = Clock::time_point;
@@ -44,75 +59,84 @@ class Negotiator {
   using Generation = StepFailures::Generation;
   static constexpr Generation kNoStep = StepFailures::kNoStep, kFirstGeneration = StepFailures::kFirstGeneration;
 
+  /// A request of this rank.
   struct Submission {
     Ticket ticket = 0;
     RequestSpec spec;
     Waiting waiting = Waiting::kNobody;
-    Generation generation = kNoStep;  ///< in which its step began
+    Generation generation = kNoStep;  ///< generation in which the request's step began
   };
   struct Limits {
-    std::size_t fusion_bytes = 0;       ///< of a bucket
-    std::size_t min_unfused_bytes = 0;  ///< requests from this size on are not worth a copy
+    std::size_t fusion_bytes = 0;  ///< maximum size of a bucket
+    /// Requests of this size or more are never packed: the copies would cost more than they save.
+    std::size_t min_unfused_bytes = 0;
     std::size_t slots = 1 << 16;
   };
+  /// A request that all ranks have agreed to do now.
   struct Agreed {
     SharedSpec spec;
     Ticket ticket = 0;
   };
-  /// What a negotiation has brought.
+  /// Result of a phase of a negotiation.
   struct Outcome {
-    std::vector<std::vector<Agreed>> buckets;  ///< to be done in this order, each together; the same on all ranks
+    /// To be done in this order, each bucket as one; the same on all ranks.
+    std::vector<std::vector<Agreed>> buckets;
     std::vector<FailedRequest> failed;
-    std::optional<int> all_joined;         ///< the rank that joined last
-    std::optional<RequestError> departed;  ///< a rank has left: nothing can be agreed on any more
+    std::optional<int> all_joined;         ///< all ranks have joined: the rank that joined last
+    std::optional<RequestError> departed;  ///< a rank has left, so nothing can be agreed on any more
     bool all_left = false;
-    bool needs_announcements = false;  ///< the negotiation goes on with `announcements`
+    bool needs_announcements = false;  ///< phase 2 follows
   };
   struct Counters {
     std::uint64_t negotiations = 0, named = 0, broken_buckets = 0;
   };
 
-  /// @param names  of the ranks, for messages
+  /// @param names  descriptions of the ranks, for messages
   Negotiator(int rank, std::vector<std::string> names, Limits limits);
 
-  /// A request of this rank. Its name must not be pending. @returns  why it is refused, if it is
+  /// Adds a request of this rank, whose name must not be pending. @returns  an error if the request fails at once
   std::optional<RequestError> submit(Submission&& submission, Time now);
-  /// A caller waits for the pending request of this name, if there is one.
+  /// Somebody waits for the pending request of this name. No-op if there is none.
   void wait_for(const std::string& name, Waiting waiting) { pending_.wait_for(name, waiting); }
-  /// This rank is blocked, although it has nothing new to submit: says so in a negotiation, if a caller waits for a
+  /// This rank has become idle: announces in a negotiation that this rank is blocked, if somebody waits for a pending
   /// request.
   void announce_idle() { waits_.announce_idle(); }
-  /// This rank takes part without data from the next agreement on. Again before all have joined: nothing new.
+  /// This rank joins: takes part without data from the next agreement on. Idempotent until all ranks have joined.
+  /// @returns  an error if a rank has left
   std::optional<RequestError> join();
-  /// This rank takes part no more. What it has pending fails once its peers know of it: until then it may be
-  /// agreed on.
+  /// This rank leaves. The pending requests fail once the peers have learned of the departure; until then they may
+  /// still be agreed on.
   void leave(Departure departure) { joining_.leave(departure); }
-  /// Everything pending here is given up without a word: the set or the job ends.
+  /// Drops everything that is pending here without telling peers: the set or the job ends.
   std::vector<FailedRequest> fail_all(const RequestError& error);
 
-  /// When this rank wants to begin a negotiation, if nothing else happens: maybe in the past, or Time::max().
+  /// Time at which this rank begins a negotiation if nothing else happens; may be in the past, or Time::max().
   Time next_wakeup() const;
-  /// True if it has a part in negotiations that other ranks begin.
+  /// True if this rank answers negotiations that other ranks begin.
   bool must_answer() const { return pending_.announced() > 0 || joining_.takes_part(); }
-  /// True if something of this rank has not been done yet.
+  /// True if this rank has a request or a join that is not done yet.
   bool has_pending() const { return !pending_.empty() || joining_.is_joined(); }
-  /// True if a caller waits for a request that is pending.
+  /// True if somebody waits for a pending request.
   bool is_waited_for() const { return pending_.is_waited_for(); }
-  /// The names of what is pending, oldest first, and since when the oldest that a caller waits for is.
+  /// Names of the pending requests, oldest first.
   std::vector<std::string> pending_names() const;
+  /// Submission time of the oldest pending request that is no refusal.
   std::optional<Time> oldest() const { return pending_.oldest(); }
-  /// True if all that is pending here are requests that this rank can not make: it matters to other ranks only.
+  /// True if only refusals are pending, which matter to other ranks only.
   bool only_refuses() const { return !pending_.empty() && !oldest(); }
+  /// The oldest pending requests and the ranks that have not submitted them, for messages.
   std::string describe_waiting() const;
 
-  /// Begins or answers a negotiation. @param blocked  nothing new will be submitted until a request is done, maybe one
-  /// of another set, or one that is agreed on already
-  /// @returns  what is to be combined with the other ranks' by minimum; stays until the next call
+  /// Begins or answers a negotiation.
+  /// @param blocked  this rank submits nothing before a pending request is done; that may be a request of another set,
+  /// or a request that is agreed on already
+  /// @returns  the bytes to be combined with the other ranks' by minimum; valid until the next call
   std::span<std::uint8_t> open(bool blocked, Time now);
-  /// @param combined  the bytes of all ranks
+  /// Ends phase 1. @param combined  minimum of all ranks' bytes
   Outcome receive(std::span<const std::uint8_t> combined, Time now);
-  /// What this rank announces in the negotiation, after `open`.
+  /// This rank's encoded announcements for phase 2, after `open`; empty if there are none.
   const std::string& announcements() const { return announcements_; }
+  /// Ends phase 2. @param all  each rank's announcements, by rank   @throws TransportError  a rank has sent other bytes
   Outcome receive_announcements(std::span<const std::string> all, Time now);
 
   const Counters& counters() const { return counters_; }
@@ -121,25 +145,34 @@ class Negotiator {
  private:
   friend class NegotiatorProbe;  // tests compare the tables of all ranks
 
+  /// Collects what this rank announces in the negotiation that begins.
   Announcements take_announcements(bool blocked);
   void mark_released() { pending_.mark_ready(planner_.released()); }
+  /// Gives the settled request a slot; retires the least recently used slot if the table is full.
   int new_slot(const AnnouncedRequests::Settled& settled);
+  /// Frees the slot in all parts.
   void retire(int slot);
-  /// What is ready everywhere is done, or refused.
+  /// Adds the slots that are ready everywhere to the outcome: in buckets, or as failures if a joined rank cannot take
+  /// part.
   void arrange(std::vector<int> ready, Outcome& outcome);
+  /// True, and the request fails, if the slot's request cannot be done without the data of joined ranks.
   bool refuses_joined(int slot, Outcome& outcome);
-  /// The end of a request with an agreement. The ticket is 0 if this rank has none.
+  /// Ends the slot's request by agreement. The ticket is 0 if this rank has no request there.
   Agreed take(int slot);
-  /// The end of a request of this rank, if it has one of this name, without an agreement.
+  /// Ends this rank's request of this name with an error. No-op if there is no such request.
   void fail(const std::string& name, const RequestError& error, Outcome& outcome);
+  /// Fails everything if a rank leaves in this negotiation.
   void receive_departures(const std::vector<Announcements>& all, Outcome& outcome);
-  /// @returns  names that are complete, in an order that is the same on all ranks
+  /// Records all announcements of this negotiation. @returns  complete names, in the same order on all ranks
   std::vector<std::string> receive_requests(const std::vector<Announcements>& all);
+  /// Gives each complete name a slot and adds the request to the outcome; a request about which ranks disagree fails.
   void settle(const std::vector<std::string>& complete, Outcome& outcome);
+  /// Fails the requests of a deadlock that all ranks have confirmed.
   void receive_waits(const std::vector<Announcements>& all, Outcome& outcome);
+  /// Ends the negotiation: fails the step of a failed request, and notes whether all ranks were blocked.
   void end_negotiation(Outcome& outcome, Time now);
 
-  static constexpr std::size_t kHeaderBytes = 2;  // no rank has announcements; all are blocked
+  static constexpr std::size_t kHeaderBytes = 2;  // minimum over the ranks: "has no announcements", "is blocked"
 
   const std::vector<std::string> names_;
   Counters counters_;
@@ -150,6 +183,7 @@ class Negotiator {
   Joining joining_;
   StepFailures steps_;
   DeadlockDetector waits_;
+  /// The bytes of `open`; encoded announcements.
   std::vector<std::uint8_t> opened_;
   std::string announcements_;
 };

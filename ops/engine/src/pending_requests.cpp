@@ -8,8 +8,8 @@
 namespace farandole {
 namespace {
 
-// New requests wait for more of them to be announced together: this long after the latest, but not longer after the
-// first.
+// A new request without a slot waits for others, so that a negotiation announces many: until kAfterLatest after the
+// latest of them, at most kAfterFirst after the first.
 constexpr std::chrono::milliseconds kAfterLatest{1};
 constexpr std::chrono::milliseconds kAfterFirst{20};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this rank has submitted and has not seen the end of.
+// This rank's requests that are submitted and not agreed on yet.
 #pragma once
 
 #include <cstddef>
@@ -15,59 +15,64 @@
 
 namespace farandole {
 
+/// A request that the ranks have not agreed on yet.
 struct PendingRequest {
   Ticket ticket = 0;
   SharedSpec spec;
   Waiting waiting = Waiting::kNobody;
   bool in_step = false;
   Clock::time_point since{};
-  int slot = -1;           ///< -1: it is announced by name
+  int slot = -1;           ///< -1: no slot; announced by name
   bool announced = false;  ///< by name, or as ready in its slot
 };
 
+/// This rank's pending requests in a process set, and the bytes that announce them.
+///
+/// The states of a request. With a slot: *held* until the planner releases its bucket, then *ready*, which is announced
+/// by its byte. Without a slot: *unannounced* until the next negotiation, then *announced* by name.
+///
 /// Invariants:
-/// - Each request is in one of four states: in a slot, held (not announced) or ready (announced); without a slot, to be
-///   announced by name in the next negotiation, or announced so.
-/// - `bytes()` has 1 just for slots with a request that is ready. A slot has one request of this rank at most.
-/// - `announced()` counts the requests that are announced.
-/// - Requests stay where they are in memory until they end.
+/// - `bytes()` is 1 exactly for slots whose request is ready. A slot has at most one request of this rank.
+/// - `announced()` counts the requests that are ready or announced.
+/// - A pending request does not move in memory.
 class PendingRequests {
  public:
   using Time = Clock::time_point;
 
-  /// There are this many slots now.
+  /// Sets the number of slots.
   void resize(std::size_t slots);
-  /// A request whose name is not pending: held in its slot, or, without one, to be announced by name.
+  /// Adds a request whose name is not pending: held in its slot, or without a slot unannounced.
   void add(PendingRequest&& request);
-  /// Held requests are ready. Their rank begins a negotiation.
+  /// Marks held requests as ready; this rank begins a negotiation for them.
   void mark_ready(std::span<const int> slots);
-  /// The slot is given up: the request in it, if there is one, is to be announced by name.
+  /// The slot is retired; a request in the slot is to be announced by name.
   void leave_slot(int slot);
-  /// A request that was announced by name has a slot now, and is ready in it.
+  /// A request that was announced by name gets a slot, and is ready there.
   void enter_slot(const std::string& name, int slot);
-  /// What has been announced may be ready now: this rank begins a negotiation, if it has announced anything.
+  /// Announced requests may have become ready everywhere: begin a negotiation, if this rank has announced any.
   void ask_again() { unsent_ = unsent_ || announced_ > 0; }
-  /// Nothing of this rank is announced: it begins no negotiation, which its peers need not answer.
+  /// Begin no negotiation if this rank has nothing announced any more: peers need not answer such a negotiation.
   void ask_nothing() { unsent_ = unsent_ && announced_ > 0; }
-  /// A negotiation begins. @returns  what this rank announces by name in it
+  /// Begins a negotiation. @returns  the requests that this rank now announces by name
   std::vector<Announcement> announce();
-  /// The end of a request. @returns  it; its ticket is 0 if there is none
+  /// Ends a request. @returns  the request; with ticket 0 if there is none
   PendingRequest end(const std::string& name);
   PendingRequest end_in(int slot) { return has(slot) ? end(in_slot(slot)->spec->name) : PendingRequest(); }
-  /// The end of all. @returns  them in order of tickets, with this error
+  /// Ends all requests. @returns  them in order of tickets, each with `error`
   std::vector<FailedRequest> fail_all(const RequestError& error);
 
+  /// Somebody waits for the request of this name; a stronger `Waiting` stays. No-op if the name is not pending.
   void wait_for(const std::string& name, Waiting waiting);
   bool empty() const { return requests_.empty(); }
   bool has(int slot) const { return in_slot_[static_cast<std::size_t>(slot)] != nullptr; }
-  /// One per slot: 1 if this rank is ready there.
+  /// A byte per slot: 1 if this rank's request is ready there.
   const std::vector<std::uint8_t>& bytes() const { return bytes_; }
   std::size_t announced() const { return announced_; }
   bool is_waited_for() const;
   std::vector<const PendingRequest*> oldest_first() const;
-  /// Since when the oldest is pending that waits for other ranks; nothing if all are refusals.
+  /// Submission time of the oldest request that waits for other ranks; nothing if all are refusals.
   std::optional<Time> oldest() const;
-  /// When this rank wants to begin a negotiation for these, maybe in the past, or Time::max().
+  /// Time at which this rank begins a negotiation for these; may be in the past, or Time::max().
   Time next_wakeup() const;
 
  private:
@@ -80,7 +85,7 @@ class PendingRequests {
   std::vector<std::uint8_t> bytes_;
   std::vector<PendingRequest*> unannounced_;
   std::size_t announced_ = 0;
-  bool unsent_ = false;  // what is announced may be ready everywhere, and no negotiation has asked for it yet
+  bool unsent_ = false;  // announced requests may be ready everywhere, and no negotiation has asked since
 };
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one engine of this process.
+// The engine of this process.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace farandole {
 
-/// A job and this process's seat in it, in the order in which they are made.
+/// The job, this process's communicator of all ranks, and its engine; members are constructed in this order.
 struct EngineProcess {
   explicit EngineProcess(const WorldOptions& options)
       : world(options), communicator(Communicator::of_world(world)), engine(communicator) {}
@@ -19,9 +19,9 @@ struct EngineProcess {
   TensorEngine engine;
 };
 
-/// Null while there is none. A holder keeps it alive.
+/// Returns the running engine, or null. The engine lives as long as anybody holds the pointer. Thread-safe.
 std::shared_ptr<EngineProcess> engine_process();
-/// Replaces it; the old one ends when no thread holds it any more.
+/// Replaces the running engine and returns the old engine, which ends when the last holder releases it. Thread-safe.
 std::shared_ptr<EngineProcess> exchange_engine_process(std::shared_ptr<EngineProcess> process);
 
 }  // namespace farandole

@@ -14,7 +14,7 @@
 namespace farandole {
 namespace {
 
-/// Ids are 32 bits wide in the C header.
+/// Limit of ids, which are 32 bits wide in the C header.
 constexpr int kNoMoreSets = std::numeric_limits<std::int32_t>::max();
 
 std::vector<int> all_ranks(int size) {
@@ -23,13 +23,13 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-/// The communicators of a set.
+/// The two communicators of a set.
 struct SetCommunicators {
   Communicator control, data;
 };
 
-/// Collective over `all`. Invalid ones where this rank is no member.
-/// @throws InvalidArgument  on all ranks: there are too many communicators on one
+/// Makes the communicators of a set; empty where this rank is no member. Collective over `all`.
+/// @throws InvalidArgument  on all ranks: a member has no ids left for more communicators
 SetCommunicators split(Communicator& all, const std::vector<int>& ranks, bool is_member) {
   std::string problem;
   const auto split_one = [&](const CommunicatorOptions& options) {
@@ -41,7 +41,7 @@ SetCommunicators split(Communicator& all, const std::vector<int>& ranks, bool is
     }
   };
   SetCommunicators made{split_one(SetEngine::kControl), split_one(SetEngine::kData)};
-  // Only members see it.
+  // A problem shows on members only: tell all ranks.
   std::vector<std::uint8_t> is_made{problem.empty() ? std::uint8_t{1} : std::uint8_t{0}};
   all.allreduce(is_made, ReduceOp::kMin);
   if (is_made.front() == 0) {
@@ -68,7 +68,7 @@ void ProcessSets::take_inbox(Clock::time_point now) {
     if (set != sets_.end()) {
       set->second->submit(std::move(request), now);
     } else {
-      // It has waited for an earlier one of its name, whose set has been removed meanwhile.
+      // The request was queued behind an earlier request of the name, and the set has been removed meanwhile.
       finish(request->tensors, RequestError{ErrorKind::kInvalidArgument, "the process set has been removed"});
     }
   }
@@ -87,7 +87,8 @@ bool ProcessSets::advance(bool blocked, Clock::time_point now) {
   for (const auto& [id, set] : sets_) {
     const auto generation = set->negotiator().generation();
     moved = set->advance(blocked, now) || moved;
-    // Before the callbacks: a step that begins after one of them has failed another is of the new generation.
+    // Update the inbox before callbacks run: a step that begins after the callback of a failed step has the new
+    // generation.
     if (set->negotiator().generation() != generation) inbox_.set_generation(id, set->negotiator().generation());
   }
   moved = end_removals() || moved;
@@ -107,21 +108,21 @@ void ProcessSets::take_due(Due& to) {
   to.take(due_);
 }
 
-ProcessSets::Outlook ProcessSets::outlook() const {
-  Outlook outlook{.has_left = leaves_};
+ProcessSets::Status ProcessSets::status() const {
+  Status status{.has_left = leaves_};
   for (const auto& [id, set] : sets_) {
-    outlook.is_active = outlook.is_active || set->is_active();
-    outlook.has_left = outlook.has_left && set->has_left();
-    outlook.next_wakeup = std::min(outlook.next_wakeup, set->next_wakeup());
+    status.is_active = status.is_active || set->is_active();
+    status.has_left = status.has_left && set->has_left();
+    status.next_wakeup = std::min(status.next_wakeup, set->next_wakeup());
   }
-  return outlook;
+  return status;
 }
 
-std::optional<ProcessSets::Waiting> ProcessSets::longest_waiting() const {
-  std::optional<Waiting> longest;
+std::optional<ProcessSets::LongestWait> ProcessSets::longest_waiting() const {
+  std::optional<LongestWait> longest;
   for (const auto& [id, set] : sets_) {
     const auto since = set->waits_since();
-    if (since && (!longest || *since < longest->since)) longest = Waiting{id, set.get(), *since};
+    if (since && (!longest || *since < longest->since)) longest = LongestWait{id, set.get(), *since};
   }
   return longest;
 }
@@ -180,8 +181,8 @@ void ProcessSets::change_set(BatchEntry entry) {
   removals_.push_back({id, std::move(entry)});
 }
 
-/// A set goes when all its ranks have left it: peers may wait in negotiations and collectives that need this rank.
-/// What was submitted to it before its removal has been taken from the inbox by then.
+/// Removes sets that all ranks have left: until then peers may wait in negotiations and collectives that need this
+/// rank. Requests that were submitted to the set before its removal have been taken from the inbox by then.
 bool ProcessSets::end_removals() {
   bool ended = false;
   for (auto removal = removals_.begin(); removal != removals_.end();) {
@@ -202,11 +203,12 @@ bool ProcessSets::end_removals() {
   return ended;
 }
 
-/// All ranks of the job do this at the same point of what they have agreed on, so the ids are the same.
+/// Makes the set, or finds the set of the same ranks. All ranks call this at the same point of the agreed order of
+/// requests, so they use the same id.
 /// @throws InvalidArgument  on all ranks
 int ProcessSets::add_set(const std::vector<int>& ranks) {
   if (const auto same = inbox_.find_set(ranks)) return *same;
-  // A request that is late must not meet another set of the same id.
+  // Ids are not reused: a late request must not reach another set of the same id.
   if (next_set_ == kNoMoreSets) {
     throw InvalidArgument(
         fmt::format("the process set of ranks [{}] can not be made: {} have been in this job, and "
@@ -218,7 +220,8 @@ int ProcessSets::add_set(const std::vector<int>& ranks) {
   const int id = next_set_++;
   if (is_member) {
     auto set = std::make_unique<SetEngine>(ranks, std::move(communicators.control), communicators.data, timeline_);
-    if (leaves_) set->leave(Departure::kLeavesJob);  // agreed on before the other ranks knew of it
+    // The change was agreed on before the other ranks knew that this rank leaves.
+    if (leaves_) set->leave(Departure::kLeavesJob);
     sets_[id] = std::move(set);
   }
   inbox_.add_set(id, {ranks, is_member});

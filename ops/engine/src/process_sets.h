@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process sets of an engine: they move on, and come and go by requests of the set of all ranks.
+// The process sets of an engine: drives them, makes and removes them.
 #pragma once
 
 #include <cstdint>
@@ -16,70 +16,81 @@
 
 namespace farandole {
 
-/// TensorEngine::drive_mutex_ guards all of it: the thread that holds it moves the sets on. What other threads must
-/// know of the sets, which there are and their generations, is in the inbox.
+/// All process sets of which this rank is a member. Used only by the thread that holds TensorEngine::drive_mutex_; the
+/// inbox has a copy of the facts that other threads need: which sets exist, and their generations.
 ///
-/// A request is in the inbox, then in its set, then in what `take_due` returns. After a fault everything goes that way
-/// with the fault as its error.
+/// Changes of sets are requests in the set of all ranks, so all ranks carry them out at the same point of the agreed
+/// order, and number the sets alike. A set is removed in two steps: the ranks announce that they leave; the set goes
+/// when all have left, because until then peers may wait in negotiations or collectives that need this rank.
+///
+/// A request is in the inbox, then in its set, then in the result of `take_due`. After a fault every request takes the
+/// same way, with the fault as error.
 class ProcessSets {
  public:
-  /// Makes the set of all ranks: collective over them; blocks.
-  /// @param communicator, inbox, timeline  outlive this   @param first_set  id of the first set that is added
+  /// Makes the set of all ranks. Collective over them; blocks.
+  /// @param communicator, inbox, timeline  must outlive this   @param first_set  id of the first set that is added
   ProcessSets(Communicator& communicator, Inbox& inbox, Timeline& timeline, int first_set);
 
-  /// Hands what is in the inbox to the sets.
+  /// Passes the inbox's contents to the sets.
   void take_inbox(Clock::time_point now);
-  /// Moves all sets on without blocking, but for what ranks have agreed on about sets: making one blocks. True if
-  /// something happened. @param blocked  see Negotiator::open   @throws Error  the job is at fault
+  /// Advances all sets. Non-blocking, except for agreed changes of sets, which are collective and block. True if
+  /// anything advanced.
+  /// @param blocked  see Negotiator::open   @throws Error  the job is at fault
   bool advance(bool blocked, Clock::time_point now);
-  /// The job is at fault: what is in the sets and in the inbox fails.
+  /// Fails everything in the sets and in the inbox after a fault of the job.
   void fail(const RequestError& error);
-  /// The last one.
+  /// The error of the last `fail`.
   const std::optional<RequestError>& fault() const { return fault_; }
-  /// Adds the callbacks that have become due since they were last taken.
+  /// Moves the callbacks that are due to `to`.
   void take_due(Due& to);
 
-  /// What there is to do next.
-  struct Outlook {
-    bool is_active = false;  ///< something waits for other ranks, or for data
-    bool has_left = false;   ///< this rank has left, and all is done
+  /// Summary of the sets' state, from which threads decide whether to sleep.
+  struct Status {
+    bool is_active = false;  ///< a set waits for other ranks, or for data
+    bool has_left = false;   ///< this rank has left the job, and all is done
+    /// Time at which `advance` has work even if nothing arrives.
     Clock::time_point next_wakeup = Clock::time_point::max();
   };
-  Outlook outlook() const;
+  Status status() const;
 
-  /// The set in which something has waited for the longest time, and since when.
-  struct Waiting {
+  /// A set, and since when a request or a negotiation waits there.
+  struct LongestWait {
     int id = 0;
     SetEngine* set = nullptr;
     Clock::time_point since{};
   };
-  std::optional<Waiting> longest_waiting() const;
-  /// A caller waits for a request, and no data is on its way.
+  /// The set in which something has waited longest; nothing if nothing waits.
+  std::optional<LongestWait> longest_waiting() const;
+  /// True if somebody waits for a request and no data is in flight.
   bool waits_for_peers() const;
-  /// This rank stands still: says so to its peers.
+  /// This rank has become idle: announces that to its peers, in all sets.
   void announce_idle();
-  /// Of these sets and those that are gone; the rest is 0.
+  /// Counts of all sets, removed sets included; fields that other classes count are 0.
   farandole_counters counters() const;
 
  private:
+  /// An agreed removal of a set, and its request on this rank.
   struct Removal {
     int process_set = 0;
     BatchEntry entry;
   };
+  /// Carries out the agreed changes of sets. Blocks. True if there were any.
   bool change_sets();
   void change_set(BatchEntry entry);
   int add_set(const std::vector<int>& ranks);
+  /// Completes removals of sets that all ranks have left. True if there were any.
   bool end_removals();
+  /// Makes the callbacks of a request in no set due.
   void finish(std::vector<LocalTensor>& tensors, const std::optional<RequestError>& error,
               const std::vector<std::int64_t>& shape = {});
 
   Communicator& communicator_;
   Inbox& inbox_;
   Timeline& timeline_;
-  std::map<int, std::unique_ptr<SetEngine>> sets_;  // of which this rank is a member
-  std::vector<Removal> removals_;                   // of sets that their ranks are leaving
-  Due due_;                                         // of what is in no set any more
-  farandole_counters removed_counters_{};           // of sets that are gone
+  std::map<int, std::unique_ptr<SetEngine>> sets_;  // by id
+  std::vector<Removal> removals_;                   // removals that wait until all ranks have left the set
+  Due due_;                                         // callbacks of requests that are in no set
+  farandole_counters removed_counters_{};           // counts of removed sets
   int next_set_;
   bool leaves_ = false;
   std::optional<RequestError> fault_;

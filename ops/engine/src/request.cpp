@@ -32,10 +32,11 @@ json to_json(const Announcement& announcement) {
           spec.by_order};
 }
 
-/// Stops a parser of CBOR, which calls itself once per level, at the first level that no announcement has.
+/// Limits the nesting of received CBOR: the parser recurses once per level, and announcements have at most kMaxDepth
+/// levels.
 class DepthLimit final : public json::json_sax_t {
  public:
-  bool start_array(std::size_t /*size*/) override { return ++depth_ <= kDeepest; }
+  bool start_array(std::size_t /*size*/) override { return ++depth_ <= kMaxDepth; }
   bool end_array() override { return --depth_ >= 0; }
   bool start_object(std::size_t /*size*/) override { return false; }
   bool end_object() override { return false; }
@@ -52,7 +53,7 @@ class DepthLimit final : public json::json_sax_t {
   }
 
  private:
-  static constexpr int kDeepest = 6;  // announcement, requests, request, tensors, tensor, shape
+  static constexpr int kMaxDepth = 6;  // announcement, requests, request, tensors, tensor, shape
   int depth_ = 0;
 };
 
@@ -60,27 +61,27 @@ class DepthLimit final : public json::json_sax_t {
   throw TransportError("an announcement with " + what);
 }
 
-/// A whole number from `least` to `most`.
+/// Returns a field that must be an integer from `min` to `max`.
 template <class Number>
-Number whole(const json& field, Number least, Number most) {
+Number integer_in(const json& field, Number min, Number max) {
   const bool fits = field.is_number_unsigned()
-                        ? field.get<std::uint64_t>() <= static_cast<std::uint64_t>(most)
-                        : field.is_number_integer() && field.get<std::int64_t>() >= static_cast<std::int64_t>(least);
-  if (!fits) refuse(fmt::format("{} where a number from {} to {} belongs", field.dump(), least, most));
+                        ? field.get<std::uint64_t>() <= static_cast<std::uint64_t>(max)
+                        : field.is_number_integer() && field.get<std::int64_t>() >= static_cast<std::int64_t>(min);
+  if (!fits) refuse(fmt::format("{} where a number from {} to {} belongs", field.dump(), min, max));
   return field.get<Number>();
 }
 
-/// One of an enumeration that begins with 0.
+/// Returns a field that must be a value of an enumeration from 0 to `last`.
 template <class Value>
-Value one_of(const json& field, Value last) {
-  return static_cast<Value>(whole(field, 0, static_cast<int>(last)));
+Value enumerator_in(const json& field, Value last) {
+  return static_cast<Value>(integer_in(field, 0, static_cast<int>(last)));
 }
 
 TensorSpec tensor_from_json(const json& fields) {
   TensorSpec tensor;
-  tensor.dtype = one_of(fields.at(0), DType::kU64);
-  for (const json& field : fields.at(1)) tensor.shape.push_back(whole(field, std::int64_t{0}, kMaxTensorBytes));
-  tensor.memory = one_of(fields.at(2), MemoryKind::kCuda);
+  tensor.dtype = enumerator_in(fields.at(0), DType::kU64);
+  for (const json& field : fields.at(1)) tensor.shape.push_back(integer_in(field, std::int64_t{0}, kMaxTensorBytes));
+  tensor.memory = enumerator_in(fields.at(2), MemoryKind::kCuda);
   if (!is_possible(tensor.dtype, tensor.shape)) refuse(fmt::format("a tensor [{}]", fmt::join(tensor.shape, ", ")));
   return tensor;
 }
@@ -88,21 +89,21 @@ TensorSpec tensor_from_json(const json& fields) {
 Announcement from_json(const json& fields) {
   RequestSpec spec;
   spec.name = fields.at(0);
-  spec.kind = one_of(fields.at(1), RequestKind::kRefused);
-  spec.op = one_of(fields.at(2), ReduceOp::kAverage);
+  spec.kind = enumerator_in(fields.at(1), RequestKind::kRefused);
+  spec.op = enumerator_in(fields.at(2), ReduceOp::kAverage);
   spec.adasum = fields.at(3);
-  spec.root = whole(fields.at(4), -1, std::numeric_limits<int>::max());
+  spec.root = integer_in(fields.at(4), -1, std::numeric_limits<int>::max());
   spec.prescale = fields.at(5);
   spec.postscale = fields.at(6);
   for (const json& tensor : fields.at(7)) spec.tensors.push_back(tensor_from_json(tensor));
   for (const json& field : fields.at(8)) {
-    spec.arguments.push_back(whole<std::int64_t>(field, 0, std::numeric_limits<int>::max()));
+    spec.arguments.push_back(integer_in<std::int64_t>(field, 0, std::numeric_limits<int>::max()));
   }
   spec.about = fields.at(10);
   spec.by_order = fields.at(11);
-  const bool names_none = (spec.kind == RequestKind::kAddSet && spec.arguments.empty()) ||
-                          (spec.kind == RequestKind::kRemoveSet && spec.arguments.size() != 1);
-  if (names_none) refuse("a change of process sets that does not say which");
+  const bool names_no_set = (spec.kind == RequestKind::kAddSet && spec.arguments.empty()) ||
+                            (spec.kind == RequestKind::kRemoveSet && spec.arguments.size() != 1);
+  if (names_no_set) refuse("a change of process sets that does not say which");
   return {std::make_shared<RequestSpec>(std::move(spec)), fields.at(9)};
 }
 
@@ -179,7 +180,7 @@ Announcements Announcements::decode(std::string_view bytes) {
     Announcements announcements;
     for (const json& announcement : fields.at(0)) announcements.requests.push_back(from_json(announcement));
     announcements.joins = fields.at(1);
-    announcements.departs = one_of(fields.at(2), Departure::kSetRemoved);
+    announcements.departs = enumerator_in(fields.at(2), Departure::kSetRemoved);
     announcements.waits_for = fields.at(3).get<std::vector<std::string>>();
     return announcements;
   } catch (const json::exception& error) {

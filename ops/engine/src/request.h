@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks compare of a request: its name and everything that must be the same on all of them.
+// The part of a request that the ranks compare (name and everything that must be the same on all ranks), and the
+// messages in which they announce it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace farandole {
 
-/// The first six are those of farandole_collective, the others the engine's own.
+/// The first six are farandole_collective's values; the others are the engine's own.
 enum class RequestKind : std::uint8_t {
   kAllreduce,
   kAllgather,
@@ -23,58 +24,61 @@ enum class RequestKind : std::uint8_t {
   kAlltoall,
   kReduceScatter,
   kBarrier,
-  kAddSet,     ///< `arguments` are the ranks of the job that form it
-  kRemoveSet,  ///< `arguments` is its id
-  kRefused,    ///< this rank's request can not work, `about` says why: takes its place where ranks compare
+  kAddSet,     ///< makes a process set; `arguments` are its ranks in the job
+  kRemoveSet,  ///< removes a process set; `arguments` is its id
+  kRefused,    ///< this rank cannot make its request, for the reason `about`; announced in the request's place
 };
 std::string_view name(RequestKind kind);
 
+/// The part of a tensor that must be the same on all ranks.
 struct TensorSpec {
   DType dtype = DType::kU8;
-  /// Without the first dimension where it may differ from rank to rank (allgather, alltoall).
+  /// The dimensions; without the first dimension for allgather and alltoall, where that may differ from rank to rank.
   std::vector<std::int64_t> shape;
-  MemoryKind memory = MemoryKind::kHost;  ///< without the ordinal: ranks use devices of their own
+  MemoryKind memory = MemoryKind::kHost;  ///< without the device's ordinal: each rank uses a device of its own
   bool operator==(const TensorSpec&) const = default;
 
   std::size_t count() const;
   std::size_t size_in_bytes() const { return count() * farandole::size_in_bytes(dtype); }
 };
 
-/// More bytes than a process has address space for.
+/// Limit of a tensor's bytes: the address space of a process.
 inline constexpr std::int64_t kMaxTensorBytes = std::int64_t{1} << 47;
-/// Whether there can be a tensor of this shape: no length is negative, and no product of them is more than that.
+/// True if a tensor of this shape can exist: no length is negative, and their product times the element's size is at
+/// most kMaxTensorBytes.
 bool is_possible(DType dtype, const std::vector<std::int64_t>& shape);
 
+/// Description of a request: ranks that submit the same name must submit equal descriptions.
 struct RequestSpec {
   std::string name;
   RequestKind kind = RequestKind::kBarrier;
   ReduceOp op = ReduceOp::kSum;
   bool adasum = false;
-  int root = -1;  ///< within the process set
+  int root = -1;  ///< rank in the process set; -1: the collective has no root
   double prescale = 1.0, postscale = 1.0;
   std::vector<TensorSpec> tensors;
   std::vector<std::int64_t> arguments;
-  std::string about;      ///< what else the ranks have to agree on, for people
-  bool by_order = false;  ///< the name was made from the order of calls, and comes again for other tensors
+  std::string about;      ///< further property that the ranks must agree on, as text for people
+  bool by_order = false;  ///< the name was made from the order of calls, and is reused for other tensors
   bool operator==(const RequestSpec&) const = default;
 
   std::size_t size_in_bytes() const;
 };
 using SharedSpec = std::shared_ptr<const RequestSpec>;
 
-/// "allreduce 'w' f32[3, 4] sum"
+/// Text for messages: "allreduce 'w' f32[3, 4] sum".
 std::string describe(const RequestSpec& spec);
-/// A message that is about many requests, or ranks, names this many.
+/// Messages about many requests or ranks list this many by name.
 inline constexpr std::size_t kNamesShown = 5;
 
-/// What became of a request that failed.
+/// Error of a failed request. Exceptions are converted to this type before they cross threads or ranks.
 struct RequestError {
   ErrorKind kind = ErrorKind::kInternal;
   std::string text;
 };
 RequestError as_request_error(const std::exception& error);
 
-/// Tells the requests of one rank apart; 0: the rank has none, because it has joined.
+/// Number of a request, unique on its rank. 0: the rank has joined, and has no request of this name.
 using Ticket = std::uint64_t;
 
 struct FailedRequest {
@@ -82,36 +86,38 @@ struct FailedRequest {
   RequestError error;
 };
 
-/// What waits for a request.
+/// Who waits for a request; a later value is a stronger promise that nothing else happens meanwhile.
 enum class Waiting : std::uint8_t {
   kNobody,
-  kProgram,  ///< the program, which may submit more meanwhile: what else of a function runs beside it
-  kCaller,   ///< its thread, which can do nothing else
+  kProgram,  ///< the program, which may submit more meanwhile from other threads
+  kCaller,   ///< the submitting thread, which does nothing else meanwhile
 };
 
-/// A request as its rank announces it.
+/// A rank's announcement of a request.
 struct Announcement {
-  SharedSpec spec;       ///< null: not announced
-  bool in_step = false;  ///< it fails with the step that it belongs to
+  SharedSpec spec;       ///< null: the rank has not announced the request
+  bool in_step = false;  ///< belongs to a step (StepFailures), and fails with it
 };
 
-/// Why a rank takes part in a process set no more.
+/// Why a rank leaves a process set.
 enum class Departure : std::uint8_t { kNone, kLeavesJob, kSetRemoved };
 
-/// What one rank announces in a negotiation in which some rank has announcements.
+/// All announcements of a rank in a negotiation.
 struct Announcements {
-  std::vector<Announcement> requests;  ///< that the other ranks do not know by number
+  std::vector<Announcement> requests;  ///< requests without a slot
   bool joins = false;
   Departure departs = Departure::kNone;
-  /// This rank waits for these names, and can do nothing else until one of them is done.
+  /// Confirms a suspected deadlock: this rank waits for these names, and does nothing else until a request of these is
+  /// done.
   std::vector<std::string> waits_for;
   bool empty() const { return requests.empty() && !joins && departs == Departure::kNone && waits_for.empty(); }
 
-  /// Ranks that receive more refuse it.
+  /// Limit of an encoded message; receivers refuse longer messages.
   static constexpr std::int64_t kMaxBytes = 256 << 20;
+  /// Encodes as CBOR.
   std::string encode() const;
-  /// @throws TransportError  another rank can not have meant these bytes: they are none of `encode`, or they speak of
-  /// types, operations or shapes that there are not
+  /// @throws TransportError  `encode` cannot have made these bytes, or they name types, operations or shapes that do
+  /// not exist
   static Announcements decode(std::string_view bytes);
 };
 

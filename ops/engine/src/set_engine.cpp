@@ -14,20 +14,20 @@ std::vector<std::string> names_of(const Communicator& communicator) {
   return names;
 }
 
-/// By RequestKind.
+/// Labels by RequestKind.
 constexpr std::array kActivities{"ALLREDUCE", "ALLGATHER",       "BROADCAST",          "ALLTOALL", "REDUCESCATTER",
                                  "BARRIER",   "ADD_PROCESS_SET", "REMOVE_PROCESS_SET", "REFUSED"};
 static_assert(kActivities.size() == static_cast<std::size_t>(RequestKind::kRefused) + 1);
 
-/// Tensors from this size on are not worth a copy into a fusion buffer.
-constexpr std::size_t kAloneBytes = 128 << 10;
+/// Tensors of this size or more are not copied into a fusion buffer.
+constexpr std::size_t kUnfusedBytes = 128 << 10;
 
 std::size_t fusion_bytes(const Settings& settings) {
   return static_cast<std::size_t>(settings.fusion_bytes);
 }
 
 std::size_t min_unfused_bytes(const Settings& settings) {
-  return std::min(kAloneBytes, fusion_bytes(settings));
+  return std::min(kUnfusedBytes, fusion_bytes(settings));
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ std::optional<Clock::time_point> SetEngine::waits_since() const {
 std::string SetEngine::describe_waiting() {
   std::string text = negotiator_.describe_waiting();
   if (text.empty()) text = "what other ranks have submitted";
-  // A rank with nothing to announce stays out of the negotiation.
+  // A rank with nothing to announce does not take part in the negotiation.
   const std::string missing = exchange_.describe_missing();
   if (!missing.empty()) text += "; not there yet: " + missing;
   return text;
@@ -185,13 +185,13 @@ void SetEngine::run(const std::vector<Negotiator::Agreed>& bucket) {
 }
 
 void SetEngine::finish_joins(const std::optional<RequestError>& error, int last_rank) {
-  for (Joined& join : std::exchange(waiting_joins_, {})) {
+  for (JoinCompletion& join : std::exchange(waiting_joins_, {})) {
     due_.joined.push_back({join.context, join.done, error, last_rank});
   }
 }
 
 void SetEngine::take_due(Due& to) {
-  due_.memory.swap(context_.asked_memory);
+  due_.memory.swap(context_.requested_memory);
   to.take(due_);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process set of one rank: negotiations, and the batches that come out of them.
+// Negotiations and batches of a process set on a rank.
 #pragma once
 
 #include <deque>
@@ -17,63 +17,74 @@
 
 namespace farandole {
 
-/// Used by one thread at a time (the one that holds TensorEngine::drive_mutex_). Nothing blocks but the constructor,
-/// which is collective over the set.
+/// Drives a process set: passes submitted requests to the negotiator, runs negotiations (NegotiationExchange), and
+/// turns the agreed buckets into batches. A set has two communicators, so that negotiations do not queue behind data.
 ///
-/// A request of this rank is in `local_` from its submission until all ranks have agreed on it; then in a batch, or in
-/// `set_changes_`; then, as callbacks, in `due_`.
+/// Used only by the thread that holds TensorEngine::drive_mutex_. Non-blocking, except the constructor, which is
+/// collective over the set, and `fail`.
+///
+/// A request of this rank is in `local_` from its submission until all ranks have agreed on it, then in a batch or in
+/// `set_changes_`, then, as callbacks, in `due_`.
 class SetEngine {
  public:
-  /// Of the two communicators of a set. The engine's thread moves both on. A rank answers a negotiation because it
-  /// sees that another rank has begun it, and the engine knows what it waits for there.
+  /// Options of the two communicators of a set. The engine's thread drives both. Negotiations are not watched for
+  /// stalls: a rank joins a negotiation on seeing that a peer has begun one, and the engine itself reports which
+  /// requests wait.
   static constexpr CommunicatorOptions kControl{
       .progress = CommunicatorOptions::Progress::kOwnThread, .compare = true, .watch = false};
   static constexpr CommunicatorOptions kData{.progress = CommunicatorOptions::Progress::kOwnThread};
 
-  /// @param ranks  of the job, ascending   @param control, data  communicators of them with `kControl` and `kData`
-  /// @param timeline  outlives this
+  /// @param ranks  job ranks of the set, ascending   @param control, data  communicators of these ranks with the
+  /// options `kControl` and `kData`   @param timeline  must outlive this
   SetEngine(std::vector<int> ranks, Communicator control, const Communicator& data, Timeline& timeline);
 
   void submit(std::unique_ptr<LocalRequest> request, Clock::time_point now);
   void join(void* context, JoinCallback done);
   void leave(Departure departure) { negotiator_.leave(departure); }
-  /// A caller waits for a request of this name, be it for another one that comes after it.
+  /// Somebody waits for a request of this name: for the current request, or for a queued request.
   void wait_for(const std::string& name, Waiting waiting) { negotiator_.wait_for(name, waiting); }
-  /// This rank stands still: says so to its peers.
+  /// This rank has become idle: announces that to its peers.
   void announce_idle() { negotiator_.announce_idle(); }
-  /// The job is at fault: what is pending here gets this error; negotiations and batches are given up.
+  /// Fails all pending requests with `error` after a fault of the job, and drops negotiations and batches. Blocks until
+  /// peers do not use the buffers of a negotiation any more.
   void fail(const RequestError& error);
 
-  /// Moves on without blocking; true if something happened. @throws Error  the job is at fault
+  /// Advances negotiations and batches without blocking. True if anything advanced. @throws Error  the job is at fault
   bool advance(bool blocked, Clock::time_point now);
-  /// True if there is something to wait for: other ranks, or data.
+  /// True if a negotiation or a batch is in flight, or this rank must answer negotiations of its peers.
   bool is_active() const;
-  /// When it wants to be advanced even if nothing happens.
+  /// Time at which `advance` has work even if nothing arrives.
   Clock::time_point next_wakeup() const;
-  /// All ranks have left, and what they had agreed on before is done.
+  /// True if all ranks have left, and all agreed requests are done.
   bool has_left() const { return all_left_ && batches_.empty(); }
-  /// True if data is on its way.
+  /// True if a batch is in flight.
   bool has_batches() const { return !batches_.empty(); }
 
-  /// Adds the callbacks that have become due since they were last taken.
+  /// Moves the callbacks that are due to `to`.
   void take_due(Due& to);
-  /// The next request to add or to remove a process set that all ranks have agreed on, if there is one.
+  /// Removes and returns the next agreed request to make or remove a process set.
   std::optional<BatchEntry> next_set_change();
 
   const Negotiator& negotiator() const { return negotiator_; }
-  /// When the oldest that waits for other ranks began: a request of this rank, or a negotiation.
+  /// Begin of the oldest wait for other ranks: of a request, or of a negotiation.
   std::optional<Clock::time_point> waits_since() const;
-  /// What is pending here, and which ranks it waits for, as far as is known.
+  /// The pending requests and the ranks they wait for, as far as known, for messages.
   std::string describe_waiting();
   void add_counters(farandole_counters& sum) const;
 
  private:
+  /// Begins, answers or advances a negotiation. True if anything happened.
   bool advance_negotiation(bool blocked, Clock::time_point now);
+  /// Starts and finishes batches, in order. True if anything was completed.
   bool advance_batches();
+  /// Carries out the outcome of a negotiation.
   void apply(const Negotiator::Outcome& outcome);
+  /// Carries out a bucket: starts a batch, queues a change of process sets, or only makes callbacks due.
   void run(const std::vector<Negotiator::Agreed>& bucket);
   void finish_joins(const std::optional<RequestError>& error, int last_rank);
+  /// Removes a request from `local_`; null if this rank has none.
   std::unique_ptr<LocalRequest> take(Negotiator::Ticket ticket);
+  /// Makes the request's callbacks due.
   void finish(LocalRequest& request, const std::optional<RequestError>& error);
 
   const std::vector<int> ranks_;
@@ -81,9 +92,9 @@ class SetEngine {
   Negotiator negotiator_;
   NegotiationExchange exchange_;
   std::unordered_map<Negotiator::Ticket, std::unique_ptr<LocalRequest>> local_;
-  std::vector<Joined> waiting_joins_;
+  std::vector<JoinCompletion> waiting_joins_;
   std::deque<std::unique_ptr<Batch>> batches_;
-  std::size_t started_ = 0;  // batches whose collectives have all been started
+  std::size_t started_ = 0;  // number of batches that have started all their collectives
   bool all_left_ = false;
   std::deque<BatchEntry> set_changes_;
   Due due_;

@@ -19,11 +19,11 @@ int SlotTable::find(const RequestSpec& spec, bool in_step) const {
 }
 
 int SlotTable::surplus(std::uint64_t negotiation) const {
-  if (!free_.empty() || slots_.size() < most_slots_) return kNone;
-  const auto least = std::min_element(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) {
+  if (!free_.empty() || slots_.size() < max_slots_) return kNone;
+  const auto oldest = std::min_element(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) {
     return a.last_negotiation < b.last_negotiation;
   });
-  return least->last_negotiation < negotiation ? static_cast<int>(least - slots_.begin()) : kNone;
+  return oldest->last_negotiation < negotiation ? static_cast<int>(oldest - slots_.begin()) : kNone;
 }
 
 int SlotTable::add(SharedSpec spec, bool in_step, std::uint64_t negotiation) {
@@ -40,9 +40,9 @@ int SlotTable::add(SharedSpec spec, bool in_step, std::uint64_t negotiation) {
 }
 
 void SlotTable::retire(int slot) {
-  Slot& own = slots_[static_cast<std::size_t>(slot)];
-  slot_of_.erase(own.spec->name);
-  own = {};
+  Slot& freed = slots_[static_cast<std::size_t>(slot)];
+  slot_of_.erase(freed.spec->name);
+  freed = {};
   free_.push_back(slot);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that the ranks of a process set know by number.
+// Table of slots: the requests that the ranks of a process set know by number.
 #pragma once
 
 #include <cstddef>
@@ -12,51 +12,54 @@
 
 namespace farandole {
 
-/// A *slot* is the number of a request. A rank announces the request by one byte there, instead of by name.
+/// A *slot* is the number of a request that all ranks have announced; from then on a rank announces the request by a
+/// byte instead of by name.
 ///
 /// Invariants:
-/// - The tables of all ranks are equal: they change only by what all ranks have received, and no answer depends on
-///   time, on what this rank has pending, or on the order of a hash table.
-/// - A slot is free, or belongs to one name. A name has one slot at most.
-/// - A free slot is taken before the table grows. It grows above its limit only where each of its slots has been used
-///   in the negotiation under way.
+/// - The tables of all ranks are equal: they change only by data that all ranks have received, and no answer depends on
+///   time, on this rank's pending requests, or on the order of a hash table.
+/// - A slot is free or belongs to a name, and each name has at most one slot.
+/// - A free slot is reused before the table grows. The table grows above its limit only if every slot has been used in
+///   the current negotiation.
 class SlotTable {
  public:
   static constexpr int kNone = -1;
   struct Slot {
     SharedSpec spec;  ///< null: free
-    /// A rank has announced it in a step. Where none has, a request in a step is announced by name: all ranks must know
-    /// whether its failure is that of a step.
+    /// A rank has announced the request in a step. If no rank has, a request in a step is announced by name: all ranks
+    /// must know whether its failure fails a step.
     bool in_step = false;
-    std::uint64_t last_negotiation = 0;  ///< that used it
+    std::uint64_t last_negotiation = 0;  ///< last negotiation that used the slot
   };
 
-  /// @param most_slots  at least 1
-  explicit SlotTable(std::size_t most_slots) : most_slots_(most_slots) {}
+  /// @param max_slots  limit of the table; at least 1
+  explicit SlotTable(std::size_t max_slots) : max_slots_(max_slots) {}
 
   const Slot& operator[](int slot) const { return slots_[static_cast<std::size_t>(slot)]; }
   std::size_t size() const { return slots_.size(); }
-  /// @returns  the slot of this name, or kNone
+  /// Returns the slot of this name, or kNone.
   int find(const std::string& name) const;
-  /// @returns  the slot that says all that ranks compare of this request, or kNone: then it is announced by name
+  /// Returns the slot that describes this request completely, or kNone: the request is then announced by name.
   int find(const RequestSpec& spec, bool in_step) const;
 
-  /// @returns  the slot that the caller retires before it adds one: the least recently used of a full table, or kNone
+  /// Returns the slot that the caller must retire before adding one: the least recently used slot of a full table.
+  /// kNone if the table has room, or every slot has been used in this negotiation.
   int surplus(std::uint64_t negotiation) const;
-  /// A slot for a name that has none.
+  /// Adds a slot for a name that has none.
   int add(SharedSpec spec, bool in_step, std::uint64_t negotiation);
+  /// Notes that this negotiation uses the slot.
   void use(int slot, std::uint64_t negotiation) {
     slots_[static_cast<std::size_t>(slot)].last_negotiation = negotiation;
   }
-  /// The slot is free again.
+  /// Frees the slot.
   void retire(int slot);
 
  private:
   friend class NegotiatorProbe;  // tests compare the tables of all ranks
 
-  const std::size_t most_slots_;
+  const std::size_t max_slots_;
   std::vector<Slot> slots_;
-  std::vector<int> free_;  // the last is taken first
+  std::vector<int> free_;  // free slots; the last is taken first
   std::unordered_map<std::string, int> slot_of_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of the program that fail as a whole, on all ranks.
+// Failure of steps: requests of a part of the program that fail together, on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -12,45 +12,48 @@
 
 namespace farandole {
 
-/// A request may belong to a *step* of the program, which fails as a whole on every rank when ranks disagree about one
-/// of its requests. What else of the step is pending fails in the same negotiation on all ranks, and what is submitted
-/// of it later is refused: the rank that submits it could wait for ranks whose step has ended before they came to it,
-/// and would take what they submit in a later step for it. The *generation* in which a step began tells it from other
-/// steps: the number of such failures that all ranks have received.
+/// A request may belong to a *step* of the program, for example a tf.function. When ranks disagree about one request of
+/// a step, the step fails on every rank: pending requests of the step fail in the same negotiation on all ranks, and
+/// later requests of the step are refused. Without this a rank that submits a later request could wait for ranks whose
+/// step ended before they reached that request, and the request would be matched with a request of their next step.
+///
+/// The *generation* in which a step began tells steps apart: the number of such failures that all ranks have received.
 ///
 /// Invariants:
-/// - All ranks have the same generation between negotiations. It grows by one at the end of a negotiation in which a
-///   step fails, whatever the number of disagreements in it; the first of them gives the text.
-/// - All that is pending in steps is of the current generation, which therefore need not be announced: what is older
-///   was ended with its step, or is refused here.
-/// - No rank learns of a failure before the negotiation ends: it could begin the next step in the old generation.
+/// - All ranks have the same generation between negotiations. The generation grows by one at the end of a negotiation
+///   in which a step fails, however many disagreements there are; the first disagreement gives the text.
+/// - All pending requests in steps are of the current generation, so generations need not be announced: requests of
+///   older generations were ended with their step, or are refused here.
+/// - No rank learns of a failure before the negotiation ends; otherwise that rank could begin the next step in the old
+///   generation.
 class StepFailures {
  public:
   using Generation = std::uint64_t;
   static constexpr Generation kNoStep = 0, kFirstGeneration = 1;
 
   Generation generation() const { return generation_; }
-  /// @param generation  in which the step of a new request began, or kNoStep   @returns  why it is refused, if it is
+  /// Checks a new request. @param generation  generation in which its step began, or kNoStep
+  /// @returns  the error of a request whose step has failed
   std::optional<RequestError> refuse(const std::string& name, Generation generation) const;
-  /// Of what fails because its step does.
+  /// The error of a request that fails with its step.
   RequestError error(const std::string& name) const;
 
-  /// The step that is under way on all ranks fails at the end of this negotiation.
+  /// Makes the current step fail on all ranks at the end of this negotiation.
   void fail(const std::string& text);
-  /// What has failed by the bytes of a negotiation that goes on with announcements waits for its end.
+  /// Delays failures found in phase 1 until phase 2 ends.
   void withhold(std::vector<FailedRequest> failed) { withheld_ = std::move(failed); }
   std::vector<FailedRequest> take_withheld() { return std::exchange(withheld_, {}); }
-  /// The negotiation ends. @returns  true if a step fails in it: all that is pending in steps is of that one
+  /// Ends the negotiation. @returns  true if the step fails: all pending requests in steps belong to it
   bool end_negotiation();
-  /// The negotiation is given up.
+  /// Drops the negotiation.
   void give_up();
 
  private:
   friend class NegotiatorProbe;  // tests compare all ranks
 
   Generation generation_ = kFirstGeneration;
-  std::string text_;    // of the last step that failed, or of the one that fails
-  bool fails_ = false;  // in this negotiation
+  std::string text_;    // text of the last step that failed, or of the step that fails now
+  bool fails_ = false;  // the step fails in this negotiation
   std::vector<FailedRequest> withheld_;
 };
 

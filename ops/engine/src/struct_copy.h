@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structures of the C header between a caller and a library of different versions. Each begins with its caller's size,
-// `struct_bytes`, and grows at its end only. A new field must not lie in what was padding at the end of the version
-// before: the size would not tell which caller has it.
+// Copies of the C header's structures between callers and libraries of different versions. Each structure begins with
+// the caller's size, `struct_bytes`, and grows at its end only. A new field must not use bytes that were padding at the
+// end of the version before: the size would not tell whether the caller has the field.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,27 +15,28 @@
 
 namespace farandole {
 
-/// More than any structure of the interface will ever have.
+/// Limit of `struct_bytes`, above any structure that the interface will ever have.
 inline constexpr std::size_t kMaxStructBytes = 4096;
 
+/// Reads the size field of any structure of the interface.
 inline std::size_t struct_bytes_of(const void* structure) {
   std::size_t bytes = 0;
   std::memcpy(&bytes, structure, sizeof bytes);
   return bytes;
 }
 
-/// Whether some version of `Struct` may be so large. It ends behind a whole field.
+/// True if some version of `Struct` may have this size, which ends behind a complete field.
 template <class Struct>
 bool can_be_struct_bytes(std::size_t bytes) {
   return bytes >= sizeof(std::size_t) && bytes <= kMaxStructBytes && bytes % alignof(Struct) == 0;
 }
 
-/// For an error: why `bytes` are refused.
+/// Text of the error for an impossible `struct_bytes`.
 inline std::string not_struct_bytes(std::size_t bytes, std::string_view type) {
   return fmt::format("struct_bytes of a {0} is {1}; set it to sizeof({0})", type, bytes);
 }
 
-/// What this library knows of a structure of `struct_bytes`; what the caller's does not have is 0.
+/// Copies the fields that this library knows; fields that the caller does not have are 0.
 template <class Struct>
 Struct known_part(const void* structure, std::size_t struct_bytes) {
   static_assert(std::is_trivially_copyable_v<Struct>);
@@ -44,13 +45,12 @@ Struct known_part(const void* structure, std::size_t struct_bytes) {
   return known;
 }
 
-/// The element that lies `index` structures of the caller's size behind `first`.
+/// Address of element `index` of an array whose elements have the caller's size.
 inline const void* element_of(const void* first, std::size_t struct_bytes, std::size_t index) {
   return static_cast<const std::byte*>(first) + index * struct_bytes;
 }
 
-/// Writes what this library knows into a structure of the caller's, and nothing behind it; nothing at all if its size
-/// is no caller's.
+/// Writes the fields that the caller has, and nothing behind them. No-op if the caller's size is impossible.
 template <class Struct>
 void fill_known_part(void* structure, Struct found) {
   const std::size_t bytes = struct_bytes_of(structure);

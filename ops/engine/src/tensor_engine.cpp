@@ -16,25 +16,23 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// A submitting thread moves a request that is the only pending one on for this long: with ranks in step, that is all
-// that it takes.
+// Time for which a submitting thread drives the only pending request: enough for a negotiation and a small batch if all
+// ranks submit at about the same time.
 constexpr microseconds kInlineBudget{60};
-// One whose thread waits anyway may take longer, up to the moment when it would sleep.
-constexpr microseconds kBlockedBudget{2000};
-constexpr milliseconds kLongestSleep{100};  // the liveness of peers is looked at this often
+constexpr milliseconds kMaxSleep{100};  // the liveness of peers is checked at least this often
 constexpr std::chrono::seconds kIdleSleep{3600};
-/// One name for all: ranks that add or remove different sets get a Mismatch.
+/// Name of all changes of process sets: ranks that make or remove different sets get a Mismatch.
 constexpr const char* kSetChanges = "process sets";
 
-/// How long to sleep until then; nothing if it has passed.
+/// Time left until `time`; 0 if it has passed.
 microseconds until(Clock::time_point time) {
   if (time == Clock::time_point::max()) return kIdleSleep;
   const auto now = Clock::now();
   return time <= now ? microseconds(0) : std::chrono::duration_cast<microseconds>(time - now);
 }
 
-/// Whose callbacks this thread runs. What they submit it moves on after them: nested, callbacks that submit again could
-/// fill the stack.
+/// Engine whose callbacks run on this thread; nested submits are only queued, because callbacks that submit and drive
+/// recursively could overflow the stack.
 thread_local const TensorEngine* calling_back = nullptr;
 
 /// @throws Unsupported  MPI allows only the main thread
@@ -80,15 +78,15 @@ TensorEngine::~TensorEngine() {
   thread_.request_stop();
   wake();
   if (thread_.joinable()) thread_.join();
-  do {  // what fails lets the next of its name come
+  do {  // a request that fails lets the next request of its name enter
     fail({ErrorKind::kPeerLost, "the engine has been stopped"});
     Due due;
     sets_.take_due(due);
     (void)deliver(due);
-  } while (inbox_.has_some());
+  } while (inbox_.has_items());
 }
 
-/// A job does not end for a file that can not be written.
+/// A timeline that cannot be written is only a warning: the job goes on.
 void TensorEngine::start_timeline_of_settings() {
   const Settings& settings = endpoint_.settings();
   if (settings.timeline == "off") return;
@@ -115,7 +113,7 @@ void TensorEngine::submit(LocalRequest&& request) {
   const bool is_only_pending = inbox_.submit(std::move(request));
   if (calling_back == this) return;
   if (caller_waits || is_only_pending) {
-    drive_for(caller_waits ? kBlockedBudget : kInlineBudget, caller_waits);
+    drive_until(caller_waits ? Clock::time_point::max() : Clock::now() + kInlineBudget);
   } else {
     wake();
   }
@@ -142,18 +140,20 @@ void TensorEngine::abort(const std::string& text) {
 
 // ---- Driving ------------------------------------------------------------------------------------------------------
 
+/// Main function of the engine's thread. It leaves driving to callers' threads while there are any. It sleeps on
+/// `bell_` while the engine is quiet, and on the peers' doorbell while other ranks or data are awaited.
 void TensorEngine::run(const std::stop_token& stop) {
-  // Frameworks compute on all cores: this thread yields from the start, and sleeps soon.
+  // Frameworks compute on all cores: this thread yields from the start, and soon sleeps.
   Waiter::Options options = endpoint_.waiting();
   options.oversubscribed = true;
   Doorbell& peers = endpoint_.doorbell();
   Waiter waiter(peers, options);
   for (;;) {
     const std::uint32_t seen = bell_.rings();
-    if (stop.stop_requested()) return;  // looked at after `seen`: the bell rings after it is set
+    if (stop.stop_requested()) return;  // read after `seen`: the bell is rung after the request to stop
     if (drivers_.load() > 0) {
       waiter.reset();
-      bell_.sleep(seen, kLongestSleep);
+      bell_.sleep(seen, kMaxSleep);
       continue;
     }
     const std::uint32_t seen_peers = peers.rings();
@@ -163,11 +163,11 @@ void TensorEngine::run(const std::stop_token& stop) {
       continue;
     }
     const microseconds until_wakeup = until(next_wakeup_.load());
-    if (inbox_.has_some() || until_wakeup.count() <= 0) continue;
+    if (inbox_.has_items() || until_wakeup.count() <= 0) continue;
     if (!active_.load()) {
       waiter.reset();
       bell_.sleep(seen, until_wakeup);
-    } else if (waiter.sleeps_next() && until_wakeup < kLongestSleep) {
+    } else if (waiter.sleeps_next() && until_wakeup < kMaxSleep) {
       peers.sleep(seen_peers, options.polled ? std::min(until_wakeup, microseconds(1000)) : until_wakeup);
       poll_health();
     } else if (waiter.rest()) {
@@ -176,22 +176,22 @@ void TensorEngine::run(const std::stop_token& stop) {
   }
 }
 
-void TensorEngine::drive_for(microseconds budget, bool until_sleep) {
+/// A caller's thread drives, so that the only pending request needs no switch of threads. Afterwards the engine's
+/// thread takes over, if anything is left.
+void TensorEngine::drive_until(Clock::time_point end) {
   drivers_.fetch_add(1);
-  const Clock::time_point end = Clock::now() + budget;
   Waiter waiter(endpoint_.doorbell(), endpoint_.waiting());
   while (inbox_.has_pending()) {
     if (drive()) {
       waiter.reset();
       continue;
     }
-    if (waiter.sleeps_next() || (!until_sleep && Clock::now() >= end) ||
-        next_wakeup_.load() != Clock::time_point::max())
-      break;
+    const bool has_wakeup = next_wakeup_.load() != Clock::time_point::max();
+    if (waiter.sleeps_next() || has_wakeup || Clock::now() >= end) break;
     (void)waiter.rest();
   }
   drivers_.fetch_sub(1);
-  if (!is_quiet() || inbox_.has_some()) wake();
+  if (!is_quiet() || inbox_.has_items()) wake();
 }
 
 void TensorEngine::wait_until(const std::function<bool()>& done) {
@@ -211,7 +211,7 @@ void TensorEngine::wait_until(const std::function<bool()>& done) {
       }
       if (done()) break;
       const microseconds until_wakeup = until(next_wakeup_.load());
-      if (waiter.sleeps_next() && until_wakeup < kLongestSleep) {
+      if (waiter.sleeps_next() && until_wakeup < kMaxSleep) {
         peers.sleep(seen, until_wakeup);
         poll_health();
       } else if (waiter.rest()) {
@@ -224,6 +224,7 @@ void TensorEngine::wait_until(const std::function<bool()>& done) {
   wake();
 }
 
+/// An exception of the sets is a fault of the job: it fails everything on this rank, and poisons the job for its peers.
 bool TensorEngine::drive() {
   Due due;
   bool moved = false;
@@ -253,7 +254,7 @@ bool TensorEngine::deliver(Due& due) {
 
 bool TensorEngine::drive_locked(Due& due) {
   const Clock::time_point now = Clock::now();
-  if (inbox_.has_some()) sets_.take_inbox(now);
+  if (inbox_.has_items()) sets_.take_inbox(now);
   if (sets_.fault()) {
     fail(*sets_.fault());
     sets_.take_due(due);
@@ -262,10 +263,10 @@ bool TensorEngine::drive_locked(Due& due) {
   if (endpoint_.has_fault()) endpoint_.check_fault();
   const bool moved = sets_.advance(is_blocked(), now);
   sets_.take_due(due);
-  const ProcessSets::Outlook outlook = sets_.outlook();
-  active_.store(outlook.is_active);
-  next_wakeup_.store(outlook.next_wakeup);
-  has_left_.store(outlook.has_left);
+  const ProcessSets::Status status = sets_.status();
+  active_.store(status.is_active);
+  next_wakeup_.store(status.next_wakeup);
+  has_left_.store(status.has_left);
   return moved;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of one rank: takes requests from any thread, and moves them on.
+// The engine of one rank: takes requests from any thread and drives them to completion.
 #pragma once
 
 #include <atomic>
@@ -22,78 +22,95 @@
 
 namespace farandole {
 
-/// A thread that has time moves the engine on: one that submits or waits does it itself, which costs no switch of
-/// threads; when no thread does, the engine's own thread. It sleeps while nothing is pending.
+/// Entry point of the engine for the C API. One instance per process and job.
 ///
-/// Threads leave what they submit in the inbox, which has a mutex of its own. `drive_mutex_` is held by the thread that
-/// moves on what is in the sets; a thread that would drive only tries it, because another one drives already. The
-/// driver takes the inbox's mutex while it holds its own, never the other way round. Callbacks run with neither.
+/// Who drives. To drive is to advance negotiations and batches by one step without blocking, and then to run the
+/// callbacks that are due. A thread that submits the only pending request, or waits for a request, drives the engine
+/// itself, which saves a switch of threads. When no such thread does, the engine's own thread drives; that thread
+/// sleeps while nothing is pending.
 ///
-/// The atomics decide which threads may sleep. All are sequentially consistent; each thread writes its own, then reads
-/// what belongs to its peers:
-/// - `active_`, `next_wakeup_` and `has_left_` are stored by the driver, with `drive_mutex_` held. A thread that stops
-///   driving rings `bell_` unless they say that all is quiet; the engine's own thread reads them after it took the
-///   bell's count, so it sees them, or is woken.
-/// - `drivers_` rises before a thread of a caller drives, and falls before it rings. While it is not 0 the engine's own
-///   thread leaves the engine to it.
-/// - `waiters_` rises before a thread asks whether what it waits for is done, and sleeps on the endpoint's doorbell; it
-///   is read by the thread that has run callbacks, which then rings.
+/// Locks. Submitting threads put requests into the inbox, which has its own mutex. The driving thread holds
+/// `drive_mutex_`; other threads only try to lock it, because a failure means that the engine is being driven already.
+/// The driver takes the inbox's mutex while holding `drive_mutex_`, never the other way round. Callbacks run with
+/// neither locked.
+///
+/// Wake-ups. The atomics decide which threads may sleep. All are sequentially consistent; each thread first writes the
+/// atomics that it owns, then reads the others:
+/// - `active_`, `next_wakeup_` and `has_left_` are stored by the driver under `drive_mutex_`. A thread that stops
+///   driving rings `bell_` unless they say that the engine is quiet. The engine's thread first takes the bell's count
+///   and then reads them, so that thread either sees the new values or is woken by the ring.
+/// - `drivers_` is incremented before a caller's thread drives, and decremented before that thread rings. While
+///   `drivers_` is not 0, the engine's thread leaves driving to that thread.
+/// - `waiters_` is incremented before a thread tests whether to stop waiting, and sleeps on the endpoint's doorbell; a
+///   thread that has run callbacks reads `waiters_`, and then rings.
 class TensorEngine {
  public:
   /// Collective over the communicator's ranks; blocks. The communicator must not be used for anything else.
-  /// @param first_set  id of the first process set that is added; ids are not used again. The same on all ranks
-  /// @throws Unsupported  MPI allows only the main thread
+  /// @param first_set  id of the first process set that is added; ids are never reused. The same on all ranks
+  /// @throws Unsupported  MPI allows calls of the main thread only, or the engine's thread cannot be started
   explicit TensorEngine(Communicator communicator, int first_set = FARANDOLE_GLOBAL_SET + 1);
-  /// Without `leave` before it, the job is aborted if something is pending.
+  /// Stops the engine. Aborts the job if `leave` was not called before, unless the job is at fault already or has one
+  /// rank.
   ~TensorEngine();
   TensorEngine(const TensorEngine&) = delete;
   TensorEngine& operator=(const TensorEngine&) = delete;
 
-  /// @throws InvalidArgument, DuplicateName, or the job's fault; then no callback comes
+  /// @throws InvalidArgument, DuplicateName, or the job's fault; then no callback is called
   void submit(LocalRequest&& request);
-  /// A request of kind kRefused, which no caller waits for; does nothing if it can not be submitted.
+  /// Submits a request of kind kRefused, for which no caller waits. No-op if the refusal cannot be submitted.
   void refuse(LocalRequest&& request);
+  /// @throws InvalidArgument  this rank is not in the set; or the job's fault
   void join(int process_set, void* context, JoinCallback done);
-  /// Moves on until `done` says so; it is asked after every callback.
+  /// Drives the engine, and sleeps if need be, until `done()` is true; `done` is evaluated after every callback.
   void wait_until(const std::function<bool()>& done);
-  /// Clean shutdown: waits for all ranks, or for the job's fault.
+  /// Clean shutdown: blocks until all ranks have called it, or until the job has a fault.
   void leave();
+  /// Poisons the job: every rank fails with PeerLost. Non-blocking.
   void abort(const std::string& text);
 
-  /// Collective over the job; blocks. @throws InvalidArgument, Mismatch, …
+  /// Collective over the job; blocks. @throws InvalidArgument, Mismatch, or the job's fault
   int add_process_set(std::vector<int> ranks);
   void remove_process_set(int process_set);
-  /// What ranks have to agree on, this one can not do. @throws InvalidArgument
+  /// Submits a refusal in place of this rank's change of process sets, so that the other ranks fail instead of waiting.
+  /// @throws InvalidArgument  always
   [[noreturn]] void refuse_set_change(const std::string& why);
   std::optional<std::vector<int>> ranks_of(int process_set) const { return inbox_.ranks_of(process_set); }
   std::vector<int> process_sets() const { return inbox_.process_sets(); }
-  /// The generation of steps that begin now; 0: there is no such set.
+  /// The generation for steps that begin now; 0: no such set.
   std::uint64_t generation(int process_set) const { return inbox_.generation(process_set); }
 
   const Communicator& communicator() const { return communicator_; }
   Buffer allocate(std::size_t bytes) { return communicator_.allocate(bytes, DType::kU8); }
   farandole_counters counters();
 
-  /// Does nothing but on rank 0 of the job. @throws InvalidArgument  the file can not be written
+  /// No-op except on rank 0 of the job. @throws InvalidArgument  the file cannot be written
   void start_timeline(const std::string& path, bool mark_cycles);
   void stop_timeline() { timeline_.stop(); }
 
  private:
+  /// Starts the timeline that FARANDOLE_TIMELINE asks for.
   void start_timeline_of_settings();
+  /// Main function of the engine's thread.
   void run(const std::stop_token& stop);
-  /// Advances once, unless another thread does; then runs the callbacks that are due. True if something happened.
+  /// Advances once unless another thread drives, then runs the callbacks that are due. True if anything advanced.
   bool drive();
+  /// The part of `drive` that needs `drive_mutex_`; adds due callbacks to `due`. @throws Error  the job is at fault
   bool drive_locked(Due& due);
-  void drive_for(std::chrono::microseconds budget, bool until_sleep);
+  /// Drives on a submitting thread while requests are pending, until `end` or until the thread would sleep.
+  void drive_until(Clock::time_point end);
+  /// Fails everything that is pending, and closes the inbox. `drive_mutex_` is held.
   void fail(const RequestError& error);
-  /// Runs the callbacks. True if there were any.
+  /// Runs the callbacks and wakes waiting threads. True if there were any.
   bool deliver(Due& due);
+  /// Checks peers, stalls and idleness; called by threads that are about to sleep.
   void poll_health();
-  /// Collective over the job; blocks. @returns  the id
+  /// Submits a change of process sets and waits for the result. Collective over the job; blocks. @returns  the set's id
   std::int64_t run_set_request(RequestKind kind, std::vector<std::int64_t> arguments);
-  /// Nothing will come until something is done.
-  bool is_blocked() const { return inbox_.submitter_waits() || health_.stands_still(inbox_.happenings()); }
+  /// True if this rank is blocked: submits nothing before a pending request is done (see Negotiator::open).
+  bool is_blocked() const { return inbox_.submitter_waits() || health_.is_idle(inbox_.happenings()); }
+  /// True if nothing waits for other ranks, for data or for a time.
   bool is_quiet() const { return !active_.load() && next_wakeup_.load() == Clock::time_point::max(); }
+  /// Rings both doorbells on which the engine's thread may sleep.
   void wake();
 
   Communicator communicator_;
@@ -101,15 +118,15 @@ class TensorEngine {
   Timeline timeline_;
   Inbox inbox_;
 
-  std::mutex drive_mutex_;  // guards the next two, and writing the three after them
+  std::mutex drive_mutex_;  // guards sets_ and health_, and writes to the three atomics after them
   ProcessSets sets_;
   EngineHealth health_;
   std::atomic<bool> active_{false}, has_left_{false};
   std::atomic<Clock::time_point> next_wakeup_{Clock::time_point::max()};
 
-  Doorbell bell_;                // the engine's thread sleeps on it while others drive, or nothing is pending
-  std::atomic<int> drivers_{0};  // threads of callers that drive
-  std::atomic<int> waiters_{0};  // in wait_until
+  Doorbell bell_;                // doorbell of the engine's thread while other threads drive, or nothing is pending
+  std::atomic<int> drivers_{0};  // callers' threads that drive
+  std::atomic<int> waiters_{0};  // threads in wait_until
   std::jthread thread_;
 };
 

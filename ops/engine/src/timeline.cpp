@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-// So that a job that is killed has nearly all in its file.
+// Interval of writes: even a job that is killed leaves nearly all events in the file.
 constexpr std::chrono::milliseconds kFlushInterval{100};
 
 double as_microseconds(Clock::duration duration) {
@@ -64,7 +64,7 @@ void Timeline::stop() {
   thread_ = {};
   std::uint64_t dropped = 0;
   {
-    // Of threads that had seen it on.
+    // Events of threads that had seen the timeline on.
     const std::lock_guard lock(mutex_);
     pending_.clear();
     dropped = dropped_;
@@ -84,19 +84,19 @@ void Timeline::stop() {
 }
 
 void Timeline::begin(const std::string& tensor, std::string activity, Time when) {
-  if (is_on()) put({Kind::kBegin, tensor, std::move(activity), when, {}});
+  if (is_on()) put({EventKind::kBegin, tensor, std::move(activity), when, {}});
 }
 
 void Timeline::end(const std::string& tensor, Time when) {
-  if (is_on()) put({Kind::kEnd, tensor, {}, when, {}});
+  if (is_on()) put({EventKind::kEnd, tensor, {}, when, {}});
 }
 
 void Timeline::span(const std::string& tensor, std::string activity, Time from, Time to) {
-  if (is_on() && from != Time{}) put({Kind::kSpan, tensor, std::move(activity), from, to - from});
+  if (is_on() && from != Time{}) put({EventKind::kSpan, tensor, std::move(activity), from, to - from});
 }
 
 void Timeline::mark_cycle(Time when) {
-  if (is_on() && marks_cycles_.load(std::memory_order_relaxed)) put({Kind::kCycle, {}, {}, when, {}});
+  if (is_on() && marks_cycles_.load(std::memory_order_relaxed)) put({EventKind::kCycle, {}, {}, when, {}});
 }
 
 void Timeline::put(Event event) {
@@ -129,18 +129,18 @@ void Timeline::write_pending(const std::stop_token& stop) {
 
 void Timeline::write(const Event& event) {
   const double when = as_microseconds(event.when - origin_);
-  if (event.kind == Kind::kCycle) {
+  if (event.kind == EventKind::kCycle) {
     write_line(fmt::format(R"({{"name": "CYCLE_START", "ph": "i", "s": "g", "pid": 0, "ts": {:.3f}}})", when));
     return;
   }
   Row& row = row_of(event.tensor);
   switch (event.kind) {
-    case Kind::kBegin:
+    case EventKind::kBegin:
       ++row.open;
       write_line(fmt::format(R"({{"name": {}, "ph": "B", "pid": {}, "tid": 0, "ts": {:.3f}}})", quoted(event.activity),
                              row.number, when));
       break;
-    case Kind::kSpan:
+    case EventKind::kSpan:
       write_line(fmt::format(R"({{"name": {}, "ph": "X", "pid": {}, "tid": 0, "ts": {:.3f}, "dur": {:.3f}}})",
                              quoted(event.activity), row.number, when, as_microseconds(event.length)));
       break;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When each named tensor was negotiated, waited, moved: written while the job runs, in the format of Chrome's traces.
+// Timeline: when each named tensor was negotiated, waited and moved, written while the job runs in the format of
+// Chrome's traces.
 #pragma once
 
 #include <atomic>
@@ -16,66 +17,72 @@
 
 namespace farandole {
 
-/// A file that chrome://tracing and Perfetto open, with one row per tensor. It is good at any time: the format does not
-/// ask for the bracket that ends it. Thread-safe. Off, an event costs the look at a flag; on, it is put in memory, and
-/// a thread of the timeline's own writes it. What comes faster than it can be written is dropped and counted.
+/// Writes a trace file for chrome://tracing or Perfetto, with one row per tensor. The file can be opened at any time,
+/// also after a crash: the format does not require the closing bracket. Thread-safe.
+///
+/// Cost: off, an event costs the test of a flag. On, an event is queued in memory, and a thread of the timeline's own
+/// writes it. Events that come faster than the thread can write are dropped and counted.
 class Timeline {
  public:
   using Time = Clock::time_point;
-  static constexpr std::size_t kMaxPending = 1 << 16;  ///< events in memory
+  static constexpr std::size_t kMaxPending = 1 << 16;  ///< events in the queue
 
   Timeline() = default;
   ~Timeline() { stop(); }
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  /// Replaces the file, and ends the one that was being written.
+  /// Starts a trace in the file `path`, which is replaced; ends a trace that is being written.
   /// @param mark_cycles  also mark each negotiation of this rank
-  /// @throws InvalidArgument  the file can not be written
+  /// @throws InvalidArgument  the file cannot be written
   void start(const std::string& path, bool mark_cycles);
-  /// Blocks until all is written. Does nothing if no file is.
+  /// Ends the trace; blocks until the file is written. No-op if there is none.
   void stop();
   bool is_on() const { return on_.load(std::memory_order_relaxed); }
-  /// For what belongs to an event, so that nothing is computed in vain.
+  /// The time for an event; does not read the clock while the timeline is off.
   Time now() const { return is_on() ? Clock::now() : Time{}; }
 
-  // Nothing of these if it is off.
-  /// Something begins in the row of the tensor, inside of what is open there.
+  // No-ops while the timeline is off.
+  /// Begins an activity in the tensor's row, nested in the activities that are open there.
   void begin(const std::string& tensor, std::string activity, Time when);
-  /// All that is open in the row ends.
+  /// Ends all open activities in the tensor's row.
   void end(const std::string& tensor, Time when);
-  /// Something that is over already. Without a beginning, because the timeline was off then: nothing.
+  /// Adds an activity that has ended. No-op if `from` is unset because the timeline was off then.
   void span(const std::string& tensor, std::string activity, Time from, Time to);
+  /// Marks the begin of a negotiation, if `start` asked for that.
   void mark_cycle(Time when);
 
  private:
-  enum class Kind : std::uint8_t { kBegin, kEnd, kSpan, kCycle };
+  enum class EventKind : std::uint8_t { kBegin, kEnd, kSpan, kCycle };
   struct Event {
-    Kind kind = Kind::kCycle;
+    EventKind kind = EventKind::kCycle;
     std::string tensor, activity;
     Time when{};
     Clock::duration length{};
   };
+  /// A tensor's row in the trace.
   struct Row {
     int number = 0;
-    int open = 0;
+    int open = 0;  ///< number of activities that are open
   };
+  /// Queues an event, or counts it as dropped.
   void put(Event event);
+  /// Main function of the thread.
   void write_pending(const std::stop_token& stop);
   void write(const Event& event);
   void write_line(const std::string& line);
   Row& row_of(const std::string& tensor);
 
-  std::mutex control_mutex_;  // start and stop
+  std::mutex control_mutex_;  // serialises start and stop
   std::atomic<bool> on_{false};
   std::atomic<bool> marks_cycles_{false};
 
-  std::mutex mutex_;  // guards the next three
+  std::mutex mutex_;  // guards the next three members
   std::condition_variable_any is_pending_;
   std::vector<Event> pending_;
   std::uint64_t dropped_ = 0;
 
-  // Of the thread; of `start` and `stop` while it does not run.
+  // Used by the thread; by `start` and `stop` while the thread does not run.
   std::ofstream file_;
   std::string path_;
   Time origin_{};

@@ -19,12 +19,12 @@
 namespace farandole {
 namespace {
 
-/// Gradients that are reduced together: spans [first, first + count) of the list without repetitions.
+/// Gradients that are reduced by the same allreduce: `count` entries of `reduced_` from `first` on.
 struct Bucket {
   std::size_t first = 0, count = 0;
-  std::size_t gradients = 0;  ///< of the caller's list, tied ones counted each
-  std::size_t missing = 0;    ///< of these, not ready yet in this training step
-  bool contiguous = false;    ///< reduced where they lie; else packed
+  std::size_t gradients = 0;  ///< number of the caller's gradients, each tied gradient counted
+  std::size_t missing = 0;    ///< number of these that are not ready yet in this training step
+  bool contiguous = false;    ///< reduced in place; otherwise packed
   Buffer packed;
   BufferView view;
   Work work;
@@ -34,10 +34,11 @@ bool follows(const BufferView& before, const BufferView& after) {
   return static_cast<const std::byte*>(before.data) + before.size_in_bytes() == after.data;
 }
 
-/// Cuts the spans, from the last to the first, into buckets of at most `bucket_bytes`; the bucket that is reduced last
-/// has at most `last_bucket_bytes`. A span that is larger is a bucket of its own; types do not mix.
+/// Cuts `spans` into buckets from the last entry to the first, in the order of reduction. A bucket holds gradients of
+/// the same type and at most `bucket_bytes`, the bucket that is reduced last at most `last_bucket_bytes`; a larger span
+/// is a separate bucket.
 std::vector<Bucket> cut(const std::vector<BufferView>& spans, std::size_t bucket_bytes, std::size_t last_bucket_bytes) {
-  std::size_t tail = 0;  // spans [0, tail) form the last bucket
+  std::size_t tail = 0;  // spans [0, tail) form the bucket that is reduced last
   for (std::size_t bytes = 0; tail < spans.size(); ++tail) {
     bytes += spans[tail].size_in_bytes();
     if (tail > 0 && (bytes > last_bucket_bytes || spans[tail].dtype != spans[0].dtype)) break;
@@ -61,7 +62,9 @@ std::vector<Bucket> cut(const std::vector<BufferView>& spans, std::size_t bucket
 
 }  // namespace
 
-/// Belongs to one thread.
+/// Implementation of GradientAverager. Used by one thread at a time. A training step: `ready` counts a bucket's missing
+/// gradients down; `launch` packs and starts complete buckets in order; `wait` completes all, unpacks, and begins the
+/// next training step.
 class GradientAverager::State {
  public:
   State(Communicator communicator, std::vector<GradientSpan> spans, const GradientOptions& options)
@@ -90,7 +93,7 @@ class GradientAverager::State {
   State& operator=(const State&) = delete;
   ~State() {
     if (communicator_.endpoint().is_forked_child()) return;
-    // Buckets in flight write to memory that is about to go.
+    // Buckets in flight write to memory that is about to be released.
     if (std::uncaught_exceptions() > exceptions_at_start_ && has_pending()) {
       communicator_.abort("an exception ended the training step while gradients were being reduced");
     }
@@ -110,7 +113,7 @@ class GradientAverager::State {
     is_ready_[index] = true;
     --buckets_[bucket_of_[index]].missing;
     launch();
-    // Moves on what is in flight, for a processor whose cores all compute.
+    // Advance the latest collective here: the progress thread may get no core while all cores compute.
     if (next_to_launch_ > 0 && communicator_.size() > 1) (void)buckets_[next_to_launch_ - 1].work.test();
   }
 
@@ -136,13 +139,13 @@ class GradientAverager::State {
     return std::any_of(buckets_.begin(), buckets_.end(), [](Bucket& b) { return b.work.valid() && !b.work.test(); });
   }
 
-  /// Waits until nothing is in flight; returns the first error.
+  /// Waits until no allreduce is in flight. Returns the first error.
   std::exception_ptr finish_all() {
     std::exception_ptr first;
     for (Bucket& bucket : buckets_) {
       try {
         if (!bucket.work.valid()) continue;
-        // Without a stream of the caller's the host waits in any case: here until the deadline.
+        // Without a stream of the caller the host waits anyway; `Work::wait` does so up to the deadline.
         device_ == nullptr || waits_for_device_ ? bucket.work.wait() : bucket.work.wait_on(options_.stream);
       } catch (...) {
         if (!first) first = std::current_exception();
@@ -151,8 +154,7 @@ class GradientAverager::State {
     return first;
   }
 
-  /// Finds which gradients are tied, and claims the memory of all. Returns why this rank cannot take part; empty: it
-  /// can.
+  /// Finds tied gradients, and claims the memory of all. Returns why this rank cannot take part; empty if it can.
   std::string check_memory() {
     try {
       check_spaces();
@@ -184,7 +186,7 @@ class GradientAverager::State {
     }
   }
 
-  /// FNV-1a over all that must be the same on all ranks, in order.
+  /// FNV-1a hash of everything on which the ranks must agree, in order.
   std::uint64_t digest() const {
     std::uint64_t digest = 0xcbf29ce484222325ULL;
     const auto add = [&](std::uint64_t value) { digest = (digest ^ value) * 0x100000001b3ULL; };
@@ -201,7 +203,8 @@ class GradientAverager::State {
     return digest;
   }
 
-  /// A rank that refuses its gradients takes part, so that its peers do not wait for it.
+  /// Throws on every rank if the ranks differ. A rank with invalid gradients takes part, so that no peer waits for that
+  /// rank.
   void compare_with_other_ranks(const std::string& refusal) {
     struct Entry {
       std::int64_t digest, gradients, refuses;
@@ -252,7 +255,7 @@ class GradientAverager::State {
     }
   }
 
-  /// Says for each gradient in which bucket it is; of tied ones in that of the first, which backward makes last.
+  /// Fills `bucket_of_`. Tied gradients belong to the bucket of the first of them, which backward produces last.
   void find_buckets() {
     std::vector<std::size_t> bucket_of_reduced(reduced_.size());
     for (std::size_t index = 0; index < buckets_.size(); ++index) {
@@ -275,7 +278,7 @@ class GradientAverager::State {
     next_to_launch_ = 0;
   }
 
-  /// Starts the buckets that are complete, in order: all ranks then reduce them in the same order.
+  /// Starts the complete buckets whose predecessors have started, so that all ranks reduce in the same order.
   void launch() {
     for (; next_to_launch_ < buckets_.size() && buckets_[next_to_launch_].missing == 0; ++next_to_launch_) {
       if (communicator_.size() == 1) continue;
@@ -283,13 +286,13 @@ class GradientAverager::State {
       ReduceOptions options;
       options.algorithm = options_.algorithm;
       options.stream = options_.stream;
-      // A stream that is captured is refused by the collective, on all ranks.
+      // The collective refuses a stream that is being captured, on all ranks; do not enqueue the pack either.
       if (device_ == nullptr || !device_->is_capturing(options_.stream)) pack(bucket);
       bucket.work = communicator_.allreduce_async(bucket.view, options_.op, options);
     }
   }
 
-  /// Moves each span of a packed bucket to its place in the packed memory, or back; on a device in one launch.
+  /// Copies each span of a packed bucket into the packed memory, or back; on a device in one launch.
   void move(Bucket& bucket, bool packs) {
     if (bucket.contiguous || communicator_.size() == 1) return;
     std::vector<DeviceTask> tasks;
@@ -317,14 +320,14 @@ class GradientAverager::State {
   GradientOptions options_;
   const std::string algorithm_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
-  std::vector<std::size_t> tied_;    // by gradient: the first of the same memory
-  std::vector<BufferView> reduced_;  // memory of gradients, tied ones once
+  std::vector<std::size_t> tied_;    // per gradient: index of the first gradient of the same memory
+  std::vector<BufferView> reduced_;  // memory of the gradients, tied gradients once
   ClaimedMemory memory_;
   Device* device_ = nullptr;  // null: gradients are in host memory
   bool waits_for_device_ = false;
   std::vector<Bucket> buckets_;         // in the order of reduction
-  std::vector<std::size_t> bucket_of_;  // by span
-  std::vector<bool> is_ready_;          // by span
+  std::vector<std::size_t> bucket_of_;  // per gradient
+  std::vector<bool> is_ready_;          // per gradient
   std::size_t next_to_launch_ = 0;
   Seconds exposed_{0};
 };

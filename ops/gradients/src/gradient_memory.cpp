@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-/// Addresses of different memories are not compared with each other.
+/// Key of a memory range: addresses in different memory spaces are never compared.
 using Place = std::tuple<MemoryKind, std::uint16_t, std::uintptr_t>;
 
 Place place_of(const BufferView& values) {
@@ -28,33 +28,33 @@ std::string describe(const std::vector<GradientSpan>& gradients, std::size_t ind
                      describe(MemoryRange(gradients[index].values)));
 }
 
-/// One gradient of a living averager.
+/// Memory of one gradient of a living averager.
 struct Claim {
   std::uint64_t number = 0;
   MemoryRange range;
   std::string text;  // "gradient 0 (embedding) [0x…, 0x…) of rank 1"
 };
 struct Claims {
-  std::map<Place, Claim> by_place;  // no two overlap
+  std::map<Place, Claim> by_place;  // claims never overlap
   std::uint64_t last_number = 0;
 };
 
-/// The parent's averagers write to the parent's memory only.
+/// In a forked child: the parent's averagers write to the parent's memory only, so the child's is free.
 void become_child(Claims& claims) {
   claims.by_place.clear();
 }
 using ClaimsOfProcess = ProcessState<Claims, become_child>;
 
-/// Null: no averager has any of it.
+/// Returns a claim that overlaps `values`, or null.
 const Claim* find_overlapping(const Claims& claims, const BufferView& values) {
   const Place place = place_of(values);
-  const auto is_it = [&](const auto& entry) {
+  const auto overlaps = [&](const auto& entry) {
     return std::get<0>(entry.first) == values.space.kind && std::get<1>(entry.first) == values.space.ordinal &&
            overlap(entry.second.range, MemoryRange(values));
   };
   const auto after = claims.by_place.lower_bound(place);
-  if (after != claims.by_place.end() && is_it(*after)) return &after->second;
-  if (after != claims.by_place.begin() && is_it(*std::prev(after))) return &std::prev(after)->second;
+  if (after != claims.by_place.end() && overlaps(*after)) return &after->second;
+  if (after != claims.by_place.begin() && overlaps(*std::prev(after))) return &std::prev(after)->second;
   return nullptr;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of the gradients of an averager: where it overlaps, and which averagers of this process have it.
+// Checks of an averager's memory: gradients that overlap each other, and memory of other averagers of this process.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,14 @@
 
 namespace farandole {
 
-/// The gradient that each one is reduced as: itself, or, of several of the same memory, the first.
-/// @param may_be_tied  GradientOptions::tied_spans   @throws InvalidArgument  spans overlap otherwise; names both
+/// Returns, for each gradient, the index of the gradient that is reduced instead: the first gradient of the same
+/// memory, mostly itself.
+/// @param may_be_tied  GradientOptions::tied_spans
+/// @throws InvalidArgument  gradients overlap in any other way, or are tied without `may_be_tied`; names both
 std::vector<std::size_t> find_tied(const std::vector<GradientSpan>& gradients, bool may_be_tied);
 
-/// Memory that no other averager of this process may have while this object lives: both would write to it.
+/// Exclusive claim of an averager on its gradients' memory, held while this object lives: two averagers would both
+/// write to shared memory. Thread-safe between objects.
 class ClaimedMemory {
  public:
   ClaimedMemory() = default;
@@ -23,14 +26,14 @@ class ClaimedMemory {
   ClaimedMemory& operator=(const ClaimedMemory&) = delete;
   ~ClaimedMemory();
 
-  /// @param tied   of `find_tied`   @param owner  for messages: "rank 3 (host node7, pid 4711)"
-  /// @throws InvalidArgument  another averager has some of it; names both gradients and the other's owner. Nothing is
-  /// claimed then
+  /// @param tied  result of `find_tied`   @param owner  for messages: "rank 3 (host node7, pid 4711)"
+  /// @throws InvalidArgument  another averager has claimed some of the memory; names both gradients and the other
+  /// owner. Nothing is claimed then
   void claim(const std::vector<GradientSpan>& gradients, const std::vector<std::size_t>& tied,
              const std::string& owner);
 
  private:
-  std::uint64_t number_ = 0;  // of this claim; 0: nothing is claimed
+  std::uint64_t number_ = 0;  // number of this claim; 0: nothing is claimed
 };
 
 }  // namespace farandole

@@ -5,7 +5,7 @@
 
 namespace farandole {
 
-/// Of buckets of gradients.
+/// Rows of the table of settings for GradientAverager.
 inline SettingRows gradients_settings() {
   using namespace setting;
   return {

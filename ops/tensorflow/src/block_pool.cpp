@@ -15,15 +15,15 @@ namespace farandole_tensorflow {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-constexpr int64_t kSmallestLimit = 256 << 20;
-constexpr int64_t kPartOfMemory = 8;  // all ranks of a host together keep at most this part of its memory
-constexpr int kTriesToSkip = 256;
+constexpr int64_t kMinLimit = 256 << 20;
+constexpr int64_t kMemoryFraction = 8;  // all ranks of a host together keep at most 1/8 of its memory
+constexpr int kAttemptsToSkip = 256;
 
 int64_t machine_memory_bytes() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Classes of 2^k · {4, 5, 6, 7} / 4 bytes.
+// Size classes: 2^k · {4, 5, 6, 7} / 4 bytes.
 int size_class_of(std::size_t bytes) {
   const int power = 63 - __builtin_clzll(bytes);
   const std::size_t quarter = std::size_t{1} << (power - 2);
@@ -42,7 +42,7 @@ BlockPool& BlockPool::instance() {
   return *pool;
 }
 
-BlockPool::BlockPool() : limit_(std::max(kSmallestLimit, machine_memory_bytes() / kPartOfMemory)) {
+BlockPool::BlockPool() : limit_(std::max(kMinLimit, machine_memory_bytes() / kMemoryFraction)) {
   pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
                  [] {
                    instance().is_forked_child_.store(true);
@@ -51,7 +51,7 @@ BlockPool::BlockPool() : limit_(std::max(kSmallestLimit, machine_memory_bytes() 
 }
 
 BlockPool::Allocated BlockPool::allocate(std::size_t bytes) {
-  // Pairs with nothing: the child has one thread.
+  // Relaxed: pairs with no other access, because the forked child has a single thread.
   if (is_forked_child_.load(std::memory_order_relaxed) || bytes > (std::size_t{1} << 48)) return {};
   const int size_class = size_class_of(bytes);
   const std::size_t class_bytes = bytes_of_class(size_class);
@@ -67,7 +67,6 @@ BlockPool::Allocated BlockPool::allocate(std::size_t bytes) {
   return {memory, class_bytes};
 }
 
-// Whether somebody would see a window. Asks the engine when it has started anew.
 bool BlockPool::windows_are_useful() {
   if (farandole_is_initialized() == 0) {
     local_size_.store(-1, std::memory_order_relaxed);
@@ -81,8 +80,8 @@ bool BlockPool::windows_are_useful() {
     local_size = place.local_size;
     const std::lock_guard<std::mutex> lock(mutex_);
     local_size_.store(local_size, std::memory_order_relaxed);
-    limit_ = std::max(kSmallestLimit, machine_memory_bytes() / kPartOfMemory / std::max(local_size, 1));
-    tries_to_skip_ = 0;
+    limit_ = std::max(kMinLimit, machine_memory_bytes() / kMemoryFraction / std::max(local_size, 1));
+    attempts_to_skip_ = 0;
   }
   return local_size > 1;
 }
@@ -91,7 +90,7 @@ void* BlockPool::take_kept(Kind kind, int size_class) {
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& same_class = by_class_[kind][size_class];
   if (same_class.empty()) return nullptr;
-  const auto kept = same_class.back();  // the one used last, which may still be in the caches
+  const auto kept = same_class.back();  // the block released last, which may still be in the caches
   same_class.pop_back();
   void* const memory = kept->memory;
   kept_.erase(kept);
@@ -104,33 +103,33 @@ void* BlockPool::take_kept(Kind kind, int size_class) {
 void* BlockPool::allocate_new(Kind kind, std::size_t bytes) {
   void* memory = nullptr;
   if (kind == kOrdinary) {
-    // On a page, so that `may_be_block` can tell.
+    // Page-aligned, so that `may_be_block` recognises the block.
     if (posix_memalign(&memory, kPageBytes, bytes) != 0) return nullptr;
-    adopt(memory, bytes, kind);
+    register_block(memory, bytes, kind);
     return memory;
   }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (tries_to_skip_ > 0) {
-      --tries_to_skip_;
+    if (attempts_to_skip_ > 0) {
+      --attempts_to_skip_;
       return nullptr;
     }
   }
   memory = farandole_window_allocate(bytes);
   if (memory == nullptr) {
-    evict(0);  // maybe what is kept fills the room for windows
+    evict(0);  // kept blocks may fill the memory for windows
     memory = farandole_window_allocate(bytes);
   }
   if (memory == nullptr) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    tries_to_skip_ = kTriesToSkip;
+    attempts_to_skip_ = kAttemptsToSkip;
     return nullptr;
   }
-  adopt(memory, bytes, kind);
+  register_block(memory, bytes, kind);
   return memory;
 }
 
-void BlockPool::adopt(void* memory, std::size_t bytes, Kind kind) {
+void BlockPool::register_block(void* memory, std::size_t bytes, Kind kind) {
   const std::lock_guard<std::mutex> lock(mutex_);
   blocks_[memory] = {.bytes = bytes, .kind = kind};
   in_use_bytes_[kind] += static_cast<int64_t>(bytes);
@@ -140,8 +139,8 @@ void BlockPool::adopt(void* memory, std::size_t bytes, Kind kind) {
   if (address > highest_window_.load(std::memory_order_relaxed)) highest_window_.store(address);
 }
 
-// Relaxed loads are enough: the thread that frees a block has got it from the thread that allocated it, by a way that
-// orders the two.
+// Relaxed loads suffice: the thread that frees a block got the pointer from the thread that allocated the block, by a
+// path that orders the two.
 bool BlockPool::may_be_block(const void* memory) const {
   const auto address = reinterpret_cast<uintptr_t>(memory);
   return address % kPageBytes == 0 || (address >= lowest_window_.load(std::memory_order_relaxed) &&
@@ -151,8 +150,8 @@ bool BlockPool::may_be_block(const void* memory) const {
 std::size_t BlockPool::release(void* memory) {
   if (!may_be_block(memory)) return 0;
   std::size_t bytes = 0;
-  int64_t most = 0;
-  bool is_too_much = false, is_trusted = true;
+  int64_t limit = 0;
+  bool exceeds_limit = false, is_reusable = true;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = blocks_.find(memory);
@@ -161,28 +160,28 @@ std::size_t BlockPool::release(void* memory) {
     bytes = block.bytes;
     if (is_forked_child_.load(std::memory_order_relaxed)) return bytes;
     in_use_bytes_[block.kind] -= static_cast<int64_t>(block.bytes);
-    is_trusted = block.is_trusted;
-    if (is_trusted) {
+    is_reusable = block.is_reusable;
+    if (is_reusable) {
       const int size_class = size_class_of(block.bytes);
       kept_.push_back({memory, size_class, block.kind});
       by_class_[block.kind][size_class].push_back(std::prev(kept_.end()));
       kept_bytes_[block.kind] += static_cast<int64_t>(block.bytes);
-      most = limit_;
-      is_too_much = kept_bytes_[kWindow] + kept_bytes_[kOrdinary] > most;
+      limit = limit_;
+      exceeds_limit = kept_bytes_[kWindow] + kept_bytes_[kOrdinary] > limit;
     } else {
       blocks_.erase(found);
     }
   }
-  if (!is_trusted) give_back(memory, kWindow);
-  if (is_too_much) evict(most);
+  if (!is_reusable) free_block(memory, kWindow);
+  if (exceeds_limit) evict(limit);
   return bytes;
 }
 
-void BlockPool::evict(int64_t most_kept_bytes) {
+void BlockPool::evict(int64_t max_kept_bytes) {
   std::vector<Kept> evicted;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    while (kept_bytes_[kWindow] + kept_bytes_[kOrdinary] > most_kept_bytes && !kept_.empty()) {
+    while (kept_bytes_[kWindow] + kept_bytes_[kOrdinary] > max_kept_bytes && !kept_.empty()) {
       const Kept oldest = kept_.front();
       by_class_[oldest.kind][oldest.size_class].pop_front();
       kept_.pop_front();
@@ -192,16 +191,16 @@ void BlockPool::evict(int64_t most_kept_bytes) {
       evicted.push_back(oldest);
     }
   }
-  for (const Kept& each : evicted) give_back(each.memory, each.kind);
+  for (const Kept& each : evicted) free_block(each.memory, each.kind);
 }
 
 void BlockPool::quarantine_windows_in_use() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [memory, block] : blocks_) block.is_trusted = block.kind != kWindow;
-  for (const Kept& each : kept_) blocks_[each.memory].is_trusted = true;
+  for (auto& [memory, block] : blocks_) block.is_reusable = block.kind != kWindow;
+  for (const Kept& each : kept_) blocks_[each.memory].is_reusable = true;
 }
 
-void BlockPool::give_back(void* memory, Kind kind) {
+void BlockPool::free_block(void* memory, Kind kind) {
   if (kind == kWindow) {
     (void)farandole_window_free(memory);
   } else {

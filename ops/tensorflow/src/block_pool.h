@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large blocks of memory, kept for the next tensor of about the same size.
+// Pool of large memory blocks for TensorFlow's CPU tensors.
 #ifndef FARANDOLE_TENSORFLOW_BLOCK_POOL_H
 #define FARANDOLE_TENSORFLOW_BLOCK_POOL_H
 
@@ -14,42 +14,48 @@
 
 namespace farandole_tensorflow {
 
-/// Blocks are windows (memory that all ranks of the host have mapped) while the engine runs with more than one rank on
-/// this host, and ordinary memory otherwise. A new window costs a page fault and the zeroing of every page, so blocks
-/// that are freed are kept, by size class (four to each power of two, hence at most a quarter too large). What is kept
-/// is bounded; beyond the limit, what has been kept longest goes back to the system.
+/// Allocates large tensors in windows (memory that all ranks of the host have mapped), so that collectives on them need
+/// no copy. Blocks are windows while the engine runs with more than one rank on this host, and ordinary memory
+/// otherwise. Thread-safe.
 ///
-/// In a forked child blocks stay readable (as they are until the parent uses them again), but are neither handed out
-/// nor freed any more: other memory is used from then on.
+/// A new window costs a page fault and zeroing for every page, so freed blocks are kept for reuse, by size class (four
+/// classes per power of two, so a block is at most a quarter too large). The kept bytes are limited; beyond the limit,
+/// the blocks that have been kept longest are returned to the system.
 ///
-/// `mutex_` guards everything that is not atomic. It is not held while the engine or the system is asked for memory.
+/// In a forked child blocks stay readable (until the parent reuses them), but are neither allocated nor freed: the
+/// child uses ordinary memory.
+///
+/// `mutex_` guards all members that are not atomic. It is not held during calls to the engine or the system allocator.
 class BlockPool {
  public:
-  /// Smaller tensors are packed by the engine at little cost, and are not worth the care.
+  /// Minimum size of a block. The engine packs smaller tensors at little cost, so windows would not pay.
   static constexpr std::size_t kSmallestBytes = 64 << 10;
 
+  /// Figures for Python, in bytes.
   struct Memory {
     int64_t windows_in_use = 0, windows_kept = 0;
     int64_t ordinary_in_use = 0, ordinary_kept = 0;
-    int64_t limit = 0;  // of what is kept
+    int64_t limit = 0;  // limit of the kept bytes
   };
 
-  /// Never destroyed: tensors may be freed at exit.
+  /// The pool of this process. Never destroyed: tensors may be freed at exit.
   static BlockPool& instance();
 
+  /// A block and its size.
   struct Allocated {
     void* memory = nullptr;
     std::size_t bytes = 0;
   };
 
-  /// 64-byte aligned, maybe larger than asked for. nullptr: take other memory. @param bytes  at least kSmallestBytes
+  /// Allocates a block, 64-byte aligned and maybe larger than requested. Null memory: use another allocator.
+  /// @param bytes  at least kSmallestBytes
   Allocated allocate(std::size_t bytes);
-  /// Size of the block; 0: `memory` is not of this pool. Cheap for small ordinary memory.
+  /// Releases a block. Returns its size; 0 if `memory` is not of this pool. Fast for small ordinary memory.
   std::size_t release(void* memory);
-  /// Size of a block; 0 if `memory` is not of this pool.
+  /// Returns the size of a block; 0 if `memory` is not of this pool.
   std::size_t size_of(const void* memory);
-  /// The job has failed: a rank that was stopped may still write to windows that are in use now. When they are released
-  /// they go back to the engine, which keeps such memory from being used again.
+  /// Call after a fault of the job: a rank that was stopped may still write to windows that are in use now. When these
+  /// are released, they are returned to the engine, which does not reuse them.
   void quarantine_windows_in_use();
   Memory memory();
 
@@ -58,8 +64,9 @@ class BlockPool {
   struct Block {
     std::size_t bytes = 0;
     Kind kind = kOrdinary;
-    bool is_trusted = true;
+    bool is_reusable = true;  ///< false: quarantined
   };
+  /// A freed block that is kept.
   struct Kept {
     void* memory = nullptr;
     int size_class = 0;
@@ -68,25 +75,31 @@ class BlockPool {
   using KeptList = std::list<Kept>;
 
   BlockPool();
+  /// True if the engine runs and other ranks live on this host. Asks the engine once per farandole_init.
   bool windows_are_useful();
+  /// Takes a kept block of this class; null if there is none.
   void* take_kept(Kind kind, int size_class);
+  /// Allocates a block from the engine or the system; null if neither has room.
   void* allocate_new(Kind kind, std::size_t bytes);
-  void adopt(void* memory, std::size_t bytes, Kind kind);
-  void evict(int64_t most_kept_bytes);
+  /// Adds a new block to the table.
+  void register_block(void* memory, std::size_t bytes, Kind kind);
+  /// Returns kept blocks to the system until at most `max_kept_bytes` are left.
+  void evict(int64_t max_kept_bytes);
+  /// False only if `memory` is certainly not of this pool; needs no lock.
   bool may_be_block(const void* memory) const;
-  static void give_back(void* memory, Kind kind);
+  static void free_block(void* memory, Kind kind);
 
   std::mutex mutex_;
   std::unordered_map<const void*, Block> blocks_;
-  KeptList kept_;                                                // longest kept first
-  std::array<std::deque<KeptList::iterator>, 256> by_class_[2];  // of one class and kind, in the same order
+  KeptList kept_;                                                // kept longest first
+  std::array<std::deque<KeptList::iterator>, 256> by_class_[2];  // per kind and size class, in the same order
   std::array<int64_t, 2> in_use_bytes_{}, kept_bytes_{};
   int64_t limit_ = 0;
-  int tries_to_skip_ = 0;  // after the engine had no window
-  // Windows lie in one mapping, so that a comparison tells most other memory apart.
+  int attempts_to_skip_ = 0;  // skip so many attempts after the engine had no window
+  // Address range of windows, which lie in the same mapping: most other memory is recognised by a comparison.
   std::atomic<uintptr_t> lowest_window_{UINTPTR_MAX}, highest_window_{0};
   std::atomic<bool> is_forked_child_{false};
-  std::atomic<int32_t> local_size_{-1};  // -1: not known
+  std::atomic<int32_t> local_size_{-1};  // -1: unknown
 };
 
 }  // namespace farandole_tensorflow

@@ -31,20 +31,19 @@ constexpr int64_t kCancelledCallEndsAfterMicros = 10'000'000;
 
 std::atomic<int32_t> pending_count{0};
 
-// Memory for results without elements: the engine takes NULL for "no memory".
+// Address of results without elements: the engine takes NULL for "no memory".
 alignas(64) std::array<char, 64> no_elements;
 
 void* memory_of(const Tensor& tensor) {
   return tensor.NumElements() == 0 ? no_elements.data() : const_cast<char*>(tensor.tensor_data().data());
 }
 
-// From this size on a new result lies in a mapping of its own, and contains pages of 2 MiB.
+// A new result of this size or more lies in a mapping of its own, and contains aligned pages of 2 MiB.
 constexpr std::size_t kHugePagesBytes = 4 << 20;
 constexpr std::size_t kHugePageBytes = 2 << 20;
 
-/// Memory that TensorFlow has allocated for a result. A large one is new to the process each time, unless it is of our
-/// pool, and faults of pages of 4 KiB can take several times as long as the reduction: asks for large ones. Where the
-/// system has none, nothing changes.
+/// Address of a result that TensorFlow has allocated. A large result outside our pool is newly mapped each time, and
+/// page faults of 4 KiB can take several times as long as the reduction: ask the system for huge pages. Best effort.
 void* result_memory_of(const Tensor& tensor) {
   void* const memory = memory_of(tensor);
   const std::size_t bytes = tensor.tensor_data().size();
@@ -56,21 +55,21 @@ void* result_memory_of(const Tensor& tensor) {
   return memory;
 }
 
-/// What is known of the latest steps that have made calls, for each process set that they use. Functions that
-/// TensorFlow does not inline are steps of their own.
+/// The latest steps that have made calls, one entry for each process set that a step uses. A function that TensorFlow
+/// does not inline is a step of its own. Thread-safe.
 class Steps {
  public:
   static Steps& instance() {
     static auto* const steps = new Steps;  // never destroyed: callbacks may come at exit
     return *steps;
   }
-  /// The generation of the process set when the step made its first call in it.
+  /// The set's generation when the step made its first call in the set.
   uint64_t generation(int64_t step_id, int32_t process_set) {
     const std::lock_guard<std::mutex> lock(mutex_);
     return of(step_id, process_set).generation;
   }
-  /// A collective of the step has failed on all ranks. Its other calls ask for it when they are cancelled, which
-  /// follows closely.
+  /// Notes that a collective of the step has failed on all ranks. The step's other calls ask for this when they are
+  /// cancelled, which happens soon afterwards.
   void add_failure(int64_t step_id, int32_t process_set) {
     const std::lock_guard<std::mutex> lock(mutex_);
     of(step_id, process_set).has_failed = true;
@@ -200,7 +199,7 @@ absl::Status engine_dtype(tensorflow::DataType type, farandole_dtype* result) {
 
 namespace {
 
-/// What is the same for all tensors. An eager call is no part of a step: nothing else fails with it.
+/// Translates the options to a request without tensors. An eager call belongs to no step: no other call fails with it.
 farandole_request request_of(const CallOptions& options, int64_t step_id) {
   farandole_request request{};
   request.struct_bytes = sizeof(request);
@@ -212,7 +211,7 @@ farandole_request request_of(const CallOptions& options, int64_t step_id) {
   request.prescale = options.prescale;
   request.postscale = options.postscale;
   request.has_factors = 1;
-  // Who runs a function waits for it, but other ops of it may come meanwhile.
+  // The caller of a function waits for it, but other ops of the function may be submitted meanwhile.
   request.caller_waits = options.caller_waits ? FARANDOLE_CALLER_WAITS : FARANDOLE_PROGRAM_WAITS;
   request.about = options.about.c_str();
   if (!options.caller_waits) request.generation = Steps::instance().generation(step_id, options.process_set);
@@ -242,63 +241,62 @@ int32_t pending_calls() {
 Call::Call(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done, CallOptions options,
            int tensor_count)
     : context_(context), options_(std::move(options)), step_id_(context->step_id()), done_(std::move(done)) {
-  slots_.reserve(tensor_count);  // the engine holds pointers to the slots
+  records_.reserve(tensor_count);  // the engine holds pointers to the records
 }
 
-Call::Slot& Call::add_slot(const Tensor& input) {
-  Slot slot;
-  slot.call = this;
-  const absl::Status status = engine_dtype(input.dtype(), &slot.dtype);
-  if (!status.ok()) note(status, /*told_to_all=*/false);
-  for (int i = 0; i < input.dims(); ++i) slot.shape.push_back(input.dim_size(i));
-  if (status.ok()) slot.input = memory_of(input);
-  slots_.push_back(std::move(slot));
-  return slots_.back();
+Call::TensorRecord& Call::add_record(const Tensor& input) {
+  TensorRecord record;
+  record.call = this;
+  const absl::Status status = engine_dtype(input.dtype(), &record.dtype);
+  if (!status.ok()) set_error(status, /*failed_on_all=*/false);
+  for (int i = 0; i < input.dims(); ++i) record.shape.push_back(input.dim_size(i));
+  if (status.ok()) record.input = memory_of(input);
+  records_.push_back(std::move(record));
+  return records_.back();
 }
 
 void Call::add(const Tensor& input, const Tensor& output) {
-  Slot& slot = add_slot(input);
-  if (slot.input == nullptr) return;
-  slot.output = output.SharesBufferWith(input) ? memory_of(output) : result_memory_of(output);
+  TensorRecord& record = add_record(input);
+  if (record.input == nullptr) return;
+  record.output = output.SharesBufferWith(input) ? memory_of(output) : result_memory_of(output);
 }
 
 void Call::add_with_deferred_output(const Tensor& input, int output_index, const std::vector<int64_t>* splits,
                                     int splits_output) {
-  Slot& slot = add_slot(input);
-  slot.output_index = output_index;
-  slot.splits = splits;
-  slot.splits_output = splits_output;
+  TensorRecord& record = add_record(input);
+  record.output_index = output_index;
+  record.splits = splits;
+  record.splits_output = splits_output;
 }
 
 void Call::add_nothing() {
-  Slot slot;
-  slot.call = this;
-  slots_.push_back(std::move(slot));
+  TensorRecord record;
+  record.call = this;
+  records_.push_back(std::move(record));
 }
 
 std::vector<farandole_tensor> Call::engine_tensors() const {
-  std::vector<farandole_tensor> tensors(slots_.size());
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const Slot& slot = slots_[i];
+  std::vector<farandole_tensor> tensors(records_.size());
+  for (std::size_t i = 0; i < records_.size(); ++i) {
+    const TensorRecord& record = records_[i];
     farandole_tensor& tensor = tensors[i];
     tensor.struct_bytes = sizeof(farandole_tensor);
-    tensor.dtype = slot.dtype;
-    tensor.dimensions = static_cast<int32_t>(slot.shape.size());
-    tensor.shape = slot.shape.data();
-    tensor.input = slot.input;
-    tensor.output = slot.output;
-    if (slot.splits != nullptr && !slot.splits->empty()) {
-      tensor.splits = slot.splits->data();
-      tensor.splits_count = static_cast<int32_t>(slot.splits->size());
+    tensor.dtype = record.dtype;
+    tensor.dimensions = static_cast<int32_t>(record.shape.size());
+    tensor.shape = record.shape.data();
+    tensor.input = record.input;
+    tensor.output = record.output;
+    if (record.splits != nullptr && !record.splits->empty()) {
+      tensor.splits = record.splits->data();
+      tensor.splits_count = static_cast<int32_t>(record.splits->size());
     }
-    tensor.context = const_cast<Slot*>(&slot);
-    tensor.allocate = slot.output == nullptr ? &Call::allocate_callback : nullptr;
+    tensor.context = const_cast<TensorRecord*>(&record);
+    tensor.allocate = record.output == nullptr ? &Call::allocate_callback : nullptr;
     tensor.done = &Call::done_callback;
   }
   return tensors;
 }
 
-// Before the call goes to the engine. False: it does not, and is finished.
 bool Call::begin() {
   self_ = shared_from_this();
   pending_count.fetch_add(1, std::memory_order_relaxed);
@@ -308,7 +306,7 @@ bool Call::begin() {
     const bool registered = manager->RegisterCallback(token_, [call = shared_from_this()] { call->cancelled(); });
     if (!registered) {
       token_ = CancellationManager::kInvalidToken;
-      note(absl::CancelledError("the step was cancelled before this collective began"), /*told_to_all=*/false);
+      set_error(absl::CancelledError("the step was cancelled before this collective began"), /*failed_on_all=*/false);
     }
   }
   if (status_.ok()) return true;
@@ -318,7 +316,7 @@ bool Call::begin() {
 
 void Call::submit() {
   if (!begin()) return;
-  remaining_.store(static_cast<int32_t>(slots_.size()), std::memory_order_relaxed);
+  remaining_.store(static_cast<int32_t>(records_.size()), std::memory_order_relaxed);
   const std::vector<farandole_tensor> tensors = engine_tensors();
   farandole_request request = request_of(options_, step_id_);
   request.tensors = tensors.data();
@@ -340,71 +338,71 @@ void Call::submit_join() {
 
 void Call::submitted(int failed, farandole_error* error) {
   if (failed != 0) {
-    const bool is_early = farandole_is_initialized() == 0;  // no argument of the call is to blame
-    note(is_early ? error_status(error, absl::StatusCode::kFailedPrecondition) : error_status(error),
-         /*told_to_all=*/false);
+    const bool is_early = farandole_is_initialized() == 0;  // the call itself is not to blame
+    set_error(is_early ? error_status(error, absl::StatusCode::kFailedPrecondition) : error_status(error),
+              /*failed_on_all=*/false);
     farandole_error_free(error);
     finish();
   } else if (options_.caller_waits) {
-    // The op runs eagerly: this thread would only sleep. So it moves the engine on, and no other thread must wake it.
+    // The op runs eagerly, so this thread would only sleep: let it run the engine, which saves waking another thread.
     while (__atomic_load_n(&all_done_, __ATOMIC_ACQUIRE) == 0) farandole_wait_until(&all_done_);
     finish();
   }
 }
 
-void Call::note(const absl::Status& status, bool told_to_all) {
+void Call::set_error(const absl::Status& status, bool failed_on_all) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!status_.ok()) return;
   status_ = status;
-  is_told_to_all_ = told_to_all;
+  failed_on_all_ = failed_on_all;
 }
 
-void Call::one_done() {
+void Call::finish_one() {
   if (remaining_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (options_.caller_waits) {
-    // Nothing of this object may be used afterwards: the waiting thread finishes it.
+    // The waiting thread finishes this object as soon as it sees the flag: do not use the object afterwards.
     __atomic_store_n(&all_done_, 1, __ATOMIC_RELEASE);
   } else {
     finish();
   }
 }
 
-void* Call::allocate_callback(void* slot_pointer, const int64_t* shape, int32_t dimensions) {
-  const Slot& slot = *static_cast<Slot*>(slot_pointer);
-  return slot.call->allocate(slot, shape, dimensions);
+void* Call::allocate_callback(void* record_pointer, const int64_t* shape, int32_t dimensions) {
+  const TensorRecord& record = *static_cast<TensorRecord*>(record_pointer);
+  return record.call->allocate(record, shape, dimensions);
 }
 
-void* Call::allocate(const Slot& slot, const int64_t* shape, int32_t dimensions) {
+void* Call::allocate(const TensorRecord& record, const int64_t* shape, int32_t dimensions) {
   TensorShape output_shape;
   absl::Status status = TensorShape::BuildTensorShape(absl::MakeConstSpan(shape, dimensions), &output_shape);
   Tensor* output = nullptr;
   if (status.ok()) {
-    const std::lock_guard<std::mutex> lock(mutex_);  // other tensors of the call may be allocated by other threads
-    status = context_->allocate_output(slot.output_index, output_shape, &output);
+    const std::lock_guard<std::mutex> lock(mutex_);  // other threads may allocate other tensors of the call
+    status = context_->allocate_output(record.output_index, output_shape, &output);
   }
   if (status.ok()) return result_memory_of(*output);
-  note(status, /*told_to_all=*/false);
+  set_error(status, /*failed_on_all=*/false);
   return nullptr;
 }
 
-void Call::done_callback(void* slot_pointer, const farandole_result* result) {
-  const Slot& slot = *static_cast<Slot*>(slot_pointer);
-  Call* const call = slot.call;
+void Call::done_callback(void* record_pointer, const farandole_result* result) {
+  const TensorRecord& record = *static_cast<TensorRecord*>(record_pointer);
+  Call* const call = record.call;
   if (result->error != nullptr) {
     if (ends_the_job(farandole_error_get_kind(result->error))) BlockPool::instance().quarantine_windows_in_use();
-    call->note(error_status(result->error), /*told_to_all=*/true);
-  } else if (slot.splits_output >= 0) {
-    const absl::Status status = call->write_received_splits(slot, *result);
-    if (!status.ok()) call->note(status, /*told_to_all=*/false);
+    call->set_error(error_status(result->error), /*failed_on_all=*/true);
+  } else if (record.splits_output >= 0) {
+    const absl::Status status = call->write_received_splits(record, *result);
+    if (!status.ok()) call->set_error(status, /*failed_on_all=*/false);
   }
-  call->one_done();
+  call->finish_one();
 }
 
-absl::Status Call::write_received_splits(const Slot& slot, const farandole_result& result) {
+absl::Status Call::write_received_splits(const TensorRecord& record, const farandole_result& result) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Tensor* output = nullptr;
   const absl::Status status =
-      context_->allocate_output(slot.splits_output, TensorShape({result.received_splits_count}), &output);
+      context_->allocate_output(record.splits_output, TensorShape({result.received_splits_count}), &output);
   if (!status.ok()) return status;
   const int64_t* const first = result.received_splits;
   if (output->dtype() == tensorflow::DT_INT32) {
@@ -422,12 +420,11 @@ void Call::joined_callback(void* call_pointer, const farandole_error* error, int
   if (status.ok()) {
     output->scalar<int32_t>()() = last_rank;
   } else {
-    call->note(status, error != nullptr);
+    call->set_error(status, error != nullptr);
   }
-  call->one_done();
+  call->finish_one();
 }
 
-// From the cancellation manager, on any thread; see the class.
 void Call::cancelled() {
   if (!Steps::instance().has_failed(step_id_)) return;
   const std::weak_ptr<Call> pending = shared_from_this();
@@ -441,14 +438,14 @@ void Call::cancelled() {
 
 void Call::finish() {
   const std::shared_ptr<Call> held = std::move(self_);
-  // Not DeregisterCallback: it waits for the callback, which may be what runs this function.
+  // Not DeregisterCallback, which waits for the callback: the callback may be running this function.
   if (token_ != CancellationManager::kInvalidToken) context_->cancellation_manager()->TryDeregisterCallback(token_);
   if (!options_.outcome.ok()) status_ = options_.outcome;
   if (status_.ok()) {
     if (on_success_) on_success_();
   } else {
-    // Before TensorFlow hears of the failure, and cancels the others.
-    if (is_told_to_all_) Steps::instance().add_failure(step_id_, options_.process_set);
+    // Before TensorFlow learns of the failure and cancels the step's other calls.
+    if (failed_on_all_) Steps::instance().add_failure(step_id_, options_.process_set);
     context_->SetStatus(status_);
   }
   on_success_ = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One execution of a collective op: what the engine and TensorFlow need to know of each other until it ends.
+// One execution of a collective op: passes its tensors to the engine, and the result to TensorFlow.
 #ifndef FARANDOLE_TENSORFLOW_CALL_H
 #define FARANDOLE_TENSORFLOW_CALL_H
 
@@ -18,29 +18,31 @@
 
 namespace farandole_tensorflow {
 
-/// Key of the payload that our errors carry: the kind's name, a line feed, and the text.
+/// Key of the payload of our errors: the kind's name, a line feed, and the text.
 inline constexpr char kErrorPayload[] = "type.farandole/error";
 
-/// What stands before the kind's name, a colon and the text in the message. Where TensorFlow or Keras makes another
-/// exception of an error it keeps the message, but not always the payload.
+/// Prefix of our errors' messages; the kind's name, a colon and the text follow. TensorFlow and Keras keep the message
+/// when they turn an error into another exception, but not always the payload.
 inline constexpr char kErrorPrefix[] = "farandole.errors.";
 
-/// The error with its payload, and with the code that programs written for Horovod expect: FAILED_PRECONDITION where
-/// the ranks disagree, INVALID_ARGUMENT for what can not work on this rank, UNIMPLEMENTED, else ABORTED.
+/// Makes a status with payload and message, and with the code that programs written for Horovod expect:
+/// FAILED_PRECONDITION if the ranks disagree, INVALID_ARGUMENT for a call that cannot work on this rank, UNIMPLEMENTED
+/// for UNSUPPORTED, otherwise ABORTED.
 absl::Status error_status(farandole_error_kind kind, const std::string& text);
 absl::Status error_status(const farandole_error* error);
 absl::Status error_status(const farandole_error* error, absl::StatusCode code);
 
-/// Where this process is.
+/// This process's place in the job; -1 in all fields if there is no job.
 farandole_place current_place();
 
-/// The engine's type for a TensorFlow type. InvalidArgument, with the types that there are, for others.
+/// Translates a TensorFlow type to the engine's. InvalidArgument, with the valid types, if the engine does not have the
+/// type.
 absl::Status engine_dtype(tensorflow::DataType type, farandole_dtype* result);
 
 /// Number of calls that the engine has not finished.
 int32_t pending_calls();
 
-/// What is the same for all tensors of a call.
+/// The part of a request that all tensors of a call share.
 struct CallOptions {
   std::string name;
   farandole_collective collective = FARANDOLE_ALLREDUCE;
@@ -50,57 +52,63 @@ struct CallOptions {
   double prescale = 1.0;
   double postscale = 1.0;
   bool caller_waits = false;
-  std::string about;     ///< what else the ranks must agree on
-  absl::Status outcome;  ///< if it is an error: what the op fails with, whatever the engine says
+  std::string about;     ///< further property that the ranks must agree on
+  absl::Status outcome;  ///< if not OK: the op fails with this, whatever the engine's result
 };
 
-/// In the place of a call that this rank can not make, for the reason in `status`: the ranks that make it fail too.
+/// Reports to the engine that this rank cannot make a call, for the reason in `status`: the other ranks' calls then
+/// fail, too, instead of waiting.
 void refuse(const CallOptions& options, int64_t step_id, const absl::Status& status);
 
-/// Memory: the op is done, for TensorFlow, only after the engine's last callback. Until then the OpKernelContext, and
-/// with it every input and output, stays alive, whatever is cancelled.
+/// Shared owner of a collective op in flight. Kernels make a Call, add the tensors, and submit.
 ///
-/// Cancellation. TensorFlow cancels the pending ops of a step when one op of it has failed, and when the caller asks.
-/// What has been submitted runs to its end all the same, because the other ranks count on it; what has not been
-/// submitted does not start. What ends the wait:
-/// - Another op of the step has failed, or the data is at its end: the other ranks know nothing of it and submit what
-///   they owe. If this rank then gives up, its uncaught exception aborts the job and so ends the waiting ranks' calls.
-/// - The ranks disagree about a collective of ours: all were told the same, so the step fails on all of them, and some
-///   may never come to this call. The engine ends it at once: calls of a function carry the generation in which their
-///   step began (farandole_generation), and all of them fail together. So this call can not meet what a later step
-///   submits either.
-/// - The same in another process set: the engine knows nothing of it in this one. Ranks that had submitted this call
-///   finish it with us; if the remaining ranks do not submit it within ten seconds, the job is aborted with a text that
-///   says so, because a hang would say nothing.
+/// Memory. TensorFlow's `done` is called only after the engine's last callback. Until then the OpKernelContext stays
+/// alive, and with it all inputs and outputs, whatever is cancelled.
+///
+/// Cancellation. TensorFlow cancels the pending ops of a step when an op of the step has failed, and when the caller
+/// asks. A submitted collective runs to its end nevertheless, because the other ranks need this rank's part; a
+/// collective that has not been submitted does not start. The wait then ends in these ways:
+/// - Another op of the step has failed, or the data has ended: the other ranks do not know, and submit their
+///   collectives. If this rank gives up, its uncaught exception aborts the job, which ends the waiting ranks' calls.
+/// - The ranks disagree about a collective: the error reaches all ranks, so the step fails on all of them, and some may
+///   never reach this call. The engine ends this call together with the step: all calls of a function carry the
+///   generation in which their step began (farandole_generation). So this call cannot be matched with a call of a later
+///   step, either.
+/// - The ranks disagree in another process set: the engine does not know of that in this set. If the other ranks have
+///   submitted this call, it completes. If some do not submit it within ten seconds, the job is aborted with a text
+///   that explains why: an abort is better than a hang.
 /// - Ctrl-C: Python's watcher (_interrupt.py) calls farandole_abort, and every pending call ends at once.
 ///
-/// Made by one thread, and then used by the engine's callbacks; `mutex_` guards what several of them write.
+/// Threads. Used by one thread until `submit`, then by the engine's callbacks; `mutex_` guards data that several
+/// callbacks write.
 class Call : public std::enable_shared_from_this<Call> {
  public:
   /// @param tensor_count  number of `add…` calls that follow
   Call(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done, CallOptions options,
        int tensor_count);
 
-  /// A tensor whose result has its shape. `output` is memory of that size, and may be `input`.
+  /// Adds a tensor whose result has the same shape. `output` is memory of that size, and may be `input`.
   void add(const tensorflow::Tensor& input, const tensorflow::Tensor& output);
-  /// A tensor whose result is output `output_index` of the op, in memory that is allocated when its shape is known.
+  /// Adds a tensor whose result is output `output_index` of the op, in memory that is allocated when the shape is
+  /// known.
   /// @param splits  alltoall: rows for each rank; empty for equal parts. Must live until `submit` has returned
-  /// @param splits_output  alltoall: index of the output for the rows that came from each rank; else -1
+  /// @param splits_output  alltoall: index of the output for the number of rows from each rank; otherwise -1
   void add_with_deferred_output(const tensorflow::Tensor& input, int output_index,
                                 const std::vector<int64_t>* splits = nullptr, int splits_output = -1);
-  /// A barrier's tensor.
+  /// Adds the tensor of a barrier, without data.
   void add_nothing();
-  /// Runs after success, before TensorFlow hears of it; is destroyed when the engine has ended the call. Holds what no
-  /// context holds: a variable's memory.
+  /// Sets an action that runs after success, before TensorFlow's `done`. The action is destroyed when the call has
+  /// ended; it can own memory that the context does not own, such as a variable's.
   void on_success(std::function<void()> action) { on_success_ = std::move(action); }
 
-  /// Hands the call to the engine. The op's `done` is called exactly once, here or later.
+  /// Submits the call to the engine. The op's `done` is called exactly once, here or later. If `caller_waits`, blocks.
   void submit();
-  /// The same for a join; its result is output 0, a scalar.
+  /// Submits a join, in the same way; the result is output 0, a scalar.
   void submit_join();
 
  private:
-  struct Slot {
+  /// A tensor of the call; context of the engine's callbacks.
+  struct TensorRecord {
     Call* call = nullptr;
     farandole_dtype dtype = FARANDOLE_U8;
     std::vector<int64_t> shape;
@@ -111,34 +119,43 @@ class Call : public std::enable_shared_from_this<Call> {
     int splits_output = -1;
   };
 
-  Slot& add_slot(const tensorflow::Tensor& input);
+  TensorRecord& add_record(const tensorflow::Tensor& input);
   std::vector<farandole_tensor> engine_tensors() const;
+  /// Prepares the submission. False: the call was cancelled or is invalid, and has been finished.
   bool begin();
+  /// Handles the result of farandole_submit or farandole_join.
   void submitted(int failed, farandole_error* error);
-  void* allocate(const Slot& slot, const int64_t* shape, int32_t dimensions);
-  absl::Status write_received_splits(const Slot& slot, const farandole_result& result);
-  void note(const absl::Status& status, bool told_to_all);
-  void one_done();
+  void* allocate(const TensorRecord& record, const int64_t* shape, int32_t dimensions);
+  absl::Status write_received_splits(const TensorRecord& record, const farandole_result& result);
+  /// Keeps the first error.
+  void set_error(const absl::Status& status, bool failed_on_all);
+  /// Called at the end of each callback; the last callback finishes the call, or wakes the waiting thread.
+  void finish_one();
+  /// Called by TensorFlow's cancellation manager on any thread; see the class.
   void cancelled();
+  /// Reports to TensorFlow, and releases this object.
   void finish();
 
-  static void* allocate_callback(void* slot, const int64_t* shape, int32_t dimensions);
-  static void done_callback(void* slot, const farandole_result* result);
+  static void* allocate_callback(void* record, const int64_t* shape, int32_t dimensions);
+  static void done_callback(void* record, const farandole_result* result);
   static void joined_callback(void* call, const farandole_error* error, int32_t last_rank);
 
   tensorflow::OpKernelContext* const context_;
   const CallOptions options_;
   const int64_t step_id_;
-  std::vector<Slot> slots_;
+  std::vector<TensorRecord> records_;
   std::function<void()> on_success_;
   tensorflow::AsyncOpKernel::DoneCallback done_;
-  std::shared_ptr<Call> self_;  // from `submit` to `finish`: the engine holds plain pointers
+  // Keeps this object alive from `submit` to `finish`, because the engine holds plain pointers.
+  std::shared_ptr<Call> self_;
   tensorflow::CancellationToken token_ = tensorflow::CancellationManager::kInvalidToken;
-  std::atomic<int32_t> remaining_{0};  // callbacks to come; the last one sees what the earlier ones wrote
-  volatile int32_t all_done_ = 0;      // for farandole_wait_until; written last, read by the waiting thread
-  std::mutex mutex_;                   // guards what follows, and the context's outputs
-  absl::Status status_;                // the first error
-  bool is_told_to_all_ = false;        // the error came to the other ranks too
+  // Callbacks to come; acquire-release, so that the last callback sees writes of the earlier ones.
+  std::atomic<int32_t> remaining_{0};
+  // Flag for farandole_wait_until; the last write before the waiting thread finishes this object.
+  volatile int32_t all_done_ = 0;
+  std::mutex mutex_;            // guards the following members, and the context's outputs
+  absl::Status status_;         // the first error
+  bool failed_on_all_ = false;  // the engine has reported the error, so other ranks get an error, too
 };
 
 }  // namespace farandole_tensorflow

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of the collectives.
 //
-// They are registered for the CPU only: TensorFlow places the ops there, and copies tensors of other devices to it and
-// back. A kernel for GPUs is registered here beside them, for the same ops, once the engine takes device memory: it
-// passes `context->op_device_context()->stream()` along, so that the collective waits for the tensor, and what follows
-// for the collective. `shape`, `splits` and `received_splits` then stay in host memory (`.SharedMemory("splits")`).
+// They are registered for the CPU only: TensorFlow places the ops there, and copies tensors of other devices to the CPU
+// and back. Once the engine takes device memory, kernels for GPUs are registered here for the same ops. They pass
+// `context->op_device_context()->stream()` along, so that the collective waits for the tensor, and later work waits for
+// the collective. `shape`, `splits` and `received_splits` then stay in host memory (`.SharedMemory("splits")`).
 #include <cstdlib>
 #include <numeric>
 #include <string>
@@ -26,7 +26,7 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// What the attributes of an op say.
+// Reads the attributes of an op.
 CallOptions read_options(OpKernelConstruction* context, const std::string& node_name) {
   CallOptions options;
   int value = 0;
@@ -78,7 +78,7 @@ class CollectiveKernel : public AsyncOpKernel {
   CallOptions options_;
 };
 
-/// Allreduce and broadcast: results have the shapes of the inputs, and their memory where nobody else needs it.
+/// Allreduce and broadcast: results have the inputs' shapes, and reuse the inputs' memory if nobody else needs it.
 template <farandole_collective kCollective>
 class SameShapeKernel : public CollectiveKernel {
  public:
@@ -97,7 +97,7 @@ class SameShapeKernel : public CollectiveKernel {
   }
 };
 
-/// Allgather and reduce_scatter: the number of rows is known when all ranks have told theirs.
+/// Allgather and reduce_scatter: the number of rows of a result is known only after all ranks have announced theirs.
 template <farandole_collective kCollective>
 class VariableRowsKernel : public CollectiveKernel {
  public:
@@ -151,8 +151,8 @@ class JoinKernel : public AsyncOpKernel {
   const CallOptions options_;
 };
 
-/// A variable's memory is written where it lies, unless a value that was read from it shares the memory (TensorFlow
-/// copies on write): then new memory takes its place, once the values are there.
+/// Writes variables in place. If a value that was read from a variable shares its memory (TensorFlow copies on write),
+/// the values are received in new memory, which replaces the variable's after success.
 class BroadcastVariablesKernel : public CollectiveKernel {
  public:
   explicit BroadcastVariablesKernel(OpKernelConstruction* context) : CollectiveKernel(context, FARANDOLE_BROADCAST) {}
@@ -181,7 +181,7 @@ class BroadcastVariablesKernel : public CollectiveKernel {
  private:
   struct Target {
     tensorflow::core::RefCountPtr<tensorflow::Var> variable;
-    Tensor input, output;  // hold the memory until the call has ended
+    Tensor input, output;  // own the memory until the call has ended
     bool is_new = false;
   };
 
@@ -195,7 +195,7 @@ class BroadcastVariablesKernel : public CollectiveKernel {
                           absl::StrCat(options().name, ": variable ", index, " of ", context->num_inputs(),
                                        " has no value yet; initialise it on every rank before it is broadcast"));
     }
-    // The root's values are only read.
+    // The root's memory is only read, so it may be shared.
     target.is_new = current_place().rank != options().root && !value->RefCountIsOne();
     target.input = *value;
     if (target.is_new) {

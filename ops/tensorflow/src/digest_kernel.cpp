@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A number that tells tensors apart: ranks compare it instead of the tensors.
+// Digest of tensors: ranks compare digests instead of the tensors.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,20 +17,21 @@ namespace {
 
 using tensorflow::Tensor;
 
-// A tensor of more than kMaxBytes is sampled, so that it takes some 0.1 ms; what is not in the cache costs more by the
-// byte.
+// A tensor of more than kMaxBytes is sampled, so that the digest takes about 0.1 ms; memory outside the cache costs
+// more per byte.
 constexpr std::size_t kMaxBytes = 1 << 20;
 constexpr std::size_t kSampledBytes = 256 << 10;
-constexpr std::size_t kBlockBytes = 64;  // a cache line: less of it costs as much
+constexpr std::size_t kBlockBytes = 64;  // a cache line; reading less costs the same
 
-/// Every bit of what is added changes each bit of the result with a probability of about a half. Not for secrets.
+/// A fast 64-bit hash: each input bit changes each bit of the result with a probability of about one half. Not
+/// cryptographic.
 class Digest {
  public:
   void add(std::uint64_t word) { state_ = mixed(state_ ^ word, kFirst); }
 
   void add(const char* data, std::size_t bytes) {
     add(bytes);
-    // Independent of each other, so that the processor multiplies them side by side.
+    // Four independent lanes, so that the processor overlaps their multiplications.
     std::uint64_t lanes[4] = {state_, state_ ^ kFirst, state_ ^ kSecond, ~state_};
     for (; bytes >= sizeof lanes; data += sizeof lanes, bytes -= sizeof lanes) {
       std::uint64_t words[4];
@@ -54,7 +55,7 @@ class Digest {
   static constexpr std::uint64_t kFirst = 0x9e3779b97f4a7c15,
                                  kSecond = 0xd6e8feb86659fd93;  // odd, half of the bits set
 
-  /// Both halves of the product of 128 bits.
+  /// Combines both halves of the 128-bit product.
   static std::uint64_t mixed(std::uint64_t left, std::uint64_t right) {
     const auto product = static_cast<unsigned __int128>(left ^ (left << 23 | left >> 41)) * right;
     return left + (static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64));
@@ -63,7 +64,8 @@ class Digest {
   std::uint64_t state_ = kFirst;
 };
 
-/// Blocks that are spread evenly over each row; in the next row they are shifted, so that all columns are seen.
+/// Adds blocks that are spread evenly over each row; the blocks of each row are shifted, so that all columns are
+/// sampled.
 void add_sample(const char* data, std::size_t bytes, std::size_t rows, Digest& digest) {
   const std::size_t row_bytes = bytes / rows;
   const std::size_t blocks = std::max<std::size_t>(kSampledBytes / rows / kBlockBytes, 1);
@@ -80,14 +82,14 @@ void add_sample(const char* data, std::size_t bytes, std::size_t rows, Digest& d
 
 void add_strings(const Tensor& tensor, bool whole, Digest& digest) {
   const auto texts = tensor.flat<tensorflow::tstring>();
-  const std::size_t most =
+  const std::size_t max_bytes =
       whole ? SIZE_MAX : std::max<std::size_t>(kMaxBytes / std::max<int64_t>(texts.size(), 1), 2 * kBlockBytes);
   for (int64_t i = 0; i < texts.size(); ++i) {
     const tensorflow::tstring& text = texts(i);
     digest.add(text.size());
-    const std::size_t taken = std::min<std::size_t>(text.size(), most / 2);
-    digest.add(text.data(), text.size() <= most ? text.size() : taken);
-    if (text.size() > most) digest.add(text.data() + text.size() - taken, taken);
+    const std::size_t taken = std::min<std::size_t>(text.size(), max_bytes / 2);
+    digest.add(text.data(), text.size() <= max_bytes ? text.size() : taken);
+    if (text.size() > max_bytes) digest.add(text.data() + text.size() - taken, taken);
   }
 }
 

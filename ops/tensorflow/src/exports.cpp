@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the Python package calls by ctypes.
+// Functions that the Python package calls by ctypes.
 #include "block_pool.h"
 #include "call.h"
 #include "window_allocator.h"
 
 #define FARANDOLE_TENSORFLOW_EXPORT extern "C" __attribute__((visibility("default")))
 
-/// What this library was built from and for, as text that _library.py looks for in the file before it is loaded: one
-/// built for another TensorFlow may load without an error, and do nothing.
+/// Identifies sources and TensorFlow version of this build. _library.py searches for this text in the file before
+/// loading the library, because a library built for another TensorFlow may load without an error and do nothing.
 FARANDOLE_TENSORFLOW_EXPORT const char farandole_tensorflow_build[] = FARANDOLE_TENSORFLOW_BUILD;
 
-/// Makes WindowAllocator the CPU allocator of TensorFlow, which must not have allocated anything yet: it ends the
-/// process otherwise.
+/// Makes WindowAllocator TensorFlow's CPU allocator. TensorFlow ends the process if it has allocated anything before.
 FARANDOLE_TENSORFLOW_EXPORT void farandole_tensorflow_register_allocator() {
   farandole_tensorflow::register_window_allocator();
 }
 
-/// Number of collectives that have begun and have not ended.
+/// Number of collectives that have begun and not ended.
 FARANDOLE_TENSORFLOW_EXPORT int32_t farandole_tensorflow_pending() {
   return farandole_tensorflow::pending_calls();
 }
 
-/// Bytes of large tensors: five numbers, see BlockPool::Memory.
+/// Stores BlockPool::Memory in `figures`, which has room for five numbers.
 FARANDOLE_TENSORFLOW_EXPORT void farandole_tensorflow_memory(int64_t* figures) {
   const farandole_tensorflow::BlockPool::Memory memory = farandole_tensorflow::BlockPool::instance().memory();
   figures[0] = memory.windows_in_use;

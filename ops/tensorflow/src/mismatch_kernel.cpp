@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fails as a collective does on whose call the ranks disagree, with a text that Python has made.
+// An op that fails like a collective about which the ranks disagree, with a text from Python.
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,9 +12,9 @@
 namespace farandole_tensorflow {
 namespace {
 
-/// All ranks come here, but not at the same point of their steps: one may have submitted what another will not come to
-/// any more. The engine ends all of that when ranks disagree about a request. So they make one: a broadcast, from
-/// another root on each.
+/// Fails the step on all ranks. All ranks run this op, but not at the same point of their steps: a rank may have
+/// submitted a collective that another rank will not reach any more. The engine ends all collectives of a step when
+/// ranks disagree about a request, so the ranks disagree on purpose: each submits a broadcast with another root.
 class MismatchKernel : public tensorflow::AsyncOpKernel {
  public:
   explicit MismatchKernel(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {

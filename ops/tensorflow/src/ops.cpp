@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops as TensorFlow's graphs know them: names, attributes, and what is known of shapes beforehand.
+// Registration of the ops: names, attributes and shape functions.
 //
-// All but the digest are stateful: equal calls are not merged, unused ones not pruned, and constant inputs not folded
-// away.
+// All ops but the digest are stateful, so that TensorFlow does not merge equal calls, prune unused calls, or fold calls
+// with constant inputs.
 //
-// Attributes that several ops have:
+// Attributes of several ops:
 //   tensor_name        name of the request for the engine; empty: the node's name
-//   ignore_name_scope  of the node's name only what follows the last slash counts
-//   process_set        number of the process set
+//   ignore_name_scope  use only the part of the node's name after the last slash
+//   process_set        id of the process set
 //   caller_waits       the op runs eagerly: its thread does nothing else meanwhile
-//   about              what else the ranks must agree on and the engine can not see, as a text
-//   prescale_factor, postscale_factor   numbers as text, since attributes of type float have 32 bits only
+//   about              further property on which the ranks must agree, as a text
+//   prescale_factor, postscale_factor   numbers as text, because attributes of type float have only 32 bits
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -39,8 +39,8 @@ absl::Status same_shapes(InferenceContext* context) {
   return absl::OkStatus();
 }
 
-// Input i, but for its first dimension.
-absl::Status set_other_rows(InferenceContext* context, int i) {
+// Output i has the shape of input i, except for an unknown first dimension.
+absl::Status set_variable_rows(InferenceContext* context, int i) {
   ShapeHandle shape;
   TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(i), 1, &shape));
   if (context->RankKnown(shape)) {
@@ -50,13 +50,13 @@ absl::Status set_other_rows(InferenceContext* context, int i) {
   return absl::OkStatus();
 }
 
-absl::Status other_rows(InferenceContext* context) {
-  for (int i = 0; i < context->num_inputs(); ++i) TF_RETURN_IF_ERROR(set_other_rows(context, i));
+absl::Status variable_rows(InferenceContext* context) {
+  for (int i = 0; i < context->num_inputs(); ++i) TF_RETURN_IF_ERROR(set_variable_rows(context, i));
   return absl::OkStatus();
 }
 
 absl::Status alltoall_shapes(InferenceContext* context) {
-  TF_RETURN_IF_ERROR(set_other_rows(context, 0));
+  TF_RETURN_IF_ERROR(set_variable_rows(context, 0));
   ShapeHandle splits;
   TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 1, &splits));
   context->set_output(1, context->Vector(InferenceContext::kUnknownDim));
@@ -69,14 +69,14 @@ REGISTER_OP("FarandoleAllreduce")
     .Attr("T: list(" FARANDOLE_TYPES ") >= 1")
     .FARANDOLE_REDUCTION_ATTRIBUTES.FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(same_shapes)
     .Doc(R"doc(
-Reduces each tensor over the ranks of the process set; all tensors together, when all of them are ready on all ranks.
+Reduces each tensor over the ranks of the process set. The collective starts when all tensors are ready on all ranks.
 )doc");
 
 REGISTER_OP("FarandoleAllgather")
     .Input("tensors: T")
     .Output("gathered: T")
     .Attr("T: list(" FARANDOLE_TYPES ") >= 1")
-    .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(other_rows)
+    .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(variable_rows)
     .Doc(R"doc(
 Concatenates each tensor of all ranks along the first dimension, which may differ from rank to rank.
 )doc");
@@ -88,7 +88,7 @@ REGISTER_OP("FarandoleBroadcast")
     .Attr("root_rank: int")
     .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(same_shapes)
     .Doc(R"doc(
-The tensors of the rank `root_rank` of the job, on every rank.
+Returns the tensors of the job's rank `root_rank` on every rank of the process set.
 )doc");
 
 REGISTER_OP("FarandoleBroadcastVariables")
@@ -97,7 +97,7 @@ REGISTER_OP("FarandoleBroadcastVariables")
     .Attr("root_rank: int")
     .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(R"doc(
-Gives variables the values that they have on the rank `root_rank` of the job, in place.
+Overwrites the variables, in place, with their values on the job's rank `root_rank`.
 )doc");
 
 REGISTER_OP("FarandoleAlltoall")
@@ -109,22 +109,23 @@ REGISTER_OP("FarandoleAlltoall")
     .Attr("Tsplits: {int32, int64} = DT_INT32")
     .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(alltoall_shapes)
     .Doc(R"doc(
-Sends `splits[r]` rows to rank r of the process set (an empty `splits`: equal parts), and concatenates what comes.
+Sends `splits[r]` rows to rank r of the process set (an empty `splits`: equal parts), and concatenates the received rows.
 )doc");
 
 REGISTER_OP("FarandoleReducescatter")
     .Input("tensors: T")
     .Output("reduced: T")
     .Attr("T: list(" FARANDOLE_TYPES ") >= 1")
-    .FARANDOLE_REDUCTION_ATTRIBUTES.FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(other_rows)
+    .FARANDOLE_REDUCTION_ATTRIBUTES.FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(variable_rows)
     .Doc(R"doc(
-Reduces each tensor over the ranks and deals out the rows of the result; the first ranks get one more if uneven.
+Reduces each tensor over the ranks, and gives each rank a block of rows of the result; if uneven, the first ranks get one
+row more.
 )doc");
 
 REGISTER_OP("FarandoleBarrier")
     .FARANDOLE_REQUEST_ATTRIBUTES.SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(R"doc(
-Waits until all ranks of the process set have come here.
+Completes when all ranks of the process set have reached this op.
 )doc");
 
 REGISTER_OP("FarandoleJoin")
@@ -134,7 +135,7 @@ REGISTER_OP("FarandoleJoin")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
-This rank has no more data: it takes part in the others' allreduces without changing them until all ranks have joined.
+Joins: until all ranks have joined, this rank takes part in the other ranks' allreduces without changing their results.
 )doc");
 
 REGISTER_OP("FarandoleMismatch")
@@ -144,8 +145,8 @@ REGISTER_OP("FarandoleMismatch")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
-Fails with a Mismatch of this text on all ranks, and with it all else of their steps: they have found, by other means,
-that they do not do the same.
+Fails with a Mismatch of this text on all ranks, together with the rest of their steps. For ranks that have found by other
+means that they do different things.
 )doc");
 
 REGISTER_OP("FarandoleProgress")
@@ -165,9 +166,10 @@ REGISTER_OP("FarandoleProgress")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-What each rank of the job is about to do, a row for each, and whether all do the same. Of the variables, `place` (int64[5]) is
-this rank's place in the program, which is part of the row, and counts batches; `share` (a double) becomes its part of the
-samples of all ranks, and `batches` (int64[4, ranks]) gets the samples of each rank as its first row, the others moving on by one.
+Exchanges the next action of every rank: a row per rank, and whether all actions are the same. Variables: `place` (int64[5])
+is this rank's position in the program; it is part of the row, and counts batches. `share` (a double) is set to this rank's
+fraction of the samples of all ranks. `batches` (int64[4, ranks]) gets each rank's number of samples as the first row; older
+rows move down by one.
 )doc");
 
 REGISTER_OP("FarandoleDigest")
@@ -177,12 +179,14 @@ REGISTER_OP("FarandoleDigest")
     .Attr("whole: bool = false")
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
-A number that is the same for equal tensors and hardly ever for others: of their types, shapes and bytes; of a tensor of more
-than 1 MiB, unless `whole`, of blocks that are spread over each row of the first dimension. It is the same in each process.
+A 64-bit digest of the types, shapes and bytes of tensors: the same for equal tensors in every process, and almost certainly
+different for different tensors. Of a tensor above 1 MiB it covers only blocks that are spread over each row of the first
+dimension, unless `whole` is set.
 )doc");
 
-// Facts of the job, at the time when the op runs. -1 where there is none: no job, no such set, not a member.
-#define FARANDOLE_REGISTER_FACT(name, text)                 \
+// Ops that return this process's place, at the time when the op runs; -1 if there is no job, no such set, or this
+// process is not a member.
+#define FARANDOLE_REGISTER_TOPOLOGY_OP(name, text)          \
   REGISTER_OP(name)                                         \
       .Output("value: int32")                               \
       .Attr("process_set: int = 0")                         \
@@ -190,12 +194,12 @@ than 1 MiB, unless `whole`, of blocks that are spread over each row of the first
       .SetShapeFn(tensorflow::shape_inference::ScalarShape) \
       .Doc(text)
 
-FARANDOLE_REGISTER_FACT("FarandoleRank", "Position of this process in the process set.");
-FARANDOLE_REGISTER_FACT("FarandoleSize", "Number of ranks of the process set.");
-FARANDOLE_REGISTER_FACT("FarandoleLocalRank", "Position of this process among the ranks of its host.");
-FARANDOLE_REGISTER_FACT("FarandoleLocalSize", "Number of ranks of this host.");
-FARANDOLE_REGISTER_FACT("FarandoleProcessSetIncluded",
-                        "1: this process is in the set, 0: it is not, -1: there is no job, -2: there is no such set.");
+FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleRank", "Position of this process in the process set.");
+FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleSize", "Number of ranks of the process set.");
+FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleLocalRank", "Position of this process among the ranks of its host.");
+FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleLocalSize", "Number of ranks of this host.");
+FARANDOLE_REGISTER_TOPOLOGY_OP("FarandoleProcessSetIncluded",
+                               "1: this process is in the set, 0: not in the set, -1: no job, -2: no such set.");
 
 }  // namespace
 }  // namespace farandole_tensorflow

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each rank is about to do next, exchanged: the message of _strategy_progress.py, which says what it is for.
+// Exchange of each rank's next action; _strategy_progress.py describes the purpose and the message.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -18,18 +18,18 @@ namespace {
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// Inputs of the op: three variables, and then what the rank tells.
-enum Input { kPlaceVariable, kShareVariable, kBatchesVariable, kTold };
-// What a rank tells: three inputs of the op, and then the rank's place in the program, which is a variable.
+// Inputs of the op: three variables, then the values that this rank reports.
+enum Input { kPlaceVariable, kShareVariable, kBatchesVariable, kFirstReported };
+// Columns of a rank's row: three inputs of the op, then the rank's place in the program, which is a variable.
 enum Column { kKind, kDigest, kSamples, kCall, kStop, kEpoch, kBatch, kColumns };
-// The variable: that place, and whether some rank wanted to stop when the last message was exchanged.
+// Elements of that variable: the place, and whether a rank wanted to stop at the last exchange.
 constexpr int kPlaceBegin = kCall;
 constexpr int kStopAgreed = kColumns - kPlaceBegin;
 constexpr int kPlaceLength = kStopAgreed + 1;
 constexpr int64_t kBatchKind = 1;    // BATCH
 constexpr int64_t kKeptBatches = 4;  // KEPT_BATCHES
 
-/// `visitor(value)` with the value of the variable of input `index`.
+/// Calls `visitor` with the value of the variable of input `index`.
 template <class Visitor>
 absl::Status visit(OpKernelContext* context, int index, tensorflow::DataType type, int64_t elements, Visitor visitor) {
   tensorflow::core::RefCountPtr<tensorflow::Var> variable;
@@ -42,8 +42,8 @@ absl::Status visit(OpKernelContext* context, int index, tensorflow::DataType typ
   return visitor(*value);
 }
 
-/// `write(next)` with a copy of the value, which then takes its place: what was read of the variable may share its
-/// memory.
+/// Calls `write` with a copy of the value, which then replaces the value: tensors that were read from the variable may
+/// share its memory.
 template <class Write>
 absl::Status update(OpKernelContext* context, int index, tensorflow::DataType type, int64_t elements, Write write) {
   return visit(context, index, type, elements, [&](Tensor& value) -> absl::Status {
@@ -56,7 +56,8 @@ absl::Status update(OpKernelContext* context, int index, tensorflow::DataType ty
   });
 }
 
-/// One op in the place of some thirty: with a small model a training step takes as long as its ops are many.
+/// A single op instead of about thirty: with a small model the number of ops determines the duration of a training
+/// step.
 class ProgressKernel : public tensorflow::AsyncOpKernel {
  public:
   explicit ProgressKernel(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
@@ -71,27 +72,28 @@ class ProgressKernel : public tensorflow::AsyncOpKernel {
     Tensor* rows = nullptr;
     OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, {place.size, kColumns}, &rows), done);
     OP_REQUIRES_OK_ASYNC(context, write_own_row(context, place.rank, *rows), done);
-    const auto told = [context, rows, rank = place.rank, done = std::move(done)] {
+    const auto on_done = [context, rows, rank = place.rank, done = std::move(done)] {
       if (context->status().ok()) context->SetStatus(conclude(context, *rows, rank));
       done();
     };
-    const auto call = std::make_shared<Call>(context, told, options_, 1);
+    const auto call = std::make_shared<Call>(context, on_done, options_, 1);
     call->add(*rows, *rows);
     call->submit();
   }
 
  private:
-  /// The others' rows are zeros, so that the sum over the ranks has all of them.
+  /// Other ranks' rows are zero, so the sum over the ranks contains every row.
   static absl::Status write_own_row(OpKernelContext* context, int rank, Tensor& rows) {
     auto matrix = rows.matrix<int64_t>();
     matrix.setZero();
-    for (int i = 0; i < kPlaceBegin; ++i) matrix(rank, i) = context->input(kTold + i).scalar<int64_t>()();
+    for (int i = 0; i < kPlaceBegin; ++i) matrix(rank, i) = context->input(kFirstReported + i).scalar<int64_t>()();
     return visit(context, kPlaceVariable, tensorflow::DT_INT64, kPlaceLength, [&](Tensor& place) {
       for (int i = kPlaceBegin; i < kColumns; ++i) matrix(rank, i) = place.flat<int64_t>()(i - kPlaceBegin);
       return absl::OkStatus();
     });
   }
 
+  /// Compares all rows, and updates the variables.
   static absl::Status conclude(OpKernelContext* context, const Tensor& rows, int rank) {
     const auto matrix = rows.matrix<int64_t>();
     bool is_same = true, stop = false;
@@ -108,18 +110,18 @@ class ProgressKernel : public tensorflow::AsyncOpKernel {
     Tensor* result = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(1, {}, &result));
     result->scalar<bool>()() = is_same;
-    // What is no batch leaves the share of the last one.
+    // Other actions keep the share of the last batch.
     return matrix(rank, kKind) == kBatchKind ? keep_batch(context, rows, rank, samples) : absl::OkStatus();
   }
 
-  /// samples: of all ranks together.
+  /// Stores this rank's share, and adds the batch to the history. @param samples  sum over all ranks
   static absl::Status keep_batch(OpKernelContext* context, const Tensor& rows, int rank, int64_t samples) {
     const auto matrix = rows.matrix<int64_t>();
     TF_RETURN_IF_ERROR(update(context, kShareVariable, tensorflow::DT_DOUBLE, 1, [&](Tensor& next) {
       next.flat<double>()(0) =
           static_cast<double>(matrix(rank, kSamples)) / static_cast<double>(std::max<int64_t>(samples, 1));
     }));
-    // The newest comes first: one row for each batch, in which each rank has a column.
+    // The newest batch first: a row per batch, with a column per rank.
     const int64_t size = rows.dim_size(0), length = kKeptBatches * size;
     return update(context, kBatchesVariable, tensorflow::DT_INT64, length, [&](Tensor& next) {
       auto kept = next.flat<int64_t>();

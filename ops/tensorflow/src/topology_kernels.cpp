@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that tell where this process is. They ask when they run, not when the graph is made.
+// Kernels that return this process's place in the job. They ask the engine when they run, not when the graph is built.
 #include <algorithm>
 #include <vector>
 
@@ -10,7 +10,7 @@
 namespace farandole_tensorflow {
 namespace {
 
-/// Ranks of a set; empty if there is no such set, or no job.
+/// The ranks of a set; empty if there is no such set, or no job.
 std::vector<int32_t> ranks_of(int32_t process_set) {
   std::vector<int32_t> ranks;
   if (farandole_is_initialized() == 0) return ranks;
@@ -44,31 +44,31 @@ int32_t is_included(int32_t process_set) {
   return rank_in(process_set) < 0 ? 0 : 1;
 }
 
-template <int32_t (*kFact)(int32_t)>
-class FactKernel : public tensorflow::OpKernel {
+template <int32_t (*kFunction)(int32_t)>
+class TopologyKernel : public tensorflow::OpKernel {
  public:
-  explicit FactKernel(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
+  explicit TopologyKernel(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("process_set", &process_set_));
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
     tensorflow::Tensor* value = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, {}, &value));
-    value->scalar<int32_t>()() = kFact(process_set_);
+    value->scalar<int32_t>()() = kFunction(process_set_);
   }
 
  private:
   int32_t process_set_ = FARANDOLE_GLOBAL_SET;
 };
 
-#define FARANDOLE_REGISTER_FACT_KERNEL(name, function) \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), FactKernel<function>)
+#define FARANDOLE_REGISTER_TOPOLOGY_KERNEL(name, function) \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), TopologyKernel<function>)
 
-FARANDOLE_REGISTER_FACT_KERNEL("FarandoleRank", rank_in);
-FARANDOLE_REGISTER_FACT_KERNEL("FarandoleSize", size_of);
-FARANDOLE_REGISTER_FACT_KERNEL("FarandoleLocalRank", local_rank);
-FARANDOLE_REGISTER_FACT_KERNEL("FarandoleLocalSize", local_size);
-FARANDOLE_REGISTER_FACT_KERNEL("FarandoleProcessSetIncluded", is_included);
+FARANDOLE_REGISTER_TOPOLOGY_KERNEL("FarandoleRank", rank_in);
+FARANDOLE_REGISTER_TOPOLOGY_KERNEL("FarandoleSize", size_of);
+FARANDOLE_REGISTER_TOPOLOGY_KERNEL("FarandoleLocalRank", local_rank);
+FARANDOLE_REGISTER_TOPOLOGY_KERNEL("FarandoleLocalSize", local_size);
+FARANDOLE_REGISTER_TOPOLOGY_KERNEL("FarandoleProcessSetIncluded", is_included);
 
 }  // namespace
 }  // namespace farandole_tensorflow

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorFlow's CPU allocator, with large tensors in windows: collectives on them need no copy.
+// CPU allocator for TensorFlow that places large tensors in windows: collectives on them need no copy.
 #include "window_allocator.h"
 
 #include <malloc.h>
@@ -17,7 +17,7 @@
 namespace farandole_tensorflow {
 namespace {
 
-/// TensorFlow's own allocators have at most 200.
+/// Above the priority of TensorFlow's own allocators, which is at most 200.
 constexpr int kPriority = 1000;
 constexpr std::size_t kBlockAlignment = 64;
 
@@ -26,7 +26,7 @@ void* ordinary_memory(size_t alignment, size_t bytes) {
   return posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) == 0 ? memory : nullptr;
 }
 
-/// What TensorFlow shows as memory of the device CPU:0. Each figure is exact; together they may be of different
+/// Statistics that TensorFlow shows as memory of the device CPU:0. Each figure is exact; a set of figures may mix
 /// moments.
 class Statistics {
  public:
@@ -106,8 +106,8 @@ class WindowAllocator : public tensorflow::Allocator {
   Statistics statistics_;
 };
 
-/// For allocators of TensorFlow that pool memory by themselves (TF_CPU_ALLOCATOR_USE_BFC, staging for devices): they
-/// get ordinary memory, in large regions.
+/// Ordinary memory in large regions, for allocators of TensorFlow that pool memory themselves
+/// (TF_CPU_ALLOCATOR_USE_BFC, staging for devices).
 class OrdinaryMemory : public tensorflow::SubAllocator {
  public:
   OrdinaryMemory() : SubAllocator({}, {}) {}

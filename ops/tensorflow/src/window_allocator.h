@@ -4,7 +4,8 @@
 
 namespace farandole_tensorflow {
 
-/// TensorFlow takes large CPU tensors from the BlockPool from now on. Only before its first allocation.
+/// Makes TensorFlow allocate large CPU tensors from the BlockPool from now on. Call it before TensorFlow's first
+/// allocation.
 void register_window_allocator();
 
 }  // namespace farandole_tensorflow

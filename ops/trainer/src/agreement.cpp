@@ -54,14 +54,14 @@ std::optional<Failure> run(const std::function<void()>& action) {
   }
 }
 
-/// The first rank where it holds; the size if there is none.
+/// The lowest rank on which `holds` is true; the communicator's size if there is none. Collective.
 int lowest_rank_where(Communicator& communicator, bool holds) {
   std::int64_t lowest = holds ? communicator.rank() : communicator.size();
   communicator.allreduce(BufferView(&lowest, 1, DType::kI64), ReduceOp::kMin);
   return static_cast<int>(lowest);
 }
 
-constexpr char kEnd = '\0';  // of each text of a fact
+constexpr char kEnd = '\0';  // ends each text of an encoded fact
 
 std::string encode(const std::vector<SharedFact>& facts) {
   std::string text;
@@ -85,34 +85,34 @@ std::vector<SharedFact> decode(const std::string& text) {
   return facts;
 }
 
-/// What has other values in two lists, in the order of the first.
+/// Result of comparing two lists of facts, in the order of the first list.
 struct Difference {
-  SharedFact first;
+  SharedFact first;  // the first fact that differs
   std::string other_value;
-  std::vector<std::string> also;
+  std::vector<std::string> also;  // names of the other facts that differ
 };
 
-Difference difference(const std::vector<SharedFact>& ours, const std::vector<SharedFact>& theirs) {
+Difference difference(const std::vector<SharedFact>& root_facts, const std::vector<SharedFact>& other_facts) {
   constexpr const char* kMissing = "missing";
   Difference found;
-  const auto add = [&](const SharedFact& fact, const std::string& our_value, const std::string& their_value) {
-    if (our_value == their_value) return;
+  const auto add = [&](const SharedFact& fact, const std::string& root_value, const std::string& other_value) {
+    if (root_value == other_value) return;
     if (!found.first.what.empty()) {
       found.also.push_back(fact.what);
       return;
     }
-    found.first = {fact.what, our_value, fact.advice};
-    found.other_value = their_value;
+    found.first = {fact.what, root_value, fact.advice};
+    found.other_value = other_value;
   };
   const auto find = [](const std::vector<SharedFact>& facts, const std::string& what) {
     return std::find_if(facts.begin(), facts.end(), [&](const SharedFact& fact) { return fact.what == what; });
   };
-  for (const SharedFact& fact : ours) {
-    const auto same = find(theirs, fact.what);
-    add(fact, fact.value, same == theirs.end() ? kMissing : same->value);
+  for (const SharedFact& fact : root_facts) {
+    const auto same = find(other_facts, fact.what);
+    add(fact, fact.value, same == other_facts.end() ? kMissing : same->value);
   }
-  for (const SharedFact& fact : theirs) {
-    if (find(ours, fact.what) == ours.end()) add(fact, kMissing, fact.value);
+  for (const SharedFact& fact : other_facts) {
+    if (find(root_facts, fact.what) == root_facts.end()) add(fact, kMissing, fact.value);
   }
   return found;
 }
@@ -134,12 +134,12 @@ void require_same(Communicator& communicator, const std::vector<SharedFact>& fac
   if (communicator.size() == 1) return;
   const std::string mine = encode(facts);
   const std::string of_root = broadcast_text(communicator, mine, 0);
-  const int odd = lowest_rank_where(communicator, mine != of_root);
-  if (odd == communicator.size()) return;
-  const Difference found = difference(decode(of_root), decode(broadcast_text(communicator, mine, odd)));
+  const int different = lowest_rank_where(communicator, mine != of_root);
+  if (different == communicator.size()) return;
+  const Difference found = difference(decode(of_root), decode(broadcast_text(communicator, mine, different)));
   raise_on_all(ErrorKind::kMismatch,
                fmt::format("ranks disagree: {} is {} on {} and {} on {}; {}{}", found.first.what, found.first.value,
-                           communicator.describe(0), found.other_value, communicator.describe(odd),
+                           communicator.describe(0), found.other_value, communicator.describe(different),
                            found.first.advice.empty() ? "every rank must be given the same" : found.first.advice,
                            found.also.empty() ? "" : fmt::format("; also different: {}", fmt::join(found.also, ", "))));
 }

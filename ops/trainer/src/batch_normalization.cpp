@@ -18,7 +18,7 @@
 namespace farandole::trainer {
 namespace {
 
-/// to[c] += sum of x over rows, to[channels + c] += sum of x * x.
+/// Adds to to[c] the sum of x over rows, and to to[channels + c] the sum of x * x.
 template <class Scalar>
 void add_moments(const Scalar* values, std::int64_t rows, std::int64_t channels, double* to) {
   vectorized([=]() FARANDOLE_INLINED {
@@ -86,7 +86,7 @@ class BatchNormalization final : public Layer<Scalar> {
       memory_.gradients[1][c] = static_cast<Scalar>(sums_[c]);
     }
     if (is_synchronized(pass)) {
-      // Also where this replica needs no input gradient: the others may, and all must take part.
+      // Even if this replica needs no input gradient: other replicas may, and all must take part in the allreduce.
       pass.replicas->allreduce(std::span<double>(sums_), ReduceOp::kSum);
     }
     if (input_gradient == nullptr || input.samples() == 0) return;
@@ -124,7 +124,7 @@ class BatchNormalization final : public Layer<Scalar> {
     count_ = 1;
   }
 
-  /// Rounding can make a difference of squares slightly negative; NaN passes.
+  /// Clamps at 0: rounding can make a difference of squares slightly negative. NaN stays NaN.
   static double nonnegative(double value) { return value < 0 ? 0 : value; }
 
   void set(std::size_t channel, double mean, double variance) {
@@ -148,7 +148,7 @@ class BatchNormalization final : public Layer<Scalar> {
     });
   }
 
-  /// sums_ = [sum(dy), sum(dy * x')] per channel.
+  /// Sets sums_ = [sum(dy), sum(dy * x')], per channel.
   void add_gradient_sums(const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient) {
     const std::int64_t count = rows(input), channels = channels_;
     const Scalar *from = input.data(), *gradient = output_gradient.data();
@@ -198,8 +198,8 @@ class BatchNormalization final : public Layer<Scalar> {
   const BatchNormalizationOptions options_;
   std::int64_t channels_ = 0, rows_per_sample_ = 0;
   LayerMemory<Scalar> memory_;
-  // Of the last forward pass.
-  double count_ = 0;  ///< rows that the means are over
+  // State of the last forward pass.
+  double count_ = 0;  ///< number of rows over which the means are taken
   std::vector<Scalar> mean_, inverse_deviation_;
   // Scratch memory.
   std::vector<double> sums_;

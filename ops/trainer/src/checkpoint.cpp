@@ -23,7 +23,7 @@ using Tensors = std::span<const CheckpointTensor>;
 using Options = std::vector<std::pair<std::string, std::string>>;
 
 constexpr std::string_view kPrefix = "step-";
-constexpr std::string_view kAsidePrefix = ".farandole-writing-";
+constexpr std::string_view kTemporaryPrefix = ".farandole-writing-";
 constexpr const char* kManifest = "manifest.json";
 constexpr std::uintmax_t kMaxManifestBytes = 64 << 20;
 constexpr const char* kModelFile = "model.safetensors";
@@ -38,7 +38,7 @@ std::int64_t step_of(const fs::path& checkpoint) {
   return error == std::errc() && end == file.data() + file.size() ? step : -1;
 }
 
-/// Directories of checkpoints, oldest first, also those that are not whole.
+/// All directories of checkpoints, oldest first, including incomplete checkpoints.
 std::vector<fs::path> list_all(const fs::path& directory) {
   std::vector<std::pair<std::int64_t, fs::path>> found;
   std::error_code missing;
@@ -52,7 +52,7 @@ std::vector<fs::path> list_all(const fs::path& directory) {
   return paths;
 }
 
-/// Checkpoints, oldest first.
+/// Complete checkpoints, oldest first: those with a manifest.
 std::vector<fs::path> list(const fs::path& directory) {
   std::vector<fs::path> found = list_all(directory);
   std::erase_if(found, [](const fs::path& checkpoint) { return !fs::exists(checkpoint / kManifest); });
@@ -72,8 +72,8 @@ void check_names(Tensors tensors) {
   }
 }
 
-/// Moves a damaged checkpoint to a name that no checkpoint has, and returns that.
-fs::path put_away(const fs::path& checkpoint) {
+/// Renames a damaged checkpoint to a free name that is no checkpoint's, and returns the name.
+fs::path rename_damaged(const fs::path& checkpoint) {
   fs::path target = checkpoint.string() + ".damaged";
   for (int more = 2; fs::exists(target); ++more) target = fmt::format("{}.damaged-{}", checkpoint.string(), more);
   std::error_code error;
@@ -102,7 +102,7 @@ std::string describe_tensor(const std::string& name, const Shape& shape, std::st
   return fmt::format("'{}' of shape {} and type {}", name, describe(shape), dtype);
 }
 
-/// Compares what the manifest lists with what the model has.
+/// Compares the manifest's tensors with the model's: names, shapes, types. @throws InvalidArgument  they differ
 void compare_layout(const fs::path& checkpoint, const std::vector<Manifest::Tensor>& stored, Tensors expected) {
   constexpr const char* kNothing = "nothing";
   for (std::size_t i = 0; i < std::max(stored.size(), expected.size()); ++i) {
@@ -118,7 +118,8 @@ void compare_layout(const fs::path& checkpoint, const std::vector<Manifest::Tens
   }
 }
 
-/// Compares the tensors of a file with the manifest. @param expected  agrees with the manifest in names and shapes
+/// Compares a file's tensors with the manifest. @param expected  the model's tensors, which agree with the manifest
+/// @throws DataError  a tensor is missing or altered
 void verify_tensors(const fs::path& file, const SafetensorsFile& content, const std::vector<Manifest::Tensor>& stored,
                     Tensors expected) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -146,10 +147,10 @@ void copy_tensors(const SafetensorsFile& content, Tensors into) {
   }
 }
 
-/// Removes what interrupted writes and removals have left behind.
-void remove_remains(const fs::path& directory) {
+/// Removes temporary directories of interrupted writes and removals.
+void remove_temporary_directories(const fs::path& directory) {
   for (const auto& entry : fs::directory_iterator(directory)) {
-    if (!entry.path().filename().string().starts_with(kAsidePrefix)) continue;
+    if (!entry.path().filename().string().starts_with(kTemporaryPrefix)) continue;
     std::error_code error;
     fs::remove_all(entry.path(), error);
     if (error) {
@@ -159,16 +160,16 @@ void remove_remains(const fs::path& directory) {
   }
 }
 
-/// A directory that is removed unless it is moved to its place.
-class Aside {
+/// Temporary directory; removed by the destructor unless it was moved to its final place.
+class TemporaryDirectory {
  public:
-  explicit Aside(fs::path path) : path_(std::move(path)) { make_private_directory(path_); }
-  ~Aside() {
+  explicit TemporaryDirectory(fs::path path) : path_(std::move(path)) { make_private_directory(path_); }
+  ~TemporaryDirectory() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
   }
-  Aside(const Aside&) = delete;
-  Aside& operator=(const Aside&) = delete;
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
   const fs::path& path() const { return path_; }
   void move_to(const fs::path& target) { fs::rename(path_, target); }
@@ -189,13 +190,13 @@ CheckpointStore& CheckpointStore::operator=(CheckpointStore&&) noexcept = defaul
 
 void CheckpointStore::prepare() {
   try {
-    const fs::path directory = (directory_ / "").parent_path();  // without a slash at its end
+    const fs::path directory = (directory_ / "").parent_path();  // without a trailing slash
     if (!fs::is_directory(directory)) {
       if (directory.has_parent_path()) fs::create_directories(directory.parent_path());
       make_private_directory(directory);
     }
     if (!lock_ || !lock_->is_owner()) lock_ = std::make_unique<CheckpointLock>(directory);
-    remove_remains(directory);
+    remove_temporary_directories(directory);
   } catch (const InvalidArgument&) {
     throw;
   } catch (const std::exception& error) {
@@ -207,7 +208,7 @@ std::optional<fs::path> CheckpointStore::latest() const {
   return newest_of(list(directory_));
 }
 
-std::optional<fs::path> CheckpointStore::latest_remains() const {
+std::optional<fs::path> CheckpointStore::latest_with_incomplete() const {
   return newest_of(list_all(directory_));
 }
 
@@ -228,14 +229,14 @@ void CheckpointStore::save(const CheckpointState& state, Tensors model, Tensors 
   const fs::path target = directory_ / step;
   if (fs::exists(target)) throw DataError(target.string() + " exists already; checkpoints are never overwritten");
   try {
-    Aside aside(directory_ / fmt::format("{}{}-{}", kAsidePrefix, step, ::getpid()));
-    write_safetensors(aside.path() / kModelFile, model);
-    write_safetensors(aside.path() / kOptimizerFile, optimizer);
-    DurableFile manifest(aside.path() / kManifest);
+    TemporaryDirectory temporary(directory_ / fmt::format("{}{}-{}", kTemporaryPrefix, step, ::getpid()));
+    write_safetensors(temporary.path() / kModelFile, model);
+    write_safetensors(temporary.path() / kOptimizerFile, optimizer);
+    DurableFile manifest(temporary.path() / kManifest);
     manifest.write(write_manifest(state, model, optimizer));
     manifest.commit();
-    synchronize_directory(aside.path());
-    aside.move_to(target);
+    synchronize_directory(temporary.path());
+    temporary.move_to(target);
     synchronize_directory(directory_);
   } catch (const std::exception& error) {
     throw DataError(fmt::format("checkpoint {} could not be written: {}. Older checkpoints are untouched",
@@ -247,11 +248,11 @@ void CheckpointStore::save(const CheckpointState& state, Tensors model, Tensors 
 void CheckpointStore::remove_old() {
   const std::vector<fs::path> found = list(directory_);
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) < found.size(); ++i) {
-    // Renamed first: a checkpoint is complete or not there, also while it is being removed.
-    const fs::path aside = directory_ / fmt::format("{}removed-{}", kAsidePrefix, found[i].filename().string());
+    // Rename before removing: a checkpoint is complete or absent at any time.
+    const fs::path temporary = directory_ / fmt::format("{}removed-{}", kTemporaryPrefix, found[i].filename().string());
     std::error_code error;
-    fs::rename(found[i], aside, error);
-    if (!error) fs::remove_all(aside, error);
+    fs::rename(found[i], temporary, error);
+    if (!error) fs::remove_all(temporary, error);
     if (error && cannot_be_removed_.insert(found[i]).second) {
       log(LogLevel::kWarning, fmt::format("the old checkpoint {} cannot be removed: {}; training goes on",
                                           found[i].string(), error.message()));
@@ -268,7 +269,7 @@ LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors mo
         "directory",
         directory_.string()));
   }
-  std::vector<std::pair<fs::path, std::string>> damaged;  // and why
+  std::vector<std::pair<fs::path, std::string>> damaged;  // damaged checkpoints and the reasons
   for (; !candidates.empty(); candidates.pop_back()) {
     LoadedCheckpoint loaded{candidates.back(), {}};
     try {
@@ -279,7 +280,7 @@ LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors mo
     }
     for (const auto& [path, reason] : damaged) {
       log(LogLevel::kWarning, fmt::format("{} is damaged, so training resumes from {}; it is now {}. {}", path.string(),
-                                          loaded.path.string(), put_away(path).string(), reason));
+                                          loaded.path.string(), rename_damaged(path).string(), reason));
     }
     return loaded;
   }

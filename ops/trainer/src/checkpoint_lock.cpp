@@ -24,9 +24,9 @@ namespace farandole::trainer {
 namespace {
 
 constexpr const char* kFile = ".farandole-lock";
-// A process that has just got the lock writes its name at once; nobody waits longer for it.
-constexpr auto kLongestWriting = std::chrono::seconds(1);
-constexpr auto kBetweenLooks = std::chrono::milliseconds(10);
+// Maximum time to wait for the owner's text: a process writes the text as soon as the lock is taken.
+constexpr auto kMaxOwnerDelay = std::chrono::seconds(1);
+constexpr auto kPollInterval = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -38,11 +38,11 @@ CheckpointLock::CheckpointLock(const std::filesystem::path& directory) : Checkpo
   const std::filesystem::path file = directory / kFile;
   descriptor_ = above_standard_descriptors(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (descriptor_ < 0) throw DataError(fmt::format("cannot open {}: {}", file.string(), std::strerror(errno)));
-  const auto last_look = Clock::now() + kLongestWriting;
+  const auto deadline = Clock::now() + kMaxOwnerDelay;
   while (!try_lock(file)) {
     const std::string owner = read_owner();
-    if (owner.empty() && Clock::now() < last_look) {
-      std::this_thread::sleep_for(kBetweenLooks);
+    if (owner.empty() && Clock::now() < deadline) {
+      std::this_thread::sleep_for(kPollInterval);
       continue;
     }
     throw InvalidArgument(fmt::format(
@@ -55,24 +55,24 @@ CheckpointLock::~CheckpointLock() {
   InChildren::remove(this);
   if (descriptor_ < 0) return;
   if (locked_) {
-    (void)!::ftruncate(descriptor_, 0);  // the name is for messages only
+    (void)!::ftruncate(descriptor_, 0);  // the text is for messages only
     ::flock(descriptor_, LOCK_UN);
   }
   ::close(descriptor_);
 }
 
-void CheckpointLock::let_go_in_child(CheckpointLock& lock) {
+void CheckpointLock::close_in_child(CheckpointLock& lock) {
   if (lock.descriptor_ >= 0) ::close(lock.descriptor_);
   lock.descriptor_ = -1;
 }
 
 bool CheckpointLock::try_lock(const std::filesystem::path& file) {
-  int came = 0;
+  int status = 0;
   do {
-    came = ::flock(descriptor_, LOCK_EX | LOCK_NB);
-  } while (came != 0 && errno == EINTR);
-  if (came != 0 && errno == EWOULDBLOCK) return false;
-  locked_ = came == 0;
+    status = ::flock(descriptor_, LOCK_EX | LOCK_NB);
+  } while (status != 0 && errno == EINTR);
+  if (status != 0 && errno == EWOULDBLOCK) return false;
+  locked_ = status == 0;
   if (locked_) {
     write_owner();
   } else {
@@ -89,7 +89,7 @@ void CheckpointLock::write_owner() const {
   const std::string owner =
       fmt::format("host {}, pid {}, since {:%FT%TZ}\n", host.data(), ::getpid(),
                   fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
-  // On a full disk the lock holds without a name.
+  // On a full disk the lock is held without the owner's text.
   if (::ftruncate(descriptor_, 0) == 0) (void)!::pwrite(descriptor_, owner.data(), owner.size(), 0);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One writer at a time in a directory of checkpoints.
+// Lock of a checkpoint directory: one writer at a time.
 #pragma once
 
 #include <filesystem>
@@ -9,35 +9,37 @@
 
 namespace farandole::trainer {
 
-/// The right to write to a directory. It ends with this object, or with the process, whatever ends that.
+/// Exclusive right to write to a checkpoint directory. Released by the destructor, or by the kernel when the process
+/// ends, for whatever reason.
 ///
-/// An flock on a file that stays in the directory and names its owner while there is one. The kernel drops the lock
-/// with the last descriptor of the open file, so `kill -9` frees it, and network file systems carry it to other hosts.
-/// (The locks of fcntl would not do: a process loses those when any part of it opens and closes the file, as a program
-/// does that copies its checkpoints.) A forked child shares the open file and would keep the lock when its parent has
-/// died: it closes its descriptor at the fork.
+/// Implementation: an flock on a file that stays in the directory; while the lock is held, the file names the owner.
+/// The kernel releases an flock with the last descriptor of the open file, so `kill -9` releases the lock, and network
+/// file systems carry flocks to other hosts. (Locks of fcntl are unsuitable: a process loses them when any part of the
+/// process opens and closes the file, as a program does that copies its checkpoints.) A forked child shares the open
+/// file and would keep the lock after the parent's death, so the child closes the descriptor at the fork.
 class CheckpointLock {
  public:
-  /// Does not wait for another owner. Where the file system knows no locks, that is a warning.
-  /// @throws InvalidArgument  another process, or another object of this one, has the lock; names its host and process
+  /// Takes the lock; does not wait for another owner. On a file system without locks it only warns.
+  /// @throws InvalidArgument  another process, or another object of this process, holds the lock; names its host and
+  /// process
   /// @throws DataError  the file cannot be made
   explicit CheckpointLock(const std::filesystem::path& directory);
   ~CheckpointLock();
   CheckpointLock(const CheckpointLock&) = delete;
   CheckpointLock& operator=(const CheckpointLock&) = delete;
 
-  /// False in a child that was forked from the owner.
+  /// False in a forked child of the owner.
   bool is_owner() const { return descriptor_ >= 0; }
 
  private:
   CheckpointLock();
-  static void let_go_in_child(CheckpointLock& lock);
-  using InChildren = ForkedChildren<CheckpointLock, let_go_in_child>;
+  static void close_in_child(CheckpointLock& lock);
+  using InChildren = ForkedChildren<CheckpointLock, close_in_child>;
 
-  /// False if another has it.
+  /// Returns false if somebody else holds the lock.
   bool try_lock(const std::filesystem::path& file);
   void write_owner() const;
-  /// Empty if the owner has not written its name yet.
+  /// The owner's text; empty if that has not been written yet.
   std::string read_owner() const;
 
   int descriptor_ = -1;

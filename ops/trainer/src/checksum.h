@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checksum of data, parameters and checkpoints.
+// Checksum of data sets, parameters and checkpoints.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace farandole::trainer {
 
-/// CRC-32 of the bytes, and of those before them if `before` is their checksum. Cost: about 3 GB/s on one core.
+/// CRC-32 of `bytes`, continued from `before`, the checksum of the preceding bytes. Cost: about 3 GB/s on a core.
 std::uint32_t checksum(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 }  // namespace farandole::trainer

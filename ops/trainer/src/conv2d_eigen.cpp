@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution as a matrix product, sample by sample.
+// Convolution as a matrix product, sample by sample ("im2col"). A patch is the input of an output position; the patches
+// of a sample are the rows of a matrix.
 //   forward              output   = patches x weights + bias        {positions, patch} x {patch, channels}
 //   backward, weights    gradient = sum over samples of patches^T x output gradient
-//   backward, input      patches' = output gradient x weights^T, each added where its patch came from
+//   backward, input      patches' = output gradient x weights^T, each patch added to its place in the image
 // Source: Chellapilla, Puri, Simard: High performance convolutional neural networks for document processing, 2006.
 #include <algorithm>
 #include <vector>
@@ -54,8 +55,8 @@ class EigenConvolution final : public Convolution<Scalar> {
   }
 
  private:
-  /// Calls visit(piece of a patch, offset in the image, count) for each run of pixels that lies inside the image, and
-  /// visit(piece, -1, count) for what lies outside.
+  /// Calls visit(piece of a patch, offset in the image, count) for each run of pixels inside the image, and
+  /// visit(piece, -1, count) for pixels outside.
   template <class Visit>
   void for_each_run(const Visit& visit) {
     const ConvolutionGeometry& g = geometry_;
@@ -95,7 +96,7 @@ class EigenConvolution final : public Convolution<Scalar> {
   }
 
   const ConvolutionGeometry geometry_;
-  RowMatrix<Scalar> patches_;  ///< of one sample: a row per output position
+  RowMatrix<Scalar> patches_;  ///< of a sample: a row per output position
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution by oneDNN, in f32: Winograd's algorithm F(4x4, 3x3) where it applies (Lavin, Gray, CVPR 2016), else the
-// direct one. Images are channels last for the caller; where an algorithm wants images or weights in another form, they
-// are converted. A batch is computed in chunks of samples that stay in cache between conversion and product; weight
-// gradients of chunks are added in order. Primitives are kept per number of samples of a chunk.
+// Convolution by oneDNN, in f32: Winograd's algorithm F(4x4, 3x3) where that applies (Lavin, Gray, CVPR 2016),
+// otherwise the direct algorithm. The caller's images are channels last; images or weights are converted if the
+// algorithm needs another form. A batch is computed in chunks of samples that stay in cache between conversion and
+// product; weight gradients of chunks are added in order. Primitives are kept per number of samples of a chunk.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,40 +26,41 @@ memory unbound(const Form& form) {
   return {form, onednn_engine(), DNNL_MEMORY_NONE};
 }
 
-/// oneDNN's handles are not const; what is an input to a primitive is only read.
+/// Binds memory that primitives only read; oneDNN's handles are not const.
 void bind(memory& where, const float* values) {
   where.set_data_handle(const_cast<float*>(values));
 }
 
-/// A primitive with the memories it works on.
+/// A primitive and its memory objects.
 struct Step {
   dnnl::primitive primitive;
   std::unordered_map<int, memory> arguments;
 };
 
-/// What one number of samples needs. Memories are handles: binding one here binds it in the steps that use it.
+/// Primitives and memory objects for a certain number of samples. Memory objects are handles: binding a handle here
+/// binds the memory in all steps with that handle.
 struct Plan {
   memory input, weights, bias, output;  ///< in the caller's form; in backward, `output` is the output's gradient
   memory input_gradient, weight_gradient, bias_gradient;
   std::vector<Step> forward, backward_parameters, backward_input;
 };
 
-/// Adds the steps of one product to a plan: conversions of what it reads, the product, conversions of what it writes.
+/// Adds the steps of a product to a plan: conversions of inputs, the product, conversions of outputs.
 class StepWriter {
  public:
   explicit StepWriter(std::vector<Step>& steps) : steps_(steps) {
-    // Otherwise oneDNN would keep scratch memory per thread, and a model must be usable from another thread.
+    // oneDNN's own scratch memory belongs to a thread, but a model must be usable from another thread.
     attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   }
 
-  /// `packed` keeps the converted values; it is made if it does not exist or has another form.
+  /// Declares an input. `packed` holds the converted values, and is created if necessary or if the form differs.
   void reads(int argument, memory& plain, const Form& wanted, memory& packed) {
     if (place(argument, plain, wanted, packed)) convert(steps_, plain, packed);
   }
   void writes(int argument, memory& plain, const Form& wanted, memory& packed) {
     if (place(argument, plain, wanted, packed)) convert(conversions_after_, packed, plain);
   }
-  /// What an earlier product of the same call has converted.
+  /// Declares an input that an earlier product of the same call has converted.
   void reads_converted(int argument, const memory& values) { arguments_.emplace(argument, values); }
 
   void run(const dnnl::primitive& primitive, const Form& scratch) {
@@ -94,7 +95,8 @@ class StepWriter {
   dnnl::primitive_attr attributes_;
 };
 
-/// The three products of one algorithm; empty if oneDNN has none for this processor and these shapes.
+/// The three products by one algorithm; not complete if oneDNN has no such algorithm for this processor and these
+/// shapes.
 struct Descriptions {
   dnnl::convolution_forward::primitive_desc forward;
   dnnl::convolution_backward_weights::primitive_desc backward_parameters;
@@ -157,8 +159,8 @@ class OneDnnConvolution final : public Convolution<float> {
   std::int64_t output_elements() const { return geometry_.output_positions() * geometry_.channels; }
   std::int64_t weight_elements() const { return geometry_.patch_elements() * geometry_.channels; }
 
-  /// Samples whose input and output together fill about the cache of a core, or more where weights, which are
-  /// transformed once per chunk, are large. Depends on nothing else, so that results do not.
+  /// Number of samples per chunk: input and output of a chunk fill about the cache of a core, or more if the weights
+  /// are large, because weights are transformed once per chunk. Depends on the geometry only, so that results do, too.
   std::int64_t samples_per_chunk() const {
     constexpr std::int64_t kCacheElements = std::int64_t{1} << 20;
     constexpr std::int64_t kImagesPerWeight = 16;
@@ -283,7 +285,7 @@ class OneDnnConvolution final : public Convolution<float> {
     return plan;
   }
 
-  /// Runs the steps with the scratch memory that all of this layer share.
+  /// Runs the steps with scratch memory that all plans of this layer share.
   void run(std::vector<Step>& steps) {
     for (Step& step : steps) {
       memory& scratch = step.arguments.at(DNNL_ARG_SCRATCHPAD);
@@ -303,12 +305,12 @@ class OneDnnConvolution final : public Convolution<float> {
 
   const ConvolutionGeometry geometry_;
   const bool winograd_;
-  const std::int64_t chunk_;  ///< samples
+  const std::int64_t chunk_;  ///< samples per chunk
   dnnl::stream stream_;
   std::map<std::int64_t, Plan> plans_;
   memory scratch_;
   std::size_t scratch_bytes_ = 0;
-  std::vector<float> partial_weights_, partial_bias_;  ///< gradients of one chunk
+  std::vector<float> partial_weights_, partial_bias_;  ///< gradients of a chunk
 };
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace farandole::trainer {
 namespace {
 
-/// The file itself or its gzipped form, whichever is there.
+/// The file or its gzipped form, whichever exists.
 std::filesystem::path find_file(const std::filesystem::path& directory, const std::string& file) {
   for (const char* ending : {".gz", ""}) {
     std::filesystem::path path = directory / (file + ending);

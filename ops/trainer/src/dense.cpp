@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x W + b by a matrix product: oneDNN's sgemm, which picks its kernel for the processor at run time, for float, and
-// Eigen's for double (docs/decisions/0002-dense-layers-use-onednn-sgemm.md).
+// Fully connected layer, y = x W + b, by a matrix product: for float oneDNN's sgemm, which picks a kernel for the
+// processor at run time; for double Eigen's product (docs/decisions/0002-dense-layers-use-onednn-sgemm.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace farandole::trainer {
 namespace {
 
-/// A row-major factor of a product; `transposed` factors enter it transposed.
+/// A row-major factor of a matrix product, used transposed if `transposed`.
 template <class Scalar>
 struct Factor {
   const Scalar* values;

@@ -44,7 +44,7 @@ class Dropout final : public Layer<Scalar> {
  private:
   bool is_identity(const Pass& pass) const { return !pass.training || rate_ == 0; }
 
-  /// 0 or 1/(1-rate) for each element.
+  /// Sets factors_ to 0 or 1/(1-rate) for each element.
   void draw_factors(const Pass& pass, const Tensor<Scalar>& input) {
     const auto size = static_cast<std::size_t>(input.size());
     const std::uint64_t stream = random_stream(RandomPurpose::kDropout, {static_cast<std::uint64_t>(pass.training_step),

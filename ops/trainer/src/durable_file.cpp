@@ -51,7 +51,7 @@ void synchronize_directory(const std::filesystem::path& directory) {
   const bool synchronized = descriptor >= 0 && ::fsync(descriptor) == 0;
   const int reason = errno;
   if (descriptor >= 0) ::close(descriptor);
-  // Some network file systems cannot synchronise a directory and say so with EINVAL; there is nothing better to do.
+  // Some network file systems cannot synchronise a directory, and report EINVAL. Accept that: there is no alternative.
   if (!synchronized && reason != EINVAL) {
     throw DataError(fmt::format("cannot synchronise directory {}: {}", directory.string(), std::strerror(reason)));
   }
@@ -63,7 +63,7 @@ void make_private_directory(const std::filesystem::path& directory) {
   }
 }
 
-std::vector<std::byte> read_file(const std::filesystem::path& file, std::uintmax_t most) {
+std::vector<std::byte> read_file(const std::filesystem::path& file, std::uintmax_t max_bytes) {
   std::ifstream input(file, std::ios::binary);
   if (!input) {
     const std::string text = fmt::format("cannot open {}: {}", file.string(), std::strerror(errno));
@@ -73,7 +73,8 @@ std::vector<std::byte> read_file(const std::filesystem::path& file, std::uintmax
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(file, error);
   if (error) throw DataError(fmt::format("cannot read {}: {}", file.string(), error.message()));
-  if (size > most) throw DataError(fmt::format("{} has {} bytes; at most {} are possible", file.string(), size, most));
+  if (size > max_bytes)
+    throw DataError(fmt::format("{} has {} bytes; at most {} are possible", file.string(), size, max_bytes));
   std::vector<std::byte> bytes;
   try {
     bytes.resize(static_cast<std::size_t>(size));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are on the disk when they are said to be.
+// Files that are guaranteed to be on the disk after `commit`.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace farandole::trainer {
 
-/// Writes one new file, which only its user may read. All members throw DataError with the file and the reason (disk
+/// Writes a new file with access for the user only. All members throw DataError with the file and the reason (disk
 /// full, not writable, …).
 class DurableFile {
  public:
@@ -22,7 +22,7 @@ class DurableFile {
 
   void write(const void* data, std::size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  /// Waits until the disk has everything, and closes. A file that is destroyed without it is incomplete.
+  /// Synchronises the file with the disk, and closes it. A file destroyed without `commit` is incomplete.
   void commit();
 
  private:
@@ -32,14 +32,16 @@ class DurableFile {
   int descriptor_ = -1;
 };
 
-/// Waits until the disk knows the entries of a directory. @throws DataError
+/// Synchronises the entries of a directory with the disk. @throws DataError
 void synchronize_directory(const std::filesystem::path& directory);
 
-/// A new directory, which only its user may enter. @throws DataError  it cannot be made, or exists
+/// Makes a directory with access for the user only. @throws DataError  it cannot be made, or exists already
 void make_private_directory(const std::filesystem::path& directory);
 
-/// The bytes of a file. @throws DataError  it is not there, is no file, is damaged, or has more bytes than `most` or
-/// than fit into memory   @throws InvalidArgument  this process may not open it, or has too many files open
-std::vector<std::byte> read_file(const std::filesystem::path& file, std::uintmax_t most = UINTMAX_MAX);
+/// Reads a file.
+/// @throws DataError  the file does not exist, is no regular file or damaged, or has more than `max_bytes` or more
+/// bytes than fit into memory
+/// @throws InvalidArgument  this process may not open the file, or has too many files open
+std::vector<std::byte> read_file(const std::filesystem::path& file, std::uintmax_t max_bytes = UINTMAX_MAX);
 
 }  // namespace farandole::trainer

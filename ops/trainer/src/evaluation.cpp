@@ -13,7 +13,7 @@ template <class Scalar>
 Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Dataset& data, std::int64_t batch) {
   if (data.size() == 0) return {};
   const std::int64_t batches = (data.size() + batch - 1) / batch;
-  std::vector<double> sums(static_cast<std::size_t>(2 * batches));  // loss and right answers of each batch
+  std::vector<double> sums(static_cast<std::size_t>(2 * batches));  // loss sum and right answers of each batch
   std::vector<std::uint32_t> samples;
   std::vector<std::int32_t> labels;
   Tensor<Scalar> inputs;
@@ -27,7 +27,7 @@ Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Data
     sums[static_cast<std::size_t>(2 * index)] = result.loss_sum;
     sums[static_cast<std::size_t>(2 * index + 1)] = static_cast<double>(result.correct);
   }
-  // Every other replica adds zero to an entry, which is exact.
+  // Each entry is computed by a single replica; the other replicas add zero, which is exact.
   if (communicator.size() > 1) communicator.allreduce(sums, ReduceOp::kSum);
   double loss = 0, correct = 0;
   for (std::size_t index = 0; index < sums.size(); index += 2) {

@@ -17,7 +17,7 @@
 namespace farandole::trainer {
 namespace {
 
-constexpr std::int64_t kLargestArray = std::int64_t{1} << 36;  // bytes; beyond it a header is surely wrong
+constexpr std::int64_t kMaxArrayBytes = std::int64_t{1} << 36;  // bytes; a header that announces more is wrong
 
 struct CloseGzip {
   void operator()(gzFile file) const { gzclose(file); }
@@ -32,7 +32,7 @@ std::string describe_gzip_error(gzFile file) {
   return text;
 }
 
-/// Appends up to `limit` more bytes to `bytes`; returns why it ended early, or an empty text.
+/// Appends up to `limit` bytes of the file to `bytes`. Returns the reason if the file ends earlier; empty otherwise.
 std::string read_more(gzFile file, std::int64_t limit, std::vector<std::uint8_t>& bytes) {
   constexpr std::int64_t kChunk = 1 << 16;
   while (limit > 0) {
@@ -73,13 +73,13 @@ IdxArray read_idx_file(const std::filesystem::path& file, int dimensions) {
     std::int64_t extent = 0;
     const std::size_t first_byte = 4 + 4 * static_cast<std::size_t>(dimension);
     for (std::size_t byte = 0; byte < 4; ++byte) extent = extent << 8 | header[first_byte + byte];
-    if (extent == 0 || extent > kLargestArray / expected) {
+    if (extent == 0 || extent > kMaxArrayBytes / expected) {
       throw DataError(fmt::format("{}: dimension {} is {}; the file is corrupt", file.string(), dimension, extent));
     }
     array.extents.push_back(extent);
     expected *= extent;
   }
-  // One byte more than there should be: finds trailing data, and makes zlib compare its checksum at the end.
+  // Asks for a byte more than expected: finds trailing data, and makes zlib compare its checksum at the end.
   const std::string end = read_more(input.get(), expected + 1, array.bytes);
   const auto found = static_cast<std::int64_t>(array.bytes.size());
   if (found != expected || end != "end of file") {

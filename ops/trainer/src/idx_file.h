@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The IDX format of MNIST's files.
+// Reader of the IDX format of MNIST's files.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct IdxArray {
 };
 
 /// Reads `file`, gzipped or plain. @param dimensions  expected number of extents
-/// @throws DataError  not readable, of another format, cut or corrupt
+/// @throws DataError  the file is not readable, of another format, cut or corrupt
 IdxArray read_idx_file(const std::filesystem::path& file, int dimensions);
 
 }  // namespace farandole::trainer

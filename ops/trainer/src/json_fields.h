@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of JSON files that come from elsewhere.
+// Checked access to JSON of untrusted files.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ namespace farandole::trainer {
 
 using Json = nlohmann::ordered_json;
 
-/// @throws DataError  it is nested more deeply than any file of ours   @throws nlohmann::json::exception  it is no JSON
+/// Parses JSON. @throws DataError  the nesting is deeper than in any file of ours   @throws nlohmann::json::exception
+/// the text is no JSON
 inline Json parse_json(std::string_view text) {
   if (const int depth = json_depth(text); depth > kDeepestJson) {
     throw DataError(fmt::format("lists and objects lie {} deep in each other", depth));
@@ -25,9 +26,9 @@ inline Json parse_json(std::string_view text) {
   return Json::parse(text);
 }
 
-/// A number of things, or a position. @throws DataError  it is none
-inline std::int64_t whole(const Json& field) {
-  // Others would be converted: -1 to a large number, 1e300 to anything.
+/// Returns a count or a position. @throws DataError  the field is no integer from 0 to 2^63 - 1
+inline std::int64_t count_from(const Json& field) {
+  // JSON's conversion would accept other numbers: -1 as a large number, 1e300 as any number.
   if (!field.is_number_unsigned() || field.get<std::uint64_t>() > std::uint64_t{INT64_MAX}) {
     throw DataError(fmt::format("{} is no number of anything",
                                 field.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60)));
@@ -35,14 +36,14 @@ inline std::int64_t whole(const Json& field) {
   return field.get<std::int64_t>();
 }
 
-/// A shape of which the elements can be counted. @throws DataError  it is none
+/// Returns a shape of at most 2^47 elements. @throws DataError  the field is no such shape
 inline Shape shape_from(const Json& field) {
-  std::int64_t room = std::int64_t{1} << 47;
+  std::int64_t remaining = std::int64_t{1} << 47;
   Shape shape;
   for (const Json& each : field) {
-    const std::int64_t extent = whole(each);
-    if (extent > room) throw DataError("a shape of more elements than any memory holds");
-    if (extent > 0) room /= extent;
+    const std::int64_t extent = count_from(each);
+    if (extent > remaining) throw DataError("a shape of more elements than any memory holds");
+    if (extent > 0) remaining /= extent;
     shape.push_back(extent);
   }
   return shape;

@@ -18,7 +18,7 @@ constexpr const char* kFormat = "farandole checkpoint";
 constexpr int kVersion = 1;
 constexpr const char* kOwnChecksum = "manifest_crc32";
 
-/// Of a manifest without its own checksum.
+/// The checksum of a manifest without its own checksum field.
 std::string checksum_of_text(const Json& manifest) {
   const std::string text = manifest.dump();
   return crc32_text(std::as_bytes(std::span(text)));
@@ -54,11 +54,11 @@ Manifest read(Json& manifest) {
                                   manifest.at("version").dump(), kVersion));
   }
   Manifest result;
-  result.state = {.training_step = whole(manifest.at("training_step")),
-                  .epoch = whole(manifest.at("epoch")),
-                  .position = whole(manifest.at("position")),
+  result.state = {.training_step = count_from(manifest.at("training_step")),
+                  .epoch = count_from(manifest.at("epoch")),
+                  .position = count_from(manifest.at("position")),
                   .loss_sum = manifest.at("epoch_loss_sum").get<double>(),
-                  .correct = whole(manifest.at("epoch_correct"))};
+                  .correct = count_from(manifest.at("epoch_correct"))};
   for (const auto& [option, value] : manifest.at("options").items()) {
     result.state.options.emplace_back(option, value.get<std::string>());
   }

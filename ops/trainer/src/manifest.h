@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint says of itself.
+// The manifest of a checkpoint.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@
 
 namespace farandole::trainer {
 
+/// Content of manifest.json: state, and description of every tensor.
 struct Manifest {
   struct Tensor {
     std::string name;
@@ -23,13 +24,15 @@ struct Manifest {
   std::vector<Tensor> model, optimizer;
 };
 
-/// CRC-32, in hexadecimal digits.
+/// CRC-32 in hexadecimal digits.
 std::string crc32_text(std::span<const std::byte> bytes);
 std::string crc32_text(const BufferView& values);
 
+/// Returns the manifest as JSON, with a checksum of itself.
 std::string write_manifest(const CheckpointState& state, std::span<const CheckpointTensor> model,
                            std::span<const CheckpointTensor> optimizer);
-/// @param file  for messages   @throws DataError  cut, altered, or of another format   @throws Unsupported  of another
+/// Parses a manifest. @param file  for messages
+/// @throws DataError  the text is cut, altered or of another format   @throws Unsupported  the format has another
 /// version
 Manifest parse_manifest(std::string_view text, const std::string& file);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row-major matrices over memory that somebody else owns, and their product.
+// Eigen's views of row-major matrices over memory of other owners.
 #pragma once
 
-// One replica computes on one thread, and always in the same order.
+// A replica computes on a single thread, so the order of additions is fixed.
 #ifndef EIGEN_DONT_PARALLELIZE
 #define EIGEN_DONT_PARALLELIZE
 #endif

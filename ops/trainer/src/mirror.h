@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeping replicas the same.
+// Check that replicas are equal.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace farandole::trainer {
 
-/// Compares a checksum over all replicas. Collective; blocks. @throws InternalError  on all ranks; names the first rank
-/// that differs
+/// Compares checksums over all replicas. Collective; blocks.
+/// @throws InternalError  on all ranks; names the first rank that differs
 void check_mirrored(Communicator& communicator, std::uint32_t parameters, std::uint32_t statistics);
 
 }  // namespace farandole::trainer

@@ -14,12 +14,13 @@
 namespace farandole::trainer {
 namespace {
 
-/// The first word of a layer's name: "conv2d" of "conv2d 3x3, 32 channels".
+/// Kind of a layer, the first word of its name: "conv2d" of "conv2d 3x3, 32 channels".
 std::string kind_of(const std::string& name) {
   return name.substr(0, name.find_first_of(" ,"));
 }
 
-/// Parameters and statistics of a layer share the names of a checkpoint's tensors.
+/// Throws if two parameters or statistics of a layer have the same name: they share the names of a checkpoint's
+/// tensors.
 template <class Scalar>
 void check_names(std::size_t place, const Layer<Scalar>& layer) {
   std::set<std::string> names;
@@ -39,8 +40,8 @@ std::span<Scalar> elements_of(Buffer& buffer) {
 }
 
 template <class Scalar>
-std::span<Scalar> part(std::span<Scalar> whole, const NamedSpan& where) {
-  return whole.subspan(where.first, where.count);
+std::span<Scalar> part(std::span<Scalar> values, const NamedSpan& where) {
+  return values.subspan(where.first, where.count);
 }
 
 }  // namespace
@@ -49,7 +50,7 @@ template <class Scalar>
 struct Model<Scalar>::State {
   explicit State(Shape input) : input_shape(std::move(input)) {}
 
-  /// A layer and its entries in the layouts.
+  /// A layer, with its range in the layouts and its output.
   struct Stage {
     std::unique_ptr<Layer<Scalar>> layer;
     Shape output_shape;
@@ -65,7 +66,7 @@ struct Model<Scalar>::State {
   std::vector<StatisticSpec> statistic_specs;
   std::size_t parameter_count = 0, statistic_count = 0;
   Buffer parameters, moving, reducible;
-  Tensor<Scalar> gradients[2];  ///< of a layer's output and its input, in turns
+  Tensor<Scalar> gradients[2];  ///< of a layer's output and of its input, alternating
   bool last_pass_trains = false;
 
   void add(std::unique_ptr<Layer<Scalar>> layer);

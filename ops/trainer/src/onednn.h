@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all uses of oneDNN share: the engine, the instruction set, and errors.
+// Shared setup of oneDNN: engine, instruction set, errors.
 #pragma once
 
 #include <dnnl.hpp>
@@ -12,7 +12,7 @@
 
 namespace farandole::trainer {
 
-/// Bounds oneDNN by FARANDOLE_ISA; must come before its first primitive, and does nothing from the second time on.
+/// Limits oneDNN's instruction set by FARANDOLE_ISA. Must run before oneDNN's first primitive; idempotent.
 inline void bound_onednn_isa() {
   static const bool bounded = [] {
     if (active_isa() == Isa::kAvx2) dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
@@ -22,7 +22,7 @@ inline void bound_onednn_isa() {
   (void)bounded;
 }
 
-/// The processor; one per process, thread-safe.
+/// oneDNN's engine for the CPU; shared by the process, thread-safe.
 inline const dnnl::engine& onednn_engine() {
   static const dnnl::engine engine = [] {
     bound_onednn_isa();
@@ -31,7 +31,7 @@ inline const dnnl::engine& onednn_engine() {
   return engine;
 }
 
-/// Calls `action`, turning oneDNN's errors into ours. `what` names the operation and its shapes.
+/// Calls `action`, and translates oneDNN's errors. `what` names the operation and its shapes.
 template <class Action>
 auto with_onednn(const std::string& what, const Action& action) {
   try {

@@ -52,9 +52,9 @@ struct AdamFactors {
   Scalar rate;  // lr / (1 - beta1^t)
   Scalar beta1, beta2, epsilon;
   Scalar correction;  // 1 / sqrt(1 - beta2^t)
-  Scalar decay;       // added to the gradient
+  Scalar decay;       // added to the gradient, times the parameter
   Scalar shrink;      // factor on the parameter
-  Scalar scale;       // of the gradient
+  Scalar scale;       // factor on the gradient
 };
 
 template <class Scalar>

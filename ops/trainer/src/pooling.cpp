@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling over windows that do not overlap; what is left over at the right and bottom edge belongs to no window.
+// Pooling over windows that do not overlap. Rows and columns left over at the right and bottom edge belong to no
+// window.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,9 +13,9 @@
 namespace farandole::trainer {
 namespace {
 
-/// Shapes of a pooling, and where its windows lie.
+/// Shapes of a pooling, and positions of its windows.
 struct Windows {
-  std::int64_t size = 0;  ///< of a window, in pixels
+  std::int64_t size = 0;  ///< width and height of a window, in pixels
   std::int64_t height = 0, width = 0, channels = 0, output_height = 0, output_width = 0;
 
   Shape prepare(const std::string& name, const Shape& input) {
@@ -28,7 +29,7 @@ struct Windows {
     return {output_height, output_width, channels};
   }
 
-  /// Elements between the start of the input and window `window`, counted over all samples in row order.
+  /// Offset of window `window` in the input, in elements; windows are counted over all samples in row order.
   std::int64_t input_offset(std::int64_t window) const {
     const std::int64_t x = window % output_width, row = window / output_width;
     const std::int64_t y = row % output_height, sample = row / output_height;
@@ -50,7 +51,7 @@ class Pool : public Layer<Scalar> {
   Shape prepare(const Shape& input) override { return windows_.prepare(name(), input); }
 
  protected:
-  /// Zeroes what belongs to no window.
+  /// Sets the gradient of elements outside all windows to 0.
   void clear_rest(Tensor<Scalar>& input_gradient) const {
     if (!windows_.covers_input()) std::fill_n(input_gradient.data(), input_gradient.size(), Scalar{0});
   }
@@ -59,8 +60,8 @@ class Pool : public Layer<Scalar> {
   Windows windows_;
 };
 
-/// The gradient goes to the first place in row order that holds the maximum. It is found again from input and output,
-/// which costs less than to remember it.
+/// Backward passes the gradient to the first maximum in row order. The maximum is searched again in input and output,
+/// which costs less than storing its position.
 template <class Scalar>
 class MaxPool2d final : public Pool<Scalar> {
  public:
@@ -120,7 +121,7 @@ class MaxPool2d final : public Pool<Scalar> {
   }
 
  private:
-  std::vector<Scalar> left_;  ///< of one window's gradient, until the maximum is found
+  std::vector<Scalar> left_;  ///< gradient of a window, until its maximum is found
 };
 
 template <class Scalar>

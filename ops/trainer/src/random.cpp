@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox 4x32-10. A block of four words belongs to (seed, stream, block number); `bits(counter)` is word counter % 4 of
-// block counter / 4, `below` takes whole blocks from the half of the block numbers that `bits` never reaches.
+// Philox 4x32-10. A block of four words belongs to (seed, stream, block number). `bits(counter)` is word counter % 4 of
+// block counter / 4; `below` takes complete blocks from the upper half of the block numbers, which `bits` never uses.
 // Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. SC 2011.
 #include "farandole/trainer/random.h"
 

@@ -38,8 +38,8 @@ SafetensorsFile::Entry parse_entry(const std::string& name, const Json& value, s
     throw DataError(fmt::format("tensor '{}' has type {}; expected F32 or F64", name, dtype));
   }
   entry.dtype = dtype == "F32" ? DType::kF32 : DType::kF64;
-  const auto first = static_cast<std::uint64_t>(whole(value.at("data_offsets").at(0)));
-  const auto end = static_cast<std::uint64_t>(whole(value.at("data_offsets").at(1)));
+  const auto first = static_cast<std::uint64_t>(count_from(value.at("data_offsets").at(0)));
+  const auto end = static_cast<std::uint64_t>(count_from(value.at("data_offsets").at(1)));
   if (first > end || end - first != static_cast<std::uint64_t>(elements(entry.shape)) * size_in_bytes(entry.dtype)) {
     throw DataError(fmt::format("tensor '{}' of type {} and shape {} cannot lie at bytes {} to {}; the file is altered",
                                 name, dtype, describe(entry.shape), first, end));
@@ -52,7 +52,8 @@ SafetensorsFile::Entry parse_entry(const std::string& name, const Json& value, s
   return entry;
 }
 
-/// The format leaves no byte to no tensor, or to two. @param entries  are put into the order of the data
+/// Checks that the tensors cover the data without gaps and overlaps, as the format demands. @param entries  sorted in
+/// place by position
 void check_order(std::vector<SafetensorsFile::Entry>& entries, std::span<const std::byte> data) {
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return std::pair(a.bytes.data(), a.bytes.size()) < std::pair(b.bytes.data(), b.bytes.size());

@@ -12,27 +12,28 @@
 
 namespace farandole::trainer {
 
-/// Writes `tensors` (f32 or f64) to a new file and waits until the disk has it. @throws DataError  the file cannot be
-/// written
+/// Writes `tensors` (f32 or f64) to a new file, and synchronises it with the disk. @throws DataError  the file cannot
+/// be written
 void write_safetensors(const std::filesystem::path& file, std::span<const CheckpointTensor> tensors);
 
 /// A safetensors file in memory.
 class SafetensorsFile {
  public:
+  /// A tensor of the file; `bytes` points into the SafetensorsFile.
   struct Entry {
     std::string name;
     Shape shape;
     DType dtype = DType::kF32;
     std::span<const std::byte> bytes;
   };
-  /// @throws DataError  not readable, not of this format, or cut (names the first tensor that is not whole)
+  /// @throws DataError  the file is not readable, of another format, or cut (names the first incomplete tensor)
   explicit SafetensorsFile(const std::filesystem::path& file);
   SafetensorsFile(const SafetensorsFile&) = delete;
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
-  /// In the order of the data.
+  /// All tensors, in the order of their data.
   const std::vector<Entry>& entries() const { return entries_; }
-  /// Null if there is no tensor of that name.
+  /// The tensor of this name; null if there is none.
   const Entry* find(const std::string& name) const;
 
  private:

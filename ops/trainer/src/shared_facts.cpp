@@ -21,7 +21,7 @@ std::string text(std::uint64_t value) {
 std::string text(int value) {
   return std::to_string(value);
 }
-/// The shortest text that gives the same number again.
+/// The shortest text that parses to the same number.
 std::string text(double value) {
   return fmt::format("{}", value);
 }
@@ -35,7 +35,7 @@ std::string text(const std::filesystem::path& path) {
   return fmt::format("'{}'", path.string());
 }
 
-/// Adds options of one struct by their names.
+/// Adds the options of a structure, each by its name.
 class OptionFacts {
  public:
   OptionFacts(std::vector<SharedFact>& facts, std::string_view parent) : facts_(facts), parent_(parent) {}
@@ -50,8 +50,8 @@ class OptionFacts {
   std::string_view parent_;
 };
 
-// Each function unpacks its struct into all members, so that a new option does not compile before it is named here, as
-// one that ranks compare or as a rank's own.
+// Each function destructures its options completely, so that a new option does not compile until it is listed here:
+// either as an option that ranks compare, or as an option of the rank alone.
 
 void add_options(std::vector<SharedFact>& facts, const OptimizerOptions& options) {
   const auto& [kind, weight_decay, momentum, nesterov, beta1, beta2, epsilon] = options;
@@ -98,7 +98,7 @@ std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   const auto& [global_batch, epochs, max_steps, optimizer, learning_rate, clip_norm, accumulate, seed, initialize,
                deterministic, micro_batches, synchronized_layers, averaging, kernel_threads, evaluate_every,
                evaluation_batch, checkpoints, on_step, on_epoch] = options;
-  // A rank's own: what its machine has, and what its program does with reports.
+  // Options of the rank alone: the machine's cores, and the program's callbacks.
   (void)kernel_threads, (void)on_step, (void)on_epoch;
   std::vector<SharedFact> facts;
   OptionFacts group(facts, "");

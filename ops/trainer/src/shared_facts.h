@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must be the same on all ranks for them to train one model: options, data and model, as text.
+// Properties that must be the same on all ranks of a training, as text: options, data and model.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace farandole::trainer {
 
-/// Every option but those that concern a rank alone.
+/// All options, except those that may differ from rank to rank.
 std::vector<SharedFact> facts_of(const TrainerOptions& options);
-/// @param what  "training"   @param data  null: there are none
+/// Size, shape, classes and checksum of a data set. @param what  "training"   @param data  null: there is no data set
 std::vector<SharedFact> facts_of(const Dataset* data, const std::string& what);
 /// Precision, layers, parameters and statistics. @throws InvalidArgument  the model was moved from
 template <class Scalar>

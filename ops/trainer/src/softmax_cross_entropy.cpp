@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax and cross-entropy in one, computed in double: loss = log(sum of exp(z - max)) - (z[label] - max),
+// Softmax and cross-entropy together, computed in double: loss = log(sum of exp(z - max)) - (z[label] - max),
 // d loss / d z = softmax(z) - one_hot(label).
 #include <fmt/format.h>
 

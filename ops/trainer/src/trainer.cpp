@@ -52,12 +52,12 @@ int kernel_threads(const TrainerOptions& options, const Communicator& communicat
   return options.deterministic ? 1 : std::max(1, usable_cores() / communicator.local_size());
 }
 
-/// While it lives, parallel kernels of the calling thread run on so many threads; then on as many as before.
+/// Sets the number of OpenMP threads of the calling thread; the destructor restores the old number.
 class KernelThreads {
  public:
   explicit KernelThreads(int threads) : former_(omp_get_max_threads()) {
     omp_set_num_threads(threads);
-    // OpenMP starts its threads at the first parallel region, and keeps them.
+    // OpenMP starts its threads in the first parallel region and keeps them: start them here, with signals blocked.
     const SignalsBlocked for_threads_of_openmp;
     std::atomic<int> started{0};
 #pragma omp parallel
@@ -106,11 +106,11 @@ struct Trainer<Scalar>::State {
   TrainingCheckpoints<Scalar> checkpoints;
   TrainingStep<Scalar> step;
   std::int64_t steps_done = 0;
-  Totals resumed;                             // of the epoch that a checkpoint interrupted
-  std::optional<Evaluation> last_evaluation;  // of the parameters as they are
+  Totals resumed;                             // sums of the epoch that a checkpoint interrupted
+  std::optional<Evaluation> last_evaluation;  // with the current parameters; nothing after an update
 };
 
-/// What is reduced lies where all ranks of the host reach it.
+/// Places the gradients in windows, so that they are reduced without copies.
 template <class Scalar>
 Model<Scalar> with_gradients_in_windows(Model<Scalar> model, Communicator& communicator) {
   model.place_reducible([&](std::size_t count, DType dtype) { return communicator.allocate(count, dtype); });
@@ -271,7 +271,8 @@ typename Trainer<Scalar>::State& Trainer<Scalar>::state() const {
 template <class Scalar>
 EpochReport Trainer<Scalar>::fit() {
   State& state = this->state();
-  state.communicator.endpoint().check_process();  // before kernels wait for threads that a forked child does not have
+  // A forked child would wait for kernel threads that it does not have.
+  state.communicator.endpoint().check_process();
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   const std::int64_t per_epoch = state.loader.batches_per_epoch();
   Totals epoch = std::exchange(state.resumed, {}), all;
@@ -289,7 +290,7 @@ EpochReport Trainer<Scalar>::fit() {
   all.loss_sum = epoch.loss_sum;
   all.correct = epoch.correct;
   all.samples = epoch.samples;
-  // A later fit of this object goes on in the middle of the epoch.
+  // A later `fit` of this object continues in the middle of the epoch.
   state.resumed = {.loss_sum = epoch.loss_sum, .correct = epoch.correct, .samples = epoch.samples};
   return state.make_report(all);
 }

@@ -18,7 +18,7 @@ void append(std::vector<CheckpointTensor>& tensors, const std::vector<NamedSpan>
   }
 }
 
-/// What decides which samples and random numbers the next training step uses, and what the optimizer keeps.
+/// Options that determine the samples and random numbers of the next training step, and the optimizer's state.
 std::vector<std::pair<std::string, std::string>> options_to_match(const TrainerOptions& options,
                                                                   const Dataset& training) {
   return {{"optimizer", std::string(name(options.optimizer.kind))},
@@ -77,7 +77,7 @@ void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
     last_saved_ = state.training_step;
     return;
   }
-  if (const auto newest = store_->latest_remains()) {
+  if (const auto newest = store_->latest_with_incomplete()) {
     throw InvalidArgument(fmt::format(
         "{} holds checkpoints of an earlier training, the newest {}. Add --resume to go on from it, or choose "
         "another directory",

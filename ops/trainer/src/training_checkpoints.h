@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of a training on many replicas: rank 0 reads and writes, all get the result or the error.
+// Checkpoints of a training: rank 0 reads and writes, and all ranks get the result or the error.
 #pragma once
 
 #include <filesystem>
@@ -18,10 +18,10 @@ class TrainingCheckpoints {
   TrainingCheckpoints(Communicator& communicator, Model<Scalar>& model, Optimizer<Scalar>& optimizer,
                       const TrainerOptions& options, const Dataset& training);
 
-  /// Prepares the directory, resumes if that is wanted and possible, and makes the state of rank 0 that of all
-  /// replicas. Collective; blocks. Returns where training stands. @throws InvalidArgument, DataError  on all ranks
+  /// Prepares the directory, resumes if the options ask for that, and copies rank 0's state to all replicas.
+  /// Collective; blocks. Returns the position in training. @throws InvalidArgument, DataError  on all ranks
   CheckpointState open();
-  /// Writes a checkpoint, unless there is no directory or this training step has one. Collective; blocks.
+  /// Writes a checkpoint; no-op without a directory, or if this training step is saved already. Collective; blocks.
   /// @throws DataError  on all ranks
   void save(CheckpointState state);
   const std::filesystem::path& resumed_from() const { return resumed_from_; }

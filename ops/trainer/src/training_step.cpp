@@ -37,9 +37,9 @@ void TrainingStep<Scalar>::make_averager() {
   for (const NamedSpan& parameter : model_.parameter_layout()) {
     spans.push_back({model_.gradients().subspan(parameter.first, parameter.count), parameter.name});
   }
-  // Spans are reduced from the last to the first; batch statistics are known before any gradient.
+  // Last in the list, so reduced first: batch statistics are known before any gradient.
   if (!model_.batch_statistics().empty()) spans.push_back({model_.batch_statistics(), "batch statistics"});
-  // Its own communicator: layers that synchronise use the other one during backward.
+  // The averager needs a communicator of its own: layers that synchronise use the other communicator during backward.
   averager_.emplace(communicator_.duplicate(), std::move(spans), GradientOptions{.op = ReduceOp::kSum});
 }
 
@@ -59,7 +59,7 @@ StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> b
   bool accumulated = false;
   for (std::int64_t index = 0; index < options_.accumulate; ++index) {
     Range part = part_of(own.count, options_.accumulate, index);
-    if (part.count == 0) continue;  // the last one has samples if any has
+    if (part.count == 0) continue;  // the last micro-batch is not empty unless all are
     part.first += own.first;
     const BatchResult partial = forward(batch, {part, scale});
     result[0] += partial.loss_sum;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One training step of one replica: from the samples of a global batch to reduced gradients in the model.
+// A replica's part of a training step: from the samples of a global batch to reduced gradients in the model.
 #pragma once
 
 #include <array>
@@ -15,44 +15,50 @@
 
 namespace farandole::trainer {
 
-/// Of a global batch, all replicas together (without averaging: of this replica's part).
+/// Sums over a global batch, all replicas together; without averaging over this replica's part.
 struct StepResult {
   double loss_sum = 0;
   std::int64_t correct = 0;
   std::int64_t samples = 0;
 };
 
-/// Runs forward and backward on this replica's part of each global batch and sums gradients and batch statistics over
-/// the replicas. Gradients are those of the mean loss of the global batch: every micro-batch is scaled by 1 / (samples
-/// of the global batch), so that uneven parts weigh right and everything is a plain sum.
+/// Runs forward and backward on this replica's part of each global batch, and sums gradients and batch statistics over
+/// the replicas. The result is the gradient of the global batch's mean loss: every micro-batch is scaled by 1 /
+/// (samples of the global batch), so that parts of different sizes have the right weight and every reduction is a plain
+/// sum.
 ///
-/// Overlapped (the normal way): the replica's part is cut into `accumulate` micro-batches; the gradients of the last
-/// one are added to those before and handed to the averager one by one, while backward goes on.
+/// Overlapped (default): the replica's part is cut into `accumulate` micro-batches. The gradients of the first
+/// micro-batches are accumulated. During backward of the last micro-batch each gradient is added to the accumulated
+/// value and passed to the averager, which reduces it while backward goes on.
 ///
-/// Deterministic: the global batch is cut into `micro_batches`, whatever the number of replicas. Replica r of R
-/// computes M/R neighbours and sums them pairwise as a binary tree; R and M being powers of two, that is a whole
-/// subtree, and the allreduce by recursive doubling goes on with the same tree over the replicas.
+/// Deterministic: the global batch is cut into M = `micro_batches`, whatever the number R of replicas. Replica r
+/// computes the M/R adjacent micro-batches from r M/R on, and sums them pairwise in a binary tree. R and M are powers
+/// of two, so these form a complete subtree, and the allreduce by recursive doubling continues the same tree over the
+/// replicas: the association does not depend on R.
 template <class Scalar>
 class TrainingStep {
  public:
   /// All references must outlive this object. Collective: makes a communicator for the averager.
   TrainingStep(Communicator& communicator, Model<Scalar>& model, const Dataset& data, const TrainerOptions& options);
 
+  /// Computes the gradients of a global batch. Collective; blocks.
   /// @param batch  samples of the global batch   @param training_step  0-based
   StepResult run(std::span<const std::uint32_t> batch, std::int64_t training_step);
-  /// Communication of the last training step that computation did not hide.
+  /// Time of communication in the last training step that computation did not hide.
   Seconds exposed() const { return exposed_; }
 
  private:
   struct MicroBatch {
-    Range samples;     // of the global batch
+    Range samples;     // within the global batch
     double scale = 1;  // 1 / samples of the global batch
   };
   StepResult run_overlapped(std::span<const std::uint32_t> batch);
   StepResult run_deterministic(std::span<const std::uint32_t> batch);
-  /// Forward, loss, its gradient, and batch statistics weighted by the share of samples.
+  /// Computes forward pass, loss and loss gradient, and weights batch statistics by the part's share of samples.
   BatchResult forward(std::span<const std::uint32_t> batch, const MicroBatch& part);
+  /// Runs backward, and passes each gradient to the averager when it is final.
   void backward_and_average(bool add_accumulated);
+  /// Adds `reducible` to `accumulated_`; the first call of a training step overwrites.
   void accumulate(bool first);
   void make_averager();
 
@@ -60,7 +66,7 @@ class TrainingStep {
   Model<Scalar>& model_;
   const Dataset& data_;
   const TrainerOptions& options_;
-  const bool reducing_;  // false for one replica, and without averaging
+  const bool reducing_;  // false with a single replica, or without averaging
   std::optional<GradientAverager> averager_;
   TreeSum<Scalar> gradient_tree_;
   TreeSum<double> result_tree_;
@@ -68,7 +74,7 @@ class TrainingStep {
   Pass pass_{.training = true};
   Tensor<Scalar> inputs_, logits_gradient_;
   std::vector<std::int32_t> labels_;
-  std::vector<Scalar> accumulated_;  // like model_.reducible()
+  std::vector<Scalar> accumulated_;  // laid out like model_.reducible()
   Seconds exposed_{0};
 };
 

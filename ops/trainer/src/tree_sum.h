@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sum of a power of two of vectors as one balanced binary tree, one vector after the other.
+// Sum of 2^n vectors in a balanced binary tree, with the vectors added sequentially.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,14 @@
 
 namespace farandole::trainer {
 
-/// Adds vectors like a binary counter adds ones: vector i completes as many pairs as i has trailing one bits, so that
-/// the association is ((0,1),(2,3)),… and only log2(count) partial sums are kept.
+/// Works like a binary counter: vector i completes as many pairs as i has trailing 1 bits. The association is
+/// ((0,1),(2,3)),…, and only log2(count) partial sums are stored.
 template <class T>
 class TreeSum {
  public:
   void start() { added_ = 0; }
-  /// Adds `values`. On return `values` is the sum of the largest complete subtree that ends here: after the last of a
-  /// power of two of vectors, the whole sum.
+  /// Adds `values`, which on return holds the sum of the largest complete subtree that ends with this vector: after 2^n
+  /// vectors, the sum of all.
   void add(std::span<T> values) {
     std::size_t level = 0;
     for (; (added_ >> level & 1) != 0; ++level) {
@@ -31,7 +31,7 @@ class TreeSum {
 
  private:
   std::size_t added_ = 0;
-  std::vector<std::vector<T>> partial_;  // of 2^level vectors
+  std::vector<std::vector<T>> partial_;  // partial_[level] is the sum of 2^level vectors
 };
 
 }  // namespace farandole::trainer

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a loop that was compiled for several instruction sets, in the form that fits this processor.
+// Loops compiled for several instruction sets; the processor's is chosen at run time.
 #pragma once
 
 #include "farandole/core/reduce.h"
 
-/// Marks a lambda for `vectorized`; only code that is inlined into the three forms is compiled three times.
+/// Marks a lambda for `vectorized`: only code that is inlined into each of the three variants is compiled for each.
 #define FARANDOLE_INLINED __attribute__((always_inline))
 
 namespace farandole::trainer {
@@ -19,7 +19,7 @@ template <class Loop>
   loop();
 }
 
-/// Calls `loop`, a lambda marked FARANDOLE_INLINED that captures by value. Floating-point results are the same on every
+/// Calls `loop`, a lambda marked FARANDOLE_INLINED that captures by value. Floating-point results are equal on every
 /// instruction set, because products and sums are not contracted.
 template <class Loop>
 void vectorized(const Loop& loop) {

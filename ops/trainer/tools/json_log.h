@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON lines of --json and --log-steps.
+// JSON output of --json and --log-steps.
 #pragma once
 
 #include <cstdio>
@@ -11,10 +11,11 @@
 
 namespace farandole::trainer {
 
-/// Writes to one file, a line at a time; each line is in the file when its call returns.
+/// Writes JSON lines to a file. Each line is in the file when the function returns.
 class JsonLog {
  public:
-  /// @param file  empty: standard output   @param append  keeps what the file holds   @throws DataError
+  /// @param file  empty: standard output   @param append  keep the file's content   @throws DataError  the file cannot
+  /// be written
   JsonLog(std::filesystem::path file, bool append);
 
   void step(const StepReport& report);

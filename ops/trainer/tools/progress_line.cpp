@@ -21,7 +21,7 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// "3:07", "1:02:45"
+/// A duration as "3:07" or "1:02:45".
 std::string duration(double seconds) {
   const std::int64_t whole = std::llround(std::max(0.0, seconds));
   if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
@@ -33,8 +33,8 @@ std::string test_text(const EpochReport& report) {
   return fmt::format(", test loss {:.4f}, test accuracy {:.2f} %", report.test->loss, 100 * report.test->accuracy);
 }
 
-/// True if somebody may watch standard output. Open MPI gives every rank a terminal of its own, wherever its output
-/// goes in the end; there the launcher's standard output is looked at.
+/// True if standard output ends at a terminal. Under Open MPI every rank has a pseudo-terminal of its own, wherever its
+/// output goes in the end, so there the launcher's standard output is tested.
 bool on_terminal() {
   if (isatty(STDOUT_FILENO) != 1) return false;
   if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return true;

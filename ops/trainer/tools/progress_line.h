@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rank 0 tells the terminal.
+// Rank 0's progress reports on standard output.
 #pragma once
 
 #include <chrono>
@@ -11,10 +11,10 @@
 
 namespace farandole::trainer {
 
-/// One line that moves on a terminal; plain lines, one per epoch, elsewhere.
+/// Shows progress: on a terminal a line that is overwritten, elsewhere a plain line per epoch.
 class ProgressLine {
  public:
-  /// @param global_batch, epochs  to tell images per second and the time left
+  /// @param global_batch, epochs, max_steps  for images per second and the remaining time
   ProgressLine(std::int64_t global_batch, std::int64_t epochs, std::int64_t max_steps);
 
   void start(const std::string& text);

@@ -54,7 +54,7 @@ std::string describe_start(const TrainCommand& command, const World& world, cons
   return text;
 }
 
-/// Training on one replica.
+/// The training of a replica.
 template <class Scalar>
 void train(const TrainCommand& command, const TrainingData& data, const World& world, Communicator& replica) {
   const bool speaks = replica.rank() == 0;
@@ -93,7 +93,7 @@ void train(const TrainCommand& command, const TrainingData& data, const World& w
   if (json && !command.json_file.empty()) json->epoch(report, true);
 }
 
-/// The data, read once per process; what goes wrong is the error of each of its replicas.
+/// The data, read once per process. An error becomes the error of each replica of the process.
 class SharedData {
  public:
   const TrainingData& load(const std::filesystem::path& directory) {
@@ -114,8 +114,8 @@ class SharedData {
   std::exception_ptr error_;
 };
 
-/// One replica's part. False after an error that all ranks raise together: it is printed, and the job is left in good
-/// order.
+/// Trains on a replica. Returns false after an error that all ranks raise together: the error is printed, and the job
+/// is shut down cleanly.
 bool run_replica(const TrainCommand& command, const World& world, Communicator& replica, SharedData& shared,
                  ErrorReport& errors) {
   try {
@@ -156,7 +156,7 @@ int main(int argc, char** argv) {
     return tools::kExitDone;
   });
   if (!command) return status;
-  // Once the options are right, nothing else is the fault of the command line.
+  // Later errors are no fault of the command line.
   return errors.exit_status([&] { return run(*command, errors); }) == tools::kExitDone ? tools::kExitDone
                                                                                        : tools::kExitError;
 }

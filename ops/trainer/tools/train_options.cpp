@@ -23,14 +23,14 @@ namespace {
 namespace po = boost::program_options;
 using std::int64_t;
 
-/// What a process may have otherwise than the others: its machine's, or of rank 0 alone. All other options are
-/// compared.
+/// Options that may differ from process to process, because they depend on its machine or are used by rank 0 alone. All
+/// other options are compared.
 constexpr std::array<std::string_view, 9> kOfOneProcess{"replicas",  "expect-ranks", "threads", "data-dir", "json",
                                                         "log-steps", "quiet",        "help",    "version"};
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-/// What Boost writes into; checked and translated afterwards. More than 15 members: one for each option.
+/// Values as Boost parses them, before checks and translation. More than 15 members: one for each option.
 struct Raw {
   std::string optimizer, schedule, precision, data_directory, json_file, checkpoint_directory;
   int64_t replicas, ranks, threads, keep, epochs, max_steps, batch, accumulate, seed, micro_batches, warmup,
@@ -39,7 +39,7 @@ struct Raw {
   bool alone;
 };
 
-/// A default that --help shows as it is written, not with all digits of a double.
+/// A default that --help shows as written here, not with all digits of a double.
 po::typed_value<double>* number(double* into, double fallback, const char* shown) {
   return po::value(into)->default_value(fallback, shown)->value_name("X");
 }
@@ -154,7 +154,7 @@ void check_ranges(const Raw& raw) {
   check_number("clip-norm", raw.clip, raw.clip >= 0, "at least 0");
 }
 
-/// Refuses what was given and would have no effect.
+/// Throws if an option was given that would have no effect.
 void check_effect(const po::variables_map& values, const Raw& raw, const TrainCommand& command) {
   const auto need = [&values](std::initializer_list<const char*> options, bool holds, std::string_view needed) {
     for (const char* option : options) {
@@ -233,7 +233,7 @@ std::vector<SharedFact> shared_options(const tools::OptionTable& table, const po
   return shared;
 }
 
-/// @param raw, command  what its options set, on boost::program_options::notify
+/// @param raw, command  set by the options in boost::program_options::notify
 tools::Program describe_program(Raw& raw, TrainCommand& command) {
   tools::Program program;
   program.name = "farandole-train";

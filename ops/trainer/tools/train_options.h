@@ -12,6 +12,7 @@
 
 namespace farandole::trainer {
 
+/// The parsed command line.
 struct TrainCommand {
   std::string model = "cnn";
   bool synchronized_batch_normalization = false;
@@ -23,11 +24,11 @@ struct TrainCommand {
   std::filesystem::path json_file;
   bool log_steps = false;
   bool quiet = false;
-  /// Every option that must be the same on all ranks, as it was given or by default.
+  /// Options that must be the same on all ranks, with given or default values.
   std::vector<SharedFact> shared;
 };
 
-/// Reads the command line; empty if --help or --version was answered.
+/// Parses the command line. Returns nothing if the command was --help or --version, which has been answered.
 /// @throws InvalidArgument  an option is unknown (names the nearest), malformed or out of range (says the range)
 /// @throws DataError  the answer could not be written to standard output
 std::optional<TrainCommand> parse_command_line(const std::vector<std::string>& arguments);

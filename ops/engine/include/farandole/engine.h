@@ -1,33 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Named tensors, reduced in any order: Farandole's interface for frameworks, in plain C.
  *
- * Frameworks submit tensors in an order that differs from rank to rank. The engine agrees on one order, packs small
- * tensors together, and runs the collectives. A tensor is known by its name: the ranks of a process set that submit a
- * name together mean the same tensor.
+ * When to use it. Frameworks produce tensors in an order that differs from rank to rank, while a collective needs the
+ * same order on all ranks. Submit each tensor under a name, in any order and from any thread: the engine agrees with
+ * the other ranks on one order, packs small tensors together, and runs the collectives. The ranks of a process set that
+ * submit the same name mean the same tensor. A program whose ranks all call the same collectives in the same order
+ * needs no names: farandole::Communicator (farandole/collectives/communicator.h) costs less and takes device memory.
  *
- * A process has one engine. Every function may be called from any thread unless it says otherwise; none needs a lock of
- * the caller's. What can fail returns 0 for success, or 1 and an error in `*error`, which the caller frees; `error` may
- * be NULL. Texts are UTF-8.
+ * Example: the sum of four floats over all ranks (examples/c/named_allreduce.c is a whole program).
  *
- * None throws, and none crashes whatever numbers and null pointers it is given. A null pointer where the function needs
- * one, a number out of its range, a shape whose bytes no process has room for (2^47), more than 255 dimensions, a text
- * of more than 1 MiB and a structure that does not tell its size are INVALID_ARGUMENT. Functions that report no error
- * do nothing then, and return what they return when there is nothing: NULL, an empty text, 0, -1; farandole_abort and
- * farandole_log take the first 1 MiB of their text. The caller answers
- * for what can not be seen: a pointer that is not NULL points to as much as this header says.
+ *     static void on_done(void* context, const farandole_result* result) {
+ *       __atomic_store_n((int32_t*)context, result->error == NULL ? 1 : 2, __ATOMIC_RELEASE);
+ *     }
  *
- * Structures grow at their end only, and begin with their size. Set `struct_bytes` to sizeof: so the library knows
- * which fields the caller's version has.
- * - The library copies a caller's structure up to `struct_bytes`. Fields beyond are 0 to it, and 0 means what the
- *   library did before the field was there (but `has_factors`: a factor of 0 was meant as 0 before). What a newer
- * caller's structure has beyond the library's is not read.
- * - An array is stepped by the `struct_bytes` of its first element, and all its elements have the same.
+ *     farandole_init(NULL, &error);
+ *     float values[4] = {1, 2, 3, 4};
+ *     const int64_t shape[] = {4};
+ *     volatile int32_t finished = 0;
+ *     const farandole_tensor tensor = {.struct_bytes = sizeof tensor, .dtype = FARANDOLE_F32, .dimensions = 1,
+ *         .shape = shape, .input = values, .output = values, .context = (void*)&finished, .done = on_done};
+ *     const farandole_request request = {.struct_bytes = sizeof request, .name = "weights",
+ *         .collective = FARANDOLE_ALLREDUCE, .op = FARANDOLE_SUM, .tensors = &tensor, .tensor_count = 1};
+ *     if (farandole_submit(&request, &error) == 0) farandole_wait_until(&finished);
+ *     farandole_shutdown(&error);
+ *
+ * Threads. A process has one engine. Every function is thread-safe and needs no lock of the caller's. Callbacks run on
+ * any thread, the engine's or a caller's, with no lock held. A callback must not block; it may submit. So a callback
+ * must not call farandole_init, farandole_shutdown, farandole_add_process_set, farandole_remove_process_set,
+ * farandole_wait_until or farandole_stop_timeline.
+ *
+ * Errors. A function that can fail returns 0 for success, or 1 and an error object in `*error`, which the caller frees
+ * with farandole_error_free; `error` may be NULL. `*error` is NULL after success. Texts are UTF-8. Functions never
+ * throw, and tolerate any number and any null pointer. INVALID_ARGUMENT reports:
+ * - a null pointer where the function needs memory, a number out of its range,
+ * - a shape of more than 2^47 bytes, which no process has room for, or of more than 255 dimensions,
+ * - a text of more than 1 MiB, a structure without its size,
+ * - a function that needs the engine before farandole_init, after farandole_shutdown, or in a forked child.
+ * Functions without an `error` parameter are no-ops in these cases and return the empty value: NULL, an empty text, 0
+ * or -1; farandole_abort and farandole_log take the first 1 MiB of their text. The library cannot check memory: a
+ * pointer that is not NULL must point to as many elements as this header says.
+ *
+ * Versions. Each structure begins with `struct_bytes`; set it to sizeof. Later versions of the library add fields at
+ * the end only, so `struct_bytes` tells the library which fields the caller's version has.
+ * - The library copies a caller's structure up to `struct_bytes`. Missing fields count as 0, and 0 keeps the behaviour
+ *   from before the field existed (except `has_factors`: before that field, a factor of 0 was meant as 0). Fields that
+ *   only a newer caller knows are ignored.
+ * - An array is stepped by the `struct_bytes` of its first element; all elements must have the same.
  * - A structure that the library fills (farandole_place, farandole_counters) is written up to `struct_bytes`; fields
- *   that the library does not know stay as they were.
- * - A structure that the library makes (farandole_result) tells the library's size: read a field that is newer than
- *   version 0.1 only if `struct_bytes` reaches to its end.
- * - `struct_bytes` less than sizeof(size_t), as 0 is, more than 4096, or no multiple of the structure's alignment is no
- *   caller's: INVALID_ARGUMENT.
+ *   that the library does not know stay unchanged.
+ * - A structure that the library makes (farandole_result) carries the library's own size: read a field that is newer
+ *   than version 0.1 only if `struct_bytes` reaches to the field's end.
+ * - INVALID_ARGUMENT: `struct_bytes` is below sizeof(size_t) (0, for example), above 4096, or no multiple of the
+ *   structure's alignment.
  */
 #ifndef FARANDOLE_ENGINE_H
 #define FARANDOLE_ENGINE_H
@@ -42,31 +66,36 @@ extern "C" {
 /* C has no namespaces. NOLINTBEGIN(readability-identifier-naming) */
 #define FARANDOLE_ENGINE_API __attribute__((visibility("default")))
 
-/* What went wrong; the numbers are those of farandole::ErrorKind. After the kinds from TIMEOUT to DEVICE_ERROR no
- * collective of the job can succeed any more; after the others the engine stays usable. */
+/* ---- Errors and types ----------------------------------------------------------------------------------------- */
+
+/* Kinds of errors; the numbers are those of farandole::ErrorKind. TIMEOUT to DEVICE_ERROR are faults of the job: no
+ * collective of the job can succeed any more, on any rank. After any other kind the engine stays usable. docs/errors.md
+ * lists causes and remedies. */
 typedef enum farandole_error_kind {
-  FARANDOLE_INVALID_ARGUMENT = 0,
-  FARANDOLE_UNSUPPORTED = 1,
-  FARANDOLE_MISMATCH = 2,
-  FARANDOLE_DUPLICATE_NAME = 3,
-  FARANDOLE_TIMEOUT = 4,
-  FARANDOLE_PEER_LOST = 5,
-  FARANDOLE_TRANSPORT_ERROR = 6,
-  FARANDOLE_DEVICE_ERROR = 7,
-  FARANDOLE_DATA_ERROR = 8,
-  FARANDOLE_INTERNAL = 9
+  FARANDOLE_INVALID_ARGUMENT = 0, /* a call that cannot work, whatever other ranks do */
+  FARANDOLE_UNSUPPORTED = 1,      /* a valid call that this build, machine or MPI cannot carry out */
+  FARANDOLE_MISMATCH = 2,         /* ranks submitted different requests under a name; no data was touched */
+  FARANDOLE_DUPLICATE_NAME = 3,   /* a request of this name is pending on this rank already */
+  FARANDOLE_TIMEOUT = 4,          /* fault: a collective took longer than FARANDOLE_TIMEOUT */
+  FARANDOLE_PEER_LOST = 5,        /* fault: a rank died, left or aborted */
+  FARANDOLE_TRANSPORT_ERROR = 6,  /* fault: MPI or the network failed */
+  FARANDOLE_DEVICE_ERROR = 7,     /* fault: a device or its driver failed */
+  FARANDOLE_DATA_ERROR = 8,       /* a file is missing, damaged or does not fit */
+  FARANDOLE_INTERNAL = 9          /* a broken invariant of the library */
 } farandole_error_kind;
 
+/* An error: a kind and a text for people. The caller owns an error that a function returns in `*error`. */
 typedef struct farandole_error farandole_error;
-/* FARANDOLE_INTERNAL for NULL, whose text is empty. */
+/* The error's kind; FARANDOLE_INTERNAL for NULL. */
 FARANDOLE_ENGINE_API farandole_error_kind farandole_error_get_kind(const farandole_error* error);
-/* "Mismatch", …; "unknown" for a number that is no kind. */
+/* The kind's name ("Mismatch"), "unknown" for a number that is no kind. Never NULL; lives as long as the library. */
 FARANDOLE_ENGINE_API const char* farandole_error_kind_name(farandole_error_kind kind);
-/* Lives as long as the error. */
+/* The error's text; empty for NULL. Lives as long as the error. */
 FARANDOLE_ENGINE_API const char* farandole_error_text(const farandole_error* error);
-/* NULL is allowed. */
+/* Frees an error that a function returned; no-op for NULL. Do not free a callback's error. */
 FARANDOLE_ENGINE_API void farandole_error_free(farandole_error* error);
 
+/* Types of elements. */
 typedef enum farandole_dtype {
   FARANDOLE_BOOL = 0,
   FARANDOLE_U8 = 1,
@@ -83,239 +112,289 @@ typedef enum farandole_dtype {
   FARANDOLE_U64 = 12
 } farandole_dtype;
 
+/* Reductions of allreduce and reduce_scatter. */
 typedef enum farandole_reduce_op {
   FARANDOLE_SUM = 0,
   FARANDOLE_PRODUCT = 1,
   FARANDOLE_MIN = 2,
   FARANDOLE_MAX = 3,
-  FARANDOLE_AVERAGE = 4, /* of integers truncated toward zero; not for bool */
-  FARANDOLE_ADASUM = 5   /* floating-point types, allreduce only */
+  FARANDOLE_AVERAGE = 4, /* averages of integers are truncated toward zero; INVALID_ARGUMENT for bool */
+  FARANDOLE_ADASUM = 5   /* adaptive summation; floating-point types and allreduce only */
 } farandole_reduce_op;
 
+/* Collectives over the ranks of a process set. */
 typedef enum farandole_collective {
   FARANDOLE_ALLREDUCE = 0,
   FARANDOLE_ALLGATHER = 1,      /* concatenates along the first dimension, which may differ from rank to rank */
-  FARANDOLE_BROADCAST = 2,      /* from `root`; in and out may be the same memory */
-  FARANDOLE_ALLTOALL = 3,       /* `splits` rows of the first dimension to each rank */
-  FARANDOLE_REDUCE_SCATTER = 4, /* rows of the first dimension are dealt out; the first ranks get one more if uneven */
-  FARANDOLE_BARRIER = 5         /* no data */
+  FARANDOLE_BROADCAST = 2,      /* copies the root's input to every rank's output; input and output may coincide */
+  FARANDOLE_ALLTOALL = 3,       /* sends `splits[r]` rows of the first dimension to rank r of the set */
+  FARANDOLE_REDUCE_SCATTER = 4, /* reduces, then gives each rank a block of rows; if uneven, the first ranks get one
+                                   row more */
+  FARANDOLE_BARRIER = 5         /* moves no data; done once all ranks have submitted it */
 } farandole_collective;
 
-/* The process set of all ranks. */
+/* The process set of all ranks; it always exists. */
 #define FARANDOLE_GLOBAL_SET 0
 
 /* ---- The job ------------------------------------------------------------------------------------------------- */
 
+/* How to join the job. All fields 0: join all processes that the launcher started. */
 typedef struct farandole_init_options {
   size_t struct_bytes;
-  int32_t expected_size;        /* ranks that there must be; 0: any number */
-  int32_t has_mpi_communicator; /* 1: join the MPI communicator below instead of all processes */
-  int32_t mpi_communicator;     /* MPI_Comm_c2f of it */
+  int32_t expected_size;        /* required number of ranks, INVALID_ARGUMENT if there are more or fewer; 0: any */
+  int32_t has_mpi_communicator; /* 1: join the ranks of `mpi_communicator` instead of all processes */
+  int32_t mpi_communicator;     /* MPI_Comm_c2f of the MPI communicator */
 } farandole_init_options;
 
-/* A program that has initialised MPI itself: with MPI_THREAD_MULTIPLE it may call it at any time; with
- * MPI_THREAD_SERIALIZED not between farandole_init and the end of farandole_shutdown, because the engine calls it from
- * a thread of its own, also while nothing of the caller's is pending (a warning says so); with less there is no engine
- * (UNSUPPORTED).
+/* Joins the job and starts the engine. The job is the one that mpirun or Slurm started, or the one that FARANDOLE_RANK,
+ * FARANDOLE_SIZE and FARANDOLE_JOB (over several hosts also FARANDOLE_RENDEZVOUS) or torchrun's variables name;
+ * otherwise a job of this process alone.
  *
- * Joins the job that mpirun or Slurm started, or that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB (over several
- * hosts FARANDOLE_RENDEZVOUS), or torchrun's variables name (else a job of this process alone) and starts the engine.
- * Collective over all processes; blocks. Does nothing if the engine runs already. `options` may be NULL. */
+ * A program that has initialised MPI itself may go on calling MPI: with MPI_THREAD_MULTIPLE at any time; with
+ * MPI_THREAD_SERIALIZED only before farandole_init and after farandole_shutdown has returned, because the engine's
+ * thread calls MPI at any time, also while no request is pending (a warning says so). A lower level is UNSUPPORTED.
+ *
+ * `options` may be NULL. Collective over all processes; blocks until all have called it. No-op if the engine runs
+ * already; threads that call it together wait for the first.
+ * Errors: INVALID_ARGUMENT (options, settings, ranks of different builds, another farandole::World in this process),
+ * UNSUPPORTED (no usable MPI, MPI has ended in this process, no thread can be started), or a fault of the job. */
 FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, farandole_error** error);
-/* Leaves the job by a clean shutdown: waits until all ranks have called it. Tensors that are pending here fail. The
- * other ranks' pending tensors that need this rank fail with PEER_LOST. Afterwards farandole_init may be called again,
- * in a job of MPI only if the program has initialised MPI itself; else it is UNSUPPORTED, because MPI starts once in a
- * process. After a fault of the job it does not wait. */
+/* Leaves the job by a clean shutdown. Blocks until every rank has called it; after a fault of the job returns without
+ * waiting. Requests that are pending on this rank fail; requests of other ranks that need this rank fail there with
+ * PEER_LOST. No-op without an engine.
+ *
+ * Afterwards farandole_init may be called again. In a job of MPI that is UNSUPPORTED unless the program has initialised
+ * MPI itself, because a process can start MPI only once. */
 FARANDOLE_ENGINE_API int farandole_shutdown(farandole_error** error);
-/* 0 before farandole_init, after farandole_shutdown, and in a process that was forked from one with an engine: a child
- * is no rank, and what it has of the engine is a copy without threads and connections. There farandole_init starts an
- * engine of its own: alone, or, with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB of its own, in another job. */
+/* 1 while the engine runs. 0 before farandole_init, after farandole_shutdown, and in a process that was forked from a
+ * process with an engine: the child is no rank, and its copy of the engine has no threads and no connections. In the
+ * child farandole_init starts a new engine: alone, or in another job if the child has its own FARANDOLE_RANK,
+ * FARANDOLE_SIZE and FARANDOLE_JOB. Non-blocking. */
 FARANDOLE_ENGINE_API int farandole_is_initialized(void);
-/* INVALID_ARGUMENT in such a child, as long as it has no engine of its own; the text names the rank. */
+/* INVALID_ARGUMENT, with a text that names the parent's rank, in a forked child that has not started an engine of its
+ * own; otherwise success. Call it to report a forked child before anything else. Non-blocking. */
 FARANDOLE_ENGINE_API int farandole_check_not_forked(farandole_error** error);
-/* Fails everything that is pending or comes later, on all ranks, with PEER_LOST, this rank and `text` (NULL: none).
- * Never blocks. */
+/* Ends the job by a fault: everything that is pending or submitted later, on every rank, fails with PEER_LOST, this
+ * rank and `text` (may be NULL). Call it when this rank cannot go on, so that its peers do not wait for it.
+ * Non-blocking; no-op without an engine. */
 FARANDOLE_ENGINE_API void farandole_abort(const char* text);
 
-/* Where this process is. -1 for all where farandole_is_initialized is 0. */
+/* This process's place in the job. All fields are -1 while farandole_is_initialized returns 0. */
 typedef struct farandole_place {
   size_t struct_bytes;
   int32_t rank, size;
   int32_t local_rank, local_size; /* among the ranks of this host */
   int32_t host_index, host_count;
-  int32_t cross_rank, cross_size; /* among the ranks of all hosts that have this local rank */
+  int32_t cross_rank, cross_size; /* among the ranks with this local rank, one of each host that has it */
   int32_t is_homogeneous;         /* 1: every host has the same number of ranks */
 } farandole_place;
+/* Fills `*place` up to its `struct_bytes`. Non-blocking. */
 FARANDOLE_ENGINE_API void farandole_get_place(farandole_place* place);
 
-/* What is built, found and chosen, as JSON; before farandole_init only what is known then. Free with
- * farandole_text_free. */
+/* Version, build, plug-ins, settings and, after farandole_init, the job and its transports, as a JSON object. The
+ * caller frees the text with farandole_text_free. Non-blocking. */
 FARANDOLE_ENGINE_API char* farandole_describe(void);
+/* Frees a text of farandole_describe; no-op for NULL. */
 FARANDOLE_ENGINE_API void farandole_text_free(char* text);
+/* The library's version; lives as long as the library. */
 FARANDOLE_ENGINE_API const char* farandole_version(void);
-/* Path of the loaded library that holds the engine. */
+/* Path of the loaded library that holds the engine; lives as long as the library. */
 FARANDOLE_ENGINE_API const char* farandole_library_path(void);
-/* The log of the core: level 0 debug, 1 info, 2 warning, 3 error. Other levels are taken for the nearest of these. */
+/* Writes a line to the library's log, which FARANDOLE_LOG filters. Level 0 debug, 1 info, 2 warning, 3 error; other
+ * numbers are clamped to 0 … 3. */
 FARANDOLE_ENGINE_API void farandole_log(int32_t level, const char* text);
 
 /* ---- Process sets -------------------------------------------------------------------------------------------- */
 
-/* Makes a process set of `count` ranks. All ranks of the job call it with the same ranks, in any order of other calls;
- * blocks until they have. The same ranks again give the same set. */
+/* Makes a process set of `count` ranks and returns its id in `*process_set`, the same id on all ranks, members or not.
+ * Use a set for collectives among a part of the ranks. The order of `ranks` is irrelevant; a set that has these ranks
+ * already is returned again.
+ *
+ * Collective over the job: all ranks pass the same ranks, and make and remove sets in the same order; other requests
+ * may be submitted in between in any order. Blocks until all ranks have called it. Cost: two communicators.
+ * Errors: INVALID_ARGUMENT (no ranks, a rank twice or not in the job; on all ranks: too many communicators or sets),
+ * MISMATCH (ranks ask for different changes, or another rank's call is invalid), or a fault of the job. */
 FARANDOLE_ENGINE_API int farandole_add_process_set(const int32_t* ranks, int32_t count, int32_t* process_set,
                                                    farandole_error** error);
-/* All ranks of the job call it. What is pending in the set fails. */
+/* Removes a process set; requests that are pending in the set fail with INVALID_ARGUMENT. Ids are not used again.
+ * Collective over the job; blocks until all ranks have called it and the set's members have left it.
+ * Errors: INVALID_ARGUMENT (FARANDOLE_GLOBAL_SET, no such set), MISMATCH, or a fault of the job. */
 FARANDOLE_ENGINE_API int farandole_remove_process_set(int32_t process_set, farandole_error** error);
-/* Ranks of a set in ascending order: returns their number, and writes up to `capacity` of them; `ranks` may be NULL, to
- * count them. -1: no such set. */
+/* Writes up to `capacity` of the set's ranks, ascending, and returns their number; `ranks` may be NULL to count them.
+ * -1: no such set, or no engine. Non-blocking. */
 FARANDOLE_ENGINE_API int32_t farandole_process_set_ranks(int32_t process_set, int32_t* ranks, int32_t capacity);
-/* Ids of all sets, FARANDOLE_GLOBAL_SET among them: returns their number, and writes up to `capacity` of them; `ids`
- * may be NULL, to count them. */
+/* Writes up to `capacity` ids of the existing sets, FARANDOLE_GLOBAL_SET among them, and returns their number; `ids`
+ * may be NULL to count them. 0 without an engine. Non-blocking. */
 FARANDOLE_ENGINE_API int32_t farandole_process_sets(int32_t* ids, int32_t capacity);
 
 /* ---- Tensors ------------------------------------------------------------------------------------------------- */
 
-/* What a finished tensor is. Valid during the callback only. */
+/* Result of a tensor, passed to its `done` callback. The structure and everything it points to are valid until the
+ * callback returns. */
 typedef struct farandole_result {
   size_t struct_bytes;
-  const farandole_error* error; /* NULL: success. Not to be freed */
-  const int64_t* shape;         /* of the output */
+  const farandole_error* error; /* NULL: success. Owned by the library: do not free */
+  const int64_t* shape;         /* the output's shape; after an error maybe empty */
   int32_t dimensions;
-  const int64_t* received_splits; /* alltoall: rows that came from each rank; one per rank of the set */
+  const int64_t* received_splits; /* alltoall: number of rows from each rank of the set */
   int32_t received_splits_count;
 } farandole_result;
 
-/* Where a tensor's memory is. The engine moves memory of the host only. */
+/* Kind of memory that holds a tensor. The engine moves host memory only. */
 typedef enum farandole_memory { FARANDOLE_HOST_MEMORY = 0, FARANDOLE_CUDA_MEMORY = 1 } farandole_memory;
 
-/* One tensor of a request. */
+/* One tensor of a request. farandole_submit copies the structure, `shape` and `splits`; the caller may release them as
+ * soon as farandole_submit returns. Input and output belong to the engine until `done` is called. */
 typedef struct farandole_tensor {
   size_t struct_bytes;
   farandole_dtype dtype;
-  int32_t dimensions;   /* 0 to 255 */
-  const int64_t* shape; /* of the input; copied by farandole_submit. NULL only for 0 dimensions */
-  const void* input;    /* stays valid and unchanged until `done`; NULL if it has no elements */
-  /* Allreduce and broadcast: the memory of the output, as large as the input. It may be the input, and must overlap no
-   * other memory of the request (INVALID_ARGUMENT); broadcasts alone may name one output twice. The others: NULL, their
-   * output is asked for with `allocate`. Stays valid until `done`. */
+  int32_t dimensions;   /* 0 (a scalar) to 255 */
+  const int64_t* shape; /* the input's shape; NULL only for a scalar */
+  const void* input;    /* must stay valid and unchanged until `done`; NULL if the tensor has no elements */
+  /* Allreduce and broadcast: memory of the output, as large as the input. Must stay valid until `done`. The output may
+   * be the input itself and must overlap no other memory of the request (INVALID_ARGUMENT); tensors of a broadcast may
+   * share one output. Other collectives: NULL; the engine asks for the output's memory by `allocate`. */
   void* output;
-  const int64_t* splits; /* alltoall: rows for each rank of the set; copied. NULL: equal parts. Else not read */
-  int32_t splits_count;  /* the size of the set; 0 for NULL */
-  void* context;         /* handed to both callbacks */
-  /* Memory for an output of this shape, 64-byte aligned if possible, apart from the input. Called once, from any
-   * thread, before `done`, if `output` is NULL. NULL: no memory; the tensor fails. */
+  const int64_t* splits; /* alltoall: rows for each rank of the set; NULL: equal parts. Other collectives ignore it */
+  int32_t splits_count;  /* size of the set; 0 if `splits` is NULL */
+  void* context;         /* passed to both callbacks */
+  /* Returns memory for an output of this shape: apart from the input, and 64-byte aligned if possible. NULL means that
+   * there is no memory; the tensor then fails with INVALID_ARGUMENT. Needed where `output` must be NULL. Called at most
+   * once, before `done`, from any thread. Must not block. */
   void* (*allocate)(void* context, const int64_t* shape, int32_t dimensions);
-  /* Called exactly once if farandole_submit succeeded, from any thread, maybe before farandole_submit returns. It must
-   * not block; it may submit. Not NULL. */
+  /* Called exactly once if farandole_submit succeeded, from any thread, possibly before farandole_submit returns. Must
+   * not block; may submit. Must not be NULL. */
   void (*done)(void* context, const farandole_result* result);
-  /* Of input and output. FARANDOLE_CUDA_MEMORY is UNSUPPORTED, and MISMATCH on ranks that pass host memory: copy the
-   * tensor to the host, or use farandole::Communicator, which takes device memory. */
+  /* Memory of input and output. FARANDOLE_CUDA_MEMORY is UNSUPPORTED on the rank that passes it, and MISMATCH on ranks
+   * that pass host memory: copy the tensor to the host, or use farandole::Communicator, which takes device memory. */
   farandole_memory memory;
-  int32_t device; /* ordinal of the device among those that the process sees; not read today */
+  int32_t device; /* ordinal of the device among the devices that the process sees; ignored today */
 } farandole_tensor;
 
-/* Who waits for a request. If every rank waits for names that its peers have not submitted, all of them get MISMATCH:
- * callers within a second, programs when their processes have stood still for a sixth of FARANDOLE_WARN_AFTER. */
+/* Who waits for a request. The engine uses it to detect deadlocks: if every rank waits for names that its peers have
+ * not submitted, all those requests fail with MISMATCH. CALLER_WAITS is detected within a second, PROGRAM_WAITS once
+ * the processes have been idle for a sixth of FARANDOLE_WARN_AFTER. */
 typedef enum farandole_waiting {
   FARANDOLE_NOBODY_WAITS = 0,
-  FARANDOLE_CALLER_WAITS = 1, /* the thread that submits, which does nothing else until `done` */
+  FARANDOLE_CALLER_WAITS = 1, /* the submitting thread, which does nothing else until `done` */
   FARANDOLE_PROGRAM_WAITS = 2 /* the program, whose other threads may submit meanwhile */
 } farandole_waiting;
 
-/* Tensors that are reduced together: none before all of them are ready on all ranks. */
+/* A collective on one tensor or on several that belong together: the collective of a request starts once every rank has
+ * submitted all of it. All ranks must agree on name, collective, op, root, factors, `about`, `by_order`, number of
+ * tensors, their types, kinds of memory and shapes (the first dimension may differ for allgather and alltoall); a
+ * difference is MISMATCH on all ranks. */
 typedef struct farandole_request {
   size_t struct_bytes;
-  const char* name; /* the same on all ranks; unique among what is pending here in the set */
+  const char* name; /* 1 byte to 1 MiB; unique among this rank's pending requests of the set */
   farandole_collective collective;
   farandole_reduce_op op;
-  int32_t root; /* of a broadcast: rank of the job */
+  int32_t root; /* broadcast: the root's rank in the job */
   int32_t process_set;
-  /* Factors of inputs and results; 1.0 for none. So is 0, which a designated initialiser makes of what is left out,
-   * unless `has_factors` is set. */
+  /* Allreduce and reduce_scatter: factors of the inputs, before the reduction, and of the results; 1.0 for no scaling.
+   * 0 also means no scaling, because omitted fields of a designated initialiser are 0; see `has_factors`. */
   double prescale, postscale;
   const farandole_tensor* tensors;
-  int32_t tensor_count; /* of a barrier too: one tensor without data, whose `done` is called */
-  int32_t caller_waits; /* farandole_waiting */
-  uint64_t generation;  /* farandole_generation when the step began that it belongs to; 0: it belongs to none */
-  /* What else must be the same on all ranks and can not be seen from the rest, for people: "object of root 1". NULL
-   * for nothing. Ranks that differ in it disagree (MISMATCH, with both texts). */
+  int32_t tensor_count; /* at least 1; a barrier has one tensor without data, for its `done` */
+  int32_t caller_waits; /* a farandole_waiting */
+  uint64_t generation;  /* farandole_generation at the start of the request's step; 0: belongs to no step */
+  /* Further property on which all ranks must agree, as text for people: "object of root 1". NULL for none. A difference
+   * is MISMATCH, and the error quotes both texts. */
   const char* about;
-  /* 1: the name was made from the order of calls, and comes again for other tensors: the request waits until the
-   * earlier ones of its name have ended here, instead of DUPLICATE_NAME. The same on all ranks. */
+  /* 1: the name was made from the order of calls and is reused for other tensors. The request then waits until earlier
+   * requests of its name on this rank have ended, instead of failing with DUPLICATE_NAME. */
   int32_t by_order;
-  /* 1: prescale and postscale are meant as they are: a factor of 0 makes zeros. Set it where a user gives the factors.
-   * 0: a factor of 0 was left out, and means none. */
+  /* 1: take prescale and postscale literally, so that a factor of 0 makes zeros; set it where a user gives the factors.
+   * 0: a factor of 0 means no scaling. */
   int32_t has_factors;
 } farandole_request;
 
-/* A step is a part of a program whose requests fail together, as a framework gives up a function when a part of it has
- * failed. When ranks disagree about one request of a step (MISMATCH), everything of it fails in the process set on all
- * ranks: what is pending at once, and what is submitted later when it is. Otherwise a rank that had submitted a request
- * before its step failed would wait for one whose step failed before it came to that request, and would meet what this
- * one submits in a later step.
+/* The generation of steps in a process set: take it before the first request of a step, and set it in every request of
+ * the step. Returns 0 if there is no such set or no engine. Non-blocking.
  *
- * The generation of a set counts such failures, alike on all ranks; a step takes it before its first request in the
- * set. Steps that run at the same time in one set fail together. 0: there is no such set, or no engine. */
+ * A step is a part of a program whose requests fail together, as a framework gives up a function once a part of it has
+ * failed. When ranks disagree about one request of a step (MISMATCH), the whole step fails on all ranks of the set:
+ * pending requests fail together, and later requests of the step fail as soon as they are submitted. Otherwise a rank
+ * that had submitted a request before its step failed could wait for a rank whose step failed before it reached that
+ * request, and the request would then be matched with a request of that rank's next step.
+ *
+ * The generation counts such failures, equally on all ranks; it tells requests of a failed step from those of the next.
+ * Steps that run concurrently in one set fail together. */
 FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
 
-/* Hands over a request; the memory it names belongs to the engine until each tensor's `done`. Does not wait for other
- * ranks, but may work a little while on the caller's thread. If it fails nothing was handed over and no callback comes:
- * INVALID_ARGUMENT for what can not work whatever the other ranks do, DUPLICATE_NAME for a name that is pending here.
- * What ranks disagree on comes as MISMATCH to the callbacks of all of them. INVALID_ARGUMENT counts as a call of this
- * rank (farandole_refuse), unless the process set or its member is what is invalid. */
+/* Submits a request: `done` of each tensor reports the result. Until then the tensors' memory belongs to the engine.
+ * Does not wait for other ranks, but may run the engine on the caller's thread: for about 60 us if this is the only
+ * pending request; with CALLER_WAITS until the thread would have to sleep.
+ * Cost: when a name is new or its request has changed, the ranks exchange the request's description; later submissions
+ * cost one byte in the next negotiation. Allreduces below 128 KiB are copied into fusion buffers of
+ * FARANDOLE_FUSION_BYTES at most.
+ *
+ * If it fails, the caller keeps the memory, and no callback is called. Errors:
+ * - INVALID_ARGUMENT: the request cannot work, whatever the other ranks submit; UNSUPPORTED: device memory. Both count
+ *   as a call of this rank, as if by farandole_refuse, unless the process set does not exist or this rank is no member.
+ * - DUPLICATE_NAME: a request of this name is pending on this rank.
+ * - The fault of the job, if there is one.
+ * Disagreements between ranks are reported as MISMATCH to the callbacks of all ranks. */
 FARANDOLE_ENGINE_API int farandole_submit(const farandole_request* request, farandole_error** error);
 
-/* In the place of a request that can not be made, for the reason `why`: the request of this name that each other rank
- * submits fails with MISMATCH, which names this rank and the reason, instead of waiting for this rank. Where every rank
- * refuses nothing happens. Of `request` only the name, the process set, the generation and `by_order` are read; of
- * `why` the first MiB. What this rank submits under the name afterwards waits until the refusal has been compared. Does
- * not block, never fails: without an engine, and where the name is pending, it does nothing. */
+/* Submits, in place of a request that this rank cannot make, the reason `why`: the requests of this name on the other
+ * ranks then fail with MISMATCH, which names this rank and the reason, instead of waiting for this rank. If every rank
+ * refuses, nothing happens. Reads only name, process set, generation and `by_order` of `request`, and the first MiB of
+ * `why` (may be NULL). A request that this rank submits under the name later waits until the refusal is compared.
+ * Non-blocking, reports no error; no-op without an engine, and while the name is pending. */
 FARANDOLE_ENGINE_API void farandole_refuse(const farandole_request* request, const char* why);
 
-/* Blocks the calling thread, which moves the engine on meanwhile, until `*flag` is not 0: callers set it in `done`.
- * Returns at once for NULL. */
+/* Blocks until `*flag` is not 0 and runs the engine on the calling thread meanwhile, which saves the switch to the
+ * engine's thread. Let `done` store the flag with release order. Returns at once for NULL or without an engine. */
 FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
 
-/* This rank has no more data for a while: until all ranks have joined it takes part in the set's allreduces without
- * changing their results: with zeros in sums, averages and Adasum, with ones in products, in minima and maxima with the
- * end of the type's range. Then `done` is called with the last rank that joined. Other collectives fail meanwhile. */
+/* Joins: this rank has no more data until all ranks of the set have joined. Use it where ranks have different numbers
+ * of batches. Meanwhile this rank takes part in the set's allreduces without changing their results: it supplies zeros
+ * for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. Any
+ * other request but a barrier fails with MISMATCH. Once all ranks have joined, `done` is called once with the job rank
+ * that joined last, or with an error (owned by the library) and -1; it follows the rules of a tensor's `done`.
+ * Non-blocking. If it fails, `done` is not called. Errors: INVALID_ARGUMENT (`done` is NULL, this rank is not in the
+ * set), or the fault of the job. */
 FARANDOLE_ENGINE_API int farandole_join(int32_t process_set, void* context,
                                         void (*done)(void* context, const farandole_error* error, int32_t last_rank),
                                         farandole_error** error);
 
 /* ---- Memory -------------------------------------------------------------------------------------------------- */
 
-/* Memory that the ranks of this host share (a window), 64-byte aligned: collectives on it need no copies. NULL if there
- * is no engine, no sharing, or no room: use ordinary memory then. It stays valid after farandole_shutdown. */
+/* Allocates a window: memory that the ranks of this host share, 64-byte aligned, so that collectives on it need no
+ * copies. Use it for large tensors that are reduced often. NULL if there is no engine, no shared memory or no room, or
+ * if `bytes` is 0: use ordinary memory then. The window stays valid after farandole_shutdown, until
+ * farandole_window_free. */
 FARANDOLE_ENGINE_API void* farandole_window_allocate(size_t bytes);
-/* 1 if `memory` was a window and is freed, else 0. Cheap for other memory. */
+/* Frees a window and returns 1; returns 0 for any other memory, at the cost of a look-up in a table. */
 FARANDOLE_ENGINE_API int farandole_window_free(void* memory);
 
 /* ---- Timeline ------------------------------------------------------------------------------------------------ */
 
-/* From now on rank 0 writes into this file, which it replaces, when each named tensor was negotiated, waited and moved,
- * in the format of Chrome's traces; a file that was being written is ended. `mark_cycles` 1: each negotiation too. On
- * other ranks it does nothing. INVALID_ARGUMENT: the file can not be written. Not collective. FARANDOLE_TIMELINE does
- * the same at farandole_init. */
+/* Starts a timeline: rank 0 writes into the file `path`, in the format of Chrome's traces, when each named tensor was
+ * negotiated, waited and moved. Replaces an existing file, and ends a timeline that is being written. `mark_cycles` 1:
+ * also marks each negotiation. Not collective; no-op on other ranks. FARANDOLE_TIMELINE does the same at
+ * farandole_init. Errors: INVALID_ARGUMENT (the file cannot be written). */
 FARANDOLE_ENGINE_API int farandole_start_timeline(const char* path, int32_t mark_cycles, farandole_error** error);
-/* Ends the file once all is written; does nothing if there is none. farandole_shutdown does it too. */
+/* Ends the timeline; blocks until the file is written. No-op if there is none. farandole_shutdown does the same. */
 FARANDOLE_ENGINE_API int farandole_stop_timeline(farandole_error** error);
 
 /* ---- Counters ------------------------------------------------------------------------------------------------ */
 
-/* Since farandole_init. */
+/* Counts of this rank's engine since farandole_init; all 0 without an engine. */
 typedef struct farandole_counters {
   size_t struct_bytes;
-  uint64_t requests;       /* submitted */
-  uint64_t negotiations;   /* in which ranks compared what is ready */
-  uint64_t named;          /* requests that were negotiated by name */
+  uint64_t requests;       /* submitted requests */
+  uint64_t negotiations;   /* negotiations, in which ranks compare which requests are ready */
+  uint64_t named;          /* requests that this rank announced by name, because they had no slot yet */
   uint64_t buckets;        /* collectives that moved data */
-  uint64_t packed_tensors; /* that were copied into a fusion buffer */
-  uint64_t packed_bytes;
-  uint64_t reduced_bytes;  /* of allreduces and reduce_scatters */
-  uint64_t broken_buckets; /* planned buckets of which only a part came */
-  uint64_t sent_bytes;     /* to other processes, in messages */
+  uint64_t packed_tensors; /* tensors that were copied into a fusion buffer */
+  uint64_t packed_bytes;   /* bytes of these tensors */
+  uint64_t reduced_bytes;  /* bytes of allreduces and reduce_scatters */
+  uint64_t broken_buckets; /* planned buckets of which only a part became ready */
+  uint64_t sent_bytes;     /* bytes sent to other processes in messages */
 } farandole_counters;
+/* Fills `*counters` up to its `struct_bytes`. May wait while another thread runs the engine. */
 FARANDOLE_ENGINE_API void farandole_get_counters(farandole_counters* counters);
 
 /* NOLINTEND(readability-identifier-naming) */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors that all ranks raise together, so that none of them waits for another that has given up.
+// Agreement on errors: if a rank fails, all ranks throw at the same point, so that no rank waits for a rank that has
+// given up.
 #pragma once
 
 #include <functional>
@@ -13,39 +14,45 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
-/// Base of errors that every rank of a communicator has raised at the same point; the communicator stays usable.
-/// Caught beside the error's own class: `catch (const RaisedByAll& error)`.
+/// Second base class of errors that every rank of a communicator throws at the same point; the communicator stays
+/// usable. Catch it beside the error's own class: `catch (const RaisedByAll& error)`.
 class RaisedByAll {
  public:
   explicit RaisedByAll(int origin) : origin_(origin) {}
   virtual ~RaisedByAll() = default;
-  /// The rank where it happened, which has the full text. The others' text starts with "rank N reports: ".
+  /// The rank on which the error happened, and where the text is complete. On other ranks the text starts with "rank N
+  /// reports: ".
   int origin() const { return origin_; }
 
  private:
   int origin_;
 };
 
-/// Runs `action`, then asks all ranks how it went. If it threw on any of them, every rank throws an error of that kind:
-/// the first such rank its own text, the others the same text with that rank's number. Other exceptions become
-/// DataError (std::filesystem's and std::bad_alloc) or Internal. Errors that poison the job pass through at once.
-/// Collective; blocks.
+/// Runs `action` on each rank, then compares the results. Use `agree` around anything that may fail on a single rank,
+/// for example reading files:
+///
+///     agree(communicator, [&] { data = load_fashion_mnist(); });
+///
+/// If `action` threw on any rank, every rank throws an error of the same kind: the lowest such rank with its own text,
+/// the other ranks with that text and that rank's number. std::filesystem's exceptions and std::bad_alloc become
+/// DataError, other foreign exceptions InternalError. Errors that poison the job pass through without the comparison.
+/// Collective; blocks. Cost: an allreduce of 8 bytes, and after a failure a broadcast of the text.
 void agree(Communicator& communicator, const std::function<void()>& action);
 
-/// Something that must be the same on all ranks, as text for people.
+/// A property that must be the same on all ranks, as text for people.
 struct SharedFact {
-  std::string what;         ///< "--seed", "the number of samples of the training data"
-  std::string value;        ///< "1"
-  std::string advice = {};  ///< what to do if it differs; empty: "every rank must be given the same"
+  std::string what;         ///< the property: "--seed", "the number of samples of the training data"
+  std::string value;        ///< this rank's value: "1"
+  std::string advice = {};  ///< remedy for a difference; empty: "every rank must be given the same"
 };
 
-/// Compares what the ranks have, by exact text. Of several that differ, the first one of the lowest rank that differs
-/// from rank 0 is named with both values, the others without.
+/// Compares properties across ranks, by exact text. The error names the first difference of the lowest rank that
+/// differs from rank 0, with both values, and lists other differences without values.
 /// Collective; blocks. Cost: a broadcast of all texts, and an allreduce of 8 bytes.
 /// @throws Mismatch  on all ranks
 void require_same(Communicator& communicator, const std::vector<SharedFact>& facts);
 
-/// Throws an error that all ranks raise by themselves, since all of them see what is wrong (rank 0 is the origin).
+/// Throws an error that every rank finds by itself, without communication (rank 0 is the origin).
 [[noreturn]] void raise_on_all(ErrorKind kind, const std::string& text);
 
 }  // namespace trainer

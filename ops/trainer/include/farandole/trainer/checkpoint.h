@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: directories that hold a model, its optimizer and where training stands, each complete or not there.
+// Checkpoints: directories with model, optimizer and position in training. Each checkpoint is complete or absent.
 #pragma once
 
 #include <cstdint>
@@ -19,78 +19,88 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
-/// A named part of memory that a checkpoint keeps.
+/// A named tensor that a checkpoint stores; a view of the caller's memory.
 struct CheckpointTensor {
   std::string name;
   Shape shape;
   BufferView values;
 };
 
-/// Where training stands, and for which training that holds.
+/// Position in training, and the options on which the position depends.
 struct CheckpointState {
-  std::int64_t training_step = 0;  ///< training steps done
-  std::int64_t epoch = 0;          ///< epochs completed
-  std::int64_t position = 0;       ///< samples of the current epoch already used
-  // Of the current epoch so far, summed over all replicas.
+  std::int64_t training_step = 0;  ///< number of training steps done
+  std::int64_t epoch = 0;          ///< number of epochs completed
+  std::int64_t position = 0;       ///< number of samples of the current epoch already used
+  // Sums over the current epoch so far, over all replicas.
   double loss_sum = 0;
   std::int64_t correct = 0;
-  /// Options that a resumed training must share, as text: {"seed", "1"}, {"global batch", "128"}, …
+  /// Options that a resumed training must have, too, as text: {"seed", "1"}, {"global batch", "128"}, …
   std::vector<std::pair<std::string, std::string>> options = {};
 };
 
 class CheckpointLock;
 
-/// A checkpoint that was read, and what it says.
+/// A checkpoint that was read.
 struct LoadedCheckpoint {
   std::filesystem::path path;
   CheckpointState state;
 };
 
-/// A directory of checkpoints: `step-000123/` with `model.safetensors`, `optimizer.safetensors` and `manifest.json`
-/// (state, options, and name, shape, type and CRC-32 of each tensor). Files have the mode 0600 and directories 0700, or
-/// less by the umask.
+/// A directory of checkpoints. Each is a directory `step-000123/` with `model.safetensors`, `optimizer.safetensors` and
+/// `manifest.json` (state, options, and name, shape, type and CRC-32 of each tensor). Files have the mode 0600 and
+/// directories 0700, or less by the umask.
 ///
-/// One object at a time may write to it, of all processes and hosts: from `prepare` on, until it is destroyed or its
-/// process ends, however that ends. Reading (`latest`, `load`) needs nothing of that, also while another writes; a
-/// checkpoint may then be removed under the reader's hands, which `load` reports as damage.
+/// Use a store directly for training loops of your own; Trainer writes checkpoints by itself.
+///
+///     CheckpointStore store("checkpoints", 3);
+///     store.prepare();
+///     if (resume) state = store.load_newest(options, model, optimizer).state;
+///     store.save(state, model, optimizer);
+///
+/// Writing is exclusive, over all processes and hosts: an object holds the directory's lock from `prepare` until the
+/// object is destroyed or the process ends, for whatever reason. Reading (`latest`, `load`) needs no lock, also while
+/// another process writes; if the writer removes the checkpoint meanwhile, `load` reports damage. Not thread-safe.
 class CheckpointStore {
  public:
-  /// @param keep  checkpoints that are kept, the newest ones
+  /// @param keep  number of checkpoints to keep, the newest
   CheckpointStore(std::filesystem::path directory, int keep);
   ~CheckpointStore();
   CheckpointStore(CheckpointStore&&) noexcept;
   CheckpointStore& operator=(CheckpointStore&&) noexcept;
 
-  /// Creates the directory, takes its lock, and removes what an interrupted write has left behind.
-  /// @throws InvalidArgument  another training writes to it (names its host and process)
-  /// @throws DataError  it cannot be made
+  /// Creates and locks the directory, and removes remains of interrupted writes. Does not wait
+  /// for the lock.
+  /// @throws InvalidArgument  another process writes to the directory (the text names its host and process)
+  /// @throws DataError  the directory cannot be made
   void prepare();
-  /// The checkpoint of the highest training step, if there is any.
+  /// The checkpoint of the highest training step; nothing if there is none.
   std::optional<std::filesystem::path> latest() const;
-  /// The same, also if it has no manifest and so is no whole checkpoint.
-  std::optional<std::filesystem::path> latest_remains() const;
+  /// Like `latest`, but counts incomplete checkpoints, which have no manifest.
+  std::optional<std::filesystem::path> latest_with_incomplete() const;
   const std::filesystem::path& directory() const { return directory_; }
 
-  /// Writes a checkpoint aside, synchronises it with the disk, moves it to its place, and removes old ones; old ones
-  /// that cannot be removed are a warning. After `prepare`.
-  /// @throws DataError  disk full, not writable, or a checkpoint of that training step exists; older ones stay
-  /// untouched.
-  /// @throws InvalidArgument  not prepared, or a child forked from the process that is; or two tensors of one name
+  /// Writes a checkpoint to a temporary directory, synchronises and renames the directory, and removes old checkpoints;
+  /// failure to remove an old checkpoint is a warning. After `prepare`. Blocks.
+  /// @throws DataError  the disk is full or not writable, or a checkpoint of that training step exists; older
+  /// checkpoints stay untouched
+  /// @throws InvalidArgument  `prepare` was not called, or by the parent of this forked child; or two tensors have the
+  /// same name
   void save(const CheckpointState& state, std::span<const CheckpointTensor> model,
             std::span<const CheckpointTensor> optimizer);
 
-  /// Reads a checkpoint into the given tensors, which are only touched when all of it is right.
-  /// @param options  must equal those of the checkpoint
-  /// @throws InvalidArgument  it is of another model (names the first differing tensor) or other options
-  /// @throws DataError  cut or altered; names the tensor
+  /// Reads a checkpoint into the given tensors, which stay unchanged if anything is wrong.
+  /// @param options  must equal the checkpoint's
+  /// @throws InvalidArgument  the checkpoint is of another model (names the first tensor that differs) or of other
+  /// options
+  /// @throws DataError  the checkpoint is cut or altered; names the tensor
   CheckpointState load(const std::filesystem::path& checkpoint,
                        const std::vector<std::pair<std::string, std::string>>& options,
                        std::span<const CheckpointTensor> model, std::span<const CheckpointTensor> optimizer) const;
 
-  /// Loads the newest checkpoint that is whole. Damaged ones that are newer are renamed to `step-000123.damaged`, with
-  /// a warning that says why each is not used, so that training can save those training steps again. After `prepare`.
-  /// @throws InvalidArgument  there is none, or as `load`
-  /// @throws DataError  none is whole; says why of each
+  /// Loads the newest complete checkpoint. Newer checkpoints that are damaged are renamed to `step-000123.damaged`,
+  /// with a warning that gives the reason, so that training can save those training steps again. After `prepare`.
+  /// @throws InvalidArgument  there is no checkpoint, or as `load`
+  /// @throws DataError  no checkpoint is complete; gives the reason for each
   LoadedCheckpoint load_newest(const std::vector<std::pair<std::string, std::string>>& options,
                                std::span<const CheckpointTensor> model, std::span<const CheckpointTensor> optimizer);
 
@@ -101,7 +111,7 @@ class CheckpointStore {
   std::filesystem::path directory_;
   int keep_;
   std::unique_ptr<CheckpointLock> lock_;               // null before `prepare`
-  std::set<std::filesystem::path> cannot_be_removed_;  // old ones, of which a warning was given
+  std::set<std::filesystem::path> cannot_be_removed_;  // old checkpoints about which a warning was given
 };
 
 }  // namespace trainer

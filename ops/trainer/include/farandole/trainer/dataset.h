@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Labelled samples in memory, and how Fashion-MNIST gets there.
+// Labelled samples in memory; the reader of Fashion-MNIST.
 #pragma once
 
 #include <cstddef>
@@ -16,33 +16,37 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
-/// How a byte b becomes a number: (b / 255 - mean) / deviation.
+/// Conversion of a byte b to a number: (b / 255 - mean) / deviation.
 struct Normalization {
   double mean = 0;
   double deviation = 1;
 };
 
-/// Samples of one shape with a class each. Constant after construction, so replicas of a process share one object.
+/// Samples of the same shape, each with a class: the data of a classifier. Immutable and thread-safe after
+/// construction; replicas of a process share an object by std::shared_ptr.
+///
+///     auto data = std::make_shared<const Dataset>(Shape{28, 28, 1}, std::move(bytes), std::move(labels), 10,
+///                                                 Normalization{0.286, 0.353});
 class Dataset {
  public:
-  /// Images as bytes, converted when a batch is gathered.
-  /// @param shape   of one sample   @param bytes  labels.size() samples, one after the other   @param labels  in [0,
+  /// Stores images as bytes, which `gather` converts.
+  /// @param shape   shape of a sample   @param bytes  labels.size() samples, contiguous   @param labels  each in [0,
   /// classes)
   /// @throws InvalidArgument  sizes do not fit, or a label is out of range
   Dataset(Shape shape, std::vector<std::uint8_t> bytes, std::vector<std::int32_t> labels, std::int32_t classes,
           Normalization normalization = {});
-  /// Samples as numbers, used as they are.
+  /// Stores samples as numbers, which `gather` does not normalise. Arguments and errors as above.
   Dataset(Shape shape, std::vector<float> values, std::vector<std::int32_t> labels, std::int32_t classes);
 
   std::int64_t size() const { return static_cast<std::int64_t>(labels_.size()); }
   const Shape& shape() const { return shape_; }
   std::int32_t classes() const { return classes_; }
-  /// CRC-32 of the samples, how bytes become numbers, and the labels. Taken when the data set is made: about 15 ms for
-  /// the 47 MB of Fashion-MNIST's training images.
+  /// CRC-32 of samples, normalisation and labels; the trainer compares the value across ranks. Computed by the
+  /// constructor: about 15 ms for the 47 MB of Fashion-MNIST's training images.
   std::uint32_t checksum() const { return checksum_; }
 
-  /// Copies the samples with these indices into `inputs` and `labels`, which are resized.
-  /// `Scalar` is float or double; both get the same values, rounded.
+  /// Copies the samples with these indices into `inputs` and `labels`, which are resized. `Scalar` is float or double;
+  /// both get the same values, rounded.
   template <class Scalar>
   void gather(std::span<const std::uint32_t> samples, Tensor<Scalar>& inputs, std::vector<std::int32_t>& labels) const;
 
@@ -54,24 +58,27 @@ class Dataset {
   std::variant<std::vector<std::uint8_t>, std::vector<float>> values_;
   std::vector<std::int32_t> labels_;
   std::int32_t classes_ = 0;
-  std::vector<double> value_of_byte_;  // 256 entries, for bytes
+  std::vector<double> value_of_byte_;  // 256 entries, if samples are bytes
   std::uint32_t checksum_ = 0;
 };
 
+/// A training set and a test set.
 struct TrainingData {
   std::shared_ptr<const Dataset> training, test;
 };
 
-/// Where Debian's package dataset-fashion-mnist puts its files.
+/// Directory in which Debian's package dataset-fashion-mnist installs its files.
 inline constexpr const char* kFashionMnistDirectory = "/usr/share/datasets/fashion-mnist";
 
-/// Reads the four IDX files, gzipped or plain, and normalises with the mean 0.2860 and deviation 0.3530 of the training
-/// images.
+/// Reads Fashion-MNIST's four IDX files, gzipped or plain, and normalises with the training images' mean 0.2860 and
+/// deviation 0.3530.
 /// @param directory  empty: kFashionMnistDirectory
-/// @throws DataError  a file is missing (names what to install), cut or corrupt (names the sizes expected and found)
+/// @throws DataError  a file is missing (the text names the package to install), cut or corrupt (the text names the
+/// sizes expected and found)
 TrainingData load_fashion_mnist(const std::filesystem::path& directory = {});
 
-/// `samples` samples around one random prototype per class, for tests and examples; the same for the same arguments.
+/// Makes `samples` samples around a random prototype per class, for tests and examples. The result depends only on the
+/// arguments.
 /// @param noise  standard deviation around the prototypes, whose elements are standard normal
 std::shared_ptr<const Dataset> synthetic_dataset(std::int64_t samples, const Shape& shape, std::int32_t classes,
                                                  std::uint64_t seed, double noise = 1.0);

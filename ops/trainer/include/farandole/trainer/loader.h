@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which samples are in which batch, and which replica computes them.
+// Order of samples: which samples form each batch, and which replica computes them.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,30 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
-/// `count` consecutive things.
+/// A range of `count` consecutive indices.
 struct Range {
   std::int64_t first = 0;
   std::int64_t count = 0;
 };
 
-/// Part `index` of `parts` of [0, count): from index*count/parts to (index+1)*count/parts. Sizes differ by at most one.
+/// Part `index` of [0, count) cut into `parts` parts: from index*count/parts to (index+1)*count/parts. Sizes differ by
+/// at most 1.
 Range part_of(std::int64_t count, std::int64_t parts, std::int64_t index);
 
-/// Deals the samples of a data set into global batches: every sample once per epoch, in an order that depends only on
-/// the seed and the epoch, never on the number of replicas. Not thread-safe; each replica has its own.
+/// Cuts a data set into global batches. Each epoch uses every sample once, in an order that depends only on seed and
+/// epoch, never on the number of replicas. Not thread-safe; each replica has a Loader of its own.
 class Loader {
  public:
-  /// @throws InvalidArgument  no samples, more than 2^32, or global_batch < 1
+  /// @throws InvalidArgument  there are no samples, or more than 2^32; or global_batch < 1
   Loader(std::int64_t samples, std::int64_t global_batch, std::uint64_t seed);
 
   std::int64_t samples() const { return samples_; }
   std::int64_t batches_per_epoch() const { return (samples_ + global_batch_ - 1) / global_batch_; }
-  /// Samples of the smallest batch, the last one.
+  /// Number of samples of the last batch, which is the smallest.
   std::int64_t last_batch() const { return samples_ - (batches_per_epoch() - 1) * global_batch_; }
-  /// Shuffles for an epoch (0-based). Cost: one pass over the order; nothing if it is the current epoch.
+  /// Shuffles the samples for an epoch (0-based). Cost: one pass over all samples; no-op for the current epoch.
   void start_epoch(std::int64_t epoch);
-  /// The samples of global batch `index` of the current epoch; valid until the next `start_epoch`.
+  /// Indices of the samples of global batch `index` of the current epoch; valid until the next `start_epoch`.
   std::span<const std::uint32_t> batch(std::int64_t index) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers that depend only on what they are for, never on who computes them or in which order.
+// Random numbers that depend only on their purpose, never on which replica draws them or in which order.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
-/// A counter-based generator (Philox 4x32-10; Salmon et al., SC 2011): the same key and counter give the same number
-/// on every replica, whatever was drawn before.
+/// A counter-based generator (Philox 4x32-10; Salmon et al., SC 2011): equal keys and counters give equal numbers on
+/// every replica, whatever was drawn before. Stateless, so thread-safe.
 class CounterRandom {
  public:
-  /// @param seed  of the program   @param stream  what the numbers are for, e.g. a layer's index and the training step
+  /// @param seed  the program's seed   @param stream  purpose of the numbers, see random_stream
   CounterRandom(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
+  /// Returns 32 random bits.
   std::uint32_t bits(std::uint64_t counter) const;
-  /// out[i] = bits(first + i), at a quarter of the cost.
+  /// Sets out[i] = bits(first + i), at a quarter of the cost per number.
   void bits(std::uint64_t first, std::span<std::uint32_t> out) const;
-  /// In [0, 1), with 32 bits.
+  /// Uniform in [0, 1), with 32 bits.
   double uniform(std::uint64_t counter) const { return bits(counter) * 0x1p-32; }
   /// Standard normal (Box-Muller; uses counters 2k and 2k+1).
   double normal(std::uint64_t counter) const;
@@ -31,10 +32,10 @@ class CounterRandom {
   std::uint64_t seed_, stream_;
 };
 
-/// What numbers can be for, so that streams of different purposes never meet.
+/// Purposes of random numbers; different purposes have different streams.
 enum class RandomPurpose : std::uint64_t { kInitialValues = 1, kDropout = 2, kShuffle = 3, kOther = 4 };
 
-/// A stream for a purpose and indices such as the training step and the layer: a hash, 64 bits.
+/// The stream for a purpose and indices such as training step and layer: a 64-bit hash.
 std::uint64_t random_stream(RandomPurpose purpose, std::initializer_list<std::uint64_t> indices);
 
 }  // namespace trainer

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mirrored strategy: one model, the same on all replicas.
+// The mirrored strategy: every replica holds the same model.
 #pragma once
 
 #include <functional>
@@ -10,21 +10,28 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
-/// Runs the same training on every replica of a job: `mpirun -np 2` with 2 replicas per process is four replicas.
-/// One per process; joins the job when made and leaves it when destroyed (see World, whose errors it throws).
+/// Runs the same function on every replica of a job. Use a strategy to train on several replicas per process (threads),
+/// several processes, or both: `mpirun -np 2` with 2 replicas per process gives four replicas.
+///
+///     MirroredStrategy strategy({.replicas = 2});
+///     strategy.run([&](Communicator& replica) { Trainer<float>(replica, …).fit(); });
+///
+/// At most one object per process. The constructor joins the job, and the destructor leaves it: see World for errors
+/// and blocking.
 class MirroredStrategy {
  public:
   explicit MirroredStrategy(const WorldOptions& options = {}) : world_(options) {}
 
-  /// Replicas of the whole job.
+  /// Number of replicas in the job.
   int num_replicas_in_sync() const { return world_.size(); }
   const World& world() const { return world_; }
 
   /// Runs `replica` on a thread per replica of this process, each with its rank's communicator. Collective; blocks
-  /// until all have returned. @throws  the first exception that left one; the others were woken with PeerLost
+  /// until all have returned.
+  /// @throws  the first exception of a replica of this process; the other replicas have been woken with PeerLost
   void run(const std::function<void(Communicator&)>& replica) { run_replicas(world_, replica); }
 
-  /// Combines one value per replica; every replica gets the result. Called by all replicas inside `run`. Blocks.
+  /// Reduces a value per replica; every replica gets the result. Called by all replicas inside `run`. Blocks.
   static double reduce(Communicator& replica, ReduceOp op, double value);
 
  private:

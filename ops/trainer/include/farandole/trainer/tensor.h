@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of samples, channels last, as TensorFlow lays them out.
+// Batches of samples, channels last, in TensorFlow's layout.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,23 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
-/// The shape of one sample: {height, width, channels} of an image, {features} of a vector.
+/// Shape of a sample: {height, width, channels} for images, {features} for vectors.
 using Shape = std::vector<std::int64_t>;
+/// Number of elements of a sample.
 std::int64_t elements(const Shape& shape);
-/// "28x28x1"
+/// The shape as text: "28x28x1".
 std::string describe(const Shape& shape);
 
-/// Owns a batch of `samples` samples of one shape, contiguous, 64-byte aligned. `Scalar` is float or double.
+/// A batch of samples of the same shape: owns contiguous memory, 64-byte aligned. `Scalar` is float or double. Not
+/// thread-safe.
 template <class Scalar>
 class Tensor {
  public:
   Tensor() = default;
   Tensor(std::int64_t samples, Shape shape) { resize(samples, std::move(shape)); }
 
-  /// Changes the extent; memory grows but never shrinks, and contents are undefined afterwards.
+  /// Changes number and shape of the samples; the contents are undefined afterwards. Memory grows if necessary and
+  /// never shrinks.
   void resize(std::int64_t samples, Shape shape);
 
   std::int64_t samples() const { return samples_; }
