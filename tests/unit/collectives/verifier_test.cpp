@@ -174,9 +174,10 @@ TEST(VerifierTest, RefusesInputReadAfterItWasOverwritten) {
 }
 
 TEST(VerifierTest, RefusesSchedulesThatDoNotBelongTogether) {
-  std::vector<Schedule> schedules = {ring_allreduce({0, 2, 0}, 1), ring_allreduce({0, 2, 0}, 1)};
+  const Algorithm& ring = *find_algorithm(Collective::kAllreduce, "ring");
+  std::vector<Schedule> schedules = {ring.make({0, 2, 0}, 1), ring.make({0, 2, 0}, 1)};
   expect_fault(verify(Collective::kAllreduce, schedules), "rank 1: its schedule is for rank 0 of 2");
-  schedules = {ring_allreduce({0, 2, 0}, 1), ring_allreduce({1, 2, 0}, 2)};
+  schedules = {ring.make({0, 2, 0}, 1), ring.make({1, 2, 0}, 2)};
   expect_fault(verify(Collective::kAllreduce, schedules),
                "rank 1: its schedule is for rank 1 of 2 with root 0, 2 chunks and 2");
   schedules.pop_back();
@@ -192,9 +193,10 @@ TEST(VerifierTest, RefusesCostsThatAreNotTheFormulas) {
 }
 
 TEST(VerifierTest, FollowsABarrierAmongMoreThan64Ranks) {
+  const Algorithm& barrier = *find_algorithm(Collective::kBarrier, "dissemination");
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < 130; ++rank) {
-    schedules.push_back(dissemination_barrier({rank, 130, 0}, 1));
+    schedules.push_back(barrier.make({rank, 130, 0}, 1));
   }
   EXPECT_TRUE(verify(Collective::kBarrier, schedules).correct);
   // Without the last round a rank has heard of 128 others only.
