@@ -24,7 +24,7 @@ std::vector<std::string> option_names(const OptionTable& table) {
   return names;
 }
 
-/// What compgen is asked for where a value of this name stands.
+/// Assignment to `candidates`, the arguments of compgen, for a value of this name.
 std::string candidates_of(const Program& program, std::string_view value) {
   if (value == "FILE") return "candidates=(-f)";
   if (value == "DIR") return "candidates=(-d)";
@@ -34,8 +34,8 @@ std::string candidates_of(const Program& program, std::string_view value) {
   return fmt::format("candidates=(-W '{}'){}", fmt::join(words, " "), list);
 }
 
-/// Sets what can stand after the words that are there: a value after an option that takes one, else an option, or the
-/// command's operand.
+/// Shell code that sets the candidates for the current word: the value of the option before the word, or an option, or
+/// the operand of the command.
 std::string choose_candidates(const Program& program, const OptionTable& table, const std::string& operand,
                               const std::string& margin) {
   std::string text = fmt::format("{}candidates=(-W '{}')\n", margin, fmt::join(option_names(table), " "));
@@ -57,7 +57,8 @@ std::string choose_candidates(const Program& program, const OptionTable& table, 
          fmt::format("{0}if [[ $current != -* ]]; then\n{0}  case $previous in\n{1}{0}  esac\n{0}fi\n", margin, cases);
 }
 
-/// The same for the command that the first word names; where it is typed, it is one of the commands.
+/// Shell code that sets the candidates for programs with commands: for the first word the commands, for later words the
+/// candidates of the command that the first word names.
 std::string choose_by_command(const Program& program) {
   std::vector<std::string> first_words;
   for (const Command& command : program.commands) first_words.push_back(command.name);
@@ -87,7 +88,7 @@ std::string bash_completion(const Program& program) {
   if ((${#candidates[@]} > 0)); then
     mapfile -t COMPREPLY < <(compgen "${candidates[@]}" -P "$prefix" -- "${current#"$prefix"}")
   fi
-  # Outside of a completion there is nothing to set.
+  # compopt fails outside of a completion, as in tests.
   if [[ ${candidates[0]-} == -[df] ]]; then compopt -o filenames 2>/dev/null || true; fi
 )";
   const std::string function = function_name(program);

@@ -24,15 +24,15 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-po::typed_value<std::string>* word(const char* called) {
-  return po::value<std::string>()->value_name(called);
+po::typed_value<std::string>* word(const char* value_name) {
+  return po::value<std::string>()->value_name(value_name);
 }
-po::typed_value<std::string>* word(const char* called, const char* fallback) {
-  return word(called)->default_value(fallback);
+po::typed_value<std::string>* word(const char* value_name, const char* default_value) {
+  return word(value_name)->default_value(default_value);
 }
 template <class Number>
-po::typed_value<Number>* number(const char* called, Number fallback) {
-  return po::value<Number>()->value_name(called)->default_value(fallback);
+po::typed_value<Number>* number(const char* value_name, Number default_value) {
+  return po::value<Number>()->value_name(value_name)->default_value(default_value);
 }
 
 void add_calls(po::options_description_easy_init add) {
