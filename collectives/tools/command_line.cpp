@@ -43,8 +43,8 @@ po::variables_map parse_options(const std::vector<std::string>& arguments, const
                                 po::positional_options_description words) {
   po::options_description all;
   for (const OptionGroup& group : known) all.add(group.options);
-  all.add_options()                                   //
-      (kManualPageSwitch, "")(kCompletionSwitch, "")  //
+  all.add_options()            //
+      (kManualPageSwitch, "")  //
       (kStrayWords, po::value<std::vector<std::string>>());
   words.add(kStrayWords, -1);
   po::variables_map options;

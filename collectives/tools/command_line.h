@@ -14,9 +14,9 @@ inline constexpr unsigned kHelpWidth = 110;  ///< maximum length of a line of --
 
 /// Options under one heading of --help.
 ///
-/// The name of an option's value (Boost's `value_name`) tells --help, the manual page and the completion which values
-/// the option takes: "in|out" lists the possible words, FILE and DIR stand for names of files and directories,
-/// `Program::values` has the words of other upper-case names, and "WORD,..." is a comma-separated list.
+/// The name of an option's value (Boost's `value_name`) tells --help, the manual page and the completion, which reads
+/// --help, which values the option takes: "in|out" lists the possible words, FILE and DIR stand for names of files and
+/// directories, `Program::values` has the words of other upper-case names, and "WORD,..." is a comma-separated list.
 struct OptionGroup {
   explicit OptionGroup(std::string heading);
   std::string title;
@@ -28,9 +28,8 @@ using OptionTable = std::deque<OptionGroup>;
 /// Adds --help and --version, which all programs and commands have.
 void add_common_options(OptionGroup& group);
 
-/// Hidden switches: the build calls each program with them to make the program's manual page and completion.
+/// Hidden switch: the build calls each program with it to make the program's manual page.
 inline constexpr const char* kManualPageSwitch = "man-page";
-inline constexpr const char* kCompletionSwitch = "bash-completion";
 
 /// Parses a command line. Abbreviated options are refused: a new option could change their meaning. Variables bound to
 /// options are not set before boost::program_options::notify.

@@ -77,10 +77,6 @@ OptionFacts facts_of(const po::option_description& option) {
   return facts;
 }
 
-bool is_list(std::string_view value) {
-  return value.ends_with(",...");
-}
-
 std::vector<std::string> words_of(const Program& program, std::string_view value) {
   const std::string first = first_name(value);
   const auto named = std::find_if(program.values.begin(), program.values.end(),
@@ -139,8 +135,6 @@ bool answer(const po::variables_map& given, const Program& program, const Comman
     text = version_text(program);
   } else if (given.contains(kManualPageSwitch)) {
     text = manual_page(program);
-  } else if (given.contains(kCompletionSwitch)) {
-    text = bash_completion(program);
   } else {
     return false;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The description of a program. --help, --version, the manual page and the completion are all made from it.
+// The description of a program, from which --help, --version and the manual page are made.
 #pragma once
 
 #include <deque>
@@ -55,11 +55,9 @@ std::string help_text(const Program& program, const Command* command);
 std::string version_text(const Program& program);
 /// The page for man(1), in roff. Reproducible: the page has no date and depends on the program alone.
 std::string manual_page(const Program& program);
-/// The completion for bash 4 or newer, without further dependencies.
-std::string bash_completion(const Program& program);
 
-/// Answers --help, --version and the hidden switches. Returns false if none of them was given: then the program does
-/// its work. @throws DataError  standard output cannot be written
+/// Answers --help, --version and the hidden switch of the manual page. Returns false if none of them was given: then
+/// the program does its work. @throws DataError  standard output cannot be written
 bool answer(const boost::program_options::variables_map& given, const Program& program,
             const Command* command = nullptr);
 
@@ -72,8 +70,6 @@ struct OptionFacts {
   std::string meaning;
 };
 OptionFacts facts_of(const boost::program_options::option_description& option);
-/// True if the name of a value stands for a comma-separated list: "WORD,...".
-bool is_list(std::string_view value);
 /// The possible words of a value of this name; empty if the value is free.
 std::vector<std::string> words_of(const Program& program, std::string_view value);
 /// The forms of the command line, such as "farandole-schedule show ALGORITHM [OPTION]...".
