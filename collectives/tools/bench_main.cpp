@@ -51,7 +51,7 @@ class Output {
  public:
   Output(const Options& options, ErrorReport& errors)
       : path_(options.tune_file.empty() ? options.json_file : options.tune_file), errors_(errors) {}
-  /// Rank 0 opens the file, before the measurement. Returns false on all ranks if it fails. Collective over `ranks`.
+  /// Rank 0 opens the file, before the measurement. Returns false on all ranks if that fails. Collective over `ranks`.
   bool open(farandole::Communicator& ranks) {
     if (path_.empty()) return true;
     std::string problem = ranks.rank() == 0 ? attempt([&] { file_.emplace(path_); }) : "";

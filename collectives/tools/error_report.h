@@ -34,7 +34,7 @@ inline constexpr int kExitUsage = 2;
 ///     }
 class ErrorReport {
  public:
-  /// Returns the text to print for an exception. `rank` is the rank that throws it, if known.
+  /// Returns the text to print for an exception. `rank` is the throwing rank, if known.
   using Describe = std::function<std::string(const std::exception&, std::optional<int> rank)>;
   /// @param program  name of the program   @param describe  null: the text is the exception's own
   explicit ErrorReport(std::string program, Describe describe = {});

@@ -49,7 +49,7 @@ struct BinomialTree {
 
 /// Reduces to the root. On level 0 the positions 1, 3, 5, … send to the position before, on level 1 the positions 2, 6,
 /// 10, … send two positions back, and so on: neighbours are combined first, then pairs of neighbours. The segments form
-/// a pipeline: each segment climbs one level in a round, and the next segment starts one round later. The root finishes
+/// a pipeline: each segment climbs one level in a round, and the next segment starts a round later. The root finishes
 /// each segment.
 /// Rounds: ⌈log₂P⌉ + segments - 1.  Sent per rank: N, by the root nothing.
 void binomial_reduce_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
@@ -125,7 +125,7 @@ Schedule binomial_reduce(const Place& at, int segments) {
 }
 
 /// Allreduce: reduces to rank 0 and broadcasts along the same tree. A segment that has arrived at rank 0 descends while
-/// later segments still climb. The association is the same for every element; if P is a power of two, it is a balanced
+/// later segments still climb. The association is the same for every element: if P is a power of two, a balanced
 /// binary tree over the ranks.
 /// Rounds: 2⌈log₂P⌉ + segments - 1.  Sent per rank: up to N⌈log₂P⌉ (rank 0), N by half of the ranks.
 /// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.

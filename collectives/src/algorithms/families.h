@@ -25,7 +25,7 @@ Family pairwise_family;
 Family dissemination_family;
 
 /// All families. The table is sorted by collective; within a collective it keeps this order. Users see the order in
-/// lists and error messages, and of two algorithms that the cost model predicts to be equally fast the first one runs.
+/// lists and error messages, and of two algorithms that the cost model predicts to be equally fast the first runs.
 inline constexpr Family* kFamilies[] = {
     ring_family,
     binomial_family,

@@ -24,8 +24,8 @@ AlgorithmCost halving_doubling_cost(const Place& at, int segments) {
 ///
 /// The reduce-scatter halves recursively. In round k the ranks r and r xor 2^k are partners, and both are responsible
 /// for the same range of chunks. The lower rank keeps the lower half of the range and sends the upper half; the higher
-/// rank keeps the upper half and sends the lower half; each reduces what it receives. After log₂P rounds rank r is left
-/// with one complete chunk, whose number is r with its bits reversed. The allgather doubles recursively: the same
+/// rank keeps the upper half and sends the lower half; each reduces the received chunks. After log₂P rounds rank r is
+/// left with one complete chunk, whose number is r with its bits reversed. The allgather doubles recursively: the same
 /// partners, in reverse order, exchange all chunks that they hold.
 ///
 /// The partners are 1, 2, 4, … ranks apart while the range halves, so the longest messages travel the shortest way, and

@@ -19,7 +19,7 @@ AlgorithmCost recursive_doubling_cost(const Place& at, int segments) {
 }
 
 /// Allreduce of short vectors, in the fewest rounds. In round k the ranks r and r xor 2^k exchange the whole vector,
-/// and both reduce what they receive into their own vector. With 4 ranks: 0-1 and 2-3, then 0-2 and 1-3. After round k
+/// and both reduce the received vector into their own. With 4 ranks: 0-1 and 2-3, then 0-2 and 1-3. After round k
 /// every rank holds the sum over the 2^(k+1) contiguous ranks around its own, so after log₂P rounds the sum over all
 /// ranks. Every element is associated along the same balanced binary tree over the ranks, and all ranks get the same
 /// bits.

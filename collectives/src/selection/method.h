@@ -20,7 +20,7 @@ struct SelectionQuery;
 class Operation;
 
 /// One way of running a collective. To add a method, write its row in the file of its operation and list the row in
-/// communicator/methods.cpp: selection, tables of measured choices, compared descriptors and messages find it there.
+/// communicator/methods.cpp: selection, tables of measured choices, compared descriptors and messages use the list.
 ///
 /// Two methods run schedules, one on host memory and one on device memory. They have no name of their own: users name
 /// the schedule's algorithm instead.
@@ -29,7 +29,7 @@ struct Method {
   std::uint8_t number;     ///< in compared descriptors; unused for schedules, which have their algorithm's index there
   std::string_view needs;  ///< requirement on the communicator, as the end of the message "… needs <this>"
   MemoryKind memory = MemoryKind::kHost;  ///< kind of memory on which the method works
-  /// True: wherever this method is available, selection takes it before all methods behind it in the list, unless the
+  /// True: wherever this method is available, selection takes it before all later methods of the list, unless the
   /// caller, a setting or a table decides otherwise. A preferred method has no cost model: each was measured to be
   /// faster than the methods behind it, at least where `is_cheapest` is true.
   bool is_preferred = false;

@@ -52,9 +52,10 @@ struct SelectionQuery {
   bool vendor_agrees = true;    ///< vendor_agrees() of the call's type and reduction
 };
 
-/// Chooses what runs a collective. The first of these that applies: the algorithm that the caller names; the algorithm
-/// that a setting names; the entry of the table; the first available preferred method; the cheapest schedule by the
-/// cost model. A setting that cannot apply to this query, but may to others of the job, is skipped.
+/// Selects the method and the algorithm of a collective, by the first of these rules that applies: the algorithm that
+/// the caller names; the algorithm that a setting names; the entry of the table; the first available preferred method;
+/// the cheapest schedule by the cost model. A setting that cannot apply to this query, but may to others of the job, is
+/// skipped.
 /// @throws InvalidArgument  the named algorithm does not exist, or cannot run in this communicator
 Selection select(const SelectionQuery& query, const Settings& settings);
 

@@ -39,7 +39,7 @@ inline bool reduces(Collective collective) {
          collective == Collective::kReduceScatter;
 }
 
-/// Cost of one run of an algorithm, counted over all ranks together except for `rounds`.
+/// Cost of running an algorithm once, counted over all ranks together except for `rounds`.
 struct AlgorithmCost {
   int rounds = 0;
   std::int64_t messages = 0;
@@ -66,8 +66,8 @@ struct Algorithm {
   std::string_view title;  ///< for people: "Segmented ring"
   /// Makes the schedule of the rank `place.rank`. Pure: the same arguments give the same schedule.
   Schedule (*make)(const Place& place, int segments);
-  /// Formula of docs/algorithms.md. The verifier compares it with the schedules. Depends on the root of `place`, but
-  /// not on its rank.
+  /// Formula of docs/algorithms.md. The verifier compares the schedules with this formula. Depends on the root of
+  /// `place`, but not on its rank.
   AlgorithmCost (*cost)(const Place& place, int segments);
   /// Number of chunks into which a schedule for `size` ranks cuts the vector. Default: P.
   int (*chunks)(int size) = [](int size) { return size; };

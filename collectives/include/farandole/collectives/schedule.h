@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules: one rank's part of a collective as data.
+// Schedules: the part of a rank in a collective, as data.
 //
 // An algorithm is a pure function (rank, size, root, segments) → Schedule. A schedule names no memory, no transport and
-// no number of elements, so one schedule serves every vector, and the same schedule is verified, shown, predicted and
+// no number of elements, so a schedule serves every vector, and the same schedule is verified, shown, predicted and
 // run. The vector is cut into *chunks*, each chunk into *segments*; a *piece* is one segment of one chunk, and the unit
 // of all steps.
 #pragma once
@@ -74,16 +74,16 @@ struct Step {
   int posted_after = -1;          ///< previous message in the same direction with the same peer; -1: none
 };
 
-/// One rank's part of a collective. Made by ScheduleBuilder or by `Algorithm::make`; not changed afterwards.
+/// The part of a rank in a collective. Made by ScheduleBuilder or by `Algorithm::make`; not changed afterwards.
 struct Schedule {
   Place place;
   int chunks = 1;
   int segments = 1;
-  int rounds = 0;         ///< highest round of a step, plus one
+  int rounds = 0;         ///< number of rounds: highest round of a step + 1
   int scratch_slots = 0;  ///< scratch memory needed, in vectors
   /// In program order: a step comes after all steps on which it depends.
   std::vector<Step> steps;
-  /// One flag per piece: true if no step writes the piece, so that its result is its input.
+  /// A flag per piece: true if no step writes the piece, so that its result is its input.
   std::vector<bool> untouched;
 
   int pieces() const { return chunks * segments; }
@@ -131,7 +131,7 @@ class ScheduleBuilder {
   /// the same round. The order of the calls is free.
   void round(int number);
 
-  /// One piece. `recv_reduce` combines the message with the piece.
+  /// A single piece. `recv_reduce` combines the message with the piece.
   void send(int peer, Piece piece) { send(peer, piece, 1); }
   void recv(int peer, Piece piece) { recv(peer, piece, 1); }
   void recv_reduce(int peer, Piece piece) { recv_reduce(peer, piece, 1); }
@@ -158,7 +158,7 @@ class ScheduleBuilder {
   Schedule build() &&;
 
  private:
-  /// Steps that access one piece.
+  /// Steps that access a piece.
   struct PieceAccess {
     int last_write = -1;
     std::vector<int> reads;  ///< since the last write
