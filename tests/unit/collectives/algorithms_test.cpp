@@ -166,7 +166,7 @@ TEST(AssociationTest, AllRanksOfAnAllreduceGetTheSameBits) {
   }
 }
 
-TEST(AssociationTest, PositionIndependentAlgorithmsAssociateEveryPieceAlike) {
+TEST(AssociationTest, PositionIndependentMeansOneTreeForAllPieces) {
   for (const Algorithm& algorithm : algorithms()) {
     for (int size = 2; size <= 17; ++size) {
       if (algorithm.position_independent && algorithm.supports(size)) {
@@ -182,7 +182,7 @@ TEST(AssociationTest, PositionIndependentAlgorithmsAssociateEveryPieceAlike) {
   }
 }
 
-TEST(AlgorithmsTest, FirstOfEachCollectiveSupportsEverySizeAndNamesAreUnique) {
+TEST(AlgorithmsTest, FirstRowSupportsEverySizeAndNamesAreUnique) {
   std::set<Collective> seen;
   std::set<std::pair<Collective, std::string_view>> names;
   for (const Algorithm& algorithm : algorithms()) {

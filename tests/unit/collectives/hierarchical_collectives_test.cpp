@@ -225,7 +225,7 @@ TEST(HierarchicalCollectives, LongVectorsPassInSlices) {
   });
 }
 
-TEST(HierarchicalCollectives, ManyKindsAreInFlightTogether) {
+TEST(HierarchicalCollectives, DifferentCollectivesAreInFlightTogether) {
   for_each_layout([](Communicator& ranks) {
     const auto size = static_cast<std::size_t>(ranks.size());
     constexpr std::size_t kCount = 20'000;

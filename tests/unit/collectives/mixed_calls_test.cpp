@@ -318,7 +318,7 @@ Communicator part_in_reverse(Communicator& all, const Layout& layout) {
   return CommunicatorProbe::on_hosts(all.split(all.rank() % 2, -all.rank()), hosts);
 }
 
-TEST(MixedCalls, GiveWhatTheyShouldOnAnyHosts) {
+TEST(MixedCalls, GiveTheirResultsOnRandomHosts) {
   for (unsigned seed = 0; seed < 12; ++seed) {
     Random random(seed);
     const auto size = static_cast<int>(2 + random.below(6));

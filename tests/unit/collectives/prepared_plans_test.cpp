@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-TEST(RecentlyUsed, KeepsAsManyAsFitByTheirCosts) {
+TEST(RecentlyUsed, KeepsAsManyAsFitTheCapacity) {
   RecentlyUsed<int, std::string> kept(10);
   kept.add(1, "one", 4);
   kept.add(2, "two", 6);

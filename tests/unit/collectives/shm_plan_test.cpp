@@ -61,7 +61,7 @@ TEST(ShmPlan, VisitsEveryStepOnceAndCountsThem) {
   });
 }
 
-TEST(ShmPlan, APartFollowsThroughTheStagesInOrder) {
+TEST(ShmPlan, ASlicePassesTheStagesInOrder) {
   for_each_plan({2}, {3, 9}, [](const ShmFacts& facts, std::size_t parts) {
     ShmPlan plan(facts);
     plan.set_slices(parts);
@@ -191,7 +191,7 @@ class Simulation {
   std::vector<ShmPlan::Step> steps_;
 };
 
-TEST(ShmPlan, NobodyWaitsInACircleAndNoSlotIsWrittenWhileItIsRead) {
+TEST(ShmPlan, NeitherDeadlocksNorOverwritesSlotsInUse) {
   const auto check = [](const ShmFacts& facts, std::size_t parts) {
     EXPECT_EQ(Simulation(facts, parts, {}).run(), "") << describe(facts, parts);
   };
@@ -200,7 +200,7 @@ TEST(ShmPlan, NobodyWaitsInACircleAndNoSlotIsWrittenWhileItIsRead) {
   for_each_plan({4}, {1, 3}, check);
 }
 
-TEST(ShmPlan, TheSimulationSeesMissingWaits) {
+TEST(ShmPlan, SimulationFindsMissingWaits) {
   const ShmFacts staged{Collective::kAllreduce, 2, -1, false, false, false};
   Rules rules;
   rules.waits_for_readers = false;

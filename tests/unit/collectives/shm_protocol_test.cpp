@@ -35,7 +35,7 @@ TEST(ShmProtocol, HoldsInEveryInterleaving) {
   EXPECT_GT(states, 100'000U) << "the explorer does not explore";
 }
 
-TEST(ShmProtocol, HoldsWhereTwoRanksExchangeParts) {
+TEST(ShmProtocol, HoldsIfTwoRanksExchangeParts) {
   for (const auto& calls : std::vector<std::vector<Kind>>{{kX}, {kX, kX}, {kX, kA}, {kA, kX}, {kX, kW}}) {
     const Variant variant{2, 1, calls, calls.size() == 1, Mistake::kNone};
     EXPECT_EQ(explore(variant).error, "") << describe(variant);

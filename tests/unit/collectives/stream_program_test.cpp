@@ -217,7 +217,7 @@ class Job {
   std::vector<Memory> start_;
 };
 
-TEST(StreamProgram, EveryAlgorithmGivesWhatItsStepsGiveOneByOne) {
+TEST(StreamProgram, EveryAlgorithmMatchesItsStepsOneByOne) {
   for (const Algorithm& algorithm : algorithms()) {
     for (int size = 1; size <= 17; ++size) {
       if (!algorithm.supports(size)) continue;
@@ -242,7 +242,7 @@ TEST(StreamProgram, TheRingHasOneLaunchAndOneGroupInEachRound) {
   EXPECT_TRUE(program.stages[6].messages.empty());
 }
 
-TEST(StreamProgram, ASendOfWhatItsOwnRoundReceivesIsRefused) {
+TEST(StreamProgram, RefusesToSendWhatTheSameRoundReceives) {
   ScheduleBuilder builder({0, 3, 0}, 1, 1);
   builder.round(0);
   builder.recv(1, {0, 0});
@@ -251,7 +251,7 @@ TEST(StreamProgram, ASendOfWhatItsOwnRoundReceivesIsRefused) {
   EXPECT_THROW(make_stream_program(schedule), InternalError);
 }
 
-TEST(StreamProgram, WhatTheSameGroupStillSendsIsReceivedIntoBounceMemory) {
+TEST(StreamProgram, ReceiveIntoMemoryBeingSentIsBounced) {
   ScheduleBuilder builder({0, 2, 0}, 1, 1);
   builder.round(0);
   builder.send(1, {0, 0});

@@ -195,7 +195,7 @@ TEST_P(EveryMutant, WithAllRegionsOfALocalStepShiftedIsRefused) {
   });
 }
 
-TEST_P(EveryMutant, WithAnotherTurnIsRefused) {
+TEST_P(EveryMutant, WithAnotherRoundIsRefused) {
   for_each_step([&](Schedules& schedules, Schedule& schedule, std::size_t step) {
     for (const int change : {-1, 1}) {
       if (is_message(schedule.steps[step])) {

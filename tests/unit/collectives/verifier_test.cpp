@@ -28,7 +28,7 @@ void expect_fault(const Verdict& verdict, const std::string& text) {
   EXPECT_NE(verdict.fault.find(text), std::string::npos) << "fault: " << verdict.fault << "\nexpected: " << text;
 }
 
-TEST(VerifierTest, RefusesToReceiveIntoWhatIsStillBeingSent) {
+TEST(VerifierTest, RefusesToReceiveIntoMemoryBeingSent) {
   const auto exchange = [](int peer) {
     return [peer](ScheduleBuilder& builder) {
       builder.send(peer, {0, 0});
@@ -86,7 +86,7 @@ TEST(VerifierTest, RefusesReadingInputThatTheRankDoesNotHave) {
   expect_fault(verdict, "rank 1, step 0 (send to rank 0, round 0, chunk 0): reads chunk 0 of the input");
 }
 
-TEST(VerifierTest, RefusesScratchThatNothingHasWritten) {
+TEST(VerifierTest, RefusesUnwrittenScratch) {
   const auto nothing = [](ScheduleBuilder&) {};
   const Verdict verdict = verify(Collective::kBarrier, two_ranks(
                                                            1,
@@ -134,7 +134,7 @@ TEST(VerifierTest, RefusesMessagesWithoutPartner) {
   expect_fault(verify(Collective::kBroadcast, two_ranks(1, recv, nothing)), "rank 1 sends no such message");
 }
 
-TEST(VerifierTest, RefusesCyclesOfWaiting) {
+TEST(VerifierTest, RefusesDeadlocks) {
   // Both send first what they have yet to receive.
   const auto schedules = two_ranks(
       2,
@@ -184,7 +184,7 @@ TEST(VerifierTest, RefusesSchedulesThatDoNotBelongTogether) {
   expect_fault(verify(Collective::kAllreduce, schedules), "its schedule is for 2 ranks, not 1");
 }
 
-TEST(VerifierTest, RefusesCostsThatAreNotTheFormulas) {
+TEST(VerifierTest, RefusesCostsThatDifferFromTheFormula) {
   Algorithm ring = *find_algorithm(Collective::kAllreduce, "ring");
   EXPECT_TRUE(verify(ring, 4, 0, 2).correct);
   ring.cost = [](const Place&, int) { return AlgorithmCost{6, 48, 47, 24}; };
