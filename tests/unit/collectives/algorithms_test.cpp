@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Every algorithm of the table: the verifier accepts its schedules at all sizes, and values are associated as
+// documented.
 #include "farandole/collectives/algorithms.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comparison of calls by messages: every rank raises the same, in whatever order messages arrive.
+// The comparison of calls by messages: every rank gets the same result, in whatever order messages arrive.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Short vectors between hosts, which groups pretend. (In which order messages may arrive:
-// call_comparison_test.cpp.)
+// Exchange, the method for short vectors between hosts. The hosts are simulated by groups. (call_comparison_test.cpp
+// tests the orders in which messages may arrive.)
 #include "messages/exchange.h"
 
 #include <fmt/core.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of collectives over messages: where data lies, and what is copied before and after.
+// Plans of collectives over messages: which memory holds input and result, and what is copied before and after.
 #include "messages/execution_plan.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor of schedules over a network that delivers when the test wants: in many orders, with empty pieces, and
-// with messages that are lost.
+// The executor of schedules over a network that the test controls: messages in many orders, empty pieces, lost
+// messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every collective by hosts, which threads pretend, against the same one by messages between all ranks.
+// Every collective by the hierarchical method must give the same results as by messages between all ranks. The hosts
+// are simulated by threads.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives over several hosts, which groups pretend, by the example of allreduce: step by step over a network that
-// delivers when the test wants, and on threads. (What crosses hosts in bytes: tests/conformance/hierarchy_test.cpp.)
+// The hierarchical operation, by the example of allreduce: step by step over a network that the test controls, and on
+// threads. The hosts are simulated by groups. (tests/conformance/hierarchy_test.cpp counts the bytes between hosts.)
 #include "messages/hierarchical_operation.h"
 
 #include <fmt/core.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of hierarchical collectives, of all ranks together, on numbers: whether each rank ends with what it should, and
-// what crosses hosts. No operation runs.
+// Plans of hierarchical collectives, simulated on numbers for all ranks together: every rank ends with its result, and
+// no more than necessary crosses hosts. No operation runs.
 #include "messages/hierarchical_plan.h"
 
 #include <fmt/core.h>

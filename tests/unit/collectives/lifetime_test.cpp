@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators and Works that refer to nothing, or that outlive their World.
+// Communicators and Works that are empty, or that outlive their World.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

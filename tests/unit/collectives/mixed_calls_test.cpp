@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many calls in flight together on hosts that groups pretend, drawn at random, some of them mistaken: each gives what
-// it should, or the same error on all ranks.
+// Many random calls in flight together on simulated hosts, some of them invalid or mismatched: each call gives its
+// result, or the same error on all ranks.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

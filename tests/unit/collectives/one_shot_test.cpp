@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One-shot collectives: where a rank shows its data, what its peers make of them, and when the shortest way gives up.
+// One-shot collectives: where a rank publishes its data, how its peers use the data, and when the inlined path falls
+// back to an operation.
 #include "shared_memory/one_shot.h"
 
 #include <fmt/core.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process has one World at a time.
+// A process has at most one World at a time.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

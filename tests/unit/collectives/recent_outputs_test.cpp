@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The choice between temporal and non-temporal stores, by the outputs that were written recently.
 #include "shared_memory/recent_outputs.h"
 
 #include <gtest/gtest.h>

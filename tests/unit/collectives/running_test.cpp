@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What turns schedules into running collectives: layouts, the schedule cache, selection.
+// Layouts, the schedule cache and selection: the steps between a schedule and a running collective.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The schedule builder: memory that reads and writes use, dependencies, errors.
 #include "farandole/collectives/schedule.h"
 
 #include <gtest/gtest.h>

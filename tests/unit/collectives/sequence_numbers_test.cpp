@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives whose sequence numbers cross the ends of narrower fields, step by step: two ranks on one thread.
+// Collectives at sequence numbers that overflow narrower integer fields, step by step: two ranks on one thread.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plans of collectives inside a host: every step once, nobody waits in a circle, no slot is written while it is
-// read.
+// Plans of collectives in shared memory, simulated for all ranks: every step runs once, no deadlock, and no slot is
+// overwritten while a peer reads it.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

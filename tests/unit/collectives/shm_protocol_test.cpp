@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks meet in shared memory holds in every interleaving of its model. Seeded mistakes show that the explorer sees
-// what it is there for.
+// Explores the model of the shared-memory protocol in every interleaving. Models with seeded mistakes must fail: this
+// proves that the exploration finds them.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How vectors are cut: chunks cover the vector, and slices the chunk, once.
+// The division of vectors: chunks cover the vector exactly once, and slices cover each chunk exactly once.
 #include "shared_memory/slices.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules cut for a stream: all ranks' programs together, on numbers, against the same schedules step by step.
+// Schedules cut for streams: running all ranks' programs on numbers gives the same results as running the schedules
+// step by step.
 #include "schedule/stream_program.h"
 
 #include <gtest/gtest.h>

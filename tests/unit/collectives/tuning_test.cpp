@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tables of measured choices: reading, writing, checking, and selection by a table.
 #include "farandole/collectives/tuning.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes real schedules, breaks one thing, and asks that the verifier refuses the result.
+// Breaks one thing in the schedules of every algorithm; the verifier must refuse the result.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The verifier on small schedules, written by hand, each with one kind of mistake.
 #include "farandole/collectives/verifier.h"
 
 #include <gtest/gtest.h>

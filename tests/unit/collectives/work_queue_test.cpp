@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue of a communicator's collectives: what starts when, what runs without it, how failures are kept, and what it
-// waits for.
+// The queue of a communicator's collectives: when a collective starts or runs inline, failures, shutdown, and the
+// polling of the job's health.
 #include "communicator/work_queue.h"
 
 #include <fmt/core.h>
