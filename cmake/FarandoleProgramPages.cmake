@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-# Manual pages and bash completion: each program writes its own, from the table that it parses its options with.
+# Manual pages and bash completion. Each program writes its manual page, from the table that it parses its options with.
+# The completion is one file for all programs, installed under the name of each, as bash looks for it.
 include_guard()
 
 set(FARANDOLE_PROGRAM_PAGES ON)
 if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
   set(FARANDOLE_PROGRAM_PAGES OFF)
-  message(STATUS "No manual pages and no completion: the programs cannot run here to write them. "
+  message(STATUS "No manual pages: the programs cannot run here to write them. "
                  "CMAKE_CROSSCOMPILING_EMULATOR would run them.")
 endif()
 set(FARANDOLE_MANUAL_DIRECTORY ${PROJECT_BINARY_DIR}/share/man/man1)
-set(FARANDOLE_COMPLETION_DIRECTORY ${PROJECT_BINARY_DIR}/share/bash-completion/completions)
-file(MAKE_DIRECTORY ${FARANDOLE_MANUAL_DIRECTORY} ${FARANDOLE_COMPLETION_DIRECTORY})
+set(FARANDOLE_COMPLETION ${PROJECT_SOURCE_DIR}/collectives/tools/bash_completion.sh)
+file(MAKE_DIRECTORY ${FARANDOLE_MANUAL_DIRECTORY})
 
 function(farandole_document_program program)
   if(FARANDOLE_PROGRAM_PAGES)
     add_custom_command(TARGET ${program} POST_BUILD
       COMMAND ${program} --man-page > ${FARANDOLE_MANUAL_DIRECTORY}/${program}.1
-      COMMAND ${program} --bash-completion > ${FARANDOLE_COMPLETION_DIRECTORY}/${program}
       VERBATIM)
   endif()
 endfunction()
@@ -27,8 +27,8 @@ function(farandole_install_program_pages component)
     if(FARANDOLE_PROGRAM_PAGES)
       install(FILES ${FARANDOLE_MANUAL_DIRECTORY}/${program}.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
               COMPONENT ${component})
-      install(FILES ${FARANDOLE_COMPLETION_DIRECTORY}/${program}
-              DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT ${component})
     endif()
+    install(FILES ${FARANDOLE_COMPLETION} RENAME ${program}
+            DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT ${component})
   endforeach()
 endfunction()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// farandole-bench: what is measured, and how it is reported.
+// farandole-bench: options, results and the entry points of its parts.
 #pragma once
 
 #include <cstddef>
@@ -20,47 +20,50 @@ inline MemoryKind kind_of(Memory memory) {
   return memory == Memory::kDevice ? MemoryKind::kCuda : MemoryKind::kHost;
 }
 
-/// Whose time counts: ranks of one collective may end at different times, the root of a broadcast long before the last.
+/// The rank or ranks whose time counts. Ranks may end a collective at different times: the root of a broadcast ends
+/// long before the last rank.
 enum class TimeOf { kRank0, kAverage, kSlowest };
 std::string_view name(TimeOf time_of);
 
-/// More than 15 members: one for each option of the command line.
+/// The options of the command line. More than 15 members: one for each option.
 struct Options {
   std::vector<Collective> collectives;
-  std::vector<std::string> algorithms;  ///< empty: what would be chosen
+  std::vector<std::string> algorithms;  ///< empty: the algorithm that Farandole selects
   std::size_t min_bytes = 4, max_bytes = 64 << 20;
   double factor = 4;
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   int replicas = 1;
-  int iterations = 0;  ///< 0: from the size
+  int iterations = 0;  ///< samples per size; 0: computed from the size
   TimeOf time_of = TimeOf::kRank0;
   bool in_place = true, out_of_place = true;
   bool check = true;
   Memory memory = Memory::kUser;
-  int pairs = 1;                 ///< of input and output, which the calls go round
-  std::size_t beside_bytes = 0;  ///< of an allreduce that runs at the same time; 0: none
+  int pairs = 1;                 ///< pairs of input and output buffers, used in turn
+  std::size_t beside_bytes = 0;  ///< size of the allreduce in the background; 0: none
   bool with_peer = false;
-  bool peer_is_nccl = false;  ///< else MPI
+  bool peer_is_nccl = false;  ///< true: the peer is NCCL; false: MPI
   bool mpi_from_any_thread = true;
   std::string json_file;
-  std::string tune_file;  ///< empty: no table is made
+  std::string tune_file;  ///< file of the table of measured choices; empty: no table is made
   double tune_seconds = 60;
 
-  /// Broadcast has one buffer only, and barrier none: they are measured in one way, whatever was asked for.
+  /// True if the collective is measured in place (or out of place). Broadcast has a single buffer and barrier none:
+  /// both are measured in one way, whatever --place says.
   bool measures(Collective collective, bool in_place_call) const;
   bool measures_any(bool in_place_call) const;
 };
 
-/// The vendor's own collectives, measured in the same loop.
+/// A vendor's own collectives, measured in the same loop as ours.
 struct Peer {
   std::string version;                             ///< "Open MPI 4.1.4"
-  std::unique_ptr<VendorCollectives> collectives;  ///< null: NCCL's, of which each rank has a group of its own
+  std::unique_ptr<VendorCollectives> collectives;  ///< null for NCCL: each rank has an NcclPeer of its own
 };
-/// Collective over the job's processes. @throws Unsupported  the job has no MPI, or ranks share a process
+/// Opens MPI's collectives. Collective over the job's processes.
+/// @throws Unsupported  the job has no MPI, or ranks share a process
 Peer open_peer(World& world);
-/// NCCL's collectives on the rank's device, called by the thread that measures.
+/// NCCL's collectives on the rank's device. The measuring thread calls them.
 class NcclPeer {
  public:
   /// Collective over `ranks`. @throws Unsupported, DeviceError
@@ -79,7 +82,8 @@ struct Times {
   double p50_us = 0, p99_us = 0;
 };
 
-/// One line of the table, or half of it: a size, in place or not.
+/// Result of one case: a collective, an algorithm and a size, in place or out of place. Half a line of the table, or a
+/// whole line.
 struct Result {
   Collective collective = Collective::kAllreduce;
   std::string algorithm, transport;
@@ -87,25 +91,28 @@ struct Result {
   std::size_t bytes = 0, count = 0;
   bool in_place = false;
   Times ours, peer;
-  long long wrong = 0;  ///< elements that differ from the oracle, on all ranks
+  long long wrong = 0;  ///< elements that differ from the expected result, on all ranks together
 
   double algbw_gbs() const;
-  /// As nccl-tests define it: what the slowest link carries, whatever the number of ranks.
+  /// Bus bandwidth as nccl-tests define it: the load of the slowest link, comparable between numbers of ranks.
   double busbw_gbs() const;
-  /// The peer's median over ours: above 1, Farandole is faster.
+  /// The peer's median divided by ours: above 1, Farandole is faster.
   double ratio() const { return ours.p50_us > 0 ? peer.p50_us / ours.p50_us : 0; }
 };
 
-/// Runs every case; rank 0 prints the table and returns the results. `peer` may be null. Collective over `ranks`.
+/// Runs all cases. Rank 0 prints the table. Returns the results; with TimeOf::kRank0 their times are the calling rank's
+/// own. `peer` may be null. Collective over `ranks`.
 std::vector<Result> run(Communicator& ranks, const Options& options, const Peer* peer);
 void print_header(const Options& options, const Communicator& ranks, const Peer* peer);
+/// Prints one line of the table; either result may be null.
 void print_line(const Options& options, const Result* out_of_place, const Result* in_place);
 std::string to_json(const Options& options, const Peer* peer, const std::vector<Result>& results);
 
-/// @throws InvalidArgument  there is nothing to choose between
+/// Checks that --tune has something to choose between. @throws InvalidArgument  a setting forces the choice, or the job
+/// has a single rank
 void check_tunable(const Settings& settings, const Options& options, int ranks);
-/// The fastest way to run each of the collectives, by size. Rank 0 tells on standard error what it finds. Collective
-/// over `ranks`, where all get the same table.
+/// Measures the fastest way to run each collective, by size. Rank 0 prints its findings on standard error. Collective
+/// over `ranks`; all ranks get the same table.
 TuningTable tune(Communicator& ranks, const Options& options);
 
 }  // namespace farandole::bench

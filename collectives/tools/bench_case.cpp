@@ -33,7 +33,7 @@ double number(int rank, std::size_t index, ReduceOp op) {
   return op == ReduceOp::kProduct ? 1 + mixed % 2 : mixed;
 }
 
-/// Zero is false: then sum and max, and product and min, agree with "or" and "and".
+/// Bools: all numbers but 0 are true. Then sum and max are "or", and product and min are "and".
 double as_element(DType dtype, double number) {
   return dtype == DType::kBool && number != 0 ? 1 : number;
 }
@@ -81,8 +81,8 @@ double reduced(int size, std::size_t index, ReduceOp op) {
   return op == ReduceOp::kAverage ? result / size : result;
 }
 
-/// What element `i` of this rank's result must be.
-double expected(const Communicator& ranks, const Shape& shape, ReduceOp op, int root, std::size_t i) {
+/// Expected value of element `i` of this rank's result.
+double expected(const Communicator& ranks, const CallShape& shape, ReduceOp op, int root, std::size_t i) {
   const std::size_t part = shape.part;
   const std::size_t own = static_cast<std::size_t>(ranks.rank()) * part;
   switch (shape.collective) {
@@ -131,7 +131,7 @@ std::function<void()> call_of(Communicator& ranks, const Options& options, Colle
   return [&ranks] { ranks.barrier(); };
 }
 
-DeviceCollective nccl_call(const Options& options, const Shape& shape, ConstBufferView source, BufferView target) {
+DeviceCollective nccl_call(const Options& options, const CallShape& shape, ConstBufferView source, BufferView target) {
   const auto kind = device_collective_of(shape.collective);
   if (!kind) {
     throw InvalidArgument(fmt::format("--peer nccl: NCCL has no {}; name other collectives", name(shape.collective)));
@@ -147,7 +147,7 @@ DeviceCollective nccl_call(const Options& options, const Shape& shape, ConstBuff
   return call;
 }
 
-VendorCall vendor_call(const Options& options, const Shape& shape, ConstBufferView source, BufferView target) {
+VendorCall vendor_call(const Options& options, const CallShape& shape, ConstBufferView source, BufferView target) {
   using Kind = VendorCall::Kind;
   // In the order of Collective.
   constexpr std::array kKinds{Kind::kAllreduce, Kind::kBroadcast,     Kind::kReduce,
@@ -172,10 +172,10 @@ Device& device_of(Communicator& ranks) {
   return device_runtime(ranks.settings()).runtime->open(space.ordinal);
 }
 
-Shape shape_of(const Communicator& ranks, const Options& options, Collective collective, std::size_t bytes,
-               bool in_place) {
+CallShape shape_of(const Communicator& ranks, const Options& options, Collective collective, std::size_t bytes,
+                   bool in_place) {
   const auto size = static_cast<std::size_t>(ranks.size());
-  Shape shape;
+  CallShape shape;
   shape.collective = collective;
   shape.in_place = in_place;
   shape.count = collective == Collective::kBarrier ? 0 : std::max<std::size_t>(1, bytes / size_in_bytes(options.dtype));
@@ -184,8 +184,8 @@ Shape shape_of(const Communicator& ranks, const Options& options, Collective col
   return shape;
 }
 
-Contender::Contender(Communicator& ranks, const Options& options, const Shape& shape, bool for_vendor)
-    : shape_(shape), oracle_op_(for_vendor && options.op == ReduceOp::kAverage ? ReduceOp::kSum : options.op) {
+Contender::Contender(Communicator& ranks, const Options& options, const CallShape& shape, bool for_vendor)
+    : shape_(shape), expected_op_(for_vendor && options.op == ReduceOp::kAverage ? ReduceOp::kSum : options.op) {
   const std::size_t input_count = gathers(shape.collective) ? shape.part : shape.count;
   const std::size_t output_count = scatters(shape.collective) ? shape.part : shape.count;
   if (options.memory == Memory::kDevice) device_ = &device_of(ranks);
@@ -235,7 +235,8 @@ void Contender::zero(Pair& pair) const {
   device_->synchronize(stream);
 }
 
-// In place the smaller side lies at its place in the larger one; but MPI puts the result of reduce_scatter first.
+// In place, the smaller buffer is a part of the larger buffer: the rank's own part. But MPI's reduce_scatter puts its
+// result at the beginning.
 void Contender::lay_out(Pair& pair, int rank, bool for_vendor) const {
   const BufferView whole = pair.output.view();
   pair.source = shape_.in_place ? whole : pair.input.view();
@@ -255,7 +256,7 @@ void Contender::bind(Communicator& ranks, const Options& options, const std::str
   }
 }
 
-Contender Contender::farandole(Communicator& ranks, const Options& options, const Shape& shape,
+Contender Contender::farandole(Communicator& ranks, const Options& options, const CallShape& shape,
                                const std::string& algorithm) {
   Contender contender(ranks, options, shape, /*for_vendor=*/false);
   contender.bind(ranks, options, algorithm);
@@ -268,7 +269,7 @@ Contender Contender::on(Communicator& other, const Options& options) const {
   return contender;
 }
 
-Contender Contender::vendor(Communicator& ranks, const Options& options, const Shape& shape,
+Contender Contender::vendor(Communicator& ranks, const Options& options, const CallShape& shape,
                             VendorCollectives& collectives) {
   Contender contender(ranks, options, shape, /*for_vendor=*/true);
   for (const Pair& pair : *contender.pairs_) {
@@ -277,9 +278,9 @@ Contender Contender::vendor(Communicator& ranks, const Options& options, const S
   return contender;
 }
 
-Contender Contender::nccl(Communicator& ranks, const Options& options, const Shape& shape, NcclPeer& nccl) {
+Contender Contender::nccl(Communicator& ranks, const Options& options, const CallShape& shape, NcclPeer& nccl) {
   Contender contender(ranks, options, shape, /*for_vendor=*/false);
-  if (options.op == ReduceOp::kAverage) contender.oracle_op_ = ReduceOp::kSum;
+  if (options.op == ReduceOp::kAverage) contender.expected_op_ = ReduceOp::kSum;
   for (const Pair& pair : *contender.pairs_) {
     const DeviceCollective call = nccl_call(options, shape, pair.source, pair.target);
     if (!nccl.supports(call)) {
@@ -295,7 +296,7 @@ long long Contender::try_all(Communicator& ranks, const Options& options) {
   for (std::size_t i = 0; i < pairs_->size(); ++i) {
     calls_[i]();
     if (options.check) wrong[0] += count_wrong(ranks, options, (*pairs_)[i]);
-    // Repeated in-place reductions grow: zeros keep them finite, and cost the same.
+    // Values of repeated in-place reductions would grow. Zeros stay finite and cost the same.
     if (shape_.in_place && reduces(shape_.collective)) zero((*pairs_)[i]);
   }
   ranks.allreduce(wrong, ReduceOp::kSum);
@@ -318,8 +319,8 @@ long long Contender::count_wrong(const Communicator& ranks, const Options& optio
   with_stored_type(target.dtype, [&](auto zero) {
     const auto* const data = static_cast<const decltype(zero)*>(target.data);
     for (std::size_t i = 0; i < target.count; ++i) {
-      double wanted = as_element(options.dtype, expected(ranks, shape_, oracle_op_, options.root, i));
-      // Averages of integers are truncated, others round; everything else is exact.
+      double wanted = as_element(options.dtype, expected(ranks, shape_, expected_op_, options.root, i));
+      // Averages of integers are truncated, averages of floating-point values rounded; all other results are exact.
       if (std::is_integral_v<decltype(zero)>) wanted = std::trunc(wanted);
       if (std::abs(as_double(data[i]) - wanted) > 0.01 * std::abs(wanted)) ++wrong;
     }

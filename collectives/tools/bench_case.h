@@ -12,38 +12,41 @@
 
 namespace farandole::bench {
 
-/// What is called, in elements.
-struct Shape {
+/// Shape of the measured calls. Counts are in elements.
+struct CallShape {
   Collective collective = Collective::kAllreduce;
-  std::size_t count = 0;  ///< of the whole vector
-  std::size_t part = 0;   ///< of one rank's equal part
+  std::size_t count = 0;  ///< whole vector
+  std::size_t part = 0;   ///< part of each rank, all equal
   bool in_place = false;
 };
-Shape shape_of(const Communicator& ranks, const Options& options, Collective collective, std::size_t bytes,
-               bool in_place);
+/// Rounds `bytes` to elements, and to equal parts if the collective has parts.
+CallShape shape_of(const Communicator& ranks, const Options& options, Collective collective, std::size_t bytes,
+                   bool in_place);
 
-/// One that is measured: some pairs of input and output of its own, and a call on each. Two contenders share no memory,
-/// so that none profits from what the other leaves in the caches.
+/// An implementation that is measured: ours, MPI's or NCCL's. Owns pairs of input and output buffers and a call on each
+/// pair. Contenders share no memory (except by `on`), so that none of them profits from data that another one leaves in
+/// the caches.
 class Contender {
  public:
-  /// @throws InvalidArgument  not enough memory for the pairs
-  static Contender farandole(Communicator& ranks, const Options& options, const Shape& shape,
+  /// Our collective on `ranks`. @throws InvalidArgument  not enough memory for the pairs
+  static Contender farandole(Communicator& ranks, const Options& options, const CallShape& shape,
                              const std::string& algorithm);
-  /// The same call on another communicator of the same ranks, with the buffers of this one.
+  /// The same call on another communicator of the same ranks. Shares this contender's buffers.
   Contender on(Communicator& other, const Options& options) const;
-  /// The peer's buffers are ordinary memory, whatever ours are. @throws InvalidArgument  more than the peer can do
-  static Contender vendor(Communicator& ranks, const Options& options, const Shape& shape,
+  /// The vendor's collective. Its buffers are ordinary memory, whatever --memory says.
+  /// @throws InvalidArgument  the vendor does not support the call
+  static Contender vendor(Communicator& ranks, const Options& options, const CallShape& shape,
                           VendorCollectives& collectives);
-  /// @throws InvalidArgument  NCCL has no such collective
-  static Contender nccl(Communicator& ranks, const Options& options, const Shape& shape, NcclPeer& nccl);
+  /// NCCL's collective. @throws InvalidArgument  NCCL has no such collective
+  static Contender nccl(Communicator& ranks, const Options& options, const CallShape& shape, NcclPeer& nccl);
 
-  /// The call on the next pair. Blocks.
+  /// Runs the call on the next pair. Blocks.
   void call() {
     calls_[next_]();
     if (++next_ == calls_.size()) next_ = 0;
   }
-  /// Runs the call on every pair once and, if results are checked, counts the elements of all ranks that are wrong.
-  /// Leaves buffers that can be used again and again.
+  /// Runs the call once on every pair. Returns the number of wrong elements on all ranks; 0 if --no-check is given.
+  /// Afterwards `call` can be repeated without end: the values in the buffers stay finite.
   long long try_all(Communicator& ranks, const Options& options);
 
  private:
@@ -52,26 +55,26 @@ class Contender {
     ConstBufferView source;
     BufferView target;
   };
-  Contender(Communicator& ranks, const Options& options, const Shape& shape, bool for_vendor);
+  Contender(Communicator& ranks, const Options& options, const CallShape& shape, bool for_vendor);
   void bind(Communicator& ranks, const Options& options, const std::string& algorithm);
   void lay_out(Pair& pair, int rank, bool for_vendor) const;
   void fill_first(const Pair& pair, int rank, ReduceOp op) const;
   void zero(Pair& pair) const;
   long long count_wrong(const Communicator& ranks, const Options& options, const Pair& pair) const;
 
-  Shape shape_;
-  ReduceOp oracle_op_;
-  Device* device_ = nullptr;  // of the buffers; null: host memory
+  CallShape shape_;
+  ReduceOp expected_op_;      // reduction of the expected results
+  Device* device_ = nullptr;  // device of the buffers; null: host memory
   std::shared_ptr<std::vector<Pair>> pairs_;
   std::vector<std::function<void()>> calls_;
   std::size_t next_ = 0;
 };
 
-/// The rank's device. @throws InvalidArgument  there is none; says why
+/// The rank's device. @throws InvalidArgument  the rank has none; says why
 Device& device_of(Communicator& ranks);
-/// How many calls make a sample: the clock is too coarse for one short call.
+/// Number of calls per sample: several for short vectors, because the clock is too coarse for a single short call.
 int calls_for(std::size_t bytes);
-/// Microseconds per call on this rank, after a barrier of `ranks`.
+/// Runs `calls` calls after a barrier of `ranks`. Returns the microseconds per call on this rank.
 double time_calls(Communicator& ranks, Contender& contender, int calls);
 
 }  // namespace farandole::bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// farandole-bench: how long collectives take.
+// farandole-bench: measures the time of collectives.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 using farandole::bench::Options;
 using farandole::tools::ErrorReport;
 
-/// "all" stands for every algorithm of the one collective named.
+/// Replaces "all" by the names of all algorithms of the collective that the options name.
 void expand_algorithms(Options& options, int size) {
   if (options.algorithms != std::vector<std::string>{"all"}) return;
   if (options.collectives.size() != 1) throw farandole::InvalidArgument("--algorithm all needs one --collective");
@@ -36,7 +36,7 @@ void expand_algorithms(Options& options, int size) {
   }
 }
 
-/// Open MPI's mpirun looks for its own --tune among the words that belong to the program.
+/// Warns that Open MPI's mpirun takes the program's `--tune FILE` for its own option. Rank 0 prints.
 void warn_of_open_mpi() {
   const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
   if (rank == nullptr || std::string_view(rank) != "0") return;
@@ -45,13 +45,13 @@ void warn_of_open_mpi() {
              "file; write --tune=FILE\n");
 }
 
-/// The file that rank 0 writes. A problem with it is printed and no exception, so that all ranks leave the job in good
-/// order.
+/// The output file, which rank 0 writes. A problem with the file is printed instead of thrown, so that all ranks shut
+/// down cleanly.
 class Output {
  public:
   Output(const Options& options, ErrorReport& errors)
       : path_(options.tune_file.empty() ? options.json_file : options.tune_file), errors_(errors) {}
-  /// Rank 0 opens the file, before anything is measured. False, on all ranks, if it can not. Collective over `ranks`.
+  /// Rank 0 opens the file, before the measurement. Returns false on all ranks if that fails. Collective over `ranks`.
   bool open(farandole::Communicator& ranks) {
     if (path_.empty()) return true;
     std::string problem = ranks.rank() == 0 ? attempt([&] { file_.emplace(path_); }) : "";
@@ -59,7 +59,7 @@ class Output {
     if (!problem.empty()) errors_.print_of_all(ranks, 0, problem);
     return problem.empty();
   }
-  /// False if it can not be written. Rank 0 writes.
+  /// Rank 0 writes the file. Returns false if the file cannot be written; other ranks always return true.
   bool write(const std::string& text) {
     if (!file_) return true;
     const std::string problem = attempt([&] { file_->write(text); });
@@ -82,7 +82,7 @@ class Output {
   std::optional<farandole::tools::OutputFile> file_;
 };
 
-/// Whether all results are right, and written. Collective over `ranks`.
+/// Returns true if all results are correct and the output file is written. Collective over `ranks`.
 bool measure(farandole::Communicator& ranks, const Options& options, const farandole::bench::Peer* peer,
              Output& output) {
   if (!output.open(ranks)) return false;
@@ -94,7 +94,7 @@ bool measure(farandole::Communicator& ranks, const Options& options, const faran
          std::all_of(results.begin(), results.end(), [](const auto& result) { return result.wrong == 0; });
 }
 
-/// What this process does in the job. Collective over the job's processes.
+/// Measures in the job and returns the exit status. Collective over the job's processes.
 int run_in(farandole::World& world, Options options, ErrorReport& errors) {
   expand_algorithms(options, world.size());
   if (options.root < 0 || options.root >= world.size()) {
@@ -104,17 +104,17 @@ int run_in(farandole::World& world, Options options, ErrorReport& errors) {
   std::optional<farandole::bench::Peer> opened;
   if (options.with_peer && !options.peer_is_nccl) opened = farandole::bench::open_peer(world);
   if (options.peer_is_nccl) opened = farandole::bench::Peer{"NCCL", nullptr};
-  std::atomic<bool> good{true};
+  std::atomic<bool> succeeded{true};
   farandole::run_replicas(world, [&](farandole::Communicator& ranks) {
     errors.print_errors_of(ranks, [&] {
       Output output(options, errors);
-      if (!measure(ranks, options, opened ? &*opened : nullptr, output)) good = false;
+      if (!measure(ranks, options, opened ? &*opened : nullptr, output)) succeeded = false;
     });
   });
-  if (good && world.rank() == 0 && !options.tune_file.empty()) {
+  if (succeeded && world.rank() == 0 && !options.tune_file.empty()) {
     fmt::print("The table is in {0}; FARANDOLE_TUNING={0} uses it.\n", options.tune_file);
   }
-  return good ? farandole::tools::kExitDone : farandole::tools::kExitError;
+  return succeeded ? farandole::tools::kExitDone : farandole::tools::kExitError;
 }
 
 int run(const Options& options, ErrorReport& errors) {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "bench.h"
-#include "bench_beside.h"
+#include "bench_background.h"
 #include "bench_case.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
@@ -29,34 +29,35 @@ Times summary(std::vector<double>& samples) {
   return {samples[samples.size() / 2], samples[std::min(samples.size() - 1, samples.size() * 99 / 100)]};
 }
 
-/// What takes part in every case, beside the ranks. Null: there is none.
-struct Company {
+/// Participants of every case besides the ranks. Null pointers: absent.
+struct CaseContext {
   const Peer* peer = nullptr;
-  NcclPeer* nccl = nullptr;  ///< where that is the peer
-  Beside* beside = nullptr;
+  NcclPeer* nccl = nullptr;  ///< if the peer is NCCL
+  BackgroundAllreduce* beside = nullptr;
 };
 
-/// Measured calls that follow each other closely would keep the threads of the other allreduce from the cores.
-void run_beside(Beside& beside) {
+/// Begins the next background allreduce and sleeps: measured calls without a pause would keep the cores from the
+/// threads of the background allreduce.
+void run_in_background(BackgroundAllreduce& beside) {
   beside.keep_running();
   std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-/// Makes one time of those of all ranks, sample by sample. Collective over `ranks`.
+/// Replaces each sample by the maximum or the average over all ranks, as --time-of says. Collective over `ranks`.
 void merge_times(Communicator& ranks, TimeOf time_of, std::vector<double>& times) {
   if (time_of == TimeOf::kRank0) return;
   ranks.allreduce(times, time_of == TimeOf::kSlowest ? ReduceOp::kMax : ReduceOp::kAverage);
 }
 
-/// Alternates sample by sample, so that whatever else the machine does meets both alike. Then each sample begins with a
-/// call that is not timed: otherwise each would pay for what the other has put into the caches.
-void take_samples(Communicator& ranks, const Options& options, const Company& company, Contender& ours, Contender* peer,
-                  Result& result) {
+/// Measures both contenders, alternating sample by sample, so that other load of the machine affects both alike. With a
+/// peer, an untimed call goes before each sample, because the other contender has just filled the caches.
+void take_samples(Communicator& ranks, const Options& options, const CaseContext& context, Contender& ours,
+                  Contender* peer, Result& result) {
   const int samples = samples_for(options, result.bytes);
-  const int calls = company.beside != nullptr ? 1 : calls_for(result.bytes);
+  const int calls = context.beside != nullptr ? 1 : calls_for(result.bytes);
   std::vector<double> our_times, peer_times;
   for (int i = -samples / 10 - 2; i < samples; ++i) {
-    if (company.beside != nullptr) run_beside(*company.beside);
+    if (context.beside != nullptr) run_in_background(*context.beside);
     if (peer != nullptr) ours.call();
     const double our_time = time_calls(ranks, ours, calls);
     if (i >= 0) our_times.push_back(our_time);
@@ -71,10 +72,10 @@ void take_samples(Communicator& ranks, const Options& options, const Company& co
   result.peer = summary(peer_times);
 }
 
-/// One case. Collective over `ranks`.
-Result measure(Communicator& ranks, const Options& options, const Company& company, Collective collective,
+/// Measures one case. Collective over `ranks`.
+Result measure(Communicator& ranks, const Options& options, const CaseContext& context, Collective collective,
                const std::string& algorithm, std::size_t bytes, bool in_place) {
-  const Shape shape = shape_of(ranks, options, collective, bytes, in_place);
+  const CallShape shape = shape_of(ranks, options, collective, bytes, in_place);
   Result result;
   result.collective = collective;
   result.count = shape.count;
@@ -86,17 +87,17 @@ Result measure(Communicator& ranks, const Options& options, const Company& compa
 
   Contender ours = Contender::farandole(ranks, options, shape, algorithm);
   result.wrong = ours.try_all(ranks, options);
-  std::optional<Contender> theirs;
-  if (company.peer != nullptr) {
-    theirs = company.nccl != nullptr ? Contender::nccl(ranks, options, shape, *company.nccl)
-                                     : Contender::vendor(ranks, options, shape, *company.peer->collectives);
-    if (const long long wrong = theirs->try_all(ranks, options); wrong > 0) {
+  std::optional<Contender> peer_contender;
+  if (context.peer != nullptr) {
+    peer_contender = context.nccl != nullptr ? Contender::nccl(ranks, options, shape, *context.nccl)
+                                             : Contender::vendor(ranks, options, shape, *context.peer->collectives);
+    if (const long long wrong = peer_contender->try_all(ranks, options); wrong > 0) {
       throw InternalError(
           fmt::format("{} of {} bytes by {}: {} elements are wrong, so that there is nothing to compare with",
-                      name(collective), result.bytes, company.peer->version, wrong));
+                      name(collective), result.bytes, context.peer->version, wrong));
     }
   }
-  take_samples(ranks, options, company, ours, theirs ? &*theirs : nullptr, result);
+  take_samples(ranks, options, context, ours, peer_contender ? &*peer_contender : nullptr, result);
   return result;
 }
 
@@ -140,7 +141,7 @@ Peer open_peer(World& world) {
                     "processes instead of --replicas",
                     ranks.size(), processes.size(), processes.size() == 1 ? "" : "es"));
   }
-  // No communicator of this job has used the vendor yet, so that the id is free.
+  // No communicator of this job has used the vendor yet, so the id 0 is free.
   Peer peer{world.backend_description(), world.endpoint().vendor_collectives(ranks, /*communicator=*/0)};
   if (peer.collectives == nullptr) {
     throw Unsupported(
@@ -196,25 +197,26 @@ std::vector<Result> run(Communicator& ranks, const Options& options, const Peer*
   std::vector<Result> results;
   std::optional<NcclPeer> opened;
   if (peer != nullptr && options.peer_is_nccl) opened.emplace(ranks);
-  std::optional<Beside> beside;
+  std::optional<BackgroundAllreduce> beside;
   if (options.beside_bytes > 0) beside.emplace(ranks, options.beside_bytes);
-  const Company company{peer, opened ? &*opened : nullptr, beside ? &*beside : nullptr};
+  const CaseContext context{peer, opened ? &*opened : nullptr, beside ? &*beside : nullptr};
   const std::vector<std::string> automatic{""};
   for (const Collective collective : options.collectives) {
     for (const std::string& algorithm : options.algorithms.empty() ? automatic : options.algorithms) {
       double next = static_cast<double>(options.min_bytes);
       for (; next <= static_cast<double>(options.max_bytes); next *= options.factor) {
         const auto bytes = static_cast<std::size_t>(next);
-        std::optional<Result> apart, in_place;
+        std::optional<Result> out_of_place, in_place;
         if (options.measures(collective, false)) {
-          apart = measure(ranks, options, company, collective, algorithm, bytes, false);
-          results.push_back(*apart);
+          out_of_place = measure(ranks, options, context, collective, algorithm, bytes, false);
+          results.push_back(*out_of_place);
         }
         if (options.measures(collective, true)) {
-          in_place = measure(ranks, options, company, collective, algorithm, bytes, true);
+          in_place = measure(ranks, options, context, collective, algorithm, bytes, true);
           results.push_back(*in_place);
         }
-        if (ranks.rank() == 0) print_line(options, apart ? &*apart : nullptr, in_place ? &*in_place : nullptr);
+        if (ranks.rank() == 0)
+          print_line(options, out_of_place ? &*out_of_place : nullptr, in_place ? &*in_place : nullptr);
         if (collective == Collective::kBarrier) break;
       }
     }

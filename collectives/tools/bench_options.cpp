@@ -24,15 +24,15 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-po::typed_value<std::string>* word(const char* called) {
-  return po::value<std::string>()->value_name(called);
+po::typed_value<std::string>* word(const char* value_name) {
+  return po::value<std::string>()->value_name(value_name);
 }
-po::typed_value<std::string>* word(const char* called, const char* fallback) {
-  return word(called)->default_value(fallback);
+po::typed_value<std::string>* word(const char* value_name, const char* default_value) {
+  return word(value_name)->default_value(default_value);
 }
 template <class Number>
-po::typed_value<Number>* number(const char* called, Number fallback) {
-  return po::value<Number>()->value_name(called)->default_value(fallback);
+po::typed_value<Number>* number(const char* value_name, Number default_value) {
+  return po::value<Number>()->value_name(value_name)->default_value(default_value);
 }
 
 void add_calls(po::options_description_easy_init add) {
@@ -87,7 +87,7 @@ std::vector<std::string> names_of(const All& all) {
   return names;
 }
 
-/// @throws InvalidArgument  it is neither `first` nor `second`
+/// True if the option's value is `first`. @throws InvalidArgument  the value is neither `first` nor `second`
 bool is_first(const po::variables_map& values, const std::string& option, std::string_view first,
               std::string_view second) {
   const auto& value = values[option].as<std::string>();
@@ -95,8 +95,8 @@ bool is_first(const po::variables_map& values, const std::string& option, std::s
   throw InvalidArgument(fmt::format("--{} is '{}'; it must be {} or {}", option, value, first, second));
 }
 
-/// The one of `all` that the option names. @param names  of all, as the error lists them
-/// @throws InvalidArgument  it names none
+/// The member of `all` that the option names. @param names  names of all members, for the error
+/// @throws InvalidArgument  the option names none of them
 template <class T>
 T parse_named(const po::variables_map& values, const std::string& option, std::initializer_list<T> all,
               std::string_view names) {
@@ -107,7 +107,7 @@ T parse_named(const po::variables_map& values, const std::string& option, std::i
   throw InvalidArgument(fmt::format("--{} is '{}'; it must be {}", option, text, names));
 }
 
-/// What is compared, and with what.
+/// Reads the kind of memory, the number of buffers, the background allreduce and the peer.
 void read_comparison(const po::variables_map& values, Options& options) {
   options.memory =
       parse_named(values, "memory", {Memory::kUser, Memory::kWindow, Memory::kDevice}, "user, window or device");
@@ -132,7 +132,7 @@ void read_comparison(const po::variables_map& values, Options& options) {
   }
   options.mpi_from_any_thread =
       values.contains("mpi-threads") ? !is_first(values, "mpi-threads", "one", "any") : !with_mpi;
-  // The World would refuse these too, but does not know the options that led there.
+  // The World would refuse these combinations too, but its message would not name the options.
   if (options.replicas == 1) return;
   if (with_mpi) {
     throw Unsupported("--peer mpi needs one rank per process: start more processes instead of --replicas");
@@ -140,7 +140,7 @@ void read_comparison(const po::variables_map& values, Options& options) {
   if (!options.mpi_from_any_thread) throw InvalidArgument("--mpi-threads one does not go with --replicas");
 }
 
-/// Whether a table is made, and of what.
+/// Reads --tune, and refuses options that do not go with it.
 void read_tuning(const po::variables_map& values, Options& options) {
   options.tune_seconds = values["tune-seconds"].as<double>();
   constexpr double kLongest = 24 * 3600.0;
@@ -163,7 +163,8 @@ void read_tuning(const po::variables_map& values, Options& options) {
   }
 }
 
-/// What has no memory can be measured on none. @param are_named  by the caller, one by one
+/// Drops barrier from tuning on device memory, because a barrier has no memory.
+/// @param are_named  the user named the collectives one by one: then barrier is an error
 void read_device_tuning(bool are_named, Options& options) {
   if (options.tune_file.empty() || options.memory != Memory::kDevice) return;
   const std::size_t left_out = std::erase(options.collectives, Collective::kBarrier);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// farandole-bench: its command line.
+// farandole-bench: the command line.
 #pragma once
 
 #include <boost/program_options.hpp>
@@ -10,7 +10,7 @@
 namespace farandole::bench {
 
 tools::Program describe_program();
-/// @throws InvalidArgument, Unsupported  names the option, and what it takes
+/// @throws InvalidArgument, Unsupported  names the option and its valid values
 Options options_from(const boost::program_options::variables_map& values);
 
 }  // namespace farandole::bench

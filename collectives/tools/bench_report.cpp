@@ -34,10 +34,10 @@ std::string_view describe(TimeOf time_of) {
   return time_of == TimeOf::kRank0 ? "on rank 0" : "on the slowest rank of each";
 }
 
-/// The halves that are measured, side by side.
-std::string halves(const Options& options, const std::string& apart, const std::string& in_place) {
-  if (!options.measures_any(true)) return apart;
-  return options.measures_any(false) ? apart + " |" + in_place : in_place;
+/// The measured halves of a line (out of place, in place), side by side.
+std::string halves(const Options& options, const std::string& out_of_place, const std::string& in_place) {
+  if (!options.measures_any(true)) return out_of_place;
+  return options.measures_any(false) ? out_of_place + " |" + in_place : in_place;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// farandole-bench --tune: every way to run each collective, measured in turn, and the fastest ones as a table.
+// farandole-bench --tune: measures every way to run each collective, and makes a table of the fastest.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -20,11 +20,11 @@ namespace {
 
 constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t kShort = 1 << 20;
-constexpr double kNeverFinished = std::numeric_limits<double>::infinity();
-constexpr double kTie = 0.03;  // what is faster by less is not worth another choice than the built-in one
+constexpr double kDropped = std::numeric_limits<double>::infinity();  // median of a candidate without a result
+constexpr double kTie = 0.03;  // a candidate must beat the built-in choice by more than this share of the time
 
-/// One way to run a collective, on a communicator of its own whose table says so.
-struct Way {
+/// One way to run a collective: a communicator of its own, whose table forces the algorithm.
+struct Candidate {
   TuningTable table;
   std::string algorithm;
   int segments = 1;
@@ -32,7 +32,7 @@ struct Way {
   Communicator ranks;
 };
 
-/// Shares out the time by what each case is expected to take. Rank 0's clock decides for all.
+/// Divides the time of --tune-seconds among the cases, in proportion to their weights. Only rank 0's clock counts.
 class Budget {
  public:
   Budget(double seconds, double weight) : end_(Clock::now() + duration(seconds)), weight_(weight) {}
@@ -76,42 +76,42 @@ class Tuner {
   TuningTable run();
 
  private:
-  struct Runner {
-    std::size_t way;
+  struct CandidateRun {
+    std::size_t candidate;  ///< index
     Contender contender;
     std::vector<double> samples;
   };
 
-  std::vector<Shape> ladder(Collective collective) const;
-  Shape shape(Collective collective, std::size_t bytes) const {
+  std::vector<CallShape> sizes_of(Collective collective) const;
+  CallShape shape(Collective collective, std::size_t bytes) const {
     return shape_of(ranks_, options_, collective, bytes, !options_.measures(collective, false));
   }
-  std::size_t bytes_of(const Shape& shape) const { return shape.count * size_in_bytes(options_.dtype); }
+  std::size_t bytes_of(const CallShape& shape) const { return shape.count * size_in_bytes(options_.dtype); }
   std::vector<std::size_t> limit_sizes(std::size_t from, std::size_t to, std::size_t factor) const;
   double total_weight() const;
   template <class... Arguments>
-  void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
+  void print_progress(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
     if (ranks_.rank() == 0) fmt::print(stderr, format, std::forward<Arguments>(arguments)...);
   }
 
-  Way way(TuningTable table, std::string algorithm, int segments) const;
+  Candidate make_candidate(TuningTable table, std::string algorithm, int segments) const;
   bool can_run(TuningTable table, Collective collective, std::size_t bytes, std::string_view method) const;
-  Way shared_memory_way(std::size_t one_shot_bytes, std::size_t slice_bytes) const;
-  /// The names of what is no schedule and can run.
+  Candidate make_shared_memory_candidate(std::size_t one_shot_bytes, std::size_t slice_bytes) const;
+  /// Names of the methods that are not schedules and can run.
   std::vector<std::string_view> methods_of(Collective collective, std::size_t bytes) const;
-  std::vector<Way> ways_of(Collective collective, const Shape& shape) const;
-  std::vector<double> compare(const Shape& shape, std::vector<Way>& ways, bool drop_slow_ones);
-  bool take_round(std::vector<Runner>& runners, std::size_t bytes);
+  std::vector<Candidate> candidates_of(Collective collective, const CallShape& shape) const;
+  std::vector<double> compare(const CallShape& shape, std::vector<Candidate>& candidates, bool drop_slow_candidates);
+  bool take_round(std::vector<CandidateRun>& runs, std::size_t bytes);
   void find_one_shot_bytes();
   void find_slice_bytes();
-  bool tune(const Shape& shape, const Shape* next);
+  bool tune(const CallShape& shape, const CallShape* next);
 
   Communicator& ranks_;
   const Options& options_;
   const MemoryKind memory_;
   TuningTable table_;
   Budget budget_;
-  bool time_is_up_ = false;  // the same on all ranks
+  bool time_is_up_ = false;  // equal on all ranks
 };
 
 std::vector<std::size_t> Tuner::limit_sizes(std::size_t from, std::size_t to, std::size_t factor) const {
@@ -123,12 +123,12 @@ std::vector<std::size_t> Tuner::limit_sizes(std::size_t from, std::size_t to, st
   return sizes;
 }
 
-/// The sizes of a collective, ascending. Several sizes that are asked for may be the same one of equal parts.
-std::vector<Shape> Tuner::ladder(Collective collective) const {
-  std::vector<Shape> shapes;
+/// Sizes of a collective, ascending and distinct: several requested sizes may round to the same size of equal parts.
+std::vector<CallShape> Tuner::sizes_of(Collective collective) const {
+  std::vector<CallShape> shapes;
   for (auto next = static_cast<double>(options_.min_bytes); next <= static_cast<double>(options_.max_bytes);
        next *= options_.factor) {
-    const Shape found = shape(collective, static_cast<std::size_t>(next));
+    const CallShape found = shape(collective, static_cast<std::size_t>(next));
     if (shapes.empty() || found.count > shapes.back().count) shapes.push_back(found);
   }
   return shapes;
@@ -142,30 +142,30 @@ double Tuner::total_weight() const {
   for (const std::size_t bytes : limit_sizes(kFirstOneShot, kLastOneShot, 2)) weight += weight_of(bytes);
   for (const std::size_t bytes : limit_sizes(kFirstPartSize, kLastPartSize, 8)) weight += weight_of(bytes);
   for (const Collective collective : options_.collectives) {
-    for (const Shape& step : ladder(collective)) weight += weight_of(bytes_of(step));
+    for (const CallShape& step : sizes_of(collective)) weight += weight_of(bytes_of(step));
   }
   return weight;
 }
 
-Way Tuner::way(TuningTable table, std::string algorithm, int segments) const {
+Candidate Tuner::make_candidate(TuningTable table, std::string algorithm, int segments) const {
   Communicator ranks = ranks_.duplicate({.table = &table});
   return {std::move(table), std::move(algorithm), segments, false, std::move(ranks)};
 }
 
-Way Tuner::shared_memory_way(std::size_t one_shot_bytes, std::size_t slice_bytes) const {
+Candidate Tuner::make_shared_memory_candidate(std::size_t one_shot_bytes, std::size_t slice_bytes) const {
   TuningTable table = table_;
   table.one_shot_bytes = one_shot_bytes;
   table.slice_bytes = slice_bytes;
-  return way(std::move(table), "shared_memory", 1);
+  return make_candidate(std::move(table), "shared_memory", 1);
 }
 
-/// Whether the ranks would follow a table that says so.
+/// True if the ranks would run `method` with a table that names it.
 bool Tuner::can_run(TuningTable table, Collective collective, std::size_t bytes, std::string_view method) const {
   table.of(collective, memory_) = {{kAnySize, std::string(method), 1, 0}};
   try {
     return ranks_.duplicate({.table = &table}).choose(collective, bytes, memory_) == method;
   } catch (const InvalidArgument&) {
-    return false;  // it is for other places of ranks
+    return false;  // the method does not fit the shape of the communicator
   }
 }
 
@@ -184,8 +184,9 @@ std::vector<std::string_view> Tuner::methods_of(Collective collective, std::size
   return names;
 }
 
-/// Every algorithm that can run, in segments of several sizes, and what is no schedule.
-std::vector<Way> Tuner::ways_of(Collective collective, const Shape& shape) const {
+/// All candidates of a case: every algorithm that supports the number of ranks, with segments of several sizes, and the
+/// methods that are not schedules.
+std::vector<Candidate> Tuner::candidates_of(Collective collective, const CallShape& shape) const {
   std::vector<std::pair<std::string, int>> names;
   const auto add = [&](std::string_view algorithm, int segments) {
     const std::pair<std::string, int> entry(algorithm, segments);
@@ -193,105 +194,110 @@ std::vector<Way> Tuner::ways_of(Collective collective, const Shape& shape) const
   };
   const auto usual = static_cast<std::size_t>(ranks_.settings().segment_bytes);
   for (const Algorithm& algorithm : algorithms()) {
-    // The comparison of calls is a barrier by itself, and with shared memory not one by messages.
+    // The comparison of calls already is a barrier. With shared memory it sends no messages, so a barrier by messages
+    // is not a candidate.
     if (collective == Collective::kBarrier && ranks_.shares_memory()) break;
     if (algorithm.collective != collective || !algorithm.supports(ranks_.size())) continue;
     for (const std::size_t segment_bytes : {usual, usual / 4, usual * 4}) {
       add(algorithm.name, segments_for_size(algorithm, ranks_.size(), bytes_of(shape), segment_bytes));
     }
   }
-  // Without a table the communicator's own choice is the built-in one.
+  // A communicator with an empty table makes the built-in choice.
   TuningTable empty = table_;
   empty.entries = empty.device_entries = {};
   Communicator plain = ranks_.duplicate({.table = &empty});
   const std::string built_in = plain.choose(collective, bytes_of(shape), memory_);
   for (const std::string_view method : methods_of(collective, bytes_of(shape))) add(method, 1);
-  std::vector<Way> ways;
+  std::vector<Candidate> candidates;
   for (const auto& [algorithm, segments] : names) {
     TuningTable table = empty;
     table.of(collective, memory_) = {{kAnySize, algorithm, segments, 0}};
-    ways.push_back(way(std::move(table), algorithm, segments));
-    // The first one of a name has the usual segments.
-    ways.back().is_built_in =
-        algorithm == built_in && (ways.size() == 1 || ways[ways.size() - 2].algorithm != built_in);
+    candidates.push_back(make_candidate(std::move(table), algorithm, segments));
+    // Of several candidates with the same algorithm the first has the segments of the built-in choice.
+    candidates.back().is_built_in =
+        algorithm == built_in && (candidates.size() == 1 || candidates[candidates.size() - 2].algorithm != built_in);
   }
-  return ways;
+  return candidates;
 }
 
-/// One sample of each. The slowest rank's time counts, so that all ranks see the same figures. Returns whether the
-/// case's time is over.
-bool Tuner::take_round(std::vector<Runner>& runners, std::size_t bytes) {
+/// Takes one sample of each run. The slowest rank's time counts, so that all ranks get the same samples. Returns true
+/// if the time of the case is over.
+bool Tuner::take_round(std::vector<CandidateRun>& runs, std::size_t bytes) {
   std::vector<double> times;
-  for (Runner& runner : runners) {
-    // What the one before has left in the caches matters to short calls only.
-    if (bytes <= kShort) runner.contender.call();
-    times.push_back(time_calls(ranks_, runner.contender, calls_for(bytes)));
+  for (CandidateRun& run : runs) {
+    // An untimed call, because the run before has filled the caches. Long calls replace the caches' contents anyway.
+    if (bytes <= kShort) run.contender.call();
+    times.push_back(time_calls(ranks_, run.contender, calls_for(bytes)));
   }
   const bool decides = ranks_.rank() == 0;
   times.push_back(decides && budget_.case_is_over() ? 1 : 0);
   times.push_back(decides && budget_.is_over() ? 1 : 0);
   ranks_.allreduce(times, ReduceOp::kMax);
-  for (std::size_t i = 0; i < runners.size(); ++i) runners[i].samples.push_back(times[i]);
+  for (std::size_t i = 0; i < runs.size(); ++i) runs[i].samples.push_back(times[i]);
   time_is_up_ = times.back() != 0;
   return times[times.size() - 2] != 0;
 }
 
-/// The median of each way; of those that are dropped on the way, none. Empty if the time is up.
-std::vector<double> Tuner::compare(const Shape& shape, std::vector<Way>& ways, bool drop_slow_ones) {
+/// Median of each candidate; kDropped for candidates that turned out slow. Empty if the time of --tune-seconds is up.
+std::vector<double> Tuner::compare(const CallShape& shape, std::vector<Candidate>& candidates,
+                                   bool drop_slow_candidates) {
   budget_.begin_case(weight_of(bytes_of(shape)));
   if (time_is_up_) return {};
   Options checked = options_;
   const std::size_t bytes = bytes_of(shape);
-  checked.check = options_.check && bytes <= kShort;  // comparing takes longer than what is compared
+  checked.check = options_.check && bytes <= kShort;  // checking long vectors takes longer than the collective
   checked.pairs = 1;
-  std::vector<Runner> runners;
-  for (std::size_t i = 0; i < ways.size(); ++i) {
-    // All use the same memory: there may be too many for memory of their own.
-    runners.push_back({i,
-                       i == 0 ? Contender::farandole(ways[i].ranks, checked, shape, "")
-                              : runners.front().contender.on(ways[i].ranks, checked),
-                       {}});
-    if (const long long wrong = runners.back().contender.try_all(ranks_, checked); wrong > 0) {
+  std::vector<CandidateRun> runs;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    // All candidates share the first one's buffers: there may not be enough memory for buffers of each.
+    runs.push_back({i,
+                    i == 0 ? Contender::farandole(candidates[i].ranks, checked, shape, "")
+                           : runs.front().contender.on(candidates[i].ranks, checked),
+                    {}});
+    if (const long long wrong = runs.back().contender.try_all(ranks_, checked); wrong > 0) {
       throw InternalError(fmt::format("{} of {} bytes by {}: {} elements are wrong", name(shape.collective), bytes,
-                                      ways[i].algorithm, wrong));
+                                      candidates[i].algorithm, wrong));
     }
   }
-  const std::size_t most = options_.iterations > 0 ? static_cast<std::size_t>(options_.iterations) : 60;
-  constexpr std::size_t kFew = 3, kEnough = 5;
-  for (std::size_t samples = 1; samples <= most; ++samples) {
-    const bool is_over = take_round(runners, bytes);
-    if (time_is_up_ || (is_over && samples >= kFew)) break;
-    if (!drop_slow_ones) continue;
-    double best = kNeverFinished;
-    for (const Runner& runner : runners) best = std::min(best, median(runner.samples));
-    // One sample of a short call may be far off; several are not.
-    const double slow = samples == 1 ? (bytes <= kShort ? 4 : 2) * best : samples >= kFew ? 1.5 * best : kNeverFinished;
-    std::erase_if(runners, [&](const Runner& runner) { return median(runner.samples) > slow; });
-    if (runners.size() == 1 && samples >= kEnough) break;
+  const std::size_t max_samples = options_.iterations > 0 ? static_cast<std::size_t>(options_.iterations) : 60;
+  constexpr std::size_t kMinSamples = 3, kEnoughSamples = 5;
+  for (std::size_t samples = 1; samples <= max_samples; ++samples) {
+    const bool is_over = take_round(runs, bytes);
+    if (time_is_up_ || (is_over && samples >= kMinSamples)) break;
+    if (!drop_slow_candidates) continue;
+    double best = kDropped;
+    for (const CandidateRun& run : runs) best = std::min(best, median(run.samples));
+    // A single sample of a short call may be far off, so the limit is generous at first.
+    const double slow = samples == 1             ? (bytes <= kShort ? 4 : 2) * best
+                        : samples >= kMinSamples ? 1.5 * best
+                                                 : kDropped;
+    std::erase_if(runs, [&](const CandidateRun& run) { return median(run.samples) > slow; });
+    if (runs.size() == 1 && samples >= kEnoughSamples) break;
   }
-  std::vector<double> medians(ways.size(), kNeverFinished);
-  for (const Runner& runner : runners) medians[runner.way] = median(runner.samples);
+  std::vector<double> medians(candidates.size(), kDropped);
+  for (const CandidateRun& run : runs) medians[run.candidate] = median(run.samples);
   return medians;
 }
 
-/// Up to this size the sum of what is lost against the better one of one shot and two is least.
+/// Finds the limit between one-shot and pipelined collectives: the size with the smallest total loss, where the loss of
+/// a measured size is the relative time lost against the faster of the two.
 void Tuner::find_one_shot_bytes() {
   const std::vector<std::size_t> sizes = limit_sizes(kFirstOneShot, kLastOneShot, 2);
   if (sizes.empty()) return;
   const auto slice_bytes = static_cast<std::size_t>(ranks_.settings().slice_bytes);
-  std::vector<Way> ways;
-  ways.push_back(shared_memory_way(sizes.back(), slice_bytes));
-  ways.push_back(shared_memory_way(0, slice_bytes));
-  std::vector<double> lost(sizes.size() + 1, 0);  // with a limit below sizes[i]
+  std::vector<Candidate> candidates;
+  candidates.push_back(make_shared_memory_candidate(sizes.back(), slice_bytes));
+  candidates.push_back(make_shared_memory_candidate(0, slice_bytes));
+  std::vector<double> loss(sizes.size() + 1, 0);  // loss[i]: the limit lies below sizes[i]
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const std::vector<double> times = compare(shape(Collective::kAllreduce, sizes[i]), ways, false);
+    const std::vector<double> times = compare(shape(Collective::kAllreduce, sizes[i]), candidates, false);
     if (times.empty()) return;
     const double best = std::min(times[0], times[1]);
-    for (std::size_t k = 0; k < lost.size(); ++k) lost[k] += times[k > i ? 0 : 1] / best - 1;
+    for (std::size_t k = 0; k < loss.size(); ++k) loss[k] += times[k > i ? 0 : 1] / best - 1;
   }
-  const auto least = static_cast<std::size_t>(std::min_element(lost.begin(), lost.end()) - lost.begin());
+  const auto least = static_cast<std::size_t>(std::min_element(loss.begin(), loss.end()) - loss.begin());
   table_.one_shot_bytes = least == 0 ? sizes.front() / 2 : sizes[least - 1];
-  say("shared memory: one shot up to {} bytes\n", *table_.one_shot_bytes);
+  print_progress("shared memory: one shot up to {} bytes\n", *table_.one_shot_bytes);
 }
 
 void Tuner::find_slice_bytes() {
@@ -300,64 +306,66 @@ void Tuner::find_slice_bytes() {
   const auto usual = static_cast<std::size_t>(ranks_.settings().slice_bytes);
   const auto one_shot = table_.one_shot_bytes.value_or(static_cast<std::size_t>(ranks_.settings().one_shot_bytes));
   constexpr std::size_t kSmallest = 64 << 10, kLargest = 2 << 20;
-  std::vector<Way> ways;
-  ways.push_back(shared_memory_way(one_shot, usual));
+  std::vector<Candidate> candidates;
+  candidates.push_back(make_shared_memory_candidate(one_shot, usual));
   for (std::size_t part = kSmallest; part <= kLargest; part *= 2) {
-    if (part != usual && part >= one_shot) ways.push_back(shared_memory_way(one_shot, part));
+    if (part != usual && part >= one_shot) candidates.push_back(make_shared_memory_candidate(one_shot, part));
   }
-  std::vector<double> lost(ways.size(), 0);
+  std::vector<double> loss(candidates.size(), 0);
   for (const std::size_t bytes : sizes) {
-    const std::vector<double> times = compare(shape(Collective::kAllreduce, bytes), ways, false);
+    const std::vector<double> times = compare(shape(Collective::kAllreduce, bytes), candidates, false);
     if (times.empty()) return;
     const double best = *std::min_element(times.begin(), times.end());
-    for (std::size_t i = 0; i < ways.size(); ++i) lost[i] += times[i] / best - 1;
+    for (std::size_t i = 0; i < candidates.size(); ++i) loss[i] += times[i] / best - 1;
   }
-  const auto least = static_cast<std::size_t>(std::min_element(lost.begin(), lost.end()) - lost.begin());
-  const bool is_tie = lost[0] - lost[least] < kTie * static_cast<double>(sizes.size());
-  table_.slice_bytes = ways[is_tie ? 0 : least].table.slice_bytes;
-  say("shared memory: parts of {} bytes\n", *table_.slice_bytes);
+  const auto least = static_cast<std::size_t>(std::min_element(loss.begin(), loss.end()) - loss.begin());
+  const bool is_tie = loss[0] - loss[least] < kTie * static_cast<double>(sizes.size());
+  table_.slice_bytes = candidates[is_tie ? 0 : least].table.slice_bytes;
+  print_progress("shared memory: parts of {} bytes\n", *table_.slice_bytes);
 }
 
-/// One entry of the table. False if the time is up.
-bool Tuner::tune(const Shape& shape, const Shape* next) {
+/// Measures one case and adds its entry to the table. Returns false if the time is up.
+bool Tuner::tune(const CallShape& shape, const CallShape* next) {
   const Collective collective = shape.collective;
   const std::size_t bytes = bytes_of(shape);
-  std::vector<Way> ways = ways_of(collective, shape);
-  const std::vector<double> times = compare(shape, ways, true);
+  std::vector<Candidate> candidates = candidates_of(collective, shape);
+  const std::vector<double> times = compare(shape, candidates, true);
   if (times.empty()) return false;
   auto best = static_cast<std::size_t>(std::min_element(times.begin(), times.end()) - times.begin());
-  for (std::size_t k = 0; k < ways.size(); ++k) {
-    if (ways[k].is_built_in && times[k] <= (1 + kTie) * times[best]) best = k;
+  for (std::size_t k = 0; k < candidates.size(); ++k) {
+    if (candidates[k].is_built_in && times[k] <= (1 + kTie) * times[best]) best = k;
   }
-  // Up to half way to the next size, in orders of magnitude.
+  // The entry ends half way to the next size, in orders of magnitude.
   const auto low = static_cast<double>(bytes);
   const double high = next != nullptr ? static_cast<double>(bytes_of(*next)) : low * options_.factor;
   constexpr double kTimeDigits = 1000;
   table_.of(collective, memory_)
-      .push_back({static_cast<std::size_t>(std::sqrt(low * high)), ways[best].algorithm, ways[best].segments,
-                  std::round(times[best] * kTimeDigits) / kTimeDigits});
-  say("{} of {} bytes: {}, {} segment{}, {:.2f} us{}\n", name(collective), bytes, ways[best].algorithm,
-      ways[best].segments, ways[best].segments == 1 ? "" : "s", times[best],
-      ways[best].is_built_in ? "" : " (not the built-in choice)");
+      .push_back({static_cast<std::size_t>(std::sqrt(low * high)), candidates[best].algorithm,
+                  candidates[best].segments, std::round(times[best] * kTimeDigits) / kTimeDigits});
+  print_progress("{} of {} bytes: {}, {} segment{}, {:.2f} us{}\n", name(collective), bytes, candidates[best].algorithm,
+                 candidates[best].segments, candidates[best].segments == 1 ? "" : "s", times[best],
+                 candidates[best].is_built_in ? "" : " (not the built-in choice)");
   return true;
 }
 
 TuningTable Tuner::run() {
-  say("# farandole-bench --tune: {}, memory {}, type {}, op {}, for about {} s\n", describe(table_.shape),
-      name(options_.memory), name(options_.dtype), name(options_.op), options_.tune_seconds);
+  print_progress("# farandole-bench --tune: {}, memory {}, type {}, op {}, for about {} s\n", describe(table_.shape),
+                 name(options_.memory), name(options_.dtype), name(options_.op), options_.tune_seconds);
   find_one_shot_bytes();
   find_slice_bytes();
-  std::vector<std::vector<Shape>> ladders;
+  std::vector<std::vector<CallShape>> sizes_by_collective;
   std::size_t longest = 0;
   for (const Collective collective : options_.collectives) {
-    ladders.push_back(ladder(collective));
-    longest = std::max(longest, ladders.back().size());
+    sizes_by_collective.push_back(sizes_of(collective));
+    longest = std::max(longest, sizes_by_collective.back().size());
   }
-  // Short vectors of all collectives before long ones of any: if the time is up, what is left out is above the tables.
+  // All collectives' short vectors go before any long vector: if the time is up, the sizes left out lie above the last
+  // entries.
   for (std::size_t i = 0; i < longest; ++i) {
-    for (const std::vector<Shape>& shapes : ladders) {
+    for (const std::vector<CallShape>& shapes : sizes_by_collective) {
       if (i >= shapes.size() || tune(shapes[i], i + 1 < shapes.size() ? &shapes[i + 1] : nullptr)) continue;
-      say("the time is up (--tune-seconds): {} from {} bytes on, and what is longer, keep the built-in choice\n",
+      print_progress(
+          "the time is up (--tune-seconds): {} from {} bytes on, and what is longer, keep the built-in choice\n",
           name(shapes[i].collective), bytes_of(shapes[i]));
       return table_;
     }
@@ -372,7 +380,7 @@ void check_tunable(const Settings& settings, const Options& options, int ranks) 
   const auto refuse = [](std::string_view variable) {
     throw InvalidArgument(fmt::format("--tune measures what {} would set; unset it", variable));
   };
-  // What is forced goes before every table, so that all ways would be the same one.
+  // A forced algorithm overrides every table, so all candidates would run the same algorithm.
   for (const SettingInfo& info : settings_table()) {
     const bool is_limit = options.memory != Memory::kDevice &&
                           (info.variable == "FARANDOLE_ONE_SHOT_BYTES" || info.variable == "FARANDOLE_SLICE_BYTES");

@@ -18,11 +18,11 @@ namespace {
 
 namespace po = boost::program_options;
 
-/// Takes the words that belong to no option. The blank keeps it apart from all options that can be typed.
+/// Pseudo-option that takes the words which belong to no option. Nobody can type a name with a blank.
 constexpr const char* kStrayWords = "stray words";
 
 template <class Number>
-std::optional<Number> whole_text_as(std::string_view text) {
+std::optional<Number> parse_all_as(std::string_view text) {
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
@@ -43,8 +43,8 @@ po::variables_map parse_options(const std::vector<std::string>& arguments, const
                                 po::positional_options_description words) {
   po::options_description all;
   for (const OptionGroup& group : known) all.add(group.options);
-  all.add_options()                                   //
-      (kManualPageSwitch, "")(kCompletionSwitch, "")  //
+  all.add_options()            //
+      (kManualPageSwitch, "")  //
       (kStrayWords, po::value<std::vector<std::string>>());
   words.add(kStrayWords, -1);
   po::variables_map options;
@@ -75,7 +75,7 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string_vi
 }
 
 int parse_number(std::string_view text, int low, int high, std::string_view option) {
-  const auto number = whole_text_as<int>(text);
+  const auto number = parse_all_as<int>(text);
   if (!number || *number < low || *number > high) {
     throw InvalidArgument(fmt::format("{} has '{}'; it takes numbers from {} to {}.", option, text, low, high));
   }
@@ -83,7 +83,7 @@ int parse_number(std::string_view text, int low, int high, std::string_view opti
 }
 
 double parse_decimal(std::string_view text, std::string_view option) {
-  const auto number = whole_text_as<double>(text);
+  const auto number = parse_all_as<double>(text);
   if (!number || !std::isfinite(*number) || *number < 0) {
     throw InvalidArgument(fmt::format("{} has '{}'; it takes numbers from 0 on, such as 2.5.", option, text));
   }

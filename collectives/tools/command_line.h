@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command lines of the programs have in common.
+// Parsing of command lines, shared by all programs.
 #pragma once
 
 #include <boost/program_options.hpp>
@@ -10,43 +10,43 @@
 
 namespace farandole::tools {
 
-inline constexpr unsigned kHelpWidth = 110;  ///< characters in a line of --help
+inline constexpr unsigned kHelpWidth = 110;  ///< maximum length of a line of --help, in characters
 
 /// Options under one heading of --help.
 ///
-/// What a value is called says what it is, in --help, in the manual page and to the completion: "in|out" are the words
-/// it may be, FILE and DIR are names of files and directories, other upper-case words are explained by
-/// `Program::values`; "WORD,..." is a list with commas.
+/// The name of an option's value (Boost's `value_name`) tells --help, the manual page and the completion, which reads
+/// --help, which values the option takes: "in|out" lists the possible words, FILE and DIR stand for names of files and
+/// directories, `Program::values` has the words of other upper-case names, and "WORD,..." is a comma-separated list.
 struct OptionGroup {
   explicit OptionGroup(std::string heading);
   std::string title;
   boost::program_options::options_description options;
 };
-/// A deque, because Boost's tables do not move.
+/// All options of a program or command. A deque, because Boost's tables cannot be moved.
 using OptionTable = std::deque<OptionGroup>;
 
-/// --help and --version, which all programs and their commands have.
+/// Adds --help and --version, which all programs and commands have.
 void add_common_options(OptionGroup& group);
 
-/// Switches that --help does not name: the build makes the manual page and the completion of a program with them.
+/// Hidden switch: the build calls each program with it to make the program's manual page.
 inline constexpr const char* kManualPageSwitch = "man-page";
-inline constexpr const char* kCompletionSwitch = "bash-completion";
 
-/// Parses without guessing: an option that is cut short would change its meaning when another one is added. Variables
-/// that the table names are not set before boost::program_options::notify.
-/// @throws InvalidArgument  names the option or the word that is wrong, and the nearest option
+/// Parses a command line. Abbreviated options are refused: a new option could change their meaning. Variables bound to
+/// options are not set before boost::program_options::notify.
+/// @param words  the options that take words which belong to no option, in order
+/// @throws InvalidArgument  names the wrong option or word, and the nearest option
 boost::program_options::variables_map parse_options(const std::vector<std::string>& arguments, const OptionTable& known,
                                                     boost::program_options::positional_options_description words = {});
 
-/// " Did you mean 'show'?", or nothing.
+/// " Did you mean 'show'?" if a candidate resembles `word`, else empty.
 std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates);
 
-/// @throws InvalidArgument  `text` is no whole number from `low` to `high`
+/// @throws InvalidArgument  `text` is not a whole number from `low` to `high`
 int parse_number(std::string_view text, int low, int high, std::string_view option);
-/// @throws InvalidArgument  `text` is no finite number, or less than 0
+/// @throws InvalidArgument  `text` is not a finite number, or is negative
 double parse_decimal(std::string_view text, std::string_view option);
 
-/// @throws DataError  what was printed did not reach standard output: a full disk, for example
+/// Flushes standard output. @throws DataError  some output could not be written, for example because the disk is full
 void check_standard_output();
 
 }  // namespace farandole::tools

@@ -11,11 +11,11 @@
 namespace farandole::tools {
 namespace {
 
-std::string own_words(const std::exception& error, std::optional<int>) {
+std::string text_of(const std::exception& error, std::optional<int>) {
   return error.what();
 }
 
-/// Until all are here, or one of them fails, which then has printed why.
+/// Returns when all ranks have arrived, or when one of them has failed and printed the reason.
 void wait_for_others(Communicator& ranks) {
   try {
     ranks.barrier();
@@ -26,13 +26,13 @@ void wait_for_others(Communicator& ranks) {
 }  // namespace
 
 ErrorReport::ErrorReport(std::string program, Describe describe)
-    : program_(std::move(program)), describe_(describe ? std::move(describe) : own_words) {}
+    : program_(std::move(program)), describe_(describe ? std::move(describe) : text_of) {}
 
 void ErrorReport::print(std::string_view text) {
-  // While it is printed, too: a thread that went on would let other ranks know that this one fails.
+  // Locked while the text is printed: a thread that went on earlier would tell other ranks of the failure.
   const std::lock_guard lock(mutex_);
   if (std::exchange(has_printed_, true)) return;
-  // In one piece, so that the lines of several ranks do not mix. Nothing can be said where it can not be printed.
+  // Written by one call, so that the lines of several ranks do not mix. A failure to print cannot be reported.
   const std::string line = fmt::format("{}: {}\n", program_, text);
   (void)std::fwrite(line.data(), 1, line.size(), stderr);
 }

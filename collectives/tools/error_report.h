@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a program says why it fails, and with which status it ends.
+// How a program reports its failure, and its exit status.
 #pragma once
 
 #include <exception>
@@ -17,24 +17,33 @@ inline constexpr int kExitDone = 0;
 inline constexpr int kExitError = 1;
 inline constexpr int kExitUsage = 2;
 
-/// Prints why this process fails, once, before any rank can end because of it.
+/// Prints why this process fails, exactly once, before any rank of the job can end because of the failure.
 ///
-/// Launchers end all ranks as soon as one ends with a status that is not 0, also one that is about to print the reason.
-/// So a rank prints while it is in the job, before the other ranks are notified that it fails; an error that the
-/// library raises on several ranks is printed by all of them, or by the one that has it, before any goes on to end.
-/// Each wait for another rank is one of the library's, which ends when that rank dies or fails.
+/// A launcher ends all ranks as soon as one rank ends with a status other than 0, even a rank that is about to print
+/// the reason. So a rank prints while it is still in the job, before the other ranks learn of its failure. If the
+/// library raises an error on several ranks, every one of them prints, or the rank that caused the error does, before
+/// any of them goes on to end. A rank waits for other ranks only inside collectives, which end when a peer dies or
+/// fails.
+///
+///     int main(int argc, char** argv) {
+///       ErrorReport errors("farandole-example");
+///       return errors.exit_status([&] {
+///         World world;
+///         return errors.print_errors_of([&] { return run_in(world); });
+///       });
+///     }
 class ErrorReport {
  public:
-  /// The words for an exception; `rank` is the one that throws it, as far as that is known.
+  /// Returns the text to print for an exception. `rank` is the throwing rank, if known.
   using Describe = std::function<std::string(const std::exception&, std::optional<int> rank)>;
-  /// @param describe  null: the exception's own
+  /// @param program  name of the program   @param describe  null: the text is the exception's own
   explicit ErrorReport(std::string program, Describe describe = {});
 
-  /// Prints "PROGRAM: TEXT". Only the first time: what else goes wrong in this process follows from that. Returns when
-  /// that is printed, whichever thread does it.
+  /// Prints "PROGRAM: TEXT" on standard error. Later calls are no-ops, because later errors of the process follow from
+  /// the first. Returns after the first error is printed, also if another thread prints it. Thread-safe.
   void print(std::string_view text);
 
-  /// Runs a part of the program; prints what it throws and throws that on. For all that is done inside of a job.
+  /// Runs a part of the program; prints an exception of the part and rethrows it. Use it for everything inside a job.
   template <class Part>
   auto print_errors_of(const Part& part) {
     try {
@@ -44,16 +53,17 @@ class ErrorReport {
       throw;
     }
   }
-  /// The same for what a rank does with its peers, in the function that `run_replicas` calls. After a Mismatch it
-  /// waits until its peers, which raise one too or have caused it, have printed theirs.
+  /// Does the same for the work of one rank, inside the function that `run_replicas` calls. After a Mismatch the rank
+  /// waits until its peers have printed their errors: each peer raises a Mismatch too, or has caused it.
   void print_errors_of(Communicator& ranks, const std::function<void()>& part);
 
-  /// An error that all ranks of `ranks` know: `origin` prints it, and where that rank dies before it has, all its
-  /// peers. Collective; blocks until it is printed.
+  /// Prints an error that all ranks know. The rank `origin` prints; if `origin` dies before it has printed, every peer
+  /// prints. Collective over `ranks`; blocks until the error is printed.
   /// @throws PeerLost, Timeout, TransportError  the job is poisoned; this process has printed the error
   void print_of_all(Communicator& ranks, int origin, std::string_view text);
 
-  /// The program itself: what `body` returns, or, if it throws, the status of that, which then is printed.
+  /// Runs the whole program. Returns the result of `body`; if `body` throws, prints the exception and returns its exit
+  /// status.
   int exit_status(const std::function<int()>& body);
 
  private:

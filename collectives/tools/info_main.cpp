@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// farandole-info: what this build and this environment would do.
+// farandole-info: prints how this build behaves in this environment.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -64,10 +64,10 @@ tools::Program describe_program() {
 }
 
 struct Devices {
-  std::string version;  ///< "CUDA: driver 580.159 (CUDA 13.0), NCCL 2.28.9"; empty if none can be used
-  std::string reason;   ///< why none can be used; empty if some can
+  std::string version;  ///< "CUDA: driver 580.159 (CUDA 13.0), NCCL 2.28.9"; empty if no device can be used
+  std::string reason;   ///< why no device can be used; empty if some can
   std::vector<DeviceInfo> list;
-  std::string collectives_missing;  ///< why they have no collectives
+  std::string collectives_missing;  ///< why the devices have no collectives; empty if they have
   std::vector<std::string> warnings;
 };
 
@@ -116,7 +116,7 @@ void print_devices(const Devices& devices) {
   for (const std::string& warning : devices.warnings) fmt::print("  warning: {}\n", warning);
 }
 
-/// "4", or "2 (of 4: the quota of the control group /x)"
+/// Usable cores: "4", or "2 (of 4: the quota of the control group /x)".
 std::string cores_text() {
   const std::size_t allowed = allowed_cores().count();
   const auto usable = static_cast<std::size_t>(usable_cores());
@@ -236,7 +236,7 @@ void run(const po::variables_map& options, tools::ErrorReport& errors) {
     if (options.count(name) == 0 || with_explain) continue;
     throw InvalidArgument(fmt::format("--{} is only of use with --explain.", name));
   }
-  // The table as documentation does not depend on the environment, and can be had while that is wrong.
+  // The page of all settings does not depend on the environment, so it is printed even if a setting is invalid.
   if (options.count("config") != 0 && options["config"].as<std::string>() == "markdown") {
     print_settings(Settings{}, "markdown");
     return;

@@ -11,7 +11,7 @@
 namespace farandole::tools {
 namespace {
 
-/// The character of UTF-8 at `at`, which moves past it, as roff names it.
+/// roff's name of the UTF-8 character at `at`. Moves `at` past the character.
 std::string named_character(std::string_view text, std::size_t& at) {
   const auto lead = static_cast<unsigned char>(text[at++]);
   const int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
@@ -21,7 +21,8 @@ std::string named_character(std::string_view text, std::size_t& at) {
   return fmt::format("\\[u{:04X}]", code);
 }
 
-/// Text as roff reads it: what looks like a request is none, and hyphens and quotes are those that one types.
+/// Escapes text for roff: no line becomes a request, and hyphens and quotes are printed as the characters that users
+/// type.
 std::string escaped(std::string_view text) {
   std::string roff;
   for (std::size_t at = 0; at < text.size();) {
@@ -71,7 +72,7 @@ std::string section(std::string_view title) {
   return fmt::format(".SH {}\n", title);
 }
 
-/// Names of values are set in italics, words that one types in bold.
+/// Name of a value in italics, or the literal words in bold.
 std::string value_text(const Program& program, std::string_view value) {
   const bool is_literal = !value.empty() && value[0] >= 'a' && value[0] <= 'z';
   if (!is_literal) return italic(value);
@@ -145,7 +146,7 @@ std::string examples(const Program& program) {
   if (program.examples.empty()) return "";
   std::string text = section("EXAMPLES");
   for (const Example& example : program.examples) {
-    // A section begins with a paragraph by itself.
+    // A section already begins with a new paragraph.
     if (&example != &program.examples.front()) text += ".PP\n";
     text += fmt::format("{}\n.PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n", escaped(example.meaning), escaped(example.command));
   }

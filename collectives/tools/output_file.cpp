@@ -26,10 +26,10 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
     descriptor_ = open(target_.c_str(), O_WRONLY | O_CLOEXEC);
   } else {
     if (exists && access(target_.c_str(), W_OK) != 0) refuse(errno);
-    aside_ = fmt::format("{}.{}.part", target_, getpid());
-    constexpr mode_t kReadableByAll = 0666;  // but for the umask
-    descriptor_ =
-        open(aside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, exists ? status.st_mode & 0777 : kReadableByAll);
+    temporary_ = fmt::format("{}.{}.part", target_, getpid());
+    constexpr mode_t kReadableByAll = 0666;  // the umask applies
+    descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+                       exists ? status.st_mode & 0777 : kReadableByAll);
   }
   if (descriptor_ < 0) refuse(errno);
 }
@@ -37,7 +37,7 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
 OutputFile::~OutputFile() {
   if (descriptor_ < 0) return;
   close(descriptor_);
-  if (!aside_.empty()) unlink(aside_.c_str());
+  if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
 void OutputFile::write(std::string_view text) {
@@ -47,7 +47,8 @@ void OutputFile::write(std::string_view text) {
     if (written < 0) refuse(errno);
     text.remove_prefix(static_cast<std::size_t>(written));
   }
-  if (!aside_.empty() && (fsync(descriptor_) != 0 || std::rename(aside_.c_str(), target_.c_str()) != 0)) refuse(errno);
+  if (!temporary_.empty() && (fsync(descriptor_) != 0 || std::rename(temporary_.c_str(), target_.c_str()) != 0))
+    refuse(errno);
   const int status = close(std::exchange(descriptor_, -1));
   if (status != 0) refuse(errno);
 }

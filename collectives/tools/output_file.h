@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that a program writes its results to.
+// The file to which a program writes its results.
 #pragma once
 
 #include <string>
@@ -7,26 +7,27 @@
 
 namespace farandole::tools {
 
-/// Opened before the results are there, so that nobody measures for nothing. What had the name before stays whole until
-/// all is written: a regular file is written aside and renamed; others (a pipe, /dev/stdout) are written as they are.
+/// Output file of a measurement. Open it before the measurement, so that a wrong path is found first and not at the
+/// end. An existing regular file keeps its contents until the new contents are complete: the class writes a temporary
+/// file beside it and renames that. Other files (a pipe, /dev/stdout) are written directly.
 class OutputFile {
  public:
-  /// @throws DataError  nothing can be written there
+  /// @throws DataError  the file cannot be opened for writing
   explicit OutputFile(std::string path);
-  /// Leaves nothing behind if `write` was not called, or failed.
+  /// Removes the temporary file if `write` was not called or failed.
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  /// Once. @throws DataError
+  /// Writes the whole contents. Call once. @throws DataError  the disk is full, for example
   void write(std::string_view text);
 
  private:
   [[noreturn]] void refuse(int error) const;
 
   const std::string path_;
-  std::string target_;  // path_ without symbolic links
-  std::string aside_;   // empty: the target itself is open
+  std::string target_;     // path_ with symbolic links resolved
+  std::string temporary_;  // empty if target_ itself is open
   int descriptor_ = -1;
 };
 

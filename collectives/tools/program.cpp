@@ -21,7 +21,7 @@ std::string upper_first(std::string text) {
   return text;
 }
 
-/// A paragraph of words as wide as the options above it.
+/// The text as a paragraph that is as wide as the list of options.
 std::string wrapped(const std::string& text) {
   std::istringstream stream(text);
   std::string lines;
@@ -34,12 +34,12 @@ std::string wrapped(const std::string& text) {
   return lines + "\n";
 }
 
-/// "COLLECTIVE" of "COLLECTIVE,..." and of "COLLECTIVE BYTES".
+/// "COLLECTIVE" for "COLLECTIVE,..." and for "COLLECTIVE BYTES".
 std::string first_name(std::string_view value) {
   return std::string(value.substr(0, value.find_first_of(" ,")));
 }
 
-/// The names of values that occur in `options` and have words, each with them.
+/// Explains the values that occur in `options` or as the operand: each name with its possible words.
 std::string values_text(const Program& program, const OptionTable& options, std::string_view operand) {
   std::string text;
   for (const ValueWords& value : program.values) {
@@ -62,7 +62,7 @@ OptionFacts facts_of(const po::option_description& option) {
   const std::string shortest = option.canonical_display_name(po::command_line_style::allow_dash_for_short);
   if (shortest.size() == 2 && shortest[0] == '-') facts.short_name = shortest;
   facts.meaning = option.description();
-  // Boost keeps what the value is called to itself, but prints it: "N (=1)", "[=text|markdown(=text)]".
+  // Boost does not return the name of a value, but prints the name: "N (=1)", "[=text|markdown(=text)]".
   std::string text = option.format_parameter();
   constexpr std::string_view kDefault = " (=", kOptional = "[=";
   if (const auto at = text.rfind(kDefault); at != std::string::npos) {
@@ -75,10 +75,6 @@ OptionFacts facts_of(const po::option_description& option) {
   }
   facts.value = text;
   return facts;
-}
-
-bool is_list(std::string_view value) {
-  return value.ends_with(",...");
 }
 
 std::vector<std::string> words_of(const Program& program, std::string_view value) {
@@ -139,8 +135,6 @@ bool answer(const po::variables_map& given, const Program& program, const Comman
     text = version_text(program);
   } else if (given.contains(kManualPageSwitch)) {
     text = manual_page(program);
-  } else if (given.contains(kCompletionSwitch)) {
-    text = bash_completion(program);
   } else {
     return false;
   }

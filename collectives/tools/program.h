@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program says about itself: --help, --version, its manual page and its completion are made from the one table.
+// The description of a program, from which --help, --version and the manual page are made.
 #pragma once
 
 #include <deque>
@@ -11,7 +11,7 @@
 
 namespace farandole::tools {
 
-/// The words that a value called `name` may be.
+/// The possible words of values with this name.
 struct ValueWords {
   std::string name;
   std::vector<std::string> words;
@@ -22,14 +22,20 @@ struct Example {
   std::string meaning;
 };
 
-/// `farandole-schedule show`: a command with options of its own.
+/// A command with options of its own, such as `farandole-schedule show`.
 struct Command {
   std::string name;
-  std::string operand;  ///< the word that it takes besides options, called as values are; empty: none
+  std::string operand;  ///< name of the word that the command takes besides its options, see OptionGroup; or empty
   std::string purpose;
   OptionTable options;
 };
 
+/// Everything that a program tells users about itself. A program fills the table, parses its command line with it, and
+/// lets `answer` print the common texts:
+///
+///     const Program program = describe_program();
+///     const auto options = parse_options({argv + 1, argv + argc}, program.options);
+///     if (answer(options, program)) return kExitDone;
 struct Program {
   std::string name;
   std::string purpose;                   ///< "measure collectives and check their results"
@@ -38,45 +44,44 @@ struct Program {
   std::deque<Command> commands;
   std::vector<ValueWords> values;
   std::vector<Example> examples;
-  std::string when_1, when_2 = "wrong options";  ///< what these exit statuses mean
-  bool is_part_of_job = true;                    ///< runs under mpirun, and reads the settings
+  std::string when_1, when_2 = "wrong options";  ///< meanings of the exit statuses 1 and 2
+  bool is_part_of_job = true;                    ///< the program runs under mpirun and reads the settings
   std::vector<std::string> see_also;
 };
 
-/// @param command  the one whose help is asked for; null: the program's
+/// The text of --help. @param command  null for the help of the program itself
 std::string help_text(const Program& program, const Command* command);
-/// As GNU's programs print it: the last word of the line is the version.
+/// The text of --version, as GNU's programs print it: the last word of the line is the version.
 std::string version_text(const Program& program);
-/// For man(1). The same for the same program: no date, and nothing of the machine.
+/// The page for man(1), in roff. Reproducible: the page has no date and depends on the program alone.
 std::string manual_page(const Program& program);
-/// For bash 4 or newer; needs nothing else.
-std::string bash_completion(const Program& program);
 
-/// Prints what --help and --version ask for. False if neither was given: then the program has to do its work.
-/// @throws DataError  standard output takes no more
+/// Answers --help, --version and the hidden switch of the manual page. Returns false if none of them was given: then
+/// the program does its work. @throws DataError  standard output cannot be written
 bool answer(const boost::program_options::variables_map& given, const Program& program,
             const Command* command = nullptr);
 
-/// One option, as its table has it.
+/// Facts of one option, as texts.
 struct OptionFacts {
-  std::string long_name, short_name;  ///< "--size" and "-n", or empty
-  std::string value;                  ///< what its value is called; empty: it takes none
+  std::string long_name, short_name;  ///< "--size" and "-n"; either may be empty
+  std::string value;                  ///< name of the value; empty if the option takes none
   bool value_is_optional = false;
-  std::string default_text;  ///< empty: none
+  std::string default_text;  ///< empty if the option has no default
   std::string meaning;
 };
 OptionFacts facts_of(const boost::program_options::option_description& option);
-/// Whether it is a list with commas, "WORD,...".
-bool is_list(std::string_view value);
-/// The words that a value of this name may be; none if it may be anything.
+/// The possible words of a value of this name; empty if the value is free.
 std::vector<std::string> words_of(const Program& program, std::string_view value);
-/// "farandole-schedule show ALGORITHM [OPTION]...": the ways to call it.
+/// The forms of the command line, such as "farandole-schedule show ALGORITHM [OPTION]...".
 std::vector<std::string> usage_of(const Program& program, const Command* command);
 
-// Names of the library's tables, as words of values.
+// Words of values, from the library's tables.
+
+/// Names of all collectives.
 std::vector<std::string> collective_names();
-/// Those that are schedules.
+/// Names of all algorithms that are schedules.
 std::vector<std::string> schedule_names();
+/// Names of all algorithms, schedules or not.
 std::vector<std::string> algorithm_names();
 
 }  // namespace farandole::tools

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// farandole-schedule: verifies, shows, draws and costs the algorithms' schedules. Needs no job and no network.
+// farandole-schedule: verifies, shows and draws the algorithms' schedules, and predicts their costs. Needs no job and
+// no network.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -54,8 +55,8 @@ std::set<int> parse_numbers(const std::string& text, int low, int high, std::str
   return numbers;
 }
 
-/// The algorithms that the options name; all if they name none.
-/// @throws InvalidArgument  there is none, with the valid names
+/// The algorithms that the options name; all algorithms if the options name none.
+/// @throws InvalidArgument  the named algorithm does not exist; lists the valid names
 std::vector<const Algorithm*> select_algorithms(const po::variables_map& options) {
   std::vector<const Algorithm*> selected;
   std::vector<std::string_view> names;
@@ -88,7 +89,7 @@ int option_number(const po::variables_map& options, const char* option, int low,
   return parse_number(options[option].as<std::string>(), low, high, std::string("--") + option);
 }
 
-/// One algorithm at one size, as show and svg take it.
+/// The algorithm and the size that `show` and `svg` take.
 Request parse_request(const po::variables_map& options) {
   if (options.count("algorithm") == 0) {
     throw InvalidArgument("Which algorithm? Name one, for example: farandole-schedule show ring --size 8");
@@ -124,16 +125,17 @@ void draw(const Request& request, const std::string& file) {
                                make_schedules(*request.algorithm, request.size, request.root, request.segments)));
 }
 
-struct Tally {
+struct VerifyCounts {
   int cases = 0;
   std::int64_t schedules = 0;
   int faults = 0;
   int most_dependencies = 0;
 };
 
-/// Verifies one algorithm and prints its faults, up to three.
-Tally verify_algorithm(const Algorithm& algorithm, const std::set<int>& sizes, const std::set<int>& all_segments) {
-  Tally tally;
+/// Verifies one algorithm and prints its first three faults.
+VerifyCounts verify_algorithm(const Algorithm& algorithm, const std::set<int>& sizes,
+                              const std::set<int>& all_segments) {
+  VerifyCounts counts;
   for (const int size : sizes) {
     if (!algorithm.supports(size)) {
       continue;
@@ -143,17 +145,17 @@ Tally verify_algorithm(const Algorithm& algorithm, const std::set<int>& sizes, c
     for (const int segments : algorithm.pipelined ? all_segments : std::set<int>{1}) {
       for (const int root : roots) {
         const Verdict verdict = verify(algorithm, size, root, segments);
-        ++tally.cases;
-        tally.schedules += size;
-        tally.most_dependencies = std::max(tally.most_dependencies, verdict.most_dependencies);
-        if (!verdict.correct && ++tally.faults <= 3) {
+        ++counts.cases;
+        counts.schedules += size;
+        counts.most_dependencies = std::max(counts.most_dependencies, verdict.most_dependencies);
+        if (!verdict.correct && ++counts.faults <= 3) {
           fmt::print("FAULT {} {}, size {}, root {}, segments {}: {}\n", name(algorithm.collective), algorithm.name,
                      size, root, segments, verdict.fault);
         }
       }
     }
   }
-  return tally;
+  return counts;
 }
 
 int run_verify(const po::variables_map& options) {
@@ -173,21 +175,21 @@ int run_verify(const po::variables_map& options) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
   const auto begin = Clock::now();
-  Tally all;
+  VerifyCounts all;
   fmt::print("{:<15} {:<22} {:<10} {:>9}  {:<17} {:>17} {:>8}\n", "collective", "algorithm", "sizes", "schedules",
              "steps and rounds", "most dependencies", "seconds");
   for (const Algorithm* algorithm : selected) {
     const auto start = Clock::now();
-    const Tally tally = verify_algorithm(*algorithm, sizes, segments);
-    const std::string result = tally.faults > 0  ? fmt::format("{} faults", tally.faults)
-                               : tally.cases > 0 ? "correct, =formula"
-                                                 : "size unsupported";
+    const VerifyCounts counts = verify_algorithm(*algorithm, sizes, segments);
+    const std::string result = counts.faults > 0  ? fmt::format("{} faults", counts.faults)
+                               : counts.cases > 0 ? "correct, =formula"
+                                                  : "size unsupported";
     fmt::print("{:<15} {:<22} {:<10} {:>9}  {:<17} {:>17} {:>8.2f}\n", name(algorithm->collective), algorithm->name,
-               sizes_text, tally.schedules, result, tally.most_dependencies, seconds_since(start));
+               sizes_text, counts.schedules, result, counts.most_dependencies, seconds_since(start));
     std::fflush(stdout);
-    all.cases += tally.cases;
-    all.schedules += tally.schedules;
-    all.faults += tally.faults;
+    all.cases += counts.cases;
+    all.schedules += counts.schedules;
+    all.faults += counts.faults;
   }
   fmt::print("{} algorithms, {} cases, {} schedules: {} in {:.1f} s\n", selected.size(), all.cases, all.schedules,
              all.faults == 0 ? "all correct, free of deadlock and hazards, rounds and messages as their formulas say"
@@ -223,7 +225,7 @@ std::vector<std::string> link_names() {
   return names;
 }
 
-/// What --link names, but for what --latency-us and --gbps say.
+/// The link that --link names. --latency-us and --gbps override its values.
 Link parse_link(const po::variables_map& options) {
   Link chosen{};
   if (options.count("link") > 0) {
@@ -251,7 +253,7 @@ int run_cost(const po::variables_map& options) {
   const std::int64_t bytes = parse_bytes(options["bytes"].as<std::string>());
   const Link link = parse_link(options);
   const auto selected = select_algorithms(options);
-  // 0: the best for each algorithm
+  // 0: the fastest number for each algorithm
   const int segments = options.count("segments") > 0 ? option_number(options, "segments", 1, 1024) : 0;
   const Network network{link.latency_us * 1e-6, link.gbps * 1e9 / 8};
   fmt::print("{} of {} among {} ranks; {} us a round, {} Gbit/s for each rank and direction\n",
@@ -277,11 +279,11 @@ int run_cost(const po::variables_map& options) {
 using AddOptions = void (*)(po::options_description_easy_init add);
 using Run = int (*)(const po::variables_map& options);
 
-po::typed_value<std::string>* word(const char* called) {
-  return po::value<std::string>()->value_name(called);
+po::typed_value<std::string>* word(const char* value_name) {
+  return po::value<std::string>()->value_name(value_name);
 }
-po::typed_value<std::string>* word(const char* called, const char* fallback) {
-  return word(called)->default_value(fallback);
+po::typed_value<std::string>* word(const char* value_name, const char* default_value) {
+  return word(value_name)->default_value(default_value);
 }
 
 void add_request(po::options_description_easy_init add) {

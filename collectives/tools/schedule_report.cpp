@@ -22,7 +22,7 @@ std::string memory_text(const Region& region) {
   return "";
 }
 
-/// Where the step's values come from and go to.
+/// Source and destination of the step's values.
 std::string flow_text(const Step& step) {
   switch (step.kind) {
     case StepKind::kSend:
@@ -85,11 +85,11 @@ Prediction predict(const Algorithm& algorithm, const Place& place, int segments,
   Prediction prediction;
   prediction.segments = segments;
   prediction.cost = algorithm.cost(place, segments);
-  std::vector<double> most_in_round(static_cast<std::size_t>(prediction.cost.rounds), 0.0);
+  std::vector<double> max_in_round(static_cast<std::size_t>(prediction.cost.rounds), 0.0);
   for (int rank = 0; rank < place.size; ++rank) {
     const Schedule schedule = algorithm.make({rank, place.size, place.root}, segments);
     const double piece = algorithm.piece_bytes(schedule.place.size, schedule.segments, bytes);
-    std::vector<double> sent(most_in_round.size(), 0.0);
+    std::vector<double> sent(max_in_round.size(), 0.0);
     std::vector<double> received = sent;
     double sent_by_rank = 0;
     for (const Step& step : schedule.steps) {
@@ -101,13 +101,13 @@ Prediction predict(const Algorithm& algorithm, const Place& place, int segments,
         received[round] += step.target.count * piece;
       }
     }
-    for (std::size_t round = 0; round < most_in_round.size(); ++round) {
-      most_in_round[round] = std::max({most_in_round[round], sent[round], received[round]});
+    for (std::size_t round = 0; round < max_in_round.size(); ++round) {
+      max_in_round[round] = std::max({max_in_round[round], sent[round], received[round]});
     }
     prediction.bytes_sent = std::max(prediction.bytes_sent, sent_by_rank);
   }
-  for (const double most : most_in_round) {
-    prediction.seconds += network.latency_seconds + most / network.bytes_per_second;
+  for (const double max_bytes : max_in_round) {
+    prediction.seconds += network.latency_seconds + max_bytes / network.bytes_per_second;
   }
   return prediction;
 }
@@ -125,7 +125,8 @@ std::span<const Link> links() {
 
 Prediction predict_best(const Algorithm& algorithm, const Place& place, double bytes, const Network& network) {
   Prediction best = predict(algorithm, place, 1, bytes, network);
-  // With a chunk per rank the rounds do not depend on the segments, and neither does this model's time.
+  // Algorithms with a chunk per rank have the same rounds for any number of segments, so the model predicts the same
+  // time.
   const bool few_chunks = algorithm.chunks(2) == algorithm.chunks(3);
   for (int segments = 2; algorithm.pipelined && few_chunks && segments <= 256; segments *= 2) {
     const Prediction next = predict(algorithm, place, segments, bytes, network);

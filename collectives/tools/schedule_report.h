@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What farandole-schedule prints about schedules.
+// Texts, pictures and predictions that farandole-schedule prints.
 #pragma once
 
 #include <cstdint>
@@ -12,48 +12,52 @@
 
 namespace farandole::tools {
 
-/// All ranks' schedules of one algorithm.
+/// Makes the schedules of all ranks.
 std::vector<Schedule> make_schedules(const Algorithm& algorithm, int size, int root, int segments);
 
-/// One rank's steps as a table.
+/// One rank's steps, as a table.
 std::string step_table(const Algorithm& algorithm, const Schedule& schedule);
 
-/// A picture: rounds from left to right, ranks from top to bottom, one arrow for each message.
+/// Picture of all messages: rounds from left to right, ranks from top to bottom. All messages from a rank to a peer in
+/// one round are one arrow.
 std::string svg_picture(const Algorithm& algorithm, const std::vector<Schedule>& schedules);
 
-/// A network on which every message of a round travels at once, each rank sending and receiving at full speed.
+/// Model of a network: the messages of a round travel at the same time, and every rank sends and receives at full
+/// speed.
 struct Network {
-  double latency_seconds = 1e-6;     ///< of each round
-  double bytes_per_second = 1.25e9;  ///< of each rank, in each direction
+  double latency_seconds = 1e-6;     ///< per round
+  double bytes_per_second = 1.25e9;  ///< per rank and direction
 };
 
-/// A kind of link between ranks by name.
+/// A named kind of link between ranks.
 struct Link {
   std::string_view name;
-  double latency_us;  ///< of each round
-  double gbps;        ///< of each rank, in each direction
+  double latency_us;  ///< microseconds per round
+  double gbps;        ///< Gbit/s per rank and direction
 };
-/// Links between GPUs, and networks with one adapter for each GPU. What the standards name, not what was measured: the
-/// data rates are nominal, a PCIe slot has 16 lanes, and the latency of a round, which is one NCCL group, is what
-/// NCCL's own model takes for a kernel (8.4 us) and a step of its ring (NVLink 3.4 us, PCIe 5.7, a network 14;
-/// `src/graph/tuning.cc`).
+/// Links between GPUs, and networks with one adapter per GPU. Data rates are nominal values of the standards, not
+/// measured; a PCIe slot has 16 lanes. A round is one NCCL group; its latency is taken from NCCL's own model
+/// (`src/graph/tuning.cc`): 8.4 us for the kernel plus one step of NCCL's ring, 3.4 us over NVLink, 5.7 us over PCIe
+/// and 14 us over a network.
 std::span<const Link> links();
 
-/// What one algorithm costs on a network.
+/// Predicted cost of one algorithm on a network.
 struct Prediction {
   int segments = 1;
   AlgorithmCost cost;
-  double bytes_sent = 0;  ///< by the rank that sends most
+  double bytes_sent = 0;  ///< maximum over the ranks
   double seconds = 0;
 };
 
-/// @param bytes  of the whole vector: for allgather and gather all ranks' inputs, for alltoall one rank's.
+/// Predicts the cost from the schedules of all ranks.
+/// @param bytes  size of the whole vector: all ranks' inputs together for allgather and gather, one rank's input for
+/// alltoall
 Prediction predict(const Algorithm& algorithm, const Place& place, int segments, double bytes, const Network& network);
 
-/// The same with the number of segments, 1 to 256, that is fastest on this network.
+/// Predicts with the fastest number of segments, 1 to 256, on this network.
 Prediction predict_best(const Algorithm& algorithm, const Place& place, double bytes, const Network& network);
 
-/// "1.50 ms", "12.0 us", with three digits.
+/// "1.50 ms", "12.00 us": two decimals.
 std::string seconds_text(double seconds);
 /// "1.25 MiB", "96 B".
 std::string bytes_text(double bytes);

@@ -27,7 +27,7 @@ text { font: 12px 'DejaVu Sans', Verdana, sans-serif; fill: #1f2937 }
 </style>
 )";
 
-/// One arrow: all messages between two ranks in a round.
+/// One arrow: all messages from one rank to another rank in a round.
 struct Arrow {
   bool reduces = false;
   std::vector<Region> regions;
@@ -112,7 +112,8 @@ std::string line_svg(int round, int from, int to, bool reduces) {
                      column_x(round) + 10, row_y(from), column_x(round) + kColumn - 36, row_y(to));
 }
 
-/// Beside the arrow's tail, on the side it goes to: there no other rank's labels are. `earlier` characters stand there.
+/// Label beside the tail of the arrow, on the side to which the arrow points: labels of other ranks are elsewhere.
+/// @param earlier  characters of the labels that already stand there
 std::string label_svg(int round, int from, int to, std::size_t earlier, const std::string& label) {
   return fmt::format("<text class=\"label\" x=\"{}\" y=\"{}\">{}<title>round {}: rank {} to rank {}</title></text>\n",
                      column_x(round) + 18 + 7 * static_cast<int>(earlier), row_y(from) + (to > from ? 20 : -12), label,
@@ -135,7 +136,7 @@ std::string svg_picture(const Algorithm& algorithm, const std::vector<Schedule>&
       rounds = std::max(rounds, step.round + 1);
       if (step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce) {
         Arrow& arrow = arrows[{step.round, step.peer, rank}];
-        // What is received aside is there to be reduced.
+        // Messages received into scratch memory are reduced afterwards.
         arrow.reduces = step.kind == StepKind::kRecvReduce || step.target.space == Space::kScratch;
         append(arrow.regions, step.target);
       }

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: pages.sh BUILD_DIRECTORY CHANGELOG
 # --version of all programs alike; their manual pages and completion have the options that --help has.
-build=$(cd "$1" && pwd)
+build=$(cd "$1" && pwd) completion=$(cd "$(dirname "$0")/../../collectives/tools" && pwd)/bash_completion.sh
 version=$(sed -nE '/^## [0-9]+\.[0-9]+\.[0-9]+/ { s/^## ([0-9.]+).*/\1/p; q }' "$2")
 # shellcheck source=tests/cli/expect.sh
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
-pages=$build/share/man/man1 completions=$build/share/bash-completion/completions
+pages=$build/share/man/man1
+PATH=$build/bin:$PATH  # the completion runs the programs
 programs=(farandole-bench farandole-info farandole-schedule)
 [ ! -e "$build/bin/farandole-train" ] || programs+=(farandole-train)
 commands=(verify show svg cost)
@@ -29,7 +30,7 @@ complete_words() {
   # shellcheck disable=SC2034  # they are what bash tells a completion
   COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
   COMPREPLY=()
-  "_${1//-/_}" || fail "the completion of $* fails"
+  _farandole || fail "the completion of $* fails"
 }
 # completes EXPECTED WORDS...
 completes() {
@@ -38,12 +39,14 @@ completes() {
   [ "${COMPREPLY[*]-}" = "$expected" ] || fail "completes '${COMPREPLY[*]-}' (expected '$expected') for: $*"
 }
 
+# shellcheck source=collectives/tools/bash_completion.sh
+source "$completion" || fail "bash cannot read the completion"
 for program in "${programs[@]}"; do
   # Neither needs a job, nor settings that are right.
   works "^$program \(Farandole\) $version\$" env FARANDOLE_ALREDUCE=ring "$build/bin/$program" --version
   has_lines 1 ''
   refuses_full_disk "$build/bin/$program" --version
-  for page in "$pages/$program.1" "$completions/$program"; do [ -s "$page" ] || fail "$page is missing"; done
+  [ -s "$pages/$program.1" ] || fail "$pages/$program.1 is missing"
   "$build/bin/$program" --man-page | cmp -s - "$pages/$program.1" || fail "$program.1 is older than the program"
   for title in NAME SYNOPSIS DESCRIPTION OPTIONS 'EXIT STATUS' EXAMPLES 'SEE ALSO'; do
     grep -qx "\.SH $title" "$pages/$program.1" || fail "$program.1 has no section $title"
@@ -57,9 +60,7 @@ for program in "${programs[@]}"; do
     mandoc -T lint -W warning "$pages/$program.1" 2>&1 | grep -v 'missing date' >out
     [ ! -s out ] || fail "mandoc warns of $program.1"
   fi
-  # shellcheck disable=SC1090  # what the build has made
-  source "$completions/$program" || fail "bash cannot read the completion of $program"
-  [ "$(complete -p "$program")" = "complete -F _${program//-/_} $program" ] || fail "$program is not completed"
+  [ "$(complete -p "$program")" = "complete -F _farandole $program" ] || fail "$program is not completed"
   [ "$program" = farandole-schedule ] || same_options "$program"
 done
 for command in "${commands[@]}"; do

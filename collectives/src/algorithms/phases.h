@@ -1,44 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
-// Phases that several algorithms are made of. Each one appends its steps to a builder, from round `first_round` on.
+// Phases that more than one family of algorithms uses, and helpers of all families.
+//
+// A phase is a part of an algorithm that does a collective's work by itself, for example the reduce-scatter inside an
+// allreduce. A phase appends its steps to a schedule under construction; `first_round` is the phase's first round.
 #pragma once
 
-#include <vector>
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 
+#include "farandole/collectives/algorithms.h"
 #include "farandole/collectives/schedule.h"
 
 namespace farandole {
 
 /// ⌈log₂ size⌉: how often a distance doubles until it spans `size` ranks.
-int ceil_log2(int size);
+inline int ceil_log2(int size) {
+  return std::bit_width(static_cast<unsigned>(size) - 1U);
+}
 
-/// How many chunks a rank holds before, between and after the rounds of a circulant phase: 1, …, size.
-using Holdings = std::vector<int>;
-/// Träff's: each is the half, rounded up, of the next one.
-Holdings halving_holdings(int size);
-/// Bruck's: 1, 2, 4, …, size.
-Holdings doubling_holdings(int size);
+/// `Algorithm::chunks` of algorithms that leave the vector in one chunk.
+inline int one_chunk(int) {
+  return 1;
+}
 
-/// Chunks = size. Chunk r of all ranks ends, reduced and finished, on rank r. Rounds: P-1, bytes sent per rank:
-/// N(P-1)/P.
-void ring_reduce_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round);
-/// Chunks = size. From chunk r on rank r to all chunks on all. Rounds: P-1, bytes sent per rank: N(P-1)/P.
-void ring_allgather_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round);
+/// Rounds of a pipeline of `levels` levels: the first segment takes `levels` rounds, each further segment one more.
+inline int pipeline_rounds(int levels, int segments) {
+  return levels == 0 ? 0 : levels + segments - 1;
+}
 
-/// The same two in ⌈log₂P⌉ rounds for any size, over the edges of a circulant graph.
-/// Source: Träff, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms", arXiv 2410.14234, 2024;
-/// Bruck et al., IEEE TPDS 8(11), 1997.
-void circulant_reduce_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round);
-void circulant_allgather_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round,
-                               const Holdings& holdings);
+/// Cost of two phases, one after the other.
+inline AlgorithmCost operator+(const AlgorithmCost& a, const AlgorithmCost& b) {
+  return {a.rounds + b.rounds, a.messages + b.messages, a.pieces_sent + b.pieces_sent,
+          a.pieces_reduced + b.pieces_reduced};
+}
 
-/// Chunks = 1. Reduces to the root, where the segments are finished. Rounds: ⌈log₂P⌉ + segments - 1.
-void binomial_reduce_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round);
-/// Chunks = 1. Rounds: ⌈log₂P⌉ + segments - 1.
-void binomial_broadcast_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round);
+/// `cost` of a phase that reduces every piece on arrival.
+inline AlgorithmCost with_reduction(AlgorithmCost cost) {
+  cost.pieces_reduced = cost.pieces_sent;
+  return cost;
+}
 
-/// Chunks = size. Chunk r goes from rank r to the root, each rank forwarding its subtree's. Rounds: ⌈log₂P⌉.
+/// Calls act(first piece, pieces) for `count` chunks from `first` on, counted modulo P: once, or twice if the range
+/// wraps round the last chunk. Sender and receiver of a message pass the same chunks, so they split them alike.
+template <typename Act>
+void for_each_range(const Place& at, int first, int count, int segments, const Act& act) {
+  const int start = (first % at.size + at.size) % at.size;
+  const int before_end = std::min(count, at.size - start);
+  act(Piece{start, 0}, before_end * segments);
+  if (before_end < count) {
+    act(Piece{0, 0}, (count - before_end) * segments);
+  }
+}
+
+// ---- binomial.cpp. Chunks: P. Rounds: ⌈log₂P⌉.
+
+/// Moves chunk r from rank r to the root, for every r. Each rank forwards the chunks of its subtree together.
 void binomial_gather_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round);
-/// The reverse: chunk r goes from the root to rank r.
+/// Moves chunk r from the root to rank r, for every r: the gather in reverse.
 void binomial_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round);
+/// Cost of either phase.
+AlgorithmCost binomial_gather_cost(const Place& at, int segments);
+
+// ---- circulant.cpp. Chunks: P. Rounds: ⌈log₂P⌉. Sent per rank: N(P-1)/P.
+
+/// Leaves chunk r, reduced over all ranks and finished, on rank r.
+void circulant_reduce_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round);
+/// Begins with chunk r on rank r; leaves all chunks on all ranks.
+void circulant_allgather_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round);
+/// Cost of the allgather phase; the reduce-scatter phase also reduces every piece.
+AlgorithmCost circulant_cost(const Place& at, int segments);
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts: where the pieces of a schedule lie in a vector.
+// Layouts: offsets of a schedule's pieces in a vector.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,14 @@
 
 namespace farandole {
 
-/// Piece boundaries in elements: piece i is [offsets[i], offsets[i + 1]).
+/// Boundaries of the pieces, in elements: piece i is [offsets[i], offsets[i + 1]).
 using Offsets = std::vector<std::size_t>;
 
-/// `count` elements in `chunks` nearly equal chunks, each in `segments` segments. Boundaries lie on multiples of
-/// `granularity` elements (a cache line), so small vectors leave later pieces empty.
+/// Cuts `count` elements into `chunks` nearly equal chunks, and each chunk into `segments` segments. Boundaries lie on
+/// multiples of `granularity` elements (a cache line), so in short vectors the last pieces are empty.
 Offsets balanced_offsets(std::size_t count, int chunks, int segments, std::size_t granularity);
 
-/// Chunks of given sizes, each in `segments` segments.
+/// Cuts chunks of the given numbers of elements into `segments` segments each.
 Offsets offsets_of(std::span<const std::size_t> counts, int segments, std::size_t granularity);
 
 }  // namespace farandole

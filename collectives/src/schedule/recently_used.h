@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was made for an earlier call, kept for the next one.
+// A small cache that evicts the least recently used values.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +9,19 @@
 
 namespace farandole {
 
-/// Keeps the values that were asked for last, as many as fit the capacity by their costs: a number of values where each
-/// costs 1, or bytes. The newest one stays whatever it costs. Looks through all keys, so it is for few. Not
-/// thread-safe.
+/// Cache with least-recently-used eviction. Use it for few values: a lookup compares all keys, one after the other.
+/// The costs of all values together stay within the capacity. Capacity and costs have any unit: a number of values if
+/// each costs 1, or bytes. The newest value stays in the cache even if its cost exceeds the capacity. Not thread-safe.
+///
+///     RecentlyUsed<int, std::string> cache(/*capacity=*/100);
+///     const std::string* text = cache.find(7);
+///     if (text == nullptr) cache.add(7, describe(7));
 template <class Key, class Value>
 class RecentlyUsed {
  public:
   explicit RecentlyUsed(std::size_t capacity) : capacity_(capacity) {}
 
-  /// From now on the most recently used one; null: there is none of that key. Valid until the next `add`.
+  /// Returns the value and marks it as the most recently used. Null if there is none. Valid until the next `add`.
   const Value* find(const Key& key) {
     const auto found =
         std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
@@ -25,7 +29,7 @@ class RecentlyUsed {
     entries_.splice(entries_.begin(), entries_, found);
     return &found->value;
   }
-  /// @param key  of which there is none
+  /// Adds a value, and evicts older values that no longer fit. @param key  not in the cache yet
   void add(Key key, Value value, std::size_t cost = 1) {
     entries_.push_front({std::move(key), std::move(value), cost});
     used_ += cost;
@@ -34,7 +38,7 @@ class RecentlyUsed {
       entries_.pop_back();
     }
   }
-  /// The costs of all values together.
+  /// Sum of the costs of all values.
   std::size_t used() const { return used_; }
 
  private:

@@ -43,7 +43,7 @@ std::string describe(const Schedule& schedule, int step_index) {
 
 namespace {
 
-/// Removes what another entry already waits for, so that a step depends on few others.
+/// Removes dependencies that follow from another dependency of the same step.
 void prune(std::vector<int>& after, const std::vector<Step>& steps) {
   std::sort(after.begin(), after.end());
   after.erase(std::unique(after.begin(), after.end()), after.end());
@@ -73,7 +73,7 @@ ScheduleBuilder::ScheduleBuilder(const Place& place, int chunks, int segments) {
   schedule_.chunks = chunks;
   schedule_.segments = segments;
   const auto pieces = static_cast<std::size_t>(schedule_.pieces());
-  data_touches_.resize(pieces);
+  data_accesses_.resize(pieces);
   written_.resize(pieces, false);
   last_send_to_.resize(static_cast<std::size_t>(place.size), -1);
   last_recv_from_.resize(static_cast<std::size_t>(place.size), -1);
@@ -140,7 +140,7 @@ Schedule ScheduleBuilder::build() && {
   for (const Step& step : schedule_.steps) {
     schedule_.rounds = std::max(schedule_.rounds, step.round + 1);
   }
-  schedule_.scratch_slots = static_cast<int>(scratch_touches_.size());
+  schedule_.scratch_slots = static_cast<int>(scratch_accesses_.size());
   schedule_.untouched.resize(written_.size());
   std::transform(written_.begin(), written_.end(), schedule_.untouched.begin(), [](bool written) { return !written; });
   return std::move(schedule_);
@@ -174,9 +174,9 @@ void ScheduleBuilder::add_message(StepKind kind, int peer, const Region& target,
   add(std::move(step));
 }
 
-std::vector<ScheduleBuilder::Touch>& ScheduleBuilder::touches(const Region& region) {
-  // The input may be the same memory as the data, so the two share their touches.
-  return region.space == Space::kScratch ? scratch_touches_[static_cast<std::size_t>(region.slot)] : data_touches_;
+std::vector<ScheduleBuilder::PieceAccess>& ScheduleBuilder::accesses(const Region& region) {
+  // Input and result may be the same memory, so they share their accesses.
+  return region.space == Space::kScratch ? scratch_accesses_[static_cast<std::size_t>(region.slot)] : data_accesses_;
 }
 
 Region ScheduleBuilder::data_region(Piece first, int count) const {
@@ -214,8 +214,8 @@ Region ScheduleBuilder::scratch_region(int slot, Piece first, int count) {
   if (slot < 0) {
     throw InvalidArgument(fmt::format("The schedule of rank {} names scratch slot {}.", schedule_.place.rank, slot));
   }
-  while (scratch_touches_.size() <= static_cast<std::size_t>(slot)) {
-    scratch_touches_.emplace_back(static_cast<std::size_t>(schedule_.pieces()));
+  while (scratch_accesses_.size() <= static_cast<std::size_t>(slot)) {
+    scratch_accesses_.emplace_back(static_cast<std::size_t>(schedule_.pieces()));
   }
   Region region = data_region(first, count);
   region.space = Space::kScratch;
@@ -224,37 +224,37 @@ Region ScheduleBuilder::scratch_region(int slot, Piece first, int count) {
 }
 
 void ScheduleBuilder::depend_on_reads_and_writes(Step& step, int index) {
-  const auto touch_of = [&](const Region& region, int offset) -> Touch& {
+  const auto access_of = [&](const Region& region, int offset) -> PieceAccess& {
     const int piece = region.first + offset;
-    return touches(region)[static_cast<std::size_t>(piece)];
+    return accesses(region)[static_cast<std::size_t>(piece)];
   };
   for (const Region* read : {&step.operand, &step.other}) {
     for (int i = 0; i < read->count; ++i) {
-      const Touch& touch = touch_of(*read, i);
-      if (touch.last_write >= 0) {
-        step.after.push_back(touch.last_write);
+      const PieceAccess& access = access_of(*read, i);
+      if (access.last_write >= 0) {
+        step.after.push_back(access.last_write);
       }
     }
   }
   for (int i = 0; i < step.target.count; ++i) {
-    const Touch& touch = touch_of(step.target, i);
-    // Every read since the last write waited for it, so the reads stand for it.
-    if (!touch.reads.empty()) {
-      step.after.insert(step.after.end(), touch.reads.begin(), touch.reads.end());
-    } else if (touch.last_write >= 0) {
-      step.after.push_back(touch.last_write);
+    const PieceAccess& access = access_of(step.target, i);
+    // Every read since the last write depends on that write, so waiting for the reads is enough.
+    if (!access.reads.empty()) {
+      step.after.insert(step.after.end(), access.reads.begin(), access.reads.end());
+    } else if (access.last_write >= 0) {
+      step.after.push_back(access.last_write);
     }
   }
   prune(step.after, schedule_.steps);
   for (const Region* read : {&step.operand, &step.other}) {
     for (int i = 0; i < read->count; ++i) {
-      touch_of(*read, i).reads.push_back(index);
+      access_of(*read, i).reads.push_back(index);
     }
   }
   for (int i = 0; i < step.target.count; ++i) {
-    Touch& touch = touch_of(step.target, i);
-    touch.last_write = index;
-    touch.reads.clear();
+    PieceAccess& access = access_of(step.target, i);
+    access.last_write = index;
+    access.reads.clear();
   }
 }
 

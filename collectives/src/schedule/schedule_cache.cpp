@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kProcessCapacity = 256;
+constexpr std::size_t kProcessCapacity = 256;  // schedules
 
 }  // namespace
 
@@ -36,7 +36,7 @@ const StreamProgram& PreparedSchedule::stream_program() const {
 }
 
 ScheduleCache& ScheduleCache::of_process() {
-  // Never destroyed: a fork may come at any time.
+  // Never destroyed: the handler of a fork locks the mutex, also while the process ends.
   static auto* const cache = [] {
     hold_at_forks<mutex_of_process>();
     return new ScheduleCache(kProcessCapacity);

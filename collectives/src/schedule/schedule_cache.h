@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules ready to run, kept for the next call.
+// Schedules prepared for the executor, and a cache of them.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,20 @@
 
 namespace farandole {
 
-/// A schedule with its edges turned round, as the executor follows them.
+/// A schedule with its dependencies reversed: for each step, the steps that wait for it. Const after construction.
 struct PreparedSchedule {
   explicit PreparedSchedule(Schedule made);
 
   Schedule schedule;
-  std::vector<int> waits;                     ///< how many events each step waits for
-  std::vector<std::vector<int>> on_complete;  ///< steps that a step's completion brings closer
-  int first_written = 0, end_written = 0;     ///< pieces of the data that steps write lie in this range
-  std::vector<int> on_start;                  ///< the next message of the same direction and peer; -1: none
+  /// By step: number of unmet dependencies at the beginning, completions (`after`) and starts (`posted_after`)
+  /// together.
+  std::vector<int> waits;
+  std::vector<std::vector<int>> on_complete;  ///< by step: steps that wait for its completion
+  int first_written = 0, end_written = 0;     ///< smallest range of the result's pieces that contains all writes
+  std::vector<int> on_start;                  ///< by step: the message that waits for its start; -1: none
 
-  /// Made when it is first asked for. Thread-safe. @throws InternalError  the schedule is for hosts only
+  /// The schedule for streams of devices. Made by the first call; thread-safe.
+  /// @throws InternalError  the schedule cannot run on a stream
   const StreamProgram& stream_program() const;
 
  private:
@@ -31,12 +34,14 @@ struct PreparedSchedule {
   mutable StreamProgram stream_program_;
 };
 
-/// Makes schedules and keeps the most recently used ones of all communicators of the process. Thread-safe.
+/// Makes schedules and keeps the most recently used ones. Thread-safe.
 class ScheduleCache {
  public:
+  /// @param capacity  number of schedules
   explicit ScheduleCache(std::size_t capacity) : kept_(capacity) {}
-  /// A forked child may use what it holds.
+  /// Cache of all communicators of the process. Also usable in a forked child.
   static ScheduleCache& of_process();
+  /// Returns the schedule of the rank `place.rank`, from the cache or newly made.
   std::shared_ptr<const PreparedSchedule> get(const Algorithm& algorithm, const Place& place, int segments);
 
  private:

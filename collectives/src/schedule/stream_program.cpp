@@ -15,7 +15,7 @@ bool is_message(StepKind kind) {
   return kind == StepKind::kSend || kind == StepKind::kRecv || kind == StepKind::kRecvReduce;
 }
 
-/// Places steps one by one, each as early as what it waits for allows.
+/// Places the steps in program order, each as early as its dependencies allow.
 class StreamPlanner {
  public:
   explicit StreamPlanner(const Schedule& schedule) : schedule_(schedule), places_(schedule.steps.size()) {
@@ -24,7 +24,7 @@ class StreamPlanner {
   }
 
   StreamProgram plan() {
-    // A step comes after those that it waits for in program order, whatever their rounds.
+    // In program order a step comes after its dependencies, whatever their rounds.
     for (std::size_t index = 0; index < schedule_.steps.size(); ++index) {
       const Step& step = schedule_.steps[index];
       if (is_message(step.kind)) {
@@ -38,24 +38,25 @@ class StreamPlanner {
   }
 
  private:
-  /// Where the effect of a step is there: after batch `batch` of `stage`; batch -1: with the group of the stage before.
-  struct Where {
+  /// Point of the program at which a step is complete: the end of batch `batch` of `stage`. Batch -1 is the end of the
+  /// group of messages of the stage before.
+  struct Point {
     int stage = 0;
     int batch = -1;
-    bool operator<(const Where& other) const {
+    bool operator<(const Point& other) const {
       return stage < other.stage || (stage == other.stage && batch < other.batch);
     }
   };
 
-  /// The first batch from `stage` on that comes after everything that the step waits for.
-  Where after_all(const Step& step, int stage) const {
-    Where latest{stage, -1};
+  /// First batch, in `stage` or later, that comes after all dependencies of the step.
+  Point after_all(const Step& step, int stage) const {
+    Point latest{stage, -1};
     for (const int before : step.after) latest = std::max(latest, places_[static_cast<std::size_t>(before)]);
     return {latest.stage, latest.batch + 1};
   }
 
   void add_to_batch(int index) {
-    const Where place = places_[static_cast<std::size_t>(index)];
+    const Point place = places_[static_cast<std::size_t>(index)];
     auto& batches = program_.stages[static_cast<std::size_t>(place.stage)].batches;
     const auto batch = static_cast<std::size_t>(place.batch);
     if (batches.size() <= batch) batches.resize(batch + 1);
@@ -65,7 +66,7 @@ class StreamPlanner {
   void place_message(int index) {
     const Step& step = schedule_.steps[static_cast<std::size_t>(index)];
     program_.stages[static_cast<std::size_t>(step.round)].messages.push_back(index);
-    const Where done{step.round + 1, -1};  // with the group
+    const Point done{step.round + 1, -1};  // the end of the round's group
     const bool waits_for_group = std::any_of(step.after.begin(), step.after.end(), [&](int before) {
       return places_[static_cast<std::size_t>(before)].stage > step.round;
     });
@@ -76,17 +77,17 @@ class StreamPlanner {
     places_[static_cast<std::size_t>(index)] = done;
     if (step.kind != StepKind::kRecvReduce && !waits_for_group) return;
     program_.is_bounced[static_cast<std::size_t>(index)] = true;
-    const Where used = after_all(step, done.stage);
-    if (used.stage > done.stage) {
+    const Point unpacked = after_all(step, done.stage);
+    if (unpacked.stage > done.stage) {
       throw InternalError(fmt::format("{} waits for a later round", describe(schedule_, index)));
     }
-    places_[static_cast<std::size_t>(index)] = used;
+    places_[static_cast<std::size_t>(index)] = unpacked;
     add_to_batch(index);
   }
 
   const Schedule& schedule_;
   StreamProgram program_;
-  std::vector<Where> places_;
+  std::vector<Point> places_;  // by step
 };
 
 }  // namespace

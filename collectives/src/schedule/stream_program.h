@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules as programs for a stream: which steps go into one group of messages, and which into one launch.
+// Schedules as programs for a device's stream: which steps form one group of messages, and which form one launch.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,25 @@
 
 namespace farandole {
 
-/// A schedule cut at its rounds. A stream runs one thing after another, so a dependency is kept where a step comes
-/// later in the program than those that it waits for.
+/// A schedule cut into stages, one for each round. A stream runs its tasks in order, so a dependency is met if the
+/// dependent step comes later in the program.
 ///
-/// Stage r holds what is done before the messages of round r, in batches, and then these messages, as one group that
-/// proceeds together. What a round receives and reduces goes to bounce memory first, and is reduced in the next stage;
-/// so does what is received into memory that the same group still sends from, and is copied there. Bounce memory is
-/// free again when that stage has ended.
+/// Stage r first runs batches of local steps, then the messages of round r as one group, in which all messages proceed
+/// together. A receive-and-reduce is a receive into bounce memory in its round's group and a reduction in a batch of
+/// the next stage. A plain receive into memory from which the same group still sends also goes to bounce memory, and is
+/// copied in the next stage. The bounce memory is free again at the end of that next stage.
 struct StreamProgram {
-  using Batch = std::vector<int>;  ///< steps, none of which waits for another: one launch
+  using Batch = std::vector<int>;  ///< indices of independent steps, which run in one launch
   struct Stage {
-    std::vector<Batch> batches;  ///< of local steps, and of bounced receives of the round before
-    std::vector<int> messages;   ///< steps; none waits for another
+    std::vector<Batch> batches;  ///< local steps, and the second halves of bounced receives of the round before
+    std::vector<int> messages;   ///< indices of independent steps
   };
-  std::vector<Stage> stages;     ///< one for each round, and one after the last
-  std::vector<bool> is_bounced;  ///< for each step: a receive that goes to bounce memory
+  std::vector<Stage> stages;     ///< one per round, and one after the last round
+  std::vector<bool> is_bounced;  ///< by step: a receive that goes to bounce memory
 };
 
-/// Pure. @throws InternalError  a message waits for one of its own round, or for a later one: the schedule is for hosts
-/// only
+/// Pure. @throws InternalError  a message waits for a message of its own round or of a later round: such a schedule can
+/// run on hosts only
 StreamProgram make_stream_program(const Schedule& schedule);
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the verifier's parts share: faults, and what each collective starts from and asks for.
+// Shared by the parts of the verifier: faults, and the contract of each collective: its inputs and its results.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,13 +12,13 @@
 
 namespace farandole::verification {
 
-/// Leaves the verification with the first fault; caught in verify().
+/// The first fault of a verification; verify() catches it.
 class Fault : public std::runtime_error {
  public:
   explicit Fault(const std::string& text) : std::runtime_error(text) {}
 };
 
-[[noreturn]] inline void refuse(const Schedule& schedule, int step, const std::string& text) {
+[[noreturn]] inline void throw_fault(const Schedule& schedule, int step, const std::string& text) {
   throw Fault(fmt::format("rank {}, {}: {}", schedule.place.rank, describe(schedule, step), text));
 }
 
@@ -34,8 +34,9 @@ inline std::string piece_text(const Schedule& schedule, int piece) {
   return describe(schedule, Region{Space::kData, 0, piece, 1});
 }
 
-// ---- What each collective starts from and asks for.
+// ---- The contract of each collective.
 
+/// True if chunk `chunk` of the vector is an input of the rank.
 inline bool has_input(Collective collective, const Place& at, int chunk) {
   switch (collective) {
     case Collective::kBroadcast:
@@ -51,6 +52,7 @@ inline bool has_input(Collective collective, const Place& at, int chunk) {
   }
 }
 
+/// True if chunk `chunk` of the vector is a result of the rank.
 inline bool must_hold(Collective collective, const Place& at, int chunk) {
   switch (collective) {
     case Collective::kReduce:
@@ -66,6 +68,7 @@ inline bool must_hold(Collective collective, const Place& at, int chunk) {
   }
 }
 
+/// Number of chunks that a schedule of the collective must have: any number if chunks do not belong to ranks.
 inline int chunks_of(Collective collective, const Schedule& schedule) {
   switch (collective) {
     case Collective::kAllgather:
@@ -80,8 +83,8 @@ inline int chunks_of(Collective collective, const Schedule& schedule) {
   }
 }
 
-/// Whether a piece of one rank stands for the same elements as a piece of another: the same number, but in an alltoall
-/// the sender's block for the receiver is the receiver's block from the sender.
+/// True if a piece of the sender and a piece of the receiver stand for the same elements: pieces of the same number,
+/// and in an alltoall the sender's block for the receiver and the receiver's block from the sender.
 inline bool same_elements(Collective collective, const Schedule& from, int from_piece, const Schedule& to,
                           int to_piece) {
   if (collective != Collective::kAlltoall) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the verifier that looks at one rank's schedule by itself: its form, its order, its rounds.
+// The part of the verifier that checks the schedule of one rank: its form, the order of its steps, its rounds.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@ namespace farandole::verification {
 
 inline void check_region(const Schedule& schedule, int step, const Region& region, int pieces) {
   if (region.first < 0 || region.count < 1 || region.first + region.count > schedule.pieces()) {
-    refuse(schedule, step, fmt::format("names pieces that do not exist; there are {}", schedule.pieces()));
+    throw_fault(schedule, step, fmt::format("names pieces that do not exist; there are {}", schedule.pieces()));
   }
   if (region.space == Space::kScratch && (region.slot < 0 || region.slot >= schedule.scratch_slots)) {
-    refuse(schedule, step, fmt::format("names scratch slot {} of {}", region.slot, schedule.scratch_slots));
+    throw_fault(schedule, step, fmt::format("names scratch slot {} of {}", region.slot, schedule.scratch_slots));
   }
   if (region.count != pieces) {
-    refuse(schedule, step, "its regions have different numbers of pieces");
+    throw_fault(schedule, step, "its regions have different numbers of pieces");
   }
 }
 
@@ -31,17 +31,17 @@ inline void check_regions(Collective collective, const Schedule& schedule, int n
     if (used) {
       check_region(schedule, number, region, pieces);
     } else if (region.count != 0) {
-      refuse(schedule, number, "has a region that steps of its kind do not have");
+      throw_fault(schedule, number, "has a region that steps of its kind do not have");
     }
   };
   check(step.target, !sends);
   check(step.operand, step.kind != StepKind::kRecv);
   check(step.other, step.kind == StepKind::kReduce);
   if (!sends && step.target.space == Space::kInput) {
-    refuse(schedule, number, "writes to the input");
+    throw_fault(schedule, number, "writes to the input");
   }
   if (is_message(step) && (step.peer < 0 || step.peer >= schedule.place.size || step.peer == schedule.place.rank)) {
-    refuse(schedule, number, "its peer must be another rank");
+    throw_fault(schedule, number, "its peer must be another rank");
   }
   const bool moves = step.kind == StepKind::kCopy && collective == Collective::kAlltoall;
   const auto misplaced = [&](const Region& region) {
@@ -49,37 +49,37 @@ inline void check_regions(Collective collective, const Schedule& schedule, int n
            !(moves && same_elements(collective, schedule, region.first, schedule, step.target.first));
   };
   if (misplaced(step.operand) || misplaced(step.other)) {
-    refuse(schedule, number, "its regions are not the same pieces");
+    throw_fault(schedule, number, "its regions are not the same pieces");
   }
 }
 
-/// Rounds never fall along a dependency or a channel, and what a message needs was there before its round: so that the
-/// messages of one round can be posted together. A reduction on arrival is exempt, because it can be received aside and
-/// reduced after.
+/// Rounds never fall along a dependency or a channel, and the dependencies of a message are complete before its round,
+/// so that all messages of a round can be posted together. A receive-and-reduce is exempt from the second rule: its
+/// message can be received into other memory and be reduced after the round.
 inline void check_rounds(const Schedule& schedule) {
-  std::vector<bool> late(schedule.steps.size(), false);  // waits for a message of its own round
+  std::vector<bool> late(schedule.steps.size(), false);  // by step: waits for a message of its own round
   for (int i = 0; i < static_cast<int>(schedule.steps.size()); ++i) {
     const Step& step = schedule.steps[index(i)];
     if (step.round < 0 || step.round >= schedule.rounds) {
-      refuse(schedule, i, fmt::format("its round does not exist; there are {}", schedule.rounds));
+      throw_fault(schedule, i, fmt::format("its round does not exist; there are {}", schedule.rounds));
     }
     for (const int before : step.after) {
       const Step& other = schedule.steps[index(before)];
       if (other.round > step.round) {
-        refuse(schedule, i, "waits for a later round, that of " + describe(schedule, before));
+        throw_fault(schedule, i, "waits for a later round, that of " + describe(schedule, before));
       }
       late[index(i)] = late[index(i)] || (other.round == step.round && (is_message(other) || late[index(before)]));
     }
     if (step.posted_after >= 0 && schedule.steps[index(step.posted_after)].round > step.round) {
-      refuse(schedule, i, "is posted after a later round, that of " + describe(schedule, step.posted_after));
+      throw_fault(schedule, i, "is posted after a later round, that of " + describe(schedule, step.posted_after));
     }
     if (late[index(i)] && (step.kind == StepKind::kSend || step.kind == StepKind::kRecv)) {
-      refuse(schedule, i, "waits for another message of its own round");
+      throw_fault(schedule, i, "waits for another message of its own round");
     }
   }
 }
 
-/// Which steps of one rank are complete before which others start: the closure of `after`.
+/// Tells whether one step of a rank is complete before another step starts: the transitive closure of `after`.
 class CompletionOrder {
  public:
   explicit CompletionOrder(const Schedule& schedule) : schedule_(schedule), words_((schedule.steps.size() + 63) / 64) {}
@@ -113,14 +113,14 @@ class CompletionOrder {
   std::vector<std::uint64_t> ancestors_;
 };
 
-/// Walks over the steps in program order and asks, piece by piece, that each access be ordered after the last one that
-/// it conflicts with. The input counts as the data: a call may be in place.
+/// Requires, piece by piece, that each access to a piece is ordered after the last conflicting access. Walks over the
+/// steps in program order. Input and result count as the same memory, because a call may be in place.
 class HazardScan {
  public:
   explicit HazardScan(const Schedule& schedule)
       : schedule_(schedule),
         order_(schedule),
-        touches_(index(schedule.pieces()) * (index(schedule.scratch_slots) + 1)) {}
+        accesses_(index(schedule.pieces()) * (index(schedule.scratch_slots) + 1)) {}
 
   void run() {
     for (int i = 0; i < static_cast<int>(schedule_.steps.size()); ++i) {
@@ -135,49 +135,49 @@ class HazardScan {
       }
       for (const Region* region : {&step.operand, &step.other}) {
         for (int offset = 0; offset < region->count; ++offset) {
-          touch(*region, offset).reads.push_back(i);
+          access(*region, offset).reads.push_back(i);
         }
       }
       for (int offset = 0; offset < step.target.count; ++offset) {
-        touch(step.target, offset) = {i, {}};
+        access(step.target, offset) = {i, {}};
       }
     }
   }
 
  private:
-  struct Touch {
+  struct PieceAccess {
     int last_write = -1;
     std::vector<int> reads;  // since the last write
   };
 
-  Touch& touch(const Region& region, int offset) {
+  PieceAccess& access(const Region& region, int offset) {
     const int slot = region.space == Space::kScratch ? region.slot + 1 : 0;
-    return touches_[index(slot * schedule_.pieces() + region.first + offset)];
+    return accesses_[index(slot * schedule_.pieces() + region.first + offset)];
   }
 
   void require(int earlier, int later, const Region& region, int offset) {
     if (!order_.ordered(earlier, later)) {
-      refuse(schedule_, later,
-             fmt::format("touches {} without waiting for {}", piece_text(schedule_, region.first + offset),
-                         describe(schedule_, earlier)));
+      throw_fault(schedule_, later,
+                  fmt::format("touches {} without waiting for {}", piece_text(schedule_, region.first + offset),
+                              describe(schedule_, earlier)));
     }
   }
 
   void check_read(int step, const Region& region, int offset) {
-    const Touch& last = touch(region, offset);
+    const PieceAccess& last = access(region, offset);
     if (last.last_write < 0) {
       return;
     }
     if (region.space == Space::kInput) {
-      refuse(schedule_, step,
-             fmt::format("reads the input of {}, which {} has overwritten in a call that is in place",
-                         piece_text(schedule_, region.first + offset), describe(schedule_, last.last_write)));
+      throw_fault(schedule_, step,
+                  fmt::format("reads the input of {}, which {} has overwritten in a call that is in place",
+                              piece_text(schedule_, region.first + offset), describe(schedule_, last.last_write)));
     }
     require(last.last_write, step, region, offset);
   }
 
   void check_write(int step, const Region& region, int offset) {
-    const Touch& last = touch(region, offset);
+    const PieceAccess& last = access(region, offset);
     for (const int read : last.reads) {
       require(read, step, region, offset);
     }
@@ -188,9 +188,10 @@ class HazardScan {
 
   const Schedule& schedule_;
   CompletionOrder order_;
-  std::vector<Touch> touches_;
+  std::vector<PieceAccess> accesses_;
 };
 
+/// @param first  schedule of rank 0, with which the shape must agree
 inline void check_rank(Collective collective, const Schedule& schedule, const Schedule& first, int rank) {
   const Place& at = schedule.place;
   if (at.rank != rank || at.size != first.place.size || at.root != first.place.root ||
@@ -205,7 +206,7 @@ inline void check_rank(Collective collective, const Schedule& schedule, const Sc
     const Step& step = schedule.steps[index(i)];
     for (const int before : step.after) {
       if (before < 0 || before >= i) {
-        refuse(schedule, i, fmt::format("waits for step {}, which does not come before it", before));
+        throw_fault(schedule, i, fmt::format("waits for step {}, which does not come before it", before));
       }
     }
     check_regions(collective, schedule, i);
@@ -213,7 +214,7 @@ inline void check_rank(Collective collective, const Schedule& schedule, const Sc
       auto& last = step.kind == StepKind::kSend ? last_send : last_recv;
       const auto [entry, is_first] = last.try_emplace(step.peer, i);
       if (step.posted_after != (is_first ? -1 : entry->second)) {
-        refuse(schedule, i, "is not posted after the previous message of its direction and peer");
+        throw_fault(schedule, i, "is not posted after the previous message of its direction and peer");
       }
       entry->second = i;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the verifier that runs all ranks' schedules together.
+// The part of the verifier that runs all ranks' schedules together, on symbols instead of data.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,15 @@
 
 namespace farandole::verification {
 
-/// What a piece holds: which piece of whose inputs, and whether the final scale has been applied.
+/// Symbolic contents of a piece: the contributions of some ranks to one piece of the vector.
 struct Value {
-  std::uint64_t contributions = 0;
-  int piece = -1;  ///< -1: nothing
-  int finished = 0;
+  std::uint64_t contributions = 0;  ///< set of ranks, see Simulation::weight
+  int piece = -1;                   ///< -1: the piece has not been written
+  int finished = 0;                 ///< how often the final scale has been applied
 };
 
-/// Runs all schedules on symbols. The result is the same for every order in which the steps may run, because each
-/// channel is first-in-first-out and conflicting steps of a rank are ordered; so one order is tried.
+/// Runs all schedules on symbols, in one order of the steps. Every other permitted order gives the same result, because
+/// channels are first-in-first-out and conflicting steps of a rank are ordered.
 class Simulation {
  public:
   Simulation(Collective collective, const std::vector<Schedule>& schedules)
@@ -33,7 +33,8 @@ class Simulation {
     match_messages();
   }
 
-  /// A barrier's sets may overlap, so sums cannot stand for them: 64 ranks' contributions are followed at a time.
+  /// In a barrier a rank may be counted twice, so sums cannot represent the sets: each window follows the contributions
+  /// of 64 ranks.
   void run() {
     const int windows = collective_ == Collective::kBarrier ? (size_ + 63) / 64 : 1;
     for (window_ = 0; window_ < windows; ++window_) {
@@ -42,6 +43,7 @@ class Simulation {
   }
 
  private:
+  /// A step of a rank.
   struct At {
     int rank = -1;
     int step = -1;
@@ -51,9 +53,11 @@ class Simulation {
   std::size_t id(At at) const { return id(at.rank, at.step); }
   const Schedule& schedule(At at) const { return schedules_[index(at.rank)]; }
   const Step& step(At at) const { return schedule(at).steps[index(at.step)]; }
+  /// True if sets of contributions are bit masks, false if they are sums of random numbers.
   bool exact() const { return size_ <= 64 || collective_ == Collective::kBarrier; }
 
-  /// One rank's contribution: a bit, or above 64 ranks a random number, whose sums stand for the sets.
+  /// Contribution of one rank: a bit, or with more than 64 ranks a random number. The sum over a set represents the
+  /// set.
   std::uint64_t weight(int rank) const {
     if (exact()) {
       return rank / 64 == window_ ? std::uint64_t{1} << (rank % 64) : 0;
@@ -83,17 +87,17 @@ class Simulation {
 
   Collective collective_;
   const std::vector<Schedule>& schedules_;
-  int window_ = 0;  ///< which 64 ranks have bits, where sets are exact
+  int window_ = 0;  ///< if exact: the ranks 64 * window_ … 64 * window_ + 63 have bits
   int size_;
   std::uint64_t full_ = 0;       ///< all ranks' contributions
-  std::vector<int> first_step_;  ///< of each rank, in the vectors below
-  std::vector<At> partner_;      ///< the other end of a message
-  std::vector<int> pending_;     ///< events that a step still waits for
+  std::vector<int> first_step_;  ///< by rank: index of its first step in the vectors below
+  std::vector<At> partner_;      ///< by step: the other end of the message
+  std::vector<int> pending_;     ///< by step: number of unmet dependencies
   std::vector<bool> started_, completed_;
-  std::vector<std::vector<int>> on_completion_;  ///< steps of the same rank
-  std::vector<int> on_start_;                    ///< the message that is posted after this one, or -1
+  std::vector<std::vector<int>> on_completion_;  ///< by step: steps of the same rank that wait for its completion
+  std::vector<int> on_start_;                    ///< by step: the message that is posted after it, or -1
   std::vector<At> ready_;
-  std::vector<std::vector<Value>> values_;  ///< of each rank: the data's pieces, then each scratch slot's
+  std::vector<std::vector<Value>> values_;  ///< by rank: the pieces of the result, then those of each scratch slot
 };
 
 inline void Simulation::run_window() {
@@ -114,7 +118,7 @@ inline void Simulation::run_window() {
   check_results();
 }
 
-/// The n-th message that a rank sends to another is the n-th that the other receives from it.
+/// The n-th send of a rank to a peer matches the n-th receive of that peer from the rank.
 inline void Simulation::match_messages() {
   partner_.resize(index(first_step_.back()));
   std::unordered_map<std::uint64_t, std::vector<At>> sends;
@@ -141,7 +145,7 @@ inline void Simulation::match_messages() {
       const auto found = sends.find(key);
       std::size_t& next = taken[key];
       if (found == sends.end() || next == found->second.size()) {
-        refuse(schedules_[index(rank)], i, fmt::format("rank {} sends no such message", recv.peer));
+        throw_fault(schedules_[index(rank)], i, fmt::format("rank {} sends no such message", recv.peer));
       }
       const At send = found->second[next++];
       check_pair(send, {rank, i});
@@ -152,7 +156,7 @@ inline void Simulation::match_messages() {
   for (const auto& [key, messages] : sends) {
     if (taken[key] < messages.size()) {
       const At send = messages[taken[key]];
-      refuse(schedule(send), send.step, fmt::format("rank {} receives no such message", step(send).peer));
+      throw_fault(schedule(send), send.step, fmt::format("rank {} receives no such message", step(send).peer));
     }
   }
 }
@@ -161,8 +165,8 @@ inline void Simulation::check_pair(At send, At recv) const {
   const Step& from = step(send);
   const Step& to = step(recv);
   const auto mismatch = [&](const char* what) {
-    refuse(schedule(send), send.step,
-           fmt::format("meets {} of rank {}: {}", describe(schedule(recv), recv.step), recv.rank, what));
+    throw_fault(schedule(send), send.step,
+                fmt::format("meets {} of rank {}: {}", describe(schedule(recv), recv.step), recv.rank, what));
   };
   if (from.round != to.round) {
     mismatch("the rounds differ");
@@ -244,28 +248,29 @@ inline Value Simulation::read(At at, const Region& region, int offset) {
   const int piece = region.first + offset;
   if (region.space == Space::kInput) {
     if (!has_input(collective_, schedule(at).place, piece / schedule(at).segments)) {
-      refuse(schedule(at), at.step,
-             fmt::format("reads {} of the input, which this rank does not have", piece_text(schedule(at), piece)));
+      throw_fault(schedule(at), at.step,
+                  fmt::format("reads {} of the input, which this rank does not have", piece_text(schedule(at), piece)));
     }
     return {weight(at.rank), piece, 0};
   }
   const Value value = slot(at.rank, region, offset);
   if (value.piece < 0) {
-    refuse(schedule(at), at.step, fmt::format("reads {}, which nothing has written", piece_text(schedule(at), piece)));
+    throw_fault(schedule(at), at.step,
+                fmt::format("reads {}, which nothing has written", piece_text(schedule(at), piece)));
   }
   return value;
 }
 
 inline Value Simulation::reduce(At at, int piece, const Value& a, const Value& b) const {
   if (a.piece != b.piece || a.finished != 0 || b.finished != 0) {
-    refuse(schedule(at), at.step,
-           fmt::format("reduces {} with {}", piece_text(schedule(at), piece),
-                       a.piece != b.piece ? "another piece" : "a value that carries the final scale already"));
+    throw_fault(schedule(at), at.step,
+                fmt::format("reduces {} with {}", piece_text(schedule(at), piece),
+                            a.piece != b.piece ? "another piece" : "a value that carries the final scale already"));
   }
   const std::uint64_t both = a.contributions & b.contributions;
   if (exact() && collective_ != Collective::kBarrier && both != 0) {
-    refuse(schedule(at), at.step,
-           fmt::format("counts rank {} twice in {}", std::countr_zero(both), piece_text(schedule(at), piece)));
+    throw_fault(schedule(at), at.step,
+                fmt::format("counts rank {} twice in {}", std::countr_zero(both), piece_text(schedule(at), piece)));
   }
   return {merge(a.contributions, b.contributions), a.piece, 0};
 }
@@ -279,8 +284,8 @@ inline void Simulation::run_local(At at) {
     } else if (local.kind == StepKind::kFinish) {
       ++value.finished;
       if (value.finished > 1 || value.contributions != full_) {
-        refuse(schedule(at), at.step,
-               value.finished > 1 ? "its value is finished already" : "its value is not fully reduced");
+        throw_fault(schedule(at), at.step,
+                    value.finished > 1 ? "its value is finished already" : "its value is not fully reduced");
       }
     }
     slot(at.rank, local.target, i) = value;
@@ -299,7 +304,7 @@ inline void Simulation::run_message(At send, At recv) {
   }
 }
 
-/// Names, for the first ranks that are stuck, the first step that each one cannot complete.
+/// Reports a deadlock: for the first 8 ranks that are stuck, the first step that the rank cannot complete.
 inline void Simulation::check_progress() const {
   std::string stuck;
   int ranks = 0;

@@ -5,7 +5,8 @@
 
 namespace farandole {
 
-/// Of how collectives run. The names of algorithms are those of the table of algorithms, and of the list of methods.
+/// Rows of the settings that say how collectives run. The settings that force an algorithm accept the names of the
+/// table of algorithms and of the list of methods.
 SettingRows collectives_settings();
 
 }  // namespace farandole

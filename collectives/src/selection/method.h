@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods: the ways of running a collective, one row each.
+// Methods: the ways of running a collective, such as schedules over messages or shared memory.
 #pragma once
 
 #include <cstddef>
@@ -19,39 +19,44 @@ struct MethodInputs;
 struct SelectionQuery;
 class Operation;
 
-/// One way of running a collective. Its row stands in the file of its operation, and in the list of
-/// communicator/methods.cpp, through which selection, tables, descriptors and messages go.
+/// One way of running a collective. To add a method, write its row in the file of its operation and list the row in
+/// communicator/methods.cpp: selection, tables of measured choices, compared descriptors and messages use the list.
+///
+/// Two methods run schedules, one on host memory and one on device memory. They have no name of their own: users name
+/// the schedule's algorithm instead.
 struct Method {
-  std::string_view name;   ///< in settings, tables and messages; of schedules empty: their algorithm's is used
-  std::uint8_t number;     ///< in compared descriptors; of schedules unused: their algorithm's index is
-  std::string_view needs;  ///< of the communicator: "… needs <this>"
-  MemoryKind memory = MemoryKind::kHost;  ///< that it works on
-  /// Goes before all methods behind it in the list wherever it is available, unless the caller, a setting or a table
-  /// says otherwise. Such methods need no model of their cost: each was measured to be faster than those behind it, at
-  /// least for vectors for which it `is_cheapest`.
+  std::string_view name;   ///< in settings, tables and messages; empty for schedules
+  std::uint8_t number;     ///< in compared descriptors; unused for schedules, which have their algorithm's index there
+  std::string_view needs;  ///< requirement on the communicator, as the end of the message "… needs <this>"
+  MemoryKind memory = MemoryKind::kHost;  ///< kind of memory on which the method works
+  /// True: wherever this method is available, selection takes it before all later methods of the list, unless the
+  /// caller, a setting or a table decides otherwise. A preferred method has no cost model: each was measured to be
+  /// faster than the methods behind it, at least where `is_cheapest` is true.
   bool is_preferred = false;
-  bool (*is_cheapest)(const SelectionQuery& query) = nullptr;  ///< for which it goes before them; null: for all
-  bool compares_calls = false;                                 ///< by itself, so that no comparison goes before it
-  bool sums_where_it_reads = false;                            ///< contributions are read as they are: no sum travels
-  bool created_before_comparison = false;                      ///< else once the ranks have compared their calls
+  /// True for queries for which a preferred method goes first. Null: for all.
+  bool (*is_cheapest)(const SelectionQuery& query) = nullptr;
+  bool compares_calls = false;       ///< the operation compares the ranks' calls itself: no comparison runs before it
+  bool sums_where_it_reads = false;  ///< ranks read each other's inputs and reduce them: no partial sum travels
+  bool created_before_comparison = false;  ///< the operation is made before the ranks compare their calls, not after
   bool (*supports)(Collective collective);
-  /// Whether ranks that are placed like these have what it needs.
+  /// True if communicators of this shape meet the requirements of the method.
   bool (*fits)(const TuningShape& shape);
-  /// Whether it can run in this communicator. @param from_table  a table says so, and neither caller nor setting
+  /// True if the method can run the query. @param from_table  a table chooses the method, not the caller or a setting
   bool (*is_available)(const SelectionQuery& query, bool from_table);
-  /// Takes the collective's place in the order of calls; null: none is needed. Called in that order, before ranks
-  /// compare the call.
+  /// Reserves the collective's place in the order of calls. Called in that order, before the ranks compare the call.
+  /// Null: the method needs no place.
   void (*announce)(const MethodInputs& inputs) = nullptr;
   std::unique_ptr<Operation> (*make)(const MethodInputs& inputs);
-  /// Why it was chosen for a vector of so many bytes, and how it goes; null: the cost model says that.
+  /// Text for people: why the method was chosen for a vector of `bytes`, and how it runs. Null: the text of the cost
+  /// model is used.
   std::string (*explain)(Collective collective, std::size_t bytes, const Group& group) = nullptr;
 };
 
-/// All methods, preferred ones first.
+/// All methods, preferred methods first.
 std::span<const Method* const> methods();
-/// Null if no method of that name runs the collective on such memory.
+/// Method of that name for the collective on this kind of memory; null if there is none.
 const Method* find_method(Collective collective, std::string_view name, MemoryKind memory);
-/// Schedules, which run everything.
+/// The method that runs schedules. It supports every collective.
 const Method& schedule_method(MemoryKind memory);
 
 }  // namespace farandole

@@ -16,15 +16,16 @@ namespace farandole {
 namespace {
 
 constexpr double kReduceUsPerByte = 1e-4;  // one pass over memory that is not in the cache
-constexpr double kMessageShare = 0.25;     // of the latency: posting and completing a message, however much overlaps
+// Share of the latency that posting and completing a message costs the rank, however many messages overlap.
+constexpr double kMessageShare = 0.25;
 
 int segments_for(const Algorithm& algorithm, const SelectionQuery& query, const Settings& settings) {
   if (query.segments > 0) return query.segments;
   return segments_for_size(algorithm, query.size, query.bytes, static_cast<std::size_t>(settings.segment_bytes));
 }
 
-/// All algorithms that support the size, in segments as `segments` says, in the order of their table. All ranks predict
-/// the same, whatever mode their threads are in.
+/// Visits all algorithms that support the number of ranks, in the order of the table; `segments(algorithm)` is the
+/// number of segments of each. FloatMode makes all ranks predict the same times, whatever the mode of their threads.
 template <class Segments, class Visit>
 void visit_candidates(const SelectionQuery& query, const Segments& segments, const Visit& visit) {
   const FloatMode mode;
@@ -35,7 +36,7 @@ void visit_candidates(const SelectionQuery& query, const Segments& segments, con
   }
 }
 
-const Algorithm& find_or_explain(const SelectionQuery& query, std::string_view forced) {
+const Algorithm& require_algorithm(const SelectionQuery& query, std::string_view forced) {
   const Algorithm* found = find_algorithm(query.collective, forced);
   if (found == nullptr) {
     throw InvalidArgument(
@@ -50,13 +51,13 @@ const Algorithm& find_or_explain(const SelectionQuery& query, std::string_view f
 
 Selection selection_of(const TuningTable::Entry& entry, const SelectionQuery& query, const Settings& settings) {
   if (const Method* method = find_method(query.collective, entry.algorithm, query.memory)) return {method, nullptr, 1};
-  const Algorithm& algorithm = find_or_explain(query, entry.algorithm);
+  const Algorithm& algorithm = require_algorithm(query, entry.algorithm);
   const bool from_table = query.segments == 0 && entry.segments > 0;
   return Selection::schedule(algorithm, from_table ? entry.segments : segments_for(algorithm, query, settings),
                              query.memory);
 }
 
-/// Null: none is available.
+/// The first available preferred method; null if there is none.
 const Method* preferred_method(const SelectionQuery& query) {
   for (const Method* method : methods()) {
     if (!method->is_preferred || method->memory != query.memory) continue;
@@ -70,10 +71,10 @@ MemoryKind other_than(MemoryKind memory) {
   return memory == MemoryKind::kHost ? MemoryKind::kCuda : MemoryKind::kHost;
 }
 
-/// A setting is for all collectives of the job. Where it suits others it must not keep this one from running: one on
-/// the other kind of memory, on a vector that is too long for the method, or in a communicator of some ranks of the
-/// job, which may be too few of them, or all of one host.
-bool is_passed_over(const SelectionQuery& query, std::string_view forced) {
+/// True if the algorithm `forced` by a setting does not apply to this query. A setting applies to all collectives of
+/// the job, so it is skipped, instead of an error, for collectives on the other kind of memory, for vectors that are
+/// too long for the method, and in communicators of some ranks of the job: these may be too few, or all on one host.
+bool is_skipped(const SelectionQuery& query, std::string_view forced) {
   const Method* const method = find_method(query.collective, forced, query.memory);
   const bool is_of_other_memory = find_method(query.collective, forced, other_than(query.memory)) != nullptr;
   if (method == nullptr) {
@@ -140,10 +141,10 @@ double predict_us(const Algorithm& algorithm, int segments, const SelectionQuery
   if (cost.messages == 0) return 0;
   const double sent_bytes = static_cast<double>(cost.pieces_sent) *
                             algorithm.piece_bytes(query.size, segments, static_cast<double>(query.bytes));
-  // A round takes as long as its longest message, or as what a rank sends in it on average.
+  // A round takes as long as its longest message, or as all bytes that a rank sends in a round on average.
   const double message_bytes = sent_bytes / static_cast<double>(cost.messages);
   const double rank_bytes = sent_bytes / (static_cast<double>(query.size) * cost.rounds);
-  // Of what arrives, this share is also reduced; only the last segment's reduction does not overlap with messages.
+  // Share of the received pieces that is also reduced. All reductions but the last segment's overlap with messages.
   const double reduced_share =
       static_cast<double>(cost.pieces_reduced) / (static_cast<double>(cost.pieces_sent) * segments);
   const double us_per_byte = query.link.us_per_byte + reduced_share * kReduceUsPerByte;
@@ -163,11 +164,11 @@ std::vector<Candidate> candidates(const SelectionQuery& query, const Settings& s
 }
 
 double cheapest_schedule_us(const SelectionQuery& query) {
-  double least = std::numeric_limits<double>::infinity();
+  double cheapest_us = std::numeric_limits<double>::infinity();
   visit_candidates(
       query, [](const Algorithm&) { return 1; },
-      [&](const Candidate& candidate) { least = std::min(least, candidate.predicted_us); });
-  return least;
+      [&](const Candidate& candidate) { cheapest_us = std::min(cheapest_us, candidate.predicted_us); });
+  return cheapest_us;
 }
 
 std::string describe_no_such_algorithm(Collective collective, std::string_view wanted) {
@@ -180,7 +181,7 @@ const TuningTable::Entry* measured_entry(const SelectionQuery& query) {
   if (query.table == nullptr || query.bytes == kUnknownBytes) return nullptr;
   const TuningTable::Entry* const entry = query.table->find(query.collective, query.bytes, query.memory);
   if (entry == nullptr) return nullptr;
-  // Whether memory is shared is a setting, and no part of what a table is for.
+  // Sharing memory is a setting, not part of a table's shape, so the method may be unavailable.
   const Method* const method = find_method(query.collective, entry->algorithm, query.memory);
   return method != nullptr && !method->is_available(query, true) ? nullptr : entry;
 }
@@ -207,7 +208,7 @@ ShortVectors select_short_vectors(const SelectionQuery& query, const Settings& s
 Selection select(const SelectionQuery& query, const Settings& settings) {
   const bool is_callers = !query.forced.empty();
   const std::string_view forced = is_callers ? query.forced : forced_algorithm(query.collective, settings);
-  if (forced == "auto" || (!is_callers && is_passed_over(query, forced))) return select_freely(query, settings);
+  if (forced == "auto" || (!is_callers && is_skipped(query, forced))) return select_freely(query, settings);
   const Method* const method = find_method(query.collective, forced, query.memory);
   if (method == nullptr && find_method(query.collective, forced, other_than(query.memory)) != nullptr) {
     throw InvalidArgument(fmt::format("{} by {} does not work on {}; leave the choice to Farandole (auto)",
@@ -215,11 +216,11 @@ Selection select(const SelectionQuery& query, const Settings& settings) {
                                       query.memory == MemoryKind::kHost ? "host memory" : "device memory"));
   }
   if (method == nullptr) {
-    const Algorithm& algorithm = find_or_explain(query, forced);
+    const Algorithm& algorithm = require_algorithm(query, forced);
     return Selection::schedule(algorithm, segments_for(algorithm, query, settings), query.memory);
   }
   if (method->is_available(query, false)) return {method, nullptr, 1};
-  if (query.size == 1) return select_freely(query, settings);  // a rank alone has no peer to share with
+  if (query.size == 1) return select_freely(query, settings);  // a single rank has no peer to share memory with
   throw InvalidArgument(fmt::format("{} by {} needs {}; leave the choice to Farandole (auto)", name(query.collective),
                                     method->name, method->needs));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selection: which algorithm runs, as a pure function of what all ranks know.
+// Selection: which algorithm runs a collective, as a pure function of facts that all ranks share.
 #pragma once
 
 #include <cstddef>
@@ -16,56 +16,59 @@
 
 namespace farandole {
 
-/// What runs.
+/// The method that runs a collective and, if the method runs a schedule, the schedule's algorithm.
 struct Selection {
   const Method* method = nullptr;
-  const Algorithm* algorithm = nullptr;  ///< of a schedule over messages, else null
-  int segments = 1;
+  const Algorithm* algorithm = nullptr;  ///< null unless the method runs a schedule
+  int segments = 1;                      ///< per chunk of the schedule
   std::string_view name() const { return algorithm != nullptr ? algorithm->name : method->name; }
   static Selection schedule(const Algorithm& algorithm, int segments, MemoryKind memory = MemoryKind::kHost);
 };
 
-/// Of a group of messages between devices, for the choice of algorithms: an order of magnitude, measured nowhere.
+/// Cost of one group of messages between devices, for the choice of algorithms: an order of magnitude, not measured.
 inline constexpr LinkCost kDeviceLink{.latency_us = 15.0, .us_per_byte = 1e-5};
 
-/// Of a copy from memory to memory, an order of magnitude.
+/// Cost of a copy from memory to memory: an order of magnitude.
 inline constexpr double kCopyUsPerByte = 1e-4;
 
-/// More than any entry of a table reaches.
+/// Size of vectors whose size the ranks do not share: larger than any entry of a table.
 inline constexpr std::size_t kUnknownBytes = std::numeric_limits<std::size_t>::max();
 
-/// What is to be chosen for.
+/// A collective, a communicator and the wishes of the caller. All members but the caller's are the same on all ranks.
 struct SelectionQuery {
   Collective collective = Collective::kAllreduce;
   std::size_t bytes = 0;  ///< of the whole vector
-  int size = 1;
+  int size = 1;           ///< ranks of the communicator
   LinkCost link;
-  bool shares_memory = false;          ///< all ranks live on one host and can reach each other's memory
-  int hosts = 0;                       ///< several; of calls on host memory only if ranks share it inside each; else 0
-  std::string_view forced;             ///< by the caller; empty: the setting's
-  int segments = 0;                    ///< by the caller; 0: from the size
-  const TuningTable* table = nullptr;  ///< measured on ranks like these, if there is one
+  bool shares_memory = false;  ///< all ranks are on one host and can reach each other's memory
+  /// Number of hosts, if several, else 0. For host memory also 0 unless the ranks of each host share memory.
+  int hosts = 0;
+  std::string_view forced;             ///< algorithm that the caller names; empty: the setting decides
+  int segments = 0;                    ///< segments that the caller names; 0: computed from the size
+  const TuningTable* table = nullptr;  ///< measured on communicators of this shape; null if there is none
   MemoryKind memory = MemoryKind::kHost;
-  bool is_part_of_job = false;  ///< the job has ranks that are no members
-  bool compares = true;         ///< the ranks compare what they call, in a round of its own or with short vectors
-  bool vendor_agrees = true;    ///< of the call's type and reduction: vendor_agrees()
+  bool is_part_of_job = false;  ///< some ranks of the job are not members of the communicator
+  bool compares = true;         ///< the ranks compare their calls, in rounds of their own or along with short vectors
+  bool vendor_agrees = true;    ///< vendor_agrees() of the call's type and reduction
 };
 
-/// Forced by the caller, else by the setting, else what the table has measured, else the first preferred method that is
-/// available, else the cheapest schedule by the cost model.
-/// A setting that can not hold here but may elsewhere in the job is passed over.
-/// @throws InvalidArgument  the forced algorithm does not exist, or can not run in this communicator
+/// Selects the method and the algorithm of a collective, by the first of these rules that applies: the algorithm that
+/// the caller names; the algorithm that a setting names; the entry of the table; the first available preferred method;
+/// the cheapest schedule by the cost model. A setting that cannot apply to this query, but may to others of the job, is
+/// skipped.
+/// @throws InvalidArgument  the named algorithm does not exist, or cannot run in this communicator
 Selection select(const SelectionQuery& query, const Settings& settings);
 
-/// What the table has for this query, if it has something and that can run here.
+/// Entry of the table for this query; null if there is none, or if its algorithm cannot run here.
 const TuningTable::Entry* measured_entry(const SelectionQuery& query);
 
-/// Vectors whose selection needs no search, unless the caller wants something else.
+/// Vectors that all have the same selection, so that a call with such a vector skips the search, unless the caller
+/// names an algorithm.
 struct ShortVectors {
-  std::size_t below_bytes = 0;
-  Selection selection;  ///< of all that have fewer bytes
+  std::size_t below_bytes = 0;  ///< all vectors of fewer bytes
+  Selection selection;
 };
-/// @param query  for any size
+/// @param query  its `bytes` are ignored
 ShortVectors select_short_vectors(const SelectionQuery& query, const Settings& settings);
 
 /// One candidate of the cost model.
@@ -74,20 +77,20 @@ struct Candidate {
   int segments;
   double predicted_us;
 };
-/// All algorithms that support the size, cheapest first.
+/// All algorithms that support the number of ranks, cheapest first.
 std::vector<Candidate> candidates(const SelectionQuery& query, const Settings& settings);
 
-/// Predicted time: rounds × (latency + bytes per round × cost per byte sent and reduced) + a share of the latency per
-/// message.
+/// Time that the cost model predicts, in microseconds: rounds × (latency + bytes per round × cost per byte sent and
+/// reduced) + messages per rank × a share of the latency.
 double predict_us(const Algorithm& algorithm, int segments, const SelectionQuery& query);
 
-/// Of the cheapest of them without segments: of a vector that is too short for segments to pay.
+/// Predicted time of the cheapest algorithm in one segment, for vectors that are too short to gain by segments.
 double cheapest_schedule_us(const SelectionQuery& query);
 
-/// "there is no algorithm 'rung' (did you mean 'ring'?); it must be one of …", with what this collective knows.
+/// "there is no algorithm 'rung' (did you mean 'ring'?); it must be one of …", with the names for this collective.
 std::string describe_no_such_algorithm(Collective collective, std::string_view wanted);
 
-/// The setting that forces an algorithm of this collective; "auto" where there is none.
+/// Value of the setting that forces an algorithm of this collective; "auto" if the collective has no such setting.
 const std::string& forced_algorithm(Collective collective, const Settings& settings);
 
 }  // namespace farandole

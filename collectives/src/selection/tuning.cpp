@@ -18,18 +18,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr int kFormat = 1;
-constexpr std::size_t kMaxShown = 60;
-constexpr std::size_t kLongestText = 64;
+constexpr std::size_t kMaxShown = 60;  // bytes of a value in a message
+constexpr std::size_t kMaxTextBytes = 64;
 constexpr const char* kCollectives = "collectives";
 constexpr const char* kDeviceCollectives = "device_collectives";
 
-/// For messages.
+/// `text` or its beginning, for messages.
 std::string shortened(std::string text) {
   if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "…";
   return text;
 }
 
-/// A place in the file, with what is there.
+/// A JSON value together with its place in the file, for messages.
 class Node {
  public:
   Node(const Json& json, std::string place) : json_(json), place_(std::move(place)) {}
@@ -38,7 +38,7 @@ class Node {
     const std::string came = json_.dump(-1, ' ', false, Json::error_handler_t::replace);
     throw DataError(fmt::format("{} is {}; it must be {}", place_, shortened(came), expected));
   }
-  /// The members of an object that has these and no others.
+  /// Requires an object without other keys than these.
   void allow_only(std::initializer_list<std::string_view> keys) const {
     if (!json_.is_object()) refuse("an object");
     for (const auto& [key, value] : json_.items()) {
@@ -61,13 +61,13 @@ class Node {
     return nodes;
   }
   std::string text() const {
-    if (!json_.is_string() || json_.get_ref<const std::string&>().size() > kLongestText) {
-      refuse(fmt::format("a text of at most {} bytes", kLongestText));
+    if (!json_.is_string() || json_.get_ref<const std::string&>().size() > kMaxTextBytes) {
+      refuse(fmt::format("a text of at most {} bytes", kMaxTextBytes));
     }
     return json_.get<std::string>();
   }
   template <class Number>
-  Number whole() const {
+  Number whole_number() const {
     constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<Number>::max());
     if (!json_.is_number_unsigned() || json_.get<std::uint64_t>() > kMax) refuse("a whole number, not negative");
     return json_.get<Number>();
@@ -102,8 +102,8 @@ Json parse_json(std::string_view text) {
 
 TuningTable::Entry read_entry(const Node& node) {
   node.allow_only({"up_to_bytes", "algorithm", "segments", "time_us"});
-  return {node.at("up_to_bytes").whole<std::size_t>(), node.at("algorithm").text(), node.at("segments").whole<int>(),
-          node.at("time_us").number()};
+  return {node.at("up_to_bytes").whole_number<std::size_t>(), node.at("algorithm").text(),
+          node.at("segments").whole_number<int>(), node.at("time_us").number()};
 }
 
 void read_entries(const Node& collectives, TuningTable::Entries& entries) {
@@ -119,26 +119,26 @@ void read_entries(const Node& collectives, TuningTable::Entries& entries) {
 
 TuningTable read_table(const Node& root) {
   root.allow_only({"format", "measured_on", "shared_memory", kCollectives, kDeviceCollectives});
-  if (root.at("format").whole<int>() != kFormat) root.at("format").refuse(fmt::format("{}", kFormat));
+  if (root.at("format").whole_number<int>() != kFormat) root.at("format").refuse(fmt::format("{}", kFormat));
   TuningTable table;
   const Node measured_on = root.at("measured_on");
   measured_on.allow_only({"ranks", "hosts", "transport", "version"});
-  table.shape = {measured_on.at("ranks").whole<int>(), measured_on.at("hosts").whole<int>(),
+  table.shape = {measured_on.at("ranks").whole_number<int>(), measured_on.at("hosts").whole_number<int>(),
                  measured_on.at("transport").text()};
   table.version = measured_on.at("version").text();
   if (root.has("shared_memory")) {
     const Node limits = root.at("shared_memory");
     limits.allow_only({"one_shot_bytes", "slice_bytes"});
-    if (limits.has("one_shot_bytes")) table.one_shot_bytes = limits.at("one_shot_bytes").whole<std::size_t>();
-    if (limits.has("slice_bytes")) table.slice_bytes = limits.at("slice_bytes").whole<std::size_t>();
+    if (limits.has("one_shot_bytes")) table.one_shot_bytes = limits.at("one_shot_bytes").whole_number<std::size_t>();
+    if (limits.has("slice_bytes")) table.slice_bytes = limits.at("slice_bytes").whole_number<std::size_t>();
   }
-  // A table has at least one of both.
+  // A table has at least one of the two.
   if (root.has(kCollectives) || !root.has(kDeviceCollectives)) read_entries(root.at(kCollectives), table.entries);
   if (root.has(kDeviceCollectives)) read_entries(root.at(kDeviceCollectives), table.device_entries);
   return table;
 }
 
-/// One entry to a line, for people who read it.
+/// One entry per line, for people who read the file.
 std::string json_of(const TuningTable::Entries& entries) {
   std::string text = "{";
   std::string_view separator = "\n";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a table of measured choices may say.
+// Validation of tables of measured choices.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 constexpr int kMaxRanks = 1 << 20;
 constexpr int kMaxSegments = 1024;
 
-/// Why `algorithm` can not run `collective` in a communicator of this shape; empty if it can.
+/// Reason why `algorithm` cannot run `collective` in a communicator of this shape; empty if it can.
 std::string objection(Collective collective, MemoryKind memory, const std::string& algorithm,
                       const TuningShape& shape) {
   const bool on_host = memory == MemoryKind::kHost;
@@ -56,7 +56,7 @@ void check_entry(Collective collective, MemoryKind memory, const TuningTable& ta
   }
 }
 
-/// What the variable of the same meaning accepts.
+/// Requires that the setting of the same meaning accepts the value.
 void check_limit(std::string_view key, std::string_view variable, std::optional<std::size_t> value) {
   if (!value) return;
   const auto settings = settings_table();
@@ -70,9 +70,9 @@ void check_limit(std::string_view key, std::string_view variable, std::optional<
 }  // namespace
 
 void TuningTable::check() const {
-  const auto within = [](std::string_view what, int value, int most) {
-    if (value >= 1 && value <= most) return;
-    throw InvalidArgument(fmt::format("measured_on, {} is {}; it must be 1 … {}", what, value, most));
+  const auto within = [](std::string_view key, int value, int max) {
+    if (value >= 1 && value <= max) return;
+    throw InvalidArgument(fmt::format("measured_on, {} is {}; it must be 1 … {}", key, value, max));
   };
   within("ranks", shape.ranks, kMaxRanks);
   within("hosts", shape.hosts, shape.ranks);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Every algorithm of the table: the verifier accepts its schedules at all sizes, and values are associated as
+// documented.
 #include "farandole/collectives/algorithms.h"
 
 #include <gtest/gtest.h>
@@ -166,7 +168,7 @@ TEST(AssociationTest, AllRanksOfAnAllreduceGetTheSameBits) {
   }
 }
 
-TEST(AssociationTest, PositionIndependentAlgorithmsAssociateEveryPieceAlike) {
+TEST(AssociationTest, PositionIndependentMeansOneTreeForAllPieces) {
   for (const Algorithm& algorithm : algorithms()) {
     for (int size = 2; size <= 17; ++size) {
       if (algorithm.position_independent && algorithm.supports(size)) {
@@ -182,7 +184,7 @@ TEST(AssociationTest, PositionIndependentAlgorithmsAssociateEveryPieceAlike) {
   }
 }
 
-TEST(AlgorithmsTest, FirstOfEachCollectiveSupportsEverySizeAndNamesAreUnique) {
+TEST(AlgorithmsTest, FirstRowSupportsEverySizeAndNamesAreUnique) {
   std::set<Collective> seen;
   std::set<std::pair<Collective, std::string_view>> names;
   for (const Algorithm& algorithm : algorithms()) {

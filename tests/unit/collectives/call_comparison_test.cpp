@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comparison of calls by messages: every rank raises the same, in whatever order messages arrive.
+// The comparison of calls by messages: every rank gets the same result, in whatever order messages arrive.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -126,7 +126,7 @@ std::uint64_t seventh(int /*rank*/) {
   return ShmGroup::first_number(7);
 }
 
-TEST(CallComparison, RanksThatCallTheSameGoOn) {
+TEST(CallComparison, EqualCallsSucceed) {
   for (const int size : {2, 3, 4, 5, 7, 8}) {
     for (unsigned seed = 0; seed < 5; ++seed) {
       const auto errors = compare(
@@ -136,7 +136,7 @@ TEST(CallComparison, RanksThatCallTheSameGoOn) {
   }
 }
 
-TEST(CallComparison, AllRanksNameTheSameTwo) {
+TEST(CallComparison, AllRanksNameTheSameTwoRanks) {
   for (const int size : {2, 3, 4, 5, 7}) {
     for (int odd = 0; odd < size; ++odd) {
       const auto errors = compare(
@@ -148,7 +148,7 @@ TEST(CallComparison, AllRanksNameTheSameTwo) {
   }
 }
 
-TEST(CallComparison, ARankThatHasCalledMoreOftenDiffers) {
+TEST(CallComparison, DifferentSequenceNumbersAreAMismatch) {
   const auto errors = compare(
       3, 1, [](int) { return sum_of(100); }, [](int rank) { return ShmGroup::first_number(rank == 2 ? 11 : 7); });
   EXPECT_THAT(errors, testing::Each(HasSubstr("the number of calls before")));
@@ -164,7 +164,7 @@ std::vector<std::size_t> lengths_among(int size, unsigned kind) {
   return lengths;
 }
 
-TEST(CallComparison, EveryRankHasWhatAllShow) {
+TEST(CallComparison, EveryRankReceivesTheBlocksOfAllRanks) {
   for (const int size : {2, 3, 4, 5, 6, 7, 8, 13}) {
     for (unsigned kind = 0; kind < 3; ++kind) {
       for (unsigned seed = 0; seed < 5; ++seed) {
@@ -177,7 +177,7 @@ TEST(CallComparison, EveryRankHasWhatAllShow) {
 }
 
 /// Every rank waits for one rank, and another one waits for what it has sent.
-TEST(CallComparison, ARankThatWaitsLooksAfterWhatItHasSent) {
+TEST(CallComparison, TestsItsSendsWhileItWaits) {
   for (const int size : {2, 3, 4, 5, 8}) {
     const auto errors = compare(
         size, 1, [](int) { return sum_of(100); }, seventh, [&](int) { return lengths_among(size, 0); },
@@ -186,7 +186,7 @@ TEST(CallComparison, ARankThatWaitsLooksAfterWhatItHasSent) {
   }
 }
 
-TEST(CallComparison, NamesTheRankThatDoesNotTakeWhatWasSentToIt) {
+TEST(CallComparison, NamesTheRankThatDoesNotReceive) {
   ScriptedNetwork network;
   const Apart ranks(2, network);
   FlatComparison first(ranks.group(0), seventh(0), sum_of(100)), second(ranks.group(1), seventh(1), sum_of(100));
@@ -202,7 +202,7 @@ TEST(CallComparison, NamesTheRankThatDoesNotTakeWhatWasSentToIt) {
   EXPECT_EQ(second.advance(), Operation::State::kDone);
 }
 
-TEST(CallComparison, LetsGoOfTheMessagesThatAreWithdrawn) {
+TEST(CallComparison, WithdrawReleasesAllMessages) {
   ScriptedNetwork network;
   network.keep_withdrawn_sends();
   const Apart ranks(3, network);
@@ -214,7 +214,7 @@ TEST(CallComparison, LetsGoOfTheMessagesThatAreWithdrawn) {
 }
 
 /// The peer is found to be lost while its sends are gone through, some of which are complete.
-TEST(CallComparison, CanBeWithdrawnWhenASendHasFailed) {
+TEST(CallComparison, CanBeWithdrawnAfterAFailedSend) {
   ScriptedNetwork network;
   const Apart ranks(5, network);
   std::vector<std::unique_ptr<FlatComparison>> comparisons;
@@ -236,7 +236,7 @@ TEST(CallComparison, CanBeWithdrawnWhenASendHasFailed) {
 }
 
 /// Over hosts of several ranks, in each phase.
-TEST(CallComparison, NamesTheRanksThatItWaitsFor) {
+TEST(CallComparison, NamesTheRanksItWaitsFor) {
   ScriptedNetwork network;
   test::ShmRanks ranks(4, 1024, {0, 0, 1, 1}, &network);
   std::vector<Hierarchy> hierarchies;
@@ -266,7 +266,7 @@ TEST(CallComparison, NamesTheRanksThatItWaitsFor) {
 }
 
 /// The odd one has longer or shorter vectors in mind, or those that do not travel with the comparison.
-TEST(CallComparison, RanksThatShowOtherLengthsLearnThatTheirCallsDiffer) {
+TEST(CallComparison, DifferentBlockLengthsAreAMismatch) {
   for (const int size : {2, 3, 4, 5, 7, 8}) {
     for (int odd = 0; odd < size; ++odd) {
       for (const std::size_t bytes : {std::size_t{0}, std::size_t{8}, std::size_t{4000}}) {
@@ -284,14 +284,14 @@ TEST(CallComparison, RanksThatShowOtherLengthsLearnThatTheirCallsDiffer) {
 }
 
 /// A broken peer: its calls are the same, its data are not.
-TEST(CallComparison, DataOfAnotherLengthIsAnErrorWhereTheCallsAreTheSame) {
+TEST(CallComparison, WrongDataLengthInEqualCallsIsAnError) {
   EXPECT_THROW(compare(
                    2, 1, [](int) { return sum_of(100); }, seventh,
                    [](int rank) { return std::vector<std::size_t>(2, rank == 0 ? 400 : 8); }),
                TransportError);
 }
 
-TEST(CallComparison, EveryFieldCounts) {
+TEST(CallComparison, EveryDescriptorFieldIsCompared) {
   const std::vector<std::function<void(Descriptor&)>> changes{[](Descriptor& d) { d.collective = Collective::kReduce; },
                                                               [](Descriptor& d) { d.dtype = DType::kI32; },
                                                               [](Descriptor& d) { d.memory = MemoryKind::kCuda; },

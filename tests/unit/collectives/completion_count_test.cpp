@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The number up to which all collectives of a communicator are completed, with several collectives in flight.
 #include "shared_memory/completion_count.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +7,7 @@
 namespace farandole {
 namespace {
 
-TEST(CompletionCount, TheOldestInFlightBoundsIt) {
+TEST(CompletionCount, OldestInFlightCollectiveBoundsTheCount) {
   CompletionCount completion;
   completion.begin(0, 2);
   completion.begin(1, 4);
@@ -16,7 +17,7 @@ TEST(CompletionCount, TheOldestInFlightBoundsIt) {
   EXPECT_EQ(completion.completed(), 4U);
 }
 
-TEST(CompletionCount, TellsWhatWasInTheLaneBefore) {
+TEST(CompletionCount, ReturnsThePreviousCollectiveOfTheLane) {
   CompletionCount completion;
   EXPECT_EQ(completion.begin(0, 2), 0U);
   completion.end(0, 3);
@@ -26,7 +27,7 @@ TEST(CompletionCount, TellsWhatWasInTheLaneBefore) {
 }
 
 /// A later one may begin and end before it begins, and even before its second half does.
-TEST(CompletionCount, WhatIsAnnouncedIsNotCompleted) {
+TEST(CompletionCount, AnnouncedCollectivesAreNotCompleted) {
   CompletionCount completion;
   completion.begin(0, 2);
   completion.begin(1, 4);
@@ -40,7 +41,7 @@ TEST(CompletionCount, WhatIsAnnouncedIsNotCompleted) {
   EXPECT_EQ(completion.completed(), 4U);
 }
 
-TEST(CompletionCount, WhatIsWithdrawnHoldsNobodyUp) {
+TEST(CompletionCount, WithdrawnCollectivesDoNotBlockTheCount) {
   CompletionCount completion;
   EXPECT_EQ(completion.begin(0, 2), 0U);
   completion.begin(1, 4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random jobs: ranks call operations of overlapping communicators in any order, proposals travel for any time, and each
-// rank runs what it may. Nothing may get stuck, and ranks run what they share in one order.
+// The order of device operations in random jobs: ranks call operations of overlapping communicators in any order, and
+// proposals arrive after any delay. No rank may get stuck, and all ranks run shared operations in the same order.
 #include "device/device_order.h"
 
 #include <gtest/gtest.h>

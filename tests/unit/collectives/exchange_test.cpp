@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Short vectors between hosts, which groups pretend. (In which order messages may arrive:
-// call_comparison_test.cpp.)
+// Exchange, the method for short vectors between hosts. The hosts are simulated by groups. (call_comparison_test.cpp
+// tests the orders in which messages may arrive.)
 #include "messages/exchange.h"
 
 #include <fmt/core.h>
@@ -126,7 +126,7 @@ TEST(Exchange, ReducesInAndOutOfPlaceWithFactors) {
   }
 }
 
-TEST(Exchange, OfTwoRanksNoneShowsWhatTheOtherOneDoesNotNeed) {
+TEST(Exchange, TwoRanksShowOnlyWhatThePeerNeeds) {
   Numbers input(4), output(4);
   const auto shown_by = [&](Collective collective, int rank) {
     Call call;
@@ -156,7 +156,7 @@ TEST(Exchange, OfTwoRanksNoneShowsWhatTheOtherOneDoesNotNeed) {
   }
 }
 
-TEST(Exchange, WhatARankShowsOfItsScaledInputIsNotScaledAgain) {
+TEST(Exchange, ScaledInputIsNotScaledAgain) {
   Numbers input(4, 3.0F), output(4, -1.0F);
   Call call;
   call.collective = Collective::kAllreduce;
@@ -174,7 +174,7 @@ TEST(Exchange, WhatARankShowsOfItsScaledInputIsNotScaledAgain) {
   EXPECT_EQ(output, Numbers(4, 7.0F));
 }
 
-TEST(Exchange, MovesPartsToWhereTheyBelong) {
+TEST(Exchange, MovesEveryPartToItsPlace) {
   for (const Layout& layout : layouts()) {
     exchange_on_hosts(layout, [size = static_cast<int>(layout.size())](Communicator& ranks) {
       const Counts counts = uneven_counts(size);
@@ -204,7 +204,7 @@ TEST(Exchange, MovesPartsToWhereTheyBelong) {
   }
 }
 
-TEST(Exchange, AllRanksFindTheSameBits) {
+TEST(Exchange, AllRanksComputeTheSameBits) {
   exchange_on_hosts(apart(7), [](Communicator& ranks) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64}) {
       Buffer buffer(33, dtype);
@@ -224,7 +224,7 @@ TEST(Exchange, AllRanksFindTheSameBits) {
 }
 
 /// Whatever the odd rank calls: a vector of another length, one that is too long to travel, another collective.
-TEST(Exchange, AllRanksRaiseTheSameMismatchAndGoOn) {
+TEST(Exchange, AllRanksRaiseTheSameMismatchAndContinue) {
   for (const Layout& layout : layouts()) {
     exchange_on_hosts(layout, [size = static_cast<int>(layout.size())](Communicator& ranks) {
       const bool is_odd = ranks.rank() == size - 1;
@@ -256,7 +256,7 @@ TEST(Exchange, AllRanksRaiseTheSameMismatchAndGoOn) {
   }
 }
 
-TEST(Exchange, ACommunicatorMayCompareCallsWhereTheJobDoesNot) {
+TEST(Exchange, CommunicatorMayCompareCallsIfTheJobDoesNot) {
   const test::Variable check("FARANDOLE_CHECK", "off");
   for (const Layout& layout : {apart(2), Layout{0, 0}, Layout{0, 0, 1, 1}}) {
     SCOPED_TRACE(testing::PrintToString(layout));
@@ -305,7 +305,7 @@ SelectionQuery between_hosts(std::size_t bytes, int size) {
   return asked;
 }
 
-TEST(Exchange, IsChosenForVectorsThatTravelFasterThanARoundMoreTakes) {
+TEST(Exchange, IsSelectedIfFasterThanAnotherRound) {
   const Settings settings;
   EXPECT_EQ(select(between_hosts(4, 2), settings).name(), kExchange);
   EXPECT_EQ(select(between_hosts(64 << 10, 2), settings).name(), kExchange);
@@ -321,7 +321,7 @@ TEST(Exchange, IsChosenForVectorsThatTravelFasterThanARoundMoreTakes) {
   EXPECT_NE(select(asked, settings).name(), kExchange);
 }
 
-TEST(Exchange, OfWhatIsOnlyMovedNoMoreCopiesAreMadeThanTheComparisonTakes) {
+TEST(Exchange, MovementMakesNoExtraCopies) {
   const Settings settings;
   for (const Collective collective : {Collective::kAllgather, Collective::kBroadcast}) {
     SelectionQuery asked = between_hosts(64 << 10, 2);
@@ -333,7 +333,7 @@ TEST(Exchange, OfWhatIsOnlyMovedNoMoreCopiesAreMadeThanTheComparisonTakes) {
   }
 }
 
-TEST(Exchange, OfTwoRanksNoneSendsWhatOnlyItselfNeeds) {
+TEST(Exchange, TwoRanksDoNotSendTheirOwnParts) {
   const Settings settings;
   for (const Collective collective : {Collective::kReduceScatter, Collective::kAlltoall, Collective::kScatter}) {
     SelectionQuery asked = between_hosts(64 << 10, 2);
@@ -347,7 +347,7 @@ TEST(Exchange, OfTwoRanksNoneSendsWhatOnlyItselfNeeds) {
   }
 }
 
-TEST(Exchange, IsLeftOutWhereCallsAreNotCompared) {
+TEST(Exchange, IsNotSelectedIfCallsAreNotCompared) {
   const Settings settings;
   SelectionQuery asked = between_hosts(4, 2);
   asked.compares = false;
@@ -361,7 +361,7 @@ TEST(Exchange, IsLeftOutWhereCallsAreNotCompared) {
   EXPECT_EQ(select(asked, settings).name(), kExchange) << "takes as many rounds";
 }
 
-TEST(Exchange, OverHostsOfSeveralRanksItDependsOnWhatAHierarchyWouldSend) {
+TEST(Exchange, OverHostsSelectionComparesWithTheHierarchy) {
   const Settings settings;
   SelectionQuery asked = between_hosts(64 << 10, 4);
   asked.hosts = 2;
@@ -381,7 +381,7 @@ TEST(Exchange, OverHostsOfSeveralRanksItDependsOnWhatAHierarchyWouldSend) {
   }
 }
 
-TEST(Exchange, ASettingLeavesLongVectorsToOtherWays) {
+TEST(Exchange, SettingIsSkippedForLongVectors) {
   const test::Variable allreduce("FARANDOLE_ALLREDUCE", std::string(kExchange));
   const test::Variable broadcast("FARANDOLE_BROADCAST", std::string(kExchange));
   for (const Layout& layout : {Layout{0, 1}, Layout{0, 0, 1, 1}}) {
@@ -401,7 +401,7 @@ TEST(Exchange, ASettingLeavesLongVectorsToOtherWays) {
   }
 }
 
-TEST(Exchange, ASettingHoldsForShortVectorsAndTheCallersWordForAll) {
+TEST(Exchange, SettingHoldsForShortVectorsCallerForAll) {
   Settings settings;
   settings.allreduce = kExchange;
   EXPECT_EQ(select(between_hosts(4, 2), settings).name(), kExchange);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of collectives over messages: where data lies, and what is copied before and after.
+// Plans of collectives over messages: which memory holds input and result, and what is copied before and after.
 #include "messages/execution_plan.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ ExecutionPlan plan(const Call& call, std::string_view algorithm, int rank, int s
   return plan_execution(call, Selection::schedule(*find_algorithm(call.collective, algorithm), 1), rank, size);
 }
 
-TEST(ExecutionPlan, AnAllreduceReadsTheInputAndWritesTheOutput) {
+TEST(ExecutionPlan, AllreduceReadsTheInputAndWritesTheOutput) {
   const ExecutionPlan made = plan(call_of(Collective::kAllreduce, 100, 100), "ring", 1, 3);
   EXPECT_FALSE(made.has_prologue);
   EXPECT_EQ(made.input.memory, Memory::kInput);
@@ -38,7 +38,7 @@ TEST(ExecutionPlan, AnAllreduceReadsTheInputAndWritesTheOutput) {
   EXPECT_EQ(made.staged_bytes + made.whole_bytes + made.delivered_bytes, 0U);
 }
 
-TEST(ExecutionPlan, AFactorIsAppliedOnTheWayToTheOutputOrToStagedMemory) {
+TEST(ExecutionPlan, FactorIsAppliedWhileTheInputIsCopied) {
   Call call = call_of(Collective::kAllreduce, 100, 100);
   call.prescale = 0.5;
   ExecutionPlan made = plan(call, "ring", 0, 2);
@@ -53,7 +53,7 @@ TEST(ExecutionPlan, AFactorIsAppliedOnTheWayToTheOutputOrToStagedMemory) {
   EXPECT_EQ(made.staged_bytes, 400U);
 }
 
-TEST(ExecutionPlan, ARankThatKeepsOneChunkHasTheWholeVectorInMemoryOfTheOperation) {
+TEST(ExecutionPlan, ReduceScatterHoldsTheVectorInOwnMemory) {
   const ExecutionPlan made = plan(call_of(Collective::kReduceScatter, 96, 32), "ring", 2, 3);
   EXPECT_EQ(made.data.memory, Memory::kWhole);
   EXPECT_EQ(made.whole_bytes, 384U);
@@ -61,7 +61,7 @@ TEST(ExecutionPlan, ARankThatKeepsOneChunkHasTheWholeVectorInMemoryOfTheOperatio
   EXPECT_EQ(made.delivered_bytes, 128U);
 }
 
-TEST(ExecutionPlan, AnAllgatherReadsItsChunkWhereTheLayoutHasIt) {
+TEST(ExecutionPlan, AllgatherReadsItsChunkAtItsLayoutOffset) {
   const std::array<std::size_t, 3> counts{10, 20, 30};
   Call call = call_of(Collective::kAllgather, 20, 60);
   call.counts = counts;
@@ -72,7 +72,7 @@ TEST(ExecutionPlan, AnAllgatherReadsItsChunkWhereTheLayoutHasIt) {
   EXPECT_EQ(made.result_pieces, 1);
 }
 
-TEST(ExecutionPlan, AnAlltoallInPlaceKeepsACopyOfItsInput) {
+TEST(ExecutionPlan, AlltoallInPlaceCopiesItsInput) {
   Call call = call_of(Collective::kAlltoall, 60, 60);
   EXPECT_FALSE(plan(call, "pairwise", 1, 3).has_prologue);
   call.input.data = kOutput;
@@ -89,7 +89,7 @@ TEST(ExecutionPlan, OnlyTheRootOfAReduceHasAResult) {
 }
 
 /// Planning touches no memory; the host's loops refuse a plan for memory of a device.
-TEST(ExecutionPlan, SaysWhereTheMemoryIs) {
+TEST(ExecutionPlan, PlanHasTheMemorySpaceOfTheCall) {
   Call call = call_of(Collective::kAllreduce, 100, 100);
   EXPECT_TRUE(plan(call, "ring", 0, 2).space.is_host());
   call.input.space = call.output.space = {MemoryKind::kCuda, 3};

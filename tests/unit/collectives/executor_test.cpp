@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor of schedules over a network that delivers when the test wants: in many orders, with empty pieces, and
-// with messages that are lost.
+// The executor of schedules over a network that the test controls: messages in many orders, empty pieces, lost
+// messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -102,7 +102,7 @@ std::vector<float> sum(int size, std::size_t count) {
   return wanted;
 }
 
-TEST(Executor, GivesTheSumInWhateverOrderRanksAndMessagesMoveOn) {
+TEST(Executor, GivesTheSumInEveryOrderOfRanksAndMessages) {
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective != Collective::kAllreduce) continue;
     for (const int size : {2, 3, 4, 5}) {
@@ -121,7 +121,7 @@ TEST(Executor, GivesTheSumInWhateverOrderRanksAndMessagesMoveOn) {
   }
 }
 
-TEST(Executor, SendsNoMessageForAPieceWithoutElements) {
+TEST(Executor, SendsNoMessageForAnEmptyPiece) {
   const Algorithm& ring = *find_algorithm(Collective::kAllreduce, "ring");
   ScriptedNetwork network;
   Job job(network, ring, 3, /*count=*/1, /*segments=*/1);
@@ -130,7 +130,7 @@ TEST(Executor, SendsNoMessageForAPieceWithoutElements) {
   EXPECT_EQ(network.delivered(), 4U) << "the one chunk with an element goes round twice, less one hop each time";
 }
 
-TEST(Executor, KeepsABoundOnMemoryForIncomingMessages) {
+TEST(Executor, BoundsTheMemoryForIncomingMessages) {
   const Algorithm& ring = *find_algorithm(Collective::kAllreduce, "ring");
   ScriptedNetwork network;
   Job job(network, ring, 2, /*count=*/64, /*segments=*/16);
@@ -164,7 +164,7 @@ TEST(Executor, FailsWithTheTransportAndCanBeWithdrawn) {
 }
 
 /// An operation stays for the sake of the messages whose memory may still be used. Of the others nothing stays.
-TEST(Executor, LetsGoOfTheMessagesThatAreWithdrawn) {
+TEST(Executor, WithdrawReleasesAllMessages) {
   const Algorithm& ring = *find_algorithm(Collective::kAllreduce, "ring");
   ScriptedNetwork network;
   network.keep_withdrawn_sends();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every collective by hosts, which threads pretend, against the same one by messages between all ranks.
+// Every collective by the hierarchical method must give the same results as by messages between all ranks. The hosts
+// are simulated by threads.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -225,7 +226,7 @@ TEST(HierarchicalCollectives, LongVectorsPassInSlices) {
   });
 }
 
-TEST(HierarchicalCollectives, ManyKindsAreInFlightTogether) {
+TEST(HierarchicalCollectives, DifferentCollectivesAreInFlightTogether) {
   for_each_layout([](Communicator& ranks) {
     const auto size = static_cast<std::size_t>(ranks.size());
     constexpr std::size_t kCount = 20'000;

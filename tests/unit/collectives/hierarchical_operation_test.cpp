@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives over several hosts, which groups pretend, by the example of allreduce: step by step over a network that
-// delivers when the test wants, and on threads. (What crosses hosts in bytes: tests/conformance/hierarchy_test.cpp.)
+// The hierarchical operation, by the example of allreduce: step by step over a network that the test controls, and on
+// threads. The hosts are simulated by groups. (tests/conformance/hierarchy_test.cpp counts the bytes between hosts.)
 #include "messages/hierarchical_operation.h"
 
 #include <fmt/core.h>
@@ -62,7 +62,7 @@ TEST(HierarchicalOperation, LongVectorsPassInSlices) {
   }
 }
 
-TEST(Hierarchy, KnowsWhichRankLivesWhere) {
+TEST(Hierarchy, KnowsTheHostOfEveryRank) {
   const std::optional<Hierarchy> blocks = hierarchy_of({0, 0, 1, 1}, 1);
   ASSERT_TRUE(blocks);
   EXPECT_THAT(blocks->hosts, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
@@ -83,7 +83,7 @@ TEST(Hierarchy, KnowsWhichRankLivesWhere) {
   EXPECT_EQ(unequal->least_local_size(), 1);
 }
 
-TEST(Hierarchy, KnowsWhetherRanksFollowEachOther) {
+TEST(Hierarchy, KnowsBlockAndRoundRobinPlacement) {
   const auto is = [](const std::vector<int>& hosts) {
     const Hierarchy hierarchy = Hierarchy::of(hosts, 0);
     return std::pair(hierarchy.is_regular(), hierarchy.is_round_robin());
@@ -95,7 +95,7 @@ TEST(Hierarchy, KnowsWhetherRanksFollowEachOther) {
   EXPECT_EQ(is({0, 1, 0}), std::pair(false, false));
 }
 
-TEST(Hierarchy, NeedsSeveralHostsAndOneOfSeveralRanks) {
+TEST(Hierarchy, NeedsSeveralHostsAndAHostOfSeveralRanks) {
   EXPECT_FALSE(hierarchy_of({0, 0, 0}, 0));
   EXPECT_FALSE(hierarchy_of({0, 1, 2}, 0));
   EXPECT_TRUE(hierarchy_of({0, 1, 1}, 0));
@@ -283,7 +283,7 @@ TEST(HierarchicalOperation, AppliesFactorsOnce) {
   }
 }
 
-TEST(HierarchicalOperation, ShortVectorsCrossByLeadersAndLongOnesByAll) {
+TEST(HierarchicalOperation, LeadersSendShortVectorsAllRanksLongVectors) {
   for (const std::size_t count : {10, 1000}) {
     Hosts hosts({0, 1, 0, 1});
     std::mt19937 random(1);
@@ -297,7 +297,7 @@ TEST(HierarchicalOperation, ShortVectorsCrossByLeadersAndLongOnesByAll) {
   }
 }
 
-TEST(HierarchicalOperation, LongVectorsAreLongTraffic) {
+TEST(HierarchicalOperation, LongVectorsAreMarkedAsLongTraffic) {
   for (const std::size_t count : {1000, 200'000}) {
     Hosts hosts({0, 1, 0, 1});
     std::mt19937 random(1);
@@ -317,7 +317,7 @@ void expect_completed(Hosts& hosts, bool first_half, bool second_half) {
   }
 }
 
-TEST(HierarchicalOperation, WhatWasAnnouncedFirstEndsFirst) {
+TEST(HierarchicalOperation, AnnouncedFirstEndsFirst) {
   for (const std::vector<int>& layout : kLayouts) {
     SCOPED_TRACE(text_of(layout));
     Hosts hosts(layout);
@@ -336,7 +336,7 @@ TEST(HierarchicalOperation, WhatWasAnnouncedFirstEndsFirst) {
   }
 }
 
-TEST(HierarchicalOperation, ASecondHalfIsPendingWhileTheNetworkIsWaitedFor) {
+TEST(HierarchicalOperation, SecondHalfIsPendingWhileTheNetworkIsSlow) {
   for (const std::vector<int>& layout : kLayouts) {
     SCOPED_TRACE(text_of(layout));
     Hosts hosts(layout);
@@ -385,7 +385,7 @@ void lose_messages_after(std::size_t delivered, const std::vector<int>& layout) 
     EXPECT_TRUE(hosts.has_completed(rank, ShmGroup::first_number(1))) << "rank " << rank;
 }
 
-TEST(HierarchicalOperation, RaisesWhenMessagesAreLostAndLeavesNothingBehind) {
+TEST(HierarchicalOperation, LostMessagesRaiseAndReleaseEverything) {
   for (const std::vector<int>& layout : kLayouts) {
     SCOPED_TRACE(text_of(layout));
     for (std::size_t delivered = 0; delivered < 12; ++delivered) lose_messages_after(delivered, layout);
@@ -393,7 +393,7 @@ TEST(HierarchicalOperation, RaisesWhenMessagesAreLostAndLeavesNothingBehind) {
 }
 
 /// Also where it stays for the sake of a message whose memory may still be used, and is not destroyed.
-TEST(HierarchicalOperation, IsWithdrawnOnceNoPeerOfItsHostTouchesItsBuffers) {
+TEST(HierarchicalOperation, WithdrawWaitsUntilNoPeerUsesTheBuffers) {
   Hosts hosts({0, 0, 1, 1});
   Reduction reduction(hosts, 1, {1000});
   reduction.announce();
@@ -441,7 +441,7 @@ TEST(HierarchicalOperation, ManyAreInFlightOnThreads) {
   }
 }
 
-TEST(HierarchicalOperation, ADisagreementEndsOneCallOnAllRanks) {
+TEST(HierarchicalOperation, MismatchEndsOneCallOnAllRanks) {
   for (const std::vector<int>& layout : kLayouts) {
     run_on_hosts(layout, [&](Communicator& ranks) {
       const bool odd = ranks.rank() == ranks.size() - 1;
@@ -461,7 +461,7 @@ TEST(HierarchicalOperation, ADisagreementEndsOneCallOnAllRanks) {
 }
 
 /// Its peer on the host has not found its memory yet, and the other hosts wait for that peer.
-TEST(HierarchicalOperation, ARankThatLeavesBeforeTheFirstCallIsLost) {
+TEST(HierarchicalOperation, RankThatLeavesBeforeTheFirstCallIsLost) {
   run_on_hosts({0, 0, 1}, [](Communicator& ranks) {
     if (ranks.rank() == 1) return;
     std::vector<float> values(3, 1.0F);
@@ -469,7 +469,7 @@ TEST(HierarchicalOperation, ARankThatLeavesBeforeTheFirstCallIsLost) {
   });
 }
 
-TEST(HierarchicalOperation, ARankThatFailsInTheMiddleEndsItOnAllHosts) {
+TEST(HierarchicalOperation, RankThatFailsMidwayEndsItOnAllHosts) {
   for (const std::vector<int>& layout : kLayouts) {
     std::latch started(static_cast<std::ptrdiff_t>(layout.size()) - 1);
     run_on_hosts(layout, [&](Communicator& ranks) {

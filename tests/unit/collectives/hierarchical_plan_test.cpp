@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of hierarchical collectives, of all ranks together, on numbers: whether each rank ends with what it should, and
-// what crosses hosts. No operation runs.
+// Plans of hierarchical collectives, simulated on numbers for all ranks together: every rank ends with its result, and
+// no more than necessary crosses hosts. No operation runs.
 #include "messages/hierarchical_plan.h"
 
 #include <fmt/core.h>
@@ -404,7 +404,7 @@ HierarchicalQuery query_of(Collective collective, int size, std::mt19937& random
   return query;
 }
 
-TEST(HierarchicalPlan, GivesEveryRankWhatItShouldHaveAndCrossesHostsOnce) {
+TEST(HierarchicalPlan, GivesEveryResultAndCrossesHostsOnce) {
   const std::vector<std::vector<int>> layouts{{0, 0, 1, 1},    {0, 0, 0, 1},      {0, 1, 1, 2, 2, 2}, {0, 1, 0, 1},
                                               {1, 0, 0},       {0, 0, 1, 1, 1},   {0, 1, 1, 0, 2, 2}, {0, 0, 1, 0, 1},
                                               {2, 0, 1, 1, 0}, {0, 1, 0, 1, 0, 0}};
@@ -423,7 +423,7 @@ TEST(HierarchicalPlan, GivesEveryRankWhatItShouldHaveAndCrossesHostsOnce) {
   }
 }
 
-TEST(HierarchicalPlan, HoldsForAnyHosts) {
+TEST(HierarchicalPlan, HoldsForRandomHosts) {
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);
   SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -443,7 +443,7 @@ TEST(HierarchicalPlan, HoldsForAnyHosts) {
 }
 
 /// Long vectors go by connections of their own.
-TEST(HierarchicalPlan, AnAlltoallSaysHowMuchCrosses) {
+TEST(HierarchicalPlan, AlltoallReportsTheBytesBetweenHosts) {
   const auto total_across = [](const std::vector<int>& hosts, int rank) {
     HierarchicalQuery query;
     query.collective = Collective::kAlltoall;
@@ -458,7 +458,7 @@ TEST(HierarchicalPlan, AnAlltoallSaysHowMuchCrosses) {
   EXPECT_EQ(total_across({0, 0, 0, 1}, 0), 8000U) << "a leader has 12000, the other one 4000";
 }
 
-TEST(HierarchicalPlan, RanksThatCarryTheirOwnBlocksDoNotCollectThem) {
+TEST(HierarchicalPlan, CarriersOfTheirOwnBlocksDoNotGather) {
   HierarchicalQuery query;
   query.collective = Collective::kAllgather;
   query.counts = {3, 3, 3, 3};
@@ -472,7 +472,7 @@ TEST(HierarchicalPlan, RanksThatCarryTheirOwnBlocksDoNotCollectThem) {
   EXPECT_TRUE(plan.phases[1].results.empty());
 }
 
-TEST(HierarchicalPlan, WhatCarriersHaveInTheOrderOfTheOutputIsReceivedThere) {
+TEST(HierarchicalPlan, BlocksInOutputOrderAreReceivedInPlace) {
   HierarchicalQuery query;
   query.collective = Collective::kAllgather;
   query.counts = {3, 4, 0, 5};
@@ -489,7 +489,7 @@ TEST(HierarchicalPlan, WhatCarriersHaveInTheOrderOfTheOutputIsReceivedThere) {
   EXPECT_EQ(plan_hierarchical(query, Hierarchy::of({0, 1, 1, 0}, 0)).phases[0].output.memory, PlanMemory::kScratch);
 }
 
-TEST(HierarchicalPlan, ThisHostsBlocksNeedNotWaitForTheOtherHosts) {
+TEST(HierarchicalPlan, BlocksOfThisHostDoNotWaitForOtherHosts) {
   HierarchicalQuery query;
   query.collective = Collective::kAllgather;
   query.counts = {3, 3, 3, 3};
@@ -507,7 +507,7 @@ TEST(HierarchicalPlan, ThisHostsBlocksNeedNotWaitForTheOtherHosts) {
   EXPECT_EQ(free, 1);
 }
 
-TEST(HierarchicalPlan, TheRootSendsAcrossBeforeItsHostHasTheVector) {
+TEST(HierarchicalPlan, RootSendsAcrossBeforeItsHostHasTheVector) {
   HierarchicalQuery query;
   query.collective = Collective::kBroadcast;
   query.root = 2;
@@ -522,7 +522,7 @@ TEST(HierarchicalPlan, TheRootSendsAcrossBeforeItsHostHasTheVector) {
   }
 }
 
-TEST(HierarchicalPlan, ASliceIsAcrossWhileTheNextOneIsInside) {
+TEST(HierarchicalPlan, ASliceIsAcrossWhileTheNextIsInside) {
   HierarchicalQuery query;
   query.collective = Collective::kAllreduce;
   query.count = 80;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators and Works that refer to nothing, or that outlive their World.
+// Communicators and Works that are empty, or that outlive their World.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -84,12 +84,12 @@ void expect_empty(Communicator& ranks) {
   EXPECT_EQ(data, std::vector<float>(4, 1.0F));
 }
 
-TEST(EmptyCommunicator, SaysSoInEveryCall) {
+TEST(EmptyCommunicator, EveryCallRaises) {
   Communicator ranks;
   expect_empty(ranks);
 }
 
-TEST(EmptyCommunicator, IsWhatIsLeftOfOneThatWasMoved) {
+TEST(EmptyCommunicator, MovedFromCommunicatorIsEmpty) {
   run_replicas(1, [](Communicator& ranks) {
     Communicator other = ranks.duplicate();
     const Communicator moved = std::move(other);
@@ -98,7 +98,7 @@ TEST(EmptyCommunicator, IsWhatIsLeftOfOneThatWasMoved) {
   });
 }
 
-TEST(EmptyWork, SaysSo) {
+TEST(EmptyWork, EveryCallRaises) {
   Work work;
   EXPECT_FALSE(work.valid());
   EXPECT_THAT(message_of<InvalidArgument>([&] { work.wait(); }), HasSubstr("does not refer to a collective"));
@@ -147,7 +147,7 @@ TEST(CommunicatorAfterItsWorld, RaisesInEveryCollective) {
   }
 }
 
-TEST(CommunicatorAfterItsWorld, StillKnowsWhoItWas) {
+TEST(CommunicatorAfterItsWorld, KeepsItsRankAndSize) {
   Outlived job(2);
   job.end_world();
   Communicator& ranks = job.communicators[1];
@@ -159,7 +159,7 @@ TEST(CommunicatorAfterItsWorld, StillKnowsWhoItWas) {
   ranks.abort("after the end");
 }
 
-TEST(CommunicatorAfterItsWorld, ItsWindowsStayValid) {
+TEST(CommunicatorAfterItsWorld, WindowsStayValid) {
   Outlived job(1);
   Buffer window = job.communicators[0].allocate(1000, DType::kF32);
   window.as<float>()[999] = 7.0F;
@@ -168,7 +168,7 @@ TEST(CommunicatorAfterItsWorld, ItsWindowsStayValid) {
   EXPECT_EQ(window.as<float>()[999], 7.0F);
 }
 
-TEST(CommunicatorAfterItsWorld, LeavesTheNextWorldAlone) {
+TEST(CommunicatorAfterItsWorld, DoesNotDisturbTheNextWorld) {
   Outlived first(2);
   first.end_world();
   Outlived second(2, [](Communicator& ranks) { ranks.barrier(); });
@@ -193,7 +193,7 @@ TEST(WorkAfterItsWorld, IsComplete) {
 }
 
 /// It was pending when the World ended, and another rank never came to it.
-TEST(WorkAfterItsWorld, RaisesWhatItFailedWith) {
+TEST(WorkAfterItsWorld, RaisesItsFailure) {
   std::vector<float> data(8, 1.0F);
   Work work;
   Outlived job(2, [&](Communicator& ranks) {
@@ -222,7 +222,7 @@ class Goodbye {
   std::latch& turn_;
 };
 
-TEST(WorkInADestructor, IsWaitedForAlsoWhileAnOlderExceptionPasses) {
+TEST(WorkInADestructor, WaitsDuringStackUnwinding) {
   std::latch turn(1);
   run_replicas(2, [&](Communicator& ranks) {
     try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many calls in flight together on hosts that groups pretend, drawn at random, some of them mistaken: each gives what
-// it should, or the same error on all ranks.
+// Many random calls in flight together on simulated hosts, some of them invalid or mismatched: each call gives its
+// result, or the same error on all ranks.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -318,7 +318,7 @@ Communicator part_in_reverse(Communicator& all, const Layout& layout) {
   return CommunicatorProbe::on_hosts(all.split(all.rank() % 2, -all.rank()), hosts);
 }
 
-TEST(MixedCalls, GiveWhatTheyShouldOnAnyHosts) {
+TEST(MixedCalls, GiveTheirResultsOnRandomHosts) {
   for (unsigned seed = 0; seed < 12; ++seed) {
     Random random(seed);
     const auto size = static_cast<int>(2 + random.below(6));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One-shot collectives: where a rank shows its data, what its peers make of them, and when the shortest way gives up.
+// One-shot collectives: where a rank publishes its data, how its peers use the data, and when the inlined path falls
+// back to an operation.
 #include "shared_memory/one_shot.h"
 
 #include <fmt/core.h>
@@ -72,7 +73,7 @@ class Shown {
   const int rank_;
 };
 
-TEST(OneShot, ShowsUpToFortyBytesInTheRecordAndMoreInTheSlot) {
+TEST(OneShot, ShowsUpTo40BytesInTheRecordElseInTheSlot) {
   ShmRanks ranks(2, kSlotBytes);
   ranks.connect();
   for (const std::size_t bytes : {std::size_t{1}, kRecordBytes - 1, kRecordBytes, kRecordBytes + 1, kSlotBytes}) {
@@ -91,7 +92,7 @@ TEST(OneShot, ShowsUpToFortyBytesInTheRecordAndMoreInTheSlot) {
   }
 }
 
-TEST(OneShot, ShowsNoMoreThanThePeersNeed) {
+TEST(OneShot, ShowsOnlyWhatThePeersNeed) {
   ShmRanks ranks(2, kSlotBytes);
   ranks.connect();
   // Of an allgather the own part, which fits the record where the whole does not.
@@ -118,7 +119,7 @@ TEST(OneShot, ShowsNoMoreThanThePeersNeed) {
   EXPECT_TRUE(shown.is_record_untouched() && shown.is_slot_untouched());
 }
 
-TEST(OneShot, ShowsScaledDataAndLeavesTheInput) {
+TEST(OneShot, ShowsScaledDataAndKeepsTheInput) {
   ShmRanks ranks(2, kSlotBytes);
   ranks.connect();
   for (const std::size_t count : {std::size_t{5}, std::size_t{100}}) {
@@ -138,7 +139,7 @@ TEST(OneShot, ShowsScaledDataAndLeavesTheInput) {
   }
 }
 
-TEST(OneShot, TakesScaledDataAlsoWhereTheOutputLiesOnTheInput) {
+TEST(OneShot, ScaledDataIsCorrectIfOutputOverlapsInput) {
   for (const std::size_t count : {std::size_t{5}, std::size_t{100}}) {
     for (const std::size_t behind : {std::size_t{0}, std::size_t{1}, count}) {
       ShmRanks ranks(2, kSlotBytes);
@@ -312,7 +313,7 @@ void run_one_shot(ShmGroup& host, std::uint64_t number, const Call& call, std::s
   host.end(lane);
 }
 
-TEST(OneShot, ThreadsGetEveryResultWhereverOutputsLieOnInputs) {
+TEST(OneShot, ThreadsGetEveryResultForAllOverlaps) {
   for (const int size : {2, 3, 4, 5}) {
     ShmRanks ranks(size, kSlotBytes);
     const std::vector<Case> cases = all_cases(static_cast<std::size_t>(size));
@@ -384,14 +385,14 @@ class Pair {
   Side sides_[2];
 };
 
-TEST(TryOneShot, DoesNothingBeforeTheRanksHaveFoundEachOther) {
+TEST(TryOneShot, IsANoOpBeforeTheRanksAreConnected) {
   Pair pair;
   EXPECT_EQ(pair.try_on(0, kFirst), Attempt::kNotBegun);
   pair.ranks().connect();
   EXPECT_EQ(pair.shown_number(0, kFirst), 0U) << "it has arrived all the same";
 }
 
-TEST(TryOneShot, TheRankThatComesFirstLeavesAnOperationToGoOn) {
+TEST(TryOneShot, FirstRankFallsBackToOperation) {
   Pair pair;
   pair.ranks().connect();
   EXPECT_EQ(pair.try_on(0, kFirst), Attempt::kArrived);
@@ -404,7 +405,7 @@ TEST(TryOneShot, TheRankThatComesFirstLeavesAnOperationToGoOn) {
   EXPECT_EQ(pair.ranks().shm(0).completed(), kFirst);
 }
 
-TEST(TryOneShot, LeavesRanksThatCalledDifferentThingsToAnOperationThatSaysSo) {
+TEST(TryOneShot, MismatchFallsBackToOperation) {
   Pair pair;
   pair.ranks().connect();
   EXPECT_EQ(pair.try_on(0, kFirst, 10), Attempt::kArrived);
@@ -422,7 +423,7 @@ TEST(TryOneShot, LeavesRanksThatCalledDifferentThingsToAnOperationThatSaysSo) {
   EXPECT_FALSE(pair.has_sum(0) || pair.has_sum(1));
 }
 
-TEST(TryOneShot, WaitsForNoLaneThatAPeerStillUses) {
+TEST(TryOneShot, DoesNotWaitForALaneInUse) {
   Pair pair;
   pair.ranks().connect();
   EXPECT_EQ(pair.try_on(1, kFirst), Attempt::kArrived);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process has one World at a time.
+// A process has at most one World at a time.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ void expect_works(World& world) {
   EXPECT_EQ(values[0], 3.0F);
 }
 
-TEST(OneWorld, ASecondIsRefusedAndToldWhereTheFirstIs) {
+TEST(OneWorld, SecondWorldIsRefusedWithTheFirstsOrigin) {
   World first;
   const std::string text = refusal_of_a_second();
   for (const std::string& part : {std::string("a second World"), std::string("is rank 0 (host "),
@@ -42,14 +42,14 @@ TEST(OneWorld, ASecondIsRefusedAndToldWhereTheFirstIs) {
   expect_works(first);
 }
 
-TEST(OneWorld, AnotherMayFollow) {
+TEST(OneWorld, AnotherWorldMayFollow) {
   for (int i = 0; i < 3; ++i) {
     World world;
     expect_works(world);
   }
 }
 
-TEST(OneWorld, OneThatCouldNotBeMadeDoesNotCount) {
+TEST(OneWorld, FailedWorldDoesNotCount) {
   WorldOptions options;
   options.expected_size = 5;
   EXPECT_THROW(World world(options), InvalidArgument);
@@ -60,7 +60,7 @@ TEST(OneWorld, OneThatCouldNotBeMadeDoesNotCount) {
   expect_works(world);
 }
 
-TEST(OneWorld, ReplicasOfThisProcessMayRunBesideIt) {
+TEST(OneWorld, ReplicasMayRunBesideAWorld) {
   World first;
   WorldOptions options;
   options.alone = true;
@@ -71,7 +71,7 @@ TEST(OneWorld, ReplicasOfThisProcessMayRunBesideIt) {
   expect_works(first);
 }
 
-TEST(OneWorld, OneOfManyThreadsGetsIt) {
+TEST(OneWorld, OneOfManyThreadsGetsTheWorld) {
   for (int round = 0; round < 20; ++round) {
     std::atomic<int> ready{0}, tried{0}, made{0};
     std::vector<std::jthread> threads;
@@ -95,7 +95,7 @@ TEST(OneWorld, OneOfManyThreadsGetsIt) {
   }
 }
 
-TEST(OneWorld, TheEnginesCounts) {
+TEST(OneWorld, TheEnginesWorldCounts) {
   ASSERT_EQ(farandole_init(nullptr, nullptr), 0);
   EXPECT_NE(refusal_of_a_second().find("farandole_shutdown"), std::string::npos);
   EXPECT_EQ(farandole_init(nullptr, nullptr), 0) << "it runs already";

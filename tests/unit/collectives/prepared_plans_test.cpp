@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is kept of earlier calls: which plans are made again, and how much memory they may take.
+// The cache of hierarchical plans of earlier calls: hits, misses and bound on memory.
 #include "messages/prepared_plans.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-TEST(RecentlyUsed, KeepsAsManyAsFitByTheirCosts) {
+TEST(RecentlyUsed, KeepsAsManyAsFitTheCapacity) {
   RecentlyUsed<int, std::string> kept(10);
   kept.add(1, "one", 4);
   kept.add(2, "two", 6);

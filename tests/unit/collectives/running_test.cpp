@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What turns schedules into running collectives: layouts, the schedule cache, selection.
+// Layouts, the schedule cache and selection: the steps between a schedule and a running collective.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ TEST(ScheduleCache, KeepsTheMostRecentlyUsed) {
   EXPECT_NE(cache.get(ring, {0, 4, 0}, 2), first) << "segments are part of the key";
 }
 
-TEST(PreparedSchedule, EveryStepWaitsForAsManyEventsAsPointAtIt) {
+TEST(PreparedSchedule, EveryStepHasAsManyWaitsAsEventsReleaseIt) {
   for (const Algorithm& algorithm : algorithms()) {
     const PreparedSchedule prepared(algorithm.make({1, 4, 0}, 1));
     std::vector<int> events(prepared.waits.size(), 0);
@@ -73,7 +73,7 @@ SelectionQuery query(std::size_t bytes, int size) {
   return {Collective::kAllreduce, bytes, size, LinkCost{20.0, 1e-3}, false, false, {}, 0};
 }
 
-TEST(Selection, FewTurnsForSmallVectorsAndFewBytesForLargeOnes) {
+TEST(Selection, ShortVectorsTakeFewRoundsLongVectorsFewBytes) {
   const Settings settings;
   EXPECT_EQ(candidates(query(4, 16), settings).front().algorithm->name, "recursive_doubling");
   const Selection large = select(query(256 << 20, 16), settings);
@@ -82,7 +82,7 @@ TEST(Selection, FewTurnsForSmallVectorsAndFewBytesForLargeOnes) {
             0.6 * predict_us(doubling, 1, query(256 << 20, 16)));
 }
 
-TEST(Selection, TheCallerComesBeforeTheSettingAndTheSettingBeforeTheModel) {
+TEST(Selection, CallerOverridesSettingAndSettingTheModel) {
   Settings settings;
   settings.allreduce = "binomial_tree";
   EXPECT_EQ(select(query(4, 16), settings).name(), "binomial_tree");
@@ -93,7 +93,7 @@ TEST(Selection, TheCallerComesBeforeTheSettingAndTheSettingBeforeTheModel) {
   EXPECT_EQ(select(asked, settings).name(), "vendor");
 }
 
-TEST(Selection, SharedMemoryNeedsSomebodyToShareWithUnlessARankIsAlone) {
+TEST(Selection, SharedMemoryNeedsPeersUnlessThereIsOneRank) {
   Settings settings;
   settings.allreduce = "shared_memory";
   EXPECT_THROW(select(query(4, 2), settings), InvalidArgument);
@@ -106,7 +106,7 @@ TEST(Selection, SharedMemoryNeedsSomebodyToShareWithUnlessARankIsAlone) {
   EXPECT_EQ(select(asked, settings).name(), "shared_memory");
 }
 
-TEST(Selection, ASettingForTheOtherKindOfMemoryIsPassedOver) {
+TEST(Selection, SettingForTheOtherKindOfMemoryIsSkipped) {
   Settings settings;
   settings.broadcast = "vendor";
   SelectionQuery asked = query(4, 2);
@@ -122,7 +122,7 @@ TEST(Selection, ASettingForTheOtherKindOfMemoryIsPassedOver) {
   EXPECT_THROW(select(asked, settings), InvalidArgument);
 }
 
-TEST(Selection, ASettingForTheWholeJobIsPassedOverInAPartOfItThatCanNotFollow) {
+TEST(Selection, JobWideSettingIsSkippedIfAPartCannotFollow) {
   Settings settings;
   for (const auto* const impossible : {"hierarchical", "shared_memory", "halving_doubling"}) {
     settings.allreduce = impossible;
@@ -150,7 +150,7 @@ TEST(Selection, CandidatesAreSortedAndSupportTheSize) {
   }
 }
 
-TEST(Selection, RanksChooseAlikeInWhateverModeTheirThreadsCompute) {
+TEST(Selection, RanksSelectAlikeInEveryFloatMode) {
   for (const test::Mode mode : test::kForeignModes) {
     for (std::size_t bytes = 1; bytes < 1 << 24; bytes = bytes * 5 / 3 + 1) {
       const auto usual = candidates(query(bytes, 8), Settings());
@@ -173,7 +173,7 @@ TEST(Selection, EveryCollectiveHasAnAlgorithmForEverySize) {
   }
 }
 
-TEST(Selection, RefusesWhatDoesNotExistOrDoesNotFit) {
+TEST(Selection, RefusesUnknownOrUnsuitableAlgorithms) {
   SelectionQuery asked = query(1000, 6);
   asked.forced = "halving_doubling";
   EXPECT_THROW(select(asked, Settings()), InvalidArgument);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The schedule builder: memory that reads and writes use, dependencies, errors.
 #include "farandole/collectives/schedule.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ TEST(ScheduleBuilderTest, ReadsOfUnwrittenPiecesReadTheInput) {
   EXPECT_EQ(schedule.untouched, (std::vector<bool>{true, false}));
 }
 
-TEST(ScheduleBuilderTest, RangeWithWrittenPartIsCopiedFromInputFirst) {
+TEST(ScheduleBuilderTest, PartlyWrittenRangeIsCopiedFromTheInputFirst) {
   ScheduleBuilder builder(kRank0Of4, 4, 1);
   builder.recv(1, {2, 0});
   builder.round(1);
@@ -47,7 +48,7 @@ TEST(ScheduleBuilderTest, RangeWithWrittenPartIsCopiedFromInputFirst) {
   EXPECT_EQ(schedule.untouched, std::vector<bool>(4, false));
 }
 
-TEST(ScheduleBuilderTest, WriteWaitsForReadsOfTheInputBecauseCallsMayBeInPlace) {
+TEST(ScheduleBuilderTest, WriteWaitsForReadsOfTheInput) {
   ScheduleBuilder builder(kRank0Of4, 1, 1);
   builder.send(1, {0, 0});
   builder.send(2, {0, 0});
@@ -106,7 +107,7 @@ TEST(ScheduleBuilderTest, MessagesOfOneDirectionAndPeerArePostedInOrder) {
   }
 }
 
-TEST(ScheduleBuilderTest, TurnsMayBeNamedInAnyOrder) {
+TEST(ScheduleBuilderTest, RoundsMayBeSetInAnyOrder) {
   ScheduleBuilder builder(kRank0Of4, 2, 1);
   builder.round(4);
   builder.send(1, {0, 0});

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport whose messages arrive when and in the order that a test wants, for executors of several ranks on one
-// thread.
+// A transport for tests of several ranks on one thread: messages arrive when and in the order that the test chooses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,8 +22,8 @@
 
 namespace farandole::test {
 
-/// All ranks send through one of these. Unbuffered: a message is taken out of the sender's memory when it is delivered.
-/// One thread.
+/// The network of all ranks of a test. Unbuffered: a message is copied out of the sender's memory at its delivery. Not
+/// thread-safe.
 class ScriptedNetwork final : public Transport {
  public:
   explicit ScriptedNetwork(bool fuses = false) : fuses_(fuses) {}
@@ -58,18 +57,18 @@ class ScriptedNetwork final : public Transport {
     });
   }
 
-  /// Channels whose next message both ends have posted.
+  /// Number of channels whose next message both ends have posted.
   std::size_t deliverable() const { return ready_channels().size(); }
-  /// Delivers the next message of one of them.
+  /// Delivers the next message of one of these channels.
   void deliver(std::size_t index) { deliver_on(ready_channels().at(index)); }
-  /// The next message from one rank of the job to another, which both ends have posted.
+  /// Delivers the next message from one rank of the job to another. Both ends must have posted the message.
   void deliver_between(int source, int target) {
     for (const Key& channel : ready_channels()) {
       if (std::get<2>(channel) == source && std::get<3>(channel) == target) return deliver_on(channel);
     }
     ADD_FAILURE() << "rank " << target << " waits for no message of rank " << source << ", or there is none";
   }
-  /// The same of all of them that are of one lane. True if there was any.
+  /// Delivers the next message of every channel of a lane. Returns true if there was any.
   bool deliver_all_of(std::uint8_t lane) {
     bool any = false;
     for (const Key& channel : ready_channels()) {
@@ -79,33 +78,33 @@ class ScriptedNetwork final : public Transport {
     }
     return any;
   }
-  /// From now on a message is taken out of its sender's memory only once the sender has looked after it, as where a
-  /// socket was full when it was sent.
+  /// From now on a message leaves its sender's memory only when the sender tests the transfer, as with a socket whose
+  /// buffer was full at the send.
   void be_full() { is_full_ = true; }
-  /// What becomes of the memory of sends that are withdrawn.
-  void keep_withdrawn_sends() { aftermath_of_sends_ = BufferHazard::kRead; }
-  /// From now on every message that has not been delivered is lost.
+  /// Withdrawn sends keep using their memory: `withdraw` returns BufferHazard::kRead.
+  void keep_withdrawn_sends() { hazard_of_sends_ = BufferHazard::kRead; }
+  /// Loses every message that has not been delivered, and all later messages.
   void fail(const std::string& text) { failure_ = text; }
-  /// The same of messages from and to one rank of the job.
+  /// Loses only the messages from and to one rank of the job.
   void lose(int rank, const std::string& text) { lost_ = rank, failure_ = text; }
 
   std::size_t delivered() const { return delivered_; }
   std::size_t withdrawn() const { return withdrawn_; }
-  /// Messages that a rank still has: sends, or receives.
+  /// Number of transfers that have not been released: sends, or receives.
   std::size_t held_sends() const { return held_[0]; }
   std::size_t held_receives() const { return held_[1]; }
-  /// Ranks of the job that have sent something.
+  /// Ranks of the job that have sent a message.
   std::set<int> senders() const {
     std::set<int> ranks;
     for (const auto& [channel, messages] : sends_) ranks.insert(std::get<2>(channel));
     return ranks;
   }
-  /// Whether something of that traffic has been sent.
+  /// True if a message of that kind of traffic has been sent.
   bool has_sent(Traffic traffic) const {
     return std::any_of(sends_.begin(), sends_.end(),
                        [&](const auto& sent) { return std::get<4>(sent.first) == traffic; });
   }
-  /// Receives that a rank of the job has posted, and that have not been delivered.
+  /// Number of receives that a rank of the job has posted and that have not been delivered.
   std::size_t receives_of(int rank) const {
     std::size_t count = 0;
     for (const auto& [channel, messages] : receives_) count += std::get<3>(channel) == rank ? messages.size() : 0;
@@ -144,7 +143,7 @@ class ScriptedNetwork final : public Transport {
     std::size_t received_bytes() const override { return state_->came; }
     BufferHazard withdraw() override {
       ++network_.withdrawn_;
-      return is_send_ ? network_.aftermath_of_sends_ : BufferHazard::kNone;
+      return is_send_ ? network_.hazard_of_sends_ : BufferHazard::kNone;
     }
 
    private:
@@ -194,7 +193,7 @@ class ScriptedNetwork final : public Transport {
   std::string failure_;  // empty: nothing is lost
   int lost_ = -1;        // messages of this rank only; -1: all
   bool is_full_ = false;
-  BufferHazard aftermath_of_sends_ = BufferHazard::kNone;
+  BufferHazard hazard_of_sends_ = BufferHazard::kNone;
   std::array<std::size_t, 2> held_{};  // sends and receives
   std::size_t delivered_ = 0, withdrawn_ = 0;
 };

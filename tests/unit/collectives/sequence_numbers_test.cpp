@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives whose sequence numbers cross the ends of narrower fields, step by step: two ranks on one thread.
+// Collectives at sequence numbers that overflow narrower integer fields, step by step: two ranks on one thread.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -36,7 +36,7 @@ void reduce_with_a_slow_rank(std::array<Communicator, 2>& ranks, double prescale
   ASSERT_EQ(slow_values, wanted);
 }
 
-TEST(SequenceNumbers, RanksWaitForEachOthersStepsAtAnyNumber) {
+TEST(SequenceNumbers, RanksWaitForPeersAtEverySequenceNumber) {
   constexpr std::uint64_t kBefore = 4;
   // Ten years of 5 million collectives a second are 2^51.
   for (const int bits : {3, 28, 32, 35, 36, 39, 40, 51, 52, 59}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A state is what lies in shared memory and where each rank is; an action is one access to shared memory that others
-// can observe. What is waited for and stays true (progress, completed) is tested for all ranks in one action, which
-// comes to the same.
+// A state of the model consists of the contents of shared memory and the position of each rank. An action is one access
+// to shared memory that other ranks can observe. Conditions that stay true once they hold (progress, completed) are
+// tested for all ranks in one action, which is equivalent.
 #include "shm_model.h"
 
 #include <fmt/core.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of how ranks meet in shared memory (ShmGroup, ShmOperation, Doorbell), explored over all interleavings.
+// A model of the shared-memory protocol (ShmGroup, ShmOperation, Doorbell), explored over all interleavings.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace farandole::shm_model {
 
-/// kExchanged: staged, between two ranks that put results where the input was.
+/// kExchanged: staged, between two ranks that write results to the place of the staged input.
 enum class Kind : std::uint8_t { kOneShot, kStaged, kExchanged, kWindows };
-/// What goes wrong in a model on purpose, to see that exploring it finds that.
+/// Deliberate mistakes of a model, which the exploration must find.
 enum class Mistake {
   kNone,
   kTakesOccupiedLane,  // arrives before its peers have completed the lane's last operation

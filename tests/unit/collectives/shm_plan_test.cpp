@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plans of collectives inside a host: every step once, nobody waits in a circle, no slot is written while it is
-// read.
+// Plans of collectives in shared memory, simulated for all ranks: every step runs once, no deadlock, and no slot is
+// overwritten while a peer reads it.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -61,7 +61,7 @@ TEST(ShmPlan, VisitsEveryStepOnceAndCountsThem) {
   });
 }
 
-TEST(ShmPlan, APartFollowsThroughTheStagesInOrder) {
+TEST(ShmPlan, ASlicePassesTheStagesInOrder) {
   for_each_plan({2}, {3, 9}, [](const ShmFacts& facts, std::size_t parts) {
     ShmPlan plan(facts);
     plan.set_slices(parts);
@@ -191,7 +191,7 @@ class Simulation {
   std::vector<ShmPlan::Step> steps_;
 };
 
-TEST(ShmPlan, NobodyWaitsInACircleAndNoSlotIsWrittenWhileItIsRead) {
+TEST(ShmPlan, NeitherDeadlocksNorOverwritesSlotsInUse) {
   const auto check = [](const ShmFacts& facts, std::size_t parts) {
     EXPECT_EQ(Simulation(facts, parts, {}).run(), "") << describe(facts, parts);
   };
@@ -200,7 +200,7 @@ TEST(ShmPlan, NobodyWaitsInACircleAndNoSlotIsWrittenWhileItIsRead) {
   for_each_plan({4}, {1, 3}, check);
 }
 
-TEST(ShmPlan, TheSimulationSeesMissingWaits) {
+TEST(ShmPlan, SimulationFindsMissingWaits) {
   const ShmFacts staged{Collective::kAllreduce, 2, -1, false, false, false};
   Rules rules;
   rules.waits_for_readers = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks meet in shared memory holds in every interleaving of its model. Seeded mistakes show that the explorer sees
-// what it is there for.
+// Explores the model of the shared-memory protocol in every interleaving. Models with seeded mistakes must fail: this
+// proves that the exploration finds them.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -35,7 +35,7 @@ TEST(ShmProtocol, HoldsInEveryInterleaving) {
   EXPECT_GT(states, 100'000U) << "the explorer does not explore";
 }
 
-TEST(ShmProtocol, HoldsWhereTwoRanksExchangeParts) {
+TEST(ShmProtocol, HoldsIfTwoRanksExchangeParts) {
   for (const auto& calls : std::vector<std::vector<Kind>>{{kX}, {kX, kX}, {kX, kA}, {kA, kX}, {kX, kW}}) {
     const Variant variant{2, 1, calls, calls.size() == 1, Mistake::kNone};
     EXPECT_EQ(explore(variant).error, "") << describe(variant);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a job below the communicator: each with its group, and its view of the memory that it shares.
+// The ranks of a job below the communicator: for each rank a group and a view of the shared memory.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,12 @@
 
 namespace farandole::test {
 
-/// All are replicas of this process. They share memory by addresses; slots hold `slot_bytes`, and so much is one-shot.
+/// All ranks are replicas of this process and share memory by addresses. A slot holds `slot_bytes`, which also is the
+/// limit of one-shot collectives.
 class ShmRanks {
  public:
-  /// @param hosts  of each rank, pretended; empty: all live on one.   @param transport  of messages; null: inproc
+  /// @param hosts  simulated host of each rank; empty: all ranks on one host
+  /// @param transport  transport of messages; null: inproc
   explicit ShmRanks(int size, std::size_t slot_bytes = 1024, const std::vector<int>& hosts = {},
                     Transport* transport = nullptr)
       : world_(options_for(size)), groups_(static_cast<std::size_t>(size)) {
@@ -35,7 +37,7 @@ class ShmRanks {
     }
   }
 
-  /// Each rank finds its peers.
+  /// Connects every rank with its peers.
   void connect() {
     for (bool all = false; !all;) {
       all = true;

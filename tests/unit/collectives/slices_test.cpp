@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How vectors are cut: chunks cover the vector, and slices the chunk, once.
+// The division of vectors: chunks cover the vector exactly once, and slices cover each chunk exactly once.
 #include "shared_memory/slices.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(Slices, FreeChunksCoverTheVectorInWholeLines) {
   }
 }
 
-TEST(Slices, ChunksOfCollectivesWithCountsAreTheirs) {
+TEST(Slices, ChunksFollowTheCounts) {
   const std::vector<std::size_t> firsts{0, 3, 3, 10};
   const Slices slices(floats_call(Collective::kAllgather, 3), 3, firsts);
   EXPECT_EQ(slices.chunk(1).count, 0U);
@@ -49,7 +49,7 @@ TEST(Slices, TheRootOfABroadcastHasTheOnlyChunk) {
   EXPECT_EQ(slices.chunk(2).count, 100U);
 }
 
-TEST(Slices, AnAlltoallReceivesWhatItsCountsSay) {
+TEST(Slices, AlltoallChunksFollowTheReceiveCounts) {
   const std::vector<std::size_t> to{1, 2}, from{4, 5};
   Call call = floats_call(Collective::kAlltoall, 3);
   call.counts = to;

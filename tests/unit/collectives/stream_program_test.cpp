@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules cut for a stream: all ranks' programs together, on numbers, against the same schedules step by step.
+// Schedules cut for streams: running all ranks' programs on numbers gives the same results as running the schedules
+// step by step.
 #include "schedule/stream_program.h"
 
 #include <gtest/gtest.h>
@@ -217,7 +218,7 @@ class Job {
   std::vector<Memory> start_;
 };
 
-TEST(StreamProgram, EveryAlgorithmGivesWhatItsStepsGiveOneByOne) {
+TEST(StreamProgram, EveryAlgorithmMatchesItsStepsOneByOne) {
   for (const Algorithm& algorithm : algorithms()) {
     for (int size = 1; size <= 17; ++size) {
       if (!algorithm.supports(size)) continue;
@@ -242,7 +243,7 @@ TEST(StreamProgram, TheRingHasOneLaunchAndOneGroupInEachRound) {
   EXPECT_TRUE(program.stages[6].messages.empty());
 }
 
-TEST(StreamProgram, ASendOfWhatItsOwnRoundReceivesIsRefused) {
+TEST(StreamProgram, RefusesToSendWhatTheSameRoundReceives) {
   ScheduleBuilder builder({0, 3, 0}, 1, 1);
   builder.round(0);
   builder.recv(1, {0, 0});
@@ -251,7 +252,7 @@ TEST(StreamProgram, ASendOfWhatItsOwnRoundReceivesIsRefused) {
   EXPECT_THROW(make_stream_program(schedule), InternalError);
 }
 
-TEST(StreamProgram, WhatTheSameGroupStillSendsIsReceivedIntoBounceMemory) {
+TEST(StreamProgram, ReceiveIntoMemoryBeingSentIsBounced) {
   ScheduleBuilder builder({0, 2, 0}, 1, 1);
   builder.round(0);
   builder.send(1, {0, 0});

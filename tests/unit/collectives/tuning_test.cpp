@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tables of measured choices: reading, writing, checking, and selection by a table.
 #include "farandole/collectives/tuning.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +45,7 @@ std::string validation_error(const std::string& text) {
   return "accepted";
 }
 
-TEST(TuningTable, IsReadAsItWasWritten) {
+TEST(TuningTable, ParsesItsOwnJson) {
   const TuningTable table = sample();
   const TuningTable back = TuningTable::parse(table.to_json(), "some/file");
   EXPECT_EQ(back.file, "some/file");
@@ -73,7 +74,7 @@ TuningTable device_sample() {
   return table;
 }
 
-TEST(TuningTable, OfDeviceMemoryHasEntriesOfItsOwn) {
+TEST(TuningTable, DeviceMemoryHasSeparateEntries) {
   TuningTable table = device_sample();
   EXPECT_EQ(table.to_json().find("\"collectives\""), std::string::npos);
   TuningTable back = TuningTable::parse(table.to_json(), "f");
@@ -85,7 +86,7 @@ TEST(TuningTable, OfDeviceMemoryHasEntriesOfItsOwn) {
   EXPECT_EQ(TuningTable::parse(table.to_json(), "f").to_json(), table.to_json());
 }
 
-TEST(TuningTable, EntriesMustSuitTheMemoryThatTheyAreOf) {
+TEST(TuningTable, EntriesMustSuitTheKindOfMemory) {
   const auto refused = [](Collective collective, MemoryKind memory, const std::string& algorithm) {
     TuningTable table = device_sample();
     table.of(collective, memory) = {{64, algorithm, 1, 1}};
@@ -103,7 +104,7 @@ TEST(TuningTable, EntriesMustSuitTheMemoryThatTheyAreOf) {
   EXPECT_THAT(validation_error(table.to_json()), HasSubstr("hierarchical needs several hosts"));
 }
 
-TEST(TuningTable, WhatIsNoTableIsRefusedWithTheFileAndThePlace) {
+TEST(TuningTable, InvalidTableIsRefusedWithFileAndPlace) {
   EXPECT_THAT(validation_error(""), AllOf(HasSubstr("some/file: line 1"), HasSubstr("the file is empty")));
   EXPECT_THAT(validation_error("{\n \"format\": 1,\n oops}"), HasSubstr("some/file: line 3: this is not JSON"));
   EXPECT_THAT(validation_error("[]"), HasSubstr("the table is []; it must be an object"));
@@ -146,7 +147,7 @@ TEST(TuningTable, WrongEntriesAreRefusedByNumber) {
   EXPECT_THAT(validation_error(changed("33.0", "\"long\"")), HasSubstr("time_us is \"long\"; it must be a number"));
 }
 
-TEST(TuningTable, AlgorithmsMustSuitWhatItWasMeasuredOn) {
+TEST(TuningTable, AlgorithmsMustSuitTheShape) {
   EXPECT_THAT(validation_error(changed("\"transport\":\"mpi\"", "\"transport\":\"inproc\"")),
               HasSubstr("vendor needs the transport mpi"));
   EXPECT_THAT(validation_error(changed("\"hosts\":1", "\"hosts\":2")),
@@ -189,7 +190,7 @@ TEST_F(ChoiceFromATable, IsTheFirstEntryThatReachesTheSize) {
   EXPECT_EQ(name(10), "shared_memory") << "no entry: as without a table";
 }
 
-TEST_F(ChoiceFromATable, IsOfTheMemoryOfTheCall) {
+TEST_F(ChoiceFromATable, DependsOnTheKindOfMemory) {
   const TuningTable table = device_sample();
   query_.table = &table;
   EXPECT_EQ(name(64), "shared_memory") << "the table has nothing for host memory";
@@ -207,7 +208,7 @@ TEST_F(ChoiceFromATable, IsOfTheMemoryOfTheCall) {
   EXPECT_EQ(name(kUnknownBytes), "pairwise") << "no rank knows the size";
 }
 
-TEST_F(ChoiceFromATable, GivesWayToTheCallerAndToSettings) {
+TEST_F(ChoiceFromATable, CallerAndSettingsOverrideTheTable) {
   query_.segments = 3;
   EXPECT_EQ(selected(70000).segments, 3);
   settings_.allreduce = "ring";
@@ -218,7 +219,7 @@ TEST_F(ChoiceFromATable, GivesWayToTheCallerAndToSettings) {
   EXPECT_EQ(name(10), "vendor");
 }
 
-TEST_F(ChoiceFromATable, PassesOverWhatCanNotRunHere) {
+TEST_F(ChoiceFromATable, SkipsEntriesThatCannotRun) {
   query_.shares_memory = false;
   EXPECT_EQ(measured_entry(query_), &table_.of(Collective::kAllreduce)[0]);
   query_.bytes = 1000;
@@ -229,7 +230,7 @@ TEST_F(ChoiceFromATable, PassesOverWhatCanNotRunHere) {
   EXPECT_EQ(name(10), "shared_memory");
 }
 
-TEST(VendorAgrees, OnlyWhereItsResultsAreOurs) {
+TEST(VendorAgrees, OnlyIfTheResultsAreEqual) {
   for (const DType dtype : kAllDTypes) {
     for (const ReduceOp op : kAllReduceOps) {
       const bool is_narrow = !is_floating_point(dtype) && size_in_bytes(dtype) <= 2;
@@ -240,7 +241,7 @@ TEST(VendorAgrees, OnlyWhereItsResultsAreOurs) {
   }
 }
 
-TEST_F(ChoiceFromATable, NoSegmentsMeansFromTheSize) {
+TEST_F(ChoiceFromATable, ZeroSegmentsMeansComputedFromTheSize) {
   TuningTable table = sample();
   table.of(Collective::kAllreduce) = {{1 << 30, "ring", 0, 1}};
   query_.table = &table;
@@ -249,7 +250,7 @@ TEST_F(ChoiceFromATable, NoSegmentsMeansFromTheSize) {
   EXPECT_EQ(selected(4 << 20).segments, 16);
 }
 
-TEST_F(ChoiceFromATable, SizesThatNeedNoSearchEndWhereTheTableSaysSomethingElse) {
+TEST_F(ChoiceFromATable, SearchIsNeededFromTheFirstOtherEntryOn) {
   constexpr std::size_t kAnySize = ~std::size_t{0};
   EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, 0U);
   TuningTable table = sample();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes real schedules, breaks one thing, and asks that the verifier refuses the result.
+// Breaks one thing in the schedules of every algorithm; the verifier must refuse the result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -195,7 +195,7 @@ TEST_P(EveryMutant, WithAllRegionsOfALocalStepShiftedIsRefused) {
   });
 }
 
-TEST_P(EveryMutant, WithAnotherTurnIsRefused) {
+TEST_P(EveryMutant, WithAnotherRoundIsRefused) {
   for_each_step([&](Schedules& schedules, Schedule& schedule, std::size_t step) {
     for (const int change : {-1, 1}) {
       if (is_message(schedule.steps[step])) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The verifier on small schedules, written by hand, each with one kind of mistake.
 #include "farandole/collectives/verifier.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ void expect_fault(const Verdict& verdict, const std::string& text) {
   EXPECT_NE(verdict.fault.find(text), std::string::npos) << "fault: " << verdict.fault << "\nexpected: " << text;
 }
 
-TEST(VerifierTest, RefusesToReceiveIntoWhatIsStillBeingSent) {
+TEST(VerifierTest, RefusesToReceiveIntoMemoryBeingSent) {
   const auto exchange = [](int peer) {
     return [peer](ScheduleBuilder& builder) {
       builder.send(peer, {0, 0});
@@ -86,7 +87,7 @@ TEST(VerifierTest, RefusesReadingInputThatTheRankDoesNotHave) {
   expect_fault(verdict, "rank 1, step 0 (send to rank 0, round 0, chunk 0): reads chunk 0 of the input");
 }
 
-TEST(VerifierTest, RefusesScratchThatNothingHasWritten) {
+TEST(VerifierTest, RefusesUnwrittenScratch) {
   const auto nothing = [](ScheduleBuilder&) {};
   const Verdict verdict = verify(Collective::kBarrier, two_ranks(
                                                            1,
@@ -134,7 +135,7 @@ TEST(VerifierTest, RefusesMessagesWithoutPartner) {
   expect_fault(verify(Collective::kBroadcast, two_ranks(1, recv, nothing)), "rank 1 sends no such message");
 }
 
-TEST(VerifierTest, RefusesCyclesOfWaiting) {
+TEST(VerifierTest, RefusesDeadlocks) {
   // Both send first what they have yet to receive.
   const auto schedules = two_ranks(
       2,
@@ -174,16 +175,17 @@ TEST(VerifierTest, RefusesInputReadAfterItWasOverwritten) {
 }
 
 TEST(VerifierTest, RefusesSchedulesThatDoNotBelongTogether) {
-  std::vector<Schedule> schedules = {ring_allreduce({0, 2, 0}, 1), ring_allreduce({0, 2, 0}, 1)};
+  const Algorithm& ring = *find_algorithm(Collective::kAllreduce, "ring");
+  std::vector<Schedule> schedules = {ring.make({0, 2, 0}, 1), ring.make({0, 2, 0}, 1)};
   expect_fault(verify(Collective::kAllreduce, schedules), "rank 1: its schedule is for rank 0 of 2");
-  schedules = {ring_allreduce({0, 2, 0}, 1), ring_allreduce({1, 2, 0}, 2)};
+  schedules = {ring.make({0, 2, 0}, 1), ring.make({1, 2, 0}, 2)};
   expect_fault(verify(Collective::kAllreduce, schedules),
                "rank 1: its schedule is for rank 1 of 2 with root 0, 2 chunks and 2");
   schedules.pop_back();
   expect_fault(verify(Collective::kAllreduce, schedules), "its schedule is for 2 ranks, not 1");
 }
 
-TEST(VerifierTest, RefusesCostsThatAreNotTheFormulas) {
+TEST(VerifierTest, RefusesCostsThatDifferFromTheFormula) {
   Algorithm ring = *find_algorithm(Collective::kAllreduce, "ring");
   EXPECT_TRUE(verify(ring, 4, 0, 2).correct);
   ring.cost = [](const Place&, int) { return AlgorithmCost{6, 48, 47, 24}; };
@@ -192,9 +194,10 @@ TEST(VerifierTest, RefusesCostsThatAreNotTheFormulas) {
 }
 
 TEST(VerifierTest, FollowsABarrierAmongMoreThan64Ranks) {
+  const Algorithm& barrier = *find_algorithm(Collective::kBarrier, "dissemination");
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < 130; ++rank) {
-    schedules.push_back(dissemination_barrier({rank, 130, 0}, 1));
+    schedules.push_back(barrier.make({rank, 130, 0}, 1));
   }
   EXPECT_TRUE(verify(Collective::kBarrier, schedules).correct);
   // Without the last round a rank has heard of 128 others only.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue of a communicator's collectives: what starts when, what runs without it, how failures are kept, and what it
-// waits for.
+// The queue of a communicator's collectives: when a collective starts or runs inline, failures, shutdown, and the
+// polling of the job's health.
 #include "communicator/work_queue.h"
 
 #include <fmt/core.h>
@@ -132,7 +132,7 @@ struct Submitted {
   std::vector<Pending> works[2];
 };
 
-TEST(WorkQueue, ACollectiveIsRecordedBeforeItsPeersSeeIt) {
+TEST(WorkQueue, CollectiveIsRecordedBeforePeersSeeIt) {
   // Else a peer could end it, and cause a fault, while the record of this rank is still empty.
   Queues queues;
   queues.meet();
@@ -147,7 +147,7 @@ TEST(WorkQueue, ACollectiveIsRecordedBeforeItsPeersSeeIt) {
   }
 }
 
-TEST(WorkQueue, StartsFourInTheOrderOfTheCallsAndTheNextWhenTheOldestHasEnded) {
+TEST(WorkQueue, StartsFourInOrderAndTheNextAfterTheOldest) {
   ScriptedNetwork network;
   Queues queues(&network);
   const Submitted calls(queues, 7);
@@ -169,7 +169,7 @@ TEST(WorkQueue, StartsFourInTheOrderOfTheCallsAndTheNextWhenTheOldestHasEnded) {
   for (const auto& values : calls.values) EXPECT_TRUE(values->are_added());
 }
 
-TEST(WorkQueue, StartsTwoWhereAllRanksShareMemory) {
+TEST(WorkQueue, StartsTwoIfAllRanksShareMemory) {
   Queues queues;
   std::vector<std::unique_ptr<Ones>> values;
   std::vector<Pending> works;
@@ -188,7 +188,7 @@ TEST(WorkQueue, StartsTwoWhereAllRanksShareMemory) {
   for (const auto& value : values) EXPECT_TRUE(value->are_added());
 }
 
-TEST(WorkQueue, RunsInlineWhatNeedsNotSleep) {
+TEST(WorkQueue, RunsInlineIfNoSleepIsNeeded) {
   Queues queues;
   queues.meet();
   Ones first(queues[0]), second(queues[1]);
@@ -202,7 +202,7 @@ TEST(WorkQueue, RunsInlineWhatNeedsNotSleep) {
   queues.finish(theirs);
 }
 
-TEST(WorkQueue, QueuesACallThatWouldHaveToSleep) {
+TEST(WorkQueue, QueuesACallThatHasToSleep) {
   Queues queues;
   Ones first(queues[0]), second(queues[1]);
   std::thread caller([&] { first.run(); });
@@ -215,7 +215,7 @@ TEST(WorkQueue, QueuesACallThatWouldHaveToSleep) {
   EXPECT_GT(record.finished, record.queued);
 }
 
-TEST(WorkQueue, QueuesACallBehindWhatIsPending) {
+TEST(WorkQueue, QueuesACallBehindPendingCalls) {
   Queues queues;
   queues.meet();
   Ones first(queues[0]), second(queues[0]), third(queues[1]), fourth(queues[1]);
@@ -251,7 +251,7 @@ TEST(WorkQueue, KeepsAFailureAndThrowsItEachTime) {
   EXPECT_TRUE(third.are_added() && fourth.are_added());
 }
 
-TEST(WorkQueue, ARankThatRefusesItsOwnCallSaysWhyAndItsPeersDisagree) {
+TEST(WorkQueue, InvalidCallRaisesTheReasonAndPeersAMismatch) {
   Queues queues;
   Ones first(queues[0]), second(queues[1]);
   const Pending mine = first.submit_invalid("there is no such root"), theirs = second.submit();
@@ -262,7 +262,7 @@ TEST(WorkQueue, ARankThatRefusesItsOwnCallSaysWhyAndItsPeersDisagree) {
   EXPECT_TRUE(first.are_untouched() && second.are_untouched());
 }
 
-TEST(WorkQueue, ALostMessageFailsEverythingPendingAndTheJob) {
+TEST(WorkQueue, LostMessageFailsAllPendingCallsAndTheJob) {
   ScriptedNetwork network;
   Queues queues(&network);
   const Submitted calls(queues, 6);
@@ -281,7 +281,7 @@ TEST(WorkQueue, ALostMessageFailsEverythingPendingAndTheJob) {
   EXPECT_THAT(message_of<TransportError>([&] { (void)late.submit(); }), HasSubstr("collective 1 of communicator 5"));
 }
 
-TEST(WorkQueue, CloseWaitsForWhatIsPending) {
+TEST(WorkQueue, CloseWaitsForPendingCalls) {
   Queues queues;
   Ones first(queues[0]), second(queues[1]);
   const Pending mine = first.submit();
@@ -329,7 +329,7 @@ std::string failure_of_a_wait(Queues& queues) {
   return message_of<Kind>([&] { Work(mine).wait(); });
 }
 
-TEST(WorkQueue, PollingHealthEndsWhatHasPassedItsDeadline) {
+TEST(WorkQueue, PollingHealthEndsCallsPastTheirDeadline) {
   const test::Variable timeout("FARANDOLE_TIMEOUT", "0.05");
   Queues queues;
   const std::string text = failure_of_a_wait<Timeout>(queues);
@@ -343,7 +343,7 @@ TEST(WorkQueue, PollingHealthEndsAWaitForARankThatHasLeft) {
   EXPECT_THAT(failure_of_a_wait<PeerLost>(queues), HasSubstr("rank 1"));
 }
 
-TEST(WorkQueue, AFaultOfTheJobEndsEverythingPending) {
+TEST(WorkQueue, JobFaultEndsAllPendingCalls) {
   Queues queues;
   Ones first(queues[0]), second(queues[0]);
   const Pending works[] = {first.submit(), second.submit()};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms over point-to-point messages, each a pure function, and the table that lists them.
+// Collectives, and the table of the algorithms that run them by point-to-point messages.
 #pragma once
 
 #include <cstddef>
@@ -24,82 +24,81 @@ enum class Collective : std::uint8_t {
   kBarrier,
 };
 inline constexpr int kCollectiveCount = 9;
+/// "allreduce", "reduce_scatter", …
 std::string_view name(Collective collective);
-/// @throws InvalidArgument  with the valid names
+/// Reverse of `name`. @throws InvalidArgument  lists the valid names
 Collective parse_collective(std::string_view text);
-/// True if ranks have a root in it: broadcast, reduce, gather, scatter.
+/// True if the collective has a root: broadcast, reduce, gather, scatter.
 inline bool is_rooted(Collective collective) {
   return collective == Collective::kBroadcast || collective == Collective::kReduce ||
          collective == Collective::kGather || collective == Collective::kScatter;
 }
-/// True if it combines values: allreduce, reduce, reduce_scatter.
+/// True if the collective combines values: allreduce, reduce, reduce_scatter.
 inline bool reduces(Collective collective) {
   return collective == Collective::kAllreduce || collective == Collective::kReduce ||
          collective == Collective::kReduceScatter;
 }
 
-/// What an algorithm costs among `size` ranks with `segments` segments; checked against its schedules by the verifier.
+/// Cost of running an algorithm once, counted over all ranks together except for `rounds`.
 struct AlgorithmCost {
   int rounds = 0;
-  std::int64_t messages = 0;        ///< sent by all ranks together
-  std::int64_t pieces_sent = 0;     ///< by all ranks together; a piece is one segment of one chunk
-  std::int64_t pieces_reduced = 0;  ///< by all ranks together
+  std::int64_t messages = 0;
+  std::int64_t pieces_sent = 0;  ///< a piece is one segment of one chunk
+  std::int64_t pieces_reduced = 0;
 };
 
-/// One algorithm.
+/// An algorithm that runs a collective by point-to-point messages: a row of the table `algorithms()`.
+///
+/// Use the table to list algorithms, to look at their schedules, or to predict their cost. For example, the messages
+/// of a ring allreduce of 8 ranks, and the schedule of rank 3:
+///
+///     const Algorithm& ring = *find_algorithm(Collective::kAllreduce, "ring");
+///     const Place place{.rank = 3, .size = 8, .root = 0};
+///     std::int64_t messages = ring.cost(place, /*segments=*/4).messages;
+///     Schedule schedule = ring.make(place, /*segments=*/4);
+///     for (std::size_t i = 0; i < schedule.steps.size(); ++i) puts(describe(schedule, int(i)).c_str());
+///
+/// To run a collective by an algorithm, pass the algorithm's name to the collective
+/// (`farandole/collectives/communicator.h`). P is the number of ranks in the comments below.
 struct Algorithm {
   Collective collective;
-  std::string_view name;  ///< "ring", "binomial_tree", …
-  std::string_view title;
+  std::string_view name;   ///< in calls, settings and tables: "ring", "binomial_tree", …; unique within a collective
+  std::string_view title;  ///< for people: "Segmented ring"
+  /// Makes the schedule of the rank `place.rank`. Pure: the same arguments give the same schedule.
   Schedule (*make)(const Place& place, int segments);
-  /// Formula of docs/algorithms.md.
+  /// Formula of docs/algorithms.md. The verifier compares the schedules with this formula. Depends on the root of
+  /// `place`, but not on its rank.
   AlgorithmCost (*cost)(const Place& place, int segments);
-  int (*chunks)(int size) = [](int size) { return size; };  ///< that a schedule cuts the vector into: one per rank
+  /// Number of chunks into which a schedule for `size` ranks cuts the vector. Default: P.
+  int (*chunks)(int size) = [](int size) { return size; };
+  /// True if the algorithm works with `size` ranks. Default: always.
   bool (*supports)(int size) = [](int) { return true; };
-  bool pipelined = false;             ///< more than one segment is worthwhile
-  bool logarithmic = false;           ///< few steps: verified to 4096 ranks instead of 256
-  bool position_independent = false;  ///< every element is associated alike, as a binary tree over ranks
+  bool pipelined = false;    ///< gains by cutting chunks into several segments
+  bool logarithmic = false;  ///< O(log P) steps per rank: tests verify up to 4096 ranks instead of 256
+  /// Combines the contributions to every element in the same order, along one binary tree over the ranks: the bits of a
+  /// sum are independent of the element's position in the vector.
+  bool position_independent = false;
 
-  /// Bytes of one piece, of a vector as `--bytes` of farandole-bench counts it. An alltoall's schedule has chunks for
-  /// the input and as many for the output.
+  /// Bytes of one piece of a vector of `vector_bytes`, as counted by `--bytes` of farandole-bench: the input alone in
+  /// an alltoall, whose schedule has as many chunks for the output.
   double piece_bytes(int size, int segments, double vector_bytes) const {
     const int of_vector = collective == Collective::kAlltoall ? chunks(size) / 2 : chunks(size);
     return vector_bytes / (static_cast<double>(of_vector) * segments);
   }
 };
 
-/// All algorithms, grouped by collective; the first one of each collective supports every size.
+/// All algorithms, grouped by collective in the order of `Collective`. The first algorithm of each collective supports
+/// every size. Thread-safe; valid until the process ends.
 std::span<const Algorithm> algorithms();
-/// Null if there is none of that name.
+/// Algorithm of that name; null if the collective has none.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
 
-/// What a call, a setting and a table of measured choices may name: the collective's algorithms, then the methods that
-/// are no schedules, "shared_memory" and others.
+/// Names that a call, a setting and a table of measured choices accept for this collective: its algorithms, then the
+/// methods that do not run a schedule, such as "shared_memory".
 std::vector<std::string_view> algorithm_names(Collective collective);
 
-/// How many segments a chunk is cut into, so that one has about `segment_bytes` bytes; 1 where more are not worthwhile.
+/// Number of segments per chunk, so that a segment has about `segment_bytes` bytes: 1 … 64; 1 if the algorithm is not
+/// pipelined. @param bytes  of the whole vector
 int segments_for_size(const Algorithm& algorithm, int ranks, std::size_t bytes, std::size_t segment_bytes);
-
-// One file per algorithm: collectives/src/<function>.cpp without the verb's order, e.g. allreduce_ring.cpp.
-Schedule ring_allreduce(const Place& at, int segments);
-Schedule binomial_tree_allreduce(const Place& at, int segments);
-Schedule double_tree_allreduce(const Place& at, int segments);
-Schedule recursive_doubling_allreduce(const Place& at, int segments);
-Schedule halving_doubling_allreduce(const Place& at, int segments);
-Schedule circulant_allreduce(const Place& at, int segments);
-Schedule binomial_broadcast(const Place& at, int segments);
-Schedule scatter_allgather_broadcast(const Place& at, int segments);
-Schedule binomial_reduce(const Place& at, int segments);
-Schedule reduce_scatter_gather_reduce(const Place& at, int segments);
-Schedule ring_allgather(const Place& at, int segments);
-Schedule bruck_allgather(const Place& at, int segments);
-Schedule ring_reduce_scatter(const Place& at, int segments);
-Schedule circulant_reduce_scatter(const Place& at, int segments);
-Schedule binomial_gather(const Place& at, int segments);
-Schedule linear_gather(const Place& at, int segments);
-Schedule binomial_scatter(const Place& at, int segments);
-Schedule linear_scatter(const Place& at, int segments);
-Schedule pairwise_alltoall(const Place& at, int segments);
-Schedule dissemination_barrier(const Place& at, int segments);
 
 }  // namespace FARANDOLE_API

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules: one rank's part of a collective as data, built by pure functions of (rank, size, root, segments).
+// Schedules: the part of a rank in a collective, as data.
+//
+// An algorithm is a pure function (rank, size, root, segments) → Schedule. A schedule names no memory, no transport and
+// no number of elements, so a schedule serves every vector, and the same schedule is verified, shown, predicted and
+// run. The vector is cut into *chunks*, each chunk into *segments*; a *piece* is one segment of one chunk, and the unit
+// of all steps.
 #pragma once
 
 #include <cstdint>
@@ -11,128 +16,156 @@
 
 namespace farandole FARANDOLE_API {
 
-/// Where an algorithm stands: which rank it plans for, among how many.
+/// The rank for which an algorithm plans, among how many ranks.
 struct Place {
   int rank = 0;
   int size = 1;
-  int root = 0;
+  int root = 0;  ///< of rooted collectives, else 0
 
   int next() const { return (rank + 1) % size; }
   int previous() const { return (rank + size - 1) % size; }
-  /// The rank `distance` places further round the ring; distance may be negative.
+  /// Rank `distance` places on, modulo size. `distance` may be negative.
   int at(int distance) const { return ((rank + distance) % size + size) % size; }
-  /// The chunk `distance` places after this rank's own.
+  /// Chunk `distance` places after chunk `rank`, for algorithms with a chunk per rank.
   int chunk(int distance) const { return at(distance); }
   bool operator==(const Place&) const = default;
 };
 
-/// The unit a schedule speaks of: segment `segment` of chunk `chunk`.
+/// Segment `segment` of chunk `chunk`.
 struct Piece {
   int chunk = 0;
   int segment = 0;
 };
 
-/// Which memory a region lies in. Pieces number chunk by chunk, each cut into `segments` pieces.
+/// Memory in which a region lies.
 enum class Space : std::uint8_t {
-  kInput,    ///< the caller's input, read only; what a piece holds before the schedule has written it
-  kData,     ///< the result
-  kScratch,  ///< the operation's own memory: slots, each with room for every piece
+  kInput,    ///< the caller's input, read only
+  kData,     ///< the result; a piece that no step has written yet has its input value
+  kScratch,  ///< temporary memory of the operation: numbered slots, each as large as the vector
 };
 
-/// `count` contiguous pieces.
+/// `count` contiguous pieces. Pieces are numbered chunk by chunk: `first` is chunk * segments + segment.
 struct Region {
   Space space = Space::kData;
-  int slot = 0;  ///< of scratch memory
+  int slot = 0;  ///< only for kScratch
   int first = 0;
-  int count = 0;
+  int count = 0;  ///< 0: the step does not use the region
 };
 
 enum class StepKind : std::uint8_t {
   kSend,        ///< send `operand` to `peer`
-  kRecv,        ///< receive into `target` from `peer`
-  kRecvReduce,  ///< target = operand op incoming
+  kRecv,        ///< receive `target` from `peer`
+  kRecvReduce,  ///< target = operand op message from `peer`
   kReduce,      ///< target = operand op other
   kCopy,        ///< target = operand
-  kFinish,      ///< `target` is fully reduced here: apply the final scale
+  kFinish,      ///< `target` is fully reduced: apply the final scale, such as an average's division
 };
+/// "send", "recv_reduce", …
 std::string_view name(StepKind kind);
 
-/// One entry of a schedule.
+/// One entry of a schedule. A step may start as soon as all steps in `after` are complete and the step `posted_after`
+/// has started.
 struct Step {
   StepKind kind = StepKind::kSend;
-  int peer = -1;  ///< of messages
-  int round = 0;  ///< both ends of a message have the same one
-  Region target, operand, other;
-  std::vector<int> after;  ///< steps that must be complete before this one starts
-  int posted_after = -1;   ///< the previous message of the same direction and peer, which must have started; -1: none
+  int peer = -1;                  ///< rank at the other end of a message; -1 for local steps
+  int round = 0;                  ///< sender and receiver of a message have the same round
+  Region target, operand, other;  ///< which of them a step uses, see StepKind
+  std::vector<int> after;         ///< indices of steps, all smaller than this step's
+  int posted_after = -1;          ///< previous message in the same direction with the same peer; -1: none
 };
 
-/// Const after construction. `steps` are in program order: a step comes after everything it waits for.
+/// The part of a rank in a collective. Made by ScheduleBuilder or by `Algorithm::make`; not changed afterwards.
 struct Schedule {
   Place place;
   int chunks = 1;
   int segments = 1;
-  int rounds = 0;  ///< one more than the highest round of a step
-  int scratch_slots = 0;
+  int rounds = 0;         ///< number of rounds: highest round of a step + 1
+  int scratch_slots = 0;  ///< scratch memory needed, in vectors
+  /// In program order: a step comes after all steps on which it depends.
   std::vector<Step> steps;
-  /// Pieces that are never written: the result takes them from the input. One flag per piece.
+  /// A flag per piece: true if no step writes the piece, so that its result is its input.
   std::vector<bool> untouched;
 
   int pieces() const { return chunks * segments; }
   int piece_of(Piece piece) const { return piece.chunk * segments + piece.segment; }
 };
 
-/// "chunk 3", "chunks 3-5", or with segments "chunk 3.0", "chunks 3.0-5.2" (chunk.segment).
+/// "chunk 3", "chunks 3-5"; with several segments "chunk 3.0", "chunks 3.0-5.2" (chunk.segment).
 std::string describe(const Schedule& schedule, const Region& region);
 /// "step 5 (recv_reduce from rank 3, round 2, chunk 1)".
 std::string describe(const Schedule& schedule, int step);
 
-/// Records sends, receives and reductions in plain program order and derives which steps must wait for which.
+/// Builds a schedule. Use this class to write an algorithm: list sends, receives and reductions in plain program order,
+/// with the round of each; the builder derives which step must wait for which, from the pieces that the steps read and
+/// write. For example a reduce to rank 0 in which every rank sends its vector to the rank below:
 ///
-/// Reading a piece that has not been written yet reads the input; reading a range of which a part has been written
-/// first copies the rest from the input. An author therefore never says where a value lies.
+///     Schedule chain_reduce(const Place& at, int segments) {
+///       ScheduleBuilder schedule(at, /*chunks=*/1, segments);
+///       const Piece all{0, 0};
+///       if (at.rank + 1 < at.size) {
+///         schedule.round(at.size - 2 - at.rank);
+///         schedule.recv_reduce(at.rank + 1, all, segments);
+///       }
+///       if (at.rank == 0) {
+///         schedule.finish(all, segments);
+///       } else {
+///         schedule.round(at.size - 1 - at.rank);
+///         schedule.send(at.rank - 1, all, segments);
+///       }
+///       return std::move(schedule).build();
+///     }
 ///
-/// The input may be the same memory as the result, so a read of a piece's input counts as a read of the piece: a later
-/// write of it waits. All functions throw InvalidArgument for a rank, chunk, segment or slot that does not exist.
+/// A read of a piece takes the value that an earlier step has written, or else the input; the author never says where a
+/// value lies. If only a part of a range has been written, the builder first copies the rest from the input.
+///
+/// Input and result may be the same memory (in-place calls). So a read of a piece's input counts as a read of the
+/// piece: a later write of the piece waits for the read.
+///
+/// All functions throw InvalidArgument for a rank, chunk, segment or slot that does not exist.
 class ScheduleBuilder {
  public:
-  /// @param chunks  parts that the vector is cut into; each is cut into `segments` pieces
+  /// @param chunks  number of chunks of the vector   @param segments  number of segments of each chunk
   ScheduleBuilder(const Place& place, int chunks, int segments);
 
-  /// The round of the steps that follow; both ends of a message must name the same one. Rounds may be named in any
-  /// order.
+  /// Sets the round of the following steps, until the next call; 0 at first. Sender and receiver of a message must set
+  /// the same round. The order of the calls is free.
   void round(int number);
 
+  /// A single piece. `recv_reduce` combines the message with the piece.
   void send(int peer, Piece piece) { send(peer, piece, 1); }
   void recv(int peer, Piece piece) { recv(peer, piece, 1); }
   void recv_reduce(int peer, Piece piece) { recv_reduce(peer, piece, 1); }
-  /// The same for `count` pieces that start at `first`.
+  /// `count` contiguous pieces from `first` on.
   void send(int peer, Piece first, int count);
   void recv(int peer, Piece first, int count);
   void recv_reduce(int peer, Piece first, int count);
 
-  /// Receives into a scratch slot (numbered from 0), at the place of the pieces named.
+  /// The same pieces of scratch slot `slot`. Slots are numbered from 0 and need no declaration.
   void recv_scratch(int peer, int slot, Piece first, int count);
   void send_scratch(int peer, int slot, Piece first, int count);
   /// data = data op scratch.
   void reduce_scratch(int slot, Piece first, int count);
   /// data = scratch.
   void copy_scratch(int slot, Piece first, int count);
-  /// data[to …] = data[from …]; the pieces must have the same sizes.
+  /// data[to …] = data[from …]. The pieces must have the same numbers of elements.
   void copy(Piece from, Piece to, int count);
-  /// These pieces are fully reduced on this rank; what leaves it from now on carries the final scale.
+  /// Declares that the pieces are fully reduced on this rank. The final scale is applied here; later sends of the
+  /// pieces carry scaled values. Every result of a reduction must have been finished exactly once, on its rank or on
+  /// the rank that sent it.
   void finish(Piece first, int count);
 
+  /// Ends the construction.
   Schedule build() &&;
 
  private:
-  struct Touch {
+  /// Steps that access a piece.
+  struct PieceAccess {
     int last_write = -1;
     std::vector<int> reads;  ///< since the last write
   };
   void add(Step step);
   void add_message(StepKind kind, int peer, const Region& target, const Region& operand);
-  std::vector<Touch>& touches(const Region& region);
+  std::vector<PieceAccess>& accesses(const Region& region);
   Region read_region(Piece first, int count);
   Region data_region(Piece first, int count) const;
   Region scratch_region(int slot, Piece first, int count);
@@ -140,8 +173,8 @@ class ScheduleBuilder {
 
   Schedule schedule_;
   int round_ = 0;
-  std::vector<Touch> data_touches_;
-  std::vector<std::vector<Touch>> scratch_touches_;
+  std::vector<PieceAccess> data_accesses_;
+  std::vector<std::vector<PieceAccess>> scratch_accesses_;
   std::vector<bool> written_;
   std::vector<int> last_send_to_, last_recv_from_;
 };

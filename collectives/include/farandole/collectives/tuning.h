@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of measured choices: made by farandole-bench --tune, read by FARANDOLE_TUNING.
+// Tables of measured choices: written by farandole-bench --tune, read by way of the setting FARANDOLE_TUNING.
 #pragma once
 
 #include <array>
@@ -16,37 +16,48 @@
 
 namespace farandole FARANDOLE_API {
 
-/// What kind of communicator a table was measured on, and holds for. The same on all ranks of a communicator.
+/// Shape of the communicators on which a table was measured, and for which it is valid. All ranks of a communicator
+/// have the same shape.
 struct TuningShape {
   int ranks = 1;
   int hosts = 1;
-  std::string transport;  ///< of messages: "inproc", "mpi", "local", "tcp", or "inproc+" one of the last three
+  /// Transport of messages: "inproc", "mpi", "local", "tcp", or "inproc+" and one of the last three.
+  std::string transport;
   bool operator==(const TuningShape&) const = default;
 };
 /// "2 ranks on 1 host, mpi"
 std::string describe(const TuningShape& shape);
 
-/// Whether the vendor's allreduce gives what ours gives; else a table may not decide between them, and its entries that
-/// say "vendor" are passed over. Sums of 8- and 16-bit integers that do not fit wrap round here, and saturate in Open
-/// MPI 4.1. Minima and maxima of NaN are NaN here, and in MPI depend on where the NaN stands.
+/// True if the vendor's allreduce and ours define the result alike. If not, a table must not decide between the two:
+/// its entries "vendor" are skipped. They differ in sums of 8- and 16-bit integers that overflow, which wrap here and
+/// saturate in Open MPI 4.1, and in minima and maxima of NaN, which are NaN here and depend on the position of the NaN
+/// in MPI.
 bool vendor_agrees(DType dtype, ReduceOp op);
 
-/// What was fastest, by collective and size; of host memory and of device memory apart.
+/// The fastest algorithm for each collective and size, for host memory and for device memory.
+///
+/// Most programs name a file in FARANDOLE_TUNING and need no code. Use this class to make a communicator with a table
+/// of its own, or to edit a table:
+///
+///     TuningTable table = TuningTable::parse(text, "table.json");
+///     table.of(Collective::kBroadcast).clear();  // keep the built-in choice for broadcasts
+///     Communicator tuned = ranks.duplicate({.table = &table});
 struct TuningTable {
   struct Entry {
-    std::size_t up_to_bytes = 0;  ///< of the whole vector, as in Communicator::choose
-    /// Of a schedule, "hierarchical", or "vendor"; of host memory also "shared_memory" and "exchange", and "vendor" for
-    /// allreduce only.
+    std::size_t up_to_bytes = 0;  ///< largest vector, counted as in Communicator::choose
+    /// Name of an algorithm, "hierarchical" or "vendor"; for host memory also "shared_memory" and "exchange", but
+    /// "vendor" only for allreduce.
     std::string algorithm;
-    int segments = 0;    ///< of a schedule; 0: from the size
-    double time_us = 0;  ///< that was measured
+    int segments = 0;    ///< per chunk, for algorithms; 0: computed from the size
+    double time_us = 0;  ///< measured in microseconds, for a vector of about this size
   };
-  std::string file;  ///< where it was read, for messages; not written
+  std::string file;  ///< source of the table, for messages; to_json does not write it
   TuningShape shape;
-  std::string version;  ///< of Farandole, when it was measured
-  // In shared memory, what FARANDOLE_ONE_SHOT_BYTES and FARANDOLE_SLICE_BYTES set. Nothing: not measured.
+  std::string version;  ///< version of Farandole at the measurement
+  /// Limits in shared memory, as FARANDOLE_ONE_SHOT_BYTES and FARANDOLE_SLICE_BYTES set them. Empty: not measured.
   std::optional<std::size_t> one_shot_bytes, slice_bytes;
-  /// By collective, ascending. Above the last entry Farandole chooses as it does without a table.
+  /// By collective; each list ascends in `up_to_bytes`. An entry holds for vectors longer than the entry before. For
+  /// vectors longer than the last entry Farandole chooses as without a table.
   using Entries = std::array<std::vector<Entry>, kCollectiveCount>;
   Entries entries, device_entries;
 
@@ -57,14 +68,15 @@ struct TuningTable {
   std::vector<Entry>& of(Collective collective, MemoryKind memory = MemoryKind::kHost) {
     return (memory == MemoryKind::kHost ? entries : device_entries)[static_cast<std::size_t>(collective)];
   }
-  /// Null if there is none.
+  /// Entry for a vector of `bytes`; null if there is none.
   const Entry* find(Collective collective, std::size_t bytes, MemoryKind memory = MemoryKind::kHost) const;
 
-  /// Whether all can run in a communicator of this shape. @throws InvalidArgument  names the entry
+  /// Checks that every entry can run in a communicator of this shape. @throws InvalidArgument  names the entry
   void check() const;
   std::string to_json() const;
-  /// Reads what `to_json` has written, and checks it.
-  /// @param file  for messages. @throws DataError  names the file, the line or the entry, and what was expected
+  /// Reads the text that `to_json` has written, and checks the table.
+  /// @param file  name of the file, for messages
+  /// @throws DataError  names the file, the line or the entry, and the expected value
   static TuningTable parse(std::string_view text, const std::string& file);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verifier: runs all ranks' schedules of an algorithm together on symbols.
+// The verifier: proves the schedules of a collective correct, by running all ranks' schedules together on symbols.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,32 @@
 
 namespace farandole FARANDOLE_API {
 
-/// What a set of schedules must achieve. Contributions are (rank, piece); chunk numbering as in communicator.h.
+/// Result of a verification. The counts are summed over all ranks.
 struct Verdict {
   bool correct = true;
-  std::string fault;  ///< first fault found: which rank, step and piece
+  std::string fault;  ///< the first fault: rank, step and piece; empty if correct
   int rounds = 0;
   std::int64_t messages = 0, pieces_sent = 0, pieces_reduced = 0;
-  int most_dependencies = 0;  ///< of any step
+  int most_dependencies = 0;  ///< maximum over all steps
 };
 
-/// Checks that, with unbuffered sends and first-in-first-out channels,
-///  - nothing deadlocks, every message has a partner of the same round and the same pieces;
-///  - no two steps of a rank that are not ordered touch the same piece, unless both only read;
-///  - each rank ends with every contribution that the collective asks for exactly once, in its place, and finished
-///  once.
-/// @param schedules  one per rank, in order. Up to 64 ranks the sets are exact; above, 64-bit fingerprints of them.
+/// Verifies schedules that need not belong to an algorithm of the table. With unbuffered sends and first-in-first-out
+/// channels,
+///  - nothing deadlocks, and every message has a partner of the same round and the same pieces;
+///  - two steps of a rank that access the same piece are ordered, unless both only read;
+///  - each rank ends with every contribution that the collective asks for, exactly once and in its place, and every
+///    result of a reduction has been finished exactly once.
+/// A contribution is a pair (rank, piece). Chunks are numbered as in communicator.h.
+/// @param schedules  one per rank, in order. Sets of contributions are exact up to 64 ranks, and in barriers of any
+/// size; with more ranks they are 64-bit fingerprints.
 Verdict verify(Collective collective, const std::vector<Schedule>& schedules);
 
-/// Makes the schedules of `algorithm` and verifies them, and their cost against the algorithm's formula.
+/// Makes the schedules of all ranks, verifies them, and compares their cost and their chunks with the algorithm's row
+/// of the table. For example:
+///
+///     const Algorithm& ring = *find_algorithm(Collective::kAllreduce, "ring");
+///     const Verdict verdict = verify(ring, /*size=*/8, /*root=*/0, /*segments=*/3);
+///     if (!verdict.correct) puts(verdict.fault.c_str());
 Verdict verify(const Algorithm& algorithm, int size, int root, int segments);
 
 }  // namespace FARANDOLE_API

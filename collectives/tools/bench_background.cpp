@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench_beside.h"
+#include "bench_background.h"
 
 #include <algorithm>
 #include <vector>
 
 namespace farandole::bench {
 
-Beside::Beside(Communicator& ranks, std::size_t bytes)
+BackgroundAllreduce::BackgroundAllreduce(Communicator& ranks, std::size_t bytes)
     : ranks_(ranks),
       own_(ranks.duplicate()),
       values_(std::max<std::size_t>(1, bytes / size_in_bytes(DType::kF32)), DType::kF32) {
-  // Zeros stay as they are, however often they are summed.
+  // Sums of zeros stay zero, however often they are repeated.
   const BufferView all = values_.view();
   std::fill_n(static_cast<std::byte*>(all.data), all.size_in_bytes(), std::byte{0});
 }
 
-void Beside::begin() {
+void BackgroundAllreduce::begin() {
   work_ = own_.allreduce_async(values_.view(), ReduceOp::kSum);
   ++begun_;
 }
 
-void Beside::keep_running() {
+void BackgroundAllreduce::keep_running() {
   if (work_.valid() && !work_.test()) return;
-  if (work_.valid()) work_.wait();  // raises what it has failed with
+  if (work_.valid()) work_.wait();  // throws if the allreduce has failed
   begin();
 }
 
-void Beside::finish() {
-  std::vector<std::int64_t> most{begun_};
-  ranks_.allreduce(most, ReduceOp::kMax);
-  while (begun_ < most.front()) {
+void BackgroundAllreduce::finish() {
+  std::vector<std::int64_t> max_begun{begun_};
+  ranks_.allreduce(max_begun, ReduceOp::kMax);
+  while (begun_ < max_begun.front()) {
     if (work_.valid()) work_.wait();
     begin();
   }

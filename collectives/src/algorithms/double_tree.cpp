@@ -3,20 +3,25 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/families.h"
 #include "algorithms/phases.h"
-#include "farandole/collectives/algorithms.h"
 
 namespace farandole {
 namespace {
 
-/// One rank's place in a binary tree over 0 … size-1 in in-order numbering: rank 0 is the root and has one child, odd
-/// ranks are leaves, and otherwise the children of a rank whose lowest set bit is b are b/2 below and above it.
+constexpr int kNoParent = -1;
+
+/// One rank's neighbours in a binary tree.
 struct TreeNode {
-  int parent = -1;
+  int parent = kNoParent;
   std::vector<int> children;
-  int depth = 0;
+  int depth = 0;  ///< edges between the rank and the root
 };
 
+/// Parent in the first tree. Ranks are numbered in order (left subtree, node, right subtree): rank 0 is the root and
+/// has one child, odd ranks are leaves, and the children of any other rank, whose lowest set bit is b, are b/2 below
+/// and b/2 above. With 8 ranks: 0 → 4; 4 → 2, 6; 2 → 1, 3; 6 → 5, 7. A child beyond the last rank is replaced by a
+/// closer one.
 int parent_of(int rank, int size) {
   const int bit = rank & -rank;
   const int above = (rank ^ bit) | (bit << 1);
@@ -49,8 +54,8 @@ TreeNode in_order_node(int rank, int size) {
   return node;
 }
 
-/// The second tree is the first one mirrored (even size) or shifted by one (odd size), so that a rank which has two
-/// children in one tree is a leaf in the other.
+/// This rank in tree 0 or 1. Tree 1 is tree 0 mirrored (even P) or shifted by one rank (odd P), so that a rank that has
+/// two children in one tree is a leaf in the other tree.
 TreeNode node_of(int tree, const Place& at) {
   if (tree == 0) {
     return in_order_node(at.rank, at.size);
@@ -58,15 +63,15 @@ TreeNode node_of(int tree, const Place& at) {
   const bool mirror = at.size % 2 == 0;
   const auto swap = [&](int rank) { return mirror ? at.size - 1 - rank : (rank + 1) % at.size; };
   TreeNode node = in_order_node(mirror ? swap(at.rank) : at.previous(), at.size);
-  node.parent = node.parent < 0 ? -1 : swap(node.parent);
+  node.parent = node.parent == kNoParent ? kNoParent : swap(node.parent);
   for (int& child : node.children) {
     child = swap(child);
   }
   return node;
 }
 
-/// The messages of one round in one tree. A segment climbs one level a round from the deepest leaves on, is finished at
-/// the root after `depth` rounds, and descends one level a round.
+/// Adds this rank's messages of one round in one tree. Each segment climbs one level in a round, beginning at the
+/// deepest leaves; the root finishes the segment after `depth` rounds, and the segment descends one level in a round.
 void add_round(ScheduleBuilder& schedule, const TreeNode& node, int tree, int depth, int round, int segments) {
   const auto piece_sent_at = [&](int start) { return Piece{tree, round - start}; };
   const auto exists = [&](Piece piece) { return piece.segment >= 0 && piece.segment < segments; };
@@ -75,16 +80,16 @@ void add_round(ScheduleBuilder& schedule, const TreeNode& node, int tree, int de
     for (const int child : node.children) {
       schedule.recv_reduce(child, from_children);
     }
-    if (node.parent < 0) {
+    if (node.parent == kNoParent) {
       schedule.finish(from_children, 1);
     }
   }
   const Piece to_parent = piece_sent_at(depth - node.depth);
-  if (node.parent >= 0 && exists(to_parent)) {
+  if (node.parent != kNoParent && exists(to_parent)) {
     schedule.send(node.parent, to_parent);
   }
   const Piece from_parent = piece_sent_at(depth + node.depth - 1);
-  if (node.parent >= 0 && exists(from_parent)) {
+  if (node.parent != kNoParent && exists(from_parent)) {
     schedule.recv(node.parent, from_parent);
   }
   const Piece to_children = piece_sent_at(depth + node.depth);
@@ -95,18 +100,30 @@ void add_round(ScheduleBuilder& schedule, const TreeNode& node, int tree, int de
   }
 }
 
-}  // namespace
+int two_chunks(int) {
+  return 2;
+}
 
-/// Two binary trees, each for one half of the vector, in which a rank that works in one is a leaf in the other; both
-/// reduce to their root and broadcast, segment by segment.
-/// Rounds: 2⌈log₂P⌉ + segments - 1.  Sent per rank: up to 2N.  Source: Sanders, Speck & Träff, Parallel Computing
-/// 35(12), 2009.
+/// Both trees together move every segment of every half up and down each of their P-1 edges.
+AlgorithmCost double_tree_cost(const Place& at, int segments) {
+  const std::int64_t messages = 4 * std::int64_t{at.size - 1} * segments;
+  return {pipeline_rounds(2 * ceil_log2(at.size), segments), messages, messages, messages / 2};
+}
+
+/// Allreduce along two binary trees. Each tree reduces one half of the vector to its root and broadcasts the result,
+/// segment by segment, so that later segments still climb while the first segments descend. In a single binary tree the
+/// leaves, half of all ranks, would send nothing down; here every leaf of one tree is an inner node of the other tree,
+/// so all ranks send and receive about as much. With many segments a rank sends and receives as many bytes as in the
+/// ring, but the rounds grow with log₂P only: for vectors of middle length on many hosts. All elements of a half are
+/// associated along the tree of that half.
+/// Rounds: 2⌈log₂P⌉ + segments - 1.  Sent per rank: up to 2N.
+/// Source: Sanders, Speck & Träff, Parallel Computing 35(12), 2009.
 Schedule double_tree_allreduce(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/2, segments);
   const std::array<TreeNode, 2> nodes = {node_of(0, at), node_of(1, at)};
   const int depth = ceil_log2(at.size);
-  // Round by round, not tree by tree: two ranks may be neighbours in both trees, and both ends must name their messages
-  // in the same order.
+  // Both trees take turns in each round: two ranks may be neighbours in both trees, and must list their messages to
+  // each other in the same order.
   for (int round = 0; at.size > 1 && round < 2 * depth + segments - 1; ++round) {
     schedule.round(round);
     for (int tree = 0; tree < 2; ++tree) {
@@ -117,6 +134,22 @@ Schedule double_tree_allreduce(const Place& at, int segments) {
     schedule.finish({0, 0}, 2 * segments);
   }
   return std::move(schedule).build();
+}
+
+}  // namespace
+
+std::span<const Algorithm> double_tree_family() {
+  static constexpr Algorithm kRows[] = {
+      {.collective = Collective::kAllreduce,
+       .name = "double_tree",
+       .title = "Double binary tree",
+       .make = double_tree_allreduce,
+       .cost = double_tree_cost,
+       .chunks = two_chunks,
+       .pipelined = true,
+       .logarithmic = true},
+  };
+  return kRows;
 }
 
 }  // namespace farandole
