@@ -9,10 +9,11 @@ set(FARANDOLE_HAVE_KERNELS OFF)
 set(FARANDOLE_NO_KERNELS "FARANDOLE_WITH_CUDA=OFF")
 set(FARANDOLE_CUDA12_NVCC "" CACHE FILEPATH "nvcc of CUDA 12, for a second set of kernels that drivers before 580 load")
 
-# Binaries for Turing, Ampere, Hopper and, where nvcc has them, three kinds of Blackwell, which later ones of the same
-# generation run, too, and PTX for what comes after. Bits must be those of processors: nothing is fused, flushed to zero or
-# approximated.
-set(farandole_gpu_architectures 75 80 90 100 103 120)
+# By default Turing, Ampere, Hopper and three kinds of Blackwell. Later GPUs of the same generation run the same binaries;
+# PTX of Hopper is always built, for every later generation. Each architecture takes nvcc about 10 seconds.
+set(FARANDOLE_CUDA_ARCHITECTURES 75 80 90 100 103 120 CACHE STRING
+    "GPUs to compile kernels for, by compute capability; those that nvcc does not know are left out")
+# The bits must be those of processors: nothing is fused, flushed to zero or approximated.
 set(farandole_nvcc_flags -ccbin ${CMAKE_CXX_COMPILER} -std=c++20 -O3 -DNDEBUG
     -fmad=false -ftz=false -prec-div=true --expt-relaxed-constexpr)
 
@@ -31,7 +32,7 @@ endfunction()
 function(farandole_gencode_flags nvcc out)
   execute_process(COMMAND ${nvcc} --list-gpu-code OUTPUT_VARIABLE codes ERROR_QUIET)
   set(flags -gencode arch=compute_90,code=compute_90)
-  foreach(architecture ${farandole_gpu_architectures})
+  foreach(architecture ${FARANDOLE_CUDA_ARCHITECTURES})
     if(codes MATCHES "sm_${architecture}[\r\n]")
       list(APPEND flags -gencode arch=compute_${architecture},code=sm_${architecture})
     endif()

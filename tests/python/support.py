@@ -48,15 +48,16 @@ class RankedTest(unittest.TestCase):
         return where + self.id()
 
 
-def main(process_sets=None) -> None:
-    """Runs the tests of the calling program in the order of their names, which is the same on all ranks, in a job with
-    these process sets."""
+def main(process_sets=None, modules=()) -> None:
+    """Runs the tests of the calling program, or of these modules, in the order of their names, which is the same on all
+    ranks, in a job with these process sets."""
     import farandole
 
     faulthandler.dump_traceback_later(WATCHDOG_SECONDS, exit=True)
     farandole.init(process_sets=process_sets)
     first = farandole.rank() == 0
-    program = unittest.main(exit=False, failfast=True, verbosity=2 if first else 0)
+    arguments = {"module": None, "argv": [sys.argv[0], *modules]} if modules else {}
+    program = unittest.main(exit=False, failfast=True, verbosity=2 if first else 0, **arguments)
     if not program.result.wasSuccessful():
         if farandole.is_initialized():
             farandole.abort("a test failed")
