@@ -43,7 +43,7 @@ from ._lifecycle import (
     start_timeline,
     stop_timeline,
 )
-from ._run_function import run
+from .launch._function import run
 from .process_sets import (
     ProcessSet,
     add_process_set,

@@ -13,7 +13,8 @@ import traceback
 from ctypes import byref
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
-from . import _engine, _missing_scope, _horovod_environment, _work, errors, objects
+from . import _engine, _missing_scope, _work, errors, objects
+from ._horovod import environment
 from .process_sets import ProcessSet, forget_all, register_all
 
 _warned: Set[str] = set()  # texts of warn_once
@@ -56,7 +57,7 @@ def init(
         if sets:
             raise errors.InvalidArgument("the job is joined already; make further process sets with add_process_set()")
         return
-    ignored = _horovod_environment.apply()
+    ignored = environment.apply()
     forget_all()  # a forked child still has its parent's
     _work.names.clear()
     with _interrupts_end_the_process():
@@ -143,7 +144,7 @@ def _checked_options(comm: Any, expected_size: int) -> _engine.InitOptions:
 
 def _after_start(ignored: List[str]) -> None:
     place = _engine.place()
-    started = _horovod_environment.launched_size()
+    started = environment.launched_size()
     if place.size == 1 and started > 1:
         raise errors.Unsupported(
             f"horovodrun started {started} processes that do not find each other; start them with mpirun -np {started}"

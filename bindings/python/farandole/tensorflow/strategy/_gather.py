@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks have of a tensor, one after the other: of any type, as nothing is added."""
+
+from typing import Any, Callable, Tuple
+
+import tensorflow as tf
+
+from ... import _lifecycle, errors
+from .. import mpi_ops
+from .._gradients import can_be_reduced
+from ._names import named
+
+# The text of each byte.
+_BYTES = [bytes([number]) for number in range(256)]
+# What the ops do not know, and tf.bitcast does.
+_AS_BITS = (tf.complex64, tf.complex128, tf.uint32, tf.uint64)
+
+
+def gathered(value: Any, axis: int) -> Any:
+    """The values of all ranks, one after the other along the axis: tensors, and of RaggedTensors the rows."""
+    if isinstance(value, tf.SparseTensor):
+        raise errors.Unsupported("gather() and predict() do not move SparseTensors between ranks: use tf.sparse.to_dense()")
+    if isinstance(value, tf.RaggedTensor):
+        return _of_ragged(value, axis)
+    value = tf.convert_to_tensor(value)
+    if value.shape.rank is None or value.shape.rank == 0:
+        raise errors.InvalidArgument(f"gather() needs a tensor of known rank of at least 1, got shape {value.shape}")
+    if not (can_be_reduced(value.dtype) or value.dtype in _AS_BITS or value.dtype == tf.string):
+        raise errors.Unsupported(
+            f"gather() and predict() do not move {value.dtype.name} between ranks, but text, complex numbers and numbers of "
+            "8 to 64 bits: cast it, for example to float16"
+        )
+    if _lifecycle.size() == 1:
+        return value
+    axis %= value.shape.rank
+    order = [axis, *(i for i in range(value.shape.rank) if i != axis)]
+    back = [order.index(i) for i in range(value.shape.rank)]
+    turned = value if axis == 0 else tf.transpose(value, order)
+    result = _way_of(value.dtype)(turned, _about(value, axis))
+    return result if axis == 0 else tf.transpose(result, back)
+
+
+def _about(value: tf.Tensor, axis: int) -> str:
+    """What the ranks compare besides, and what to do where a shape differs, which the message shows."""
+    kind = "" if can_be_reduced(value.dtype) else f" of {value.dtype.name}"
+    others = "" if value.shape.rank == 1 else "; the other dimensions must be as long on all ranks: pad to a fixed length"
+    return f"along axis {axis}{kind}{others}"
+
+
+def _way_of(dtype: tf.DType) -> Callable[[tf.Tensor, str], tf.Tensor]:
+    if can_be_reduced(dtype):
+        return _of_numbers
+    return _of_text if dtype == tf.string else _of_bits
+
+
+def _gather(tensors: Tuple[tf.Tensor, ...], about: str) -> Tuple[tf.Tensor, ...]:
+    return mpi_ops.gather_all("FarandoleAllgather", tensors, **named("gather"), about=about)
+
+
+def _of_ragged(value: tf.RaggedTensor, axis: int) -> tf.RaggedTensor:
+    if axis != 0:
+        raise errors.Unsupported(f"gather() of a RaggedTensor moves whole rows, along axis 0, not {axis}")
+    if _lifecycle.size() == 1:
+        return value
+    lengths = [gathered(each, 0) for each in value.nested_row_lengths()]
+    return tf.RaggedTensor.from_nested_row_lengths(gathered(value.flat_values, 0), lengths, validate=False)
+
+
+def _of_numbers(value: tf.Tensor, about: str) -> tf.Tensor:
+    return _gather((value,), about)[0]
+
+
+def _of_bits(value: tf.Tensor, about: str) -> tf.Tensor:
+    """Numbers that the ops do not know, as bytes."""
+    return tf.bitcast(_of_numbers(tf.bitcast(value, tf.uint8), about), value.dtype)
+
+
+def _of_text(value: tf.Tensor, about: str) -> tf.Tensor:
+    """The length of each text, and the bytes of all of them."""
+    length = tf.cast(tf.strings.length(value), tf.int64)
+    payload = tf.io.decode_raw(tf.strings.reduce_join(tf.reshape(value, [-1])), tf.uint8)
+    lengths, payloads = _gather((length, payload), about)
+    joined = tf.strings.reduce_join(tf.gather(_BYTES, tf.cast(payloads, tf.int32)))
+    flat = tf.reshape(lengths, [-1])
+    texts = tf.strings.substr(joined, tf.cumsum(flat, exclusive=True), flat)
+    return tf.ensure_shape(tf.reshape(texts, tf.shape(lengths)), lengths.shape)
