@@ -387,12 +387,12 @@ class PrivateNamesTest(support.RankedTest):
     def test_tensorflow(self):
         import importlib
 
-        for module, attributes in _private_names.TENSORFLOW:
+        for module, attributes in _private_names.NAMES_OF_TENSORFLOW:
             for attribute in attributes:
                 self.missing(
                     importlib.import_module(module),
                     attribute,
-                    lambda: _private_names._found("TensorFlow", "x", "y", _private_names.TENSORFLOW),
+                    lambda: _private_names._find_all(_private_names.TENSORFLOW, _private_names.NAMES_OF_TENSORFLOW),
                 )
 
     def test_what_is_overridden_is_called_so(self):
@@ -448,7 +448,7 @@ class PrivateNamesTest(support.RankedTest):
 
         self.assertEqual(keras.config.backend(), "tensorflow")
         _private_names.check_keras()
-        for module, attributes in _private_names.KERAS:
+        for module, attributes in _private_names.NAMES_OF_KERAS:
             for attribute in attributes:
                 self.missing(importlib.import_module(module), attribute, _private_names.check_keras)
 

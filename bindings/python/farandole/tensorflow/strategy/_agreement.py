@@ -188,16 +188,16 @@ def _is_alone(model: Any) -> bool:
     return _lifecycle.size() == 1 or not is_farandole_strategy(getattr(model, "distribute_strategy", None))
 
 
-def _call(call: str) -> Callable[..., Any]:
+def call(name: str) -> Callable[..., Any]:
     """fit, evaluate or predict."""
 
     def function(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
         if _is_alone(self):
             return base(self, *args, **kwargs)
         arguments = inspect.signature(base).bind(self, *args, **kwargs).arguments
-        facts, model = _facts(self, call, arguments), _models.of_model(self)
+        facts, model = _facts(self, name, arguments), _models.of_model(self)
         _warn_of_no_rows(self, arguments)
-        with progress().within(call):
+        with progress().within(name):
             digest = _digest({**facts, "model": model.digest() if model else ""})
             if not progress().agree(BEGIN, digest):
                 _compare(facts)
@@ -207,17 +207,17 @@ def _call(call: str) -> Callable[..., Any]:
     return function
 
 
-def _call_on_batch(call: str) -> Callable[..., Any]:
+def call_on_batch(name: str) -> Callable[..., Any]:
     """train_on_batch and test_on_batch: the batch is agreed on when the function is called with it."""
 
     def function(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
         if _is_alone(self):
             return base(self, *args, **kwargs)
-        with progress().within(call):
-            if call == "predict_on_batch":
+        with progress().within(name):
+            if name == "predict_on_batch":
                 progress().agree(BATCH)
             result = base(self, *args, **kwargs)
-        if call == "train_on_batch":
+        if name == "train_on_batch":
             _compare_models_now_and_then(self)
         return result
 
@@ -246,7 +246,7 @@ def _number(model: Any) -> int:
     return min((number_of(variable.value) for variable in model.variables), default=0)
 
 
-def _make_function(base: Callable[..., Any], self: Any, step: Callable[..., Any]) -> Callable[..., Any]:
+def make_function(base: Callable[..., Any], self: Any, step: Callable[..., Any]) -> Callable[..., Any]:
     """What fit, evaluate, train_on_batch and test_on_batch call for each batch, or several. The ranks have agreed on each of
     them beforehand, so that the step need not ask again how many samples there are."""
     if _is_alone(self):
@@ -266,10 +266,3 @@ def _make_function(base: Callable[..., Any], self: Any, step: Callable[..., Any]
         return function(iterator if isinstance(iterator, DistributedIterator) else _agreed(self, iterator))
 
     return step_on
-
-
-REPLACEMENTS = {
-    "_make_function": _make_function,
-    **{call: _call(call) for call in ("fit", "evaluate", "predict")},
-    **{call: _call_on_batch(call) for call in ("train_on_batch", "test_on_batch", "predict_on_batch")},
-}

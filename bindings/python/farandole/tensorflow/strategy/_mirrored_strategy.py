@@ -76,9 +76,9 @@ def _support_keras() -> None:
     import sys
 
     if "keras" in sys.modules:
-        from . import _keras
+        from . import _patches
 
-        _keras.install()
+        _patches.install()
     if "tf_keras" in sys.modules:
         _warn_of_legacy_keras()
 

@@ -113,7 +113,7 @@ def _adopt(optimizers: List[Any], strategy: tf.distribute.Strategy) -> None:
                 adopt(variable)
 
 
-def _compile(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
+def compile_in_scope(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
     """Makes the metrics in the scope of the model's strategy, wherever compile() is called, and takes its optimizer."""
     strategy = self.distribute_strategy
     if not is_farandole_strategy(strategy):
@@ -125,12 +125,12 @@ def _compile(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> 
     return None
 
 
-def _apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+def apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None) -> Any:
     _adopt_by(tf.distribute.get_strategy(), self)
     return base(self, grads, trainable_variables)
 
 
-def _add_variable_from_reference(
+def add_variable_from_reference(
     base: Callable[..., Any], self: Any, reference_variable: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Makes what belongs to a variable of the strategy in its scope, wherever the optimizer is built."""
@@ -145,14 +145,3 @@ def _add_variable_from_reference(
 def _adopt_by(strategy: Any, optimizer: Any) -> None:
     if is_farandole_strategy(strategy) and optimizer._distribution_strategy is not strategy:
         _adopt([*_inner(optimizer), optimizer], strategy)
-
-
-def install(replace: Callable[[Any, str, Callable[..., Any]], None]) -> None:
-    """Puts the functions above in the place of Keras' own. replace(owner, name, function)."""
-    from keras.src.backend.tensorflow.optimizer import TFOptimizer
-    from keras.src.trainers.trainer import Trainer
-
-    replace(Trainer, "compile", _compile)  # not TensorFlowTrainer's: loading compares the model's with this one
-    replace(TFOptimizer, "add_variable_from_reference", _add_variable_from_reference)
-    replace(TFOptimizer, "apply", _apply)
-    replace(keras.optimizers.LossScaleOptimizer, "apply", _apply)

@@ -1,24 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of TensorFlow and Keras that the package uses though they are not public: all of them, in one place.
+"""Private names of TensorFlow and Keras that the strategy uses, and the versions that are known to have them.
 
-TensorFlow's are looked up when the strategy is imported, Keras' when it is first used with Keras. One that is missing
-is an ImportError that names it, and the versions that are known to work.
+TensorFlow's names are looked up when the strategy is imported, Keras' when the strategy is first used with Keras. A missing
+name is an ImportError that says which, and which versions work. Functions that are replaced stand in _patches.py.
 """
 
 import importlib
+from dataclasses import dataclass
 from typing import Any, Dict, List, Tuple
 
 import tensorflow as tf
 
-from .._op_library import supported
+from .._op_library import NEWEST, OLDEST
 
-_TENSORFLOW_THAT_WORKS = f"TensorFlow {supported()}"
+
+@dataclass(frozen=True)
+class Library:
+    """TensorFlow or Keras, with the first and the last version that the tests have run with.
+
+    An older version is refused with an ImportError. A newer version is used if it has all names, and refused otherwise; if
+    the strategy relies on more than names there, results may be wrong without an error.
+    """
+
+    name: str
+    first: Tuple[int, int]
+    last: Tuple[int, int]
+
+    def tested(self) -> str:
+        """"Keras 3.10 to 3.15"."""
+        return f"{self.name} {self.first[0]}.{self.first[1]} to {self.last[0]}.{self.last[1]}"
+
+    def version(self) -> str:
+        """The installed version."""
+        if self.name == "TensorFlow":
+            return tf.version.VERSION
+        import keras
+
+        return keras.__version__
+
+
+TENSORFLOW = Library("TensorFlow", OLDEST, NEWEST)  # farandole.tensorflow refuses older versions, and warns of newer ones
 # Keras 3.8 and 3.9 have all the names, but weight losses and metrics in another way: histories would be wrong.
-_FIRST_KERAS = (3, 10)
-_KERAS_THAT_WORKS = "Keras 3.10 to 3.15"
+KERAS = Library("Keras", (3, 10), (3, 15))
 
-# Module, attributes of it. A dot leads to an attribute of a class.
-TENSORFLOW: List[Tuple[str, List[str]]] = [
+# Each module with attributes of it. A dot leads to an attribute of a class.
+NAMES_OF_TENSORFLOW: List[Tuple[str, List[str]]] = [
     ("tensorflow.python.distribute.values", ["DistributedVariable", "MirroredVariable", "SyncOnReadVariable"]),
     ("tensorflow.python.distribute.values", ["DistributedVariable._update", "SyncOnReadVariable._get_cross_replica"]),
     ("tensorflow.python.distribute.distribute_lib", ["UpdateContext", "Strategy.__init__", "ReplicaContext.__init__"]),
@@ -56,31 +82,10 @@ EXTENDED: List[str] = [
     "value_container",
     "worker_devices",
 ]
-KERAS: List[Tuple[str, List[str]]] = [
-    (
-        "keras.src.backend.tensorflow.optimizer",
-        ["TFOptimizer.apply", "TFOptimizer._clip_gradients", "TFOptimizer._all_reduce_sum_gradients"],
-    ),
-    ("keras.src.backend.tensorflow.optimizer", ["TFOptimizer.add_variable_from_reference", "TFOptimizer.scale_loss"]),
-    ("keras.src.backend.tensorflow.core", ["Variable._direct_assign"]),
-    ("keras.src.losses.loss", ["scale_loss_for_distribution", "unscale_loss_for_distribution", "reduce_values"]),
-    ("keras.src.optimizers.loss_scale_optimizer", ["LossScaleOptimizer.apply", "LossScaleOptimizer.check_finite"]),
-    ("keras.src.callbacks.callback_list", ["CallbackList.set_model", "CallbackList._configure_async_dispatch"]),
-    (
-        "keras.src.backend.tensorflow.trainer",
-        ["TensorFlowTrainer.distribute_strategy", "TensorFlowTrainer._maybe_symbolic_build", "TFEpochIterator"],
-    ),
-    (
-        "keras.src.backend.tensorflow.trainer",
-        ["TensorFlowTrainer._make_function", "TensorFlowTrainer.fit", "TensorFlowTrainer.train_on_batch"],
-    ),
-    ("keras.src.backend.tensorflow.trainer", ["TensorFlowTrainer.train_step"]),
-    ("keras.src.backend.tensorflow.trainer", ["TensorFlowTrainer._aggregate_additional_loss"]),
-    ("keras.src.layers.normalization.batch_normalization", ["BatchNormalization._moments"]),
-    ("keras.src.metrics.reduction_metrics", ["Mean.update_state"]),
-    ("keras.src.metrics.metric", ["Metric.add_variable"]),
-    ("keras.src.trainers.compile_utils", ["CompileLoss.call"]),
-    ("keras.src.trainers.trainer", ["Trainer.compile", "Trainer._symbolic_build", "Trainer._get_metrics_result_or_logs"]),
+NAMES_OF_KERAS: List[Tuple[str, List[str]]] = [
+    ("keras.src.callbacks.callback_list", ["CallbackList._configure_async_dispatch"]),
+    ("keras.src.backend.tensorflow.trainer", ["TensorFlowTrainer.distribute_strategy"]),
+    ("keras.src.trainers.trainer", ["Trainer._symbolic_build"]),
 ]
 
 # Attributes that only objects have, so that they can not be looked up here; a test does.
@@ -100,31 +105,28 @@ OF_OBJECTS: Dict[str, List[str]] = {
 }
 
 
-def _found(what: str, version: str, that_work: str, names: List[Tuple[str, List[str]]]) -> Dict[str, Any]:
-    """The objects by the last part of their names. Raises ImportError for what is missing."""
-    found = {}
-    for module_name, attributes in names:
-        for attribute in attributes:
-            try:
-                value = importlib.import_module(module_name)
-                for part in attribute.split("."):
-                    value = getattr(value, part)
-            except (ImportError, AttributeError):
-                raise ImportError(
-                    f"farandole.tensorflow.MirroredStrategy uses {module_name}.{attribute}, which {what} {version} "
-                    f"does not have; it is known to work with {that_work}"
-                ) from None
-            found[attribute] = value
-    return found
+def find(library: Library, module: str, name: str) -> Any:
+    """The attribute of a module by its dotted name; the module itself if the name is empty. Raises ImportError if it does not
+    exist."""
+    try:
+        value = importlib.import_module(module)
+        for part in filter(None, name.split(".")):
+            value = getattr(value, part)
+    except (ImportError, AttributeError):
+        raise ImportError(
+            f"farandole.tensorflow.MirroredStrategy uses {module}.{name}, which {library.name} {library.version()} "
+            f"does not have; it is known to work with {library.tested()}"
+        ) from None
+    return value
 
 
-_tensorflow = _found("TensorFlow", tf.version.VERSION, _TENSORFLOW_THAT_WORKS, TENSORFLOW)
-_found(
-    "TensorFlow",
-    tf.version.VERSION,
-    _TENSORFLOW_THAT_WORKS,
-    [("tensorflow.python.distribute.distribute_lib", [f"StrategyExtendedV1.{name}" for name in EXTENDED])],
-)
+def _find_all(library: Library, names: List[Tuple[str, List[str]]]) -> Dict[str, Any]:
+    """The objects by their dotted names. Raises ImportError for a missing one."""
+    return {name: find(library, module, name) for module, attributes in names for name in attributes}
+
+
+_tensorflow = _find_all(TENSORFLOW, NAMES_OF_TENSORFLOW)
+_find_all(TENSORFLOW, [("tensorflow.python.distribute.distribute_lib", [f"StrategyExtendedV1.{name}" for name in EXTENDED])])
 
 DistributedVariable = _tensorflow["DistributedVariable"]
 MirroredVariable = _tensorflow["MirroredVariable"]
@@ -139,11 +141,9 @@ could_possibly_record = _tensorflow["could_possibly_record"]
 
 def check_keras() -> None:
     """Raises ImportError if this Keras is too old or lacks one of the names."""
-    import keras
-
-    if tuple(int(part) for part in keras.__version__.split(".")[:2]) < _FIRST_KERAS:
+    version = KERAS.version()
+    if tuple(int(part) for part in version.split(".")[:2]) < KERAS.first:
         raise ImportError(
-            f"farandole.tensorflow.MirroredStrategy is known to work with {_KERAS_THAT_WORKS}; this is {keras.__version__}"
+            f"farandole.tensorflow.MirroredStrategy is known to work with {KERAS.tested()}; this is {version}"
         )
-
-    _found("Keras", keras.__version__, _KERAS_THAT_WORKS, KERAS)
+    _find_all(KERAS, NAMES_OF_KERAS)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of functions of Keras and TensorFlow that the package replaces: a test for each entry."""
+
+import dataclasses
+import pathlib
+from unittest import mock
+
+import support
+
+support.need("numpy", "tensorflow", "keras")
+
+import keras
+import tensorflow as tf
+from keras_support import strategy
+
+from farandole import errors
+from farandole.tensorflow.strategy import _patches, _private_names
+
+HERE = pathlib.Path(__file__).resolve().parent
+SCOPE = strategy().scope()  # installs the patches
+
+
+class PatchesTest(support.RankedTest):
+    def check_entry(self, patch):
+        function = _private_names.find(patch.library, patch.module, patch.name)
+        self.assertTrue(callable(function))
+        self.assertEqual(function.__qualname__.rpartition(".")[2], patch.name.rpartition(".")[2])
+        self.assertEqual(hasattr(function, "__wrapped__"), patch.shows_base)
+        self.assertTrue(patch.why)
+        self.assertTrue((HERE / patch.test).exists(), patch.test)
+        absent = dataclasses.replace(patch, name=f"{patch.name}_of_another_version")
+        with mock.patch.object(_patches, "PATCHES", (absent,)):
+            with self.assertRaisesRegex(ImportError, rf"{absent.name}, which {patch.library.name} \S+ does not have"):
+                _patches.check()
+
+    def test_installed_once(self):
+        before = keras.Model.fit
+        with strategy().scope():
+            pass
+        self.assertIs(keras.Model.fit, before)
+
+    def test_tested_versions(self):
+        for library, version in ((_private_names.KERAS, keras.__version__), (_private_names.TENSORFLOW, tf.__version__)):
+            self.assertEqual(library.version(), version)
+            self.assertIn(f"{library.first[0]}.{library.first[1]}", library.tested())
+        too_old = dataclasses.replace(_private_names.KERAS, first=(99, 0))
+        with mock.patch.object(_private_names, "KERAS", too_old):
+            with self.assertRaisesRegex(ImportError, "known to work with Keras 99.0"):
+                _patches.check()
+
+    def test_another_backend(self):
+        with mock.patch.object(keras.config, "backend", lambda: "jax"):
+            with self.assertRaisesRegex(errors.Unsupported, "not on jax"):
+                _patches.install.__wrapped__()
+
+
+def _add_tests():
+    for number, patch in enumerate(_patches.PATCHES):
+        name = f"test_{number:02}_{patch.name.replace('.', '_')}"
+        setattr(PatchesTest, name, lambda self, patch=patch: self.check_entry(patch))
+
+
+_add_tests()
+
+if __name__ == "__main__":
+    support.main()
