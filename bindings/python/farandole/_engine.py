@@ -5,48 +5,30 @@ ctypes lets go of the interpreter's lock while it is in the library, so no call 
 """
 
 import ctypes
-import enum
 import json
 import operator
 import os
-from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import c_int32, c_void_p
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from . import _files, errors
-
-GLOBAL_SET = 0
-
-
-class ReduceOp(enum.IntEnum):
-    """farandole_reduce_op."""
-
-    Sum = 0
-    Product = 1
-    Min = 2
-    Max = 3
-    Average = 4
-    Adasum = 5
-
-
-class Collective(enum.IntEnum):
-    """farandole_collective."""
-
-    Allreduce = 0
-    Allgather = 1
-    Broadcast = 2
-    Alltoall = 3
-    ReduceScatter = 4
-    Barrier = 5
-
-
-class Waiting(enum.IntEnum):
-    """farandole_waiting."""
-
-    Nobody = 0
-    Caller = 1
-    Program = 2
-
+from ._engine_interface import (  # noqa: F401
+    DTYPES,
+    FUNCTIONS,
+    GLOBAL_SET,
+    Collective,
+    Counters,
+    InitOptions,
+    JoinDoneFunction,
+    Place,
+    ReduceOp,
+    Request,
+    Tensor,
+    TensorAllocateFunction,
+    TensorDoneFunction,
+    Waiting,
+)
 
 Sum, Product, Min, Max, Average, Adasum = ReduceOp
 
@@ -87,160 +69,6 @@ def refuse(name: str, process_set: int, why: BaseException, by_order: bool = Fal
     lib.farandole_refuse(ctypes.byref(request), f"{type(why).__name__}: {why}".encode())
 
 
-# The name of a numpy type, and farandole_dtype. bfloat16 is a type of the package ml_dtypes.
-DTYPES = {
-    "bool": 0,
-    "uint8": 1,
-    "int8": 2,
-    "uint16": 3,
-    "int16": 4,
-    "int32": 5,
-    "int64": 6,
-    "float16": 7,
-    "bfloat16": 8,
-    "float32": 9,
-    "float64": 10,
-    "uint32": 11,
-    "uint64": 12,
-}
-
-
-class _Structure(ctypes.Structure):
-    """Begins with its own size, as every structure of the interface does."""
-
-    def __init__(self, **fields):
-        super().__init__(struct_bytes=ctypes.sizeof(type(self)), **fields)
-
-
-class InitOptions(_Structure):
-    _fields_ = [
-        ("struct_bytes", c_size_t),
-        ("expected_size", c_int32),
-        ("has_mpi_communicator", c_int32),
-        ("mpi_communicator", c_int32),
-    ]
-
-
-class Place(_Structure):
-    _fields_ = [("struct_bytes", c_size_t)] + [
-        (name, c_int32)
-        for name in (
-            "rank",
-            "size",
-            "local_rank",
-            "local_size",
-            "host_index",
-            "host_count",
-            "cross_rank",
-            "cross_size",
-            "is_homogeneous",
-        )
-    ]
-
-
-class Result(_Structure):
-    _fields_ = [
-        ("struct_bytes", c_size_t),
-        ("error", c_void_p),
-        ("shape", POINTER(c_int64)),
-        ("dimensions", c_int32),
-        ("received_splits", POINTER(c_int64)),
-        ("received_splits_count", c_int32),
-    ]
-
-
-AllocateFunction = ctypes.CFUNCTYPE(c_void_p, c_void_p, POINTER(c_int64), c_int32)
-DoneFunction = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Result))
-JoinedFunction = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_int32)
-
-
-class Tensor(_Structure):
-    _fields_ = [
-        ("struct_bytes", c_size_t),
-        ("dtype", c_int),
-        ("dimensions", c_int32),
-        ("shape", POINTER(c_int64)),
-        ("input", c_void_p),
-        ("output", c_void_p),
-        ("splits", POINTER(c_int64)),
-        ("splits_count", c_int32),
-        ("context", c_void_p),
-        ("allocate", AllocateFunction),
-        ("done", DoneFunction),
-    ]
-
-
-class Request(_Structure):
-    _fields_ = [
-        ("struct_bytes", c_size_t),
-        ("name", c_char_p),
-        ("collective", c_int),
-        ("op", c_int),
-        ("root", c_int32),
-        ("process_set", c_int32),
-        ("prescale", c_double),
-        ("postscale", c_double),
-        ("tensors", POINTER(Tensor)),
-        ("tensor_count", c_int32),
-        ("caller_waits", c_int32),
-        ("generation", c_uint64),
-        ("about", c_char_p),
-        ("by_order", c_int32),
-        ("has_factors", c_int32),
-    ]
-
-
-class Counters(_Structure):
-    _fields_ = [("struct_bytes", c_size_t)] + [
-        (name, c_uint64)
-        for name in (
-            "requests",
-            "negotiations",
-            "named",
-            "buckets",
-            "packed_tensors",
-            "packed_bytes",
-            "reduced_bytes",
-            "broken_buckets",
-            "sent_bytes",
-        )
-    ]
-
-
-# A function that can fail takes a farandole_error** last and returns 0 or 1.
-_ERROR = POINTER(c_void_p)
-_SIGNATURES = {
-    "farandole_error_get_kind": (c_int, [c_void_p]),
-    "farandole_error_kind_name": (c_char_p, [c_int]),
-    "farandole_error_text": (c_char_p, [c_void_p]),
-    "farandole_error_free": (None, [c_void_p]),
-    "farandole_init": (c_int, [POINTER(InitOptions), _ERROR]),
-    "farandole_shutdown": (c_int, [_ERROR]),
-    "farandole_is_initialized": (c_int, []),
-    "farandole_check_not_forked": (c_int, [_ERROR]),
-    "farandole_abort": (None, [c_char_p]),
-    "farandole_get_place": (None, [POINTER(Place)]),
-    "farandole_describe": (c_void_p, []),
-    "farandole_text_free": (None, [c_void_p]),
-    "farandole_version": (c_char_p, []),
-    "farandole_library_path": (c_char_p, []),
-    "farandole_log": (None, [c_int32, c_char_p]),
-    "farandole_add_process_set": (c_int, [POINTER(c_int32), c_int32, POINTER(c_int32), _ERROR]),
-    "farandole_remove_process_set": (c_int, [c_int32, _ERROR]),
-    "farandole_process_set_ranks": (c_int32, [c_int32, POINTER(c_int32), c_int32]),
-    "farandole_process_sets": (c_int32, [POINTER(c_int32), c_int32]),
-    "farandole_submit": (c_int, [POINTER(Request), _ERROR]),
-    "farandole_refuse": (None, [POINTER(Request), c_char_p]),
-    "farandole_wait_until": (None, [POINTER(c_int32)]),
-    "farandole_join": (c_int, [c_int32, c_void_p, JoinedFunction, _ERROR]),
-    "farandole_start_timeline": (c_int, [c_char_p, c_int32, _ERROR]),
-    "farandole_stop_timeline": (c_int, [_ERROR]),
-    "farandole_window_allocate": (c_void_p, [c_size_t]),
-    "farandole_window_free": (c_int, [c_void_p]),
-    "farandole_get_counters": (None, [POINTER(Counters)]),
-}
-
-
 # Of the version whose interface this is. By this name the op library and the plug-ins find the copy that is loaded here.
 SONAME = "libfarandole.so.0.1"
 
@@ -268,7 +96,7 @@ def _load() -> ctypes.CDLL:
             "Farandole's sources, not the built package. Run 'pip install .' at the root of the sources, or put "
             f"<build directory>/python on PYTHONPATH after building with CMake ({error})"
         ) from None
-    for name, (result, arguments) in _SIGNATURES.items():
+    for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments

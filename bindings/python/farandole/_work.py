@@ -110,9 +110,9 @@ def _joined(context: int, error: Optional[int], last_rank: int) -> None:
 
 
 # C code calls these until the process ends.
-_ALLOCATE = _engine.AllocateFunction(_allocate)
-_DONE = _engine.DoneFunction(_done)
-_JOINED = _engine.JoinedFunction(_joined)
+_ALLOCATE = _engine.TensorAllocateFunction(_allocate)
+_DONE = _engine.TensorDoneFunction(_done)
+_JOINED = _engine.JoinDoneFunction(_joined)
 
 
 class Names:
