@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of Keras that all ranks call together: they tell each other which one, and with what.
 
-Ranks that call another function, or the same with other arguments, would wait for each other, or train something else on
-each rank. So they compare a digest of what must be equal, and where it differs the facts themselves, and say so in the words
-of the program. The functions below take the place of Keras' own.
+Ranks that call another function, or the same with other arguments, would wait for each other, or train something else
+on each rank. So they compare a digest of what must be equal, and where it differs the facts themselves, and say so in
+the words of the program. The functions below take the place of Keras' own.
 """
 
 import functools
@@ -233,8 +233,8 @@ def _compare_models_now_and_then(model: Any) -> None:
 
 
 def _agreed(model: Any, batches: Any) -> Iterator[Any]:
-    """Batches of this rank's own, of which the ranks tell each other before each step how many samples they have, and of
-    which model."""
+    """Batches of this rank's own, of which the ranks tell each other before each step how many samples they have, and
+    of which model."""
     for batch in batches:
         rows = _rows(batch)
         progress().agree(BATCH, _number(model), samples=rows[0] if rows else 0)
@@ -247,8 +247,8 @@ def _number(model: Any) -> int:
 
 
 def make_function(base: Callable[..., Any], self: Any, step: Callable[..., Any]) -> Callable[..., Any]:
-    """What fit, evaluate, train_on_batch and test_on_batch call for each batch, or several. The ranks have agreed on each of
-    them beforehand, so that the step need not ask again how many samples there are."""
+    """What fit, evaluate, train_on_batch and test_on_batch call for each batch, or several. The ranks have agreed on
+    each of them beforehand, so that the step need not ask again how many samples there are."""
     if _is_alone(self):
         return base(self, step)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the code of a function says without being run: what it refers to, and which sets it goes over in their own order."""
+"""What the code of a function says without being run: what it refers to, and which sets it goes over in their own
+order."""
 
 import dis
 import hashlib

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks compare of a model: classes, order and connections of layers, shapes, settings, constants, functions, and contents
-of lookup tables; and of a function of a loop, the models and constants that it refers to."""
+"""What ranks compare of a model: classes, order and connections of layers, shapes, settings, constants, functions, and
+contents of lookup tables; and of a function of a loop, the models and constants that it refers to."""
 
 import hashlib
 import json
@@ -113,8 +113,8 @@ class _Graph:
         return [[repr(path), self._argument(tensor)] for path, tensor in _with_paths(self._model._outputs_struct)]
 
     def names(self, structure: Any) -> List[str]:
-        """Of the layers of a list of inputs or outputs, which decide what data given by name go to, as far as the program has
-        named them: Keras numbers its own names per process."""
+        """Of the layers of a list of inputs or outputs, which decide what data given by name go to, as far as the
+        program has named them: Keras numbers its own names per process."""
         operations = [
             tensor._keras_history.operation for _, tensor in _with_paths(structure) if hasattr(tensor, "_keras_history")
         ]
@@ -219,7 +219,8 @@ def _attributes(layer: Any) -> Iterator[Tuple[str, Any]]:
 
 
 def _has_private_of_library(kind: type) -> bool:
-    """Whether private attributes may be the library's: beside those of every layer and model, only it knows what they mean."""
+    """Whether private attributes may be the library's: beside those of every layer and model, only it knows what they
+    mean."""
     return any(is_of_library(base) and base not in keras.Model.__mro__ for base in kind.__mro__)
 
 
@@ -271,7 +272,8 @@ def _gone_over(methods: Dict[str, Any]) -> Set[str]:
 
 
 def _held_as(layer: Any) -> Dict[int, str]:
-    """By the layers that the attributes of a layer lead to, the expressions that lead there: "blocks[3]", "heads['a']"."""
+    """By the layers that the attributes of a layer lead to, the expressions that lead there: "blocks[3]",
+    "heads['a']"."""
     found: Dict[int, str] = {}
 
     def look(value: Any, path: str, depth: int) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tf.distribute asks of a strategy: one replica in each process, all work inline."""
+"""The methods that tf.distribute calls on a strategy: one replica per process, no worker threads."""
 
 import contextlib
 import sys
@@ -22,7 +22,7 @@ _ReduceOp = tf.distribute.ReduceOp
 
 
 def _own_device() -> str:
-    """The device of this process: the GPU of its number on the host, else the CPU."""
+    """The GPU whose number is this process's local rank, modulo the number of GPUs; the CPU if there is no GPU."""
     gpus = tf.config.list_logical_devices("GPU")
     return gpus[_lifecycle.local_rank() % len(gpus)].name if gpus else "/device:CPU:0"
 
@@ -32,11 +32,11 @@ def _component(value: Any) -> Any:
     return value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
 
 
-_LIBRARIES = ("tensorflow", "keras", "farandole")  # and their modules
+_LIBRARIES = ("tensorflow", "keras", "farandole")  # top-level packages
 
 
 def _caller() -> Optional[str]:
-    """File and line of the code of the program that has called TensorFlow; None if it is not the program's."""
+    """File and line of the frame that called TensorFlow, if that frame is the program's; otherwise None."""
     frame = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
@@ -47,16 +47,16 @@ def _caller() -> Optional[str]:
     return None
 
 
-_has_warned_of_hand_division = False
+_has_warned_division_by_size = False
 
 
-def _warn_of_hand_division() -> None:
-    """Once, if the number of ranks is read by the program."""
-    global _has_warned_of_hand_division
-    caller = None if _has_warned_of_hand_division or _lifecycle.rank() != 0 else _caller()
+def _warn_division_by_size() -> None:
+    """Warns once if the program reads the number of ranks in a step of a Keras model."""
+    global _has_warned_division_by_size
+    caller = None if _has_warned_division_by_size or _lifecycle.rank() != 0 else _caller()
     if caller is None:
         return
-    _has_warned_of_hand_division = True
+    _has_warned_division_by_size = True
     _engine.log(
         "warning",
         f"{caller} reads num_replicas_in_sync within a step of a Keras model. There a loss is the mean over this rank's "
@@ -65,12 +65,12 @@ def _warn_of_hand_division() -> None:
 
 
 def is_farandole_strategy(strategy: Any) -> bool:
-    """True for a MirroredStrategy of this package."""
+    """True for a MirroredStrategy of this package, not for TensorFlow's."""
     return isinstance(getattr(strategy, "extended", None), Extended)
 
 
 class Extended(tf.compat.v1.distribute.StrategyExtended):
-    """Methods have the names under which TensorFlow calls them."""
+    """Implements tf.distribute.StrategyExtended. TensorFlow determines the names of the methods."""
 
     def __init__(self, container_strategy: Any):
         super().__init__(container_strategy)
@@ -101,7 +101,7 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
     @property
     def _num_replicas_in_sync(self) -> int:
         if step_context() is not None:
-            _warn_of_hand_division()
+            _warn_division_by_size()
         return _lifecycle.size()
 
     def _in_multi_worker_mode(self) -> bool:
@@ -140,7 +140,7 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
             return _variables.create(self._container_strategy(), next_creator, kwargs)
 
     def colocate_vars_with(self, colocate_with_variable: Any) -> Any:
-        return contextlib.nullcontext()  # all of them are on the one device
+        return contextlib.nullcontext()  # there is only one device
 
     def read_var(self, variable: Any) -> tf.Tensor:
         return tf.identity(variable)
@@ -168,7 +168,7 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
     # ---- Running ----------------------------------------------------------------------------------------------------
 
     def _use_merge_call(self) -> bool:
-        return False  # there is no other replica in the process to merge with
+        return False  # merge_call would combine replicas of the process, which has only one
 
     def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         with tf.device(self._device), ReplicaContext(self._container_strategy(), fn, (args, kwargs)):
@@ -191,14 +191,15 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
     # ---- Collectives ------------------------------------------------------------------------------------------------
 
     def reduce_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Sequence[Any]:
-        """The sums over the ranks, in groups of some MiB, so that the first travel while the backward pass goes on."""
+        """Sums gradients over the ranks, in groups of a few MiB, so that the first groups travel during the backward
+        pass."""
         return self._reducer.reduce(gradients, variables, named("gradients")["name"])
 
     def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         if isinstance(reduce_op, str):
             reduce_op = _ReduceOp(reduce_op.upper())
         flat = [_to_reduce(each) for each in tf.nest.flatten(value)]
-        # The mean is computed here: what travels is a sum in any case.
+        # The ranks exchange a sum. For a mean, each rank divides the result.
         name = named("all_reduce")["name"]
         results = list(self._reducer.reduce(flat, flat, name, about=f"ReduceOp.{reduce_op.name}"))
         if reduce_op == _ReduceOp.MEAN:
@@ -206,7 +207,8 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
         return tf.nest.pack_sequence_as(value, results)
 
     def read_together(self, read: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """What `read`, a collective, returns, when all ranks are about to call it."""
+        """Calls `read`, which runs a collective, once all ranks are about to do so. In eager mode, ranks that do
+        something else make all ranks raise Mismatch."""
         if tf.executing_eagerly():
             progress().agree(READ)
         return read()

@@ -39,7 +39,8 @@ def source(tensor: Any) -> Any:
 def _behind(
     tensor: Any, is_end: Callable[[Any], bool], inputs: Callable[[Any], Iterable[Any]] = lambda op: op.inputs
 ) -> Iterator[Any]:
-    """The tensor and all that it is computed from, but nothing that is behind an end. inputs: of an op, those to follow."""
+    """The tensor and all that it is computed from, but nothing that is behind an end. inputs: of an op, those to
+    follow."""
     seen = set()
     waiting: List[Any] = [tensor]
     while waiting:
@@ -106,8 +107,8 @@ def has_no_other_rows(tensor: Any) -> bool:
 
 
 def is_of_each_row(tensor: Any, rows: Any) -> bool:
-    """Whether it is known that each row's values are its own: in one process they would be the same. `rows`: their number
-    on this rank; if that is known (an int) a constant may be the program's own division by it."""
+    """Whether it is known that each row's values are its own: in one process they would be the same. `rows`: their
+    number on this rank; if that is known (an int) a constant may be the program's own division by it."""
     if isinstance(rows, int) and any(
         is_symbolic(each) and each.op.type == "Const" for each in _behind(tensor, lambda each: False, _value_inputs)
     ):
@@ -122,8 +123,8 @@ _MATMULS = {"MatMul": ("transpose_a", "transpose_b"), "BatchMatMulV2": ("adj_x",
 
 
 def may_have_rows(tensor: Any) -> bool:
-    """Whether a dimension of the tensor may be the one of the rows of the step's data: of what is known of the ops, none says
-    that it is not."""
+    """Whether a dimension of the tensor may be the one of the rows of the step's data: of what is known of the ops,
+    none says that it is not."""
     if not is_symbolic(tensor) or tensor.shape.rank is None:
         return True
     seen = set()
@@ -188,9 +189,9 @@ def _moved(op: Any, axis: int) -> List[Any]:
 
 
 def is_sum_over_rows(tensor: Any, rows: Any) -> bool:
-    """Whether a number is, or has as a term, a sum of elements of the step's rows that is not divided by their number: of
-    elements of which it is not known before the step how many there are, not even with a constant factor; or of `rows`
-    times so many, if that is known (an int), without a factor."""
+    """Whether a number is, or has as a term, a sum of elements of the step's rows that is not divided by their number:
+    of elements of which it is not known before the step how many there are, not even with a constant factor; or of
+    `rows` times so many, if that is known (an int), without a factor."""
     waiting = [(tensor, False)]
     while waiting:
         each, has_factor = waiting.pop()

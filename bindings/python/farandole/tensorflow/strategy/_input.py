@@ -153,8 +153,8 @@ def distributed(dataset: Any, is_own: bool = False) -> "DistributedDataset":
 class Order:
     """Shuffles alike on all ranks, and differently in each epoch. TensorFlow's seeds do one or the other."""
 
-    # By TensorFlow's generator, which is another one once the program has set the seed: set again, it gives the same orders
-    # again, as in one process.
+    # By TensorFlow's generator, which is another one once the program has set the seed: set again, it gives the same
+    # orders again, as in one process.
     _numbers: Any = weakref.WeakKeyDictionary()
 
     def __init__(self) -> None:
@@ -220,8 +220,8 @@ class DistributedDataset(tf.distribute.DistributedDataset):
         return derived
 
     def reduce(self, initial_state: Any, reduce_func: Callable[[Any, Any], Any]) -> Any:
-        """`reduce_func(state, batch)` for each batch of this rank, one after the other. AutoGraph makes a call of it from
-        a loop over the dataset."""
+        """`reduce_func(state, batch)` for each batch of this rank, one after the other. AutoGraph makes a call of it
+        from a loop over the dataset."""
         iterator = iter(self)
         if tf.executing_eagerly():
             state = initial_state
@@ -291,7 +291,8 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
         return self._agreed(make.from_value, lambda: make.empty(self.element_spec))
 
     def _agreed(self, with_batch: Callable[[Any], Any], without: Callable[[], Any]) -> Any:
-        """In a graph: what one of the functions makes of the next batch, or of its absence, once all ranks agree on it."""
+        """In a graph: what one of the functions makes of the next batch, or of its absence, once all ranks agree on
+        it."""
         optional = self._iterator.get_next_as_optional()
 
         def batch() -> Any:
@@ -308,7 +309,7 @@ def _taken(batch: Any) -> Any:
     """The batch, of which the function knows that `run` has called, if it is one that has taken it."""
     context = tf.distribute.get_replica_context()
     if hasattr(context, "takes"):
-        context.takes(batch)
+        context.add_batch(batch)
     return batch
 
 

@@ -16,17 +16,18 @@ from ._names import named
 
 
 def clip_gradients(base: Callable[..., Any], self: Any, grads: Any) -> Any:
-    """Clips what has been reduced. It is called once for each update, also where gradients are accumulated."""
+    """Sums the gradients over the ranks, then clips. Keras calls `_clip_gradients` once per update, also when it
+    accumulates gradients over several steps."""
     context = own_context()
     if context is None:
         return base(self, grads)
-    # An optimizer that was made outside of scope() would update its variables by another strategy.
+        # An optimizer that was created outside of scope() has another strategy here, and would update variables by it.
     self._distribution_strategy = context.strategy
     return base(self, _reduced(context, list(grads)))
 
 
 def _reduced(context: ReplicaContext, gradients: List[Any]) -> List[Any]:
-    """The sums over the ranks."""
+    """Sums gradients over the ranks; IndexedSlices as _slices.py describes."""
     marked = [_slices.marked(gradient) for gradient in gradients]
     sent = [gradient if mark is None else mark for gradient, mark in zip(gradients, marked)]
     results = context.strategy.extended.reduce_gradients(sent, gradients)
@@ -37,11 +38,12 @@ def _reduced(context: ReplicaContext, gradients: List[Any]) -> List[Any]:
 
 
 def all_reduce_sum_gradients(base: Callable[..., Any], self: Any, grads_and_vars: Any) -> Any:
+    """No-op under this package's strategy: `clip_gradients` has reduced the gradients already."""
     return base(self, grads_and_vars) if own_context() is None else grads_and_vars
 
 
 def check_finite(base: Callable[..., Any], self: Any, grads: Any) -> Any:
-    """Whether the gradients of all ranks are finite: otherwise all skip the step."""
+    """True if the gradients of all ranks are finite. All ranks skip the step otherwise."""
     finite = base(self, grads)
     if own_context() is None:
         return finite
@@ -49,12 +51,12 @@ def check_finite(base: Callable[..., Any], self: Any, grads: Any) -> Any:
 
 
 def _symbolic(spec: Any) -> Any:
-    """The specification of a tensor; None for what a generator left out."""
+    """The specification of a tensor. None for elements that a generator leaves out."""
     return spec if hasattr(spec, "shape") and hasattr(spec, "dtype") else None
 
 
 def _is_called(model: Any) -> bool:
-    """Whether the class of the model, or what it is derived from, says how to call it."""
+    """True if the model's class, or a base class below keras.Model, defines `call`."""
     import keras
 
     own = [kind for kind in type(model).__mro__ if issubclass(kind, keras.Model) and kind is not keras.Model]
@@ -62,19 +64,20 @@ def _is_called(model: Any) -> bool:
 
 
 def build(base: Callable[..., Any], self: Any, iterator: Any = None, data_batch: Any = None) -> None:
-    """Builds the model from what is known of the batches. Keras takes one of them to look at, which a generator would
-    not give again, and which would change the order of shuffled data."""
+    """Builds the model from the element specification of the dataset. Keras would take the first batch instead: a
+    generator does not return that batch again, and the order of shuffled data would change."""
     dataset = getattr(iterator, "_distributed_dataset", None)
     if data_batch is not None or self._distribute_strategy is None or not isinstance(dataset, DistributedDataset):
         return base(self, iterator=iterator, data_batch=data_batch)
     if not _is_called(self) and all(layer.built for layer in self.layers):
-        return None  # a model that is never called, as GANs of the guides: its parts are built
+            return None  # a model without `call`, such as the GAN of Keras' guides: only its layers are built
     with self.distribute_strategy.scope():
         return self._symbolic_build(data_batch=tf.nest.map_structure(_symbolic, dataset.element_spec))
 
 
 def iterate(base: Callable[..., Any], self: Any, distribute_strategy: Any = None, *args: Any, **kwargs: Any) -> None:
-    """Lets arrays be shuffled alike on all ranks. Keras shuffles them by tf.random.shuffle, here and nowhere else."""
+    """Shuffles arrays in the same order on all ranks. Keras shuffles by tf.random.shuffle while
+    TFEpochIterator.__init__ runs, so tf.random.shuffle is patched for the duration of that call."""
     if not is_farandole_strategy(distribute_strategy) or _lifecycle.size() == 1 or not kwargs.get("shuffle"):
         return base(self, distribute_strategy, *args, **kwargs)
     order = Order()

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses in a step of a Keras model, where everything is as in one process.
+"""Patches of losses. In a step of a Keras model each rank sees the losses of a single process.
 
-Each rank's loss is that of its part of the batch; gradients count by the rank's share of the samples: those that tapes
-compute, see _strategy_tapes.py, or those that Keras does. See docs/decisions/0012-losses-in-the-eyes-of-a-model.md. The
-functions below take the place of Keras' and TensorFlow's own, which are their `base`; outside of a step of a model they
-do what those do.
+Each rank's loss is that of its own rows. The weight of a rank, its share of the samples, enters through the gradients:
+those of tapes (_tapes.py) or those of Keras' own train_step. See docs/decisions/0012-losses-in-the-eyes-of-a-model.md.
+
+Every function below replaces the function of Keras or TensorFlow that is passed as `base`, see _patches.py. Outside of
+a step of a model it only calls `base`, unless its docstring says otherwise.
 """
 
 from typing import Any, Callable
@@ -21,8 +22,8 @@ from ._extended import Extended
 
 
 def scale_for_distribution(base: Callable[..., Any], value: Any) -> Any:
-    """In a step of a model, the value. Else the mean over this rank's samples, times its share of them: the sum over
-    the ranks is the mean over all samples, and so is the gradient."""
+    """In a step of a model: returns the value. In any other function: multiplies the mean over this rank's samples by
+    the rank's share, so that the sum over the ranks is the mean over all samples, and so is the gradient."""
     context = own_context()
     if context is None:
         return base(value)
@@ -34,6 +35,7 @@ def scale_for_distribution(base: Callable[..., Any], value: Any) -> Any:
 
 
 def unscale_for_distribution(base: Callable[..., Any], value: Any) -> Any:
+    """The inverse of `scale_for_distribution`."""
     context = own_context()
     if context is None:
         return base(value)
@@ -44,8 +46,9 @@ def unscale_for_distribution(base: Callable[..., Any], value: Any) -> Any:
 
 
 def losses_of_outputs(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Outside of a step of a model: the loss of each output is a metric whose mean Keras takes over the batches, not
-    over the samples. Each rank's value, times its share and the number of ranks, gives the same mean over the ranks."""
+    """Outside of a step of a model: Keras averages the losses of several outputs over the batches, without the number
+    of samples. The value of each rank is therefore left scaled by its share and the number of ranks, which gives the
+    mean over all samples when the metric averages over the ranks."""
     if own_context() is None or step_context() is not None:
         return base(self, *args, **kwargs)
     from keras.src.losses import loss
@@ -57,12 +60,12 @@ def losses_of_outputs(base: Callable[..., Any], self: Any, *args: Any, **kwargs:
 def reduce_values(
     base: Callable[..., Any], values: Any, sample_weight: Any = None, reduction: Any = "sum_over_batch_size"
 ) -> Any:
-    """Keras' reduction of the losses of the rows. The sum over this rank's rows is divided by its share: the mean of
-    these over the ranks, by their samples, is the sum over all rows."""
+    """Keras' reduction of the losses of rows. With reduction "sum", the sum over this rank's rows is divided by the
+    rank's share: the average over the ranks, weighted by their samples, is then the sum over all rows."""
     context = own_context()
     if context is None or reduction in (None, "none"):
         return base(values, sample_weight, reduction)
-    if tuple(values.shape) == (0,):  # Keras would return it: metrics would see the mean of nothing, other ranks wait
+    if tuple(values.shape) == (0,):  # Keras would return it unreduced: metrics would average nothing, other ranks would wait
         result = tf.reduce_sum(values)
         result = result if reduction == "sum" else scale_for_distribution(lambda value: value, result)
     else:
@@ -73,7 +76,8 @@ def reduce_values(
 
 
 def aggregate_additional_loss(base: Callable[..., Any], self: Any, loss: Any) -> Any:
-    """What add_loss was given, summed up by Keras. Of one value per row that is a sum over rows: as in reduce_values."""
+    """The sum of a loss that was passed to add_loss. If the loss has one value per row, divides by the share as
+    `reduce_values` does."""
     result = base(self, loss)
     context = step_context()
     if context is None or not context.is_of_rows(loss):
@@ -85,17 +89,19 @@ def aggregate_additional_loss(base: Callable[..., Any], self: Any, loss: Any) ->
 def compute_average_loss(
     base: Callable[..., Any], per_example_loss: Any, sample_weight: Any = None, global_batch_size: Any = None
 ) -> Any:
-    """In a step of a model the average over this rank's rows; with a size of the batch, what counts as much."""
+    """In a step of a model: the average over this rank's rows. With global_batch_size, scaled so that the average over
+    the ranks has the same value as TensorFlow's sum over the ranks."""
     result = base(per_example_loss, sample_weight, global_batch_size)
     context = step_context()
     if context is None:
         return result
-    if global_batch_size is None:  # divided by the rows of one rank times the number of ranks
+    if global_batch_size is None:  # TensorFlow has divided by (rows of this rank × number of ranks)
         return result * tf.cast(_lifecycle.size(), result.dtype)
     return tf.math.divide_no_nan(result, tf.cast(context.weight(), result.dtype))
 
 
 def scale_regularization_loss(base: Callable[..., Any], regularization_loss: Any) -> Any:
+    """In a step of a model: undoes TensorFlow's division by the number of ranks."""
     result = base(regularization_loss)
     return result if step_context() is None else result * tf.cast(_lifecycle.size(), result.dtype)
 
@@ -104,8 +110,7 @@ def scale_regularization_loss(base: Callable[..., Any], regularization_loss: Any
 
 
 def train_step(base: Callable[..., Any], self: Any, data: Any) -> Any:
-    """Keras' own step, in which what scale_loss returns is what is differentiated: there, to weight the loss is to
-    weight all gradients, at no cost."""
+    """Keras' own step differentiates the result of scale_loss. Weighting that loss weights all gradients at no cost."""
     context = step_context()
     if context is None:
         return base(self, data)
@@ -114,6 +119,7 @@ def train_step(base: Callable[..., Any], self: Any, data: Any) -> Any:
 
 
 def scale_loss(base: Callable[..., Any], self: Any, loss: Any) -> Any:
+    """Multiplies the loss by the rank's weight if Keras' own train_step is about to differentiate the result."""
     result = base(self, loss)
     context = step_context()
     if context is None or not context.begins_to_scale(self):
@@ -126,7 +132,7 @@ _has_warned_of_apply = False
 
 
 def _warn_apply_outside_run(strategy: Any) -> None:
-    """Once, if an optimizer of the strategy is applied outside of `run`, by an ordinary loop."""
+    """Warns once if an optimizer of the strategy is applied outside of `run`, for example by an ordinary loop."""
     global _has_warned_of_apply
     is_per_worker = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and isinstance(
         getattr(strategy, "extended", None), Extended
@@ -143,7 +149,8 @@ def _warn_apply_outside_run(strategy: Any) -> None:
 
 
 def apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-    """In a step of a model, averages the gradients, which a tape has weighted, unless the loss was."""
+    """In a step of a model: averages the gradients over the ranks. Tapes have weighted them, unless `scale_loss`
+    has."""
     context = own_context()
     if context is None and _lifecycle.size() > 1:
         _warn_apply_outside_run(self._distribution_strategy)
@@ -154,5 +161,5 @@ def apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: 
     if context.model_step and not context.has_scaled:
         factor = context.even_weight() if _tapes.has_tapes(context.model) else context.weight()
         grads = [_tapes.times(_tapes.weighted(gradient), factor) for gradient in grads]
-    with context.applying():  # it may call that of another optimizer
+    with context.applying():  # LossScaleOptimizer.apply calls the inner optimizer's apply
         return base(self, grads, trainable_variables)

@@ -31,7 +31,7 @@ def update_mean(base: Callable[..., Any], self: Any, values: Any, sample_weight:
     context = step_context()
     if context is None or hasattr(values, "_keras_mask"):
         return base(self, values, sample_weight)
-    context.meet()
+    context.compute_share()
     values = tf.cast(values, self.dtype)
     if sample_weight is None:
         if context.is_of_rows(values):

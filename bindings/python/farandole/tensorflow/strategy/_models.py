@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the ranks have made the same model, in what is no variable too.
 
-A vocabulary or layers made by going over a set() of texts differ from process to process: each rank would train its own model,
-and add up gradients that do not belong together. So the ranks compare a digest of what changes the computation, which
-`_strategy_description` says. Names, seeds and initializers may differ, and numbers and texts of the program's own: of these
-rank 0 warns at most. See docs/decisions/0037-comparing-models.md.
+A vocabulary or layers made by going over a set() of texts differ from process to process: each rank would train its own
+model, and add up gradients that do not belong together. So the ranks compare a digest of what changes the computation,
+which `_strategy_description` says. Names, seeds and initializers may differ, and numbers and texts of the program's
+own: of these rank 0 warns at most. See docs/decisions/0037-comparing-models.md.
 """
 
 import weakref
@@ -37,7 +37,8 @@ def is_on(strategy: Any) -> bool:
 
 
 def of_model(model: Any) -> Optional[Description]:
-    """What to compare, described once each time the model is compiled or built; None if its strategy is not to compare."""
+    """What to compare, described once each time the model is compiled or built; None if its strategy is not to
+    compare."""
     if not is_on(model.distribute_strategy):
         return None
     compiled = [getattr(model, name, None) for name in ("_compile_config", "optimizer")]  # None of either: not compiled
@@ -52,8 +53,8 @@ def of_model(model: Any) -> Optional[Description]:
 
 
 def compare_at_first_update(context: Any, optimizer: Any) -> None:
-    """When an optimizer is first applied in `strategy.run`, which all ranks do together: compares the model, or what the
-    function refers to. Collective."""
+    """When an optimizer is first applied in `strategy.run`, which all ranks do together: compares the model, or what
+    the function refers to. Collective."""
     if optimizer in _compared_optimizers or not is_on(context.strategy):
         return
     _compared_optimizers.add(optimizer)

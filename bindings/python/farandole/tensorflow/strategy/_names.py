@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the strategy calls its own collectives in graphs.
+"""Names of the strategy's own collectives in graphs.
 
-Keras numbers layers, models and optimizers as they are made, and TensorFlow puts their names in front of those of ops. A
-rank that has made one more would wait under another name than the others. So these names say in which function of the
-user a collective is, what it is for, and which one of these it is: the same on all ranks that run the same program. What
-must be equal besides, shapes and types, is compared when the ranks meet.
+Keras numbers layers, models and optimizers in the order in which they are created, and TensorFlow prefixes op names
+with those numbered names. A rank that has created one more layer would use other names than its peers, and wait
+forever. The names made here consist of the function that `run` calls, the purpose of the collective, and a count: they
+are equal on all ranks that run the same program. Shapes and types are compared by the collective itself.
 """
 
 from typing import Any, Dict
@@ -15,8 +15,8 @@ from .._running import normalize_name, numbered
 
 
 def named(role: str) -> Dict[str, Any]:
-    """The arguments `name` and `ignore_name_scope` of the next collective of this role. Eager ones have no name: they
-    come one after the other."""
+    """The arguments `name` and `ignore_name_scope` of the next collective for this purpose. Eager collectives have no
+    name: their order identifies them."""
     if tf.executing_eagerly():
         return {"name": None, "ignore_name_scope": False}
     where = getattr(tf.distribute.get_replica_context(), "function_name", "strategy")

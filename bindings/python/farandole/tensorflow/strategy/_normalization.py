@@ -12,7 +12,8 @@ from ._context import own_context
 
 
 def moments(base: Callable[..., Any], self: Any, inputs: Any, mask: Any) -> Tuple[Any, Any]:
-    """In the place of BatchNormalization._moments: mean and variance, by Keras' formulas, of what no rank has masked."""
+    """In the place of BatchNormalization._moments: mean and variance, by Keras' formulas, of what no rank has
+    masked."""
     context = own_context()
     if context is None or mask is None or not self.synchronized:
         return base(self, inputs, mask)

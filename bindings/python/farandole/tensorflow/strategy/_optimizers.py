@@ -36,8 +36,8 @@ def _inner(optimizer: Any) -> List[Any]:
 
 
 def agree(optimizers: List[Any]) -> None:
-    """Gives the optimizers rank 0's learning rates and iterations. Raises Mismatch on all ranks if they differ in another
-    setting. Collective."""
+    """Gives the optimizers rank 0's learning rates and iterations. Raises Mismatch on all ranks if they differ in
+    another setting. Collective."""
     own = [_settings(optimizer) for optimizer in optimizers]
     rates = [_rate(optimizer) for optimizer in optimizers]
     counts = [int(optimizer._iterations.numpy()) for optimizer in optimizers]

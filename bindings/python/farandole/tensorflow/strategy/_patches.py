@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The list of every function of Keras and TensorFlow that this package replaces.
 
-Keras weights all replicas alike, clips gradients before they are reduced, and lets each replica stop, shuffle and write files
-as if it were alone. `install` puts a function of this package in front of each of the functions below. Called with any other
-strategy, or without a strategy, the new function does what the old one does.
+Keras weights all replicas alike, clips gradients before they are reduced, and lets each replica stop, shuffle and write
+files as if it were alone. `install` puts a function of this package in front of each of the functions below. Called
+with any other strategy, or without a strategy, the new function does what the old one does.
 
-To add a patch: write `def function(base, self, …)`, where `base` is the function that is replaced, add an entry, and name
-a test file of tests/python that fails without the entry. tests/python/keras_patches_test.py checks that the installed
-Keras and TensorFlow still have each name.
+To add a patch: write `def function(base, self, …)`, where `base` is the function that is replaced, add an entry, and
+name a test file of tests/python that fails without the entry. tests/python/keras_patches_test.py checks that the
+installed Keras and TensorFlow still have each name.
 
 Two patches last for the duration of a call only, and their functions make them themselves: `_keras.iterate` replaces
 tf.random.shuffle, `_losses.losses_of_outputs` undoes the patch of unscale_loss_for_distribution.
@@ -287,8 +287,8 @@ def check() -> None:
 
 @functools.lru_cache(maxsize=None)
 def install() -> None:
-    """Replaces the functions, once. Raises ImportError as `check` does, before the first function is replaced, and Unsupported
-    if Keras does not run on TensorFlow."""
+    """Replaces the functions, once. Raises ImportError as `check` does, before the first function is replaced, and
+    Unsupported if Keras does not run on TensorFlow."""
     import keras
 
     if keras.config.backend() != "tensorflow":

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Private names of TensorFlow and Keras that the strategy uses, and the versions that are known to have them.
 
-TensorFlow's names are looked up when the strategy is imported, Keras' when the strategy is first used with Keras. A missing
-name is an ImportError that says which, and which versions work. Functions that are replaced stand in _patches.py.
+TensorFlow's names are looked up when the strategy is imported, Keras' when the strategy is first used with Keras. A
+missing name is an ImportError that says which, and which versions work. Functions that are replaced stand in
+_patches.py.
 """
 
 import importlib
@@ -18,8 +19,8 @@ from .._op_library import NEWEST, OLDEST
 class Library:
     """TensorFlow or Keras, with the first and the last version that the tests have run with.
 
-    An older version is refused with an ImportError. A newer version is used if it has all names, and refused otherwise; if
-    the strategy relies on more than names there, results may be wrong without an error.
+    An older version is refused with an ImportError. A newer version is used if it has all names, and refused otherwise;
+    if the strategy relies on more than names there, results may be wrong without an error.
     """
 
     name: str
@@ -106,8 +107,8 @@ OF_OBJECTS: Dict[str, List[str]] = {
 
 
 def find(library: Library, module: str, name: str) -> Any:
-    """The attribute of a module by its dotted name; the module itself if the name is empty. Raises ImportError if it does not
-    exist."""
+    """The attribute of a module by its dotted name; the module itself if the name is empty. Raises ImportError if it
+    does not exist."""
     try:
         value = importlib.import_module(module)
         for part in filter(None, name.split(".")):

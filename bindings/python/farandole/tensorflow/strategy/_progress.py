@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each rank is about to do next, compared over the ranks.
 
-Ranks of a strategy run the same program: together they begin to fit, take the next batch, find the data at its end, or read
-a value that is aggregated over all of them. Where one does something else than the others, they would wait for each other
-forever, or combine numbers that do not belong together. So before each of these steps the ranks tell each other, under one
-name, which of them it is and where in the program. The same message says whether the ranks read the same data, how many
-samples each has of the batch, and whether one of them wants to stop training.
+Ranks of a strategy run the same program: together they begin to fit, take the next batch, find the data at its end, or
+read a value that is aggregated over all of them. Where one does something else than the others, they would wait for
+each other forever, or combine numbers that do not belong together. So before each of these steps the ranks tell each
+other, under one name, which of them it is and where in the program. The same message says whether the ranks read the
+same data, how many samples each has of the batch, and whether one of them wants to stop training.
 """
 
 import contextlib
@@ -19,12 +19,13 @@ from ... import _lifecycle
 from .. import _running, mpi_ops
 from .._differences import ranks_in_words
 
-# Columns of the message, which has one row for each rank; progress_kernel.cpp has them too. From _CALL on they are the rank's
-# place in the program.
+# Columns of the message, which has one row for each rank; progress_kernel.cpp has them too. From _CALL on they are the
+# rank's place in the program.
 _KIND, _DIGEST, _SAMPLES, _CALL, _STOP, _EPOCH, _BATCH = range(7)
 _PLACE = ("call", "stop", "epoch", "batch", "stop_agreed")
 BEGIN, BATCH, END, READ, EPOCH_END, FIT_END = range(6)
-# Of how many batches it is kept how many rows each rank has. Of two datasets that are taken side by side, each one ahead.
+# Of how many batches it is kept how many rows each rank has. Of two datasets that are taken side by side, each one
+# ahead.
 KEPT_BATCHES = 4
 # Functions of Keras in which a rank can be; the first is none of them.
 CALLS = ("", "fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
@@ -139,11 +140,11 @@ class Progress:
     def agree(self, kind: int, digest: Any = 0, samples: Any = 0) -> bool:
         """Tells the other ranks that this one takes a step of this kind, and waits for theirs. Eagerly.
 
-        kind: BATCH and the like. digest: of what the ranks must have alike, an int64. samples: how many this rank has of the
-        batch, for BATCH.
+        kind: BATCH and the like. digest: of what the ranks must have alike, an int64. samples: how many this rank has
+        of the batch, for BATCH.
 
-        Raises Mismatch, on all ranks, if they do not do the same. Only for BEGIN digests may differ: whether they are equal
-        is the result.
+        Raises Mismatch, on all ranks, if they do not do the same. Only for BEGIN digests may differ: whether they are
+        equal is the result.
         """
         if _lifecycle.size() == 1:
             return True

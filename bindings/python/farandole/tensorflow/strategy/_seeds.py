@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers that must be the same on all ranks: those that shuffle data and initialise models."""
+"""Seeds of the random generators that must be equal on all ranks because they shuffle data and initialise models."""
 
 import hashlib
 import pickle
@@ -18,8 +18,9 @@ def _digest(state: Any) -> str:
 
 
 def agree() -> None:
-    """Gives the generators of Python, numpy and TensorFlow that differ between the ranks one new seed. Those that the
-    program has seeded alike on all ranks stay as they are. Collective."""
+    """Compares the states of the generators of Python, numpy and TensorFlow over the ranks. A generator whose state
+    differs gets a new seed, the same on all ranks; a generator that the program has seeded equally keeps its state.
+    Collective."""
     if _lifecycle.size() == 1:
         return
     seed = objects.broadcast_object(random.SystemRandom().randrange(2**31))
@@ -31,7 +32,7 @@ def agree() -> None:
     everyone = objects.allgather_object({name: digest for name, (digest, _) in own.items()})
     for name, (digest, set_seed) in own.items():
         is_equal = all(other[name] == digest for other in everyone)
-        if is_equal and digest != "None":  # TensorFlow without a seed draws different ones everywhere
+        if is_equal and digest != "None":  # "None": TensorFlow without a seed draws different numbers on each rank
             continue
         set_seed(seed)
         if _lifecycle.rank() == 0:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a batch this rank has: its share of the rows of all ranks.
+"""This rank's share of a batch: its rows divided by the rows of all ranks.
 
-Among the tensors that a function of `strategy.run` is given, some are the batch, and others, such as a vector of priors,
-have rows of another kind. So each rank sends the numbers of rows of all of them, and all ranks decide alike, from this
-table and from the rows of the batches that were last taken from distributed datasets. See
+A function that `strategy.run` calls may be passed tensors besides the batch, such as a vector of priors, whose rows
+have another meaning. Each rank sends the numbers of rows of all passed tensors. All ranks then choose the batch by the
+same rule, from this table and from the rows of the batches that were last taken from distributed datasets. See
 docs/decisions/0038-where-a-rank-s-share-enters.md.
 """
 
@@ -30,8 +30,9 @@ _named: contextvars.ContextVar = contextvars.ContextVar("farandole_batch", defau
 
 
 @contextlib.contextmanager
-def naming(batch: Any) -> Iterator[None]:
-    """While `run` makes the context of its function. batch: of which the rows count; None if the program does not say."""
+def pass_batch(batch: Any) -> Iterator[None]:
+    """Hands the argument `batch` of `run` to the replica context that is created within the `with` block. None: not
+    given."""
     token = _named.set(batch)
     try:
         yield
@@ -39,15 +40,16 @@ def naming(batch: Any) -> Iterator[None]:
         _named.reset(token)
 
 
-def taken_name() -> Any:
-    """The batch that `run` was given by name; it is that of one context, not of those within."""
+def take_passed_batch() -> Any:
+    """Returns the batch that `run` was given. A second call returns None, so nested calls of `run` do not inherit the
+    batch."""
     batch = _named.get()
     _named.set(None)
     return batch
 
 
 def with_rows(structure: Any) -> List[Any]:
-    """The tensors in it that have rows, and arrays."""
+    """The tensors and arrays of the structure that have rows."""
     return [leaf for leaf in tf.nest.flatten(structure) if _has_rows(leaf)]
 
 
@@ -58,20 +60,21 @@ def _has_rows(leaf: Any) -> bool:
 
 
 def rows_of(leaf: Any) -> Any:
-    """Number of rows: an int where it is known, else an int64 tensor."""
+    """Number of rows: an int if static, otherwise an int64 tensor."""
     return leaf.shape[0] if isinstance(leaf, np.ndarray) else _input.rows_of(leaf)
 
 
 def without_nan(gradients: Any, leaves: List[Any]) -> Any:
-    """The gradients, of any structure, with zeros for what is not finite if one of the leaves has no rows: a gradient of
-    nothing may well be NaN. What is finite stays: it may come from regularisers, or from the rows of other ranks."""
+    """Replaces values that are not finite by zeros if one of the leaves has no rows: a gradient without rows may be
+    NaN. Finite values stay, because they may come from regularisers or from rows of other ranks. `gradients`: any
+    structure."""
     counts = [rows_of(leaf) for leaf in leaves]
     unknown = [count == 0 for count in counts if not isinstance(count, int)]
     is_empty = any(isinstance(count, int) and count == 0 for count in counts)
     if not is_empty and not unknown:
         return gradients
     flat = tf.nest.flatten(gradients)
-    # None stays None, and indices do not go through the branches: _strategy_slices looks at where they come from.
+    # None stays None. Indices do not pass through tf.cond, because _slices.py inspects the ops that compute them.
     given = [_values_of(each) for each in flat if isinstance(each, (tf.Tensor, tf.IndexedSlices))]
     if is_empty:
         results = iter(_finite(given))
@@ -90,22 +93,23 @@ def _values_of(gradient: Any) -> tf.Tensor:
 
 
 def _with_values(gradient: Any, results: Iterator[tf.Tensor]) -> Any:
-    """The next result in the place of the gradient's values, if it has values."""
+    """Puts the next result in the place of the gradient's values. A gradient without values is returned unchanged."""
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(next(results), gradient.indices, gradient.dense_shape)
     return next(results) if isinstance(gradient, tf.Tensor) else gradient
 
 
 def of_rows(leaves: List[Any]) -> tf.Tensor:
-    """This rank's share of the rows of the batch that is among the leaves, a float64 scalar. Collective: all ranks call it,
-    whatever is known beforehand of their shapes.
+    """This rank's share of the rows of the batch, a float64 scalar. The batch is among the leaves.
 
-    Raises InvalidArgument, on all ranks, if nothing says which of the leaves is the batch.
+    Collective: all ranks call this function, even if the number of rows is static on some of them.
+
+    Raises InvalidArgument, on all ranks, if the batch cannot be told from the other leaves.
     """
     if not leaves:
         last = progress().batches()[0]
         return _if_clear(tf.reduce_all(last == last[0]), tf.constant(1 / _lifecycle.size(), tf.float64), None)
-    # Also where a number is known beforehand, the tensors come first: only then do all ranks have them.
+    # The collective must wait for the leaves even if their sizes are static: only then do all ranks have a batch.
     before = [] if tf.executing_eagerly() else tf.nest.flatten(leaves, expand_composites=True)
     with tf.control_dependencies(before):
         own = tf.stack([tf.cast(rows_of(leaf), tf.int64) for leaf in leaves])
@@ -119,21 +123,23 @@ def of_rows(leaves: List[Any]) -> tf.Tensor:
 
 
 def _chosen(rows: tf.Tensor, shares: tf.Tensor, batches: tf.Tensor) -> Any:
-    """(Share of each rank, whether it is clear that it is the batch's).
+    """(Share of each rank, whether the choice of the batch is unambiguous).
 
-    rows, shares: of each rank (row) in each tensor (column). batches: as of Progress.
+    rows, shares: one row per rank, one column per tensor. batches: see Progress.batches.
     """
     are_same = tf.reduce_all(shares == shares[:, :1])
     is_batch = tf.reduce_any(tf.reduce_all(batches[:, :, tf.newaxis] == rows, axis=1), axis=0)
     chosen = shares[:, tf.argmax(is_batch)]
-    # What all ranks have alike, and is no batch, is such as priors. What they have otherwise may be rows of another batch.
+    # A tensor with the same rows on all ranks that is no known batch is extra data, such as priors. A tensor with
+    # different rows may be another batch.
     is_beside = tf.reduce_all(rows == rows[:1], axis=0) & tf.logical_not(is_batch)
     fits = tf.reduce_all(shares == chosen[:, tf.newaxis], axis=0) | is_beside
     return chosen, are_same | (tf.reduce_any(is_batch) & tf.reduce_all(fits))
 
 
 def _if_clear(is_clear: tf.Tensor, share: tf.Tensor, own: Optional[tf.Tensor]) -> tf.Tensor:
-    """own: this rank's rows in each tensor; None if there is no tensor."""
+    """Returns the share, or raises InvalidArgument. own: this rank's rows of each tensor; None if there is no
+    tensor."""
     function = getattr(tf.distribute.get_replica_context(), "function_name", "function")
     if tf.executing_eagerly():
         if not bool(is_clear):
@@ -146,7 +152,7 @@ def _if_clear(is_clear: tf.Tensor, share: tf.Tensor, own: Optional[tf.Tensor]) -
 
 
 def _unclear(function: str, rows: Optional[np.ndarray]) -> str:
-    """rows: of each tensor; None if they come behind the text."""
+    """The text of the error. rows: of each tensor; None if the caller appends them."""
     if rows is not None and not len(rows):
         return f"{function}(), which strategy.run() calls, is given no tensor, but the ranks have uneven batches, {_ADVICE}"
     text = f"{function}(), which strategy.run() calls, is given tensors with other numbers of rows"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IndexedSlices of all ranks, as an optimizer of one process would see them.
+"""Combines IndexedSlices of all ranks as the optimizer of a single process would see them.
 
-The rows of words that are in a batch come once for each place where the word is, and Keras' optimizers square each of
-them: those of all ranks are put one behind the other. But rows that do not come from the data, as those of positions
-do, come once for a batch: there each rank has a part of every row, and they are summed up.
+A gradient of an embedding has one row per occurrence of a word in the batch, and Keras' optimizers square each row. The
+rows of all ranks are therefore concatenated. Rows that do not depend on the data, such as those of position embeddings,
+occur once per batch: each rank holds a part of every row, and the parts are summed.
 """
 
 from typing import Any, Optional
@@ -16,7 +16,8 @@ from ._graph import depends_on_data
 
 
 def marked(gradient: Any) -> Optional[tf.IndexedSlices]:
-    """The slices, with indices that say at what place of the slices each row is; None if they need not be summed up.
+    """The slices with new indices that encode (place of the row in the slices, old index). None if the rows depend on
+    the data, and need no sum.
 
     Collective in eager mode.
     """
@@ -28,7 +29,7 @@ def marked(gradient: Any) -> Optional[tf.IndexedSlices]:
 
 
 def summed(gathered: tf.IndexedSlices, like: tf.IndexedSlices) -> tf.IndexedSlices:
-    """What `marked` gave, gathered from all ranks: one row for each place and index, the sum of the ranks' rows."""
+    """Sums the results of `marked`, gathered from all ranks: one row for each pair of place and index."""
     keys, numbers = tf.unique(gathered.indices)
     values = tf.math.unsorted_segment_sum(gathered.values, numbers, tf.size(keys))
     return tf.IndexedSlices(values, tf.cast(keys % _rows_of_variable(like), like.indices.dtype), like.dense_shape)
@@ -39,7 +40,7 @@ def _rows_of_variable(gradient: tf.IndexedSlices) -> tf.Tensor:
 
 
 def _differ(indices: tf.Tensor) -> bool:
-    """Whether the indices are those of each rank's own data."""
+    """True if the indices come from each rank's own data."""
     if not tf.executing_eagerly():
         return depends_on_data(indices)
     everyone = mpi_ops.gather_all("FarandoleAllgather", [indices])[0].numpy()

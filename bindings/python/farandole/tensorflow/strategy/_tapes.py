@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tf.GradientTape in a step of a Keras model: what goes backward is weighted by the rank's share of the batch.
 
-The functions gradient(), without_weights() and batch_jacobian() take the place of TensorFlow's own, which are their `base`. See
-docs/decisions/0038-where-a-rank-s-share-enters.md.
+The functions gradient(), without_weights() and batch_jacobian() take the place of TensorFlow's own, which are their
+`base`. See docs/decisions/0038-where-a-rank-s-share-enters.md.
 """
 
 import contextlib
@@ -51,8 +51,8 @@ def gradient(
     output_gradients: Any = None,
     unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
 ) -> Any:
-    """tf.GradientTape.gradient. In a step of a model it weights what goes backward, so that collectives on the way add up
-    what belongs together."""
+    """tf.GradientTape.gradient. In a step of a model it weights what goes backward, so that collectives on the way add
+    up what belongs together."""
     context = own_context()
     # Within a backward pass are those of TensorFlow's, for what is recomputed.
     if context is None or context.is_differentiating or target is None:
@@ -75,7 +75,8 @@ def without_weights(base: Callable[..., Any], self: Any, *args: Any, **kwargs: A
 
 
 def batch_jacobian(base: Callable[..., Any], self: Any, target: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
-    """The same of each row. TensorFlow divides by the number of rows: where there are none, neither are there jacobians."""
+    """The same of each row. TensorFlow divides by the number of rows: where there are none, neither are there
+    jacobians."""
 
     def of_rows() -> tf.Tensor:
         return without_weights(base, self, target, source, *args, **kwargs)
@@ -96,7 +97,7 @@ def _weighted_gradient(
 ) -> Any:
     """plain: takes targets and what goes backward from each, and returns TensorFlow's gradients. given: the output
     gradients, or None."""
-    context.meet()
+    context.compute_share()
     targets = tf.nest.flatten(target)
     seeds = tf.nest.flatten(given) if given is not None else [None] * len(targets)
     for each in targets:
@@ -138,8 +139,8 @@ def _kind(context: Any, target: Any, seed: Any) -> int:
 
 
 def _are_clear(context: Any, kinds: List[int], seeds: List[Any]) -> bool:
-    """Whether it is known how what goes backward from each loss of rows counts: each row's own by itself. What may be that
-    of a mean over this rank's rows would have to be weighted."""
+    """Whether it is known how what goes backward from each loss of rows counts: each row's own by itself. What may be
+    that of a mean over this rank's rows would have to be weighted."""
     given = [seed for kind, seed in zip(kinds, seeds) if kind == _ROWS and seed is not None]
     return all(is_of_each_row(seed, context.rows()) for seed in given)
 
@@ -166,8 +167,8 @@ def _factors(context: Any, by_variables: bool, is_last: bool) -> List[tf.Tensor]
 
 
 def _of_this_rank(gradients: Any, factor: Any, weight: Any, sources: Any = None) -> Any:
-    """Gradients that the step goes on with, as one process with this rank's rows has them. Those with respect to variables
-    among the sources, if these are given, stay as they are.
+    """Gradients that the step goes on with, as one process with this rank's rows has them. Those with respect to
+    variables among the sources, if these are given, stay as they are.
 
     factor, weight: that times the gradient is this rank's, and what `apply` takes.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Differences of values that `_strategy_values` has described, in words, and whether they are errors.
 
-Numbers and texts of the program's own may differ by rank, so they are worth a warning at most. The same elements in another
-order are what going over a set() makes, and always an error.
+Numbers and texts of the program's own may differ by rank, so they are worth a warning at most. The same elements in
+another order are what going over a set() makes, and always an error.
 """
 
 import json
@@ -30,8 +30,8 @@ class Difference(NamedTuple):
 
 
 def worst_difference(name: str, values: Mapping[int, Any], of: str = "", level: int = ERROR) -> Difference:
-    """The first of the worst differences between the ranks' values: "vocabulary[3] of layer 'lookup' is 'cat' on rank 0 and
-    'dog' on rank 1", where `of` is " of layer 'lookup'". At most of `level`, but for elements in another order."""
+    """The first of the worst differences between the ranks' values: "vocabulary[3] of layer 'lookup' is 'cat' on rank 0
+    and 'dog' on rank 1", where `of` is " of layer 'lookup'". At most of `level`, but for elements in another order."""
     first = values[0]
     if all(_is_same(first, each) for each in values.values()):
         return Difference()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values that the computation of a model depends on, in a form that ranks can compare.
 
-`comparable` returns the same for values that compute the same, in every process: lists, dictionaries of named parts, numbers
-and texts, without addresses, file paths, the order of sets, and seeds. A value that it does not know is UNKNOWN, and is not
-compared: a program that is right must not be refused. `own` marks what is the program's, which ranks may have otherwise.
+`comparable` returns the same for values that compute the same, in every process: lists, dictionaries of named parts,
+numbers and texts, without addresses, file paths, the order of sets, and seeds. A value that it does not know is
+UNKNOWN, and is not
+compared: a program that is right must not be refused. `own` marks what is the program's, which ranks may have
+    otherwise.
 """
 
 import enum
@@ -221,8 +223,8 @@ def attributes(value: Any, only_containers: bool = False) -> Dict[str, Any]:
 
 
 def of_function(function: Any, depth: int = 0) -> Any:
-    """A library's function by its name, one of the program by its code, the constants that it refers to, and the order of
-    the sets that it goes over."""
+    """A library's function by its name, one of the program by its code, the constants that it refers to, and the order
+    of the sets that it goes over."""
     if is_of_library(function) or not isinstance(function, types.FunctionType):
         library = str(getattr(function, "__module__", "")).partition(".")[0]
         return f"function {library}.{getattr(function, '__qualname__', function)}"
