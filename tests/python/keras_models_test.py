@@ -257,10 +257,10 @@ class ModelsTest(KerasTest):
         def asks(own, name):
             return name in {"age", "height", "size"}, name in features, sorted(own.some), len(own.some)
 
-        names, sets = _code.gone_over(goes_over.__code__)
+        names, sets = _code.iterated(goes_over.__code__)
         self.assertEqual(names, {"features", "some"})
         self.assertEqual(sets, [[repr(each) for each in frozenset({"age", "height", "size"})]])
-        self.assertEqual(_code.gone_over(asks.__code__), (set(), []))
+        self.assertEqual(_code.iterated(asks.__code__), (set(), []))
 
     def test_order_of_names(self):
         """Which decide what data or losses of a name go to."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of Keras that all ranks call together: they tell each other which one, and with what.
+"""Patches of Keras' fit, evaluate, predict and *_on_batch: all ranks call the same function with the same arguments.
 
-Ranks that call another function, or the same with other arguments, would wait for each other, or train something else
-on each rank. So they compare a digest of what must be equal, and where it differs the facts themselves, and say so in
-the words of the program. The functions below take the place of Keras' own.
+Ranks that call different functions would wait for each other; different arguments would train something different on
+each rank. The ranks compare a digest of the facts that must be equal. If digests differ, they exchange the facts and
+raise an error in the program's own terms.
 """
 
 import functools
@@ -20,10 +20,10 @@ from .._differences import difference, shortened
 from . import _drift, _models
 from ._extended import is_farandole_strategy
 from ._input import DistributedIterator
-from ._progress import BATCH, BEGIN, progress, refuse
+from ._progress import BATCH, BEGIN, progress, raise_mismatch
 from ._variables import number_of
 
-# Arguments of fit, evaluate and predict that are compared as they are.
+# Arguments of fit, evaluate and predict that are compared by value.
 _PLAIN = (
     "batch_size",
     "epochs",
@@ -36,15 +36,15 @@ _PLAIN = (
     "validation_steps",
     "class_weight",
 )
-# In the configurations of objects: what ranks may have otherwise, or what is compared or made equal elsewhere.
+# Entries of configurations that may differ between ranks, or that are compared or made equal elsewhere.
 _LEFT_OUT = ("name", "learning_rate")
 
 
-# ---- Facts: what ranks compare, by the words for it -----------------------------------------------------------------
+# ---- Facts: values that ranks compare, by their description in words ------------------------------------------------
 
 
 def _described(value: Any) -> str:
-    """The same text for what does the same, also where it is another object, made by another process."""
+    """A text that is equal for objects that do the same, also if other processes have made them."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return repr(value)
     if isinstance(value, dict):
@@ -57,22 +57,22 @@ def _described(value: Any) -> str:
 
 
 def _kept(configuration: Dict[Any, Any]) -> Dict[str, Any]:
-    """What must be equal of it. A name alone, as policies have, says what a thing is."""
+    """The entries that must be equal. A name alone in a dictionary, as of a policy, identifies the object."""
     is_known = len(configuration) == 1
     return {str(key): each for key, each in configuration.items() if is_known or key not in _LEFT_OUT}
 
 
 def _configuration(value: Any) -> Dict[str, Any]:
-    """Of an object of Keras; empty for others."""
+    """The configuration of a Keras object; empty for other objects."""
     try:
         configuration = _kept(value.get_config())
-    except (AttributeError, NotImplementedError, TypeError, ValueError):  # an own class may not be made to be saved
+    except (AttributeError, NotImplementedError, TypeError, ValueError):  # the program's class may not support saving
         return {}
     return {key: each for key, each in configuration.items() if _is_plain(each)}
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether its text is the same in each process."""
+    """True if the text of the value is the same in every process."""
     if isinstance(value, dict):
         return all(_is_plain(each) for each in value.values())
     if isinstance(value, (list, tuple)):
@@ -103,12 +103,12 @@ def _facts_of_model(model: Any) -> Dict[str, str]:
 
 
 def _rows(structure: Any) -> List[int]:
-    """Of each array and tensor in it."""
+    """Number of rows of each array and tensor in the structure."""
     return [int(leaf.shape[0]) for leaf in tf.nest.flatten(structure) if len(getattr(leaf, "shape", None) or ()) > 0]
 
 
 def _facts_of_data(call: str, arguments: Dict[str, Any]) -> Dict[str, str]:
-    """How many rows or batches there are, where nothing else says how many are taken."""
+    """Numbers of rows and batches, unless `steps` says how many are taken."""
     if arguments.get("steps") or arguments.get("steps_per_epoch"):
         return {}
     facts = {}
@@ -138,7 +138,7 @@ def _digest(facts: Dict[str, str]) -> int:
 
 
 def _compare(facts: Dict[str, str]) -> None:
-    """Collective. Raises Mismatch, on all ranks, if they differ in something that all of them know."""
+    """Raises Mismatch, on all ranks, if they differ in a fact that all of them know. Collective."""
     of_ranks = objects.allgather_object(facts)
     missing = "left out"
     names = {name: None for each in of_ranks for name in each if not name.startswith("trainable variable ")}
@@ -150,23 +150,23 @@ def _compare(facts: Dict[str, str]) -> None:
             differences.append(difference(name, dict(enumerate(values))))
     differences = list(filter(None, differences))
     if differences:
-        refuse(f"{shortened(differences)}: all ranks must compile and call alike, with the same data")
+        raise_mismatch(f"{shortened(differences)}: all ranks must compile and call alike, with the same data")
 
 
-_has_warned_of_no_rows = False
+_has_warned_empty_parts = False
 
 
-def _warn_of_no_rows(model: Any, arguments: Dict[str, Any]) -> None:
-    """Once, if a rank will have no rows of the last batch: convolutions and pooling of TensorFlow with oneDNN can not
-    do without."""
-    global _has_warned_of_no_rows
+def _warn_empty_parts(model: Any, arguments: Dict[str, Any]) -> None:
+    """Warns once if a rank will have no rows of the last batch and the model has convolutions or pooling, for which
+    TensorFlow's oneDNN kernels may fail without rows."""
+    global _has_warned_empty_parts
     of_data = _rows(arguments.get("x"))
     left = of_data[0] % (arguments.get("batch_size") or 32) if of_data else 0
-    if _has_warned_of_no_rows or not 0 < left < _lifecycle.size() or _lifecycle.rank() != 0:
+    if _has_warned_empty_parts or not 0 < left < _lifecycle.size() or _lifecycle.rank() != 0:
         return
     kinds = sorted({type(layer).__name__ for layer in model._flatten_layers() if _is_of_images(layer)})
     if kinds and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0":
-        _has_warned_of_no_rows = True
+        _has_warned_empty_parts = True
         rows = f"{left} row{'s' if left > 1 else ''}"
         _engine.log(
             "warning",
@@ -180,23 +180,24 @@ def _is_of_images(layer: Any) -> bool:
     return "Conv" in type(layer).__name__ or "Pooling" in type(layer).__name__
 
 
-# ---- In the place of Keras' functions -------------------------------------------------------------------------------
+# ---- Replacements of Keras' functions -------------------------------------------------------------------------------
 
 
 def _is_alone(model: Any) -> bool:
-    """Whether nobody else takes part in what the model does."""
+    """True if no other rank takes part in the model's functions."""
     return _lifecycle.size() == 1 or not is_farandole_strategy(getattr(model, "distribute_strategy", None))
 
 
 def call(name: str) -> Callable[..., Any]:
-    """fit, evaluate or predict."""
+    """Returns the replacement of fit, evaluate or predict: compares arguments and models, then calls Keras'
+    function."""
 
     def function(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
         if _is_alone(self):
             return base(self, *args, **kwargs)
         arguments = inspect.signature(base).bind(self, *args, **kwargs).arguments
         facts, model = _facts(self, name, arguments), _models.of_model(self)
-        _warn_of_no_rows(self, arguments)
+        _warn_empty_parts(self, arguments)
         with progress().within(name):
             digest = _digest({**facts, "model": model.digest() if model else ""})
             if not progress().agree(BEGIN, digest):
@@ -208,7 +209,8 @@ def call(name: str) -> Callable[..., Any]:
 
 
 def call_on_batch(name: str) -> Callable[..., Any]:
-    """train_on_batch and test_on_batch: the batch is agreed on when the function is called with it."""
+    """Returns the replacement of train_on_batch, test_on_batch or predict_on_batch. For the first two, the ranks agree
+    on the batch when the compiled function is called with it."""
 
     def function(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
         if _is_alone(self):
@@ -218,14 +220,15 @@ def call_on_batch(name: str) -> Callable[..., Any]:
                 progress().agree(BATCH)
             result = base(self, *args, **kwargs)
         if name == "train_on_batch":
-            _compare_models_now_and_then(self)
+            _compare_models_at_intervals(self)
         return result
 
     return function
 
 
-def _compare_models_now_and_then(model: Any) -> None:
-    """fit compares them after each epoch. Here after 10, 100 and 1000 batches, and then after each 1000."""
+def _compare_models_at_intervals(model: Any) -> None:
+    """Compares the models after 10, 100 and 1000 batches, and then after every 1000. `fit` compares after each
+    epoch."""
     count = getattr(model, "_farandole_batches", 0) + 1
     object.__setattr__(model, "_farandole_batches", count)
     if count in (10, 100) or count % 1000 == 0:
@@ -233,8 +236,8 @@ def _compare_models_now_and_then(model: Any) -> None:
 
 
 def _agreed(model: Any, batches: Any) -> Iterator[Any]:
-    """Batches of this rank's own, of which the ranks tell each other before each step how many samples they have, and
-    of which model."""
+    """Yields this rank's own batches. Before each batch the ranks exchange their numbers of samples and the model's
+    number."""
     for batch in batches:
         rows = _rows(batch)
         progress().agree(BATCH, _number(model), samples=rows[0] if rows else 0)
@@ -242,13 +245,15 @@ def _agreed(model: Any, batches: Any) -> Iterator[Any]:
 
 
 def _number(model: Any) -> int:
-    """Tells models of the same shape apart: the number of the first variable that was made for it in the scope."""
+    """Distinguishes models of the same shape: the number of the first variable that was created for the model in a
+    scope."""
     return min((number_of(variable.value) for variable in model.variables), default=0)
 
 
 def make_function(base: Callable[..., Any], self: Any, step: Callable[..., Any]) -> Callable[..., Any]:
-    """What fit, evaluate, train_on_batch and test_on_batch call for each batch, or several. The ranks have agreed on
-    each of them beforehand, so that the step need not ask again how many samples there are."""
+    """TensorFlowTrainer._make_function: returns the function that fit, evaluate, train_on_batch and test_on_batch call
+    for each batch, or for several. The ranks agree on each batch beforehand, so the step need not exchange numbers of
+    samples."""
     if _is_alone(self):
         return base(self, step)
 
@@ -256,7 +261,7 @@ def make_function(base: Callable[..., Any], self: Any, step: Callable[..., Any])
     def agreed_step(data: Any) -> Any:
         return step(data)
 
-    # Whatever the program calls it.
+    # ReplicaContext recognises steps by these attributes, also if the program's step has another name.
     agreed_step.__name__ = "train_step" if step == self.train_step else "test_step"
     agreed_step.__self__ = self
     agreed_step.samples_are_agreed = True

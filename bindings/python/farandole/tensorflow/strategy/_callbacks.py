@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callbacks of Keras in a job of several ranks: rank 0 writes, and all ranks stop, resume and go on together."""
+"""Patch of Keras' callbacks: only rank 0 writes files, and all ranks stop, resume and continue together."""
 
 from typing import Any, Callable, Dict
 
@@ -13,14 +13,14 @@ from ._progress import FIT_END, READ, progress
 from ._variables import is_of_strategy
 
 
-class _WithoutSaving:
-    """A model that does not write: what ModelCheckpoint sees on all ranks but the first."""
+class _ModelWithoutSaving:
+    """Wraps the model for ModelCheckpoint on all ranks but rank 0: saving is a no-op."""
 
     def __init__(self, model: Any):
         object.__setattr__(self, "_model", model)
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Does nothing."""
+        """No-op."""
 
     save_weights = save
     export = save
@@ -32,12 +32,12 @@ class _WithoutSaving:
         setattr(self._model, name, value)
 
 
-class _Together(keras.callbacks.Callback):
-    """Comes last in the list of each rank.
+class _Synchronize(keras.callbacks.Callback):
+    """The last callback in the list of each rank.
 
-    Where a rank alone asks to stop, all do: after the next batch, which is when they hear of it, or at the end of the
-    epoch. Before training and after each epoch the ranks' models must be equal. After training nobody goes on before
-    rank 0 has written its files.
+    A request to stop by one rank stops all ranks: after the next batch, with whose message the request travels, or at
+    the end of the epoch. Before training and after each epoch the models of the ranks are compared. After training, all
+    ranks wait until rank 0 has written its files.
     """
 
     def __init__(self, resumes: bool):
@@ -58,15 +58,15 @@ class _Together(keras.callbacks.Callback):
         _drift.check(self.model, f"after epoch {epoch + 1}")
 
     def on_predict_end(self, logs: Any = None) -> None:
-        # Nothing is read over the ranks here that would show that one of them had fewer batches.
+        # predict reads no value over the ranks, so only this message detects that a rank had fewer batches.
         progress().agree(READ)
 
     def on_train_end(self, logs: Any = None) -> None:
         progress().agree(FIT_END)
 
 
-class _TogetherInEachBatch(_Together):
-    """The same where a callback may ask to stop after a batch."""
+class _SynchronizeEachBatch(_Synchronize):
+    """Also handles requests to stop after a batch."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self.model.stop_training:
@@ -77,7 +77,7 @@ class _TogetherInEachBatch(_Together):
 
 
 def _resume_like_first_rank(model: Any) -> None:
-    """After BackupAndRestore has looked for a backup on rank 0: its weights and its epoch, on all ranks."""
+    """Broadcasts the weights and the epoch of the backup that BackupAndRestore has found on rank 0."""
     state: Dict[str, Any] = objects.broadcast_object({"epoch": model._initial_epoch, "built": model.optimizer.built})
     model._initial_epoch = state["epoch"]
     if state["built"] and not model.optimizer.built:
@@ -86,7 +86,7 @@ def _resume_like_first_rank(model: Any) -> None:
 
 
 def _check_scope(model: Any) -> None:
-    """Raises InvalidArgument if metrics of the model are this rank's alone."""
+    """Raises InvalidArgument if a metric of the model was made outside of the scope."""
     for metric in (inner for each in getattr(model, "metrics", ()) for inner in getattr(each, "metrics", None) or [each]):
         for variable in metric.variables:
             if not is_of_strategy(variable.value):
@@ -96,8 +96,9 @@ def _check_scope(model: Any) -> None:
                 )
 
 
-def adapted(base: Callable[..., Any], self: Any, model: Any) -> None:
-    """Takes the place of CallbackList.set_model."""
+def set_model(base: Callable[..., Any], self: Any, model: Any) -> None:
+    """CallbackList.set_model: removes callbacks that write files from all ranks but rank 0, and adds the last
+    callback."""
     if _lifecycle.size() == 1 or not is_farandole_strategy(getattr(model, "distribute_strategy", None)):
         return base(self, model)
     _check_scope(model)
@@ -109,14 +110,14 @@ def adapted(base: Callable[..., Any], self: Any, model: Any) -> None:
             writers.append(kinds.OrbaxCheckpoint)
         self.callbacks = [callback for callback in self.callbacks if not isinstance(callback, tuple(writers))]
     base(self, model)
-    if any(isinstance(callback, _Together) for callback in self.callbacks):
+    if any(isinstance(callback, _Synchronize) for callback in self.callbacks):
         return None
     if _lifecycle.rank() != 0:
         for callback in self.callbacks:
             if isinstance(callback, kinds.ModelCheckpoint):
-                callback.set_model(_WithoutSaving(model))
-    # Where callbacks do nothing after a batch, Keras runs them in another thread.
-    together = (_Together if getattr(self, "_async_train", False) else _TogetherInEachBatch)(resumes)
-    together.set_model(model)
-    self.callbacks.append(together)
+                callback.set_model(_ModelWithoutSaving(model))
+    # Without a callback that acts after a batch, Keras runs callbacks in a thread of its own.
+    synchronize = (_Synchronize if getattr(self, "_async_train", False) else _SynchronizeEachBatch)(resumes)
+    synchronize.set_model(model)
+    self.callbacks.append(synchronize)
     return None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the code of a function says without being run: what it refers to, and which sets it goes over in their own
-order."""
+"""Static analysis of the bytecode of functions: the objects that a function refers to, and the sets that it iterates
+over."""
 
 import dis
 import hashlib
@@ -12,20 +12,20 @@ from typing import Any, Dict, Iterator, List, Set, Tuple
 import numpy as np
 
 _LIBRARIES = ("builtins", "keras", "tensorflow", "numpy", "math", "operator", "functools", "farandole")
-_CODE = f"code of Python {sys.version_info[0]}.{sys.version_info[1]} "  # other versions compile otherwise
+_CODE = f"code of Python {sys.version_info[0]}.{sys.version_info[1]} "  # the bytecode differs between versions
 _NO_EFFECT = ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL", "RESUME")
 _OF_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 _OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
-_IN_ORDER = ("list", "tuple", "enumerate", "iter")  # functions that go over their argument
+_IN_ORDER = ("list", "tuple", "enumerate", "iter")  # functions that iterate over their argument
 
 
 def is_of_library(thing: Any) -> bool:
-    """Whether a class or function is not the program's."""
+    """True for a class or function of a library, False for the program's."""
     return str(getattr(thing, "__module__", None) or "builtins").partition(".")[0] in _LIBRARIES
 
 
 def function_of(value: Any) -> Any:
-    """The Python function that is called; None if `value` is not one of the program's or a library's."""
+    """The function behind a property, a method or a tf.function. None if `value` is not a function."""
     value = value.fget if isinstance(value, property) else value
     value = getattr(value, "python_function", value)  # of a tf.function
     value = getattr(value, "__func__", value)
@@ -34,12 +34,12 @@ def function_of(value: Any) -> Any:
 
 
 def references(function: Any) -> Iterator[Tuple[str, str, Any]]:
-    """(Kind, name, value) of what a function refers to outside of itself."""
+    """(Kind, name, value) of the closure variables and globals that a function refers to."""
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or ()):
         try:
             yield "variable", name, cell.cell_contents
-        except ValueError:  # it is not set yet
+        except ValueError:  # the variable has no value yet
             continue
     found: Dict[str, Any] = {}
     for names in _globals(code):
@@ -54,21 +54,23 @@ def references(function: Any) -> Iterator[Tuple[str, str, Any]]:
 
 
 def attributes_of(code: Any) -> List[str]:
-    """Names of the attributes that the code reads, of whatever object."""
+    """Names of the attributes that the code reads, of any object."""
     return [each.argval for each in _instructions(code) if each.opname in _OF_ATTRIBUTES]
 
 
-def gone_over(code: Any) -> Tuple[Set[str], List[List[str]]]:
-    """Names of variables, attributes and methods whose values the code goes over in the order they have, and the sets
-    written in it that it goes over, as texts in the order of this process."""
+def iterated(code: Any) -> Tuple[Set[str], List[List[str]]]:
+    """(Names of variables, attributes and methods whose values the code iterates over, literal sets that the code
+    iterates over). A set is given by the texts of its elements, in the order of this process."""
     names, sets = set(), []
     instructions = _instructions(code)
     for number, each in enumerate(instructions):
         before = instructions[max(number - 4, 0) : number][::-1]
         if each.opname == "GET_ITER" and before and before[0].opname.startswith("CALL") and before[0].arg == 0:
-            before = before[1:]  # of what a function returns
+            before = before[1:]  # iterates over the result of a call
         elif each.opname.startswith("CALL"):
-            is_in_order = each.arg == 1 and any(one.opname in _OF_GLOBALS and one.argval in _IN_ORDER for one in before[1:])
+            is_in_order = each.arg == 1 and any(
+                load.opname in _OF_GLOBALS and load.argval in _IN_ORDER for load in before[1:]
+            )
             before = before if is_in_order else []
         elif each.opname != "GET_ITER":
             before = []
@@ -82,14 +84,14 @@ def gone_over(code: Any) -> Tuple[Set[str], List[List[str]]]:
 
 
 def returned(code: Any) -> Set[str]:
-    """Names of what the code returns as it is."""
+    """Names of variables and attributes whose values the code returns unchanged."""
     instructions = _instructions(code)
     pairs = zip(instructions, instructions[1:])
-    return {one.argval for one, then in pairs if then.opname == "RETURN_VALUE" and isinstance(one.argval, str)}
+    return {load.argval for load, then in pairs if then.opname == "RETURN_VALUE" and isinstance(load.argval, str)}
 
 
 def digest(code: Any) -> str:
-    """ "code of Python 3.11 0123456789ab at model.py:12", of which the place is no part of what must be equal."""
+    """ "code of Python 3.11 0123456789ab at model.py:12". The place after "at" may differ between ranks."""
     text = hashlib.sha256(repr(_of_code(code)).encode()).hexdigest()[:12]
     return f"{_CODE}{text} at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
 
@@ -99,6 +101,7 @@ def is_digest(value: Any) -> bool:
 
 
 def is_same_digest(left: str, right: str) -> bool:
+    """True if the digests are equal, or if they are of different versions of Python, which cannot be compared."""
     return left.split()[:4] != right.split()[:4] or left.split()[4] == right.split()[4]
 
 
@@ -108,7 +111,7 @@ def shown_digest(value: str) -> str:
 
 
 def _instructions(code: Any) -> List[Any]:
-    """Of the code and of the functions in it."""
+    """The instructions of the code and of the functions that are nested in the code."""
     found = [each for each in dis.get_instructions(code) if each.opname not in _NO_EFFECT]
     for each in code.co_consts:
         if isinstance(each, types.CodeType):
@@ -117,7 +120,7 @@ def _instructions(code: Any) -> List[Any]:
 
 
 def _globals(code: Any) -> Iterator[List[str]]:
-    """Global names, each with the attributes of it that are read."""
+    """Global names that the code reads, each followed by the chain of attributes read from it."""
     instructions = _instructions(code)
     for number, each in enumerate(instructions):
         if each.opname in _OF_GLOBALS:
@@ -135,5 +138,5 @@ def _of_code(code: Any) -> Any:
 
 
 def _of_constant(value: Any) -> str:
-    """Of sets without their order, of which each process has its own."""
+    """Text of a constant. Elements of sets are sorted, because their order differs between processes."""
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)

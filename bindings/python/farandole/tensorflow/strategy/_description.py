@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks compare of a model: classes, order and connections of layers, shapes, settings, constants, functions, and
-contents of lookup tables; and of a function of a loop, the models and constants that it refers to."""
+"""Describes a model for comparison between ranks: classes, order and connections of layers, shapes, settings,
+constants, functions, and contents of lookup tables. For a function of a training loop: the models and constants that it
+refers to."""
 
 import hashlib
 import json
@@ -15,17 +16,18 @@ from ._code import function_of, is_of_library
 from ._value_differences import ORDER, UNKNOWN
 from ._values import comparable, is_compared, own
 
-# Methods of the program's classes that say what a model computes.
+# Methods of the program's classes that determine the computation of a model.
 _METHODS = ("call", "train_step", "test_step", "compute_loss")
-# Attributes of the library's layers that say the same as another one, or whose contents come with a table.
+# Attributes of the library's layers that repeat another attribute, or whose contents are described with a table.
 _SAID_ELSEWHERE = {"input_vocabulary", "lookup_table"}
 
 
 class Description:
-    """What ranks compare of a model.
+    """The facts of a model that ranks compare.
 
-    facts: by (place of a layer in the model, what it is), values of `comparable`. names: of the layers, for people.
-    is_built: what a model makes when it is built is compared only if all ranks have built it.
+    facts: values of `comparable`, by (position of the layer in the model, kind of fact).
+    names: displayed names of layers, by position.
+    is_built: facts of built models are compared only if all ranks have built the model.
     """
 
     def __init__(self, is_built: bool):
@@ -42,11 +44,11 @@ class Description:
         return self._digest
 
     def accept(self) -> None:
-        """The ranks have found no difference that matters: they need not look again."""
+        """Marks the model as compared without an important difference, so that the next comparison is a match."""
         self._digest = "accepted"
 
     def in_full(self) -> List[Any]:
-        """What ranks exchange where digests differ."""
+        """All facts, which ranks exchange if their digests differ."""
         text = json.dumps([self.is_built, self._listed(), self.names], default=lambda late: late.value())
         return json.loads(text)
 
@@ -58,7 +60,7 @@ class Description:
             self.facts[place, what] = value
 
     def add_layer(self, place: str, layer: Any, path: str) -> None:
-        """Adds a layer or operation and those within it."""
+        """Adds a layer or operation, and its children."""
         if id(layer) in self._places:
             self.add(place, "a layer that is used twice", self._places[id(layer)])
             return
@@ -69,7 +71,7 @@ class Description:
         children = _children(layer)
         self.add(place, "classes of its layers", [type(each).__name__ for each in children])
         if not is_of_library(type(layer)):
-            held = _held_as(layer)
+            held = _paths_of_layers(layer)
             for number, child in enumerate(children):
                 self.add(f"{place}.{number}", "its attribute", held.get(id(child), UNKNOWN))
         if isinstance(layer, keras.src.models.Functional):
@@ -95,7 +97,7 @@ class _Graph:
         self._model = model
         self._numbers = {id(operation): number for number, operation in enumerate(operations)}
         in_graph = {id(node) for nodes in model._nodes_by_depth.values() for node in nodes}
-        # Of calls of the layer outside of this model, other ranks may have made more or fewer.
+        # Only calls within this model: ranks may call a shared layer elsewhere a different number of times.
         self._calls = {
             id(operation): [node for node in operation._inbound_nodes if id(node) in in_graph] for operation in operations
         }
@@ -106,15 +108,15 @@ class _Graph:
         }
 
     def connections(self, operation: Any) -> List[Any]:
-        """Arguments of each call: layers, and constants."""
+        """Arguments of each call of the operation: preceding layers, and constants."""
         return [self._argument([node.arguments.args, node.arguments.kwargs]) for node in self._calls[id(operation)]]
 
     def outputs(self) -> List[Any]:
         return [[repr(path), self._argument(tensor)] for path, tensor in _with_paths(self._model._outputs_struct)]
 
     def names(self, structure: Any) -> List[str]:
-        """Of the layers of a list of inputs or outputs, which decide what data given by name go to, as far as the
-        program has named them: Keras numbers its own names per process."""
+        """Names that the program has given to the input or output layers, by which data in dictionaries are assigned.
+        Empty for names that Keras has generated, because Keras numbers them per process."""
         operations = [
             tensor._keras_history.operation for _, tensor in _with_paths(structure) if hasattr(tensor, "_keras_history")
         ]
@@ -143,7 +145,7 @@ def _given_name(operation: Any) -> str:
 
 
 def _with_paths(structure: Any, path: Tuple[Any, ...] = ()) -> Iterator[Tuple[Any, Any]]:
-    """(Keys and indices that lead to it, leaf) of all leaves."""
+    """Yields (path of keys and indices, leaf) for all leaves."""
     if isinstance(structure, dict):
         parts = sorted(structure.items(), key=lambda item: str(item[0]))
     elif isinstance(structure, (list, tuple)):
@@ -156,7 +158,7 @@ def _with_paths(structure: Any, path: Tuple[Any, ...] = ()) -> Iterator[Tuple[An
 
 
 def _children(layer: Any) -> List[Any]:
-    """Layers and operations within it, in an order that the program decides."""
+    """The layers and operations within a layer, in the order in which the program has created them."""
     if isinstance(layer, keras.src.models.Functional):
         operations = list(layer._operations)
         known = {id(each) for each in operations}
@@ -171,7 +173,7 @@ def _tracked(layer: Any) -> List[Any]:
 
 
 def _base_names() -> set:
-    """Attributes that every layer or model has."""
+    """Names of attributes that every layer or model has."""
     if not _BASE_NAMES:
         for kind in (keras.layers.Layer, keras.Model, keras.src.ops.operation.Operation):
             _BASE_NAMES.update(vars(kind(name="farandole_attributes")))
@@ -203,7 +205,8 @@ def _facts_of_layer(layer: Any) -> Iterator[Tuple[str, Any]]:
 
 
 def _attributes(layer: Any) -> Iterator[Tuple[str, Any]]:
-    """Of a layer of the library those that must be equal, and of one of the program all of its own."""
+    """Attributes of a layer: those that must be equal for a class of the library, all its own for a class of the
+    program."""
     kind = type(layer)
     is_library, has_private = is_of_library(kind), _has_private_of_library(kind)
     for name, value in vars(layer).items():
@@ -219,8 +222,8 @@ def _attributes(layer: Any) -> Iterator[Tuple[str, Any]]:
 
 
 def _has_private_of_library(kind: type) -> bool:
-    """Whether private attributes may be the library's: beside those of every layer and model, only it knows what they
-    mean."""
+    """True if private attributes may belong to a base class of the library other than keras.Model's own bases; such
+    attributes have a meaning that only the library knows."""
     return any(is_of_library(base) and base not in keras.Model.__mro__ for base in kind.__mro__)
 
 
@@ -230,12 +233,12 @@ def _own_name(variable: Any) -> str:
 
 def _facts_of_own_class(layer: Any) -> Iterator[Tuple[str, Any]]:
     methods = _methods(type(layer))
-    gone_over = _gone_over(methods)
+    iterated = _iterated(methods)
     values = dict(_attributes_of_class(type(layer)))
     values.update(_attributes(layer))
     for name, value in values.items():
-        yield name, own(name, value, gone_over)
-    if not isinstance(layer, keras.Model):  # whose configuration is that of its layers
+        yield name, own(name, value, iterated)
+    if not isinstance(layer, keras.Model):  # a model's configuration is that of its layers
         config = _values.config_of(layer) or {}
         yield "configuration", own("configuration", {name: each for name, each in config.items() if name not in values})
     for name, function in methods.items():
@@ -243,7 +246,7 @@ def _facts_of_own_class(layer: Any) -> Iterator[Tuple[str, Any]]:
 
 
 def _attributes_of_class(kind: type) -> Iterator[Tuple[str, Any]]:
-    """Containers that are attributes of the program's classes."""
+    """Yields containers that are attributes of the program's classes."""
     for base in reversed(kind.__mro__):
         if not is_of_library(base):
             for name, value in vars(base).items():
@@ -252,7 +255,7 @@ def _attributes_of_class(kind: type) -> Iterator[Tuple[str, Any]]:
 
 
 def _methods(kind: type, first: Iterable[str] = _METHODS) -> Dict[str, Any]:
-    """Functions of the program's class that say what it computes, and those that these call."""
+    """Methods of the program's class that determine the computation, and the methods that these call."""
     found: Dict[str, Any] = {}
     left = list(first)
     while left:
@@ -264,36 +267,35 @@ def _methods(kind: type, first: Iterable[str] = _METHODS) -> Dict[str, Any]:
     return found
 
 
-def _gone_over(methods: Dict[str, Any]) -> Set[str]:
-    """Names of attributes that methods go over in the order that they have, also where another one returns them."""
+def _iterated(methods: Dict[str, Any]) -> Set[str]:
+    """Names of attributes whose values the methods iterate over, directly or as the result of another method."""
     codes = {name: function.__code__ for name, function in methods.items()}
-    found = set().union(*(_code.gone_over(code)[0] for code in codes.values()))
+    found = set().union(*(_code.iterated(code)[0] for code in codes.values()))
     return found.union(*(_code.returned(code) for name, code in codes.items() if name in found))
 
 
-def _held_as(layer: Any) -> Dict[int, str]:
-    """By the layers that the attributes of a layer lead to, the expressions that lead there: "blocks[3]",
-    "heads['a']"."""
+def _paths_of_layers(layer: Any) -> Dict[int, str]:
+    """Maps the id of each layer that an attribute of `layer` holds to an expression: "blocks[3]", "heads['a']"."""
     found: Dict[int, str] = {}
 
-    def look(value: Any, path: str, depth: int) -> None:
+    def visit(value: Any, path: str, depth: int) -> None:
         if isinstance(value, keras.Layer):
             found.setdefault(id(value), path)
         elif depth < 3 and isinstance(value, (list, tuple)):
             for number, each in enumerate(value):
-                look(each, f"{path}[{number}]", depth + 1)
+                visit(each, f"{path}[{number}]", depth + 1)
         elif depth < 3 and isinstance(value, dict):
             for key, each in value.items():
-                look(each, f"{path}[{key!r}]", depth + 1)
+                visit(each, f"{path}[{key!r}]", depth + 1)
 
     for name, value in vars(layer).items():
         if name not in _base_names():
-            look(value, name, 0)
+            visit(value, name, 0)
     return found
 
 
 def of_function(function: Any) -> Description:
-    """Of the models, layers, tables and constants that a function of the program refers to."""
+    """Describes the models, layers, tables and constants that a function of the program refers to."""
     description = Description(True)
     _add_references(description, function, "", 0)
     return description
@@ -304,7 +306,8 @@ def _add_references(description: Description, function: Any, place: str, depth: 
     function = function_of(function)
     if not isinstance(function, types.FunctionType) or is_of_library(function) or depth > 2:
         return
-    methods = {} if depth and owner is None else {function.__name__: function}  # others come with those that refer to them
+    # A method is described with its object, any other function of depth > 0 by the function that refers to it.
+    methods = {} if depth and owner is None else {function.__name__: function}
     found = [(name, each) for _, name, each in _code.references(function)]
     if owner is not None and hasattr(owner, "__dict__"):
         methods.update(_methods(type(owner), [function.__name__]))
@@ -313,15 +316,15 @@ def _add_references(description: Description, function: Any, place: str, depth: 
     for name, each in methods.items():
         parts = comparable(each)
         if isinstance(parts, dict):
-            del parts["code"]  # of a loop each rank may have its own
+            del parts["code"]  # ranks may have different code in a training loop
         description.add(place, f"{name}()", parts)
-    gone_over = _gone_over(methods)
+    iterated = _iterated(methods)
     for name, value in found:
         if isinstance(value, keras.Layer):
             if is_compared(name):
                 description.add_layer(place + name, value, value.name)
         elif _values.is_constant(value):
-            if name.startswith("self."):  # other constants come with the function
-                description.add(place, name, own(name[len("self.") :], value, gone_over))
+            if name.startswith("self."):  # other constants are described with the function
+                description.add(place, name, own(name[len("self.") :], value, iterated))
         elif is_compared(name):
             _add_references(description, value, f"{place}{name}().", depth + 1)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the ranks still have the same model: its weights, the optimizer's state and the learning rate.
+"""Compares the ranks' weights, optimizer states and learning rates during training.
 
-Nothing keeps code of the program from changing them on some ranks only. Training would go on with models that have
-less and less to do with each other, and say nothing.
+Code of the program may change them on some ranks only, for example in a callback. Training would continue without an
+error, with models that have less and less in common.
 """
 
 from typing import Any, Dict, List, Tuple
@@ -20,35 +20,37 @@ from ._private_names import SyncOnReadVariable
 from ._variables import AveragedVariable, from_first_rank
 
 _NAME = "farandole.strategy.drift"
-# Difference to rank 0 relative to the largest element. Hosts of different kinds compute the same update with other
-# rounding; what a program does is larger.
+# Largest accepted difference to rank 0, relative to the largest element of the variable. Hosts with different
+# processors round the same update differently; a change by the program is larger.
 _ROUNDING = 1e-4
 
 
 def _digest(tensors: List[tf.Tensor]) -> int:
-    """A number that hardly any other contents have. It reads all of them, some GB in a second."""
+    """A digest of the contents; different contents have different digests, practically always. Reads some GB per
+    second."""
     return int(mpi_ops._LIB.farandole_digest(tensors=tensors, whole=True))
 
 
 def _is_own(variable: Any) -> bool:
-    """Whether each rank has its own by design, until it is read."""
+    """True if the variable has a value per rank by design, until it is read."""
     return isinstance(variable, SyncOnReadVariable) and not isinstance(variable, AveragedVariable)
 
 
 def _state(model: Any) -> List[Tuple[str, Any]]:
-    """(Name for people, variable) of what must be equal. Metrics and states of random generators are no weights."""
+    """(Displayed name, variable) of the variables that must be equal. Excludes metrics and states of random
+    generators."""
     variables = list(model.weights)
     for optimizer in _optimizers.of_model(model):
-        # Until the next update each rank has accumulated gradients of its own samples.
+        # Gradient accumulators hold gradients of each rank's own samples until the next update.
         variables += [each for each in optimizer.variables if not each.name.endswith("gradient_accumulator")]
     unique = {id(each): each for each in variables}.values()
     return [(each.path, variable_of(each)) for each in unique if not _is_own(variable_of(each))]
 
 
 def check(model: Any, when: str) -> None:
-    """Raises Mismatch on all ranks if their models differ. Collective: one small message, if they are equal.
+    """Raises Mismatch on all ranks if their models differ. Collective; a single small message if the models are equal.
 
-    What differs by rounding only gets rank 0's values. when: "after epoch 3", for people.
+    Variables that differ by rounding only get rank 0's values. when: for the error's text, such as "after epoch 3".
     """
     state = _state(model)
     values = [tf.convert_to_tensor(variable) for _, variable in state]
@@ -58,17 +60,17 @@ def check(model: Any, when: str) -> None:
     if len(set(map(len, digests))) > 1:
         numbers = difference("the number of variables", {rank: len(each) for rank, each in enumerate(digests)})
         raise _errors.mismatch(f"{when} the models of the ranks differ: {numbers}. {_ADVICE}")
-    others: Dict[int, List[int]] = {}  # places of what differs, and the ranks on which it does
+    others: Dict[int, List[int]] = {}  # position of a variable in `state` → ranks on which it differs from rank 0's
     for place in range(len(state)):
         ranks = [rank for rank, each in enumerate(digests) if each[place] != digests[0][place]]
         if ranks:
             others[place] = ranks
     if _deviation([state[place][1] for place in others]) <= _ROUNDING:
-        _warn_of_rounding(state[next(iter(others))][0])
+        _warn_rounding(state[next(iter(others))][0])
         broadcast_variables([state[place][1] for place in others], root_rank=0)
         return
     scalars = objects.allgather_object({place: float(values[place]) for place in others if values[place].shape.rank == 0})
-    # A rate that differs is the cause of what else does.
+    # A learning rate that differs comes first: it is the cause of the other differences.
     places = sorted(others, key=lambda place: "learning_rate" not in state[place][0])
     texts = [_difference(state[place][0], others[place], [each.get(place) for each in scalars]) for place in places]
     raise _errors.mismatch(f"{when} the models of the ranks differ: {shortened(texts)}. {_ADVICE}")
@@ -82,8 +84,8 @@ _ADVICE = (
 
 
 def _deviation(variables: List[Any]) -> float:
-    """The largest difference of any rank's value to rank 0's, relative to the largest element of the variable. The same
-    number on all ranks. Collective."""
+    """The largest deviation of any rank from rank 0, relative to the largest element of the variable. Equal on all
+    ranks. Collective."""
     largest = 0.0
     for variable in variables:
         mine = tf.convert_to_tensor(variable)
@@ -103,7 +105,7 @@ def _difference(name: str, ranks: List[int], scalars: List[Any]) -> str:
     return difference(name, values) or f"{name} on {ranks_in_words(ranks)} is not that of rank 0"
 
 
-def _warn_of_rounding(name: str) -> None:
+def _warn_rounding(name: str) -> None:
     _lifecycle.warn_once(
         f"{name} differed between the ranks by rounding; all have rank 0's again. That is normal where hosts have "
         "different processors",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs that reach callbacks at the end of an epoch: the same on all ranks, whatever a step of the model returns.
+"""Patch that makes the logs of an epoch equal on all ranks, so that callbacks decide equally.
 
-Keras takes the metrics' results where a step returns just these, and else the logs of the last batch, which are this
-rank's own: what a callback decides on them would differ from rank to rank.
+Keras passes the results of the metrics to callbacks if a step returns exactly these. Otherwise it passes the logs of
+the last batch, which are those of this rank's rows.
 """
 
 from typing import Any, Callable, Dict, List
@@ -17,22 +17,24 @@ from ._extended import is_farandole_strategy
 from ._progress import progress
 
 _NAME = "farandole.strategy.logs"
-# Of the difference between a metric's result in a step and the same again outside, which computes in another order.
+# Relative tolerance between a metric's result within a step and the same result outside, which is computed in another
+# order.
 _ROUNDING = 1e-5
 
 
 def metrics_result_or_logs(base: Callable[..., Any], self: Any, logs: Any) -> Any:
-    """Takes the place of Trainer._get_metrics_result_or_logs, which comes at the end of each epoch and of `evaluate`.
+    """Replaces Trainer._get_metrics_result_or_logs, which Keras calls at the end of each epoch and of `evaluate`.
 
-    What a step returns that is a metric's result is that of all ranks. Other numbers are averaged over the ranks by
-    their samples in the last batch; what is no number is rank 0's. Raises Mismatch on all ranks if their names differ.
+    A returned value that is the result of a metric becomes the result over all ranks. Other numbers are averaged over
+    the ranks, weighted by the samples of the last batch. Of other values, rank 0's is taken. Raises Mismatch on all
+    ranks if the names differ. Collective.
     """
     strategy = getattr(self, "distribute_strategy", None)
     if _lifecycle.size() == 1 or not is_farandole_strategy(strategy) or not isinstance(logs, dict):
         return base(self, logs)
     results = self.get_metrics_result()
     if set(logs) == set(results):
-        _logs.gathered(dict.fromkeys(logs), _NAME)  # do the others have the same?
+        _logs.gathered(dict.fromkeys(logs), _NAME)  # only compares the names
         return results
     local = _local_results(self, strategy)
     own = {path: (_plain(leaf), _names_of(path, leaf, local)) for path, leaf in _leaves(logs).items()}
@@ -42,7 +44,7 @@ def metrics_result_or_logs(base: Callable[..., Any], self: Any, logs: Any) -> An
 
 
 def _combined(path: str, of_ranks: List[Any], results: Dict[str, Any]) -> Any:
-    """of_ranks: (value, names of metrics that have it as their result, share of the samples) of each rank."""
+    """of_ranks: for each rank, (value, names of the metrics whose result it is, share of the samples)."""
     values, names, shares = zip(*of_ranks)
     for name in names[0]:
         if all(name in each for each in names) and name in results:
@@ -58,7 +60,7 @@ def _leaves(logs: Dict[str, Any], prefix: str = "") -> Dict[str, Any]:
 
 
 def _filled(logs: Dict[str, Any], leaves: Dict[str, Any], prefix: str = "") -> Dict[str, Any]:
-    """A dictionary of the structure of `logs` with other leaves."""
+    """A dictionary with the structure of `logs` and other leaves."""
     return {
         key: _filled(value, leaves, f"{prefix}{key}/") if isinstance(value, dict) else leaves[f"{prefix}{key}"]
         for key, value in logs.items()
@@ -66,21 +68,21 @@ def _filled(logs: Dict[str, Any], leaves: Dict[str, Any], prefix: str = "") -> D
 
 
 def _plain(leaf: Any) -> Any:
-    """As something that travels."""
+    """The leaf as a value that can be pickled."""
     value = leaf.numpy() if tf.is_tensor(leaf) else leaf
     return value.astype(np.float32) if getattr(value, "dtype", None) == tf.bfloat16.as_numpy_dtype else value
 
 
 def _local_results(model: Any, strategy: Any) -> Dict[str, Any]:
-    """The results of the model's metrics on this rank's samples, as a step sees them."""
+    """The results of the model's metrics on this rank's samples, as they are within a step."""
     with ReplicaContext(strategy, model.get_metrics_result, ()):
         return {name: _plain(value) for name, value in model.get_metrics_result().items()}
 
 
 def _names_of(path: str, leaf: Any, results: Dict[str, Any]) -> List[str]:
-    """Names of the metrics that have this leaf as their result, first the one that it is called after.
+    """Names of the metrics whose result this leaf is; a metric with the leaf's own name comes first.
 
-    The name alone does not say it: a loss of the batch is called "loss" too.
+    Equal names are not enough: the loss of a batch is called "loss" like the metric.
     """
     value = _plain(leaf)
     if not _logs.is_number(value):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks have of a tensor, one after the other: of any type, as nothing is added."""
+"""Concatenates the tensors of all ranks. Any type can be gathered, because nothing is computed."""
 
 from typing import Any, Callable, Tuple
 
@@ -10,14 +10,15 @@ from .. import mpi_ops
 from .._gradients import can_be_reduced
 from ._names import named
 
-# The text of each byte.
+# The string of each byte.
 _BYTES = [bytes([number]) for number in range(256)]
-# What the ops do not know, and tf.bitcast does.
+# Types that the ops do not support. tf.bitcast converts them to bytes.
 _AS_BITS = (tf.complex64, tf.complex128, tf.uint32, tf.uint64)
 
 
 def gathered(value: Any, axis: int) -> Any:
-    """The values of all ranks, one after the other along the axis: tensors, and of RaggedTensors the rows."""
+    """Concatenates the values of all ranks along the axis. RaggedTensors are concatenated by rows. Raises Unsupported
+    for SparseTensors and types that do not travel, InvalidArgument for scalars. Collective."""
     if isinstance(value, tf.SparseTensor):
         raise errors.Unsupported("gather() and predict() do not move SparseTensors between ranks: use tf.sparse.to_dense()")
     if isinstance(value, tf.RaggedTensor):
@@ -35,19 +36,20 @@ def gathered(value: Any, axis: int) -> Any:
     axis %= value.shape.rank
     order = [axis, *(i for i in range(value.shape.rank) if i != axis)]
     back = [order.index(i) for i in range(value.shape.rank)]
-    turned = value if axis == 0 else tf.transpose(value, order)
-    result = _way_of(value.dtype)(turned, _about(value, axis))
+    transposed = value if axis == 0 else tf.transpose(value, order)
+    result = _gatherer_of(value.dtype)(transposed, _about(value, axis))
     return result if axis == 0 else tf.transpose(result, back)
 
 
 def _about(value: tf.Tensor, axis: int) -> str:
-    """What the ranks compare besides, and what to do where a shape differs, which the message shows."""
+    """Text that must be equal on all ranks. An error about different shapes shows the text, which says how to avoid
+    them."""
     kind = "" if can_be_reduced(value.dtype) else f" of {value.dtype.name}"
     others = "" if value.shape.rank == 1 else "; the other dimensions must be as long on all ranks: pad to a fixed length"
     return f"along axis {axis}{kind}{others}"
 
 
-def _way_of(dtype: tf.DType) -> Callable[[tf.Tensor, str], tf.Tensor]:
+def _gatherer_of(dtype: tf.DType) -> Callable[[tf.Tensor, str], tf.Tensor]:
     if can_be_reduced(dtype):
         return _of_numbers
     return _of_text if dtype == tf.string else _of_bits
@@ -71,12 +73,12 @@ def _of_numbers(value: tf.Tensor, about: str) -> tf.Tensor:
 
 
 def _of_bits(value: tf.Tensor, about: str) -> tf.Tensor:
-    """Numbers that the ops do not know, as bytes."""
+    """Gathers numbers of a type that the ops do not support, as bytes."""
     return tf.bitcast(_of_numbers(tf.bitcast(value, tf.uint8), about), value.dtype)
 
 
 def _of_text(value: tf.Tensor, about: str) -> tf.Tensor:
-    """The length of each text, and the bytes of all of them."""
+    """Gathers the lengths of the strings and, in a second tensor, the bytes of all strings."""
     length = tf.cast(tf.strings.length(value), tf.int64)
     payload = tf.io.decode_raw(tf.strings.reduce_join(tf.reshape(value, [-1])), tf.uint8)
     lengths, payloads = _gather((length, payload), about)

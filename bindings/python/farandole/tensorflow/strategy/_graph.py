@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the graph of a step says of how a tensor comes about. In eager mode there is no graph to ask."""
+"""Analysis of the graph of a step: how a tensor is computed. In eager mode there is no graph."""
 
 from typing import Any, Callable, Iterable, Iterator, List
 
 import numpy as np
 import tensorflow as tf
 
-# What an op of these types gives is known without the values of its inputs.
-_OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank", "VariableShape")
-# They keep the values.
-_SAME = ("Identity", "Cast", "StopGradient", "EnsureShape", "CheckNumerics")
+# The results of these ops depend on the shapes of their inputs only.
+_SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank", "VariableShape")
+# These ops pass on the values of their input.
+_PASS_THROUGH = ("Identity", "Cast", "StopGradient", "EnsureShape", "CheckNumerics")
 READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
 
 
 def is_symbolic(tensor: Any) -> bool:
-    """Whether it is in a graph."""
+    """True for a tensor of a graph, False for an eager tensor or another object."""
     return tf.is_tensor(tensor) and not hasattr(tensor, "numpy") and hasattr(tensor, "op")
 
 
 def origin(tensor: Any) -> Any:
-    """The tensor itself; of one that a function, a branch or a loop has captured, that of the graph outside."""
+    """The tensor of the outermost graph if a function, a branch or a loop has captured `tensor`; otherwise `tensor`."""
     while is_symbolic(tensor) and tensor.op.type == "Placeholder":
         captured = [outer for outer, inner in tensor.graph.captures if inner.name == tensor.name]
         if not captured:
@@ -29,43 +29,43 @@ def origin(tensor: Any) -> Any:
 
 
 def source(tensor: Any) -> Any:
-    """The tensor before what only hands its value on."""
+    """The tensor before ops that pass on their input's values."""
     tensor = origin(tensor)
-    while is_symbolic(tensor) and tensor.op.type in _SAME:
+    while is_symbolic(tensor) and tensor.op.type in _PASS_THROUGH:
         tensor = origin(tensor.op.inputs[0])
     return tensor
 
 
-def _behind(
+def _ancestors(
     tensor: Any, is_end: Callable[[Any], bool], inputs: Callable[[Any], Iterable[Any]] = lambda op: op.inputs
 ) -> Iterator[Any]:
-    """The tensor and all that it is computed from, but nothing that is behind an end. inputs: of an op, those to
-    follow."""
+    """Yields the tensor and its ancestors, but no ancestors of a tensor for which `is_end` is true. inputs: selects the
+    inputs of an op to follow."""
     seen = set()
-    waiting: List[Any] = [tensor]
-    while waiting:
-        each = origin(waiting.pop())
+    pending: List[Any] = [tensor]
+    while pending:
+        each = origin(pending.pop())
         key = (id(each.graph), each.name) if is_symbolic(each) else id(each)
         if key in seen:
             continue
         seen.add(key)
         yield each
         if is_symbolic(each) and not is_end(each):
-            waiting.extend(inputs(each.op))
+            pending.extend(inputs(each.op))
 
 
 def depends_on_data(tensor: Any) -> bool:
-    """Whether values of the step's inputs, or random numbers, may be in it: then it differs from rank to rank. Sizes of
-    the inputs may be in it all the same. Without a graph there is no way to tell: True."""
+    """True if the tensor may depend on values of the step's inputs or on random numbers, and so differ between ranks.
+    Sizes of the inputs do not count. Without a graph: True, because nothing is known."""
     if not is_symbolic(tensor):
         return True
 
     def is_end(each: Any) -> bool:
-        return each.op.type in _OF_SHAPES
+        return each.op.type in _SHAPE_OPS
 
-    for each in _behind(tensor, is_end):
+    for each in _ancestors(tensor, is_end):
         if not is_symbolic(each):
-            continue  # a value that was there before the step
+            continue  # a value from before the step
         op = each.op
         is_stateful = op.op_def is not None and op.op_def.is_stateful and op.type not in READS
         if op.type == "Placeholder" or (is_stateful and each.dtype != tf.resource):
@@ -74,21 +74,21 @@ def depends_on_data(tensor: Any) -> bool:
 
 
 _REDUCTIONS = ("Sum", "Mean", "Prod", "Max", "Min", "All", "Any")
-# Their other inputs say of what form the result is, or what is taken of the first one.
-_OF_FIRST = (*_REDUCTIONS, "Reshape", "BroadcastTo", "StridedSlice", "Slice", "ExpandDims", "Transpose", "Tile", "Pad")
-# What is in them can not be seen from here.
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile", "If", "StatelessIf", "PyFunc", "EagerPyFunc")
+# The other inputs of these ops determine the shape of the result, or which elements of the first input it holds.
+_FIRST_INPUT_ONLY = (*_REDUCTIONS, "Reshape", "BroadcastTo", "StridedSlice", "Slice", "ExpandDims", "Transpose", "Tile", "Pad")
+# Ops whose computation the graph does not show.
+_OPAQUE = ("PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile", "If", "StatelessIf", "PyFunc", "EagerPyFunc")
 
 
 def _value_inputs(op: Any) -> Iterable[Any]:
-    """The inputs whose elements come into those of the result."""
-    if op.type in _OF_FIRST:
+    """The inputs whose elements become elements of the result."""
+    if op.type in _FIRST_INPUT_ONLY:
         return op.inputs[:1]
     return op.inputs[1:] if op.type == "Fill" else op.inputs
 
 
 def _reduces_rows(op: Any) -> bool:
-    """Whether the op may make one number of those of several rows."""
+    """True if the op may combine values of several rows into a number."""
     if op.type not in _REDUCTIONS:
         return False
     axes, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].shape.rank
@@ -96,21 +96,22 @@ def _reduces_rows(op: Any) -> bool:
 
 
 def has_no_other_rows(tensor: Any) -> bool:
-    """Whether it is known that neither values of several rows are combined in the tensor, nor that it counts them."""
+    """True if the tensor is known not to combine values of several rows, and not to depend on the number of rows."""
 
     def is_seen(each: Any) -> bool:
         if not is_symbolic(each):
             return not tf.executing_eagerly()
-        return not (each.op.type in (*_OF_SHAPES, *_CALLS) or _reduces_rows(each.op))
+        return not (each.op.type in (*_SHAPE_OPS, *_OPAQUE) or _reduces_rows(each.op))
 
-    return all(is_seen(each) for each in _behind(tensor, lambda each: each.op.type in READS, _value_inputs))
+    return all(is_seen(each) for each in _ancestors(tensor, lambda each: each.op.type in READS, _value_inputs))
 
 
 def is_of_each_row(tensor: Any, rows: Any) -> bool:
-    """Whether it is known that each row's values are its own: in one process they would be the same. `rows`: their
-    number on this rank; if that is known (an int) a constant may be the program's own division by it."""
+    """True if the values of each row are known to depend on that row only; a single process would compute the same
+    values. `rows`: the number of rows on this rank. If `rows` is static (an int), a constant may be the program's own
+    division by that number, so the answer is False."""
     if isinstance(rows, int) and any(
-        is_symbolic(each) and each.op.type == "Const" for each in _behind(tensor, lambda each: False, _value_inputs)
+        is_symbolic(each) and each.op.type == "Const" for each in _ancestors(tensor, lambda each: False, _value_inputs)
     ):
         return False
     return has_no_other_rows(tensor)
@@ -123,41 +124,40 @@ _MATMULS = {"MatMul": ("transpose_a", "transpose_b"), "BatchMatMulV2": ("adj_x",
 
 
 def may_have_rows(tensor: Any) -> bool:
-    """Whether a dimension of the tensor may be the one of the rows of the step's data: of what is known of the ops,
-    none says that it is not."""
+    """True unless the ops show that no dimension of the tensor is the row dimension of the step's data."""
     if not is_symbolic(tensor) or tensor.shape.rank is None:
         return True
     seen = set()
-    waiting = [(tensor, axis) for axis in range(tensor.shape.rank)]
-    while waiting:
-        each, axis = waiting.pop()
+    pending = [(tensor, axis) for axis in range(tensor.shape.rank)]
+    while pending:
+        each, axis = pending.pop()
         each = origin(each)
         if not is_symbolic(each) or (each.graph, each.name, axis) in seen:
             continue
         seen.add((each.graph, each.name, axis))
-        if axis == 0 and _is_beginning(each.op):
+        if axis == 0 and _starts_rows(each.op):
             return True
-        waiting.extend(_before(each, axis))
+        pending.extend(_input_axes(each, axis))
     return False
 
 
-def _is_beginning(op: Any) -> bool:
-    """Whether rows may begin with this op: those of data, or of random numbers."""
+def _starts_rows(op: Any) -> bool:
+    """True if the first dimension of the op's result may be rows of data or random numbers."""
     if op.type in (*READS, "Const", "VarHandleOp"):
         return False
     return op.type in ("Fill", "Range") or "Random" in op.type or all(each.dtype == tf.resource for each in op.inputs)
 
 
-def _before(tensor: Any, axis: int) -> List[Any]:
-    """(Input, its axis) from which the axis of the tensor may come."""
+def _input_axes(tensor: Any, axis: int) -> List[Any]:
+    """(Input, axis of the input) pairs from which this axis of the tensor may come."""
     op, rank = tensor.op, tensor.shape.rank
-    if op.type in (*READS, *_OF_SHAPES):
+    if op.type in (*READS, *_SHAPE_OPS):
         return []
     inputs = [each for each in _value_inputs(op) if each.dtype != tf.resource and each.shape.rank != 0]
     if op.type == "Reshape":
         return [(inputs[0], i) for i in range(inputs[0].shape.rank or 1)] if inputs else []
     if op.type in ("Transpose", *_REDUCTIONS):
-        return _moved(op, axis)
+        return _moved_axes(op, axis)
     if op.type in _MATMULS and rank is not None and axis >= rank - 2:
         side = axis - (rank - 2)  # rows of the first operand, columns of the second
         is_turned = op.get_attr(_MATMULS[op.type][side])
@@ -172,8 +172,8 @@ def _before(tensor: Any, axis: int) -> List[Any]:
     return results
 
 
-def _moved(op: Any, axis: int) -> List[Any]:
-    """The same for a transposition or reduction."""
+def _moved_axes(op: Any, axis: int) -> List[Any]:
+    """`_input_axes` of a transposition or reduction."""
     first, numbers = op.inputs[0], tf.get_static_value(op.inputs[1])
     if numbers is None or first.shape.rank is None:
         return [(first, 0)]
@@ -189,23 +189,25 @@ def _moved(op: Any, axis: int) -> List[Any]:
 
 
 def is_sum_over_rows(tensor: Any, rows: Any) -> bool:
-    """Whether a number is, or has as a term, a sum of elements of the step's rows that is not divided by their number:
-    of elements of which it is not known before the step how many there are, not even with a constant factor; or of
-    `rows` times so many, if that is known (an int), without a factor."""
-    waiting = [(tensor, False)]
-    while waiting:
-        each, has_factor = waiting.pop()
+    """True if a scalar is, or has as a term, a sum over the step's rows that is not divided by their number.
+
+    Such a sum is recognised in two cases: the number of summed elements is dynamic, in which case a constant factor
+    makes no difference; or `rows` is static (an int), the first summed dimension has that size, and there is no factor.
+    """
+    pending = [(tensor, False)]
+    while pending:
+        each, has_factor = pending.pop()
         each = source(each)
         if not is_symbolic(each) or each.shape.rank != 0:
             continue
         if each.op.type == "Sum":
             summed = each.op.inputs[0].shape
             is_of_rows = isinstance(rows, int) and rows > 1 and summed.rank and summed[0] == rows and not has_factor
-            # What is summed up may have been divided before.
+            # The summed elements may have been divided before.
             if (summed.num_elements() is None and has_no_other_rows(each.op.inputs[0])) or is_of_rows:
                 return True
         adds = each.op.type in _ADDITIONS
-        waiting.extend((term, has_factor or not adds) for term in _terms(each.op))
+        pending.extend((term, has_factor or not adds) for term in _terms(each.op))
     return False
 
 
@@ -213,7 +215,7 @@ _ADDITIONS = ("AddV2", "Add", "AddN", "Sub", "Neg")
 
 
 def _terms(op: Any) -> List[Any]:
-    """The operands that are in the result as they are, or times a constant."""
+    """The operands that the result contains unchanged or times a constant."""
     inputs = list(op.inputs)
     if op.type in _ADDITIONS:
         return inputs
@@ -229,7 +231,7 @@ def _is_constant(tensor: Any) -> bool:
 
 
 def reads(tensor: Any, variables: Any) -> bool:
-    """Whether the value of one of the variables is in the tensor."""
+    """True if the tensor depends on the value of one of the variables."""
     handles = {id(variable.handle) for variable in variables}
 
     def is_read(each: Any) -> bool:
@@ -237,5 +239,5 @@ def reads(tensor: Any, variables: Any) -> bool:
 
     return any(
         is_symbolic(each) and is_read(each) and id(origin(each.op.inputs[0])) in handles
-        for each in _behind(tensor, is_read)
+        for each in _ancestors(tensor, is_read)
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datasets of which each rank takes its part."""
+"""Distributed datasets: each rank computes its own rows of every batch."""
 
 import itertools
 import random
@@ -17,7 +17,7 @@ _WITHOUT_DIGEST = (tf.variant, tf.resource)
 
 
 def rows_of(leaf: Any) -> Any:
-    """Number of rows of a tensor, RaggedTensor or SparseTensor: an int where it is known, else an int64 tensor."""
+    """Number of rows of a tensor, RaggedTensor or SparseTensor: an int if static, otherwise an int64 tensor."""
     if isinstance(leaf, tf.SparseTensor):
         return leaf.dense_shape[0]
     if isinstance(leaf, tf.RaggedTensor):
@@ -40,13 +40,14 @@ def _slice(leaf: Any, begin: Any, end: Any) -> Any:
 
 
 def _digest(leaves: Sequence[Any]) -> tf.Tensor:
-    """A number that hardly any other batch has."""
+    """An int64 digest of the contents. Batches with different contents have different digests, practically always."""
     flat = tf.nest.flatten(list(leaves), expand_composites=True)
     return mpi_ops._LIB.farandole_digest(tensors=[each for each in flat if each.dtype not in _WITHOUT_DIGEST])
 
 
 def _is_divisible(spec: Any) -> bool:
-    """False for composite tensors, such as extension types, of which only their class knows what belongs to a row."""
+    """True if the rows of such values can be sliced. False for composite tensors, such as extension types, whose class
+    alone knows which parts belong to a row."""
     is_composite = issubclass(getattr(spec, "value_type", object), tf.__internal__.CompositeTensor)
     return not is_composite or isinstance(spec, (tf.RaggedTensorSpec, tf.SparseTensorSpec))
 
@@ -69,15 +70,15 @@ def _check_batched(spec: Any) -> None:
 
 @tf.autograph.experimental.do_not_convert
 def _own_part(structure: Any) -> Tuple[tf.Tensor, tf.Tensor, Any]:
-    """(Digest of the whole batch, number of this rank's rows of it, these rows)."""
+    """(Digest of the whole batch, number of this rank's rows, this rank's rows)."""
     leaves = tf.nest.flatten(structure)
     batched = [leaf for leaf in leaves if _is_batched(leaf)]
     rank, size = _lifecycle.rank(), _lifecycle.size()
     rows = _same_rows(batched)
     if isinstance(rows, int) and rows < size:
-        # Ranks with and without rows are to trace the same graph: none of them may know beforehand.
+        # Ranks with and without rows must trace the same graph, so the number must not be static on any rank.
         rows = tf.compat.v1.placeholder_with_default(tf.constant(rows, tf.int64), [])
-    # The first ranks get one more where it does not come out even.
+        # If the rows do not divide evenly, each of the first ranks gets one row more.
     begin = rank * (rows // size) + _smaller(rank, rows % size)
     end = begin + rows // size + _smaller(1, _not_negative(rows % size - rank))
     parts = [_slice(leaf, begin, end) if _is_batched(leaf) else leaf for leaf in leaves]
@@ -85,8 +86,8 @@ def _own_part(structure: Any) -> Tuple[tf.Tensor, tf.Tensor, Any]:
 
 
 def _same_rows(batched: List[Any]) -> Any:
-    """The number of rows of all of them: an int where it is known, else an int64 tensor. Raises InvalidArgument if they
-    differ: what belongs to a row can not be dealt out with it then."""
+    """The number of rows of every tensor: an int if static, otherwise an int64 tensor. Raises InvalidArgument if the
+    tensors have different numbers of rows, because then a slice would not hold all parts of a row."""
     text = (
         "the tensors of a batch have {} rows: each rank takes its rows of every tensor, so that all must have as many. "
         "Repeat what belongs to the whole batch for each row, or give each rank data of its own by "
@@ -116,16 +117,20 @@ def _not_negative(value: Any) -> Any:
 
 
 @tf.autograph.experimental.do_not_convert
-def _as_it_is(structure: Any) -> Tuple[tf.Tensor, tf.Tensor, Any]:
+def _own_batch(structure: Any) -> Tuple[tf.Tensor, tf.Tensor, Any]:
+    """`_own_part` of a batch that belongs to this rank as a whole: digest 0, number of rows, the batch."""
     batched = [leaf for leaf in tf.nest.flatten(structure) if _is_batched(leaf)]
     rows = rows_of(batched[0]) if batched else 0
     return tf.constant(0, tf.int64), tf.cast(rows, tf.int64), structure
 
 
 def distributed(dataset: Any, is_own: bool = False) -> "DistributedDataset":
-    """What `experimental_distribute_dataset` gives.
+    """The result of `experimental_distribute_dataset`.
 
-    is_own: the dataset holds this rank's data only, already in the rank's own batches.
+    is_own: the dataset holds this rank's data only, in batches of the rank's own size.
+
+    Raises InvalidArgument for other objects and for datasets without batches, Unsupported for AutoShardPolicy.FILE and
+    for elements that cannot be sliced by rows.
     """
     if isinstance(dataset, DistributedDataset):
         return dataset
@@ -140,25 +145,26 @@ def distributed(dataset: Any, is_own: bool = False) -> "DistributedDataset":
     is_own = is_own or policy == tf.data.experimental.AutoShardPolicy.OFF or _lifecycle.size() == 1
     if not is_own:
         _check_batched(dataset.element_spec)
-    part = _as_it_is if is_own else _own_part
-    is_tuple = type(dataset.element_spec) is tuple  # these come as several arguments
+    part = _own_batch if is_own else _own_part
+    is_tuple = type(dataset.element_spec) is tuple  # `map` passes the parts of a tuple as separate arguments
 
-    def of_several(*parts: Any) -> Any:
+    def of_tuple(*parts: Any) -> Any:
         return part(parts)
 
-    mapped = dataset.map(tf.autograph.experimental.do_not_convert(of_several) if is_tuple else part)
+    mapped = dataset.map(tf.autograph.experimental.do_not_convert(of_tuple) if is_tuple else part)
     return DistributedDataset(mapped)
 
 
 class Order:
-    """Shuffles alike on all ranks, and differently in each epoch. TensorFlow's seeds do one or the other."""
+    """Shuffles in the same order on all ranks and in a different order in each epoch. TensorFlow's seeds do only one of
+    both."""
 
-    # By TensorFlow's generator, which is another one once the program has set the seed: set again, it gives the same
-    # orders again, as in one process.
+    # Counters by TensorFlow's generator. Setting the seed replaces the generator, so a program that sets the same seed
+    # again gets the same orders again, as in one process.
     _numbers: Any = weakref.WeakKeyDictionary()
 
     def __init__(self) -> None:
-        # What the program has seeded decides, and goes on as it would have without this.
+        # A seed that the program has set decides the order. The generator then continues as if nothing had been drawn.
         state = random.getstate()
         number = next(self._numbers.setdefault(eager_context()._rng, itertools.count()))
         seed = objects.broadcast_object(random.getrandbits(31) + number)
@@ -170,20 +176,20 @@ class Order:
         self._seed.assign_add([0, 1])
 
     def shuffle(self, value: tf.Tensor, seed: Any = None, name: Optional[str] = None) -> tf.Tensor:
-        """In the place of tf.random.shuffle, for integers: the first one tells one call in an epoch from another."""
+        """Replaces tf.random.shuffle, for integers. The first integer distinguishes the calls within an epoch."""
         front = tf.cast(tf.reduce_max(value[:1]), tf.int64) * 2**32
         return tf.random.experimental.stateless_shuffle(value, self._seed + [0, front])
 
 
 class DistributedDataset(tf.distribute.DistributedDataset):
-    """This rank's part of the batches of a dataset. Its iterator keeps the ranks together."""
+    """This rank's rows of the batches of a dataset. All ranks take a batch together, see DistributedIterator."""
 
-    # Keras' fit takes what has a class of this name in a module with "tensorflow.python." in its name.
+    # Keras' fit recognises distributed datasets by the class name and "tensorflow.python." in the name of the module.
     __module__ = "farandole.tensorflow.python.strategy._input"
 
     def __init__(self, dataset: tf.data.Dataset):
         self._dataset = dataset
-        self.order: Optional[Order] = None  # of a dataset that was made with it
+        self.order: Optional[Order] = None  # set if the dataset was made from arrays that are shuffled
 
     def __iter__(self) -> "DistributedIterator":
         if self.order is not None:
@@ -192,18 +198,18 @@ class DistributedDataset(tf.distribute.DistributedDataset):
 
     @property
     def element_spec(self) -> Any:
-        """Of this rank's part."""
+        """Specification of this rank's rows of a batch."""
         return self._dataset.element_spec[-1]
 
     def cardinality(self) -> tf.Tensor:
-        """Number of batches, as of a tf.data.Dataset."""
+        """Number of batches, as tf.data.Dataset.cardinality."""
         return self._dataset.cardinality()
 
     def __len__(self) -> int:
         return len(self._dataset)
 
     def map(self, map_func: Callable[..., Any]) -> "DistributedDataset":
-        """`map_func` of this rank's part of each batch; Keras gives class_weight to the rows so."""
+        """Applies `map_func` to this rank's rows of each batch. Keras applies class_weight in this way."""
 
         def of_part(digest: tf.Tensor, samples: tf.Tensor, part: Any) -> Any:
             return digest, samples, map_func(*part) if type(part) is tuple else map_func(part)
@@ -211,7 +217,7 @@ class DistributedDataset(tf.distribute.DistributedDataset):
         return self._derived(self._dataset.map(of_part))
 
     def prefetch(self, buffer_size: int) -> "DistributedDataset":
-        """Prepares batches while others are computed, as tf.data.Dataset.prefetch."""
+        """Prepares batches ahead of time, as tf.data.Dataset.prefetch."""
         return self._derived(self._dataset.prefetch(buffer_size))
 
     def _derived(self, dataset: tf.data.Dataset) -> "DistributedDataset":
@@ -220,8 +226,8 @@ class DistributedDataset(tf.distribute.DistributedDataset):
         return derived
 
     def reduce(self, initial_state: Any, reduce_func: Callable[[Any, Any], Any]) -> Any:
-        """`reduce_func(state, batch)` for each batch of this rank, one after the other. AutoGraph makes a call of it
-        from a loop over the dataset."""
+        """Calls `reduce_func(state, batch)` for each batch of this rank in order. AutoGraph converts a loop over the
+        dataset to this call."""
         iterator = iter(self)
         if tf.executing_eagerly():
             state = initial_state
@@ -234,13 +240,17 @@ class DistributedDataset(tf.distribute.DistributedDataset):
             return iterator.get_next_as_optional(), state
 
         first = iterator.get_next_as_optional()
-        # One after the other: ranks take batches together.
+        # parallel_iterations=1, because all ranks take each batch together.
         loop = tf.while_loop(lambda batch, _: batch.has_value(), body, [first, initial_state], parallel_iterations=1)
         return loop[1]
 
 
 class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.CompositeTensor):
-    """Iterator of a DistributedDataset, also as an argument of a tf.function. All ranks take batches together."""
+    """Iterator of a DistributedDataset; may be an argument of a tf.function.
+
+    Collective: all ranks take the next batch together. Ranks with different data, or with different numbers of batches,
+    make all ranks raise Mismatch.
+    """
 
     def __init__(self, iterator: Any):
         self._iterator = iterator
@@ -268,20 +278,22 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
             progress().agree(END)
             raise
         progress().agree(BATCH, digest, samples)
-        return _taken(element)
+        return _report_batch(element)
 
     def get_next(self) -> Any:
-        """The next batch. Raises tf.errors.OutOfRangeError when there is none on any rank."""
+        """The next batch. Raises tf.errors.OutOfRangeError at the end of the data, which all ranks must reach
+        together."""
         if tf.executing_eagerly():
             try:
                 return next(self)
             except StopIteration:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
-        # Beyond its end the iterator gives no element but the error that says so.
-        return _taken(self._agreed(lambda element: element, lambda: self._iterator.get_next()[-1]))
+        # At the end the inner iterator raises the error that says so.
+        return _report_batch(self._agreed(lambda element: element, lambda: self._iterator.get_next()[-1]))
 
     def get_next_as_optional(self) -> Any:
-        """The next batch, or an empty tf.experimental.Optional when there is none on any rank."""
+        """The next batch, or an empty tf.experimental.Optional at the end of the data, which all ranks must reach
+        together."""
         if tf.executing_eagerly():
             try:
                 return tf.experimental.Optional.from_value(next(self))
@@ -291,8 +303,7 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
         return self._agreed(make.from_value, lambda: make.empty(self.element_spec))
 
     def _agreed(self, with_batch: Callable[[Any], Any], without: Callable[[], Any]) -> Any:
-        """In a graph: what one of the functions makes of the next batch, or of its absence, once all ranks agree on
-        it."""
+        """In a graph: returns `with_batch(batch)`, or `without()` at the end of the data, once all ranks agree."""
         optional = self._iterator.get_next_as_optional()
 
         def batch() -> Any:
@@ -305,16 +316,16 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
         return tf.cond(optional.has_value(), batch, end)
 
 
-def _taken(batch: Any) -> Any:
-    """The batch, of which the function knows that `run` has called, if it is one that has taken it."""
+def _report_batch(batch: Any) -> Any:
+    """Returns the batch. Within a function that `run` calls, adds the batch to the replica context."""
     context = tf.distribute.get_replica_context()
-    if hasattr(context, "takes"):
+    if hasattr(context, "add_batch"):
         context.add_batch(batch)
     return batch
 
 
 class DistributedIteratorSpec(tf.TypeSpec):
-    """Lets iterators be arguments of a tf.function."""
+    """TypeSpec that makes iterators valid arguments of a tf.function."""
 
     __slots__ = ["_spec"]
 

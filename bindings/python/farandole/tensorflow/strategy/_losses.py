@@ -82,7 +82,7 @@ def aggregate_additional_loss(base: Callable[..., Any], self: Any, loss: Any) ->
     context = step_context()
     if context is None or not context.is_of_rows(loss):
         return result
-    _tapes.warn_if_unseen(context)
+    _tapes.warn_if_eager(context)
     return tf.math.divide_no_nan(result, tf.cast(context.weight(), result.dtype))
 
 

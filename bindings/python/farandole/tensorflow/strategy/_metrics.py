@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics in a step of a Keras model: what a number counts that comes without a weight, and what becomes of states that
-are no sums.
+"""Patches of Keras' metrics in a step of a model: weights of numbers, and states that are not sums.
 
-Keras says of the variables of every metric that they are summed up over the replicas (aggregation="sum"), unless the
-metric says something else itself. Whether they are sums can be seen from how a step computes their new values.
+Keras gives the variables of every metric aggregation="sum", unless the metric names another aggregation. Not every
+state is a sum: how a step computes the new value of a variable shows whether the values of the ranks are summed, or
+combined by maximum or minimum.
 """
 
 import inspect
@@ -21,13 +21,13 @@ _ADVICE = (
     '"only_first_replica" (rank 0\'s counts), "none" (each rank has its own) or, if adding up is right, "sum"; or keep '
     "sums and a count, and compute the rest in result()"
 )
-# The new value does not depend on the old one, or is the old one.
+# The new value does not depend on the old value, or is the old value.
 _KEPT = "kept"
 
 
 def update_mean(base: Callable[..., Any], self: Any, values: Any, sample_weight: Any = None) -> Any:
-    """keras.metrics.Mean.update_state: a number without a weight counts as this rank's share of one, and so does each
-    of several that are not one for each row."""
+    """keras.metrics.Mean.update_state. A number without a weight gets this rank's share as its weight. So does each
+    element of a vector that does not have a value per row."""
     context = step_context()
     if context is None or hasattr(values, "_keras_mask"):
         return base(self, values, sample_weight)
@@ -50,12 +50,12 @@ def update_mean(base: Callable[..., Any], self: Any, values: Any, sample_weight:
 
 
 def _counts_samples(metric: Any, context: Any) -> bool:
-    """Whether it is one of Keras' own for the loss of an output, whose weight is the number of samples."""
+    """True for Keras' own metrics of the losses of outputs, whose weights are numbers of samples."""
     return any(metric is each for each in getattr(context.model._compile_loss, "metrics", ()))
 
 
 def add_variable(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """keras.metrics.Metric.add_variable: notes whose variable it is, if the metric names no aggregation."""
+    """keras.metrics.Metric.add_variable. Stores the metric in the variable unless the metric names an aggregation."""
     variable = base(self, *args, **kwargs)
     if "aggregation" not in inspect.signature(base).bind(self, *args, **kwargs).arguments:
         variable._farandole_metric = self
@@ -63,17 +63,18 @@ def add_variable(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any)
 
 
 def assign(base: Callable[..., Any], self: Any, value: Any) -> None:
-    """keras.Variable._direct_assign: how a metric's variable gets its new value says how it is combined."""
+    """keras.Variable._direct_assign. Infers from the assignment how the ranks' values of a metric's variable
+    combine."""
     metric = getattr(self, "_farandole_metric", None)
     combined = self._value
     if step_context() is not None and is_sum_of_replicas(combined) and is_symbolic(value) and reads(value, [combined]):
-        # old + change: the sum over the ranks is to have the changes of all, and the old value once.
+        # value = old + change. The sum over the ranks must have the changes of all ranks, and the old value once.
         value = value if _lifecycle.rank() == 0 else value - tf.cast(combined.read_value(), value.dtype)
     if metric is not None and isinstance(combined, CombinedVariable) and step_context() is not None:
         if is_symbolic(value):
             _combine_as_assigned(metric, self, combined, value)
         elif not type(metric).__module__.startswith("keras."):
-            _warn_of_unseen(type(metric).__qualname__, self.path)
+            _warn_summed_metric(type(metric).__qualname__, self.path)
     return base(self, value)
 
 
@@ -91,7 +92,7 @@ def _combine_as_assigned(metric: Any, variable: Any, combined: CombinedVariable,
 
 
 def _way(value: Any, variable: CombinedVariable, states: List[CombinedVariable]) -> Optional[str]:
-    """How the new value of the variable comes from its old one: SUM, LARGEST, SMALLEST or _KEPT; else None."""
+    """How the new value is computed from the old value: SUM, LARGEST, SMALLEST or _KEPT; None for anything else."""
     value = source(value)
     if not is_symbolic(value):
         return None
@@ -100,7 +101,7 @@ def _way(value: Any, variable: CombinedVariable, states: List[CombinedVariable])
         return _KEPT
     constant = tf.get_static_value(value)
     if constant is not None:
-        return _KEPT if not constant.any() else None  # nothing is the same on all ranks, and in their sum
+        return _KEPT if not constant.any() else None  # zero is equal on all ranks and in their sum
     inputs = list(op.inputs)
     if op.type in ("Select", "SelectV2"):
         return None if reads(inputs[0], states) else _common([_way(each, variable, states) for each in inputs[1:]])
@@ -124,14 +125,14 @@ def _way(value: Any, variable: CombinedVariable, states: List[CombinedVariable])
 
 
 def _common(ways: List[Optional[str]]) -> Optional[str]:
-    """Of several ways one after the other, or one or the other."""
+    """The way of several assignments, in sequence or in branches. None if they differ."""
     changing = {way for way in ways if way != _KEPT}
     if not changing:
         return _KEPT
     return changing.pop() if len(changing) == 1 else None
 
 
-def _warn_of_unseen(kind: str, path: str) -> None:
+def _warn_summed_metric(kind: str, path: str) -> None:
     _lifecycle.warn_once(
         f"a step that runs eagerly does not show how the metric {kind} computes its variable '{path}': it is summed "
         f"up over the ranks. {_ADVICE}",

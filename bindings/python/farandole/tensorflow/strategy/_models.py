@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the ranks have made the same model, in what is no variable too.
+"""Compares the ranks' models beyond their variables, before training.
 
-A vocabulary or layers made by going over a set() of texts differ from process to process: each rank would train its own
-model, and add up gradients that do not belong together. So the ranks compare a digest of what changes the computation,
-which `_strategy_description` says. Names, seeds and initializers may differ, and numbers and texts of the program's
-own: of these rank 0 warns at most. See docs/decisions/0037-comparing-models.md.
+A vocabulary, or layers that are created by iterating over a set() of strings, differs from process to process: each
+rank would train a different model, and sum unrelated gradients. The ranks therefore compare a digest of everything that
+changes the computation (_description.py). Names, seeds and initializers may differ; for numbers and strings of the
+program's own, a difference is a warning by rank 0 at most. See docs/decisions/0037-comparing-models.md.
 """
 
 import weakref
@@ -18,7 +18,7 @@ from .._differences import shortened
 from . import _optimizers
 from ._description import Description, of_function
 from ._extended import is_farandole_strategy
-from ._progress import refuse
+from ._progress import raise_mismatch
 from ._value_differences import ERROR, WARNING, worst_difference
 
 _NAME = "farandole.strategy.models"
@@ -27,21 +27,21 @@ _ADVICE = (
     "MirroredStrategy(model_check=False) leaves this comparison out"
 )
 
-_known: Any = weakref.WeakKeyDictionary()  # by models: what they were compiled with, and their descriptions
+_known: Any = weakref.WeakKeyDictionary()  # model → (state at the time of the description, description)
 _compared_optimizers: Any = weakref.WeakSet()
 
 
 def is_on(strategy: Any) -> bool:
-    """Whether the strategy compares models."""
+    """True if the strategy compares models."""
     return is_farandole_strategy(strategy) and _lifecycle.size() > 1 and getattr(strategy, "model_check", True)
 
 
 def of_model(model: Any) -> Optional[Description]:
-    """What to compare, described once each time the model is compiled or built; None if its strategy is not to
+    """The description of the model, made once after each compile() and each build. None if its strategy does not
     compare."""
     if not is_on(model.distribute_strategy):
         return None
-    compiled = [getattr(model, name, None) for name in ("_compile_config", "optimizer")]  # None of either: not compiled
+    compiled = [getattr(model, name, None) for name in ("_compile_config", "optimizer")]  # both None: not compiled
     state = [*compiled, bool(model.built), len(model.variables)]
     before = _known.get(model)
     if before is None or any(mine is not was for mine, was in zip(state[:2], before[0])) or state[2:] != before[0][2:]:
@@ -53,12 +53,12 @@ def of_model(model: Any) -> Optional[Description]:
 
 
 def compare_at_first_update(context: Any, optimizer: Any) -> None:
-    """When an optimizer is first applied in `strategy.run`, which all ranks do together: compares the model, or what
-    the function refers to. Collective."""
+    """Compares the model, or the objects that the function refers to, when an optimizer is first applied within
+    `strategy.run`. Collective: all ranks apply the optimizer together."""
     if optimizer in _compared_optimizers or not is_on(context.strategy):
         return
     _compared_optimizers.add(optimizer)
-    with tf.init_scope():  # the step may be being traced
+    with tf.init_scope():  # the step may be under tracing
         description = of_model(context.model) if context.model_step else of_function(context.function)
         mine = None if description is None else description.digest()
         if len(set(objects.allgather_object(mine, _NAME))) > 1:
@@ -68,7 +68,7 @@ def compare_at_first_update(context: Any, optimizer: Any) -> None:
 
 
 def difference_of(description: Optional[Description]) -> str:
-    """In words, how the ranks' models differ; empty if in nothing that all ranks know. Collective."""
+    """The difference between the ranks' models in words; empty if there is none that all ranks can see. Collective."""
     everyone = objects.allgather_object(None if description is None else description.in_full(), _NAME)
     if None in everyone or len({is_built for is_built, _, _ in everyone}) > 1:
         return ""
@@ -100,4 +100,4 @@ def refuse_difference(description: Optional[Description]) -> None:
     """Raises Mismatch, on all ranks, if their models differ. Collective."""
     text = difference_of(description)
     if text:
-        refuse(text)
+        raise_mismatch(text)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch normalisation over the rows of all ranks where a mask leaves some of them out.
+"""Patch of batch normalisation: statistics over the unmasked rows of all ranks.
 
-Keras computes the statistics of what is not masked from this replica's rows, also with synchronized=True.
+Keras computes the statistics of unmasked rows from this replica's rows alone, even with synchronized=True.
 """
 
 from typing import Any, Callable, Tuple
@@ -12,8 +12,8 @@ from ._context import own_context
 
 
 def moments(base: Callable[..., Any], self: Any, inputs: Any, mask: Any) -> Tuple[Any, Any]:
-    """In the place of BatchNormalization._moments: mean and variance, by Keras' formulas, of what no rank has
-    masked."""
+    """BatchNormalization._moments: mean and variance, by Keras' formulas, of the rows that are not masked on any
+    rank."""
     context = own_context()
     if context is None or mask is None or not self.synchronized:
         return base(self, inputs, mask)

@@ -240,7 +240,7 @@ PATCHES = (
         for name in ("train_on_batch", "test_on_batch", "predict_on_batch")
     ),
     Patch(
-        "keras.src.callbacks.callback_list", "CallbackList.set_model", _callbacks.adapted,
+        "keras.src.callbacks.callback_list", "CallbackList.set_model", _callbacks.set_model,
         why="every rank would write the same files, and a rank that stops alone would leave the other ranks waiting",
         test="keras_callbacks_test.py",
     ),

@@ -40,7 +40,8 @@ class Library:
         return keras.__version__
 
 
-TENSORFLOW = Library("TensorFlow", OLDEST, NEWEST)  # farandole.tensorflow refuses older versions, and warns of newer ones
+# Importing farandole.tensorflow refuses older versions, and warns of newer versions.
+TENSORFLOW = Library("TensorFlow", OLDEST, NEWEST)
 # Keras 3.8 and 3.9 have all the names, but weight losses and metrics in another way: histories would be wrong.
 KERAS = Library("Keras", (3, 10), (3, 15))
 
@@ -55,8 +56,8 @@ NAMES_OF_TENSORFLOW: List[Tuple[str, List[str]]] = [
     ("tensorflow.python.eager.record", ["could_possibly_record"]),
     ("tensorflow.python.ops.resource_variable_ops", ["is_resource_variable"]),
 ]
-# Methods of tf.distribute.StrategyExtended that TensorFlow calls and the strategy overrides: under another name, what
-# is written for them would never run.
+# Methods of tf.distribute.StrategyExtended that TensorFlow calls and the strategy overrides. If TensorFlow renamed a
+# method, it would no longer call the strategy's.
 EXTENDED: List[str] = [
     "_batch_gather_to",
     "_batch_reduce_to",
@@ -89,7 +90,7 @@ NAMES_OF_KERAS: List[Tuple[str, List[str]]] = [
     ("keras.src.trainers.trainer", ["Trainer._symbolic_build"]),
 ]
 
-# Attributes that only objects have, so that they can not be looked up here; a test does.
+# Attributes that only instances have, so they cannot be looked up at import. A test does.
 OF_OBJECTS: Dict[str, List[str]] = {
     "DistributedVariable": ["_primary", "_is_mirrored", "_aggregation", "_distribute_strategy"],
     "keras.Variable": ["_value"],

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tf.GradientTape in a step of a Keras model: what goes backward is weighted by the rank's share of the batch.
+"""Patches of tf.GradientTape: in a step of a Keras model, gradients are weighted by the rank's share of the batch.
 
-The functions gradient(), without_weights() and batch_jacobian() take the place of TensorFlow's own, which are their
-`base`. See docs/decisions/0038-where-a-rank-s-share-enters.md.
+gradient(), without_weights() and batch_jacobian() replace the functions of TensorFlow that are passed as `base`, see
+_patches.py. docs/decisions/0038-where-a-rank-s-share-enters.md explains the weights.
 """
 
 import contextlib
@@ -15,25 +15,26 @@ from . import _private_names
 from ._context import own_context, step_context
 from ._graph import is_of_each_row, is_sum_over_rows, is_symbolic
 
-# Of a gradient that the step has as one process with this rank's rows has it: the one that `apply` averages, which is
-# weighted by the rank's share.
+# Attribute of a gradient that the step itself uses, which is the gradient of a single process with this rank's rows.
+# The attribute holds the same gradient weighted by the rank's share, which `apply` averages over the ranks.
 _WEIGHTED = "_farandole_weighted"
 
-# What a gradient begins with: a loss that is a number, one with a number for each row, what another tape has given.
+# The kinds of targets: a scalar loss, a loss with a value per row, the gradient of another tape.
 _NUMBER, _ROWS, _TAPE = range(3)
 
 
 def has_tapes(model: Any) -> bool:
-    """Whether the gradients that the model's steps apply come from tapes. Otherwise nothing has weighted them."""
+    """True if the gradients that the model's steps apply come from tapes, which weight them."""
     return getattr(model, "_farandole_has_tapes", False)
 
 
 def weighted(gradient: Any) -> Any:
-    """The gradient as `apply` takes it."""
+    """The weighted form of a gradient, which `apply` averages over the ranks. Other values are returned unchanged."""
     return getattr(gradient, _WEIGHTED, gradient)
 
 
 def times(gradient: Any, factor: Any) -> Any:
+    """The gradient times a scalar; zero where the factor is zero, even if the gradient is NaN."""
     if gradient is None:
         return None
     if isinstance(gradient, tf.IndexedSlices):
@@ -51,10 +52,10 @@ def gradient(
     output_gradients: Any = None,
     unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
 ) -> Any:
-    """tf.GradientTape.gradient. In a step of a model it weights what goes backward, so that collectives on the way add
-    up what belongs together."""
+    """tf.GradientTape.gradient. In a step of a model, the upstream gradients are weighted before the backward pass, so
+    that collectives of the backward pass add up weighted values."""
     context = own_context()
-    # Within a backward pass are those of TensorFlow's, for what is recomputed.
+    # TensorFlow itself calls gradient() during a backward pass, to recompute values: such calls are not weighted.
     if context is None or context.is_differentiating or target is None:
         return base(self, target, sources, output_gradients, unconnected_gradients)
 
@@ -68,15 +69,16 @@ def gradient(
 
 
 def without_weights(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """tf.GradientTape.jacobian, which takes gradients of one element after the other: they are this rank's."""
+    """tf.GradientTape.jacobian. TensorFlow computes a jacobian from gradients of single elements: the rank's own,
+    unweighted."""
     context = step_context()
     with contextlib.nullcontext() if context is None else context.differentiating():
         return base(self, *args, **kwargs)
 
 
 def batch_jacobian(base: Callable[..., Any], self: Any, target: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
-    """The same of each row. TensorFlow divides by the number of rows: where there are none, neither are there
-    jacobians."""
+    """tf.GradientTape.batch_jacobian, unweighted. TensorFlow divides by the number of rows; for a batch without rows
+    the result is empty."""
 
     def of_rows() -> tf.Tensor:
         return without_weights(base, self, target, source, *args, **kwargs)
@@ -95,8 +97,10 @@ def batch_jacobian(base: Callable[..., Any], self: Any, target: Any, source: Any
 def _weighted_gradient(
     context: Any, tape: Any, plain: Callable[[Any, Any], Any], target: Any, sources: Any, given: Any
 ) -> Any:
-    """plain: takes targets and what goes backward from each, and returns TensorFlow's gradients. given: the output
-    gradients, or None."""
+    """The gradient in a step of a model.
+
+    plain: (targets, upstream gradients) → TensorFlow's gradients. given: the argument output_gradients, may be None.
+    """
     context.compute_share()
     targets = tf.nest.flatten(target)
     seeds = tf.nest.flatten(given) if given is not None else [None] * len(targets)
@@ -106,26 +110,26 @@ def _weighted_gradient(
     by_variables = any(_is_variable(each) for each in tf.nest.flatten(sources))
     if context.has_scaled and _ROWS not in kinds:
         return context.without_nan(plain(target, given))
-    are_clear = _are_clear(context, kinds, seeds)
-    if set(kinds) == {_ROWS} and not by_variables:  # each row's own
+    depend_on_own_rows = _depend_on_own_rows(context, kinds, seeds)
+    if set(kinds) == {_ROWS} and not by_variables:  # the gradient of each row depends on that row only
         gradients = plain(target, given)
-        return _of_this_rank(gradients, 1, _size()) if are_clear else gradients
+        return _local_gradients(gradients, 1, _size()) if depend_on_own_rows else gradients
     if by_variables and _ROWS in kinds:
-        warn_if_unseen(context)
-    if by_variables and not are_clear:
+        warn_if_eager(context)
+    if by_variables and not depend_on_own_rows:
         _refuse_output_gradients(context)
-    is_last = context.has_scaled or (by_variables and not _another_records(tape))
+    is_last = context.has_scaled or (by_variables and not _another_tape_records(tape))
     factors = _factors(context, by_variables, is_last)
     gradients = plain(*_scaled_seeds(targets, seeds, [factors[kind] for kind in kinds]))
     if by_variables and not context.has_scaled:
         object.__setattr__(context.model, "_farandole_has_tapes", True)
     if not is_last:
-        return _of_this_rank(gradients, tf.math.reciprocal_no_nan(context.weight()), _size())
+        return _local_gradients(gradients, tf.math.reciprocal_no_nan(context.weight()), _size())
     gradients = context.without_nan(gradients)
     if context.has_scaled:
         return gradients
     share = 1 if set(kinds) == {_ROWS} else context.weight()
-    return _of_this_rank(gradients, tf.math.reciprocal_no_nan(share * _size()), 1, sources)
+    return _local_gradients(gradients, tf.math.reciprocal_no_nan(share * _size()), 1, sources)
 
 
 def _size() -> tf.Tensor:
@@ -138,9 +142,9 @@ def _kind(context: Any, target: Any, seed: Any) -> int:
     return _ROWS if context.is_of_rows(target) else _NUMBER
 
 
-def _are_clear(context: Any, kinds: List[int], seeds: List[Any]) -> bool:
-    """Whether it is known how what goes backward from each loss of rows counts: each row's own by itself. What may be
-    that of a mean over this rank's rows would have to be weighted."""
+def _depend_on_own_rows(context: Any, kinds: List[int], seeds: List[Any]) -> bool:
+    """True if each upstream gradient of a loss with a value per row is known to belong to its row alone. The gradient
+    of a mean over this rank's rows would have to be weighted."""
     given = [seed for kind, seed in zip(kinds, seeds) if kind == _ROWS and seed is not None]
     return all(is_of_each_row(seed, context.rows()) for seed in given)
 
@@ -156,21 +160,22 @@ def _refuse_output_gradients(context: Any) -> None:
 
 
 def _factors(context: Any, by_variables: bool, is_last: bool) -> List[tf.Tensor]:
-    """Of what begins a gradient, by its kind."""
+    """The factors of upstream gradients, by kind of target."""
     weight = context.weight()
     one = tf.ones_like(weight)
-    if context.has_scaled:  # the weight is in the loss already
+    if context.has_scaled:  # the loss contains the weight already
         return [one, tf.math.reciprocal_no_nan(weight), one]
     if is_last:
         return [weight * _size(), _size(), one]
     return [weight, one if by_variables else weight, one / _size()]
 
 
-def _of_this_rank(gradients: Any, factor: Any, weight: Any, sources: Any = None) -> Any:
-    """Gradients that the step goes on with, as one process with this rank's rows has them. Those with respect to
-    variables among the sources, if these are given, stay as they are.
+def _local_gradients(gradients: Any, factor: Any, weight: Any, sources: Any = None) -> Any:
+    """Returns gradients that the step itself uses, those of a single process with this rank's rows, each with its
+    weighted form attached. If `sources` is given, gradients with respect to variables among them are returned
+    unchanged.
 
-    factor, weight: that times the gradient is this rank's, and what `apply` takes.
+    factor: makes the returned gradient. weight: makes the weighted form.
     """
     flat = tf.nest.flatten(gradients)
     keep = [_is_variable(each) for each in tf.nest.flatten(sources)] if sources is not None else [False] * len(flat)
@@ -184,24 +189,26 @@ def _tagged(gradient: Any, of_apply: Any) -> Any:
     return gradient
 
 
-def _another_records(tape: Any) -> bool:
-    """Whether another tape than this one is recording: what this one gives is on the way to another gradient."""
+def _another_tape_records(tape: Any) -> bool:
+    """True if a tape besides this one is recording: then this tape's gradient is an intermediate result."""
     with tape.stop_recording() if tape._recording else contextlib.nullcontext():
         return _private_names.could_possibly_record()
 
 
 def check_sum(loss: Any, context: Any) -> None:
+    """Warns once if the loss is a sum over this rank's rows."""
     if is_symbolic(loss) and is_sum_over_rows(loss, context.rows()):
-        _warn_of_sum(context.model_step)
+        _warn_sum(context.model_step)
 
 
-def warn_if_unseen(context: Any) -> None:
-    """A loss that has been taken as one for each row."""
+def warn_if_eager(context: Any) -> None:
+    """Warns once if the step runs eagerly, where a loss may have been taken for a loss with a value per row by its size
+    alone."""
     if tf.executing_eagerly():
-        _warn_of_eager_rows(context.model_step)
+        _warn_eager_rows(context.model_step)
 
 
-def _warn_of_eager_rows(step: str) -> None:
+def _warn_eager_rows(step: str) -> None:
     _lifecycle.warn_once(
         f"a loss in {step}() has several numbers, which are taken as one for each row, or several, because there are as many: "
         "its gradient is that of their sum over the rows of all ranks. A step that runs eagerly cannot see where they come "
@@ -209,7 +216,7 @@ def _warn_of_eager_rows(step: str) -> None:
     )
 
 
-def _warn_of_sum(step: str) -> None:
+def _warn_sum(step: str) -> None:
     _lifecycle.warn_once(
         f"a loss in {step}() is a sum over the rows of this rank. Gradients are averaged over the ranks, by their "
         "samples: they are as many times smaller than those of the sum over all rows as there are ranks. Use a "
@@ -224,7 +231,7 @@ def _is_variable(value: Any) -> bool:
 
 
 def _scaled_seeds(targets: List[Any], seeds: List[Any], factors: List[tf.Tensor]) -> Any:
-    """(The targets, what goes backward from each of them: the factor times what was given, or ones)."""
+    """(Targets, upstream gradients times their factors). An upstream gradient that is not given is one."""
     targets, seeds = ([_flat_values(weighted(each)) for each in values] for values in (targets, seeds))
     return targets, [_scaled_seed(*each) for each in zip(targets, seeds, factors)]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Differences of values that `_strategy_values` has described, in words, and whether they are errors.
+"""Differences of values that _values.py has described, in words, and whether they are errors.
 
-Numbers and texts of the program's own may differ by rank, so they are worth a warning at most. The same elements in
-another order are what going over a set() makes, and always an error.
+Numbers and texts of the program's own may differ between ranks, so they cause a warning at most. Equal elements in a
+different order are always an error: they come from iterating over a set().
 """
 
 import json
@@ -17,10 +17,10 @@ from . import _code
 UNKNOWN = "an object that is not compared"
 # Levels of a difference.
 PASSED, WARNING, ERROR = 0, 1, 2
-# Marks of values, as keys of a dictionary that has no other: of the program, and those of which only the order counts.
+# Keys of a dictionary with one entry, which mark the value: of the program's own, and compared by order only.
 OWN, ORDER = "of the program", "the order"
 _LEVELS = {OWN: WARNING, ORDER: PASSED}
-# Hosts of different kinds compute the same constants, as statistics of data, with other rounding.
+# Hosts with different processors compute constants, such as statistics of data, with different rounding.
 _ROUNDING = 1e-5
 
 
@@ -30,8 +30,11 @@ class Difference(NamedTuple):
 
 
 def worst_difference(name: str, values: Mapping[int, Any], of: str = "", level: int = ERROR) -> Difference:
-    """The first of the worst differences between the ranks' values: "vocabulary[3] of layer 'lookup' is 'cat' on rank 0
-    and 'dog' on rank 1", where `of` is " of layer 'lookup'". At most of `level`, but for elements in another order."""
+    """The first difference of the highest level, but no level above `level` except for elements in a different order.
+
+    The text is, for example, "vocabulary[3] of layer 'lookup' is 'cat' on rank 0 and 'dog' on rank 1", where `of` is
+    " of layer 'lookup'".
+    """
     first = values[0]
     if all(_is_same(first, each) for each in values.values()):
         return Difference()
@@ -59,14 +62,14 @@ def _of_members(name: str, values: Mapping[int, Dict[str, Any]], of: str, level:
         )
     else:
         found = Difference()
-        if _is_other_order([[each[key] for key in keys[0]] for each in values.values()]):
+        if _is_reordered([[each[key] for key in keys[0]] for each in values.values()]):
             level = ERROR
     common = [key for key in keys[0] if all(key in each for each in values.values())]
     for key in common:
         found = max(
             found,
             worst_difference(_within(key, name), {rank: each[key] for rank, each in values.items()}, of, level),
-            key=lambda one: one.level,
+            key=lambda each: each.level,
         )
     return found if found.level > PASSED else Difference()
 
@@ -75,13 +78,13 @@ def _of_elements(name: str, values: Mapping[int, List[Any]], of: str, level: int
     if len(set(map(len, values.values()))) > 1:
         text = difference(f"the number of elements of {name}{of}", {rank: len(each) for rank, each in values.items()})
         return Difference(level, text)
-    if _is_other_order(list(values.values())):
+    if _is_reordered(list(values.values())):
         level, of = ERROR, f"{of}, which has the same elements in another order,"
     found = Difference()
     for number in range(len(values[0])):
         parts = {rank: each[number] for rank, each in values.items()}
         place = f"element {number} of {name}" if " " in name else f"{name}[{number}]"
-        found = max(found, worst_difference(place, parts, of, level), key=lambda one: one.level)
+        found = max(found, worst_difference(place, parts, of, level), key=lambda each: each.level)
         if found.level == ERROR:
             break
     return found
@@ -103,24 +106,24 @@ def _of_leaves(name: str, values: Mapping[int, Any], of: str, level: int) -> Dif
     return Difference(level, difference(name + of, {rank: _shown(each) for rank, each in values.items()}))
 
 
-def _is_other_order(everyones: List[List[Any]]) -> bool:
-    """Whether the ranks have the same elements in another order, but for numbers that go round with the rank."""
-    texts = [[json.dumps(each) for each in mine] for mine in everyones]
+def _is_reordered(of_ranks: List[List[Any]]) -> bool:
+    """True if the ranks have equal elements in different orders. False for numbers that are rotated by the rank."""
+    texts = [[json.dumps(each) for each in mine] for mine in of_ranks]
     if len(texts[0]) < 2 or all(mine == texts[0] for mine in texts) or any(sorted(mine) != sorted(texts[0]) for mine in texts):
         return False
-    return not (all(isinstance(each, (bool, int, float)) for each in everyones[0]) and _go_round(texts))
+    return not (all(isinstance(each, (bool, int, float)) for each in of_ranks[0]) and _is_rotated(texts))
 
 
-def _go_round(everyones: List[List[str]]) -> bool:
-    """Whether each rank has those of rank 0, moved on by its number: a ring as a rank sees it, a one among zeros."""
-    first = everyones[0]
-    if len(everyones) % len(first):  # not a number for each rank, of the job or of a host
+def _is_rotated(of_ranks: List[List[str]]) -> bool:
+    """True if each rank has rank 0's elements rotated by the rank: a ring seen from each rank, or a one-hot vector."""
+    first = of_ranks[0]
+    if len(of_ranks) % len(first):  # not one number per rank of the job or of a host
         return False
-    turned = [
-        [first[place:] + first[:place] for place in (step * rank % len(first) for rank in range(len(everyones)))]
+    rotations = [
+        [first[place:] + first[:place] for place in (step * rank % len(first) for rank in range(len(of_ranks)))]
         for step in (1, -1)
     ]
-    return everyones in turned
+    return of_ranks in rotations
 
 
 def _are_texts(keys: List[str]) -> bool:
@@ -128,7 +131,7 @@ def _are_texts(keys: List[str]) -> bool:
 
 
 def _is_by_rank(values: Mapping[int, Any]) -> bool:
-    """Whether they are ranks, multiples of them, or numbers or texts in which ranks are counted."""
+    """True for ranks, multiples of ranks, and numbers or texts that differ only by a count of the ranks."""
     if all(isinstance(each, int) for each in values.values()):
         first, second = values[0], values[1]
         counted = all(each == first + rank for rank, each in values.items())

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that the computation of a model depends on, in a form that ranks can compare.
+"""Describes values that the computation of a model depends on, in a form that ranks can compare.
 
-`comparable` returns the same for values that compute the same, in every process: lists, dictionaries of named parts,
-numbers and texts, without addresses, file paths, the order of sets, and seeds. A value that it does not know is
-UNKNOWN, and is not
-compared: a program that is right must not be refused. `own` marks what is the program's, which ranks may have
-    otherwise.
+`comparable` returns equal descriptions for values that compute the same, in every process: lists, dictionaries of named
+parts, numbers and texts, without addresses, file paths, seeds, and the order of sets. The description of an unknown
+value is UNKNOWN, which is not compared: a correct program must never be refused. `own` marks values of the program's
+own, which may differ between ranks.
 """
 
 import enum
@@ -23,11 +22,12 @@ from . import _code
 from ._code import function_of, is_of_library
 from ._value_differences import ORDER, OWN, UNKNOWN
 
-_MAX_ELEMENTS = 1 << 16  # of arrays that are compared by element; larger ones by sums or a digest
-_BLOCKS = 256  # of large arrays, of which each has its sums
-_MAX_NUMBER = 1 << 40  # larger ones are times, hashes and addresses
+_MAX_ELEMENTS = 1 << 16  # larger arrays are compared by sums or a digest, smaller arrays by element
+_BLOCKS = 256  # number of blocks of a large array; each block has sums of its own
+_MAX_NUMBER = 1 << 40  # larger integers are times, hashes and addresses, which are not compared
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\d{12,}")
-_MAX_DEPTH = 4  # of objects and functions within each other
+_MAX_DEPTH = 4  # of nested objects and functions
+# Words in names of attributes that may differ between the ranks of a correct program.
 # Words in names of attributes that may well differ between the ranks of a program that is right.
 _OF_RANKS = re.compile(
     r"(?:^|_)(?:rank|seeds?|paths?|dirs?|directory|folder|files?|filename|time|timer|clock|started|uid|uuid|pid|"
@@ -36,19 +36,20 @@ _OF_RANKS = re.compile(
     r"lock|registered|random|generator|rng|strategy|hvd|comm)(?:_|$)",
     re.IGNORECASE,
 )
-# And of those whose order may not, as of "feature_names".
+# Words in names of attributes whose values may differ, though not in their order, for example "feature_names".
 _OF_NAMES = re.compile(r"(?:^|_)(?:names?|id|main|master|primary|is|module)(?:_|$)", re.IGNORECASE)
 _ORDERED = (list, tuple, dict)
 _CONTAINERS = (*_ORDERED, set, frozenset, np.ndarray, tf.Tensor)
 
 
 def is_compared(name: str) -> bool:
-    """Whether what has this name, of an attribute, argument or variable, must be equal on all ranks."""
+    """True if an attribute, argument or variable of this name must be equal on all ranks."""
     return not _OF_RANKS.search(name) and not _OF_NAMES.search(name)
 
 
-class Late:
-    """A value that is dear to write down: ranks compare its digest first."""
+class LazyValue:
+    """A value that is expensive to describe: ranks compare the digest first, and call `value` only if digests
+    differ."""
 
     def __init__(self, digest: str, value: Callable[[], Any]):
         self.digest = digest
@@ -56,18 +57,20 @@ class Late:
 
 
 def comparable(value: Any, depth: int = 0) -> Any:
-    """The value in a form that is the same on all ranks if the value computes the same."""
+    """A description that is equal on all ranks if the values compute the same. UNKNOWN for values that are not
+    compared."""
     try:
         return _comparable(value, depth)
     except Exception:  # pylint: disable=broad-except  # code of the program, in objects of any kind
         return UNKNOWN
 
 
-def own(name: str, value: Any, gone_over: Collection[str] = (), only_order: bool = False) -> Any:
-    """The same for a value of the program's, which has this name. gone_over: names of what its code goes over."""
+def own(name: str, value: Any, iterated: Collection[str] = (), only_order: bool = False) -> Any:
+    """`comparable` for a value of the program's own with this name. iterated: names whose values the program iterates
+    over."""
     if _OF_RANKS.search(name):
         return UNKNOWN
-    if isinstance(value, (set, frozenset)) and name.rpartition(".")[2] in gone_over:
+    if isinstance(value, (set, frozenset)) and name.rpartition(".")[2] in iterated:
         value, only_order = list(value), True
     if only_order or _OF_NAMES.search(name) or _is_plain_object(value):
         return _only_order(value, 0)
@@ -76,7 +79,7 @@ def own(name: str, value: Any, gone_over: Collection[str] = (), only_order: bool
 
 
 def _only_order(value: Any, depth: int) -> Any:
-    is_compared_here = isinstance(value, (*_CONTAINERS, Late)) or is_table(value) or _is_plain_object(value)
+    is_compared_here = isinstance(value, (*_CONTAINERS, LazyValue)) or is_table(value) or _is_plain_object(value)
     described = comparable(value, depth) if is_compared_here else UNKNOWN
     return UNKNOWN if described == UNKNOWN else {ORDER: described}
 
@@ -124,7 +127,7 @@ def _of_structure(value: Any, depth: int) -> Any:
 
 def _of_array(value: Any) -> Any:
     if isinstance(value, tf.Tensor) and not hasattr(value, "numpy"):
-        return UNKNOWN  # of a graph
+        return UNKNOWN  # a tensor of a graph
     array = np.asarray(value)
     if array.dtype.hasobject and not all(isinstance(each, (str, bytes)) for each in array.flat):
         return UNKNOWN
@@ -141,34 +144,35 @@ def _of_array(value: Any) -> Any:
 
 
 def _sums(array: Any) -> List[float]:
-    """Of each block of a large array, numbers that rounding changes as little as its elements, and other contents or
-    another order much more."""
+    """Two numbers for each block of a large array. Rounding changes them by as little as the elements; different
+    contents, or a different order, change them much more."""
     parts = []
     for block in np.array_split(array, _BLOCKS):
         block = block.astype(np.float64)
         size = float(np.abs(block).sum())
         weighted = float(block @ np.cos(np.arange(block.size))) / size if size else 0.0
-        parts += [size, 2.0 + weighted]  # far from zero, near which rounding would be a large part
+        parts += [size, 2.0 + weighted]  # far from zero, where rounding would be a large relative difference
     return parts
 
 
 def _of_mapping(value: Mapping, depth: int) -> Any:
     kind = value.get("class_name")
-    if isinstance(kind, str) and kind == "__lambda__":  # marshalled, with the path of its file
+    if isinstance(kind, str) and kind == "__lambda__":  # marshalled code, which contains the path of its file
         return UNKNOWN
     items = {key: comparable(each, depth) if _is_compared_key(key, value) else UNKNOWN for key, each in value.items()}
     if isinstance(value.get("learning_rate"), (int, float, np.floating)):
-        items["learning_rate"] = UNKNOWN  # of an optimizer: another rank's is replaced by rank 0's, with a warning
+        items["learning_rate"] = UNKNOWN  # an optimizer's: a different rate is replaced by rank 0's, with a warning
     return {f"[{key!r}]": each for key, each in items.items() if isinstance(key, (str, int, float, tuple))}
 
 
 def _is_compared_key(key: Any, value: Mapping) -> bool:
-    """A name alone, as policies have, says what a thing is."""
+    """True if the entry must be equal on all ranks. A name alone in a dictionary, as of a policy, identifies the
+    object."""
     return not isinstance(key, str) or is_compared(key) or len(value) == 1
 
 
 def _is_plain_object(value: Any) -> bool:
-    """Whether it only holds what the program has given it: a configuration, an encoder."""
+    """True for an object of the program that only holds data, such as a configuration or an encoder."""
     if (
         isinstance(value, (type, types.ModuleType, *_CONTAINERS))
         or is_of_library(type(value))
@@ -179,7 +183,7 @@ def _is_plain_object(value: Any) -> bool:
 
 
 def _of_object(value: Any, depth: int) -> Any:
-    """Regularizers, constraints, policies and the like, and those that the program has written."""
+    """Describes regularizers, constraints, policies, and objects of the program's own classes."""
     import keras
 
     if isinstance(
@@ -197,7 +201,7 @@ def _of_object(value: Any, depth: int) -> Any:
 
 
 def config_of(value: Any) -> Any:
-    """What get_config() returns; None where an own class was not made to be saved."""
+    """The result of get_config(); None if the program's class does not support it."""
     import warnings
 
     try:
@@ -209,8 +213,8 @@ def config_of(value: Any) -> Any:
 
 
 def attributes(value: Any, only_containers: bool = False) -> Dict[str, Any]:
-    """The attributes of an object of the program by which ranks must not differ. Truth values are left out: most of
-    them say whether this rank writes, prints or keeps something."""
+    """The attributes of an object of the program's that must be equal on all ranks. Booleans are left out: most of them
+    say whether this rank writes, prints or keeps something."""
     kept = {name: each for name, each in vars(value).items() if not isinstance(each, (bool, type(None)))}
     if only_containers:
         return {
@@ -223,12 +227,12 @@ def attributes(value: Any, only_containers: bool = False) -> Dict[str, Any]:
 
 
 def of_function(function: Any, depth: int = 0) -> Any:
-    """A library's function by its name, one of the program by its code, the constants that it refers to, and the order
-    of the sets that it goes over."""
+    """Describes a library's function by its name, a function of the program by its code, the constants that the
+    function refers to, and the order of the sets that it iterates over."""
     if is_of_library(function) or not isinstance(function, types.FunctionType):
         library = str(getattr(function, "__module__", "")).partition(".")[0]
         return f"function {library}.{getattr(function, '__qualname__', function)}"
-    names, sets = _code.gone_over(function.__code__)
+    names, sets = _code.iterated(function.__code__)
     parts = {"code": _code.digest(function.__code__), "defaults": {OWN: comparable(_defaults(function), depth)}}
     for number, each in enumerate(sets):
         parts[f"set {number}"] = {ORDER: each}
@@ -253,7 +257,8 @@ def is_container(value: Any) -> bool:
 
 
 def is_constant(value: Any) -> bool:
-    """Texts and truth values are left out: they are what ranks print, and where they write."""
+    """True for values of globals and closure variables that are compared. Strings and booleans are not: they say what a
+    rank prints and where it writes."""
     if isinstance(value, (bool, str, np.bool_)):
         return False
     return isinstance(value, (int, float, np.generic, *_CONTAINERS)) or is_table(value) or _is_plain_object(value)
@@ -267,24 +272,25 @@ def is_table(value: Any) -> bool:
 
 
 def _base_table(value: Any) -> Any:
-    """The table of the keys, without the places for those that it does not know."""
+    """The table of known keys, without buckets for unknown keys."""
     if isinstance(value, tf.lookup.StaticVocabularyTable):
         return getattr(value, "_table", None)
     return value if isinstance(value, (tf.lookup.StaticHashTable, tf.lookup.experimental.DenseHashTable)) else None
 
 
 def of_table(table: Any) -> Any:
-    """The keys of a lookup table in the order of their values, each with its value if that is not its place."""
+    """Describes a lookup table: the keys in the order of their values, with each value unless it is the key's
+    position."""
     if not tf.executing_eagerly():
         return UNKNOWN
     try:
         keys, values = _exported(table)
-    except tf.errors.FailedPreconditionError:  # it has no contents yet
+    except tf.errors.FailedPreconditionError:  # the table is not initialised yet
         return []
     digest = hashlib.sha256()
     for each in (keys, values):
         digest.update(b"\0".join(each.ravel().tolist()) if each.dtype.hasobject else each.tobytes())
-    return Late(digest.hexdigest(), lambda: _texts(*(each.tolist() for each in _exported(table))))
+    return LazyValue(digest.hexdigest(), lambda: _texts(*(each.tolist() for each in _exported(table))))
 
 
 def _exported(table: Any) -> Tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables of the strategy: the same on all ranks, or aggregated over them when they are read."""
+"""Variables of the strategy: mirrored (equal on all ranks), or combined over the ranks when they are read."""
 
 import itertools
 from typing import Any, Callable, List, Optional
@@ -14,12 +14,12 @@ from ._private_names import MirroredVariable, SyncOnReadVariable, get_update_rep
 
 _SYNCHRONIZATION = tf.VariableSynchronization
 _AGGREGATION = tf.VariableAggregation
-# What Keras' normalisations call the variables that each replica assigns. Keras 3 says nothing of their aggregation.
+# Names of variables of Keras' normalisation layers that each replica assigns. Keras 3 does not set their aggregation.
 _MOVING_STATISTICS = ("moving_mean", "moving_variance")
 
 
 def from_first_rank(value: tf.Tensor) -> tf.Tensor:
-    """The value of rank 0, of any type whose bytes can travel."""
+    """Broadcasts rank 0's value. Raises Unsupported for strings, variants and resources. Collective."""
     if _lifecycle.size() == 1:
         return value
     dtype = value.dtype
@@ -33,7 +33,7 @@ def from_first_rank(value: tf.Tensor) -> tf.Tensor:
 
 
 def _is_random_state(name: Any, value: tf.Tensor) -> bool:
-    """Whether it is what a keras.random.SeedGenerator draws from: a seed and a counter."""
+    """True for the state of a keras.random.SeedGenerator: a seed and a counter."""
     return _last_part(name) == "seed_generator_state" and value.dtype.is_integer and value.shape == (2,)
 
 
@@ -42,13 +42,13 @@ def _last_part(name: Any) -> str:
 
 
 def initial_value(given: Any, dtype: Any, name: Any) -> Callable[[], tf.Tensor]:
-    """What a variable starts with: the value of rank 0.
+    """Returns a function that computes the initial value of a variable: rank 0's value.
 
-    The states of random generators are set apart by the rank: dropout and augmentation then differ from rank to rank,
-    as they do from sample to sample.
+    The states of random generators are offset by the rank, so that dropout and augmentation differ between ranks as
+    they differ between samples.
     """
 
-    scope = tf.get_current_name_scope()  # that of the layer
+    scope = tf.get_current_name_scope()  # the layer's
     path = f"{scope}/{name}" if scope else str(name)
 
     def compute() -> tf.Tensor:
@@ -62,7 +62,7 @@ def initial_value(given: Any, dtype: Any, name: Any) -> Callable[[], tf.Tensor]:
                 f"{tuple(own.shape)}, {what}"
             ) from None
         if _last_part(name) == "learning_rate" and own.shape.rank == 0 and tf.executing_eagerly():
-            warn_of_replaced_rate(float(own), float(value))
+            warn_replaced_rate(float(own), float(value))
         if _is_random_state(name, value):
             value += tf.constant([_lifecycle.rank(), 0], value.dtype)
         return value
@@ -70,8 +70,8 @@ def initial_value(given: Any, dtype: Any, name: Any) -> Callable[[], tf.Tensor]:
     return compute
 
 
-def warn_of_replaced_rate(own: float, first: float) -> None:
-    """On the rank whose learning rate rank 0's replaces."""
+def warn_replaced_rate(own: float, first: float) -> None:
+    """Warns on a rank whose learning rate is replaced by a different rate of rank 0."""
     if own != first:
         _engine.log(
             "warning",
@@ -80,9 +80,11 @@ def warn_of_replaced_rate(own: float, first: float) -> None:
 
 
 class AveragedVariable(MirroredVariable):
-    """A variable whose new value is averaged over the ranks, by their numbers of samples, when it is assigned in a
-    replica. The moving statistics of a normalisation are such: by TensorFlow's rules they would differ between the
-    ranks and be averaged with each read, in which all ranks would have to take part."""
+    """A variable that a replica assigns, with the new value averaged over the ranks by their numbers of samples.
+
+    For moving statistics of normalisation layers. With TensorFlow's rules the statistics would differ between the
+    ranks, and each read would be a collective.
+    """
 
     def _update_replica(self, update_fn: Callable[..., Any], value: Any, **kwargs: Any) -> Any:
         context = tf.distribute.get_replica_context()
@@ -95,19 +97,19 @@ _OPS = {LARGEST: Max, SMALLEST: Min}
 
 
 class CombinedVariable(SyncOnReadVariable):
-    """A variable of which each rank has its own value, which are combined when it is read outside of a replica.
+    """A variable with a value per rank. A read outside of a replica combines the values of all ranks.
 
-    By aggregation: SUM and MEAN over the ranks, ONLY_FIRST_REPLICA the value of rank 0, NONE this rank's. What a step
-    shows to be a maximum or minimum is combined as such, though it says SUM.
+    The aggregation determines how: SUM and MEAN over the ranks, ONLY_FIRST_REPLICA takes rank 0's value, NONE this
+    rank's. A SUM variable of which a step computes a maximum or minimum is combined by maximum or minimum.
     """
 
     def __init__(self, strategy: Any, variable: Any, aggregation: Any, start: Optional[tf.Tensor]):
         super().__init__(strategy, [variable], aggregation)
-        self._start = start  # what all ranks have last set it to together; None if that was in a graph
+        self._start = start  # the value that all ranks have last assigned together; None if it was computed in a graph
         self._way: Optional[str] = None
 
     def is_combined_by(self, way: str) -> bool:
-        """Combines the ranks' values in this way from now on. False if another one was chosen before."""
+        """Sets how the ranks' values are combined. False if a different way was set before."""
         if self._way is None:
             self._way = way
             if way != SUM and self._start is not None:
@@ -143,7 +145,7 @@ class CombinedVariable(SyncOnReadVariable):
 
 
 def _as_part_of_sum(initial: Callable[[], tf.Tensor], start: List[tf.Tensor]) -> Callable[[], tf.Tensor]:
-    """What this rank starts with. start: gets the value of all ranks, unless that is in a graph."""
+    """Wraps `initial`: returns this rank's part of the sum. start: receives the value of all ranks, in eager mode."""
 
     def compute() -> tf.Tensor:
         value = initial()
@@ -155,16 +157,17 @@ def _as_part_of_sum(initial: Callable[[], tf.Tensor], start: List[tf.Tensor]) ->
 
 
 def part_of_sum(value: tf.Tensor) -> tf.Tensor:
-    """What this rank holds of a number that all ranks set together."""
+    """This rank's part of a value that all ranks assign together to a summed variable: the value on rank 0, zero
+    elsewhere."""
     if _lifecycle.rank() == 0:
         return value
-    # The value may come from a collective, which TensorFlow would leave out where nothing depends on it.
+    # The value may come from a collective, which TensorFlow would prune on ranks where no tensor depends on it.
     with tf.control_dependencies([value]):
         return tf.identity(tf.zeros_like(value))
 
 
 def is_of_strategy(variable: Any) -> bool:
-    """Whether the tf.Variable was made in a strategy's scope."""
+    """True if the tf.Variable was created in, or adopted into, a strategy's scope."""
     return number_of(variable) != 0
 
 
@@ -172,23 +175,23 @@ _numbers = itertools.count(1)
 
 
 def number_of(variable: Any) -> int:
-    """Which one it is of those that were made in scopes, from 1 on; -1 for those that were adopted, 0 for others."""
+    """Position of the variable among all variables created in scopes, from 1; -1 if adopted, 0 if of no strategy."""
     return getattr(getattr(variable, "_primary", variable), "_farandole_number", 0)
 
 
 def adopt(variable: Any) -> None:
-    """A tf.Variable that was made outside counts as one of the strategy from now on."""
+    """Makes a tf.Variable that was created outside of the scope count as the strategy's."""
     variable._farandole_number = -1
 
 
 def is_sum_of_replicas(variable: Any) -> bool:
-    """Whether what is assigned in a replica is summed up over the ranks."""
+    """True if values that replicas assign are summed over the ranks."""
     is_mirrored = isinstance(variable, MirroredVariable) and not isinstance(variable, AveragedVariable)
     return is_mirrored and variable._aggregation == _AGGREGATION.SUM
 
 
 def create(strategy: Any, next_creator: Callable[..., Any], kwargs: Any) -> Any:
-    """Makes a variable in the strategy's scope, by what it says of its synchronisation and aggregation."""
+    """Creates a variable in the strategy's scope. Its synchronization and aggregation decide the class."""
     kwargs.pop("colocate_with", None)
     kwargs.pop("experimental_batch_initialization", None)
     dtype = kwargs.get("dtype")
@@ -207,8 +210,8 @@ def create(strategy: Any, next_creator: Callable[..., Any], kwargs: Any) -> Any:
         if aggregation == _AGGREGATION.MEAN:
             return AveragedVariable(strategy, [variable], aggregation)
         return CombinedVariable(strategy, variable, aggregation, start[0] if start else None)
-    # Each rank assigns what it has computed; all have computed the same. So do scalars for which only the first replica
-    # counts: they are counters and learning rates.
+    # All ranks compute and assign the same value. That includes scalars with ONLY_FIRST_REPLICA, which are counters and
+    # learning rates.
     is_plain = aggregation == _AGGREGATION.NONE
     if is_plain or (aggregation == _AGGREGATION.ONLY_FIRST_REPLICA and variable.shape.rank == 0):
         return variable
