@@ -55,7 +55,7 @@ class PatchesTest(support.RankedTest):
 
 
 def _add_tests():
-    for number, patch in enumerate(_patches.PATCHES):
+    for number, patch in enumerate(_patches.PATCHES + _patches.OTHER_PATCHES):
         name = f"test_{number:02}_{patch.name.replace('.', '_')}"
         setattr(PatchesTest, name, lambda self, patch=patch: self.check_entry(patch))
 

@@ -5,12 +5,14 @@ The wrapped optimizer's class is a subclass of the given one with its name and m
 where there is no Farandole.
 """
 
+import functools
 from typing import Any, Callable, Dict, Optional
 
 import tensorflow as tf
 
 from .. import errors
 from ._gradients import GradientReducer, finite_everywhere, refuse_in_a_model_of_the_strategy
+from ._replacing import replace
 from .gradient_aggregation import LocalGradientAggregationHelper, helper_of
 
 
@@ -104,23 +106,21 @@ def _allreduce(self, grads, vars):  # noqa: A002
     return reduce(list(grads), list(vars))
 
 
+@functools.lru_cache(maxsize=None)
 def _agree_on_skipped_steps() -> None:
-    """With mixed_float16, compile() puts a LossScaleOptimizer around the optimizer, as programs do by hand. It skips a
-    step for gradients that are not finite, before they are reduced: then all ranks must skip it."""
-    kind = tf.keras.optimizers.LossScaleOptimizer
-    base = kind.check_finite
-    if getattr(base, "_farandole_agrees", False):
-        return
+    """Patches LossScaleOptimizer, once. With mixed_float16, compile() wraps the optimizer in a LossScaleOptimizer, as some
+    programs do by hand. That class skips a step if gradients are not finite, before they are reduced, so all ranks must
+    skip the step together."""
+    replace(tf.keras.optimizers.LossScaleOptimizer, "check_finite", check_finite)
 
-    def check_finite(self: Any, grads: Any) -> Any:
-        finite = base(self, grads)
-        reducer = getattr(self.inner_optimizer, "_farandole_reducer", None)
-        if reducer is None or not reducer.process_set.included() or reducer.process_set.size() == 1:
-            return finite
-        return finite_everywhere(finite, reducer.process_set)
 
-    check_finite._farandole_agrees = True
-    kind.check_finite = check_finite
+def check_finite(base: Callable[..., Any], self: Any, grads: Any) -> Any:
+    """LossScaleOptimizer.check_finite: true if the gradients of all ranks are finite."""
+    finite = base(self, grads)
+    reducer = getattr(self.inner_optimizer, "_farandole_reducer", None)
+    if reducer is None or not reducer.process_set.included() or reducer.process_set.size() == 1:
+        return finite
+    return finite_everywhere(finite, reducer.process_set)
 
 
 def _keras_3_members(base: type) -> Dict[str, Any]:

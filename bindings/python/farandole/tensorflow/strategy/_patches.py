@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from ... import errors
-from .. import _errors
+from .. import _errors, _keras_optimizer
+from .._replacing import replace
 from . import (
     _agreement,
     _callbacks,
@@ -43,7 +44,7 @@ class Patch:
     why: what would be wrong without the patch.
     test: a file of tests/python that fails without the patch.
     library: whose function it is. It also holds the versions that were tested and what happens with any other version.
-    shows_base: whether the new function has the old one as its __wrapped__, as functools.wraps does.
+    shows_base: see `replace`.
     """
 
     module: str
@@ -57,16 +58,7 @@ class Patch:
     def apply(self) -> None:
         owner_name, _, name = self.name.rpartition(".")
         owner = _private_names.find(self.library, self.module, owner_name)
-        base = getattr(owner, name)
-        replacement = self.replacement
-
-        @functools.wraps(base)
-        def patched(*args: Any, **kwargs: Any) -> Any:
-            return replacement(base, *args, **kwargs)
-
-        if not self.shows_base:
-            del patched.__wrapped__
-        setattr(owner, name, patched)
+        replace(owner, name, self.replacement, self.shows_base)
 
 
 _OPTIMIZER = "keras.src.backend.tensorflow.optimizer"
@@ -274,6 +266,16 @@ PATCHES = (
             test="keras_errors_test.py",
         )
         for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
+    ),
+)
+
+# Patches that `install` does not make.
+OTHER_PATCHES = (
+    # Made by farandole.tensorflow.DistributedOptimizer, without the strategy, and with any version of Keras 3.
+    Patch(
+        _LOSS_SCALE, "LossScaleOptimizer.check_finite", _keras_optimizer.check_finite,
+        why="only the rank whose gradients are infinite would skip the step",
+        test="keras_wrapped_test.py",
     ),
 )
 
