@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of the ops as exceptions of the package.
 
-An op that fails gives TensorFlow the status that programs written for Horovod expect: FAILED_PRECONDITION where the ranks
-disagree, INVALID_ARGUMENT for what can not work, UNIMPLEMENTED for what there is not, else ABORTED. The kind and the text
-of the engine's error are its payload, and stand in its message. Eager calls of `farandole.tensorflow` raise the class of
-that kind, which is TensorFlow's class for the status too. Where TensorFlow raises by itself, from a `tf.function` or from
-Keras' `fit`, it is TensorFlow's class alone; `converted_errors` makes it the same class.
+An op that fails gives TensorFlow the status that programs written for Horovod expect: FAILED_PRECONDITION where the
+ranks disagree, INVALID_ARGUMENT for what can not work, UNIMPLEMENTED for what there is not, else ABORTED. The kind and
+the text of the engine's error are its payload, and stand in its message. Eager calls of `farandole.tensorflow` raise
+the class of that kind, which is TensorFlow's class for the status too. Where TensorFlow raises by itself, from a
+`tf.function` or from Keras' `fit`, it is TensorFlow's class alone; `converted_errors` makes it the same class.
 """
 
 import contextlib
@@ -108,8 +108,8 @@ def converted_errors() -> Iterator[None]:
 
 
 def with_own_errors(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Takes the place of a method of a Keras model, such as fit. What its error says is what the op has said, without the
-    traceback of the graph."""
+    """Takes the place of a method of a Keras model, such as fit. What its error says is what the op has said, without
+    the traceback of the graph."""
     try:
         return base(self, *args, **kwargs)
     except tf.errors.OpError as error:

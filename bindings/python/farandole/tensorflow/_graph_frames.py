@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops of a graph remember the program's lines that made them, which TensorFlow shows where they fail: without the frames of
-this package, which would stand after them, and those that started the program."""
+"""Ops of a graph remember the program's lines that made them, which TensorFlow shows where they fail: without the
+frames of this package, which would stand after them, and those that started the program."""
 
 import contextlib
 import os
@@ -25,7 +25,8 @@ def hidden() -> Any:
 
 
 def _own_files() -> FrozenSet[str]:
-    """Of the frames that there are: AutoGraph runs functions of this package from files of its own, with their globals."""
+    """Of the frames that there are: AutoGraph runs functions of this package from files of its own, with their
+    globals."""
     files = {*_STARTERS, _OF_GENERATED_CODE}
     frame = sys._getframe()
     while frame is not None:

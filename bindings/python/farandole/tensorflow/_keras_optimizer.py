@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Optional
 import tensorflow as tf
 
 from .. import errors
-from ._gradients import GradientReducer, finite_everywhere, refuse_in_a_model_of_the_strategy
+from ._gradients import GradientReducer, finite_everywhere, refuse_in_model_step
 from ._replacing import replace
 from .gradient_aggregation import LocalGradientAggregationHelper, helper_of
 
@@ -67,7 +67,7 @@ def _class_like(
     def __init__(self, *args, **kwargs):
         # Not through Keras' __setattr__, which tracks what it finds.
         reducer = make_reducer()
-        reducer.tell_passes(passes, average_aggregated)
+        reducer.set_passes(passes, average_aggregated)
         kind = LocalGradientAggregationHelper._OPTIMIZER_TYPE_KERAS
         helper = helper_of(reducer, passes, average_aggregated, kind)
         object.__setattr__(self, "_farandole_reducer", reducer)
@@ -101,16 +101,16 @@ def _variables(base: type, optimizer: Any) -> CallableList:
 
 def _allreduce(self, grads, vars):  # noqa: A002
     """The reduced gradients; before the last of several passes, what has been summed up."""
-    refuse_in_a_model_of_the_strategy("DistributedOptimizer")
+    refuse_in_model_step("DistributedOptimizer")
     reduce = self._farandole_reducer.reduce if self._agg_helper is None else self._agg_helper.compute_gradients
     return reduce(list(grads), list(vars))
 
 
 @functools.lru_cache(maxsize=None)
 def _agree_on_skipped_steps() -> None:
-    """Patches LossScaleOptimizer, once. With mixed_float16, compile() wraps the optimizer in a LossScaleOptimizer, as some
-    programs do by hand. That class skips a step if gradients are not finite, before they are reduced, so all ranks must
-    skip the step together."""
+    """Patches LossScaleOptimizer, once. With mixed_float16, compile() wraps the optimizer in a LossScaleOptimizer, as
+    some programs do by hand. That class skips a step if gradients are not finite, before they are reduced, so all ranks
+    must skip the step together."""
     replace(tf.keras.optimizers.LossScaleOptimizer, "check_finite", check_finite)
 
 

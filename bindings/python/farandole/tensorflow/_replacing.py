@@ -6,8 +6,8 @@ from typing import Any, Callable
 
 
 def replace(owner: Any, name: str, replacement: Callable[..., Any], shows_base: bool = True) -> None:
-    """Sets the attribute `name` of a class or module to a function that calls `replacement(base, …)`, where `base` is the
-    old value.
+    """Sets the attribute `name` of a class or module to a function that calls `replacement(base, …)`, where `base` is
+    the old value.
 
     shows_base: whether the new function has the old function as its __wrapped__, as functools.wraps does.
     """

@@ -47,7 +47,7 @@ class DistributedOptimizer(_Wrapper):
         use_locking: bool,
     ):
         super().__init__(optimizer, name, use_locking)
-        reducer.tell_passes(passes, average_aggregated)
+        reducer.set_passes(passes, average_aggregated)
         self._reducer = reducer
         kind = LocalGradientAggregationHelper._OPTIMIZER_TYPE_LEGACY
         self._agg_helper = helper_of(reducer, passes, average_aggregated, kind)

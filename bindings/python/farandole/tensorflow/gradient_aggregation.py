@@ -104,8 +104,8 @@ class LocalGradientAggregationHelper:
         return results
 
     def apply_gradients(self, apply_grads_closure: Callable[[], Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls the closure after the last pass only; after the others counts the optimizer's iterations, if it has any,
-        and `global_step` of `kwargs`. args: the pairs of gradient and variable first."""
+        """Calls the closure after the last pass only; after the others counts the optimizer's iterations, if it has
+        any, and `global_step` of `kwargs`. args: the pairs of gradient and variable first."""
         step = kwargs.get("global_step")
 
         def skip() -> Any:

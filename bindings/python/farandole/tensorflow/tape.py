@@ -8,7 +8,7 @@ import tensorflow as tf
 from .. import errors
 from .._engine import Average
 from ..process_sets import ProcessSet, global_process_set
-from ._gradients import GradientReducer, Groups, reducer_options, refuse_in_a_model_of_the_strategy
+from ._gradients import GradientReducer, Groups, reducer_options, refuse_in_model_step
 from .compression import Compression
 
 
@@ -36,7 +36,7 @@ class _DistributedGradientTape(tf.GradientTape):
         use_generic_names: ranks know the gradients by numbers instead of by names of the graph; for ranks whose
             graphs differ.
         """
-        refuse_in_a_model_of_the_strategy("DistributedGradientTape")
+        refuse_in_model_step("DistributedGradientTape")
         gradients = self._wrapped.gradient(target, sources, output_gradients, unconnected_gradients)
         flat_sources = tf.nest.flatten(sources)
         flat_gradients = [gradients] if len(flat_sources) == 1 and not _is_nested(sources) else _flatten(gradients)
