@@ -11,8 +11,8 @@ from typing import Any, Callable, Dict, Optional
 import tensorflow as tf
 
 from .. import errors
+from .._replacing import replace
 from ._gradients import GradientReducer, finite_everywhere, refuse_in_model_step
-from ._replacing import replace
 from .gradient_aggregation import LocalGradientAggregationHelper, helper_of
 
 

@@ -9,6 +9,8 @@ To add a patch: write `def function(base, self, …)`, where `base` is the funct
 name a test file of tests/python that fails without the entry. tests/python/keras_patches_test.py checks that the
 installed Keras and TensorFlow still have each name.
 
+farandole.tensorflow.data.compute_service replaces nothing, but adds a method: tf.data.Dataset.send_to_data_service.
+
 Two patches last for the duration of a call only, and their functions make them themselves: `_keras.iterate` replaces
 tf.random.shuffle, `_losses.losses_of_outputs` undoes the patch of unscale_loss_for_distribution.
 """
@@ -17,9 +19,9 @@ import functools
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from ... import errors
+from ... import _missing_scope, errors
+from ..._replacing import replace
 from .. import _errors, _keras_optimizer
-from .._replacing import replace
 from . import (
     _agreement,
     _callbacks,
@@ -276,6 +278,12 @@ OTHER_PATCHES = (
         _LOSS_SCALE, "LossScaleOptimizer.check_finite", _keras_optimizer.check_finite,
         why="only the rank whose gradients are infinite would skip the step",
         test="keras_wrapped_test.py",
+    ),
+    # Made by `init` on rank 0 of several, with any version of Keras.
+    Patch(
+        "keras.src.callbacks.callback_list", "CallbackList.set_model", _missing_scope.set_model,
+        why="a program that forgets the strategy's scope would train a model per rank, without a warning",
+        test="keras_scope_test.py",
     ),
 )
 
