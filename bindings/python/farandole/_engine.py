@@ -69,7 +69,8 @@ def refuse(name: str, process_set: int, why: BaseException, by_order: bool = Fal
     lib.farandole_refuse(ctypes.byref(request), f"{type(why).__name__}: {why}".encode())
 
 
-# Of the version whose interface this is. By this name the op library and the plug-ins find the copy that is loaded here.
+# Of the version whose interface this is. By this name the op library and the plug-ins find the copy that is loaded
+# here.
 SONAME = "libfarandole.so.0.1"
 
 

@@ -20,7 +20,8 @@ from .launch import _checks, _commands, _function, _hosts, _options, _pages
 
 
 def main(arguments: List[str], name: str) -> None:
-    """Becomes the launcher, so that its status, its signals and its output are those of the job. `name`: this program's."""
+    """Becomes the launcher, so that its status, its signals and its output are those of the job. `name`: this
+    program's."""
     request = _options.parse(arguments, name)
     if request.action == "check-build":
         print(json.dumps(info(), indent=2, default=str))
