@@ -20,8 +20,10 @@ from .launch import _checks, _commands, _function, _hosts, _options, _pages
 
 
 def main(arguments: List[str], name: str) -> None:
-    """Becomes the launcher, so that its status, its signals and its output are those of the job. `name`: this
-    program's."""
+    """Runs the command line. Replaces this process by the launcher, so that status, signals and output are the job's.
+
+    name: of this program, for messages.
+    """
     request = _options.parse(arguments, name)
     if request.action == "check-build":
         print(json.dumps(info(), indent=2, default=str))
@@ -69,7 +71,7 @@ def horovodrun() -> None:
 
 
 class _CallableModule(types.ModuleType):
-    """`import farandole.run` puts this module in the place of the function of the same name, which it then calls."""
+    """Makes the module callable: `import farandole.run` replaces the attribute `run`, a function, by this module."""
 
     def __call__(self, *arguments: Any, **named: Any) -> List[Any]:
         return _function.run(*arguments, **named)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HOROVOD_* variables: those that mean something here are passed on, the others are named once."""
+"""Translates HOROVOD_* variables to Farandole's settings. Variables without an effect are named in a warning."""
 
 import os
 from typing import Callable, Dict, List, Mapping, Optional, Tuple
 
-_LONGEST = "604800"  # a week: the most that FARANDOLE_WARN_AFTER takes
+_LONGEST = "604800"  # a week, the maximum of FARANDOLE_WARN_AFTER
 
 
 def _is_on(value: str) -> bool:
@@ -12,7 +12,7 @@ def _is_on(value: str) -> bool:
 
 
 def _timeline(value: str) -> str:
-    """A file; "DYNAMIC" asks for start_timeline(), which can be called anyway."""
+    """A file name. "DYNAMIC" asks for start_timeline(), which is always possible."""
     return "" if value.upper() == "DYNAMIC" else value
 
 
@@ -27,7 +27,7 @@ _LOG_LEVELS = {
 
 
 def _positive(value: str) -> str:
-    """A whole number of at least 1; Horovod takes 0 for "do not pack"."""
+    """A whole number of at least 1. Horovod's 0 means "do not pack"."""
     return str(max(int(value), 1)) if value.isdigit() else ""
 
 
@@ -35,7 +35,7 @@ def _seconds(value: str) -> str:
     return value if value.isdigit() else ""
 
 
-# Ours, and our text for theirs; an empty text, also for what is no value, passes nothing on.
+# Farandole's setting, and a function that translates the value. An empty result, as for an invalid value, sets nothing.
 _MEANINGS: Dict[str, Tuple[str, Callable[[str], str]]] = {
     "HOROVOD_FUSION_THRESHOLD": ("FARANDOLE_FUSION_BYTES", _positive),
     "HOROVOD_STALL_CHECK_TIME_SECONDS": (
@@ -48,7 +48,7 @@ _MEANINGS: Dict[str, Tuple[str, Callable[[str], str]]] = {
     "HOROVOD_TIMELINE_MARK_CYCLES": ("FARANDOLE_TIMELINE_CYCLES", lambda value: "on" if _is_on(value) else "off"),
     "HOROVOD_LOG_LEVEL": ("FARANDOLE_LOG", lambda value: _LOG_LEVELS.get(value.lower(), "")),
 }
-# They ask for what is so anyway, or say where a launcher put the process.
+# Variables that ask for the normal behaviour, or in which a launcher describes the process.
 _NEEDLESS = {
     "HOROVOD_DYNAMIC_PROCESS_SETS",
     "HOROVOD_RANK",
@@ -62,8 +62,8 @@ _NEEDLESS = {
 
 
 def translate(environment: Mapping[str, str]) -> Tuple[Dict[str, str], List[str]]:
-    """What to set for the HOROVOD_* variables of `environment`, and the names of those that have no effect. A
-    variable of ours that is set already stays."""
+    """(Settings for the HOROVOD_* variables of `environment`, names of variables that have no effect). Settings that
+    are in the environment already are not overridden."""
     settings: Dict[str, str] = {}
     ignored: List[str] = []
     for name in sorted(environment):
@@ -80,18 +80,18 @@ def translate(environment: Mapping[str, str]) -> Tuple[Dict[str, str], List[str]
 
 
 def setting_of(variable: str) -> Optional[str]:
-    """The setting of Farandole that a HOROVOD_* variable is read as; None if it has no effect."""
+    """The setting of Farandole to which a HOROVOD_* variable is translated; None if the variable has no effect."""
     return _MEANINGS[variable][0] if variable in _MEANINGS else None
 
 
 def apply() -> List[str]:
-    """Sets the variables of this process. Returns the names of those that have no effect."""
+    """Sets the translated variables in this process. Returns the names of HOROVOD_* variables that have no effect."""
     settings, ignored = translate(os.environ)
     os.environ.update(settings)
     return ignored
 
 
 def launched_size() -> int:
-    """Number of processes that horovodrun says it started; 1 if it did not start this one."""
+    """Number of processes that horovodrun has started; 1 if horovodrun did not start this process."""
     text = os.environ.get("HOROVOD_SIZE", "")
     return int(text) if text.isdigit() else 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""farandole-run under the name horovodrun, for scripts that call it: only where somebody asks for it."""
+"""Installs farandole-run under the name horovodrun, on request only, for scripts that call horovodrun."""
 
 import os
 import re
@@ -12,22 +12,23 @@ from .. import errors
 NAME = "horovodrun"
 _MARK = "# Made by farandole-run --as-horovod."
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
-# Options of Python before the script, and those of them that take a word.
+# Options of Python before the script, and those that take a value.
 _FLAG = re.compile(r"-[bBdEiIOPqRsSuvVx]+|-[WX].+")
 _WITH_WORD = ("-W", "-X")
 
 
 def install(directory: str = "") -> str:
-    """Writes horovodrun beside farandole-run, or into `directory`. Returns a text that says where, and how to undo it.
+    """Writes horovodrun beside farandole-run, or into `directory`. Returns a message that says where, and how to undo
+    it.
 
-    Raises InvalidArgument if another horovodrun is there, OSError if the file can not be written.
+    Raises InvalidArgument if there is another horovodrun, OSError if the file cannot be written.
     """
     path = os.path.join(directory or sysconfig.get_path("scripts"), NAME)
     if os.path.lexists(path) and not _is_ours(path):
         raise errors.InvalidArgument(
             f"{path} is there already and is not Farandole's; uninstall Horovod (pip uninstall horovod) or remove the file"
         )
-    # Not to the file that is there: it may be a link, or running.
+    # Replaces the file rather than writing into it: the old file may be a link, or running.
     fresh = f"{path}.{os.getpid()}"
     with open(fresh, "w", encoding="utf-8") as file:
         file.write(f"#!{sys.executable}\n{_MARK}\nfrom farandole.run import horovodrun\n\nhorovodrun()\n")
@@ -45,7 +46,8 @@ def _is_ours(path: str) -> bool:
 
 
 def wrapped(program: Sequence[str]) -> List[str]:
-    """`python train.py …` with imports of horovod that find Farandole; what is no Python script or module, as it is."""
+    """`python train.py …` with a prefix that makes `import horovod` find Farandole. Any other program is returned
+    unchanged."""
     words = list(program)
     if not words or not _PYTHON.fullmatch(os.path.basename(words[0])):
         return words

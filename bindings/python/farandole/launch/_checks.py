@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is looked at on this machine before a job starts: the launcher, and whether it will reach the hosts, which launchers
-answer with a prompt, a hang or a page of text."""
+"""Checks before a job starts: finds the launcher, and tests whether the hosts are reachable. Launchers themselves
+respond to an unreachable host with a prompt, a hang or a page of text."""
 
 import os
 import shlex
@@ -15,8 +15,8 @@ from ._commands import ssh_arguments
 from ._launchers import Launcher, Options, find_launcher, refuse_ranks
 
 _SECONDS_FOR_SSH = 30  # horovodrun's --start-timeout
-_MOST_AT_ONCE = 32
-# Where the launcher finds what to call instead of ssh.
+_MAX_CONCURRENT = 32
+# Variables in which the launcher finds the program to call instead of ssh.
 _AGENTS = {
     "openmpi": "OMPI_MCA_plm_rsh_agent",
     "mpich": "HYDRA_LAUNCHER_EXEC",
@@ -25,16 +25,17 @@ _AGENTS = {
 
 
 def find(options: Options) -> Launcher:
-    """The launcher for a job of this process. Raises InvalidArgument in a rank, and what find_launcher raises."""
+    """Finds the launcher for a job. Raises InvalidArgument if this process is a rank, and the errors of
+    find_launcher."""
     environment = {**os.environ, **options.settings}
     refuse_ranks(environment)
     return find_launcher(environment, options.launcher, lambda: info()["plugins"])
 
 
 def prepare(launcher: Launcher, options: Options, environment: Mapping[str, str]) -> None:
-    """Makes the directory for output, and asks each host that the launcher will reach by ssh whether it answers.
+    """Creates the directory for output, and connects to each host that the launcher will reach by ssh.
 
-    Raises Unsupported with the hosts that do not, OSError if the directory can not be made.
+    Raises Unsupported with the unreachable hosts, OSError if the directory cannot be created.
     """
     if options.output_filename:
         os.makedirs(options.output_filename, exist_ok=True)
@@ -43,7 +44,7 @@ def prepare(launcher: Launcher, options: Options, environment: Mapping[str, str]
 
 
 def _reaches_by_ssh(launcher: Launcher, environment: Mapping[str, str]) -> bool:
-    # Within an allocation mpirun and mpiexec start their daemons by srun.
+    # Within a Slurm allocation, mpirun and mpiexec start their daemons by srun.
     if launcher.kind == "srun" or environment.get("SLURM_JOB_ID"):
         return False
     agent = shlex.split(environment.get(_AGENTS[launcher.flavour], "")) or ["ssh"]
@@ -57,14 +58,14 @@ def _check_ssh(launcher: Launcher, options: Options, environment: Mapping[str, s
     seconds = options.start_seconds or _SECONDS_FOR_SSH
     ssh = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={seconds}"]
     ssh += ssh_arguments(launcher, options, environment)
-    with ThreadPoolExecutor(min(len(remote), _MOST_AT_ONCE)) as pool:
+    with ThreadPoolExecutor(min(len(remote), _MAX_CONCURRENT)) as pool:
         answers = [each for each in pool.map(lambda host: _why_unreachable(ssh, host, seconds), remote) if each]
     if answers:
         raise errors.Unsupported("\n  ".join(["ssh does not reach all hosts without a question:", *answers]))
 
 
 def _why_unreachable(ssh: List[str], host: str, seconds: int) -> Optional[str]:
-    """None if the host can be reached, else a line with what ssh says and what to do."""
+    """None if the host is reachable. Otherwise a line with ssh's message and the remedy."""
     try:
         asked = subprocess.run(
             [*ssh, host, "true"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds + 5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of a job, for each launcher: pure, so that all of it is tested where no launcher is."""
+"""Makes the command line of a job, for each launcher. Pure functions, so tests need no launcher."""
 
 import os
 import re
@@ -12,21 +12,22 @@ from . import _hosts
 from ._launchers import Launcher, Options
 
 _EXPORTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Of this session and this host; ranks on other hosts have their own.
+# Variables of this session and this host; ranks on other hosts have their own.
 _NOT_EXPORTED = re.compile(r"(OLDPWD|PWD|SHLVL|HOSTNAME|TERM|_|(SSH|XDG|DBUS|OMPI|PMIX|PMI|HYDRA|SLURM)_.*)")
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 
 
 @dataclass
 class Command:
-    """What starts a job. Values of variables are never among the words, which every user of the machine can read."""
+    """The command that starts a job. `words` never contain values of variables, because all users of a machine can read
+    them."""
 
     words: List[str]
-    settings: Dict[str, str] = field(default_factory=dict)  # variables of the launcher, over those of this process
-    notes: List[str] = field(default_factory=list)  # what was asked for and has no effect, and why
+    settings: Dict[str, str] = field(default_factory=dict)  # variables of the launcher; override this process's
+    notes: List[str] = field(default_factory=list)  # options that have no effect, and why
 
     def text(self) -> str:
-        """For a shell. A value that may be a secret stays out: the shell is to have it as NAME."""
+        """The command for a shell. Replaces values that may be secrets by a reference to the shell's variable."""
         settings = [
             f'{name}="${name}"' if _SECRET.search(name) else f"{name}={shlex.quote(value)}"
             for name, value in sorted(self.settings.items())
@@ -37,9 +38,9 @@ class Command:
 def make_command(
     launcher: Launcher, options: Options, program: Sequence[str], environment: Mapping[str, str]
 ) -> Command:
-    """The command that starts `program`. `environment`: that of this process.
+    """Makes the command that starts `program`. environment: of this process.
 
-    Raises InvalidArgument where the hosts do not take the ranks, Unsupported for what this launcher does not have.
+    Raises InvalidArgument if the hosts have too few slots, Unsupported for options that the launcher does not support.
     """
     _check_slots(launcher, options, environment)
     command = Command([launcher.path], dict(options.settings))
@@ -54,7 +55,7 @@ def make_command(
     return command
 
 
-# Where a launcher finds arguments for ssh that are set for all jobs.
+# Variables in which a launcher finds arguments for ssh that are configured for all jobs.
 _SSH_VARIABLES = {
     "openmpi": "OMPI_MCA_plm_rsh_args",
     "mpich": "HYDRA_LAUNCHER_EXTRA_ARGS",
@@ -68,7 +69,8 @@ def _own_ssh_arguments(options: Options) -> List[str]:
 
 
 def ssh_arguments(launcher: Launcher, options: Options, environment: Mapping[str, str]) -> List[str]:
-    """What the launcher is to give ssh besides the host: what is set for all jobs, and the port and key of this one."""
+    """Arguments that the launcher passes to ssh before the host: those configured for all jobs, then this job's port
+    and key."""
     return [*shlex.split(environment.get(_SSH_VARIABLES[launcher.flavour], "")), *_own_ssh_arguments(options)]
 
 
@@ -93,7 +95,8 @@ def _check_slots(launcher: Launcher, options: Options, environment: Mapping[str,
 
 
 def _choose_network(command: Command, options: Options) -> None:
-    """For Farandole's own connections between hosts; what the launcher's MPI needs to know comes besides."""
+    """Chooses the network of Farandole's own connections between hosts. The network of MPI is chosen for each
+    launcher."""
     if options.tcp_only:
         command.settings.setdefault("FARANDOLE_NETWORK", "tcp")
     if len(options.network_interfaces) == 1:
@@ -132,7 +135,7 @@ def _open_mpi(command: Command, launcher: Launcher, options: Options, environmen
     if options.with_timestamps:
         made.append("--timestamp-output")
     if not options.is_local() or (knows_hosts and not options.hosts):
-        # A name without a value: mpirun reads the value in its environment.
+        # -x with a name only: mpirun takes the value from its environment.
         for name in sorted({**environment, **command.settings}):
             if _EXPORTED.fullmatch(name) and not _NOT_EXPORTED.fullmatch(name):
                 made += ["-x", name]
@@ -140,7 +143,7 @@ def _open_mpi(command: Command, launcher: Launcher, options: Options, environmen
 
 
 def _hydra(command: Command, launcher: Launcher, options: Options, environment: Mapping[str, str]) -> None:
-    """mpiexec of MPICH and Intel MPI, which hands the whole environment on."""
+    """mpiexec of MPICH and Intel MPI, which exports the whole environment."""
     made = []
     if options.hosts and launcher.flavour == "mpich":
         made += ["-hosts", _hosts.text_of(options.hosts)]
@@ -151,7 +154,7 @@ def _hydra(command: Command, launcher: Launcher, options: Options, environment: 
     if options.network_interfaces:
         made += ["-iface", options.network_interfaces[0]]
     if _own_ssh_arguments(options):
-        # mpiexec reads it and splits it at blanks.
+        # mpiexec splits the variable at blanks.
         command.settings[_SSH_VARIABLES[launcher.flavour]] = " ".join(ssh_arguments(launcher, options, environment))
     if options.output_filename:
         stdout, stderr = _output_files(options, "%r")
@@ -166,14 +169,15 @@ def _hydra(command: Command, launcher: Launcher, options: Options, environment: 
 
 
 def _argument_sets(options: Options, program: Sequence[str]) -> List[str]:
-    """For Intel MPI, whose -hosts knows no slots: the ranks of each host as a set of their own, joined by ":"."""
+    """The ranks of each host as an argument set, joined by ":". For Intel MPI, whose -hosts takes no slots."""
     words: List[str] = []
     for name, ranks in _hosts.places(options.hosts, options.ranks):
         words += [*([":"] if words else []), "-host", name, "-n", str(ranks), *program]
     return words
 
 
-_PMI = {"openmpi": "pmix", "mpich": "pmi2", "intelmpi": "pmi2", "pmix": "pmix"}  # how the ranks of each MPI meet under Slurm
+# Protocol by which the ranks of each MPI find each other under Slurm.
+_PMI = {"openmpi": "pmix", "mpich": "pmi2", "intelmpi": "pmi2", "pmix": "pmix"}
 
 
 def _slurm(command: Command, launcher: Launcher, options: Options, environment: Mapping[str, str]) -> None:
@@ -192,7 +196,7 @@ def _slurm(command: Command, launcher: Launcher, options: Options, environment: 
         made += [f"--output={stdout}", f"--error={stderr}"]
     if options.with_timestamps:
         _refuse(launcher, "timestamps for output", "leave the option out, or use --launcher mpirun")
-    # Which MPI the ranks join: what srun sets does not tell.
+    # Tells the ranks which MPI to join, because srun's variables do not.
     command.settings.setdefault("FARANDOLE_MPI", {"intelmpi": "mpich"}.get(launcher.flavour, launcher.flavour))
     _slurm_network(command, launcher, options)
     if _own_ssh_arguments(options):
@@ -203,7 +207,7 @@ def _slurm(command: Command, launcher: Launcher, options: Options, environment: 
 
 
 def _slurm_network(command: Command, launcher: Launcher, options: Options) -> None:
-    """srun has no options for networks, but Open MPI reads the same parameters in the environment of its ranks."""
+    """srun has no options for networks. Open MPI reads the same parameters from the environment of its ranks."""
     if launcher.flavour == "openmpi":
         if options.tcp_only:
             command.settings.update(OMPI_MCA_pml="ob1", OMPI_MCA_btl="self,tcp")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""horovodrun's configuration file, as arguments of the command line."""
+"""Converts horovodrun's configuration file to arguments of the command line."""
 
 import difflib
 from typing import Any, Dict, List
@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 from .. import errors
 
 _INSTALL = "pip install 'farandole[run]'"
-# The options of each section, by their names there; a pair is for true and for false.
+# The option for each entry of each section. A pair: the options for true and false.
 _SECTIONS: Dict[str, Dict[str, Any]] = {
     "params": {
         name: f"--{name.replace('_', '-')}"
@@ -43,7 +43,7 @@ _SECTIONS: Dict[str, Dict[str, Any]] = {
 
 
 def read_arguments(path: str) -> List[str]:
-    """The file's options. Raises Unsupported without PyYAML, InvalidArgument for what is not understood, OSError."""
+    """The options in the file. Raises Unsupported without PyYAML, InvalidArgument for unknown content, OSError."""
     try:
         import yaml
     except ImportError:
@@ -57,7 +57,7 @@ def read_arguments(path: str) -> List[str]:
 
 
 def arguments_of(content: Any, path: str) -> List[str]:
-    """The arguments for what the file holds: sections with names and values. Raises InvalidArgument."""
+    """The arguments for the content of a file: sections of names and values. Raises InvalidArgument."""
     if not isinstance(content, dict):
         raise errors.InvalidArgument(f"{path} holds no sections such as params: or timeline:")
     arguments: List[str] = []

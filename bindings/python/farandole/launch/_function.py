@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`run`: a Python function on all ranks of a new job."""
+"""Implements `farandole.run`: runs a Python function on all ranks of a new job."""
 
 import contextlib
 import os
@@ -15,8 +15,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from .. import errors
 from . import _checks, _commands, _options, _task
 
-_SECONDS_TO_END = 10  # that the launcher has to take its ranks down
-# Runs a program that gets SIGTERM when the process that started it is gone, however that has ended. 1 is PR_SET_PDEATHSIG.
+_SECONDS_TO_END = 10  # for the launcher to end its ranks
+# Executes a program that gets SIGTERM when its parent has ended in any way. 1 is PR_SET_PDEATHSIG.
 _WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 )
@@ -53,30 +53,40 @@ def run(
     *,
     env: Optional[Mapping[str, str]] = None,
 ) -> List[Any]:
-    """Starts a job with the launcher that farandole-run would take, calls `func(*args, **kwargs)` on each of its ranks and
-    returns what they return, in the order of the ranks. Blocks until the job has ended. Call it in a program that is no rank
-    itself; `func` calls `init`.
+    """Starts a job, calls `func(*args, **kwargs)` on each of its ranks, and returns the results in the order of the
+    ranks.
+
+        def train(epochs):
+            farandole.init()
+            …
+            return loss
+        losses = farandole.run(train, args=(10,), np=4)
+
+    Uses the launcher that farandole-run would use. Blocks until the job has ended. Call it in a program that is not a
+    rank itself; `func` calls `init`.
 
     num_proc, np: number of ranks.
-    hosts: "host1:2,host2:2", names with the number of ranks that each takes; without it and `hostfile`, this host.
-    hostfile: a file of lines "host slots=2".
-    host_discovery_script: is refused, because hosts do not come and go; `hosts` or `hostfile` names them.
-    ssh_port, ssh_identity_file, network_interface ("eth0,eth1"), mpi_args: as the launcher takes them.
-    network_interfaces: the older list of names.
-    output_filename: directory of files with the ranks' output, named by the launcher; without it they share this process's.
-    verbose: print the launcher's command line.
-    executable: the Python of the ranks, by default this one.
-    env: further variables of the ranks' environment, which is this process's else.
-    The others are Horovod's and have no effect: the ranks of a job stay the same, and a launcher starts them.
+    hosts: "host1:2,host2:2", names and numbers of ranks. Without `hosts` and `hostfile`, this host.
+    hostfile: path of a file with lines "host slots=2".
+    host_discovery_script: refused, because the hosts of a job are fixed; use `hosts` or `hostfile`.
+    ssh_port, ssh_identity_file, network_interface ("eth0,eth1"), mpi_args: passed to the launcher.
+    network_interfaces: older form of network_interface, a list of names.
+    output_filename: directory for files with the ranks' output, named by the launcher. None: the ranks write to this
+        process's output.
+    verbose: prints the launcher's command line.
+    executable: Python interpreter of the ranks; None: this interpreter.
+    env: variables that are added to this process's environment for the ranks.
+    All other arguments are Horovod's, without effect: the ranks of a job are fixed, and a launcher starts them.
 
-    The function, its arguments and the results travel as pickles (cloudpickle's, so that functions of the main program and
-    lambdas do) through files that only this user can read: in the directory for temporary files, or, with other hosts, in
-    the current one, which they must share.
+    The function, its arguments and the results travel as pickles, through files that only this user can read.
+    cloudpickle makes the pickles, so functions of the main program and lambdas are possible. The files are in the
+    directory for temporary files or, with other hosts, in the current directory, which all hosts must share.
 
-    Raises RuntimeError with the text of the first error if a rank fails; InvalidArgument; Unsupported without a launcher.
+    Raises RuntimeError with the text of the first error if a rank fails, InvalidArgument, and Unsupported without a
+    launcher.
     """
     ranks = np if np is not None and num_proc == 1 else num_proc
-    _warn_of_changing_ranks(min_num_proc or min_np, max_num_proc or max_np, ranks)
+    _warn_fixed_ranks(min_num_proc or min_np, max_num_proc or max_np, ranks)
     _check_starters(host_discovery_script, use_gloo, use_mpi)
     options = _options.make_options(
         hosts=hosts,
@@ -106,8 +116,8 @@ def run(
         return _results(directory, ranks, status, getattr(func, "__name__", repr(func)))
 
 
-def _warn_of_changing_ranks(least: Optional[int], most: Optional[int], ranks: int) -> None:
-    if (least is not None and least != ranks) or (most is not None and most != ranks):
+def _warn_fixed_ranks(minimum: Optional[int], maximum: Optional[int], ranks: int) -> None:
+    if any(each is not None and each != ranks for each in (minimum, maximum)):
         warnings.warn(f"the job has {ranks} ranks to its end; min_num_proc and max_num_proc have no effect", stacklevel=3)
 
 
@@ -146,7 +156,7 @@ def _run(command: List[str], environment: Dict[str, str]) -> int:
     try:
         return job.wait()
     except BaseException:
-        # Ctrl-C of a terminal has reached the launcher too; other ends of the wait have not.
+        # Ctrl-C in a terminal reaches the launcher, too. Other exceptions do not, so the launcher must be ended.
         job.terminate()
         try:
             job.wait(_SECONDS_TO_END)
@@ -159,7 +169,7 @@ def _run(command: List[str], environment: Dict[str, str]) -> int:
 def _results(directory: str, ranks: int, status: int, name: str) -> List[Any]:
     outcomes = [_task.read_outcome(directory, rank) for rank in range(ranks)]
     failed = [(rank, each) for rank, each in enumerate(outcomes) if each is not None and each.error]
-    # What a rank was told of another one's end is no cause.
+    # The cause comes first: ranks that failed because of another rank are sorted behind.
     failed.sort(key=lambda pair: (pair[1].is_consequence, pair[0]))
     for rank, outcome in failed:
         raise RuntimeError(f"{name} failed on rank {rank} of {ranks}: {outcome.error}\n\n{outcome.trace}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts and how many processes each takes, as horovodrun, mpirun, mpiexec and Slurm write them."""
+"""Parses hosts and their slots, in the notations of horovodrun, mpirun, mpiexec and Slurm."""
 
 import re
 import socket
@@ -7,7 +7,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
 from .. import errors
 
-Hosts = List[Tuple[str, int]]  # names, each once, with their slots
+Hosts = List[Tuple[str, int]]  # (name, slots), each name once
 
 _IN_A_LIST = re.compile(r"([^\s:,=]+)(?::(\d+))?")
 _IN_A_FILE = re.compile(r"([^\s:=]+)(?::(\d+)|\s+slots\s*=\s*(\d+))?(?:\s+max[-_]slots\s*=\s*\d+)?")
@@ -23,8 +23,8 @@ def parse_hosts(text: str) -> Hosts:
 
 
 def parse_hostfile(text: str, name: str) -> Hosts:
-    """Lines "HOST slots=SLOTS" as those of horovodrun and Open MPI, or "HOST:SLOTS" as those of MPICH; empty lines and what
-    follows # do not count. Raises InvalidArgument."""
+    """Parses lines "HOST slots=SLOTS", as horovodrun's and Open MPI's, or "HOST:SLOTS", as MPICH's. Ignores empty lines
+    and comments after #. Raises InvalidArgument."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         line = line.split("#", 1)[0].strip()
@@ -39,7 +39,7 @@ def parse_hostfile(text: str, name: str) -> Hosts:
 
 
 def _joined(found: Iterable[Tuple[str, Optional[str]]], source: str) -> Hosts:
-    """Each host once: launchers add up the slots of one that is named again."""
+    """Adds up the slots of hosts that are named repeatedly, as launchers do."""
     slots: Dict[str, int] = {}
     for host, count in found:
         if count is not None and int(count) < 1:
@@ -53,7 +53,7 @@ def text_of(hosts: Hosts) -> str:
 
 
 def places(hosts: Hosts, ranks: int) -> Hosts:
-    """The ranks that each host gets: those of a host follow each other, and hosts are filled in their order."""
+    """(Host, number of ranks placed there): fills the hosts in order, with consecutive ranks on a host."""
     placed = []
     for name, slots in hosts:
         here = min(slots, ranks)
@@ -69,8 +69,8 @@ def is_this_one(name: str) -> bool:
 
 
 def slots_of_slurm(environment: Mapping[str, str]) -> Optional[int]:
-    """The tasks that the allocation around this process takes, of SLURM_TASKS_PER_NODE ("2(x3),1": 7); None if it does not
-    say."""
+    """Number of tasks in the Slurm allocation around this process, from SLURM_TASKS_PER_NODE ("2(x3),1": 7). None if
+    unknown."""
     text = environment.get("SLURM_TASKS_PER_NODE", "")
     found = re.findall(r"(\d+)(?:\(x(\d+)\))?(?:,|$)", text)
     return sum(int(tasks) * int(nodes or 1) for tasks, nodes in found) if found else None

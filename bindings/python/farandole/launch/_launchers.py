@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launchers of this machine, and which of them starts a job: Open MPI's mpirun, the mpiexec of MPICH and Intel MPI, Slurm's
-srun."""
+"""Finds the launcher that starts a job: Open MPI's mpirun, mpiexec of MPICH or Intel MPI, or Slurm's srun."""
 
 import re
 import shutil
@@ -16,18 +15,18 @@ _CANDIDATES = {
     "mpirun": ("mpirun", "mpirun.openmpi", "mpiexec"),
     "mpiexec": ("mpirun", "mpiexec", "mpirun.mpich", "mpiexec.hydra"),
 }
-# What `--version` says of them. Hydra, which MPICH and Intel MPI share, names neither.
+# Patterns in the output of `--version`. Hydra, which MPICH and Intel MPI share, names neither of them.
 _BANNERS = {
     "openmpi": re.compile(r"Open MPI|OpenRTE"),
     "intelmpi": re.compile(r"Intel\(R\) MPI"),
     "mpich": re.compile(r"HYDRA|MPICH", re.IGNORECASE),
 }
-# pmix: ranks without MPI, which meet by the launcher's PMIx server.
+# pmix: ranks without MPI, which find each other through the launcher's PMIx server.
 _KIND_OF = {"openmpi": "mpirun", "mpich": "mpiexec", "intelmpi": "mpiexec", "pmix": "mpirun"}
 _NAMES = {"openmpi": "Open MPI", "mpich": "MPICH", "intelmpi": "Intel MPI", "pmix": "a job without MPI"}
 _SECONDS_FOR_A_BANNER = 30
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
-# By which a launcher finds its hosts where none are named.
+# Variables from which a launcher takes its hosts if none are named.
 _HOSTS_FROM_ELSEWHERE = {
     "mpirun": ("SLURM_JOB_ID", "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"),
     "mpiexec": ("SLURM_JOB_ID", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"),
@@ -37,49 +36,52 @@ _HOSTS_FROM_ELSEWHERE = {
 
 @dataclass
 class Options:
-    """How a job is started. Hosts are those that were named, none for this one or for those that the launcher knows."""
+    """Options of a job. `hosts` are the hosts that the user has named; if empty, this host, or the launcher's own
+    choice."""
 
     ranks: int = 1
     hosts: _hosts.Hosts = field(default_factory=list)
     launcher: str = "auto"  # or one of KINDS
-    settings: Dict[str, str] = field(default_factory=dict)  # variables for the ranks, over those of this process
+    settings: Dict[str, str] = field(default_factory=dict)  # variables for the ranks; override this process's
     ssh_port: Optional[int] = None
     ssh_identity_file: Optional[str] = None
-    start_seconds: Optional[int] = None  # in which the hosts must answer, and the ranks start
+    start_seconds: Optional[int] = None  # time limit for the hosts to answer, and for the ranks to start
     network_interfaces: List[str] = field(default_factory=list)
     output_filename: Optional[str] = None
     with_timestamps: bool = False
     tcp_only: bool = False
-    binding: Optional[str] = None  # arguments of the launcher
-    arguments: Optional[str] = None  # further ones
+    binding: Optional[str] = None  # arguments of the launcher that bind ranks to cores
+    arguments: Optional[str] = None  # further arguments of the launcher
     verbose: bool = False
 
     def is_local(self) -> bool:
-        """Whether all hosts that were named are this one."""
+        """True if no host other than this host was named."""
         return all(_hosts.is_this_one(name) for name, _ in self.hosts)
 
 
 @dataclass(frozen=True)
 class Launcher:
     kind: str  # one of KINDS
-    flavour: str  # the MPI of the ranks: openmpi, mpich or intelmpi; of srun also pmix, for none
+    flavour: str  # the ranks' MPI: openmpi, mpich or intelmpi; with srun also pmix, for none
     path: str
-    reason: str = "it was asked for"  # why this one
+    reason: str = "it was asked for"  # why this launcher was chosen
 
     def described(self) -> str:
         of = "Slurm" if self.kind == "srun" else _NAMES[self.flavour]
         return f"{self.kind} of {of} ({self.path}), because {self.reason}"
 
     def knows_hosts(self, environment: Mapping[str, str]) -> bool:
-        """Whether it finds hosts by itself: those of an allocation, or of a file that is set for all jobs."""
+        """True if the launcher finds hosts by itself: of an allocation, or of a file that is configured for all
+        jobs."""
         return any(environment.get(name) for name in _HOSTS_FROM_ELSEWHERE[self.kind])
 
 
 def find_launcher(environment: Mapping[str, str], wanted: str = "auto", plugins: Callable[[], List[str]] = list) -> Launcher:
-    """The launcher of a job: `wanted` (mpirun, mpiexec or srun), and for "auto" Slurm's within an allocation, else that of
-    FARANDOLE_MPI, else the first that is installed. `plugins` names the plug-ins that are built: srun starts either MPI.
+    """Chooses the launcher of a job. wanted: mpirun, mpiexec, srun or auto. "auto" takes Slurm's launcher within an
+    allocation, otherwise the launcher of FARANDOLE_MPI, otherwise the first that is installed. plugins: names the
+    installed plug-ins; srun can start the ranks of either MPI.
 
-    Raises Unsupported if there is none, InvalidArgument if FARANDOLE_MPI belongs to another one.
+    Raises Unsupported if there is no launcher, InvalidArgument if FARANDOLE_MPI belongs to a different launcher.
     """
     mpi = environment.get("FARANDOLE_MPI", "auto")
     if wanted in _CANDIDATES and mpi in _KIND_OF and _KIND_OF[mpi] != wanted:
@@ -98,7 +100,7 @@ def find_launcher(environment: Mapping[str, str], wanted: str = "auto", plugins:
 
 
 def _flavour_for_slurm(mpi: str, plugins: List[str]) -> str:
-    # MPICH's way of meeting (PMI-2) comes with every Slurm, Open MPI's (PMIx) only with those that were built with it.
+    # Every Slurm has PMI-2, which MPICH uses; PMIx, which Open MPI uses, is optional in builds of Slurm.
     if mpi in _KIND_OF:
         return mpi
     return next((each for each in ("mpich", "openmpi") if f"mpi_{each}" in plugins), "pmix")
@@ -137,12 +139,12 @@ def _flavour_of(path: str) -> Optional[str]:
 
 
 def own_rank(environment: Mapping[str, str]) -> Optional[int]:
-    """The rank that a launcher has given to this process; None if no launcher started it."""
+    """The rank that a launcher has assigned to this process; None if no launcher has started the process."""
     return next((int(environment[name]) for name in _RANKS if environment.get(name, "").isdigit()), None)
 
 
 def refuse_ranks(environment: Mapping[str, str]) -> None:
-    """Raises InvalidArgument in a process that is a rank: a launcher does not start within a job of its own."""
+    """Raises InvalidArgument if this process is a rank: launchers do not start within a job of their own."""
     rank = own_rank(environment)
     if rank is not None:
         raise errors.InvalidArgument(

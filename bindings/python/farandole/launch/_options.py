@@ -28,8 +28,8 @@ NOTES = (
     "could not be started."
 )
 
-# Options that set a variable of Horovod, which is then read as it would be in the environment; by groups of the help.
-# Those of "flag" have a --no-… too.
+# Options that set a variable of Horovod, by group of the help. The variable is then interpreted as if it were in the
+# environment. Options of type "flag" also exist as --no-….
 _VARIABLES: Dict[str, List[Tuple[str, str, Any]]] = {
     "fusion and agreement": [
         ("fusion-threshold-mb", "HOROVOD_FUSION_THRESHOLD", int),
@@ -64,7 +64,7 @@ _VARIABLES: Dict[str, List[Tuple[str, str, Any]]] = {
 }
 _TUNED = "choices come from a cost model, or from what farandole-bench --tune has measured"
 _FIXED = "the ranks of a job stay the same"
-# Why options have no effect. Those that ask for what is so anyway are not among them.
+# Reasons why options have no effect. Options that ask for the normal behaviour are not listed.
 _REASONS = {
     "cycle-time-ms": "there are no cycles: ranks negotiate as soon as tensors are ready",
     "cache-capacity": "names that come again are known without a cache of a fixed size",
@@ -89,7 +89,7 @@ _REASONS = {
     "reset-limit": _FIXED,
     "blacklist-cooldown-range": _FIXED,
 }
-# Options that are refused, with what to do instead.
+# Options that are refused, with an alternative.
 _REFUSED = {
     "--host-discovery-script": f"{_FIXED}, so hosts can not come and go; name them with -H or --hostfile, keep checkpoints, "
     "and start again from the newest one when a host is lost (docs/clusters.md)",
@@ -118,7 +118,7 @@ class _Interfaces(argparse.Action):
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
-    """Where the ranks run, and what starts them there."""
+    """Options for the hosts of the ranks, and for the launcher."""
     hosts = parser.add_argument_group("hosts (without them, this one, or those of the allocation)")
     either = hosts.add_mutually_exclusive_group()
     either.add_argument("-H", "--hosts", metavar="HOST:SLOTS,…", help="and the processes that each takes")
@@ -223,7 +223,7 @@ def make_parser(name: str = "farandole-run") -> argparse.ArgumentParser:
 
 
 def parse(arguments: Sequence[str], name: str = "farandole-run") -> Request:
-    """What the command line asks for. Ends the process with a text, as argparse does, if it can not be understood."""
+    """Parses the command line. Exits with a message, as argparse does, if the command line is invalid."""
     parser = make_parser(name)
     own, program = _split(parser, arguments)
     given = parser.parse_args(own)
@@ -240,13 +240,13 @@ def parse(arguments: Sequence[str], name: str = "farandole-run") -> Request:
 
 
 def _split(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
-    """Own options, and the program with its arguments. An option that does not exist ends the process and names the nearest."""
+    """(Own options, program with its arguments). Exits for an unknown option, and suggests the most similar option."""
     known = parser._option_string_actions
     at = 0
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "--":
         name, equals, _ = arguments[at].partition("=")
         action = known.get(name)
-        if action is None and arguments[at][:2] in ("-H", "-p", "-i"):  # with the value in the same word
+        if action is None and arguments[at][:2] in ("-H", "-p", "-i"):  # the value is in the same word
             action, equals = known[arguments[at][:2]], "="
         if action is None:
             near = difflib.get_close_matches(name, [each for each in known if each.startswith("--")], 1, 0.5)
@@ -297,7 +297,7 @@ def _options(given: argparse.Namespace) -> _launchers.Options:
 
 
 def make_options(hosts: Optional[str] = None, hostfile: Optional[str] = None, **others: Any) -> _launchers.Options:
-    """Raises InvalidArgument for hosts that can not be understood, OSError if the file can not be read."""
+    """Makes the options of a job. Raises InvalidArgument for invalid hosts, OSError if the hostfile cannot be read."""
     if hosts is not None and hostfile is not None:
         raise errors.InvalidArgument("give either hosts or a hostfile")
     named: _hosts.Hosts = []
@@ -310,7 +310,7 @@ def make_options(hosts: Optional[str] = None, hostfile: Optional[str] = None, **
 
 
 def _settings(given: argparse.Namespace) -> Dict[str, str]:
-    """Settings of Farandole. What is given on the command line goes before the environment."""
+    """Farandole's settings. The command line overrides the environment."""
     variables = {}
     for options in _VARIABLES.values():
         for name, variable, kind in options:
@@ -327,7 +327,7 @@ def _settings(given: argparse.Namespace) -> Dict[str, str]:
 
 
 def _notes(given: argparse.Namespace) -> List[str]:
-    """A line for each option that was given and has no effect; those with one reason share a line."""
+    """Lines about given options that have no effect, one per reason."""
     named: Dict[str, List[str]] = {}
     for name, reason in _REASONS.items():
         value = getattr(given, name.replace("-", "_"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manual page of farandole-run and its completion for bash, from the parser of its options."""
+"""Generates the manual page of farandole-run and its completion for bash from the parser of the options."""
 
 import argparse
 from typing import Dict, Iterator, List, Tuple
@@ -13,7 +13,7 @@ _DIRECTORIES = ("--output-filename",)
 
 
 def _groups() -> Iterator[Tuple[str, List[argparse.Action]]]:
-    """Titles of groups with their options that the help shows."""
+    """(Title, options in the help) of each group."""
     for group in _options.make_parser(_NAME)._action_groups:
         shown = [each for each in group._group_actions if each.option_strings and each.help != argparse.SUPPRESS]
         if shown:
@@ -21,7 +21,7 @@ def _groups() -> Iterator[Tuple[str, List[argparse.Action]]]:
 
 
 def _value_of(action: argparse.Action) -> str:
-    """How the help names an option's value; empty for those that take none."""
+    """Name of an option's value in the help; empty for options without a value."""
     if action.nargs == 0:
         return ""
     text = "|".join(action.choices) if action.choices else str(action.metavar)
@@ -67,7 +67,7 @@ def manual_page() -> str:
 
 
 def bash_completion() -> str:
-    """Options before the program, their values where these are choices or files; after it what bash completes anyway."""
+    """Completes options before the program, and values that are choices or files. After the program, bash's default."""
     values: Dict[str, str] = {}
     names: List[str] = []
     for _, actions in _groups():

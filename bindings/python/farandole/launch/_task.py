@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of `farandole.run`: reads the call, makes it, and writes what came of it.
+"""A rank of `farandole.run`: reads the call, executes it, and writes the outcome.
 
-Call and outcomes are pickles in files of a directory that `run` has made. Reading them runs code, so they are read only
-from a directory that belongs to this user and that nobody else can enter.
+The call and the outcomes are pickles in files of a directory that `run` has created. Reading a pickle runs code, so the
+directory must belong to this user and be closed to all others.
 """
 
 import os
@@ -25,11 +25,11 @@ class Outcome:
     result: bytes = b""  # pickled
     error: str = ""
     trace: str = ""
-    is_consequence: bool = False  # of another rank's error
+    is_consequence: bool = False  # caused by another rank's error
 
 
 def write_call(directory: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raises Unsupported without cloudpickle, InvalidArgument for what can not be pickled."""
+    """Writes the call for the ranks. Raises Unsupported without cloudpickle, InvalidArgument if pickling fails."""
     try:
         pickled = _code_pickle.dumps((func, tuple(args), dict(kwargs)))
     except ImportError as error:
@@ -41,7 +41,7 @@ def write_call(directory: str, func: Callable[..., Any], args: Sequence[Any], kw
 
 
 def read_outcome(directory: str, rank: int) -> Optional[Outcome]:
-    """None if the rank has written none."""
+    """The outcome of a rank; None if the rank has not written an outcome."""
     try:
         with open(os.path.join(directory, str(rank)), "rb") as file:
             return pickle.load(file)
@@ -67,7 +67,7 @@ def _check_private(directory: str) -> None:
 
 
 def program(executable: str, directory: str) -> List[str]:
-    """The command of a rank."""
+    """The command line of a rank."""
     return [executable, "-c", f"from {__name__} import main; main()", directory]
 
 

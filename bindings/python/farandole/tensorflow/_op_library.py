@@ -34,7 +34,7 @@ _HERE = Path(__file__).resolve().parent
 _STEM = "libfarandole_tensorflow_"
 _MARK = "farandole-tensorflow-build:"
 _COMPILERS = ("g++", "c++", "clang++")
-_MOST_LINES_SHOWN = 20
+_MAX_LINES_SHOWN = 20
 _UNUSED_DAYS = 90  # after so long nobody is likely to come back for a library
 _LEFT_BEHIND_DAYS = 1  # a build that was killed leaves its temporary file
 _LONG_WAIT_SECONDS = 30  # several builds would fit in: who waits so long for another process wants to know
@@ -118,7 +118,7 @@ class Recipe:
 
     def _failure(self, command: List[str], errors: str) -> str:
         lines = errors.strip().splitlines()
-        shown = "\n  ".join(lines[:_MOST_LINES_SHOWN])
+        shown = "\n  ".join(lines[:_MAX_LINES_SHOWN])
         return (
             f"the op library of Farandole could not be built for TensorFlow {self.version} (it is known to work with "
             f"{supported()}):\n  {shown}\nThe command was: {shlex.join(command)}\n{_TO_USE_ONE_THAT_WORKS}"
