@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's C interface (farandole/engine.h) for Python.
+"""Calls the engine's C interface (farandole/engine.h) from Python.
 
-ctypes lets go of the interpreter's lock while it is in the library, so no call here keeps other threads from running.
+ctypes releases the interpreter's lock during calls of the library, so other threads run meanwhile.
+_engine_interface.py, which is generated from the header, has the structures and functions.
 """
 
 import ctypes
@@ -34,7 +35,8 @@ Sum, Product, Min, Max, Average, Adasum = ReduceOp
 
 
 def choose_op(average: Optional[bool], op: Optional[int]) -> int:
-    """The operation that is meant by `op` and Horovod's older `average`: Average if there is neither."""
+    """Resolves `op` and Horovod's older argument `average` to an operation. Average if neither is given. Raises
+    InvalidArgument if both are."""
     if average is None:
         return ReduceOp.Average if op is None else _reduce_op(op)
     if op is not None:
@@ -51,7 +53,7 @@ def _reduce_op(op: int) -> ReduceOp:
 
 
 def checked_root(root: int, process_set: int) -> int:
-    """The number of a rank from which a process set can receive. Raises InvalidArgument for others."""
+    """The root's rank as an int. Raises InvalidArgument unless it is a member of the process set."""
     ranks = process_set_ranks(process_set) or []
     try:
         number = operator.index(root)
@@ -63,31 +65,31 @@ def checked_root(root: int, process_set: int) -> int:
 
 
 def refuse(name: str, process_set: int, why: BaseException, by_order: bool = False) -> None:
-    """In the place of a request that this rank can not make: other ranks that make it are told why, see
+    """Reports that this rank cannot make a request. Peers that make the request raise Mismatch with the reason, see
     farandole_refuse."""
     request = Request(name=name.encode(), process_set=process_set, by_order=int(by_order))
     lib.farandole_refuse(ctypes.byref(request), f"{type(why).__name__}: {why}".encode())
 
 
-# Of the version whose interface this is. By this name the op library and the plug-ins find the copy that is loaded
-# here.
+# Contains the version of the interface. The op library and the plug-ins find the library that is loaded here by this
+# name.
 SONAME = "libfarandole.so.0.1"
 
 
 def _own_library() -> Optional[Path]:
-    """The package's own copy; a distribution's package has none and takes the system's."""
+    """The library in the package. None in a distribution's package, which uses the system's library."""
     return next(filter(Path.exists, _files.candidates("lib", SONAME)), None)
 
 
 def library_for_linking() -> str:
-    """The path of the library that is loaded, or its name if the loader has found it."""
+    """Path of the loaded library, or its name if the loader has found it."""
     own = _own_library()
     return SONAME if own is None else str(own)
 
 
 def _load() -> ctypes.CDLL:
     try:
-        # Its symbols are its own: whatever else a process has loaded, nobody's get in each other's way.
+        # RTLD_LOCAL: the library's symbols do not collide with those of any other library in the process.
         library = ctypes.CDLL(library_for_linking(), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         if _own_library() is not None:
@@ -108,14 +110,14 @@ lib = _load()
 
 
 def exception_of(error: int) -> errors.Error:
-    """The exception for a farandole_error, which stays the caller's."""
+    """Makes the exception for a farandole_error. Does not free the error."""
     kind = lib.farandole_error_kind_name(lib.farandole_error_get_kind(error)).decode()
     text = lib.farandole_error_text(error).decode(errors="replace")
     return errors.class_of(kind)(text)
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Calls a function that can fail, without its last argument, and raises what it reports."""
+    """Calls a function that can fail. Leaves out its last argument, the error, and raises the error as an exception."""
     error = c_void_p()
     if getattr(lib, name)(*arguments, ctypes.byref(error)) == 0:
         return
@@ -136,7 +138,7 @@ def need_initialized() -> None:
 
 
 def place() -> Place:
-    """Where this process is. Raises InvalidArgument before init()."""
+    """Rank, size and host of this process. Raises InvalidArgument before init()."""
     need_initialized()
     result = Place()
     lib.farandole_get_place(ctypes.byref(result))
@@ -144,7 +146,7 @@ def place() -> Place:
 
 
 def describe() -> Dict[str, Any]:
-    """What is built, found and chosen."""
+    """Facts about the build, the settings and, after init(), the job."""
     text = lib.farandole_describe()
     try:
         return json.loads(ctypes.string_at(text).decode())
@@ -153,7 +155,7 @@ def describe() -> Dict[str, Any]:
 
 
 def log(level: str, text: str) -> None:
-    """Writes to the log of the core: level is debug, info, warning or error."""
+    """Writes to the core's log. level: debug, info, warning or error."""
     lib.farandole_log(["debug", "info", "warning", "error"].index(level), text.encode())
 
 
@@ -167,7 +169,7 @@ def process_sets() -> List[int]:
 
 
 def process_set_ranks(process_set: int) -> Optional[List[int]]:
-    """Ranks of a set in ascending order. None: there is no such set."""
+    """Ranks of a process set in ascending order. None if there is no such set."""
     count = lib.farandole_process_set_ranks(process_set, None, 0)
     if count < 0:
         return None

@@ -19,7 +19,7 @@ from .process_sets import ProcessSet, forget_all, register_all
 
 _warned: Set[str] = set()  # texts that warn_once has logged
 _hooks_of = 0  # id of the process that has installed the hooks below
-_MAX_ABORT_BYTES = 1900  # the message to the other ranks has 2019 bytes, which include the rank, the host and the process
+_MAX_ABORT_BYTES = 1900  # the message has 2019 bytes, which also hold the rank, the host and the process
 # Beginning of TensorFlow's message if an op of a function fails.
 _GRAPH_ERROR = "Graph execution error:"
 _FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.MULTILINE)

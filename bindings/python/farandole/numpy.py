@@ -152,7 +152,7 @@ def allreduce_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """`allreduce` without blocking. `wait()` returns the array."""
+    """As `allreduce`, but non-blocking: `wait()` returns the array."""
     with Call(process_set, name) as call:
         array = _input(tensor)
         return call.submit(
@@ -171,14 +171,14 @@ allreduce = _blocking(
     """Reduces `tensor` over the ranks; every rank gets the result.
 
     tensor: of the same shape and type on all ranks.
-    op: Average (the default), Sum, Min, Max, Product or Adasum, which takes floating-point types only. `average=False` is
-        Horovod's older form of op=Sum.
-    prescale_factor, postscale_factor: factors of the inputs and of the result. Products of integers, and their average, are
-        truncated toward zero. Factors and Average do not support bool.
+    op: Average (the default), Sum, Min, Max, Product or Adasum, which takes floating-point types only. `average=False`
+        is Horovod's older form of op=Sum.
+    prescale_factor, postscale_factor: factors of the inputs and of the result. Products of integers, and their average,
+        are truncated toward zero. Factors and Average do not support bool.
     out: array for the result, which may be `tensor`. None: a new array.
 
-    Collective over the process set. Blocks. A rank sends about 2 · (size - 1) / size times the bytes of a large array. Raises
-    Mismatch if the ranks disagree (`out` stays unchanged), PeerLost and Timeout when the job has failed.
+    Collective over the process set. Blocks. A rank sends about 2 · (size - 1) / size times the bytes of a large array.
+    Raises Mismatch if the ranks disagree (`out` stays unchanged), PeerLost and Timeout when the job has failed.
     """,
 )
 
@@ -195,7 +195,7 @@ def grouped_allreduce_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """`grouped_allreduce` without blocking. `wait()` returns the list."""
+    """As `grouped_allreduce`, but non-blocking: `wait()` returns the list."""
     if not len(tensors):
         return _of_no_arrays()
     with Call(process_set, name) as call:
@@ -216,8 +216,8 @@ def grouped_allreduce_async(
 grouped_allreduce = _blocking(
     grouped_allreduce_async,
     List[np.ndarray],
-    """Reduces each of `tensors` over the ranks in one collective, once all arrays are ready on all ranks. Small arrays together
-    are much faster than in separate calls.
+    """Reduces each of `tensors` over the ranks in one collective, once all arrays are ready on all ranks. Small arrays
+    together are much faster than in separate calls.
 
     Arguments and errors as for `allreduce`. Returns an empty list for an empty list.
     """,
@@ -231,7 +231,7 @@ def allgather_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """`allgather` without blocking. `wait()` returns the array."""
+    """As `allgather`, but non-blocking: `wait()` returns the array."""
     with Call(process_set, name) as call:
         work = Work([_input(tensor)], [None], _first_output)
         return call.submit(work, Collective.Allgather, caller_waits=_caller_waits)
@@ -240,7 +240,8 @@ def allgather_async(
 allgather = _blocking(
     allgather_async,
     np.ndarray,
-    """Concatenates the arrays of all ranks along the first dimension, which may differ between ranks. Every rank gets the result.
+    """Concatenates the arrays of all ranks along the first dimension, which may differ between ranks. Every rank gets
+    the result.
 
     Raises Mismatch if the ranks disagree on any other dimension or on the type.
     """,
@@ -254,7 +255,7 @@ def grouped_allgather_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """`grouped_allgather` without blocking. `wait()` returns the list."""
+    """As `grouped_allgather`, but non-blocking: `wait()` returns the list."""
     if not len(tensors):
         return _of_no_arrays()
     with Call(process_set, name) as call:
@@ -279,7 +280,7 @@ def broadcast_async(
     _caller_waits: bool = False,
     _in_place: bool = False,
 ) -> Work:
-    """`broadcast` without blocking. `wait()` returns the array."""
+    """As `broadcast`, but non-blocking: `wait()` returns the array."""
     with Call(process_set, name) as call:
         if _in_place and not isinstance(tensor, np.ndarray):
             raise errors.InvalidArgument(f"broadcast_ overwrites a numpy array; got {type(tensor).__name__}")
@@ -295,7 +296,8 @@ def broadcast_async(
 broadcast = _blocking(
     broadcast_async,
     np.ndarray,
-    """Returns the array of rank `root_rank` on every rank. The root is a rank of the job, even if `process_set` is given.
+    """Returns the array of rank `root_rank` on every rank. The root is a rank of the job, even if `process_set` is
+    given.
 
     tensor: of the same shape and type on all ranks. Only the root's values are used.
 
@@ -319,7 +321,7 @@ def alltoall_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """`alltoall` without blocking. `wait()` returns the result of `alltoall`."""
+    """As `alltoall`, but non-blocking: `wait()` returns the result of `alltoall`."""
 
     def result(work: Work) -> Any:
         output = work.outputs[0]
@@ -337,10 +339,11 @@ def alltoall_async(
 alltoall = _blocking(
     alltoall_async,
     Union[np.ndarray, Tuple[np.ndarray, np.ndarray]],
-    """Sends a slice of the first dimension to each rank, and concatenates the received slices in the order of the ranks.
+    """Sends a slice of the first dimension to each rank, and concatenates the received slices in the order of the
+    ranks.
 
-    splits: number of rows for each rank of the process set; None: equal slices. If given, the result is a pair of the rows and the
-        number of rows from each rank.
+    splits: number of rows for each rank of the process set; None: equal slices. If given, the result is a pair of the
+        rows and the number of rows from each rank.
     """,
 )
 
@@ -355,7 +358,7 @@ def reducescatter_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """`reducescatter` without blocking. `wait()` returns the array."""
+    """As `reducescatter`, but non-blocking: `wait()` returns the array."""
     with Call(process_set, name) as call:
         return call.submit(
             Work([_input(tensor)], [None], _first_output),
@@ -370,8 +373,9 @@ def reducescatter_async(
 reducescatter = _blocking(
     reducescatter_async,
     np.ndarray,
-    """Reduces `tensor` over the ranks and scatters the rows of the result: each rank gets a part of the first dimension, each of
-    the first ranks an extra row if the rows do not divide evenly. `op` as for `allreduce`, except Adasum.""",
+    """Reduces `tensor` over the ranks and scatters the rows of the result: each rank gets a part of the first
+    dimension, each of the first ranks an extra row if the rows do not divide evenly. `op` as for `allreduce`, except
+    Adasum.""",
 )
 
 
@@ -385,7 +389,7 @@ def grouped_reducescatter_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """`grouped_reducescatter` without blocking. `wait()` returns the list."""
+    """As `grouped_reducescatter`, but non-blocking: `wait()` returns the list."""
     if not len(tensors):
         return _of_no_arrays()
     with Call(process_set, name) as call:
@@ -402,8 +406,8 @@ def grouped_reducescatter_async(
 grouped_reducescatter = _blocking(
     grouped_reducescatter_async,
     List[np.ndarray],
-    """Reduces and scatters each of `tensors` as `reducescatter` does, in one collective. Returns an empty list for an empty
-    list.""",
+    """Reduces and scatters each of `tensors` as `reducescatter` does, in one collective. Returns an empty list for an
+    empty list.""",
 )
 
 

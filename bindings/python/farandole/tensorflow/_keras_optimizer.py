@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keras optimizers that reduce gradients over the ranks.
 
-The wrapped optimizer's class is a subclass of the given one with its name and module, so that models saved with it load
-where there is no Farandole.
+The class of such an optimizer is a subclass of the given optimizer's class, with the same name and module, so that
+saved models load in processes without Farandole.
 """
 
 import functools

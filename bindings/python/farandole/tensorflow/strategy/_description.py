@@ -97,7 +97,7 @@ class _Graph:
         self._model = model
         self._numbers = {id(operation): number for number, operation in enumerate(operations)}
         in_graph = {id(node) for nodes in model._nodes_by_depth.values() for node in nodes}
-        # Only calls within this model: ranks may call a shared layer elsewhere a different number of times.
+        # Calls within this model; ranks may call a shared layer elsewhere a different number of times.
         self._calls = {
             id(operation): [node for node in operation._inbound_nodes if id(node) in in_graph] for operation in operations
         }
