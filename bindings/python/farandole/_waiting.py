@@ -178,7 +178,7 @@ def _leave_parents_signals() -> None:
 os.register_at_fork(after_in_child=_leave_parents_signals)
 
 
-def caller_is_alone() -> bool:
+def is_only_thread() -> bool:
     """True if no other Python thread can submit a request while this thread waits."""
     return all(
         thread is threading.current_thread() or thread.name.startswith(_THREADS_OF_OURS)
@@ -186,9 +186,9 @@ def caller_is_alone() -> bool:
     )
 
 
-def of_caller() -> _engine.Waiting:
+def waiting_of_caller() -> _engine.Waiting:
     """The farandole_waiting of a thread that does nothing else until its request is done."""
-    return _engine.Waiting.Caller if caller_is_alone() else _engine.Waiting.Program
+    return _engine.Waiting.Caller if is_only_thread() else _engine.Waiting.Program
 
 
 def wait(flag: ctypes.c_int32, is_done: Callable[[], bool]) -> None:

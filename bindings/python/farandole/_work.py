@@ -159,7 +159,7 @@ class Names:
 names = Names()
 
 
-def _start_anew() -> None:
+def _reset_after_fork() -> None:
     """In a forked child: fails the parent's pending requests, which nobody would finish, and replaces the parent's
     locks."""
     global names
@@ -174,7 +174,7 @@ def _start_anew() -> None:
     _pending.clear()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class Call:
@@ -235,7 +235,7 @@ class Call:
             postscale=postscale,
             tensors=ctypes.cast(tensors, POINTER(_engine.Tensor)),
             tensor_count=count,
-            caller_waits=_waiting.of_caller() if caller_waits else _engine.Waiting.Nobody,
+            caller_waits=_waiting.waiting_of_caller() if caller_waits else _engine.Waiting.Nobody,
             about=about.encode(),
             by_order=int(self._by_order),
             has_factors=1,

@@ -114,7 +114,7 @@ def _nothing(work: Work) -> None:
     return None
 
 
-def _of_no_arrays() -> Work:
+def _empty_group() -> Work:
     """The finished Work of a group without arrays, which involves no communication."""
     work = Work([], [], _all_outputs)
     work.finish(0, None)
@@ -197,7 +197,7 @@ def grouped_allreduce_async(
 ) -> Work:
     """As `grouped_allreduce`, but non-blocking: `wait()` returns the list."""
     if not len(tensors):
-        return _of_no_arrays()
+        return _empty_group()
     with Call(process_set, name) as call:
         inputs = [_input(tensor) for tensor in tensors]
         outs: Sequence[Any] = [None] * len(inputs) if out is None else out
@@ -257,7 +257,7 @@ def grouped_allgather_async(
 ) -> Work:
     """As `grouped_allgather`, but non-blocking: `wait()` returns the list."""
     if not len(tensors):
-        return _of_no_arrays()
+        return _empty_group()
     with Call(process_set, name) as call:
         work = Work([_input(tensor) for tensor in tensors], [None] * len(tensors), _all_outputs)
         return call.submit(work, Collective.Allgather, caller_waits=_caller_waits)
@@ -391,7 +391,7 @@ def grouped_reducescatter_async(
 ) -> Work:
     """As `grouped_reducescatter`, but non-blocking: `wait()` returns the list."""
     if not len(tensors):
-        return _of_no_arrays()
+        return _empty_group()
     with Call(process_set, name) as call:
         return call.submit(
             Work([_input(tensor) for tensor in tensors], [None] * len(tensors), _all_outputs),

@@ -79,30 +79,30 @@ def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> b
 
 def mpi_built(verbose: bool = False) -> bool:
     """True if a plug-in for MPI is installed."""
-    return _told("MPI", _built.mpi_built(), verbose)
+    return _reported("MPI", _built.mpi_built(), verbose)
 
 
 def gloo_built(verbose: bool = False) -> bool:
     """False."""
-    return _told("Gloo", _built.gloo_built(), verbose)
+    return _reported("Gloo", _built.gloo_built(), verbose)
 
 
 def nccl_built(verbose: bool = False) -> int:
     """0."""
-    return _told("NCCL", _built.nccl_built(), verbose)
+    return _reported("NCCL", _built.nccl_built(), verbose)
 
 
 def ddl_built(verbose: bool = False) -> bool:
     """False."""
-    return _told("DDL", _built.ddl_built(), verbose)
+    return _reported("DDL", _built.ddl_built(), verbose)
 
 
 def ccl_built(verbose: bool = False) -> bool:
     """False."""
-    return _told("oneCCL", _built.ccl_built(), verbose)
+    return _reported("oneCCL", _built.ccl_built(), verbose)
 
 
-def _told(what: str, answer: Any, verbose: bool) -> Any:
+def _reported(what: str, answer: Any, verbose: bool) -> Any:
     if verbose:
         print(f"Farandole was built {'with' if answer else 'without'} {what}")
     return answer

@@ -101,8 +101,8 @@ def run(
         verbose=bool(verbose),
     )
     launcher = _checks.find(options)
-    is_alone = options.is_local() and not launcher.knows_hosts(os.environ)
-    with _private_directory(None if is_alone else os.getcwd()) as directory:
+    is_this_host_only = options.is_local() and not launcher.knows_hosts(os.environ)
+    with _private_directory(None if is_this_host_only else os.getcwd()) as directory:
         _task.write_call(directory, func, args, kwargs or {})
         program = _task.program(executable or sys.executable, directory)
         options.settings["PYTHONPATH"] = _with_this_package(

@@ -218,7 +218,7 @@ def _places() -> List[Path]:
     return [Path(home, "farandole"), Path(tempfile.gettempdir(), f"farandole-{os.geteuid()}")]
 
 
-def _why_of_no_use(path: Path) -> Optional[str]:
+def _why_unusable(path: Path) -> Optional[str]:
     """Why nothing can be loaded from a cache directory, which is created if missing; None if the directory is usable.
 
     Raises ImportError if others can write the directory. Files may be opened by path afterwards: no other user can
@@ -284,7 +284,7 @@ def from_cache(recipe: Recipe) -> Path:
     """
     reasons = []
     for directory in _places():
-        reason = _why_of_no_use(directory)
+        reason = _why_unusable(directory)
         library = directory / f"{_STEM}{recipe.version}_{recipe.mark[-16:]}.so"
         if reason is None and not _is_cached(recipe, library):
             if os.access(directory, os.W_OK):

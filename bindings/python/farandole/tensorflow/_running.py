@@ -147,7 +147,7 @@ def run_named(function: Callable[..., Any], name: Optional[str], /, **arguments)
 def run_eagerly(function: Callable[..., Any], **arguments) -> Any:
     """Runs an op eagerly. Blocks. Raises the classes of `farandole.errors`."""
     try:
-        return function(caller_waits=_waiting.caller_is_alone(), **arguments)
+        return function(caller_waits=_waiting.is_only_thread(), **arguments)
     except tf.errors.OpError as error:
         ours = _errors.converted(error)
         if ours is None:

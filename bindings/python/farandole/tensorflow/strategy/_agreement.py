@@ -164,7 +164,7 @@ def _warn_empty_parts(model: Any, arguments: Dict[str, Any]) -> None:
     left = of_data[0] % (arguments.get("batch_size") or 32) if of_data else 0
     if _has_warned_empty_parts or not 0 < left < _lifecycle.size() or _lifecycle.rank() != 0:
         return
-    kinds = sorted({type(layer).__name__ for layer in model._flatten_layers() if _is_of_images(layer)})
+    kinds = sorted({type(layer).__name__ for layer in model._flatten_layers() if _is_image_layer(layer)})
     if kinds and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0":
         _has_warned_empty_parts = True
         rows = f"{left} row{'s' if left > 1 else ''}"
@@ -176,14 +176,14 @@ def _warn_empty_parts(model: Any, arguments: Dict[str, Any]) -> None:
         )
 
 
-def _is_of_images(layer: Any) -> bool:
+def _is_image_layer(layer: Any) -> bool:
     return "Conv" in type(layer).__name__ or "Pooling" in type(layer).__name__
 
 
 # ---- Replacements of Keras' functions -------------------------------------------------------------------------------
 
 
-def _is_alone(model: Any) -> bool:
+def _is_single_rank(model: Any) -> bool:
     """True if no other rank takes part in the model's functions."""
     return _lifecycle.size() == 1 or not is_farandole_strategy(getattr(model, "distribute_strategy", None))
 
@@ -193,10 +193,10 @@ def call(name: str) -> Callable[..., Any]:
     function."""
 
     def function(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _is_alone(self):
+        if _is_single_rank(self):
             return base(self, *args, **kwargs)
         arguments = inspect.signature(base).bind(self, *args, **kwargs).arguments
-        facts, model = _facts(self, name, arguments), _models.of_model(self)
+        facts, model = _facts(self, name, arguments), _models.describe_model(self)
         _warn_empty_parts(self, arguments)
         with progress().within(name):
             digest = _digest({**facts, "model": model.digest() if model else ""})
@@ -213,7 +213,7 @@ def call_on_batch(name: str) -> Callable[..., Any]:
     on the batch when the compiled function is called with it."""
 
     def function(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _is_alone(self):
+        if _is_single_rank(self):
             return base(self, *args, **kwargs)
         with progress().within(name):
             if name == "predict_on_batch":
@@ -254,7 +254,7 @@ def make_function(base: Callable[..., Any], self: Any, step: Callable[..., Any])
     """TensorFlowTrainer._make_function: returns the function that fit, evaluate, train_on_batch and test_on_batch call
     for each batch, or for several. The ranks agree on each batch beforehand, so the step need not exchange numbers of
     samples."""
-    if _is_alone(self):
+    if _is_single_rank(self):
         return base(self, step)
 
     @functools.wraps(step)

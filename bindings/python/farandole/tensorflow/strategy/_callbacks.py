@@ -47,7 +47,7 @@ class _Synchronize(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         if self._resumes:
             _resume_like_first_rank(self.model)
-        _optimizers.agree(_optimizers.of_model(self.model))
+        _optimizers.agree(_optimizers.optimizers_of(self.model))
         _drift.check(self.model, "before training")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:

@@ -92,7 +92,7 @@ def returned(code: Any) -> Set[str]:
 
 def digest(code: Any) -> str:
     """ "code of Python 3.11 0123456789ab at model.py:12". The place after "at" may differ between ranks."""
-    text = hashlib.sha256(repr(_of_code(code)).encode()).hexdigest()[:12]
+    text = hashlib.sha256(repr(_comparable_code(code)).encode()).hexdigest()[:12]
     return f"{_CODE}{text} at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
 
 
@@ -132,11 +132,11 @@ def _globals(code: Any) -> Iterator[List[str]]:
             yield names
 
 
-def _of_code(code: Any) -> Any:
-    constants = [_of_code(each) if isinstance(each, types.CodeType) else _of_constant(each) for each in code.co_consts]
+def _comparable_code(code: Any) -> Any:
+    constants = [_comparable_code(each) if isinstance(each, types.CodeType) else _comparable_constant(each) for each in code.co_consts]
     return [code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants]
 
 
-def _of_constant(value: Any) -> str:
+def _comparable_constant(value: Any) -> str:
     """Text of a constant. Elements of sets are sorted, because their order differs between processes."""
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)

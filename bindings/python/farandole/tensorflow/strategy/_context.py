@@ -81,8 +81,8 @@ class ReplicaContext(tf.distribute.ReplicaContext):
             return progress().share()  # reads a variable, so any graph will do
         if self._share is None and not (self._is_named and not self._counted):
             # The first call may come from within a branch or a loop, whose tensors other graphs cannot use.
-            with self._of_step():
-                self._share = _share.of_rows(self._counted)
+            with self._graph_of_run():
+                self._share = _share.share_of_rows(self._counted)
         return self._share
 
     def compute_share(self) -> None:
@@ -91,7 +91,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         if not self._samples_are_agreed:
             self.share()
 
-    def _of_step(self) -> Any:
+    def _graph_of_run(self) -> Any:
         """The graph in which `run` was called."""
         if tf.executing_eagerly():
             return contextlib.nullcontext()

@@ -193,7 +193,7 @@ def _facts_of_layer(layer: Any) -> Iterator[Tuple[str, Any]]:
         yield "variables", [f"{_own_name(each)}{each.dtype} {tuple(each.shape)}" for each in own]
     table = getattr(layer, "lookup_table", None)
     if table is not None:
-        yield "vocabulary", _values.of_table(table)
+        yield "vocabulary", _values.describe_table(table)
     if is_of_library(kind):
         for name, value in _attributes(layer):
             yield name, comparable(value)
@@ -294,7 +294,7 @@ def _paths_of_layers(layer: Any) -> Dict[int, str]:
     return found
 
 
-def of_function(function: Any) -> Description:
+def describe_function(function: Any) -> Description:
     """Describes the models, layers, tables and constants that a function of the program refers to."""
     description = Description(True)
     _add_references(description, function, "", 0)

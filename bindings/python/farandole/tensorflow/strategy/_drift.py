@@ -40,7 +40,7 @@ def _state(model: Any) -> List[Tuple[str, Any]]:
     """(Displayed name, variable) of the variables that must be equal. Excludes metrics and states of random
     generators."""
     variables = list(model.weights)
-    for optimizer in _optimizers.of_model(model):
+    for optimizer in _optimizers.optimizers_of(model):
         # Gradient accumulators hold gradients of each rank's own samples until the next update.
         variables += [each for each in optimizer.variables if not each.name.endswith("gradient_accumulator")]
     unique = {id(each): each for each in variables}.values()

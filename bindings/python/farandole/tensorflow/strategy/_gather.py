@@ -22,7 +22,7 @@ def gathered(value: Any, axis: int) -> Any:
     if isinstance(value, tf.SparseTensor):
         raise errors.Unsupported("gather() and predict() do not move SparseTensors between ranks: use tf.sparse.to_dense()")
     if isinstance(value, tf.RaggedTensor):
-        return _of_ragged(value, axis)
+        return _gather_ragged(value, axis)
     value = tf.convert_to_tensor(value)
     if value.shape.rank is None or value.shape.rank == 0:
         raise errors.InvalidArgument(f"gather() needs a tensor of known rank of at least 1, got shape {value.shape}")
@@ -51,15 +51,15 @@ def _about(value: tf.Tensor, axis: int) -> str:
 
 def _gatherer_of(dtype: tf.DType) -> Callable[[tf.Tensor, str], tf.Tensor]:
     if can_be_reduced(dtype):
-        return _of_numbers
-    return _of_text if dtype == tf.string else _of_bits
+        return _gather_numbers
+    return _gather_text if dtype == tf.string else _gather_bits
 
 
 def _gather(tensors: Tuple[tf.Tensor, ...], about: str) -> Tuple[tf.Tensor, ...]:
     return mpi_ops.gather_all("FarandoleAllgather", tensors, **named("gather"), about=about)
 
 
-def _of_ragged(value: tf.RaggedTensor, axis: int) -> tf.RaggedTensor:
+def _gather_ragged(value: tf.RaggedTensor, axis: int) -> tf.RaggedTensor:
     if axis != 0:
         raise errors.Unsupported(f"gather() of a RaggedTensor moves whole rows, along axis 0, not {axis}")
     if _lifecycle.size() == 1:
@@ -68,16 +68,16 @@ def _of_ragged(value: tf.RaggedTensor, axis: int) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_nested_row_lengths(gathered(value.flat_values, 0), lengths, validate=False)
 
 
-def _of_numbers(value: tf.Tensor, about: str) -> tf.Tensor:
+def _gather_numbers(value: tf.Tensor, about: str) -> tf.Tensor:
     return _gather((value,), about)[0]
 
 
-def _of_bits(value: tf.Tensor, about: str) -> tf.Tensor:
+def _gather_bits(value: tf.Tensor, about: str) -> tf.Tensor:
     """Gathers numbers of a type that the ops do not support, as bytes."""
-    return tf.bitcast(_of_numbers(tf.bitcast(value, tf.uint8), about), value.dtype)
+    return tf.bitcast(_gather_numbers(tf.bitcast(value, tf.uint8), about), value.dtype)
 
 
-def _of_text(value: tf.Tensor, about: str) -> tf.Tensor:
+def _gather_text(value: tf.Tensor, about: str) -> tf.Tensor:
     """Gathers the lengths of the strings and, in a second tensor, the bytes of all strings."""
     length = tf.cast(tf.strings.length(value), tf.int64)
     payload = tf.io.decode_raw(tf.strings.reduce_join(tf.reshape(value, [-1])), tf.uint8)

@@ -128,18 +128,18 @@ def scale_loss(base: Callable[..., Any], self: Any, loss: Any) -> Any:
     return tf.math.multiply_no_nan(result, tf.cast(context.weight(), result.dtype))
 
 
-_has_warned_of_apply = False
+_has_warned_apply = False
 
 
 def _warn_apply_outside_run(strategy: Any) -> None:
     """Warns once if an optimizer of the strategy is applied outside of `run`, for example by an ordinary loop."""
-    global _has_warned_of_apply
+    global _has_warned_apply
     is_per_worker = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and isinstance(
         getattr(strategy, "extended", None), Extended
     )
-    if not is_per_worker or _has_warned_of_apply:
+    if not is_per_worker or _has_warned_apply:
         return
-    _has_warned_of_apply = True
+    _has_warned_apply = True
     if _lifecycle.rank() == 0:
         _engine.log(
             "warning",

@@ -16,7 +16,7 @@ from ... import _lifecycle, objects
 from .. import _errors
 from .._differences import shortened
 from . import _optimizers
-from ._description import Description, of_function
+from ._description import Description, describe_function
 from ._extended import is_farandole_strategy
 from ._progress import raise_mismatch
 from ._value_differences import ERROR, WARNING, worst_difference
@@ -36,7 +36,7 @@ def is_on(strategy: Any) -> bool:
     return is_farandole_strategy(strategy) and _lifecycle.size() > 1 and getattr(strategy, "model_check", True)
 
 
-def of_model(model: Any) -> Optional[Description]:
+def describe_model(model: Any) -> Optional[Description]:
     """The description of the model, made once after each compile() and each build. None if its strategy does not
     compare."""
     if not is_on(model.distribute_strategy):
@@ -48,7 +48,7 @@ def of_model(model: Any) -> Optional[Description]:
         description = Description(bool(model.built))
         description.add_layer("", model, model.name)
         _known[model] = before = state, description
-    _compared_optimizers.update(_optimizers.of_model(model))
+    _compared_optimizers.update(_optimizers.optimizers_of(model))
     return before[1]
 
 
@@ -59,7 +59,7 @@ def compare_at_first_update(context: Any, optimizer: Any) -> None:
         return
     _compared_optimizers.add(optimizer)
     with tf.init_scope():  # the step may be under tracing
-        description = of_model(context.model) if context.model_step else of_function(context.function)
+        description = describe_model(context.model) if context.model_step else describe_function(context.function)
         mine = None if description is None else description.digest()
         if len(set(objects.allgather_object(mine, _NAME))) > 1:
             text = difference_of(description)

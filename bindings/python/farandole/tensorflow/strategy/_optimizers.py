@@ -20,7 +20,7 @@ from ._variables import adopt, is_of_strategy, warn_replaced_rate
 _NAME = "farandole.strategy.optimizers"
 
 
-def of_model(model: Any) -> List[Any]:
+def optimizers_of(model: Any) -> List[Any]:
     """The optimizer of compile(), optimizers that are attributes of the model, and their inner optimizers."""
     found: Dict[int, Any] = {}
     for value in vars(model).values():

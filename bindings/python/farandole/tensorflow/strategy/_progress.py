@@ -51,7 +51,7 @@ def _ordinal(number: int) -> str:
     return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
-def _of(row: Any) -> str:
+def _where(row: Any) -> str:
     """The epoch or function in which a rank counts batches; empty if it does not count."""
     if row[_EPOCH] > 0:
         return f" of epoch {row[_EPOCH]}"
@@ -63,7 +63,7 @@ def _action(row: Any) -> str:
     call = CALLS[row[_CALL]]
     within = f" of {call}()" if call else ""
     if row[_KIND] == BATCH:
-        return f"takes batch {row[_BATCH] + 1}{_of(row)}" + (within if row[_EPOCH] else "") if call else "takes a batch"
+        return f"takes batch {row[_BATCH] + 1}{_where(row)}" + (within if row[_EPOCH] else "") if call else "takes a batch"
     return {
         BEGIN: f"calls {call}()",
         END: f"has no more batches{within}",
@@ -95,7 +95,7 @@ def _uneven_batches_text(rows: np.ndarray) -> str:
     have, has_none = np.flatnonzero(~ended), np.flatnonzero(ended)
     last = rows[has_none[0]]
     call, number = CALLS[last[_CALL]], last[_BATCH]
-    where = f" after {number}{_of(last)}" if call else ""
+    where = f" after {number}{_where(last)}" if call else ""
     another = f"a {_ordinal(number + 1)}" if call else "another"
     advice = _DIFFERENT_NUMBER.format(steps={"fit": "steps_per_epoch", "": "them by .repeat() or .take(n)"}.get(call, "steps"))
     return f"{_acting(has_none, f'has no more batches{where}')}; {_acting(have, f'has {another}')}: {advice}"

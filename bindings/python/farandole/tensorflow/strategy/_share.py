@@ -99,7 +99,7 @@ def _with_values(gradient: Any, results: Iterator[tf.Tensor]) -> Any:
     return next(results) if isinstance(gradient, tf.Tensor) else gradient
 
 
-def of_rows(leaves: List[Any]) -> tf.Tensor:
+def share_of_rows(leaves: List[Any]) -> tf.Tensor:
     """This rank's share of the rows of the batch, a float64 scalar. The batch is among the leaves.
 
     Collective: all ranks call this function, even if the number of rows is static on some of them.
@@ -132,8 +132,8 @@ def _chosen(rows: tf.Tensor, shares: tf.Tensor, batches: tf.Tensor) -> Any:
     chosen = shares[:, tf.argmax(is_batch)]
     # A tensor with the same rows on all ranks that is no known batch is extra data, such as priors. A tensor with
     # different rows may be another batch.
-    is_beside = tf.reduce_all(rows == rows[:1], axis=0) & tf.logical_not(is_batch)
-    fits = tf.reduce_all(shares == chosen[:, tf.newaxis], axis=0) | is_beside
+    is_extra = tf.reduce_all(rows == rows[:1], axis=0) & tf.logical_not(is_batch)
+    fits = tf.reduce_all(shares == chosen[:, tf.newaxis], axis=0) | is_extra
     return chosen, are_same | (tf.reduce_any(is_batch) & tf.reduce_all(fits))
 
 

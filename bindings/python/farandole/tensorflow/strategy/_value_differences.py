@@ -39,13 +39,13 @@ def worst_difference(name: str, values: Mapping[int, Any], of: str = "", level: 
     if all(_is_same(first, each) for each in values.values()):
         return Difference()
     if all(isinstance(each, dict) for each in values.values()):
-        return _of_members(name, values, of, level)
+        return _compare_members(name, values, of, level)
     if all(isinstance(each, list) for each in values.values()):
-        return _of_elements(name, values, of, level)
-    return _of_leaves(name, values, of, level)
+        return _compare_elements(name, values, of, level)
+    return _compare_leaves(name, values, of, level)
 
 
-def _of_members(name: str, values: Mapping[int, Dict[str, Any]], of: str, level: int) -> Difference:
+def _compare_members(name: str, values: Mapping[int, Dict[str, Any]], of: str, level: int) -> Difference:
     keys = {rank: list(each) for rank, each in values.items()}
     if len(keys[0]) == 1 and all(each == keys[0] for each in keys.values()) and keys[0][0][0] != "[":  # a mark
         mark = keys[0][0]
@@ -57,7 +57,7 @@ def _of_members(name: str, values: Mapping[int, Dict[str, Any]], of: str, level:
             level, difference(f"the list of parts of {name}{of}", {rank: _shown(each) for rank, each in keys.items()})
         )
     elif any(each != keys[0] and _are_texts(each) for each in keys.values()):
-        return _of_elements(
+        return _compare_elements(
             f"the keys of {name}", {rank: [key[1:-1] for key in each] for rank, each in keys.items()}, of, ERROR
         )
     else:
@@ -74,7 +74,7 @@ def _of_members(name: str, values: Mapping[int, Dict[str, Any]], of: str, level:
     return found if found.level > PASSED else Difference()
 
 
-def _of_elements(name: str, values: Mapping[int, List[Any]], of: str, level: int) -> Difference:
+def _compare_elements(name: str, values: Mapping[int, List[Any]], of: str, level: int) -> Difference:
     if len(set(map(len, values.values()))) > 1:
         text = difference(f"the number of elements of {name}{of}", {rank: len(each) for rank, each in values.items()})
         return Difference(level, text)
@@ -95,7 +95,7 @@ def _within(part: str, name: str) -> str:
     return f"{name}{part}" if part.startswith("[") and " " not in name else f"{part} of {name}"
 
 
-def _of_leaves(name: str, values: Mapping[int, Any], of: str, level: int) -> Difference:
+def _compare_leaves(name: str, values: Mapping[int, Any], of: str, level: int) -> Difference:
     if level == WARNING:
         if any(isinstance(each, str) and each.startswith(("class ", "code ", "function ")) for each in values.values()):
             level = ERROR

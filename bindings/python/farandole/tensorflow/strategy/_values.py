@@ -98,34 +98,34 @@ def _comparable(value: Any, depth: int) -> Any:
     if isinstance(value, (float, np.floating)):
         return float(value)
     if isinstance(value, (np.ndarray, np.generic, tf.Tensor)):
-        return _of_array(value)
+        return _describe_array(value)
     if isinstance(value, tf.DType):
         return value.name
     if isinstance(value, type):
         return f"class {value.__qualname__}"
-    return UNKNOWN if depth > _MAX_DEPTH else _of_structure(value, depth + 1)
+    return UNKNOWN if depth > _MAX_DEPTH else _describe_structure(value, depth + 1)
 
 
-def _of_structure(value: Any, depth: int) -> Any:
+def _describe_structure(value: Any, depth: int) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted((comparable(each, depth) for each in value), key=repr)
     if isinstance(value, (list, tuple, tf.TensorShape)):
         return [comparable(each, depth) for each in value]
     if isinstance(value, Mapping):
-        return _of_mapping(value, depth)
+        return _describe_mapping(value, depth)
     if isinstance(value, slice):
         return ["slice", *(comparable(each, depth) for each in (value.start, value.stop, value.step))]
     if isinstance(value, functools.partial):
         return [comparable(value.func, depth), {OWN: comparable([value.args, value.keywords], depth)}]
     if is_table(value):
-        return of_table(value)
+        return describe_table(value)
     function = function_of(value)
     if function is not None:
-        return of_function(function, depth)
-    return _of_object(value, depth)
+        return describe_function(function, depth)
+    return _describe_object(value, depth)
 
 
-def _of_array(value: Any) -> Any:
+def _describe_array(value: Any) -> Any:
     if isinstance(value, tf.Tensor) and not hasattr(value, "numpy"):
         return UNKNOWN  # a tensor of a graph
     array = np.asarray(value)
@@ -155,7 +155,7 @@ def _sums(array: Any) -> List[float]:
     return parts
 
 
-def _of_mapping(value: Mapping, depth: int) -> Any:
+def _describe_mapping(value: Mapping, depth: int) -> Any:
     kind = value.get("class_name")
     if isinstance(kind, str) and kind == "__lambda__":  # marshalled code, which contains the path of its file
         return UNKNOWN
@@ -182,7 +182,7 @@ def _is_plain_object(value: Any) -> bool:
     return hasattr(value, "__dict__") and not hasattr(value, "get_config") and not isinstance(value, (tf.Module, enum.Enum))
 
 
-def _of_object(value: Any, depth: int) -> Any:
+def _describe_object(value: Any, depth: int) -> Any:
     """Describes regularizers, constraints, policies, and objects of the program's own classes."""
     import keras
 
@@ -226,7 +226,7 @@ def attributes(value: Any, only_containers: bool = False) -> Dict[str, Any]:
 # ---- Functions ------------------------------------------------------------------------------------------------------
 
 
-def of_function(function: Any, depth: int = 0) -> Any:
+def describe_function(function: Any, depth: int = 0) -> Any:
     """Describes a library's function by its name, a function of the program by its code, the constants that the
     function refers to, and the order of the sets that it iterates over."""
     if is_of_library(function) or not isinstance(function, types.FunctionType):
@@ -240,7 +240,7 @@ def of_function(function: Any, depth: int = 0) -> Any:
         described = UNKNOWN
         if isinstance(value, types.FunctionType):
             if depth <= _MAX_DEPTH and is_compared(name) and not is_of_library(value):
-                described = of_function(value, depth + 1)
+                described = describe_function(value, depth + 1)
         elif is_constant(value):
             described = own(name, value, names, isinstance(value, (np.ndarray, tf.Tensor)))
         if described != UNKNOWN:
@@ -278,7 +278,7 @@ def _base_table(value: Any) -> Any:
     return value if isinstance(value, (tf.lookup.StaticHashTable, tf.lookup.experimental.DenseHashTable)) else None
 
 
-def of_table(table: Any) -> Any:
+def describe_table(table: Any) -> Any:
     """Describes a lookup table: the keys in the order of their values, with each value unless it is the key's
     position."""
     if not tf.executing_eagerly():
