@@ -243,7 +243,8 @@ allgather = _blocking(
     """Concatenates the arrays of all ranks along the first dimension, which may differ between ranks. Every rank gets
     the result.
 
-    Raises Mismatch if the ranks disagree on any other dimension or on the type.
+    A rank sends and receives about (size - 1) / size times the bytes of a large result. Raises Mismatch if the ranks
+    disagree on any other dimension or on the type, otherwise the errors of `allreduce`.
     """,
 )
 
@@ -301,7 +302,8 @@ broadcast = _blocking(
 
     tensor: of the same shape and type on all ranks. Only the root's values are used.
 
-    Raises Mismatch if the ranks disagree, for example on the root; `out` stays unchanged.
+    Every rank but the root receives the array once. Raises Mismatch if the ranks disagree, for example on the root
+    (`out` stays unchanged), InvalidArgument if the root is not a member of the process set.
     """,
 )
 
@@ -344,6 +346,9 @@ alltoall = _blocking(
 
     splits: number of rows for each rank of the process set; None: equal slices. If given, the result is a pair of the
         rows and the number of rows from each rank.
+
+    A rank sends each row that is not its own once. Raises Mismatch if the ranks disagree on any other dimension or on the
+    type, InvalidArgument if `splits` does not fit `tensor`.
     """,
 )
 
@@ -374,8 +379,11 @@ reducescatter = _blocking(
     reducescatter_async,
     np.ndarray,
     """Reduces `tensor` over the ranks and scatters the rows of the result: each rank gets a part of the first
-    dimension, each of the first ranks an extra row if the rows do not divide evenly. `op` as for `allreduce`, except
-    Adasum.""",
+    dimension, each of the first ranks an extra row if the rows do not divide evenly.
+
+    Arguments and errors as for `allreduce`, without Adasum. A rank sends about (size - 1) / size times the bytes of a
+    large array, half as much as `allreduce`.
+    """,
 )
 
 
