@@ -81,8 +81,8 @@ def version_line(program: str) -> str:
 
 
 def info() -> Dict[str, Any]:
-    """Facts about the build, the settings and, after `init`, the job; about Python and TensorFlow. Local,
-    non-blocking."""
+    """Facts about the build, the settings and, after `init`, the
+    job; about Python and TensorFlow. Local, non-blocking."""
     described = dict(_engine.describe())
     described["python"] = sys.version.split()[0]
     for package in ("numpy", "tensorflow", "keras"):

@@ -65,14 +65,14 @@ def checked_root(root: int, process_set: int) -> int:
 
 
 def refuse(name: str, process_set: int, why: BaseException, by_order: bool = False) -> None:
-    """Reports that this rank cannot make a request. Peers that make the request raise Mismatch with the reason, see
-    farandole_refuse."""
+    """Reports that this rank cannot make a request. Peers that make the
+    request raise Mismatch with the reason, see farandole_refuse."""
     request = Request(name=name.encode(), process_set=process_set, by_order=int(by_order))
     lib.farandole_refuse(ctypes.byref(request), f"{type(why).__name__}: {why}".encode())
 
 
-# Contains the version of the interface. The op library and the plug-ins find the library that is loaded here by this
-# name.
+# Contains the version of the interface. The op library and the
+# plug-ins find the library that is loaded here by this name.
 SONAME = "libfarandole.so.0.1"
 
 

@@ -217,8 +217,8 @@ def _abort_for(kind: type, value: BaseException, trace: Any) -> None:
 
 
 def _print_cause(kind: type, value: BaseException, trace: Any) -> None:
-    """Prints the cause in one line before the traceback: tracebacks of libraries are long, and several ranks may
-    print."""
+    """Prints the cause in one line before the traceback: tracebacks
+    of libraries are long, and several ranks may print."""
     if _hooks_of == os.getpid() and _engine.is_initialized() and size() > 1:
         print(f"rank {rank()}: {_described(kind, value, trace)}", file=sys.stderr)
 

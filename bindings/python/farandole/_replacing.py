@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces functions of other packages. tensorflow/strategy/_patches.py lists all functions that this package
-replaces."""
+"""Replaces functions of other packages. tensorflow/strategy/_patches.py
+lists all functions that this package replaces."""
 
 import functools
 from typing import Any, Callable

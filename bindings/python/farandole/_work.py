@@ -16,8 +16,8 @@ from . import _engine, _waiting, errors
 from ._engine import Collective
 from .process_sets import ProcessSet, id_of
 
-# (Work, index of the array) by context, the number that the engine passes to callbacks. Keeps arrays alive until
-# `done`.
+# (Work, index of the array) by context, the number that the
+# engine passes to callbacks. Keeps arrays alive until `done`.
 _pending: Dict[int, Tuple[Any, int]] = {}
 _contexts = itertools.count(1)
 
@@ -160,8 +160,8 @@ names = Names()
 
 
 def _reset_after_fork() -> None:
-    """In a forked child: fails the parent's pending requests, which nobody would finish, and replaces the parent's
-    locks."""
+    """In a forked child: fails the parent's pending requests,
+    which nobody would finish, and replaces the parent's locks."""
     global names
     names = Names()
     if not _pending:

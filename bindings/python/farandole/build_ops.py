@@ -13,8 +13,8 @@ from typing import List
 
 from . import _built, _engine, _files
 
-# runpy and not `python FILE`: the directory of FILE has modules with names of packages (keras), which Python would
-# import.
+# runpy and not `python FILE`: the directory of FILE has modules
+# with names of packages (keras), which Python would import.
 _RUN = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 

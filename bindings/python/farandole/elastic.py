@@ -60,8 +60,8 @@ class State:
 
 
 class ObjectState(State):
-    """State of plain objects: each keyword argument becomes an attribute. `farandole.objects` says which objects
-    travel."""
+    """State of plain objects: each keyword argument becomes an
+    attribute. `farandole.objects` says which objects travel."""
 
     def __init__(self, bcast_object: Callable[[Any], Any] = broadcast_object, get_rank=rank, **kwargs: Any):
         super().__init__(bcast_object, get_rank)

@@ -87,6 +87,6 @@ _CLASSES = {
 
 
 def class_of(kind_name: str) -> type:
-    """The class for a kind of error of the core, by name ("Mismatch", …). `InternalError` for unknown names of newer
-    versions."""
+    """The class for a kind of error of the core, by name ("Mismatch",
+    …). `InternalError` for unknown names of newer versions."""
     return _CLASSES.get(kind_name, InternalError)

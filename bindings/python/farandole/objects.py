@@ -59,8 +59,8 @@ class _Encoder:
                 f"an array of {array.dtype} does not travel in the safe format; use an array of numbers or text, or "
                 "pass pickle=True on all ranks, which runs the sender's code on them"
             )
-        # The `str` of numpy's own types contains the byte order. Types of ml_dtypes, such as bfloat16, only have a
-        # name.
+        # The `str` of numpy's own types contains the byte order.
+        # Types of ml_dtypes, such as bfloat16, only have a name.
         dtype = array.dtype.name if array.dtype.kind == "V" else array.dtype.str
         return {"dtype": dtype, "shape": list(array.shape), "at": self._put(array.tobytes())}
 
@@ -133,8 +133,8 @@ def loads(message: Any, pickle: bool = False) -> Any:
 
 
 def _message(obj: Any, pickle: bool, who: str) -> np.ndarray:
-    """The message as an array. If the object cannot be sent, a message with the error: the other ranks wait for a
-    message."""
+    """The message as an array. If the object cannot be sent, a
+    message with the error: the other ranks wait for a message."""
     try:
         message = dumps(obj, pickle)
     except Exception as error:

@@ -167,8 +167,8 @@ def is_process_set_included(process_set: ProcessSet = global_process_set) -> boo
 
 
 def register_all(sets: Sequence[ProcessSet]) -> None:
-    """After the engine has started: sets the ranks of the global set and registers the sets of init(), which the ranks
-    have compared."""
+    """After the engine has started: sets the ranks of the global set
+    and registers the sets of init(), which the ranks have compared."""
     global_process_set.ranks = _engine.process_set_ranks(_engine.GLOBAL_SET)
     for each in sets:
         add_process_set(each)

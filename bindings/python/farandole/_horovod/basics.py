@@ -35,8 +35,8 @@ class HorovodBasics:
     cuda_built, rocm_built = staticmethod(_built.cuda_built), staticmethod(_built.rocm_built)
 
     def _process_set_rank(self, process_set_id: int) -> int:
-        """Index of this process in a set. Raises ValueError if this process is not a member, or there is no such
-        set."""
+        """Index of this process in a set. Raises ValueError if
+        this process is not a member, or there is no such set."""
         ranks = self._ranks(process_set_id)
         own = _lifecycle.rank()
         if own not in ranks:
@@ -44,8 +44,8 @@ class HorovodBasics:
         return ranks.index(own)
 
     def _process_set_size(self, process_set_id: int) -> int:
-        """Number of ranks in a set. Works in processes that are not members. Raises ValueError if there is no such
-        set."""
+        """Number of ranks in a set. Works in processes that are
+        not members. Raises ValueError if there is no such set."""
         return len(self._ranks(process_set_id))
 
     @staticmethod

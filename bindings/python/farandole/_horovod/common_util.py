@@ -47,8 +47,8 @@ def _is_there(ext_base_name: str) -> bool:
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """True if a framework ("tensorflow", "torch", "mxnet") and Farandole's part for the framework are installed.
-    Imports neither."""
+    """True if a framework ("tensorflow", "torch", "mxnet") and
+    Farandole's part for the framework are installed. Imports neither."""
     is_there = ext_base_name in EXTENSIONS and _is_there(ext_base_name)
     if verbose:
         print(f"Farandole for {ext_base_name}: {'there' if is_there else 'not there'}")

@@ -16,8 +16,8 @@ _PAGE = "docs/coming-from-horovod.md lists what there is"
 
 
 class HorovodModule(ModuleType):
-    """A module of Horovod. Looks up names in Farandole's modules at access. Attributes that a program sets stay in this
-    module."""
+    """A module of Horovod. Looks up names in Farandole's modules at
+    access. Attributes that a program sets stay in this module."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":

@@ -46,8 +46,8 @@ def _is_ours(path: str) -> bool:
 
 
 def wrapped(program: Sequence[str]) -> List[str]:
-    """`python train.py …` with a prefix that makes `import horovod` find Farandole. Any other program is returned
-    unchanged."""
+    """`python train.py …` with a prefix that makes `import horovod`
+    find Farandole. Any other program is returned unchanged."""
     words = list(program)
     if not words or not _PYTHON.fullmatch(os.path.basename(words[0])):
         return words

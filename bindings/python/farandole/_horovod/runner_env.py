@@ -16,8 +16,8 @@ def is_exportable(v: str) -> bool:
 
 
 def get_env_rank_and_size() -> Tuple[int, int]:
-    """Rank and size from the launcher's variables, before `init`; 0 and 1 without a launcher. Raises RuntimeError if
-    only one of them is set."""
+    """Rank and size from the launcher's variables, before `init`; 0 and 1
+    without a launcher. Raises RuntimeError if only one of them is set."""
     for rank_name, size_name in (
         ("HOROVOD_RANK", "HOROVOD_SIZE"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),

@@ -25,8 +25,8 @@ _AGENTS = {
 
 
 def find(options: Options) -> Launcher:
-    """Finds the launcher for a job. Raises InvalidArgument if this process is a rank, and the errors of
-    find_launcher."""
+    """Finds the launcher for a job. Raises InvalidArgument if
+    this process is a rank, and the errors of find_launcher."""
     environment = {**os.environ, **options.settings}
     refuse_ranks(environment)
     return find_launcher(environment, options.launcher, lambda: info()["plugins"])

@@ -19,8 +19,8 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECA
 
 @dataclass
 class Command:
-    """The command that starts a job. `words` never contain values of variables, because all users of a machine can read
-    them."""
+    """The command that starts a job. `words` never contain values
+    of variables, because all users of a machine can read them."""
 
     words: List[str]
     settings: Dict[str, str] = field(default_factory=dict)  # variables of the launcher; override this process's
@@ -69,8 +69,8 @@ def _own_ssh_arguments(options: Options) -> List[str]:
 
 
 def ssh_arguments(launcher: Launcher, options: Options, environment: Mapping[str, str]) -> List[str]:
-    """Arguments that the launcher passes to ssh before the host: those configured for all jobs, then this job's port
-    and key."""
+    """Arguments that the launcher passes to ssh before the host:
+    those configured for all jobs, then this job's port and key."""
     return [*shlex.split(environment.get(_SSH_VARIABLES[launcher.flavour], "")), *_own_ssh_arguments(options)]
 
 
@@ -95,8 +95,8 @@ def _check_slots(launcher: Launcher, options: Options, environment: Mapping[str,
 
 
 def _choose_network(command: Command, options: Options) -> None:
-    """Chooses the network of Farandole's own connections between hosts. The network of MPI is chosen for each
-    launcher."""
+    """Chooses the network of Farandole's own connections between
+    hosts. The network of MPI is chosen for each launcher."""
     if options.tcp_only:
         command.settings.setdefault("FARANDOLE_NETWORK", "tcp")
     if len(options.network_interfaces) == 1:

@@ -69,8 +69,8 @@ def is_this_one(name: str) -> bool:
 
 
 def slots_of_slurm(environment: Mapping[str, str]) -> Optional[int]:
-    """Number of tasks in the Slurm allocation around this process, from SLURM_TASKS_PER_NODE ("2(x3),1": 7). None if
-    unknown."""
+    """Number of tasks in the Slurm allocation around this process,
+    from SLURM_TASKS_PER_NODE ("2(x3),1": 7). None if unknown."""
     text = environment.get("SLURM_TASKS_PER_NODE", "")
     found = re.findall(r"(\d+)(?:\(x(\d+)\))?(?:,|$)", text)
     return sum(int(tasks) * int(nodes or 1) for tasks, nodes in found) if found else None

@@ -36,8 +36,8 @@ _HOSTS_FROM_ELSEWHERE = {
 
 @dataclass
 class Options:
-    """Options of a job. `hosts` are the hosts that the user has named; if empty, this host, or the launcher's own
-    choice."""
+    """Options of a job. `hosts` are the hosts that the user has
+    named; if empty, this host, or the launcher's own choice."""
 
     ranks: int = 1
     hosts: _hosts.Hosts = field(default_factory=list)
@@ -71,8 +71,8 @@ class Launcher:
         return f"{self.kind} of {of} ({self.path}), because {self.reason}"
 
     def knows_hosts(self, environment: Mapping[str, str]) -> bool:
-        """True if the launcher finds hosts by itself: of an allocation, or of a file that is configured for all
-        jobs."""
+        """True if the launcher finds hosts by itself: of an
+        allocation, or of a file that is configured for all jobs."""
         return any(environment.get(name) for name in _HOSTS_FROM_ELSEWHERE[self.kind])
 
 

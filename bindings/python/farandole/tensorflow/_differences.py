@@ -13,8 +13,8 @@ def ranks_in_words(ranks: Any) -> str:
 
 
 def difference(name: str, values: Mapping[int, Any]) -> str:
-    """"the loss is 'mse' on rank 0 and 'mae' on ranks 1, 2"; empty if all ranks have the same value. values: by
-    rank."""
+    """"the loss is 'mse' on rank 0 and 'mae' on ranks 1, 2";
+    empty if all ranks have the same value. values: by rank."""
     ranks: Dict[str, List[int]] = {}
     for rank, value in values.items():
         ranks.setdefault(str(value), []).append(rank)

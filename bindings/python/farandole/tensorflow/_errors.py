@@ -52,8 +52,8 @@ def invalid_argument(text: str) -> errors.InvalidArgument:
 
 
 def known_to_all(error: Any) -> Any:
-    """Marks an error that the engine has reported to all ranks, or that all ranks raise: no rank must be informed
-    again."""
+    """Marks an error that the engine has reported to all ranks,
+    or that all ranks raise: no rank must be informed again."""
     error._farandole_is_known_to_all = True
     return error
 

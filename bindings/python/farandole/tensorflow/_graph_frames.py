@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hides frames from the tracebacks of graph ops. TensorFlow stores with each op the stack that created the op, and
-shows the last frames if the op fails: without this module, frames of this package and of the launcher would cover the
-program's."""
+"""Hides frames from the tracebacks of graph ops. TensorFlow stores with each op the
+stack that created the op, and shows the last frames if the op fails: without this
+module, frames of this package and of the launcher would cover the program's."""
 
 import contextlib
 import os

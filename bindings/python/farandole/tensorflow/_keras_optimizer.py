@@ -125,8 +125,8 @@ def check_finite(base: Callable[..., Any], self: Any, grads: Any) -> Any:
 
 def _keras_3_members(base: type) -> Dict[str, Any]:
     def apply(self, grads, trainable_variables=None):
-        """Reduces the gradients over the ranks, then calls the method of the class, which clips the reduced
-        gradients."""
+        """Reduces the gradients over the ranks, then calls the
+        method of the class, which clips the reduced gradients."""
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         if self._agg_helper is None:
             return base.apply(self, self._allreduce(grads, variables), trainable_variables)

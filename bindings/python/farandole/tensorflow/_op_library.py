@@ -310,8 +310,8 @@ def _build_once(recipe: Recipe, library: Path) -> None:
 
 
 def _prune(directory: Path, keep: Path) -> None:
-    """Deletes libraries that were not used for long. A process that has loaded a deleted library keeps it until the
-    process ends."""
+    """Deletes libraries that were not used for long. A process that
+    has loaded a deleted library keeps it until the process ends."""
     now = time.time()
     for path in directory.glob(f"{_STEM}*"):
         days = _LEFT_BEHIND_DAYS if path.suffix == ".tmp" else _UNUSED_DAYS

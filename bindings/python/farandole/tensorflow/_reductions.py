@@ -209,9 +209,9 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> tf.Tensor:
-    """Reduces a tensor over the ranks and scatters the rows of the result: each rank gets a part of the first
-    dimension, each of the first ranks an extra row if the rows do not divide evenly. Arguments and errors as for
-    `allreduce`."""
+    """Reduces a tensor over the ranks and scatters the rows of the result: each
+    rank gets a part of the first dimension, each of the first ranks an extra row
+    if the rows do not divide evenly. Arguments and errors as for `allreduce`."""
     with on_device(device_dense):
         return _compressed(
             _of_one(mpi_ops._reducescatter),
@@ -237,8 +237,8 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> List[tf.Tensor]:
-    """Reduces and scatters each of `tensors` as `reducescatter` does, in one collective. Returns an empty list for an
-    empty list."""
+    """Reduces and scatters each of `tensors` as `reducescatter` does,
+    in one collective. Returns an empty list for an empty list."""
     if not tensors:
         return []
     with on_device(device_dense):

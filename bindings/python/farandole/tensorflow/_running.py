@@ -92,8 +92,8 @@ def tensors_of(values: Sequence[Any]) -> List[tf.Tensor]:
 
 
 def numbered(name: str) -> str:
-    """`name` with a count of its uses in the outermost graph. Functions within the graph share the count, because their
-    ops may run concurrently."""
+    """`name` with a count of its uses in the outermost graph. Functions within
+    the graph share the count, because their ops may run concurrently."""
     graph = tf.compat.v1.get_default_graph()
     while getattr(graph, "outer_graph", None) is not None and graph.outer_graph.building_function:
         graph = graph.outer_graph
@@ -105,8 +105,8 @@ def numbered(name: str) -> str:
 
 
 def name_from(default_name: str, inputs: Sequence[tf.Tensor]) -> Optional[str]:
-    """Name of a collective in a graph without a given name: `default_name` and the names of the first and last input.
-    None in eager mode."""
+    """Name of a collective in a graph without a given name: `default_name`
+    and the names of the first and last input. None in eager mode."""
     if tf.executing_eagerly():
         return None
     ends = [inputs[0].name] if len(inputs) == 1 else [inputs[0].name, inputs[-1].name]
@@ -130,8 +130,8 @@ def run(
 
 
 def refuse_xla(what: str) -> None:
-    """Raises Unsupported while XLA's compiler traces a function. Otherwise compilation would fail later, without a
-    hint."""
+    """Raises Unsupported while XLA's compiler traces a function.
+    Otherwise compilation would fail later, without a hint."""
     if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         raise errors.Unsupported(
             f"{what} is in a function with jit_compile=True: XLA has no kernel for collectives between processes. Compile what "
@@ -156,9 +156,9 @@ def run_eagerly(function: Callable[..., Any], **arguments) -> Any:
 
 
 def _run_independently(result: Any) -> None:
-    """Exempts the op from automatic control dependencies. TensorFlow runs stateful ops of a `tf.function` in sequence,
-    in the order in which they were written. Collectives must overlap, and ranks with different orders would wait
-    forever."""
+    """Exempts the op from automatic control dependencies. TensorFlow runs stateful
+    ops of a `tf.function` in sequence, in the order in which they were written.
+    Collectives must overlap, and ranks with different orders would wait forever."""
     manager = getattr(tf.compat.v1.get_default_graph(), "experimental_acd_manager", None)
     if manager is not None and hasattr(manager, "run_independently"):
         first = result[0] if isinstance(result, (list, tuple)) else result
@@ -172,8 +172,8 @@ def of_gradient(op: Any, suffix: str = "gradient") -> dict:
     forward = getattr(op.outputs[0], "op", None)  # None: the op ran eagerly, and so does its gradient
     name = forward and f"{forward.name}_{suffix}"
     if name and ignore_name_scope:
-        # Several tapes may compute this gradient, each within a name scope of its own, which must not be part of the
-        # name.
+        # Several tapes may compute this gradient, each within a
+        # name scope of its own, which must not be part of the name.
         name = numbered(name.rpartition("/")[2])
     return {"name": name, "ignore_name_scope": ignore_name_scope, "process_set": op.get_attr("process_set")}
 

@@ -75,8 +75,8 @@ class DistributedOptimizer(_Wrapper):
 
 
 class DistributedAdasumOptimizer(_Wrapper):
-    """Each rank applies its own gradients. On every `passes`-th call, the ranks combine their changes since the last
-    time by Adasum."""
+    """Each rank applies its own gradients. On every `passes`-th call,
+    the ranks combine their changes since the last time by Adasum."""
 
     def __init__(self, optimizer: Any, passes: int, compression: Any, name: str, use_locking: bool):
         super().__init__(optimizer, name, use_locking)

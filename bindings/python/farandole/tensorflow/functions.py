@@ -149,7 +149,7 @@ def allgather_object(
     process_set: ProcessSet = global_process_set,
     pickle: bool = False,
 ) -> List[Any]:
-    """The objects of all ranks of the process set, in their order. Arguments as for `broadcast_object`. Collective,
-    blocks."""
+    """The objects of all ranks of the process set, in their order.
+    Arguments as for `broadcast_object`. Collective, blocks."""
     del session
     return objects.allgather_object(obj, name, process_set, pickle)

@@ -66,8 +66,8 @@ def run_all(
     about: str = "",
     **options: Any,
 ) -> List[tf.Tensor]:
-    """Runs an op on several tensors together. Returns an empty list for an empty list. `options`: further
-    attributes."""
+    """Runs an op on several tensors together. Returns an empty
+    list for an empty list. `options`: further attributes."""
     tensors = _running.tensors_of(tensors)
     if not tensors:
         return []
@@ -129,8 +129,8 @@ def _grouped_allreduce(
     process_set=None,
     about: str = "",
 ) -> List[tf.Tensor]:
-    """Reduces several tensors of any types and shapes. No tensor is reduced before all tensors are ready on all
-    ranks."""
+    """Reduces several tensors of any types and shapes. No tensor
+    is reduced before all tensors are ready on all ranks."""
     options = _reduction(op, prescale_factor, postscale_factor)
     of_ranks = (name, ignore_name_scope, process_set, about)
     return run_all(_LIB.farandole_allreduce, "FarandoleGroupedAllreduce", tensors, *of_ranks, **options)

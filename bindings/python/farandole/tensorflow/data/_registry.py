@@ -228,8 +228,8 @@ class ComputeService:
 
 
 class ComputeClient:
-    """Sends requests to a ComputeService. Each call blocks until the answer. Raises ConnectionError without a
-    service."""
+    """Sends requests to a ComputeService. Each call blocks until
+    the answer. Raises ConnectionError without a service."""
 
     def __init__(self, compute_addresses: Addresses, key: bytes, verbose: int = 1):
         self._compute_addresses = compute_addresses
@@ -244,8 +244,8 @@ class ComputeClient:
         self._ask("register_dispatcher", dispatcher_id, dispatcher_address)
 
     def wait_for_dispatcher_registration(self, dispatcher_id: int, timeout: float) -> str:
-        """Blocks until the dispatcher is registered. Returns its address. timeout: seconds. Raises IndexError,
-        TimeoutError."""
+        """Blocks until the dispatcher is registered. Returns its
+        address. timeout: seconds. Raises IndexError, TimeoutError."""
         return self._ask("dispatcher", dispatcher_id, timeout, seconds=timeout)
 
     def register_worker_for_dispatcher(self, dispatcher_id: int, worker_id: int) -> None:
@@ -253,8 +253,8 @@ class ComputeClient:
         self._ask("register_worker", dispatcher_id, worker_id)
 
     def wait_for_dispatcher_worker_registration(self, dispatcher_id: int, timeout: float) -> None:
-        """Blocks until all workers of the dispatcher are registered. timeout: seconds. Raises IndexError,
-        TimeoutError."""
+        """Blocks until all workers of the dispatcher are registered.
+        timeout: seconds. Raises IndexError, TimeoutError."""
         self._ask("workers", dispatcher_id, timeout, seconds=timeout)
 
     def end_dispatcher(self, dispatcher_id: int, timeout: float) -> bool:
@@ -263,8 +263,8 @@ class ComputeClient:
         return self._ask("dispatcher_over", dispatcher_id, timeout, seconds=timeout)
 
     def wait_for_end_of_dispatcher(self, dispatcher_id: int) -> bool:
-        """Blocks until the dispatcher is about to end, or the service has ended. True for the latter. Raises
-        IndexError."""
+        """Blocks until the dispatcher is about to end, or the
+        service has ended. True for the latter. Raises IndexError."""
         return self._ask("end_of_dispatcher", dispatcher_id, seconds=None)
 
     def tell_stopped(self, dispatcher_id: int, worker_id: int) -> None:

@@ -87,14 +87,14 @@ def allreduce(
 
 
 def allgather(value: Any, name: Optional[str] = None) -> Any:
-    """Concatenates the values of all ranks along the first dimension, which may differ. Returns an array. Collective,
-    blocks."""
+    """Concatenates the values of all ranks along the first dimension,
+    which may differ. Returns an array. Collective, blocks."""
     return _evaluated(mpi_ops.allgather(tf.convert_to_tensor(value), name=name))
 
 
 def broadcast(value: Any, root_rank: int, name: Optional[str] = None) -> Any:
-    """The value of rank `root_rank` as an array. All ranks pass a value of the same type and shape. Collective,
-    blocks."""
+    """The value of rank `root_rank` as an array. All ranks pass
+    a value of the same type and shape. Collective, blocks."""
     return _evaluated(mpi_ops.broadcast(tf.convert_to_tensor(value), root_rank, name=name))
 
 

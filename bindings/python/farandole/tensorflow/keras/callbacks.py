@@ -205,8 +205,8 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
 
 class BestModelCheckpoint(tf.keras.callbacks.ModelCheckpoint):
-    """A ModelCheckpoint that keeps the best model. The program sets `filepath` before training, and passes the callback
-    on rank 0 only."""
+    """A ModelCheckpoint that keeps the best model. The program sets
+    `filepath` before training, and passes the callback on rank 0 only."""
 
     def __init__(
         self,

@@ -189,8 +189,8 @@ def _is_single_rank(model: Any) -> bool:
 
 
 def call(name: str) -> Callable[..., Any]:
-    """Returns the replacement of fit, evaluate or predict: compares arguments and models, then calls Keras'
-    function."""
+    """Returns the replacement of fit, evaluate or predict:
+    compares arguments and models, then calls Keras' function."""
 
     def function(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
         if _is_single_rank(self):
@@ -227,8 +227,8 @@ def call_on_batch(name: str) -> Callable[..., Any]:
 
 
 def _compare_models_at_intervals(model: Any) -> None:
-    """Compares the models after 10, 100 and 1000 batches, and then after every 1000. `fit` compares after each
-    epoch."""
+    """Compares the models after 10, 100 and 1000 batches, and
+    then after every 1000. `fit` compares after each epoch."""
     count = getattr(model, "_farandole_batches", 0) + 1
     object.__setattr__(model, "_farandole_batches", count)
     if count in (10, 100) or count % 1000 == 0:
@@ -236,8 +236,8 @@ def _compare_models_at_intervals(model: Any) -> None:
 
 
 def _agreed(model: Any, batches: Any) -> Iterator[Any]:
-    """Yields this rank's own batches. Before each batch the ranks exchange their numbers of samples and the model's
-    number."""
+    """Yields this rank's own batches. Before each batch the ranks
+    exchange their numbers of samples and the model's number."""
     for batch in batches:
         rows = _rows(batch)
         progress().agree(BATCH, _number(model), samples=rows[0] if rows else 0)
@@ -245,15 +245,15 @@ def _agreed(model: Any, batches: Any) -> Iterator[Any]:
 
 
 def _number(model: Any) -> int:
-    """Distinguishes models of the same shape: the number of the first variable that was created for the model in a
-    scope."""
+    """Distinguishes models of the same shape: the number of the
+    first variable that was created for the model in a scope."""
     return min((number_of(variable.value) for variable in model.variables), default=0)
 
 
 def make_function(base: Callable[..., Any], self: Any, step: Callable[..., Any]) -> Callable[..., Any]:
-    """TensorFlowTrainer._make_function: returns the function that fit, evaluate, train_on_batch and test_on_batch call
-    for each batch, or for several. The ranks agree on each batch beforehand, so the step need not exchange numbers of
-    samples."""
+    """TensorFlowTrainer._make_function: returns the function that fit, evaluate,
+    train_on_batch and test_on_batch call for each batch, or for several. The ranks
+    agree on each batch beforehand, so the step need not exchange numbers of samples."""
     if _is_single_rank(self):
         return base(self, step)
 

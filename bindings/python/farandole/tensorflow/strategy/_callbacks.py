@@ -97,8 +97,8 @@ def _check_scope(model: Any) -> None:
 
 
 def set_model(base: Callable[..., Any], self: Any, model: Any) -> None:
-    """CallbackList.set_model: removes callbacks that write files from all ranks but rank 0, and adds the last
-    callback."""
+    """CallbackList.set_model: removes callbacks that write files
+    from all ranks but rank 0, and adds the last callback."""
     if _lifecycle.size() == 1 or not is_farandole_strategy(getattr(model, "distribute_strategy", None)):
         return base(self, model)
     _check_scope(model)

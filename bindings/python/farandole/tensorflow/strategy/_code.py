@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Static analysis of the bytecode of functions: the objects that a function refers to, and the sets that it iterates
-over."""
+"""Static analysis of the bytecode of functions: the objects that
+a function refers to, and the sets that it iterates over."""
 
 import dis
 import hashlib

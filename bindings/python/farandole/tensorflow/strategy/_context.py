@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The replica context of `strategy.run`: whether the function is a step of a Keras model, and this rank's share of the
-rows."""
+"""The replica context of `strategy.run`: whether the function is
+a step of a Keras model, and this rank's share of the rows."""
 
 import contextlib
 import sys
@@ -105,8 +105,8 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         return self._graph.as_default()
 
     def weight(self) -> tf.Tensor:
-        """This rank's weight in averages over the ranks, a float64 scalar: its share, or 1 / number of ranks if
-        unknown."""
+        """This rank's weight in averages over the ranks, a float64
+        scalar: its share, or 1 / number of ranks if unknown."""
         share = self.share()
         return self.even_weight() if share is None else share
 
@@ -115,8 +115,8 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         return tf.constant(1.0 / _lifecycle.size(), tf.float64)
 
     def rows(self) -> Any:
-        """Number of rows of the first input tensor: an int if static, otherwise a tensor. None without such a
-        tensor."""
+        """Number of rows of the first input tensor: an int if
+        static, otherwise a tensor. None without such a tensor."""
         return _share.rows_of(self._counted[0]) if self._counted else None
 
     def is_of_rows(self, value: Any) -> bool:
@@ -149,8 +149,8 @@ class ReplicaContext(tf.distribute.ReplicaContext):
             self._to_scale, self.has_scaled = before
 
     def begins_to_scale(self, optimizer: Any) -> bool:
-        """True if the loss of this optimizer has to be weighted. From then on `has_scaled` is set, for this optimizer
-        and its inner optimizers."""
+        """True if the loss of this optimizer has to be weighted. From then on
+        `has_scaled` is set, for this optimizer and its inner optimizers."""
         if optimizer is not self._to_scale:
             return False
         self._to_scale, self.has_scaled = None, True
@@ -181,8 +181,8 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         return _share.without_nan(gradients, counted)
 
     def average(self, value: tf.Tensor) -> tf.Tensor:
-        """The average over the ranks, weighted by their rows. A rank without rows has no effect, even if its value is
-        NaN."""
+        """The average over the ranks, weighted by their rows. A rank
+        without rows has no effect, even if its value is NaN."""
         if _lifecycle.size() == 1:
             return value
         # Without input data all ranks have the same weight.
@@ -194,8 +194,8 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
 
 def own_context() -> Optional[ReplicaContext]:
-    """The current replica context if a strategy of this package made it and the job has several ranks, otherwise
-    None."""
+    """The current replica context if a strategy of this package
+    made it and the job has several ranks, otherwise None."""
     context = tf.distribute.get_replica_context()
     return context if isinstance(context, ReplicaContext) and _lifecycle.size() > 1 else None
 

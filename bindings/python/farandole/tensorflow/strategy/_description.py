@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes a model for comparison between ranks: classes, order and connections of layers, shapes, settings,
-constants, functions, and contents of lookup tables. For a function of a training loop: the models and constants that it
-refers to."""
+"""Describes a model for comparison between ranks: classes, order and connections
+of layers, shapes, settings, constants, functions, and contents of lookup tables.
+For a function of a training loop: the models and constants that it refers to."""
 
 import hashlib
 import json
@@ -205,8 +205,8 @@ def _facts_of_layer(layer: Any) -> Iterator[Tuple[str, Any]]:
 
 
 def _attributes(layer: Any) -> Iterator[Tuple[str, Any]]:
-    """Attributes of a layer: those that must be equal for a class of the library, all its own for a class of the
-    program."""
+    """Attributes of a layer: those that must be equal for a class
+    of the library, all its own for a class of the program."""
     kind = type(layer)
     is_library, has_private = is_of_library(kind), _has_private_of_library(kind)
     for name, value in vars(layer).items():

@@ -26,8 +26,8 @@ _ROUNDING = 1e-4
 
 
 def _digest(tensors: List[tf.Tensor]) -> int:
-    """A digest of the contents; different contents have different digests, practically always. Reads some GB per
-    second."""
+    """A digest of the contents; different contents have different
+    digests, practically always. Reads some GB per second."""
     return int(mpi_ops._LIB.farandole_digest(tensors=tensors, whole=True))
 
 
@@ -37,8 +37,8 @@ def _is_own(variable: Any) -> bool:
 
 
 def _state(model: Any) -> List[Tuple[str, Any]]:
-    """(Displayed name, variable) of the variables that must be equal. Excludes metrics and states of random
-    generators."""
+    """(Displayed name, variable) of the variables that must be
+    equal. Excludes metrics and states of random generators."""
     variables = list(model.weights)
     for optimizer in _optimizers.optimizers_of(model):
         # Gradient accumulators hold gradients of each rank's own samples until the next update.
@@ -84,8 +84,8 @@ _ADVICE = (
 
 
 def _deviation(variables: List[Any]) -> float:
-    """The largest deviation of any rank from rank 0, relative to the largest element of the variable. Equal on all
-    ranks. Collective."""
+    """The largest deviation of any rank from rank 0, relative to the
+    largest element of the variable. Equal on all ranks. Collective."""
     largest = 0.0
     for variable in variables:
         mine = tf.convert_to_tensor(variable)

@@ -17,8 +17,8 @@ from ._extended import is_farandole_strategy
 from ._progress import progress
 
 _NAME = "farandole.strategy.logs"
-# Relative tolerance between a metric's result within a step and the same result outside, which is computed in another
-# order.
+# Relative tolerance between a metric's result within a step and
+# the same result outside, which is computed in another order.
 _ROUNDING = 1e-5
 
 

@@ -191,8 +191,8 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
     # ---- Collectives ------------------------------------------------------------------------------------------------
 
     def reduce_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Sequence[Any]:
-        """Sums gradients over the ranks, in groups of a few MiB, so that the first groups travel during the backward
-        pass."""
+        """Sums gradients over the ranks, in groups of a few MiB, so
+        that the first groups travel during the backward pass."""
         return self._reducer.reduce(gradients, variables, named("gradients")["name"])
 
     def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:

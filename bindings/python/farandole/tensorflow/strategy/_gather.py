@@ -42,8 +42,8 @@ def gathered(value: Any, axis: int) -> Any:
 
 
 def _about(value: tf.Tensor, axis: int) -> str:
-    """Text that must be equal on all ranks. An error about different shapes shows the text, which says how to avoid
-    them."""
+    """Text that must be equal on all ranks. An error about different
+    shapes shows the text, which says how to avoid them."""
     kind = "" if can_be_reduced(value.dtype) else f" of {value.dtype.name}"
     others = "" if value.shape.rank == 1 else "; the other dimensions must be as long on all ranks: pad to a fixed length"
     return f"along axis {axis}{kind}{others}"

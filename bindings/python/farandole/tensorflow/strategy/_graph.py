@@ -39,8 +39,8 @@ def source(tensor: Any) -> Any:
 def _ancestors(
     tensor: Any, is_end: Callable[[Any], bool], inputs: Callable[[Any], Iterable[Any]] = lambda op: op.inputs
 ) -> Iterator[Any]:
-    """Yields the tensor and its ancestors, but no ancestors of a tensor for which `is_end` is true. inputs: selects the
-    inputs of an op to follow."""
+    """Yields the tensor and its ancestors, but no ancestors of a tensor for
+    which `is_end` is true. inputs: selects the inputs of an op to follow."""
     seen = set()
     pending: List[Any] = [tensor]
     while pending:

@@ -156,8 +156,8 @@ def distributed(dataset: Any, is_own: bool = False) -> "DistributedDataset":
 
 
 class Order:
-    """Shuffles in the same order on all ranks and in a different order in each epoch. TensorFlow's seeds do only one of
-    both."""
+    """Shuffles in the same order on all ranks and in a different
+    order in each epoch. TensorFlow's seeds do only one of both."""
 
     # Counters by TensorFlow's generator. Setting the seed replaces the generator, so a program that sets the same seed
     # again gets the same orders again, as in one process.
@@ -226,8 +226,8 @@ class DistributedDataset(tf.distribute.DistributedDataset):
         return derived
 
     def reduce(self, initial_state: Any, reduce_func: Callable[[Any, Any], Any]) -> Any:
-        """Calls `reduce_func(state, batch)` for each batch of this rank in order. AutoGraph converts a loop over the
-        dataset to this call."""
+        """Calls `reduce_func(state, batch)` for each batch of this rank in
+        order. AutoGraph converts a loop over the dataset to this call."""
         iterator = iter(self)
         if tf.executing_eagerly():
             state = initial_state
@@ -281,8 +281,8 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
         return _report_batch(element)
 
     def get_next(self) -> Any:
-        """The next batch. Raises tf.errors.OutOfRangeError at the end of the data, which all ranks must reach
-        together."""
+        """The next batch. Raises tf.errors.OutOfRangeError at the
+        end of the data, which all ranks must reach together."""
         if tf.executing_eagerly():
             try:
                 return next(self)
@@ -292,8 +292,8 @@ class DistributedIterator(tf.distribute.DistributedIterator, tf.__internal__.Com
         return _report_batch(self._agreed(lambda element: element, lambda: self._iterator.get_next()[-1]))
 
     def get_next_as_optional(self) -> Any:
-        """The next batch, or an empty tf.experimental.Optional at the end of the data, which all ranks must reach
-        together."""
+        """The next batch, or an empty tf.experimental.Optional at
+        the end of the data, which all ranks must reach together."""
         if tf.executing_eagerly():
             try:
                 return tf.experimental.Optional.from_value(next(self))

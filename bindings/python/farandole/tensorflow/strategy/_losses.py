@@ -76,8 +76,8 @@ def reduce_values(
 
 
 def aggregate_additional_loss(base: Callable[..., Any], self: Any, loss: Any) -> Any:
-    """The sum of a loss that was passed to add_loss. If the loss has one value per row, divides by the share as
-    `reduce_values` does."""
+    """The sum of a loss that was passed to add_loss. If the loss has
+    one value per row, divides by the share as `reduce_values` does."""
     result = base(self, loss)
     context = step_context()
     if context is None or not context.is_of_rows(loss):
@@ -149,8 +149,8 @@ def _warn_apply_outside_run(strategy: Any) -> None:
 
 
 def apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-    """In a step of a model: averages the gradients over the ranks. Tapes have weighted them, unless `scale_loss`
-    has."""
+    """In a step of a model: averages the gradients over the
+    ranks. Tapes have weighted them, unless `scale_loss` has."""
     context = own_context()
     if context is None and _lifecycle.size() > 1:
         _warn_apply_outside_run(self._distribution_strategy)

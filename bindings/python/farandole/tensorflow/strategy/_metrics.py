@@ -63,8 +63,8 @@ def add_variable(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any)
 
 
 def assign(base: Callable[..., Any], self: Any, value: Any) -> None:
-    """keras.Variable._direct_assign. Infers from the assignment how the ranks' values of a metric's variable
-    combine."""
+    """keras.Variable._direct_assign. Infers from the assignment
+    how the ranks' values of a metric's variable combine."""
     metric = getattr(self, "_farandole_metric", None)
     combined = self._value
     if step_context() is not None and is_sum_of_replicas(combined) and is_symbolic(value) and reads(value, [combined]):

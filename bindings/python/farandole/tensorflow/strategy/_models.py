@@ -37,8 +37,8 @@ def is_on(strategy: Any) -> bool:
 
 
 def describe_model(model: Any) -> Optional[Description]:
-    """The description of the model, made once after each compile() and each build. None if its strategy does not
-    compare."""
+    """The description of the model, made once after each compile()
+    and each build. None if its strategy does not compare."""
     if not is_on(model.distribute_strategy):
         return None
     compiled = [getattr(model, name, None) for name in ("_compile_config", "optimizer")]  # both None: not compiled

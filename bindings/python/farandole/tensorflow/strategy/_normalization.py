@@ -12,8 +12,8 @@ from ._context import own_context
 
 
 def moments(base: Callable[..., Any], self: Any, inputs: Any, mask: Any) -> Tuple[Any, Any]:
-    """BatchNormalization._moments: mean and variance, by Keras' formulas, of the rows that are not masked on any
-    rank."""
+    """BatchNormalization._moments: mean and variance, by Keras'
+    formulas, of the rows that are not masked on any rank."""
     context = own_context()
     if context is None or mask is None or not self.synchronized:
         return base(self, inputs, mask)

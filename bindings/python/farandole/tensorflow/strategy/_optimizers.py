@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patches of Keras' optimizers: equal settings on all ranks, also for optimizers that were made outside of the
-scope."""
+"""Patches of Keras' optimizers: equal settings on all ranks,
+also for optimizers that were made outside of the scope."""
 
 import json
 import warnings

@@ -108,8 +108,8 @@ OF_OBJECTS: Dict[str, List[str]] = {
 
 
 def find(library: Library, module: str, name: str) -> Any:
-    """The attribute of a module by its dotted name; the module itself if the name is empty. Raises ImportError if it
-    does not exist."""
+    """The attribute of a module by its dotted name; the module itself
+    if the name is empty. Raises ImportError if it does not exist."""
     try:
         value = importlib.import_module(module)
         for part in filter(None, name.split(".")):

@@ -24,8 +24,8 @@ from .._differences import ranks_in_words
 _KIND, _DIGEST, _SAMPLES, _CALL, _STOP, _EPOCH, _BATCH = range(7)
 _PLACE = ("call", "stop", "epoch", "batch", "stop_agreed")
 BEGIN, BATCH, END, READ, EPOCH_END, FIT_END = range(6)
-# Number of recent batches whose rows per rank are remembered: enough for two datasets that are read in turns, each one
-# batch ahead.
+# Number of recent batches whose rows per rank are remembered: enough
+# for two datasets that are read in turns, each one batch ahead.
 KEPT_BATCHES = 4
 # Functions of Keras that a rank can be in; "" is none.
 CALLS = ("", "fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
@@ -203,8 +203,8 @@ class Progress:
         return bool(self._get("stop_agreed"))
 
     def any_wants_stop(self, wants: bool) -> bool:
-        """True if this or another rank wants to stop. Called at the end of an epoch; resets all requests.
-        Collective."""
+        """True if this or another rank wants to stop. Called at
+        the end of an epoch; resets all requests. Collective."""
         wants = bool(wants or self._get("stop"))
         self._set(stop=int(wants), stop_agreed=int(wants))
         self.agree(EPOCH_END)

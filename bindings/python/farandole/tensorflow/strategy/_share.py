@@ -31,8 +31,8 @@ _named: contextvars.ContextVar = contextvars.ContextVar("farandole_batch", defau
 
 @contextlib.contextmanager
 def pass_batch(batch: Any) -> Iterator[None]:
-    """Hands the argument `batch` of `run` to the replica context that is created within the `with` block. None: not
-    given."""
+    """Hands the argument `batch` of `run` to the replica context
+    that is created within the `with` block. None: not given."""
     token = _named.set(batch)
     try:
         yield
@@ -41,8 +41,8 @@ def pass_batch(batch: Any) -> Iterator[None]:
 
 
 def take_passed_batch() -> Any:
-    """Returns the batch that `run` was given. A second call returns None, so nested calls of `run` do not inherit the
-    batch."""
+    """Returns the batch that `run` was given. A second call returns
+    None, so nested calls of `run` do not inherit the batch."""
     batch = _named.get()
     _named.set(None)
     return batch
@@ -65,9 +65,9 @@ def rows_of(leaf: Any) -> Any:
 
 
 def without_nan(gradients: Any, leaves: List[Any]) -> Any:
-    """Replaces values that are not finite by zeros if one of the leaves has no rows: a gradient without rows may be
-    NaN. Finite values stay, because they may come from regularisers or from rows of other ranks. `gradients`: any
-    structure."""
+    """Replaces values that are not finite by zeros if one of the leaves has no rows:
+    a gradient without rows may be NaN. Finite values stay, because they may come
+    from regularisers or from rows of other ranks. `gradients`: any structure."""
     counts = [rows_of(leaf) for leaf in leaves]
     unknown = [count == 0 for count in counts if not isinstance(count, int)]
     is_empty = any(isinstance(count, int) and count == 0 for count in counts)
@@ -138,8 +138,8 @@ def _chosen(rows: tf.Tensor, shares: tf.Tensor, batches: tf.Tensor) -> Any:
 
 
 def _if_clear(is_clear: tf.Tensor, share: tf.Tensor, own: Optional[tf.Tensor]) -> tf.Tensor:
-    """Returns the share, or raises InvalidArgument. own: this rank's rows of each tensor; None if there is no
-    tensor."""
+    """Returns the share, or raises InvalidArgument. own: this
+    rank's rows of each tensor; None if there is no tensor."""
     function = getattr(tf.distribute.get_replica_context(), "function_name", "function")
     if tf.executing_eagerly():
         if not bool(is_clear):

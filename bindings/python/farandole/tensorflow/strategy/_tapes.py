@@ -69,16 +69,16 @@ def gradient(
 
 
 def without_weights(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """tf.GradientTape.jacobian. TensorFlow computes a jacobian from gradients of single elements: the rank's own,
-    unweighted."""
+    """tf.GradientTape.jacobian. TensorFlow computes a jacobian from
+    gradients of single elements: the rank's own, unweighted."""
     context = step_context()
     with contextlib.nullcontext() if context is None else context.differentiating():
         return base(self, *args, **kwargs)
 
 
 def batch_jacobian(base: Callable[..., Any], self: Any, target: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
-    """tf.GradientTape.batch_jacobian, unweighted. TensorFlow divides by the number of rows; for a batch without rows
-    the result is empty."""
+    """tf.GradientTape.batch_jacobian, unweighted. TensorFlow divides by
+    the number of rows; for a batch without rows the result is empty."""
 
     def of_rows() -> tf.Tensor:
         return without_weights(base, self, target, source, *args, **kwargs)
@@ -202,8 +202,8 @@ def check_sum(loss: Any, context: Any) -> None:
 
 
 def warn_if_eager(context: Any) -> None:
-    """Warns once if the step runs eagerly, where a loss may have been taken for a loss with a value per row by its size
-    alone."""
+    """Warns once if the step runs eagerly, where a loss may have
+    been taken for a loss with a value per row by its size alone."""
     if tf.executing_eagerly():
         _warn_eager_rows(context.model_step)
 

@@ -48,8 +48,8 @@ def is_compared(name: str) -> bool:
 
 
 class LazyValue:
-    """A value that is expensive to describe: ranks compare the digest first, and call `value` only if digests
-    differ."""
+    """A value that is expensive to describe: ranks compare the
+    digest first, and call `value` only if digests differ."""
 
     def __init__(self, digest: str, value: Callable[[], Any]):
         self.digest = digest
@@ -57,8 +57,8 @@ class LazyValue:
 
 
 def comparable(value: Any, depth: int = 0) -> Any:
-    """A description that is equal on all ranks if the values compute the same. UNKNOWN for values that are not
-    compared."""
+    """A description that is equal on all ranks if the values
+    compute the same. UNKNOWN for values that are not compared."""
     try:
         return _comparable(value, depth)
     except Exception:  # pylint: disable=broad-except  # code of the program, in objects of any kind
@@ -66,8 +66,8 @@ def comparable(value: Any, depth: int = 0) -> Any:
 
 
 def own(name: str, value: Any, iterated: Collection[str] = (), only_order: bool = False) -> Any:
-    """`comparable` for a value of the program's own with this name. iterated: names whose values the program iterates
-    over."""
+    """`comparable` for a value of the program's own with this name.
+    iterated: names whose values the program iterates over."""
     if _OF_RANKS.search(name):
         return UNKNOWN
     if isinstance(value, (set, frozenset)) and name.rpartition(".")[2] in iterated:
@@ -166,8 +166,8 @@ def _describe_mapping(value: Mapping, depth: int) -> Any:
 
 
 def _is_compared_key(key: Any, value: Mapping) -> bool:
-    """True if the entry must be equal on all ranks. A name alone in a dictionary, as of a policy, identifies the
-    object."""
+    """True if the entry must be equal on all ranks. A name alone
+    in a dictionary, as of a policy, identifies the object."""
     return not isinstance(key, str) or is_compared(key) or len(value) == 1
 
 
@@ -279,8 +279,8 @@ def _base_table(value: Any) -> Any:
 
 
 def describe_table(table: Any) -> Any:
-    """Describes a lookup table: the keys in the order of their values, with each value unless it is the key's
-    position."""
+    """Describes a lookup table: the keys in the order of their
+    values, with each value unless it is the key's position."""
     if not tf.executing_eagerly():
         return UNKNOWN
     try:

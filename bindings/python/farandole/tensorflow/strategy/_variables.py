@@ -157,8 +157,8 @@ def _as_part_of_sum(initial: Callable[[], tf.Tensor], start: List[tf.Tensor]) ->
 
 
 def part_of_sum(value: tf.Tensor) -> tf.Tensor:
-    """This rank's part of a value that all ranks assign together to a summed variable: the value on rank 0, zero
-    elsewhere."""
+    """This rank's part of a value that all ranks assign together
+    to a summed variable: the value on rank 0, zero elsewhere."""
     if _lifecycle.rank() == 0:
         return value
     # The value may come from a collective, which TensorFlow would prune on ranks where no tensor depends on it.
@@ -210,8 +210,8 @@ def create(strategy: Any, next_creator: Callable[..., Any], kwargs: Any) -> Any:
         if aggregation == _AGGREGATION.MEAN:
             return AveragedVariable(strategy, [variable], aggregation)
         return CombinedVariable(strategy, variable, aggregation, start[0] if start else None)
-    # All ranks compute and assign the same value. That includes scalars with ONLY_FIRST_REPLICA, which are counters and
-    # learning rates.
+    # All ranks compute and assign the same value. That includes scalars
+    # with ONLY_FIRST_REPLICA, which are counters and learning rates.
     is_plain = aggregation == _AGGREGATION.NONE
     if is_plain or (aggregation == _AGGREGATION.ONLY_FIRST_REPLICA and variable.shape.rank == 0):
         return variable
