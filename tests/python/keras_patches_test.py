@@ -33,6 +33,17 @@ class PatchesTest(support.RankedTest):
             with self.assertRaisesRegex(ImportError, rf"{absent.name}, which {patch.library.name} \S+ does not have"):
                 _patches.check()
 
+    def test_both_modules_of_nn(self):
+        """tf.compat.v1.nn has functions of its own, which must scale in a step of a model as those of tf.nn."""
+
+        class Model(keras.Model):
+            def train_step(self, data):
+                averages = [nn.compute_average_loss(data) for nn in (tf.nn, tf.compat.v1.nn)]
+                return averages + [nn.scale_regularization_loss(2.0 * data[0]) for nn in (tf.nn, tf.compat.v1.nn)]
+
+        results = strategy().run(Model().train_step, args=(tf.constant([1.0, 3.0]),))
+        self.assertEqual([float(each) for each in results], [2.0] * 4)
+
     def test_installed_once(self):
         before = keras.Model.fit
         with strategy().scope():

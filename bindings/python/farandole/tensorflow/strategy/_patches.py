@@ -68,6 +68,7 @@ _LOSS_SCALE = "keras.src.optimizers.loss_scale_optimizer"
 _TF_TRAINER = "keras.src.backend.tensorflow.trainer"
 _TRAINER = "keras.src.trainers.trainer"
 _LOSS = "keras.src.losses.loss"
+_MODULES_OF_NN = (("nn", "keras_steps_test.py"), ("compat.v1.nn", "keras_patches_test.py"))
 
 # Two patches of the same function: the later one is called first.
 PATCHES = (
@@ -161,19 +162,19 @@ PATCHES = (
         Patch(
             "tensorflow", f"{module}.compute_average_loss", _losses.compute_average_loss,
             why="the average would be divided by the number of ranks, and the gradient weighted once more",
-            test="keras_steps_test.py",
+            test=test,
             library=TENSORFLOW,
         )
-        for module in ("nn", "compat.v1.nn")
+        for module, test in _MODULES_OF_NN
     ),
     *(
         Patch(
             "tensorflow", f"{module}.scale_regularization_loss", _losses.scale_regularization_loss,
             why="the loss would be divided by the number of ranks, and the gradient averaged once more",
-            test="keras_steps_test.py",
+            test=test,
             library=TENSORFLOW,
         )
-        for module in ("nn", "compat.v1.nn")
+        for module, test in _MODULES_OF_NN
     ),
     # ---- Metrics ----
     Patch(
