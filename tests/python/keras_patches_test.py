@@ -10,17 +10,18 @@ import support
 support.need("numpy", "tensorflow", "keras")
 
 import keras
+import numpy as np
 import tensorflow as tf
-from keras_support import strategy
+from keras_support import KerasTest, strategy
 
 from farandole import errors
-from farandole.tensorflow.strategy import _patches, _private_names
+from farandole.tensorflow.strategy import _patches, _private_names, _tapes
 
 HERE = pathlib.Path(__file__).resolve().parent
 SCOPE = strategy().scope()  # installs the patches
 
 
-class PatchesTest(support.RankedTest):
+class PatchesTest(KerasTest):
     def check_entry(self, patch):
         function = _private_names.find(patch.library, patch.module, patch.name)
         self.assertTrue(callable(function))
@@ -32,6 +33,17 @@ class PatchesTest(support.RankedTest):
         with mock.patch.object(_patches, "PATCHES", (absent,)):
             with self.assertRaisesRegex(ImportError, rf"{absent.name}, which {patch.library.name} \S+ does not have"):
                 _patches.check()
+
+    def test_own_step_of_keras_weights_the_loss_only(self):
+        """The gradients of Keras' own train_step need no weights, because the loss has the rank's weight."""
+        self.need_several_ranks()
+        for make in (lambda each: each, keras.optimizers.LossScaleOptimizer):
+            with strategy().scope():
+                model = keras.Sequential([keras.layers.Dense(1)])
+                model.compile(make(keras.optimizers.SGD()), "mse")
+            with mock.patch.object(_tapes, "times", side_effect=_tapes.times) as times:
+                model.fit(np.ones((4, 2), np.float32), np.ones((4, 1), np.float32), batch_size=4, verbose=0)
+            self.assertEqual(times.call_count, 0)
 
     def test_both_modules_of_nn(self):
         """tf.compat.v1.nn has functions of its own, which must scale in a step of a model as those of tf.nn."""

@@ -100,18 +100,18 @@ PATCHES = (
     ),
     Patch(
         _OPTIMIZER, "TFOptimizer.scale_loss", _losses.scale_loss,
-        why="the loss of Keras' own train_step would not be weighted by the rank's share of the samples",
-        test="keras_steps_test.py",
+        why="in Keras' own train_step, each gradient would have to be weighted, instead of the loss at no cost",
+        test="keras_patches_test.py",
     ),
     Patch(
         _LOSS_SCALE, "LossScaleOptimizer.scale_loss", _losses.scale_loss,
         why="as TFOptimizer.scale_loss",
-        test="keras_steps_test.py",
+        test="keras_patches_test.py",
     ),
     Patch(
         _TF_TRAINER, "TensorFlowTrainer.train_step", _losses.train_step,
         why="`scale_loss` could not know that its result is differentiated, and not only printed",
-        test="keras_fit_test.py",
+        test="keras_patches_test.py",
         shows_base=False,  # AutoGraph would call the __wrapped__ function, without the model
     ),
     Patch(
