@@ -45,6 +45,26 @@ class PatchesTest(KerasTest):
                 model.fit(np.ones((4, 2), np.float32), np.ones((4, 1), np.float32), batch_size=4, verbose=0)
             self.assertEqual(times.call_count, 0)
 
+    def test_loss_scaling_keeps_the_weights_of_gradients(self):
+        """Gradients that another tape records carry their weighted form, which loss scaling would drop."""
+
+        class Model(keras.Sequential):
+            def train_step(self, data):
+                x, y = data
+                with tf.GradientTape(), tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(tf.square(y - self(x, training=True)))
+                    gradients = tape.gradient(loss, self.trainable_weights)
+                self.optimizer.apply(gradients, self.trainable_weights)
+                return {"rows": tf.shape(x)[0]}
+
+        def make():
+            model = Model([keras.Input((2,)), keras.layers.Dense(1)])
+            model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=1.0), "mse")
+            return model
+
+        x = np.arange(6, dtype=np.float32).reshape(3, 2)  # an uneven batch for two ranks
+        self.alone_and_together(make, lambda model: model.fit(x, x[:, :1] ** 2, batch_size=3, verbose=0) and None)
+
     def test_both_modules_of_nn(self):
         """tf.compat.v1.nn has functions of its own, which must scale in a step of a model as those of tf.nn."""
 

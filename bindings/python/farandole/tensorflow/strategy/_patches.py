@@ -95,8 +95,8 @@ PATCHES = (
     ),
     Patch(
         _LOSS_SCALE, "LossScaleOptimizer.apply", _losses.apply,
-        why="as TFOptimizer.apply",
-        test="keras_steps_test.py",
+        why="gradients that another tape records would lose their weights when loss scaling divides them",
+        test="keras_patches_test.py",
     ),
     Patch(
         _OPTIMIZER, "TFOptimizer.scale_loss", _losses.scale_loss,
